@@ -1,4 +1,4 @@
-"""The rules file: read, and looked at again while the process runs."""
+"""The rules file: read, and read again while the process runs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dynsched.rules.parse import DYNAMIC_SCHEDULER_KEY, parse_rules
 from dynsched.rules.rule_errors import MAX_ERRORS, RuleError, RulesInvalidError
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.errors import ExpectedError
-from dynsched.util.files import fingerprint, read_file, read_stream, require_file
+from dynsched.util.files import read_file, read_stream
 from dynsched.util.formatting import one_line
 from dynsched.util.threads import Aside, NotDoneError
 
 MAX_BYTES: Final = 256 * 1024
 """Of a rules file. A hundred rules with long expressions have a tenth of it."""
 READ_SECONDS: Final = 2.0
-"""How long a look at the file may take: less than there is between a SIGTERM and the end."""
+"""How long reading it may take: less than there is between a SIGTERM and the end."""
 _MAX_LINE_LENGTH: Final = 600
 
 
@@ -108,8 +108,8 @@ class FixedRules:
 
 
 class RulesFile:
-    """A rules file that is looked at again and again: edited in place, replaced by a rename, or
-    swapped behind a ConfigMap's symlinks.
+    """A rules file that is read again and again: edited in place, replaced by a rename, or swapped
+    behind a ConfigMap's symlinks.
 
     Made with a good file only (RulesFileError otherwise). ``rule_set`` is the last valid
     content. ``error`` says why the present content is refused; it is None while the present content
@@ -119,59 +119,39 @@ class RulesFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._aside: Aside[_Look | None] = Aside("rules file")
-        self._last: _Look | None = None
+        self._aside: Aside[tuple[bytes, Reading]] = Aside("rules file")
+        self._last: tuple[bytes, Reading] | None = None
         self.error: str | None = None
-        look = self._look()
-        assert look is not None  # noqa: S101 (there is nothing yet that it could be the same as)
-        self._last = look
-        self.rule_set = _used(path, look.reading)
+        self.rule_set = self._read()
 
     def changed(self) -> bool:
-        """Look again; whether there is a new ``rule_set``. Reads the file only when it changed, or
-        while it is refused: what kept it from being read may pass without a change of the file.
-        """
+        """Read it again; whether there is a new ``rule_set``."""
         try:
-            look = self._look()
-            if look is not None:
-                self._last = look
-            rule_set = self.rule_set if look is None else _used(self._path, look.reading)
+            rule_set = self._read()
         except RulesFileError as error:
             self.error = str(error)
             return False
         recovered, self.error = self.error is not None, None
-        # Also where they compare equal: it matters whether an empty section is present.
+        # The new one also where they compare equal: it matters whether an empty section is present.
         before, self.rule_set = self.rule_set, rule_set
         return recovered or rule_set != before
 
-    def _look(self) -> _Look | None:
-        """What is there now; None when it is what was there at the last look, and is in force."""
-        known = self._last.fingerprint if self._last and self.error is None else None
+    def _read(self) -> RuleSet:
         try:
-            return self._aside.call(partial(_look, self._path, known, self._last), READ_SECONDS)
+            self._last = self._aside.call(partial(_read, self._path, self._last), READ_SECONDS)
         except NotDoneError:
             problem = f"not read within {READ_SECONDS:g}s; does the file system hang that it is on?"
             raise RulesFileError([f"{self._path}: {problem}"]) from None
         except OSError as error:
             raise unreadable(self._path, error, "name the file with --rules") from None
+        return _used(self._path, self._last[1])
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    fingerprint: tuple[int, ...]
-    raw: bytes
-    reading: Reading
-
-
-def _look(path: Path, known: tuple[int, ...] | None, last: _Look | None) -> _Look | None:
-    # Before it is read, so that a change in between is seen at the next look.
-    seen = fingerprint(require_file(path, MAX_BYTES))
-    if seen == known:
-        return None
+def _read(path: Path, last: tuple[bytes, Reading] | None) -> tuple[bytes, Reading]:
     raw = read_file(path, MAX_BYTES)
-    if last is not None and last.raw == raw:  # a refused file is looked at again and again
-        return _Look(seen, raw, last.reading)
-    return _Look(seen, raw, read_rules(raw))
+    if last is not None and last[0] == raw:  # a hostile one takes a second to be read as YAML
+        return last
+    return raw, read_rules(raw)
 
 
 def _used(path: Path, reading: Reading) -> RuleSet:
