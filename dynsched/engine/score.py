@@ -26,8 +26,7 @@ from dynsched.engine.expected import ExpectedLoad, Unseen
 from dynsched.engine.loads import rule_loads
 from dynsched.engine.pod_values import PodChange, PodUse
 from dynsched.engine.snapshot import NodeViews
-from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.rules.sections import ExtenderRules, Profile
+from dynsched.rules.rule_set import ExtenderRules, Profile, Rule, RuleSet
 
 BEST: Final = 10
 """``extenderv1.MaxExtenderPriority``. A score beyond it would outweigh every plugin."""

@@ -13,13 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dynsched.rules.fields import MAX_RULES, Expr, Name
 from dynsched.rules.rule_errors import RuleError, RulesInvalidError, explain, shown
-from dynsched.rules.rule_set import EarlyMark, FileRule, RuleSet
-from dynsched.rules.sections import (
+from dynsched.rules.rule_set import (
+    EarlyMark,
     ExtenderRules,
+    FileRule,
     GuardRules,
     MarkRules,
     NodeRules,
     Profile,
+    RuleSet,
 )
 
 DYNAMIC_SCHEDULER_KEY: Final = "Rulename"
@@ -71,10 +73,10 @@ def parse_rules(data: object) -> RuleSet:
     return rule_set
 
 
-_SECTIONS: Final = (RuleSet, MarkRules, NodeRules, GuardRules, FileRule, EarlyMark)
+_SECTIONS: Final = (MarkRules, NodeRules, GuardRules, ExtenderRules, Profile)
 _KNOWN_KEYS: Final = frozenset(
     field.alias or name
-    for model in (*_SECTIONS, ExtenderRules, Profile)
+    for model in (RuleSet, *_SECTIONS, FileRule, EarlyMark)
     for name, field in model.model_fields.items()
 )
 

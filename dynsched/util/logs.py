@@ -10,8 +10,7 @@ import os
 import queue
 import select
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import wait
 from datetime import UTC, datetime
 from logging.handlers import QueueHandler
@@ -99,16 +98,15 @@ class LoopErrors:
     is one line per minute. All other errors are logged as usual.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._told_at = -math.inf
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in _USED_UP:
             loop.default_exception_handler(context)
-        elif self._clock() - self._told_at >= USED_UP_SECONDS:
-            self._told_at = self._clock()
+        elif loop.time() - self._told_at >= USED_UP_SECONDS:
+            self._told_at = loop.time()
             logging.getLogger(__name__).error(
                 "no further connection is accepted for now: %s; close idle connections to it, "
                 "or raise the limit (ulimit -n)",
