@@ -26,7 +26,6 @@ from dynsched.rules.rule_set import RuleSet
 from dynsched.util.files import read_stream
 
 STANDARD_INPUT: Final = Path("-")
-_STANDARD_INPUT_NAME: Final = "standard input"
 
 _USUAL_NAMES: Final = frozenset({"rules.yaml", "rules.yml", "rule.yaml", "rule.yml"})
 _RULES_KEY: Final = re.compile(r"""^\s*\{?\s*["']?(?:rules|Rulename)["']?\s*:""", re.MULTILINE)
@@ -35,9 +34,9 @@ _RULES_KEY: Final = re.compile(r"""^\s*\{?\s*["']?(?:rules|Rulename)["']?\s*:"""
 @dataclass(frozen=True, slots=True)
 class Checked:
     """One rules file, or one key of a ConfigMap: its name; its rules where they can be used;
-    every error and every doubt as a line that begins with the file and, where known, the place.
-    ``place_in_expr`` makes such a line of a message about the expression of a rule: the rule's
-    place in the file, and line and column in the expression (from 1) where they are known.
+    every error and every warning as a line that begins with the file and, where known, the line and
+    column. ``place_in_expr`` makes such a line of a message about the expression of a rule: the
+    rule's index, and line and column in the expression (from 1) where they are known.
     """
 
     name: str
@@ -53,9 +52,11 @@ def check(path: Path, remedy: str) -> tuple[Checked, ...]:
     such file.
     """
     is_stdin = path == STANDARD_INPUT
-    name = _STANDARD_INPUT_NAME if is_stdin else str(path)
+    name = "standard input" if is_stdin else str(path)
     try:
-        raw = read_stream(_standard_input() if is_stdin else path, MAX_BYTES)
+        if is_stdin and sys.stdin is None:
+            raise OSError(errno.EBADF, "it is closed")  # noqa: TRY301 (as one that cannot be read)
+        raw = read_stream(sys.stdin.fileno() if is_stdin else path, MAX_BYTES)
     except OSError as error:
         return (Checked(name, None, unreadable(name, error, remedy).lines),)
     objects = _objects(raw)
@@ -66,27 +67,20 @@ def check(path: Path, remedy: str) -> tuple[Checked, ...]:
     return found or (Checked(name, None, (problem,)),)
 
 
-def _standard_input() -> int:
-    if sys.stdin is None:
-        raise OSError(errno.EBADF, "it is closed")
-    return sys.stdin.fileno()
-
-
 def _objects(raw: bytes) -> list[yaml.Node] | None:
     """The Kubernetes objects in a text, those of a List included; None where there are none."""
     try:
         documents = read_documents(raw.decode())
     except (UnicodeDecodeError, YamlError):
         return None  # the error is reported when the text is parsed as a rules file
-    objects = [root for document in documents for root in _unlisted(document.root)]
+    objects: list[yaml.Node] = []
+    for document in documents:
+        items = find(document.root, "items")
+        if isinstance(items, yaml.SequenceNode) and _text(document.root, "kind").endswith("List"):
+            objects += items.value
+        elif document.root is not None:
+            objects.append(document.root)
     return objects if any(_text(root, "kind") for root in objects) else None
-
-
-def _unlisted(root: yaml.Node | None) -> Iterable[yaml.Node]:
-    items = find(root, "items")
-    if isinstance(items, yaml.SequenceNode) and _text(root, "kind").endswith("List"):
-        return list(items.value)
-    return [root] if root is not None else []
 
 
 def _in_config_maps(file: str, text: str, objects: Iterable[yaml.Node]) -> Iterable[Checked]:
@@ -97,14 +91,12 @@ def _in_config_maps(file: str, text: str, objects: Iterable[yaml.Node]) -> Itera
         names = (_text(root, "metadata", key) for key in ("namespace", "name"))
         full_name = "/".join(filter(None, names))
         for key, value in data.value:
-            if isinstance(value, yaml.ScalarNode) and _holds_rules(str(key.value), value.value):
+            if isinstance(value, yaml.ScalarNode) and (
+                key.value in _USUAL_NAMES or _RULES_KEY.search(value.value)
+            ):
                 name = f"{file}: ConfigMap {full_name or 'without a name'}, {key.value}"
                 place = partial(_place_in_object, file, key, value, text)
                 yield _checked(name, value.value.encode(), place)
-
-
-def _holds_rules(key: str, text: str) -> bool:
-    return key in _USUAL_NAMES or _RULES_KEY.search(text) is not None
 
 
 def _place_in_object(

@@ -50,11 +50,8 @@ class YamlError(Exception):
         self.column = column
 
 
-class _TooMuchError(yaml.MarkedYAMLError):
-    """YAML, but more of it than a rules file ever has."""
-
-    def __init__(self, problem: str, mark: Any) -> None:
-        super().__init__(problem=problem, problem_mark=mark)
+def _refused(problem: str, mark: Any) -> YamlError:
+    return YamlError(problem, mark.line + 1, mark.column + 1)
 
 
 class _Loader(yaml.SafeLoader):
@@ -72,19 +69,19 @@ class _Loader(yaml.SafeLoader):
         self._count += 1
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise _TooMuchError("nested too deeply for a rules file", mark)
+            raise _refused("nested too deeply for a rules file", mark)
         self._bound(self._count, mark)
         node = super().compose_node(parent, index)
         self._depth -= 1
         if isinstance(event, yaml.AliasEvent):
             if node not in self._sizes:
                 problem = f"the alias *{event.anchor} stands for a value that it is a part of"
-                raise _TooMuchError(problem, mark)
+                raise _refused(problem, mark)
         elif isinstance(node, yaml.ScalarNode):
             self._sizes[node] = 1
             if found := _CONTROL.search(node.value):
                 problem = f"the character {_named(found[0])} has no place in a rules file"
-                raise _TooMuchError(problem, mark)
+                raise _refused(problem, mark)
         elif node is not None:
             self._sizes[node] = 1 + sum(self._sizes[child] for child in _children(node))
             self._bound(self._sizes[node], mark)
@@ -93,7 +90,7 @@ class _Loader(yaml.SafeLoader):
     def _bound(self, values: int, mark: Any) -> None:
         if values > MAX_VALUES:
             problem = f"more than {MAX_VALUES} values, counting what aliases stand for"
-            raise _TooMuchError(problem, mark)
+            raise _refused(problem, mark)
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 (PyYAML's own signature)
         problem = None
@@ -124,6 +121,8 @@ def read_documents(text: str) -> tuple[Document, ...]:
             return tuple(_documents(loader))
         finally:
             loader.dispose()
+    except YamlError:
+        raise
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         line, column = before.count("\n") + 1, error.position - (before.rfind("\n") + 1) + 1
@@ -148,8 +147,7 @@ def _documents(loader: _Loader) -> Iterable[Document]:
 def _marked(text: str, error: yaml.MarkedYAMLError) -> YamlError:
     mark = error.problem_mark or error.context_mark
     what = ", ".join(part for part in (error.context, error.problem) if part)
-    if not isinstance(error, _TooMuchError):
-        what = f"not YAML: {what}"
+    what = f"not YAML: {what}"
     if mark is None:
         return YamlError(what)
     line = "".join(text.splitlines()[mark.line : mark.line + 1])
