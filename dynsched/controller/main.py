@@ -155,7 +155,6 @@ async def _serve(settings: Settings) -> None:
             snapshots.facts,
             rule_set=lambda: rules_file.rule_set,
             nodes=cluster.nodes,
-            watches_pods=lambda: pods.watches,
             namespace=client.config.namespace,
         )
         reviews = None

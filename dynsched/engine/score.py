@@ -261,5 +261,5 @@ def _median(scores: Scores) -> int:
 
 
 def _every_rule(rule_set: RuleSet) -> Profile:
-    scored = (rule for rule in rule_set.rules if rule.traits.asked and not rule.shadow)
+    scored = (rule for rule in rule_set.rules if rule.is_asked and not rule.shadow)
     return Profile(score={rule.name: 1.0 for rule in scored})

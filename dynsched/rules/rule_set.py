@@ -18,7 +18,7 @@ from dynsched.rules.fields import (
     MAX_NODES,
     MAX_PROFILES,
     MAX_RULES,
-    TRAITS,
+    NEEDS,
     Duration,
     Expr,
     FileSource,
@@ -29,7 +29,6 @@ from dynsched.rules.fields import (
     Number,
     PositiveDuration,
     SourceName,
-    SourceTraits,
     Weight,
     read_by,
 )
@@ -183,7 +182,7 @@ class Rule(_Model):
         source = info.data.get("source")
         if source is None:
             return value  # `source` itself is invalid and has its own error
-        needed = TRAITS[source].needs
+        needed = NEEDS.get(source)
         if value is None and info.field_name == needed:
             raise problem(f"is missing: a rule of source {source} needs it")
         # `resource` beside `expr` says in which unit the use of pods is added to the value.
@@ -206,8 +205,11 @@ class Rule(_Model):
         return value
 
     @property
-    def traits(self) -> SourceTraits:
-        return TRAITS[self.source]
+    def is_asked(self) -> bool:
+        """A service is asked over the network, so that an answer may fail to come, and one that
+        comes is knowledge of a node. Else the value is worked out from that of another rule.
+        """
+        return self.source in NEEDS
 
     @property
     def node_labels(self) -> tuple[str, ...]:
@@ -311,7 +313,7 @@ class RuleSet(_Model):
         """The rules whose source is asked for values, and that may mark nodes: where none of them
         has a value, nothing is known. If all are shadow rules, those.
         """
-        asked = tuple(rule for rule in self.rules if rule.traits.asked)
+        asked = tuple(rule for rule in self.rules if rule.is_asked)
         return tuple(rule for rule in asked if not rule.shadow) or asked
 
     @property

@@ -1,5 +1,5 @@
 """What is asked of Prometheus for the page alone: what pods request on each node, which pods use
-more than they request, where pods were placed, and how hot the last days were.
+more than they request, and how hot the last days were.
 
 Nothing is asked while nobody looks at the page, and nothing more often because many do.
 """
@@ -17,7 +17,6 @@ from typing import Final, Protocol
 from dynsched.engine.message_kind import LoggedKinds
 from dynsched.engine.model import Node, Sample
 from dynsched.engine.overload import DAYS, Overload, day_of, name_of
-from dynsched.engine.placements import STEP, STEPS
 from dynsched.engine.pod_facts import AboveRequest
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources import page_queries as queries
@@ -48,15 +47,12 @@ class Board(Protocol):
 
     def hottest(self, most: int) -> list[str]: ...
 
-    def placed(self, begins: float, nodes: Mapping[str, int]) -> None:
-        """How many pods each node took in the step that begins at ``begins``."""
-
 
 class PageFactsSource:
     """Asks, and hands the answers to ``board``. What fails keeps what was known.
 
-    ``nodes``: by name. ``watches_pods``: then placements are known without Prometheus.
-    ``namespace``: that of this process; of several dynsched in one Prometheus, its own counts.
+    ``nodes``: by name. ``namespace``: that of this process; of several dynsched in one Prometheus,
+    its own counts.
     ``clock`` gives Unix seconds, ``monotonic`` seconds that never go back.
     """
 
@@ -67,7 +63,6 @@ class PageFactsSource:
         *,
         rule_set: Callable[[], RuleSet],
         nodes: Callable[[], Mapping[str, Node]],
-        watches_pods: Callable[[], bool],
         namespace: str,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -76,15 +71,13 @@ class PageFactsSource:
         self._board = board
         self._rule_set = rule_set
         self._nodes = nodes
-        self._watches_pods = watches_pods
         self._namespace = namespace
         self._clock = clock
         self._monotonic = monotonic
         self._told = LoggedKinds()
         self._due: dict[Callable[[], Awaitable[float]], float] = dict.fromkeys(
-            (self._ask_requested, self._ask_above, self._ask_placed, self._ask_overload), -math.inf
+            (self._ask_requested, self._ask_above, self._ask_overload), -math.inf
         )
-        self._counted_until = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -142,34 +135,6 @@ class PageFactsSource:
             of_node.sort(key=lambda pod: (pod.resource, -pod.above))
         self._board.above = above if is_known else None
         return EVERY
-
-    async def _ask_placed(self) -> float:
-        """The pods of each step, so late that its last ones were scraped."""
-        late = STEP + queries.SCRAPED_AFTER
-        now = self._clock()
-        last = (now - late) // STEP * STEP
-        first = max(self._counted_until, last - (STEPS - 1) * STEP)
-        next_due = last + STEP + late - now
-        if self._watches_pods() or first > last:
-            return next_due
-        answer = await self._prometheus.query_range(
-            queries.placed(), first + late, last + late, STEP, "node"
-        )
-        if answer.error is not None:
-            self._tell("placements", answer.error)
-            return EVERY
-        if not answer.series:  # not known
-            return EVERY
-        counts: dict[int, dict[str, int]] = defaultdict(dict)
-        for series in answer.series:
-            node = series.labels.get("node", "")
-            for at, count in series.points if node else ():
-                counts[round(at - late)][node] = int(count)
-        for number in range(round((last - first) / STEP) + 1):
-            begins = first + number * STEP
-            self._board.placed(begins, counts.get(round(begins), {}))
-        self._counted_until = last + STEP
-        return next_due
 
     async def _ask_overload(self) -> float:
         now = self._clock()

@@ -10,13 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dynsched.engine.overload import DAY, DAYS, day_of, name_of
-from dynsched.engine.placements import STEP
 from dynsched.sources.pod_use import OF_POD
 
 USES: Final[Mapping[str, str]] = OF_POD
 """By resource: what each pod uses."""
-SCRAPED_AFTER: Final = 60.0
-"""Seconds after its binding within which a pod must have been scraped to count."""
 MAX_PODS: Final = 5
 """Pods of each node, for each resource."""
 _LEAST: Final = 300.0
@@ -45,24 +42,6 @@ def above(resource: str, nodes: Sequence[str]) -> str:
     more = f"{USES[resource]} - on (namespace, pod) group_right () {least}"
     known = "count(kube_pod_info) and on () count(container_cpu_usage_seconds_total)"
     return f"topk by (node) ({MAX_PODS}, ({more}) > 0) or on () 0 * ({known})"
-
-
-def placed() -> str:
-    """By node: how many pods were placed in the step that ended ``SCRAPED_AFTER`` before. Without
-    those that belong to one node each, which nothing could have placed elsewhere. Where there is
-    none, a sample without labels; where pods are not known, nothing.
-    """
-    pod = "namespace, pod, uid"
-    until = f"time() - {SCRAPED_AFTER:.0f}"
-    since = f"time() - {STEP + SCRAPED_AFTER:.0f}"
-    info = 'kube_pod_info{node!="",created_by_kind!~"DaemonSet|Node"}'
-    scheduled, created = (
-        f"max by ({pod}) (kube_pod_{moment})" for moment in ("status_scheduled_time", "created")
-    )
-    return (
-        f"count by (node) (max by ({pod}, node) ({info}) and on ({pod}) "
-        f"((({scheduled} or {created}) > {since}) <= {until})) or on () 0 * count(kube_pod_info)"
-    )
 
 
 def overload(now: float) -> str:

@@ -12,13 +12,12 @@ from source_past import NOW
 from source_support import Fake, vector
 from store_support import Clock
 
-from dynsched.engine.model import Node, QueryResult, Series
+from dynsched.engine.model import Node, QueryResult
 from dynsched.engine.overload import DAY, DAYS, Overload, day_of, name_of
-from dynsched.engine.placements import STEP, STEPS
 from dynsched.engine.pod_facts import AboveRequest
 from dynsched.sources import page_facts, page_queries
 from dynsched.sources.page_facts import HOTTEST, PageFactsSource
-from dynsched.sources.prometheus import PrometheusSource, RangeResult
+from dynsched.sources.prometheus import PrometheusSource
 
 RULES = rule_set(rule("node-cpu", resource="cpu"), rule("node-mem", resource="memory"))
 CORES = {"cpu": 4.0, "memory": 2.0**33}
@@ -34,19 +33,15 @@ class Board:
         self.overload = Overload()
         self.is_looked_at = True
         self.names = list(hottest)
-        self.steps: list[tuple[float, Mapping[str, int]]] = []
 
     def hottest(self, most: int) -> list[str]:
         return self.names[:most]
-
-    def placed(self, begins: float, nodes: Mapping[str, int]) -> None:
-        self.steps.append((begins, nodes))
 
 
 class World:
     """A source on a clock that the test moves."""
 
-    def __init__(self, board: Board, rules=RULES, *, watches_pods=False, **answers: Any) -> None:
+    def __init__(self, board: Board, rules=RULES, **answers: Any) -> None:
         self.prometheus = Fake(**answers)
         self.board = board
         self.clock = Clock(NOON)
@@ -55,7 +50,6 @@ class World:
             board,
             rule_set=lambda: rules,
             nodes=lambda: NODES,
-            watches_pods=lambda: watches_pods,
             namespace="dynsched",
             clock=self.clock,
             monotonic=self.clock,
@@ -145,56 +139,6 @@ async def test_that_no_pod_is_above_is_told_from_not_knowing() -> None:
     unknown = World(Board("a"))
     await unknown.ask()
     assert unknown.board.above is None
-
-
-# Placements
-
-
-def steps_of(*pods: tuple[float, str]) -> RangeResult:
-    """``pods``: how many seconds before noon a step ends, and its node."""
-    late = page_queries.SCRAPED_AFTER
-    points = ((name, (NOON - NOON % STEP - ago + late, 1.0)) for ago, name in pods)
-    return RangeResult(tuple(Series({"node": name}, (point,)) for name, point in points))
-
-
-async def test_placements_of_the_last_hour_come_with_one_query_and_then_step_by_step() -> None:
-    late = page_queries.SCRAPED_AFTER
-    world = World(
-        Board(),
-        **{"time()": steps_of((STEP, "a"), (0.0, "a"), (0.0, "b.example"))},
-    )
-    await world.ask()
-    ends = NOON - NOON % STEP
-    assert NOON - ends > late
-    assert world.prometheus.ranges == [(ends - (STEPS - 1) * STEP + late, ends + late, STEP)]
-    assert [begins for begins, _ in world.board.steps] == [
-        ends - STEP * ago for ago in range(STEPS, 0, -1)
-    ]
-    known = dict(world.board.steps)
-    assert known[ends - 2 * STEP] == {"a": 1}
-    assert known[ends - STEP] == {"a": 1, "b.example": 1}
-    for _ in range(10):
-        await world.ask(30.0)
-    assert world.prometheus.ranges[1:] == [(ends + STEP + late, ends + STEP + late, STEP)]
-
-
-@pytest.mark.parametrize("watches_pods", [True, False])
-async def test_placements_are_asked_for_where_pods_are_not_watched(watches_pods: bool) -> None:
-    world = World(Board(), watches_pods=watches_pods)
-    found = [expr for expr in await world.ask() if "time() -" in expr]
-    assert len(found) == (0 if watches_pods else 1)
-    assert world.board.steps == []  # pods are not known there
-
-
-async def test_a_step_whose_query_fails_is_asked_for_again() -> None:
-    world = World(Board(), **{"time()": RangeResult(error="timeout")})
-    await world.ask()
-    assert world.board.steps == []
-    assert not [expr for expr in await world.ask(30.0) if "time()" in expr]
-    none = Series({}, ((NOON, 0.0),))
-    world.prometheus.answers["time()"] = RangeResult((none,))
-    await world.ask(page_facts.EVERY)
-    assert [nodes for _, nodes in world.board.steps] == [{}] * STEPS
 
 
 # Overload by day
@@ -299,17 +243,6 @@ async def test_what_a_real_prometheus_answers(source, monkeypatch) -> None:
         ("b.example", "shop", "greedy"): pytest.approx(0.5),
     }
     assert await values(source, page_queries.above("cpu", ["b"])) == {(): 0.0}
-    # Pods are counted where they were placed, within the step.
-    monkeypatch.setattr(page_queries, "SCRAPED_AFTER", 0.0)
-    placed, moment = page_queries.placed(), "kube_pod_status_scheduled_time"
-    # That of creation counts where the other one is not known.
-    created = placed.replace("kube_pod_created", moment, 1).replace(moment, "nothing", 1)
-    for expr in (placed, created):
-        assert await values(source, expr, "node") == {("a",): 3.0, ("b.example",): 1.0}
-    before = placed.replace(moment, f"{moment} - 1000")
-    assert await values(source, before) == {(): 0.0}
-    unknown = placed.replace("kube_pod_info", "nothing")
-    assert await values(source, unknown) == {}
     # The share of node-time is asked for by day; there are values of half an hour only.
     monkeypatch.setattr(page_queries, "_LEAST", 1.0)
     monkeypatch.setattr(page_queries, "DAYS", 1)
