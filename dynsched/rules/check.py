@@ -13,7 +13,7 @@ from typing import Final
 
 import yaml
 
-from dynsched.rules.document import YamlError, find, locate, place_in_scalar, read_documents
+from dynsched.rules.document import YamlError, find, locate, place_in_block, read_documents
 from dynsched.rules.file import (
     MAX_BYTES,
     Remark,
@@ -35,15 +35,15 @@ _RULES_KEY: Final = re.compile(r"""^\s*\{?\s*["']?(?:rules|Rulename)["']?\s*:"""
 class Checked:
     """One rules file, or one key of a ConfigMap: its name; its rules where they can be used;
     every error and every warning as a line that begins with the file and, where known, the line and
-    column. ``place_in_expr`` makes such a line of a message about the expression of a rule: the
-    rule's index, and line and column in the expression (from 1) where they are known.
+    column. ``place_in_expr`` makes such a line of a message about the expression of the rule at an
+    index.
     """
 
     name: str
     rule_set: RuleSet | None
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    place_in_expr: Callable[[int, tuple[int, int] | None, str], str] = lambda *_: ""
+    place_in_expr: Callable[[int, str], str] = lambda _, message: message
 
 
 def check(path: Path, remedy: str) -> tuple[Checked, ...]:
@@ -109,8 +109,8 @@ def _place_in_object(
     if remark.line is None or remark.column is None:
         return placed(file, Remark(*start, remark.message))
     if value.style == "|":
-        found = place_in_scalar(text, value, remark.line, remark.column)
-        return placed(file, Remark(*(found or start), remark.message))
+        line, column = place_in_block(text, value, remark.line, remark.column)
+        return placed(file, Remark(line, column, remark.message))
     where = f"line {remark.line}, column {remark.column} of {key.value}"
     return placed(file, Remark(*start, f"{where}: {remark.message}"))
 
@@ -129,26 +129,9 @@ def _checked(name: str, raw: bytes, place: Callable[[Remark], str]) -> Checked:
     )
 
 
-def _place_in_expr(
-    raw: bytes,
-    place: Callable[[Remark], str],
-    index: int,
-    at: tuple[int, int] | None,
-    message: str,
-) -> str:
-    text = raw.decode()
-    document = read_documents(text)[0]
-    path = path_of_expr(document.data, index)
-    expr, found = find(document.root, *path), None
-    if at is not None:
-        if isinstance(expr, yaml.ScalarNode):
-            lines = expr.value.rstrip().split("\n")
-            if at[0] > len(lines):  # it ends too early, after its last line break
-                at = len(lines), len(lines[-1]) + 1
-            found = place_in_scalar(text, expr, *at)
-        if found is None:
-            message = f"line {at[0]}, column {at[1]} of the expression: {message}"
-    return place(Remark(*(found or locate(document.root, path)), message))
+def _place_in_expr(raw: bytes, place: Callable[[Remark], str], index: int, message: str) -> str:
+    document = read_documents(raw.decode())[0]
+    return place(Remark(*locate(document.root, path_of_expr(document.data, index)), message))
 
 
 def _text(node: yaml.Node | None, *path: str) -> str:

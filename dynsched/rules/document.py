@@ -221,29 +221,11 @@ def _steps(
         node = found[0][1]
 
 
-def place_in_scalar(
-    text: str, node: yaml.ScalarNode, line: int, column: int
-) -> tuple[int, int] | None:
-    """Line and column (from 1) in ``text``, of which ``node`` is a part, of a line and a column in
-    the node's value; None where it is written in a way (with escapes) that they cannot be told.
+def place_in_block(text: str, node: yaml.ScalarNode, line: int, column: int) -> tuple[int, int]:
+    """Where in ``text`` a line and a column (from 1) of the value of ``node`` stand, a block that
+    ``|`` begins.
     """
-    first, value = node.start_mark, node.value
-    offset = sum(len(each) + 1 for each in value.split("\n")[: line - 1]) + column - 1
-    written = text[first.index : node.end_mark.index]
-    if node.style == "|":
-        rows = zip(_LINE_BREAK.split(written)[1:], _LINE_BREAK.split(value), strict=False)
-        indent = next(len(row) - len(inner) for row, inner in rows if inner)
-        return first.line + 1 + line, column + indent
-    begins = 0 if node.style is None else 1
-    if node.style in ("|", ">"):
-        begins = written.find("\n") + 1
-    body = written[begins : -1 if node.style in ("'", '"') else None]
-    # Lines are folded and indented by white space alone.
-    places = [index for index, character in enumerate(body) if not character.isspace()]
-    if not places or [body[index] for index in places] != list("".join(value.split())):
-        return None
-    before = len("".join(value[:offset].split()))
-    index = places[before] if before < len(places) else places[-1] + 1
-    above = _LINE_BREAK.split(written[: begins + index])
-    in_first = first.column if len(above) == 1 else 0
-    return first.line + len(above), in_first + len(above[-1]) + 1
+    written = text[node.start_mark.index : node.end_mark.index]
+    rows = zip(_LINE_BREAK.split(written)[1:], _LINE_BREAK.split(node.value), strict=False)
+    indent = next((len(row) - len(inner) for row, inner in rows if inner), 0)
+    return node.start_mark.line + 1 + line, column + indent
