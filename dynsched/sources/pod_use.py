@@ -93,11 +93,9 @@ class PodUseSource:
         if samples is None:
             return None
         return {
-            f"{sample.labels.get('namespace', '')}/{sample.labels.get('workload', '')}": (
-                sample.value
-            )
-            for sample in samples
-            if math.isfinite(sample.value) and sample.value >= 0
+            f"{one.labels.get('namespace', '')}/{one.labels.get('workload', '')}": one.value
+            for one in samples
+            if math.isfinite(one.value) and one.value >= 0
         }
 
     async def _samples(self, expr: str, label: str) -> Sequence[Sample] | None:

@@ -15,7 +15,7 @@ from store_support import Clock
 from dynsched.engine.model import Node, QueryResult
 from dynsched.engine.overload import DAY, DAYS, Overload, day_of, name_of
 from dynsched.engine.pod_facts import AboveRequest
-from dynsched.sources import page_facts, page_queries
+from dynsched.sources import page_facts
 from dynsched.sources.page_facts import HOTTEST, PageFactsSource
 from dynsched.sources.prometheus import PrometheusSource
 
@@ -105,7 +105,7 @@ async def test_what_fails_keeps_what_was_known_and_is_told_once(caplog) -> None:
 
 async def test_pods_above_their_requests_are_asked_of_the_hottest_nodes_alone() -> None:
     names = [f"n{number}" for number in range(500)]
-    expr = page_queries.above("cpu", ["a", "b.example"])
+    expr = page_facts.above("cpu", ["a", "b.example"])
     assert 'node=~"a|b[.]example"' in expr
     asked = [expr for expr in await World(Board(*names)).ask() if "topk" in expr]
     assert len(asked) == 2
@@ -164,10 +164,10 @@ async def test_past_days_are_filled_from_dynscheds_own_metrics() -> None:
 
 def test_a_day_that_has_just_begun_is_not_asked_for_and_the_whole_ones_are() -> None:
     midnight = (day_of(NOON) + 1) * DAY
-    expr = page_queries.overload(midnight + 1)
+    expr = page_facts.overload(midnight + 1)
     assert expr.count("label_replace") == DAYS - 1
     assert f'[86400s:300s] offset 1s), "day", "{name_of(day_of(NOON))}"' in expr
-    expr = page_queries.overload(midnight + 3600)
+    expr = page_facts.overload(midnight + 3600)
     assert expr.count("label_replace") == DAYS
     assert f'[3600s:300s]), "day", "{name_of(day_of(NOON) + 1)}"' in expr
 
@@ -235,17 +235,17 @@ async def values(source: PrometheusSource, expr: str, *labels: str) -> dict[Any,
 @pytest.mark.slow
 async def test_what_a_real_prometheus_answers(source, monkeypatch) -> None:
     # Requests count once, and not of pods that ended.
-    assert await values(source, page_queries.requested("cpu"), "node") == {("a",): 4.5}
+    assert await values(source, page_facts.requested("cpu"), "node") == {("a",): 4.5}
     # A pod without requests is above them by all that it uses.
-    above = page_queries.above("cpu", ["a", "b.example"])
+    above = page_facts.above("cpu", ["a", "b.example"])
     assert await values(source, above, "node", "namespace", "pod") == {
         ("a", "shop", "web"): pytest.approx(1.0),
         ("b.example", "shop", "greedy"): pytest.approx(0.5),
     }
-    assert await values(source, page_queries.above("cpu", ["b"])) == {(): 0.0}
+    assert await values(source, page_facts.above("cpu", ["b"])) == {(): 0.0}
     # The share of node-time is asked for by day; there are values of half an hour only.
-    monkeypatch.setattr(page_queries, "_LEAST", 1.0)
-    monkeypatch.setattr(page_queries, "DAYS", 1)
+    monkeypatch.setattr(page_facts, "_LEAST", 1.0)
+    monkeypatch.setattr(page_facts, "DAYS", 1)
     today = name_of(day_of(NOW))
-    share = await values(source, page_queries.overload(NOW), "day", "namespace")
+    share = await values(source, page_facts.overload(NOW), "day", "namespace")
     assert share == {(today, "dynsched"): 0.5}

@@ -13,7 +13,7 @@ from dynsched.engine.columns import Bools, Floats
 from dynsched.engine.match import NodeIndex, spellings
 from dynsched.engine.model import Series
 from dynsched.engine.wording import counted
-from dynsched.sources import page_queries
+from dynsched.sources import page_facts
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.sources.prometheus.decode import AnswerLimit
 from dynsched.tools.backtest.fetching import Fetcher, Query
@@ -174,7 +174,7 @@ class _Seen:
             self.nodes[_key(one)] = one.labels["node"]
             if one.labels.get("created_by_kind") in _PINNED:
                 self.pinned.add(_key(one))
-        asks = page_queries.of_containers(f"resource=~'{'|'.join(RESOURCES)}'", over)
+        asks = page_facts.of_containers(f"resource=~'{'|'.join(RESOURCES)}'", over)
         by = f"sum by ({_POD}, resource) ({asks}) and on ({_POD}) {placed}"
         for one in await series(by):
             wanted = self.requests.setdefault(_key(one), {})
@@ -205,7 +205,7 @@ async def _room(
         for resource in RESOURCES
     ]
     queries = [Query(expr, ("node",), rises=False) for expr in has]
-    queries += [Query(page_queries.requested(each), ("node",), rises=True) for each in RESOURCES]
+    queries += [Query(page_facts.requested(each), ("node",), rises=True) for each in RESOURCES]
     pasts = await Fetcher(source, looks, folder, address).fetch(dict.fromkeys(queries, nodes))
     errors = {missing.error for past in pasts.values() for missing in past.missing}
     cpu, memory, *taken = (
