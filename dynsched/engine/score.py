@@ -250,7 +250,7 @@ def _relative(low: float, high: float) -> _ScoreOf:
 _METHODS: Final[Mapping[str, Callable[[float, float], _ScoreOf]]] = {
     "linear": _linear,
     "relative": _relative,
-    "least": _relative,  # an older method; `lint.obsolete` says so
+    "least": _relative,  # an older method; `rules.lint` says so
 }
 
 

@@ -123,7 +123,7 @@ def _checked(name: str, raw: bytes, place: Callable[[Remark], str]) -> Checked:
         tuple(place(remark) for remark in reading.errors),
         tuple(
             place(replace(remark, message=f"warning: {remark.message}"))
-            for remark in reading.doubts
+            for remark in reading.warnings
         ),
         partial(_place_in_expr, raw, place),
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from dynsched.rules.document import Document, YamlError, locate, read_documents
-from dynsched.rules.lint import doubts, obsolete
+from dynsched.rules.lint import lint
 from dynsched.rules.parse import DYNAMIC_SCHEDULER_KEY, parse_rules
 from dynsched.rules.rule_errors import MAX_ERRORS, RuleError, RulesInvalidError
 from dynsched.rules.rule_set import RuleSet
@@ -49,11 +49,11 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a text came to: rules (None where there are errors), and what is doubtful in them."""
+    """What a text came to: rules (None where there are errors), and what lint says of them."""
 
     rule_set: RuleSet | None
     errors: tuple[Remark, ...] = ()
-    doubts: tuple[Remark, ...] = ()
+    warnings: tuple[Remark, ...] = ()
 
 
 def load_rules(path: Path) -> RuleSet:
@@ -172,7 +172,11 @@ def _rules_of(document: Document) -> Reading:
     except RulesInvalidError as error:
         errors, more = (*errors, *error.errors), error.more
     if not errors and rule_set is not None:
-        return Reading(rule_set, doubts=_located(document, _doubts(document.data, rule_set)))
+        warned = (
+            RuleError(each.path or path_of_expr(document.data, each.index), each.message)
+            for each in lint(rule_set)
+        )
+        return Reading(rule_set, warnings=_located(document, warned))
     more += max(0, len(errors) - MAX_ERRORS)
     last = (Remark(None, None, f"and {more} more errors"),) if more else ()
     return Reading(None, (*_located(document, errors[:MAX_ERRORS]), *last))
@@ -183,12 +187,6 @@ def path_of_expr(data: object, index: int) -> tuple[str | int, ...]:
     if isinstance(data, Mapping) and DYNAMIC_SCHEDULER_KEY in data:
         return (DYNAMIC_SCHEDULER_KEY, list(data[DYNAMIC_SCHEDULER_KEY])[index], "Promsql")
     return ("rules", index, "expr")
-
-
-def _doubts(data: object, rule_set: RuleSet) -> Iterable[RuleError]:
-    yield from obsolete(rule_set)
-    for doubt in doubts(rule_set):
-        yield RuleError(path_of_expr(data, doubt.index), doubt.message)
 
 
 def _located(document: Document, found: Iterable[RuleError]) -> tuple[Remark, ...]:

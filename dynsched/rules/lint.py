@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 
 import promql_parser as promql
 
-from dynsched.rules.rule_errors import RuleError
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.util.formatting import one_line
 
@@ -30,26 +29,43 @@ _SHOWN: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
-    """One rule, by its index and its name; what it will do, and what to write."""
-
-    index: int
-    rule: str
-    message: str
-
-
-def doubts(rule_set: RuleSet) -> tuple[Doubt, ...]:
-    """The rules whose expression leaves nodes out of its answer depending on their load (such a
-    node is unknown and not cool, so that its mark goes by ``stale_after`` alone), and those whose
-    value is 0 or 1, on the same side of the threshold both times.
+class LintWarning:
+    """What a rule will do, and what to write; the rule by its index and name. For a setting beside
+    the rules, its path.
     """
-    found = []
+
+    message: str
+    index: int = -1
+    rule: str = ""
+    path: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{f'rule {self.rule}' if self.rule else '.'.join(self.path)}: {self.message}"
+
+
+def lint(rule_set: RuleSet) -> Iterator[LintWarning]:
+    """Settings of older versions, which are read and no longer do what they did. Rules whose
+    expression leaves nodes out of its answer depending on their load (such a node is unknown and
+    not cool, so that its mark goes by ``stale_after`` alone), and those whose value is 0 or 1, on
+    the same side of the threshold both times.
+    """
+    if rule_set.guard.bind_burst:
+        yield LintWarning(
+            "has no effect any more: the expected load counts pods from their binding on. Remove "
+            "it; `early` in a rule marks nodes by that load",
+            path=("guard", "bind_burst"),
+        )
+    for name, profile in rule_set.extender.profiles.items():
+        if profile.method == "least":
+            yield LintWarning(
+                "'least' is now the same as 'relative'. Write 'relative'",
+                path=("extender", "profiles", name, "method"),
+            )
     for index, rule in enumerate(rule_set.rules):
         root = None if rule.expr is None else parse_expr(rule.expr)
         why = None if root is None else _why_of(rule, root)
         if why is not None:
-            found.append(Doubt(index, rule.name, why))
-    return tuple(found)
+            yield LintWarning(why, index, rule.name)
 
 
 def parse_expr(text: str) -> Any:
@@ -60,22 +76,6 @@ def parse_expr(text: str) -> Any:
         return promql.parse(text)
     except ValueError:
         return None
-
-
-def obsolete(rule_set: RuleSet) -> Iterator[RuleError]:
-    """Settings of older versions, which are read and no longer do what they did."""
-    if rule_set.guard.bind_burst:
-        yield RuleError(
-            ("guard", "bind_burst"),
-            "has no effect any more: the expected load counts pods from their binding on. Remove "
-            "it; `early` in a rule marks nodes by that load",
-        )
-    for name, profile in rule_set.extender.profiles.items():
-        if profile.method == "least":
-            yield RuleError(
-                ("extender", "profiles", name, "method"),
-                "'least' is now the same as 'relative'. Write 'relative'",
-            )
 
 
 class _Cause(NamedTuple):

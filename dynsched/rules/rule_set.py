@@ -94,7 +94,7 @@ class GuardRules(_Model):
     max_writes_per_minute: Annotated[int, Field(strict=True, gt=0, le=MAX_NODES)] = 240
     """Marks of hot nodes count, and are never delayed."""
     bind_burst: Annotated[bool, BeforeValidator(lambda given: given is not None)] = False
-    """Whether the file names this key, which has no effect any more (`lint.obsolete`)."""
+    """Whether the file names this key, which has no effect any more (`rules.lint`)."""
 
 
 class Profile(_Model):

@@ -30,8 +30,6 @@ _MIN_SECRET_LENGTH: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The headers that one request carries, and the strings that must never be shown."""
-
     headers: Mapping[str, str] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
 
@@ -47,13 +45,11 @@ class Credentials:
 class PrometheusConfig:
     """One Prometheus. ``timeout`` is the whole time of a query, in seconds.
 
-    ``url`` may have a path prefix and a trailing slash; a user and password in it become
-    ``username`` and ``password``, and ``url`` is kept without them. At most one of the bearer
-    token, its file, and basic authentication is given. ``*_file`` are read anew when they change,
-    so a rotated token or certificate needs no restart. ``headers`` are sent with each request.
-    Without ``ca_file`` the bundle that REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE names is used, else
-    the public authorities. ``external_url`` is where people reach its pages, for links; None: at
-    ``url``. Raises ValueError with everything that is wrong.
+    A user and password in ``url`` become ``username`` and ``password``. ``*_file`` are read anew
+    when they change, so a rotated token or certificate needs no restart. Without ``ca_file`` the
+    bundle that REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE names is used, else the public authorities.
+    ``external_url`` is where people reach its pages, for links; None: at ``url``. Raises ValueError
+    with everything that is wrong.
     """
 
     url: str
@@ -203,10 +199,8 @@ def _url_problem(url: str) -> str | None:
 
 
 def read_secret(path: str, what: str, fits: Callable[[str], object]) -> str:
-    """The secret in a file, without the white space around it.
-
-    Read at each query: it costs some microseconds, and there is no copy that could be stale.
-    QueryFailedError names the file and what is wrong with it, never what is in it.
+    """The secret in a file, without the white space around it. Read at each query, so that there is
+    no copy that could be stale. QueryFailedError names the file, and never what is in it.
     """
     wrong = f"does not hold one {what} and nothing else"
     try:
@@ -226,11 +220,8 @@ def read_secret(path: str, what: str, fits: Callable[[str], object]) -> str:
 
 class TlsFiles:
     """The CA bundle and the client certificate of one configuration: one SSLContext, made again
-    when its files change. Safe to use from threads.
-
-    requests would make one for each connection, which costs 15 ms with the public authorities, and
-    would tell a damaged certificate file from a damaged handshake by its wording only. It also lets
-    REQUESTS_CA_BUNDLE win over a session's own CA file; here the configured one always wins.
+    when its files change. Safe to use from threads. (requests would make one for each connection,
+    which costs 15 ms, and lets REQUESTS_CA_BUNDLE win over a session's own CA file.)
     """
 
     def __init__(self, config: PrometheusConfig) -> None:

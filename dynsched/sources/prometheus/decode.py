@@ -36,17 +36,16 @@ _WRONG_TYPE: Final = {
 }
 
 
-ROOM_SERIES: Final = 50_000
+_ALL_SERIES: Final = 50_000
 """Series that all rules of a small cluster may have together. One with nine labels takes up to 2 kB
 while its answer is read: 100 MB, beside some 90 of the process, in a container of 256 MiB."""
-ROOM_BYTES: Final = 8 << 20
+_ALL_BYTES: Final = 8 << 20
 """Bytes of JSON, likewise. A point of a range takes ten times its size there: 80 MB."""
-NODE_SERIES: Final = 2
-NODE_BYTES: Final = 2048
+_NODE_SERIES: Final = 2
+_NODE_BYTES: Final = 2048
 """What a rule may have for each node, however many nodes and rules there are: a node that has just
 been replaced has two series for a while; one that its labels are copied to has 2 kB of them."""
-
-PART_BYTES: Final = 8
+_PART_BYTES: Final = 8
 """Bytes of JSON for each part (a label, a value, a time). An answer of `{}` alone has a part
 in three, and would take a hundred times its size."""
 
@@ -71,8 +70,8 @@ class AnswerLimit:
             found = f"has more than {self.series:,} series"
         elif size > self.size:
             found = f"is larger than {self.size / (1 << 20):.3g} MiB"
-        elif parts > self.size // PART_BYTES:
-            found = f"is made of more than {self.size // PART_BYTES:,} parts"
+        elif parts > self.size // _PART_BYTES:
+            found = f"is made of more than {self.size // _PART_BYTES:,} parts"
         else:
             return
         raise QueryFailedError(
@@ -86,8 +85,8 @@ def answer_limit(nodes: int, rules: int) -> AnswerLimit:
     share = max(1, rules)
     return AnswerLimit(
         nodes,
-        max(NODE_SERIES * nodes, ROOM_SERIES // share),
-        max(NODE_BYTES * nodes, ROOM_BYTES // share),
+        max(_NODE_SERIES * nodes, _ALL_SERIES // share),
+        max(_NODE_BYTES * nodes, _ALL_BYTES // share),
     )
 
 

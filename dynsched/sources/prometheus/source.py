@@ -232,21 +232,16 @@ class PrometheusSource:
         except QueryFailedError:
             raise
         except Exception as error:  # noqa: BLE001  # our defect must not stop the other rules
-            raise _defect(error) from None
+            # Where it came from, but not its text: it could hold a secret.
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{type(error).__name__} in {Path(frame.filename).name}:{frame.lineno}"
+            _LOG.error("a query failed because of a bug in dynsched: %s", where)
+            raise QueryFailedError(
+                f"this is a defect in dynsched, please report it: {where}"
+            ) from None
         finally:
             attempt.close()
 
     def _ended(self, attempt: Attempt) -> None:
         self._under_way.discard(attempt)
         self._slots.release()
-
-
-def _defect(error: Exception) -> QueryFailedError:
-    """An exception that none of our code expects: where it came from, but not its text.
-
-    The text could hold a header's value, that is, a secret.
-    """
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{type(error).__name__} in {Path(frame.filename).name}:{frame.lineno}"
-    _LOG.error("a query failed because of a bug in dynsched: %s", where)
-    return QueryFailedError(f"this is a defect in dynsched, please report it: {where}")

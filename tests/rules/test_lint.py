@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from properties import steady
 
 from dynsched.rules.file import load_rules, read_rules
-from dynsched.rules.lint import doubts, parse_expr
+from dynsched.rules.lint import lint, parse_expr
 
 ROOT = Path(__file__).parents[2]
 CPU = '(1 - avg by (instance) (rate(node_cpu_seconds_total{mode="idle"}[2m]))) * 100'
 
 
-def doubt_of(expr: str) -> str | None:
-    found = doubts(rule_set(rule(expr=expr, threshold=0.5)))  # what divides 0 and 1
+def warning_of(expr: str) -> str | None:
+    found = tuple(lint(rule_set(rule(expr=expr, threshold=0.5))))  # what divides 0 and 1
     return found[0].message if found else None
 
 
@@ -50,7 +50,7 @@ ENDS += ["> ignoring (job) limit"]
     + [("load > +80", "> 80"), ("load > 8e1", "> 80"), ("load > -Inf", "> -inf")],
 )
 def test_a_comparison_in_the_expression(expr: str, compared: str) -> None:
-    found = doubt_of(expr)
+    found = warning_of(expr)
     assert found is not None
     assert found.startswith(f"the comparison {compared!r} leaves out the nodes for which it does")
     assert "its mark goes only after stale_after, and clear_threshold has no effect" in found
@@ -81,7 +81,7 @@ def test_a_comparison_in_the_expression(expr: str, compared: str) -> None:
 def test_a_value_of_0_or_1_and_a_threshold_that_does_not_divide_them(
     expr: str, op: str, threshold: float, fires: str | None
 ) -> None:
-    found = doubts(rule_set(rule("good"), rule("bad", expr=expr, op=op, threshold=threshold)))
+    found = tuple(lint(rule_set(rule("good"), rule("bad", expr=expr, op=op, threshold=threshold))))
     if fires is None:
         assert found == ()
     else:
@@ -109,8 +109,8 @@ DONE = "A * on (instance) (B > bool 80)"
         ("max by (instance) (load > 80)", "the comparison", "With bool it gives 0 or 1"),
     ],
 )
-def test_other_doubts_and_what_to_do_about_them(expr: str, begins: str, says: str) -> None:
-    found = str(doubt_of(expr))
+def test_other_warnings_and_what_to_do_about_them(expr: str, begins: str, says: str) -> None:
+    found = str(warning_of(expr))
     assert found.startswith(begins)
     assert says in found
 
@@ -145,7 +145,7 @@ def test_other_doubts_and_what_to_do_about_them(expr: str, begins: str, says: st
 )
 def test_every_node_has_a_value(expr: str) -> None:
     assert parse_expr(expr) is not None
-    assert doubt_of(expr) is None
+    assert warning_of(expr) is None
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_every_node_has_a_value(expr: str) -> None:
 )
 def test_what_is_not_understood_is_left_to_prometheus(expr: str) -> None:
     assert parse_expr(expr) is None
-    assert doubt_of(expr) is None
+    assert warning_of(expr) is None
 
 
 FILES = [
@@ -173,8 +173,8 @@ FILES = [
     [path for path in FILES if "manifests/prometheus" not in str(path)],
     ids=lambda path: str(path.relative_to(ROOT)),
 )
-def test_nothing_that_is_shipped_is_doubtful(path: Path) -> None:
-    assert doubts(load_rules(path)) == ()
+def test_nothing_that_is_shipped_is_warned_of(path: Path) -> None:
+    assert list(lint(load_rules(path))) == []
 
 
 def test_what_older_versions_had_is_read_with_a_warning_at_its_place() -> None:
@@ -185,7 +185,7 @@ def test_what_older_versions_had_is_read_with_a_warning_at_its_place() -> None:
     )
     assert found.rule_set is not None
     assert [rule.name for rule in found.rule_set.rules] == ["cpu"]
-    assert [(doubt.line, doubt.message.split(":")[0]) for doubt in found.doubts] == [
+    assert [(each.line, each.message.split(":")[0]) for each in found.warnings] == [
         (2, "guard.bind_burst"),
         (5, "extender.profiles.mine.method"),
     ]
@@ -204,7 +204,7 @@ def test_an_expression_of_the_greatest_length_is_read_at_once(part: str) -> None
 
     sys.setprofile(count)
     try:
-        doubt_of((part * 10_000)[:9_990] + "a")
+        warning_of((part * 10_000)[:9_990] + "a")
     finally:
         sys.setprofile(None)
     assert steps < 1_000_000
@@ -219,4 +219,4 @@ PARTS = st.sampled_from([
 @steady(200)
 @given(parts=st.lists(PARTS, max_size=20))
 def test_any_text(parts: list[str]) -> None:
-    doubt_of("load " + "".join(parts))
+    warning_of("load " + "".join(parts))
