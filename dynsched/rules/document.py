@@ -31,9 +31,7 @@ _CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of a YAML text: its nodes (which know their place), its data, and which keys
-    are there twice. ``start`` is the line (from 1) on which it begins.
-    """
+    """Its nodes know where they stand. ``start`` is the line (from 1) on which it begins."""
 
     root: yaml.Node | None = None
     data: object = None
@@ -112,8 +110,8 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_documents(text: str) -> tuple[Document, ...]:
-    """All documents of a YAML text; none for an empty one. YamlError, and no other, when it cannot
-    be read or goes beyond the bounds.
+    """None for an empty text. YamlError, and no other, when it cannot be read or goes beyond the
+    bounds.
     """
     try:
         loader = _Loader(text)

@@ -36,7 +36,7 @@ class RulesFileError(ExpectedError):
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something about a text: its line and column (from 1) where they are known, and a message."""
+    """Of a text: line and column (from 1) where they are known, and a message."""
 
     line: int | None
     column: int | None
@@ -57,9 +57,7 @@ class Reading:
 
 
 def load_rules(path: Path) -> RuleSet:
-    """Read a rules file (either format), or a pipe with one. RulesFileError with all that is wrong
-    in it.
-    """
+    """From a file or a pipe. RulesFileError with all that is wrong in it."""
     try:
         return _used(path, read_rules(read_stream(path, MAX_BYTES)))
     except OSError as error:
@@ -67,7 +65,7 @@ def load_rules(path: Path) -> RuleSet:
 
 
 def read_rules(raw: bytes) -> Reading:
-    """The rules in the content of a file. Raises nothing, whatever the content is."""
+    """Raises nothing, whatever the content is."""
     try:
         documents = read_documents(raw.decode())
         if len(documents) > 1:
@@ -108,13 +106,10 @@ class FixedRules:
 
 
 class RulesFile:
-    """A rules file that is read again and again: edited in place, replaced by a rename, or swapped
-    behind a ConfigMap's symlinks.
-
-    Made with a good file only (RulesFileError otherwise). ``rule_set`` is the last valid
-    content. ``error`` says why the present content is refused; it is None while the present content
-    is in force. Both this and ``changed`` take READ_SECONDS at most, even if the path is a pipe or
-    a device.
+    """A rules file that is read again and again. Made with a good file only (RulesFileError
+    otherwise). ``rule_set`` is the last valid content; ``error`` says why the present content is
+    refused. Both this and ``changed`` take READ_SECONDS at most, even if the path is a pipe or a
+    device.
     """
 
     def __init__(self, path: Path) -> None:

@@ -11,9 +11,8 @@ def jittered(seconds: float) -> float:
 
 
 class Backoff:
-    """Pauses that double from ``first`` up to ``most`` seconds, each jittered.
-
-    ``seconds`` is what the next pause is before it is jittered.
+    """Pauses that double from ``first`` up to ``most`` seconds, each jittered. ``seconds`` is the
+    next one before that.
     """
 
     def __init__(self, first: float, most: float) -> None:
@@ -22,7 +21,6 @@ class Backoff:
         self.seconds = first
 
     def next(self) -> float:
-        """The pause to make now, in seconds; the one after it is twice as long."""
         seconds, self.seconds = self.seconds, min(2 * self.seconds, self._most)
         return jittered(seconds)
 

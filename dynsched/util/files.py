@@ -31,9 +31,7 @@ def require_file(path: str | Path, most: int | None = None) -> os.stat_result:
 
 
 def fingerprint(found: os.stat_result) -> tuple[int, ...]:
-    """Changes when the content does, in whichever way it is replaced: edited in place, renamed
-    over, or swapped behind symlinks.
-    """
+    """Changes when the content does: edited in place, renamed over, or swapped behind symlinks."""
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 

@@ -1,8 +1,5 @@
-"""Numbers, moments, addresses and foreign text as text of ours; moments read from text.
-
-Moments are Unix seconds, and their text is RFC 3339, as Kubernetes writes and reads it. Every name
-and address has one canonical text, so that a look-up by text is a comparison by meaning: exporters
-write the same IPv6 address in many ways, Windows its host names in capitals.
+"""Numbers, moments, addresses and foreign text as text of ours; moments read from text. Moments are
+Unix seconds, and their text is RFC 3339, as Kubernetes writes and reads it.
 """
 
 from __future__ import annotations
@@ -68,11 +65,12 @@ def one_line(text: str, limit: int = MAX_FOREIGN) -> str:
 
 
 def canonical(text: str) -> str:
-    """The one text of a name or an address.
+    """The one text of a name or an address: exporters write the same IPv6 address in many ways,
+    Windows its host names in capitals.
 
     An IPv6 address is compressed and in lower case (RFC 5952), without its zone; one that only
     wraps an IPv4 address is that address. All else is taken for a name: in lower case, without
-    the dot that ends a fully qualified one. An IPv4 address has one spelling only.
+    the dot that ends a fully qualified one.
     """
     if ":" in text:
         try:

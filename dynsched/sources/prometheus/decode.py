@@ -116,9 +116,7 @@ UNFIT: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """How the server's time maps to ours.
-
-    ``received`` is our clock when the answer came, ``date`` the server's (its Date header, whole
+    """``received`` is our clock when the answer came, ``date`` the server's (its Date header, whole
     seconds; None without one), ``cached`` for how many seconds a cache in between had held it.
     """
 
@@ -132,10 +130,8 @@ class Clocks:
         return 0.0 if self.date is None else self.date + self.cached - self.received
 
     def local_of(self, timestamps: Floats) -> Floats:
-        """The times of samples by our clock, never later than now.
-
-        The age is taken between two readings of the server's own clock, so that a server whose
-        clock is minutes off has neither only stale samples nor samples from the future.
+        """The times of samples by our clock, never later than now. Their age is by the server's own
+        clock: one that is minutes off has neither only stale samples nor samples from the future.
         """
         now = self.received if self.date is None else self.date
         return self.received - np.maximum(0.0, now - timestamps) - self.cached
@@ -223,8 +219,8 @@ def _fit(decoder: msgspec.json.Decoder[_T], part: _Bytes | msgspec.Raw, body: _B
 def sift(
     raw: msgspec.Raw, form: msgspec.json.Decoder[_T], why_not: Callable[[_T], str | None]
 ) -> tuple[bytes, list[str]]:
-    """The series of a result without those that cannot be used, as a result again; and a line for
-    each reason, with how many series were left out for it and one of them.
+    """The result without the series that cannot be used; and a line for each reason, with how many
+    series were left out for it and one of them.
     """
     kept, unfit = [], 0
     odd: dict[str, list[msgspec.Raw]] = {}

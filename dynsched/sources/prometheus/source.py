@@ -45,8 +45,6 @@ _PAGE_LIMIT: Final = AnswerLimit(0, 50_000, 32 << 20)
 
 @dataclass(frozen=True, slots=True)
 class PageResult:
-    """What a page of the API came to: its ``data``, or ``error``, one line for a person."""
-
     data: Any = None
     error: str | None = None
     duration: float = 0.0
@@ -105,10 +103,8 @@ class PrometheusSource:
         *,
         limit: AnswerLimit | None = None,
     ) -> RangeResult:
-        """The values of ``expr`` from ``start`` to ``end`` (Unix seconds), every ``step`` seconds.
-
-        Both ends are included and are times by the server's clock, as are the points' times.
-        ``limit``: how large this answer may be; default: as of all others. Never raises.
+        """From ``start`` to ``end``, both included (Unix seconds by the server's clock), every
+        ``step`` seconds. ``limit``: of this answer; default: as of all others. Never raises.
         """
         parse = partial(read_spans, SeriesKeys())
         return RangeResult(*await self._range(expr, (start, end, step), parse, label, limit))
@@ -178,9 +174,8 @@ class PrometheusSource:
         return Spans.of(found).moved(-ahead) if ahead else found
 
     async def close(self) -> None:
-        """End what is under way (those queries come to an error) and refuse what comes after.
-
-        Threads are not waited for: one that hangs in the resolver does not end.
+        """End what is under way and refuse what comes after. Threads are not waited for: one that
+        hangs in the resolver does not end.
         """
         self._closed = True
         for attempt in self._under_way:

@@ -1,8 +1,6 @@
-"""The answers to queries, from bytes to columns: instant vectors and range vectors. As in `decode`,
-nothing else is raised than QueryFailedError.
-
-A series that cannot be used is left out, with a warning; when there is no other series, that is an
-error.
+"""The answers to queries, from bytes to columns: instant vectors and range vectors. Nothing else is
+raised than QueryFailedError. A series that cannot be used is left out, with a warning; when there
+is no other series, that is an error.
 """
 
 from __future__ import annotations
@@ -59,10 +57,7 @@ _HISTOGRAM: Final = "a native histogram, not a number"
 
 @dataclass(frozen=True)
 class RangeResult:
-    """What a range query came to; as ``QueryResult``, with spans of time instead of samples.
-
-    The points' times are Unix seconds by the *server's* clock. Each series has points.
-    """
+    """As ``QueryResult``. Each series has points, in Unix seconds by the *server's* clock."""
 
     series: Sequence[Series] = ()
     error: str | None = None
@@ -71,11 +66,9 @@ class RangeResult:
 
 
 class SeriesKeys:
-    """The series of one server, each known by the bytes in which its labels came. They are the same
-    from one answer to the next, so that their labels are read once.
-
-    Used by several threads: what is remembered is one dict, and the worst of a race is a series
-    that is read twice.
+    """The series of one server, each known by the bytes in which its labels came: they are the same
+    from one answer to the next. Used by several threads; the worst of a race is a series that is
+    read twice.
     """
 
     def __init__(self) -> None:
@@ -109,7 +102,7 @@ class SeriesKeys:
 def read_vector(
     keys: SeriesKeys, body: _Bytes, clocks: Clocks
 ) -> tuple[Sequence[Sample], tuple[str, ...]]:
-    """The samples of an instant query's answer, and the warnings that make it a partial one."""
+    """Of an instant query's answer, and the warnings that make it a partial one."""
     (series, times, values, _), warnings = _read(keys, body, "vector")
     if not series:
         return (), warnings
@@ -119,7 +112,6 @@ def read_vector(
 def read_spans(
     keys: SeriesKeys, body: _Bytes, _: Clocks
 ) -> tuple[Sequence[Series], tuple[str, ...]]:
-    """The series of a range query's answer, and its warnings."""
     (series, times, values, counts), warnings = _read(keys, body, "matrix")
     return Spans(series, labels_of, times, values, counts) if series else (), warnings
 
