@@ -161,20 +161,20 @@ def placed(name: str | Path, remark: Remark) -> str:
 
 
 def _rules_of(document: Document) -> Reading:
-    rule_set, errors, more = None, document.duplicates, 0
+    rule_set, errors, are_more = None, document.duplicates, False
     try:
         rule_set = parse_rules(document.data)
-    except RulesInvalidError as error:
-        errors, more = (*errors, *error.errors), error.more
-    if not errors and rule_set is not None:
-        warned = (
-            RuleError(each.path or path_of_expr(document.data, each.index), each.message)
-            for each in lint(rule_set)
-        )
-        return Reading(rule_set, warnings=_located(document, warned))
-    more += max(0, len(errors) - MAX_ERRORS)
-    last = (Remark(None, None, f"and {more} more errors"),) if more else ()
-    return Reading(None, (*_located(document, errors[:MAX_ERRORS]), *last))
+    except RulesInvalidError as found:
+        errors, are_more = (*errors, *found.errors), found.are_more
+    if errors or rule_set is None:
+        are_more = are_more or len(errors) > MAX_ERRORS
+        last = (Remark(None, None, "and more errors"),) if are_more else ()
+        return Reading(None, (*_located(document, errors[:MAX_ERRORS]), *last))
+    warned = (
+        RuleError(each.path or path_of_expr(document.data, each.index), each.message)
+        for each in lint(rule_set)
+    )
+    return Reading(rule_set, warnings=_located(document, warned))
 
 
 def path_of_expr(data: object, index: int) -> tuple[str | int, ...]:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import promql_parser as promql
 
-from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.rules.rule_set import RuleSet
 from dynsched.util.formatting import one_line
 
 MAX_OPERATORS: Final = 150
@@ -45,9 +45,7 @@ class LintWarning:
 
 def lint(rule_set: RuleSet) -> Iterator[LintWarning]:
     """Settings of older versions, which are read and no longer do what they did. Rules whose
-    expression leaves nodes out of its answer depending on their load (such a node is unknown and
-    not cool, so that its mark goes by ``stale_after`` alone), and those whose value is 0 or 1, on
-    the same side of the threshold both times.
+    expression leaves nodes out of its answer depending on their load.
     """
     if rule_set.guard.bind_burst:
         yield LintWarning(
@@ -63,9 +61,14 @@ def lint(rule_set: RuleSet) -> Iterator[LintWarning]:
             )
     for index, rule in enumerate(rule_set.rules):
         root = None if rule.expr is None else parse_expr(rule.expr)
-        why = None if root is None else _why_of(rule, root)
-        if why is not None:
-            yield LintWarning(why, index, rule.name)
+        cause = None if root is None else _cause(root)
+        if cause is not None:
+            yield LintWarning(
+                f"{cause.what}, and a node that is left out is unknown, not cool: its mark goes "
+                f"only after stale_after, and clear_threshold has no effect. {cause.remedy}",
+                index,
+                rule.name,
+            )
 
 
 def parse_expr(text: str) -> Any:
@@ -83,33 +86,6 @@ class _Cause(NamedTuple):
 
     what: str
     remedy: str
-
-
-def _why_of(rule: Rule, root: Any) -> str | None:
-    cause = _cause(root)
-    if cause is None:
-        return _why_nothing_changes(rule, root)
-    return (
-        f"{cause.what}, and a node that is left out is unknown, not cool: its mark goes only after "
-        f"stale_after, and clear_threshold has no effect. {cause.remedy}"
-    )
-
-
-def _why_nothing_changes(rule: Rule, found: Any) -> str | None:
-    """``load > bool 80`` is 0 or 1, and with a minus before it 0 or -1: a threshold of 80 is never
-    passed.
-    """
-    one = 1
-    while isinstance(found, _WRAPPERS):
-        one *= -1 if isinstance(found, promql.UnaryExpr) else 1
-        found = found.expr
-    if not _is_bool(found) or rule.breached(0.0) is not rule.breached(float(one)):
-        return None
-    return (
-        f"the comparison {_compared(found)!r} gives 0 or {one}, so that with op {rule.op!r} and "
-        f"threshold {rule.threshold:g} the rule {'always' if rule.breached(0.0) else 'never'} "
-        "fires. Remove the comparison: op and threshold compare"
-    )
 
 
 def _cause(found: Any, *, deep: bool = False) -> _Cause | None:

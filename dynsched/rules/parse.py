@@ -7,6 +7,7 @@ The file itself is read by ``dynsched.rules.file``, which turns an error's path 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -66,8 +67,7 @@ def parse_rules(data: object) -> RuleSet:
             return _DynamicSchedulerFile.model_validate(data).as_rule_set()
         rule_set = RuleSet.model_validate(data)
     except ValidationError as error:
-        told, more = explain(error, _KNOWN_KEYS)
-        raise RulesInvalidError((*told, *_cross_checks(data)), more) from None
+        raise RulesInvalidError(chain(explain(error, _KNOWN_KEYS), _cross_checks(data))) from None
     if crossed := tuple(_cross_checks(data)):
         raise RulesInvalidError(crossed)
     return rule_set

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from pydantic import ValidationError
@@ -45,13 +46,11 @@ class RuleError:
 
 
 class RulesInvalidError(Exception):
-    """Rules that cannot be used; ``errors`` are all that were found, in one go, up to MAX_ERRORS.
-    ``more`` is how many there are beyond those.
-    """
+    """Rules that cannot be used; ``errors`` are those that were found, up to MAX_ERRORS."""
 
-    def __init__(self, errors: Sequence[RuleError], more: int = 0) -> None:
-        self.errors = tuple(errors[:MAX_ERRORS])
-        self.more = more + len(errors) - len(self.errors)
+    def __init__(self, errors: Iterable[RuleError]) -> None:
+        found = tuple(islice(errors, MAX_ERRORS + 1))
+        self.errors, self.are_more = found[:MAX_ERRORS], len(found) > MAX_ERRORS
         super().__init__("; ".join(map(str, self.errors)))
 
 
@@ -60,24 +59,13 @@ def problem(message: str) -> PydanticCustomError:
     return PydanticCustomError("rule", "{message}", {"message": message})
 
 
-def explain(error: ValidationError, known_keys: Collection[str]) -> tuple[list[RuleError], int]:
-    """The errors of a validation in our words, up to MAX_ERRORS, and how many there are beyond
-    those; ``known_keys`` feed the suggestions.
-    """
-    found = [
-        details
-        for details in error.errors(include_url=False)
+def explain(error: ValidationError, known_keys: Collection[str]) -> Iterator[RuleError]:
+    """The errors of a validation in our words; ``known_keys`` feed the suggestions."""
+    for details in error.errors(include_url=False):
         # Only a consequence: the field that it depends on has an error of its own.
-        if details["type"] != "default_factory_not_called"
-    ]
-    told = [
-        RuleError(
-            tuple(part for part in details["loc"] if part != "[key]"),
-            _message(details, known_keys),
-        )
-        for details in found[:MAX_ERRORS]
-    ]
-    return told, len(found) - len(told)
+        if details["type"] != "default_factory_not_called":
+            path = tuple(part for part in details["loc"] if part != "[key]")
+            yield RuleError(path, _message(details, known_keys))
 
 
 def _message(details: ErrorDetails, known_keys: Collection[str]) -> str:

@@ -56,42 +56,6 @@ def test_a_comparison_in_the_expression(expr: str, compared: str) -> None:
     assert "its mark goes only after stale_after, and clear_threshold has no effect" in found
 
 
-@pytest.mark.parametrize(
-    ("expr", "op", "threshold", "fires"),
-    [
-        ("load > bool 80", ">", 80, "never"),
-        (f"({CPU} >= bool 80)", ">=", 80, "never"),
-        ("load > bool 80", ">", 1, "never"),
-        ("load > bool 80", "<", 0, "never"),
-        ("load > bool 80", "<", 80, "always"),
-        ("load > bool 80", ">=", 0, "always"),
-        ("load > bool 80", ">", 0.5, None),
-        ("load > bool 80", ">=", 1, None),
-        ("load > bool 80", "<", 1, None),
-        ("100 * (load > bool 80)", ">", 80, None),
-        # a minus before the comparison makes it 0 or -1
-        ("-(load > bool 80)", ">", -0.5, None),
-        ("-(load > bool 80)", ">", 0.5, "never"),
-        ("-(-(load > bool 80))", ">", 0.5, None),
-        ("+(load > bool 80)", ">", 0.5, None),
-        ("-load > bool 80", ">", 0.5, None),
-        ("-load > bool 80", ">", -0.5, "always"),
-    ],
-)
-def test_a_value_of_0_or_1_and_a_threshold_that_does_not_divide_them(
-    expr: str, op: str, threshold: float, fires: str | None
-) -> None:
-    found = tuple(lint(rule_set(rule("good"), rule("bad", expr=expr, op=op, threshold=threshold))))
-    if fires is None:
-        assert found == ()
-    else:
-        assert [(each.index, each.rule) for each in found] == [(1, "bad")]
-        one = "-1" if expr.startswith("-(") else "1"
-        says = f"gives 0 or {one}, so that with op {op!r} and threshold {threshold:g}"
-        assert says in found[0].message
-        assert f"the rule {fires} fires. Remove the comparison" in found[0].message
-
-
 CONDITION = "with a condition on a value leaves nodes out"
 DONE = "A * on (instance) (B > bool 80)"
 

@@ -137,7 +137,7 @@ def test_of_very_many_errors_the_first_are_told(file: Path) -> None:
     errors = errors_of(file)
     assert len(errors) == 101
     assert errors[0] == "2:5: rules[0].threshold: is missing"
-    assert errors[-1] == "and 1000 more errors"
+    assert errors[-1] == "and more errors"
 
 
 def test_more_than_100_rules_are_too_many(file: Path) -> None:
