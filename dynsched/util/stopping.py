@@ -19,10 +19,10 @@ async def pause(stop: asyncio.Event, seconds: float) -> None:
             await stop.wait()
 
 
-async def until_so(stop: asyncio.Event, is_so: Callable[[], bool]) -> None:
-    """Until ``is_so()`` or ``stop`` is set."""
+async def until_so(stop: asyncio.Event, is_so: Callable[[], bool], every: float = 0.1) -> None:
+    """Until ``is_so()``, asked ``every`` so many seconds, or ``stop`` is set."""
     while not is_so() and not stop.is_set():
-        await pause(stop, 0.1)
+        await pause(stop, every)
 
 
 async def until_done(stop: asyncio.Event, *work: asyncio.Future[Any]) -> None:
