@@ -1,18 +1,32 @@
-"""The rules file: read, and read again while the process runs."""
+"""The rules file: from its text, in dynsched's format or in dynamicScheduler's, to rules, or to all
+its errors with line and column; and read again while the process runs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dynsched.rules.document import Document, YamlError, locate, read_documents
+from dynsched.rules.fields import MAX_RULES, Expr, Name
 from dynsched.rules.lint import lint
-from dynsched.rules.parse import DYNAMIC_SCHEDULER_KEY, parse_rules
-from dynsched.rules.rule_errors import MAX_ERRORS, RuleError, RulesInvalidError
-from dynsched.rules.rule_set import RuleSet
+from dynsched.rules.rule_errors import MAX_ERRORS, RuleError, RulesInvalidError, explain, shown
+from dynsched.rules.rule_set import (
+    EarlyMark,
+    ExtenderRules,
+    FileRule,
+    GuardRules,
+    MarkRules,
+    NodeRules,
+    Profile,
+    RuleSet,
+)
 from dynsched.util.errors import ExpectedError
 from dynsched.util.files import read_file, read_stream
 from dynsched.util.formatting import one_line
@@ -23,6 +37,8 @@ MAX_BYTES: Final = 256 * 1024
 READ_SECONDS: Final = 2.0
 """How long reading it may take: less than there is between a SIGTERM and the end."""
 _MAX_LINE_LENGTH: Final = 600
+DYNAMIC_SCHEDULER_KEY: Final = "Rulename"
+"""The top-level key by which a file in the format of dynamicScheduler is recognised."""
 
 
 class RulesFileError(ExpectedError):
@@ -187,3 +203,99 @@ def path_of_expr(data: object, index: int) -> tuple[str | int, ...]:
 def _located(document: Document, found: Iterable[RuleError]) -> tuple[Remark, ...]:
     remarks = sorted((*locate(document.root, error.path), str(error)) for error in found)
     return tuple(Remark(line, column, text) for line, column, text in remarks)
+
+
+class _DynamicSchedulerRule(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    promsql: Expr = Field(alias="Promsql")
+    threshold: Annotated[float, Field(alias="Threshold", allow_inf_nan=False)]
+
+
+class _DynamicSchedulerFile(BaseModel):
+    """The rules file of dynamicScheduler; keys that it did not read are ignored here too."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    rules: Annotated[
+        Mapping[Name, _DynamicSchedulerRule],
+        Field(alias=DYNAMIC_SCHEDULER_KEY, min_length=1, max_length=MAX_RULES),
+    ]
+
+    def as_rule_set(self) -> RuleSet:
+        return RuleSet(
+            rules=tuple(
+                FileRule(name=name, expr=rule.promsql, threshold=rule.threshold)
+                for name, rule in self.rules.items()
+            )
+        )
+
+
+def parse_rules(data: object) -> RuleSet:
+    """A RuleSet from the parsed YAML of a rules file, in either format.
+
+    Raises RulesInvalidError with all errors at once (if there are very many, with the first ones).
+    """
+    if not isinstance(data, Mapping):
+        raise RulesInvalidError((RuleError((), "a rules file is a mapping with the key `rules`"),))
+    try:
+        if DYNAMIC_SCHEDULER_KEY in data:
+            return _DynamicSchedulerFile.model_validate(data).as_rule_set()
+        rule_set = RuleSet.model_validate(data)
+    except ValidationError as error:
+        raise RulesInvalidError(chain(explain(error, _KNOWN_KEYS), _cross_checks(data))) from None
+    if crossed := tuple(_cross_checks(data)):
+        raise RulesInvalidError(crossed)
+    return rule_set
+
+
+_SECTIONS: Final = (MarkRules, NodeRules, GuardRules, ExtenderRules, Profile)
+_KNOWN_KEYS: Final = frozenset(
+    field.alias or name
+    for model in (RuleSet, *_SECTIONS, FileRule, EarlyMark)
+    for name, field in model.model_fields.items()
+)
+
+
+def _cross_checks(data: Mapping[Any, Any]) -> Iterable[RuleError]:
+    """Errors that concern several fields. They are looked for in the raw data, so that they are
+    found even if there are other errors.
+    """
+    rules = data.get("rules")
+    names: dict[object, int] = {}
+    shadows = set()
+    for index, rule in enumerate(rules if isinstance(rules, list) else ()):
+        name = rule.get("name") if isinstance(rule, Mapping) else None
+        if not isinstance(name, str):
+            continue
+        if name in names:
+            yield RuleError(
+                ("rules", index, "name"),
+                f"{shown(name)} is the name of rules[{names[name]}] already",
+            )
+        names.setdefault(name, index)
+        if rule.get("shadow") is True:
+            shadows.add(name)
+    extender = data.get("extender")
+    if isinstance(extender, Mapping):
+        for path, name in _rule_references(extender):
+            if isinstance(name, str) and name not in names:
+                yield RuleError(("extender", *path), f"{shown(name)} is not the name of a rule")
+            elif name in shadows:
+                text = (
+                    f"{shown(name)} is a shadow rule: it is on trial, and pods are not placed by it"
+                )
+                yield RuleError(("extender", *path), text)
+
+
+def _rule_references(
+    extender: Mapping[Any, Any],
+) -> Iterable[tuple[tuple[str | int, ...], object]]:
+    reject = extender.get("reject")
+    for index, name in enumerate(reject if isinstance(reject, list) else ()):
+        yield ("reject", index), name
+    profiles = extender.get("profiles")
+    for profile, body in profiles.items() if isinstance(profiles, Mapping) else ():
+        score = body.get("score") if isinstance(body, Mapping) else None
+        for name in score if isinstance(score, Mapping) else ():
+            yield ("profiles", profile, "score", name), name

@@ -1,6 +1,6 @@
 """What rules.yaml holds: the rules and the other sections, and what follows from them together.
 
-docs/rules.md has what each key means. ``rules.parse`` makes a RuleSet of a parsed mapping, or says
+docs/rules.md has what each key means. ``rules.file`` makes a RuleSet of a parsed mapping, or says
 all that is wrong.
 """
 

@@ -4,9 +4,10 @@ Unix seconds, and their text is RFC 3339, as Kubernetes writes and reads it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from ipaddress import AddressValueError, IPv6Address
-from typing import Final
+from typing import Any, Final
 
 MAX_FOREIGN: Final = 200
 """Characters of text that others wrote, in a log line, an error or an answer."""
@@ -80,3 +81,12 @@ def canonical(text: str) -> str:
         return str(address.ipv4_mapped or address)
     lowered = text.lower().removesuffix(".")
     return text if lowered == text else lowered  # the same object: it is kept for every node
+
+
+def as_mapping(value: Any) -> Mapping[str, Any]:
+    """Of JSON that others wrote, where anything may stand."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def as_mappings(value: Any) -> list[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []

@@ -14,8 +14,7 @@ from properties import steady
 
 from dynsched.engine.mark_state import write_evidence
 from dynsched.engine.model import Alert, AlertState, Verdict
-from dynsched.rules.file import RulesFile, RulesFileError, load_rules
-from dynsched.rules.parse import parse_rules
+from dynsched.rules.file import RulesFile, RulesFileError, load_rules, parse_rules
 
 BAD = sorted((Path(__file__).parent).glob("*.bad.yaml"))
 GOOD = "rules:\n  - {name: cpu, expr: load, threshold: 80}\n"
