@@ -54,7 +54,7 @@ from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.recent import RecentPods
 from dynsched.engine.score import scores_by_load
 from dynsched.engine.snapshot import Snapshot
-from dynsched.util.long_running import collect_less, leave_out_the_living
+from dynsched.util.long_running import prepare
 
 TARGETS = {5000: "p50 0.6 ms", 15000: "p50 2 ms", 65000: "p50 10 ms"}
 """By the number of nodes."""
@@ -150,8 +150,7 @@ async def serve(count: int, *, bursts: bool) -> None:
         metrics=Metrics(CollectorRegistry()),
     )
     app = make_app(snapshots, extender, memory=MEMORY)
-    collect_less()
-    leave_out_the_living()  # as `dynsched run` does
+    prepare()  # as `dynsched run` does
     async with WebServer(app, parse_address("127.0.0.1:0")) as server:
         print(server.port, flush=True)
         await asyncio.Event().wait()

@@ -38,7 +38,7 @@ from dynsched.kube.kubeconfig import load_config
 from dynsched.kube.node_watch import NodeWatch
 from dynsched.sim.apiserver.api_server import ApiServer
 from dynsched.sim.examples import make_node
-from dynsched.util.long_running import collect_less, give_back_free_memory, share_heap
+from dynsched.util.long_running import give_back_free_memory, prepare
 
 NODE_BYTES = 9_000
 QUIET = 6.0
@@ -74,8 +74,7 @@ def resident() -> float:
 
 async def watch(kubeconfig: str) -> None:
     """Follow the nodes, and say what that took."""
-    share_heap()
-    collect_less()
+    prepare()
     client = KubeClient(await load_config(kubeconfig))
     nodes, stop = NodeWatch(client), asyncio.Event()
     before, wall, cpu = resident(), time.monotonic(), time.process_time()

@@ -31,9 +31,8 @@ from dynsched.engine.recent import WINDOW, RecentPods
 from dynsched.engine.snapshot import Snapshot
 from dynsched.engine.verdict_value import verdict_values
 from dynsched.kube.leader import SoleWriter
-from dynsched.rules.file import FixedRules
+from dynsched.rules.file import FixedRules, parse_rules
 from dynsched.rules.labels import SOFT_EFFECT, Mark
-from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import Rule
 from dynsched.sources.pod_use import EVERY
 

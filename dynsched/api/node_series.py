@@ -47,7 +47,7 @@ class NodeSeries:
         self._snapshot = snapshot
         self._alerts = snapshot.nodes.evaluation.alerts
         rules = [snapshot.rule_set.by_name[name] for name in self._alerts.rules]
-        self._rules = [(row, rule) for row, rule in enumerate(rules) if rule.traits.asked]
+        self._rules = [(row, rule) for row, rule in enumerate(rules) if rule.is_asked]
         self._parts: dict[str, list[bytes]] = {name: [] for name, _ in FAMILIES}
 
     def add(self, names: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from dynsched.engine.loads import full_at
 from dynsched.engine.model import AlertState, Quality, RuleHealth, Unmatched
 from dynsched.engine.pod_values import PodsSummary
 from dynsched.engine.snapshot import Snapshot
-from dynsched.rules.lint import doubts, obsolete
+from dynsched.rules.lint import lint
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_time
@@ -100,8 +100,7 @@ def pass_report(snapshot: Snapshot) -> bytes:
             "ok": not errors,
             "errors": errors,
             "warnings": [
-                *map(str, obsolete(rule_set)),
-                *(f"rule {doubt.rule}: {doubt.message}" for doubt in doubts(rule_set)),
+                *map(str, lint(rule_set)),
                 *(
                     f"rule {name} has more than one series for a node: {why}"
                     for name, why in crowded

@@ -21,7 +21,7 @@ from dynsched.tools.collect.push import (
     collect_until_stopped,
 )
 from dynsched.util.logs import configure_logging, logging_aside
-from dynsched.util.urls import parse_http_url
+from dynsched.util.proxies import parse_http_url
 
 
 def _url(_context: click.Context, _option: click.Parameter, text: str) -> str:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from dynsched.cli.node_words import how_early, is_early
 from dynsched.engine.wording import MAX_NAMED, by_reason, counted, listed, named_rules, some
-from dynsched.rules.fields import TRAITS
+from dynsched.rules.fields import NEEDS
 from dynsched.util.defaults import MAX_ROWS
 from dynsched.util.formatting import format_threshold, format_value
 from dynsched.util.tables import STYLES, ago, is_shadow, make_table, named, plain, sample_age, show
@@ -58,7 +58,7 @@ def _excess(rule: Mapping[str, Any]) -> float:
 
 def _asked(report: Mapping[str, Any]) -> frozenset[str]:
     """The names of the rules whose source can answer a single pass."""
-    return frozenset(rule["name"] for rule in report["rules"] if TRAITS[rule["source"]].asked)
+    return frozenset(rule["name"] for rule in report["rules"] if rule["source"] in NEEDS)
 
 
 def _headline(report: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from dynsched.api.metrics import Metrics
 from dynsched.api.snapshots import SnapshotStore
 from dynsched.controller.loop import Loop
 from dynsched.controller.pod_tracking import PodTracking
-from dynsched.controller.reporting import report_doubts
+from dynsched.controller.reporting import report_lint
 from dynsched.controller.serving import serving
 from dynsched.controller.settings import Settings
 from dynsched.engine.model import Node
@@ -38,7 +38,7 @@ from dynsched.sources.metrics_server import MetricsServerSource
 from dynsched.sources.page_facts import PageFactsSource
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.sources.prometheus import PrometheusSource
-from dynsched.sources.prometheus.answer_limit import answer_limit
+from dynsched.sources.prometheus.decode import answer_limit
 from dynsched.util.errors import ClusterError
 from dynsched.util.logs import LoopErrors
 from dynsched.util.long_running import prepare, tidy_up
@@ -127,7 +127,7 @@ async def _serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     rules_file = await asyncio.to_thread(RulesFile, settings.rules)
-    report_doubts(rules_file.rule_set)
+    report_lint(rules_file.rule_set)
     async with Connections(settings.kubeconfig, settings.context) as connections:
         leadership: Elector | SoleWriter = SoleWriter(may_write=not settings.dry_run)
         if settings.elects:
@@ -155,7 +155,6 @@ async def _serve(settings: Settings) -> None:
             snapshots.facts,
             rule_set=lambda: rules_file.rule_set,
             nodes=cluster.nodes,
-            watches_pods=lambda: pods.watches,
             namespace=client.config.namespace,
         )
         reviews = None

@@ -16,7 +16,7 @@ from typing import Final
 from dynsched.controller.apply import Written, write_all
 from dynsched.controller.loop import Loop
 from dynsched.controller.main import Connections, end_election
-from dynsched.controller.reporting import report_doubts
+from dynsched.controller.reporting import report_lint
 from dynsched.controller.settings import Settings
 from dynsched.engine.lease import LeaseTimes
 from dynsched.engine.plan import plan_prune
@@ -76,7 +76,7 @@ def prune(order: Prune) -> Written:
 
 
 async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
-    report_doubts(rules_file.rule_set)
+    report_lint(rules_file.rule_set)
     async with Connections(settings.kubeconfig, settings.context) as connections:
         leadership: Elector | SoleWriter = SoleWriter(may_write=not settings.dry_run)
         if settings.elects:

@@ -105,10 +105,6 @@ class PodTracking:
         self.extender.publish_soon(snapshot)
         return None if self._watch is None else newly_bound(changes)
 
-    @property
-    def watches(self) -> bool:
-        return self._watch is not None
-
     def bound(self, node: str) -> BoundOnNode | None:
         """The pods that were just bound to a node; None where pods are not watched."""
         if self._watch is None:

@@ -14,7 +14,7 @@ from dynsched.engine.snapshot import Snapshot
 from dynsched.engine.wording import MAX_NAMED, by_reason, named_nodes, named_rules, some
 from dynsched.kube.events import NodeEvents
 from dynsched.rules import keys
-from dynsched.rules.lint import doubts, obsolete
+from dynsched.rules.lint import lint
 from dynsched.rules.rule_set import RuleSet
 
 logger = logging.getLogger(__name__)
@@ -82,14 +82,12 @@ def _change(patch: NodePatch) -> str:
     return f"{patch.action.value} node {patch.node}{early}: {patch.reason}"
 
 
-def report_doubts(rule_set: RuleSet) -> None:
+def report_lint(rule_set: RuleSet) -> None:
     """Log a warning for each rule that is valid but probably does not do what was intended; at the
     start, and after each reload.
     """
-    for setting in obsolete(rule_set):
-        logger.warning("%s", setting)
-    for doubt in doubts(rule_set):
-        logger.warning("rule %s: %s", doubt.rule, doubt.message, extra={"rule": doubt.rule})
+    for warned in lint(rule_set):
+        logger.warning("%s", warned, extra={"rule": warned.rule} if warned.rule else None)
 
 
 class Reporter:
@@ -214,7 +212,7 @@ class Reporter:
     def reloaded(self, rule_set: RuleSet) -> None:
         """The rules file changed, and its new content is now in force."""
         logger.info("rules reloaded: %s", ", ".join(rule.name for rule in rule_set.rules))
-        report_doubts(rule_set)
+        report_lint(rule_set)
         count = len(rule_set.rules)
         message = f"{count} rules are in force" if count > 1 else "1 rule is in force"
         self._events.post_own(reason=keys.REASON_RULES_RELOADED, message=message)

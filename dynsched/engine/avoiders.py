@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from dynsched.rules.labels import LabelMark, Mark, TaintMark
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.defaults import AVOIDANCE_WEIGHT
-from dynsched.util.untyped import as_mapping, as_mappings
+from dynsched.util.formatting import as_mapping, as_mappings
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 _HOSTNAME: Final = "kubernetes.io/hostname"

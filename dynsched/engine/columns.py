@@ -8,7 +8,7 @@ the memory of objects. Objects are made of those that somebody asks for.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from operator import eq
@@ -161,6 +161,15 @@ class Spans(_OnDemand[Series]):
         at = last[which]
         series = [self.series[number] for number in which.tolist()]
         return Vector(series, self.labels_of, self.values[at], self.times[at])
+
+    def columns(self) -> Iterator[tuple[Labels, Floats, Floats]]:
+        """Of each series its labels, times and values."""
+        ends = self._ends[:-1]
+        # Of no series np.split makes one part.
+        parts = zip(
+            self.series, np.split(self.times, ends), np.split(self.values, ends), strict=False
+        )
+        return ((self.labels_of(key), times, values) for key, times, values in parts)
 
     def moved(self, seconds: float) -> Spans:
         """The same, that many seconds later."""

@@ -9,6 +9,7 @@ marked before it is hot, and pods go to the others.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -22,7 +23,6 @@ from dynsched.engine.inventory import NodeColumns
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import Added, Allocatable, BoundPod, PodsSummary, PodUse, RecentPod
 from dynsched.rules.fields import Limit
-from dynsched.rules.promql import ranges
 from dynsched.rules.rule_set import FileRule, Rule
 from dynsched.util.durations import parse_duration
 
@@ -193,11 +193,17 @@ def lag_of(rule: Rule, scrape: float | None) -> Lag:
     return lag_of_range(window, scrape or window / 4 or DEFAULT_SCRAPE)
 
 
+_RANGES: Final = re.compile(
+    r"""[#].* | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | `[^`]*` | \[\s*([^]:\s]*)""", re.VERBOSE
+)
+"""The lengths of ranges and subqueries; nothing of comments and strings."""
+
+
 @lru_cache(maxsize=256)
 def _window(expr: str) -> float:
     """The longest range in an expression, in seconds; 0 when there is none."""
     try:
-        return max(map(parse_duration, ranges(expr)), default=0.0)
+        return max((parse_duration(found) for found in _RANGES.findall(expr) if found), default=0.0)
     except ValueError:
         return 0.0
 

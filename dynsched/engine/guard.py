@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from dynsched.engine.model import Node, Verdict
 from dynsched.rules import keys
 from dynsched.rules.fields import Limit
-from dynsched.rules.sections import GuardRules, NodeRules
+from dynsched.rules.rule_set import GuardRules, NodeRules
 
 INCUMBENT_BONUS: Final = 0.1
 """A marked node counts as this share of its threshold hotter than it is, so that two nodes of

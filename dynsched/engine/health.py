@@ -93,7 +93,7 @@ def why_incomplete(snapshot: Snapshot) -> tuple[str, ...]:
     """What a single pass could not do, one line each; none when it did all. Unlike a tick, which
     the next one follows, a pass fails when one rule of several could not be queried.
     """
-    asked = [health for health in snapshot.rules if health.rule.traits.asked]
+    asked = [health for health in snapshot.rules if health.rule.is_asked]
     failed = {health.rule.name: health.error for health in asked if health.error is not None}
     reasons = by_reason(failed)
     if len(failed) == len(asked) and len(reasons) == 1:

@@ -45,7 +45,7 @@ def full_at(rule: Rule) -> float:
     """
     if rule.full_at is not None:
         return rule.full_at
-    if rule.traits.in_percent or rule.threshold <= 0:
+    if rule.source == "metrics-server" or rule.threshold <= 0:
         return _FULL_PERCENT
     if rule.threshold <= 1:
         return 1.0

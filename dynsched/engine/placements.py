@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -57,13 +57,6 @@ class Placements:
         step.clean += found[Kind.CLEAN]
         return found
 
-    def set_step(self, placed: Placed) -> None:
-        """Set the counts of a whole step; without effect unless it is later than those before."""
-        if self._kept and placed.at <= self._kept[-1].at:
-            return
-        step = self._step(placed.at)
-        step.hot, step.marked, step.clean = placed.hot, placed.marked, placed.clean
-
     def columns(self) -> dict[str, object]:
         """By kind, a count for each of ``times``, the oldest first."""
         return {
@@ -81,50 +74,6 @@ class Placements:
             last = self._kept[-1].at if self._kept else begins - STEP
             self._kept.append(Placed(max(last + STEP, begins - (STEPS - 1) * STEP)))
         return self._kept[-1]
-
-
-@dataclass(frozen=True, slots=True)
-class _States:
-    """Which nodes were hot, and which others marked, when a step began."""
-
-    at: float
-    hot: frozenset[str]
-    marked: frozenset[str]
-
-
-class PastStates:
-    """What nodes were when each step of the last hour began, for pods of which it is known only
-    later where they were placed.
-    """
-
-    def __init__(self) -> None:
-        self._kept: deque[_States] = deque(maxlen=STEPS + 2)
-
-    def observe(self, hot: frozenset[str], marked: frozenset[str], at: float) -> None:
-        """Which nodes are hot at ``at``, and which carry the mark; it counts once in each step."""
-        begins = at - at % STEP
-        if self._kept and self._kept[-1].at >= begins:
-            return
-        marked -= hot
-        last = self._kept[-1] if self._kept else _States(begins, hot, marked)
-        self._kept.append(
-            _States(
-                begins,
-                last.hot if last.hot == hot else hot,
-                last.marked if last.marked == marked else marked,
-            )
-        )
-
-    def placed(self, begins: float, nodes: Mapping[str, int]) -> Placed | None:
-        """The counts of the step that begins at ``begins``, of which ``nodes`` tells how many pods
-        each took; None where it is not known what the nodes were.
-        """
-        states = next((found for found in self._kept if found.at == begins), None)
-        if states is None:
-            return None
-        hot = sum(count for name, count in nodes.items() if name in states.hot)
-        marked = sum(count for name, count in nodes.items() if name in states.marked)
-        return Placed(begins, hot, marked, sum(nodes.values()) - hot - marked)
 
 
 def newly_bound(changes: Sequence[PodChange]) -> list[str]:

@@ -26,8 +26,7 @@ from dynsched.engine.expected import ExpectedLoad, Unseen
 from dynsched.engine.loads import rule_loads
 from dynsched.engine.pod_values import PodChange, PodUse
 from dynsched.engine.snapshot import NodeViews
-from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.rules.sections import ExtenderRules, Profile
+from dynsched.rules.rule_set import ExtenderRules, Profile, Rule, RuleSet
 
 BEST: Final = 10
 """``extenderv1.MaxExtenderPriority``. A score beyond it would outweigh every plugin."""
@@ -251,7 +250,7 @@ def _relative(low: float, high: float) -> _ScoreOf:
 _METHODS: Final[Mapping[str, Callable[[float, float], _ScoreOf]]] = {
     "linear": _linear,
     "relative": _relative,
-    "least": _relative,  # an older method; `lint.obsolete` says so
+    "least": _relative,  # an older method; `rules.lint` says so
 }
 
 
@@ -262,5 +261,5 @@ def _median(scores: Scores) -> int:
 
 
 def _every_rule(rule_set: RuleSet) -> Profile:
-    scored = (rule for rule in rule_set.rules if rule.traits.asked and not rule.shadow)
+    scored = (rule for rule in rule_set.rules if rule.is_asked and not rule.shadow)
     return Profile(score={rule.name: 1.0 for rule in scored})

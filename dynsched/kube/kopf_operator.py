@@ -45,9 +45,8 @@ from dynsched.kube.transport import (
     USER_AGENT,
     read_body,
 )
-from dynsched.util.backoff import Backoff, jittered
 from dynsched.util.errors import ClusterError
-from dynsched.util.stopping import until_done
+from dynsched.util.stopping import Backoff, jittered, until_done
 
 logger = logging.getLogger(__name__)
 

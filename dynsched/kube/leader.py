@@ -24,9 +24,8 @@ from dynsched.engine.lease import (
 from dynsched.kube.events import Subject
 from dynsched.kube.leases import API_VERSION, LEASE_NAME, Leases
 from dynsched.kube.transport import KubeApi
-from dynsched.util.backoff import jittered
 from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
-from dynsched.util.stopping import pause
+from dynsched.util.stopping import jittered, pause
 
 logger = logging.getLogger(__name__)
 

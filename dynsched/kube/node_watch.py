@@ -20,9 +20,8 @@ from dynsched.kube.cluster import NodeStore
 from dynsched.kube.failures import SetupError
 from dynsched.kube.kopf_operator import NodeOperator, WatchBrokenError
 from dynsched.kube.resync import Part, Resync, Troubles
-from dynsched.util.backoff import Backoff
 from dynsched.util.errors import ClusterError, ForbiddenError
-from dynsched.util.stopping import pause, unless_stopped, until_done
+from dynsched.util.stopping import Backoff, pause, unless_stopped, until_done
 
 logger = logging.getLogger(__name__)
 

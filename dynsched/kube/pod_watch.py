@@ -27,9 +27,8 @@ from dynsched.kube.failures import Call, ExpiredError
 from dynsched.kube.pages import METADATA_ONLY, Event, Named, first_item, is_older, pages, read_lines
 from dynsched.kube.pod_requests import RUNNING, PodSpec, PodStatus, requests_of
 from dynsched.kube.transport import KubeApi
-from dynsched.util.backoff import Backoff, jittered
 from dynsched.util.errors import ClusterError, ForbiddenError
-from dynsched.util.stopping import unless_stopped
+from dynsched.util.stopping import Backoff, jittered, unless_stopped
 
 logger = logging.getLogger(__name__)
 

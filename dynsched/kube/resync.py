@@ -26,9 +26,8 @@ from dynsched.kube.client import KubeClient, Listing, Seen
 from dynsched.kube.cluster import NodeStore
 from dynsched.kube.failures import SetupError
 from dynsched.kube.pages import is_older
-from dynsched.util.backoff import Backoff, jittered
 from dynsched.util.errors import ClusterError, ForbiddenError
-from dynsched.util.stopping import pause
+from dynsched.util.stopping import Backoff, jittered, pause
 
 logger = logging.getLogger(__name__)
 

@@ -26,8 +26,8 @@ from dynsched import __version__
 from dynsched.kube import failures
 from dynsched.kube.failures import Call, ExpiredError, ProxyRefusedError, SetupError, TooLargeError
 from dynsched.kube.kubeconfig import KubeConfig, KubeConfigError
-from dynsched.util.backoff import jittered
 from dynsched.util.errors import ClusterError
+from dynsched.util.stopping import jittered
 
 logger = logging.getLogger(__name__)
 

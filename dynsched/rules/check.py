@@ -13,7 +13,7 @@ from typing import Final
 
 import yaml
 
-from dynsched.rules.document import YamlError, find, locate, place_in_scalar, read_documents
+from dynsched.rules.document import YamlError, find, locate, place_in_block, read_documents
 from dynsched.rules.file import (
     MAX_BYTES,
     Remark,
@@ -26,7 +26,6 @@ from dynsched.rules.rule_set import RuleSet
 from dynsched.util.files import read_stream
 
 STANDARD_INPUT: Final = Path("-")
-_STANDARD_INPUT_NAME: Final = "standard input"
 
 _USUAL_NAMES: Final = frozenset({"rules.yaml", "rules.yml", "rule.yaml", "rule.yml"})
 _RULES_KEY: Final = re.compile(r"""^\s*\{?\s*["']?(?:rules|Rulename)["']?\s*:""", re.MULTILINE)
@@ -35,16 +34,16 @@ _RULES_KEY: Final = re.compile(r"""^\s*\{?\s*["']?(?:rules|Rulename)["']?\s*:"""
 @dataclass(frozen=True, slots=True)
 class Checked:
     """One rules file, or one key of a ConfigMap: its name; its rules where they can be used;
-    every error and every doubt as a line that begins with the file and, where known, the place.
-    ``place_in_expr`` makes such a line of a message about the expression of a rule: the rule's
-    place in the file, and line and column in the expression (from 1) where they are known.
+    every error and every warning as a line that begins with the file and, where known, the line and
+    column. ``place_in_expr`` makes such a line of a message about the expression of the rule at an
+    index.
     """
 
     name: str
     rule_set: RuleSet | None
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    place_in_expr: Callable[[int, tuple[int, int] | None, str], str] = lambda *_: ""
+    place_in_expr: Callable[[int, str], str] = lambda _, message: message
 
 
 def check(path: Path, remedy: str) -> tuple[Checked, ...]:
@@ -53,9 +52,11 @@ def check(path: Path, remedy: str) -> tuple[Checked, ...]:
     such file.
     """
     is_stdin = path == STANDARD_INPUT
-    name = _STANDARD_INPUT_NAME if is_stdin else str(path)
+    name = "standard input" if is_stdin else str(path)
     try:
-        raw = read_stream(_standard_input() if is_stdin else path, MAX_BYTES)
+        if is_stdin and sys.stdin is None:
+            raise OSError(errno.EBADF, "it is closed")  # noqa: TRY301 (as one that cannot be read)
+        raw = read_stream(sys.stdin.fileno() if is_stdin else path, MAX_BYTES)
     except OSError as error:
         return (Checked(name, None, unreadable(name, error, remedy).lines),)
     objects = _objects(raw)
@@ -66,27 +67,20 @@ def check(path: Path, remedy: str) -> tuple[Checked, ...]:
     return found or (Checked(name, None, (problem,)),)
 
 
-def _standard_input() -> int:
-    if sys.stdin is None:
-        raise OSError(errno.EBADF, "it is closed")
-    return sys.stdin.fileno()
-
-
 def _objects(raw: bytes) -> list[yaml.Node] | None:
     """The Kubernetes objects in a text, those of a List included; None where there are none."""
     try:
         documents = read_documents(raw.decode())
     except (UnicodeDecodeError, YamlError):
         return None  # the error is reported when the text is parsed as a rules file
-    objects = [root for document in documents for root in _unlisted(document.root)]
+    objects: list[yaml.Node] = []
+    for document in documents:
+        items = find(document.root, "items")
+        if isinstance(items, yaml.SequenceNode) and _text(document.root, "kind").endswith("List"):
+            objects += items.value
+        elif document.root is not None:
+            objects.append(document.root)
     return objects if any(_text(root, "kind") for root in objects) else None
-
-
-def _unlisted(root: yaml.Node | None) -> Iterable[yaml.Node]:
-    items = find(root, "items")
-    if isinstance(items, yaml.SequenceNode) and _text(root, "kind").endswith("List"):
-        return list(items.value)
-    return [root] if root is not None else []
 
 
 def _in_config_maps(file: str, text: str, objects: Iterable[yaml.Node]) -> Iterable[Checked]:
@@ -97,14 +91,12 @@ def _in_config_maps(file: str, text: str, objects: Iterable[yaml.Node]) -> Itera
         names = (_text(root, "metadata", key) for key in ("namespace", "name"))
         full_name = "/".join(filter(None, names))
         for key, value in data.value:
-            if isinstance(value, yaml.ScalarNode) and _holds_rules(str(key.value), value.value):
+            if isinstance(value, yaml.ScalarNode) and (
+                key.value in _USUAL_NAMES or _RULES_KEY.search(value.value)
+            ):
                 name = f"{file}: ConfigMap {full_name or 'without a name'}, {key.value}"
                 place = partial(_place_in_object, file, key, value, text)
                 yield _checked(name, value.value.encode(), place)
-
-
-def _holds_rules(key: str, text: str) -> bool:
-    return key in _USUAL_NAMES or _RULES_KEY.search(text) is not None
 
 
 def _place_in_object(
@@ -117,8 +109,8 @@ def _place_in_object(
     if remark.line is None or remark.column is None:
         return placed(file, Remark(*start, remark.message))
     if value.style == "|":
-        found = place_in_scalar(text, value, remark.line, remark.column)
-        return placed(file, Remark(*(found or start), remark.message))
+        line, column = place_in_block(text, value, remark.line, remark.column)
+        return placed(file, Remark(line, column, remark.message))
     where = f"line {remark.line}, column {remark.column} of {key.value}"
     return placed(file, Remark(*start, f"{where}: {remark.message}"))
 
@@ -131,32 +123,15 @@ def _checked(name: str, raw: bytes, place: Callable[[Remark], str]) -> Checked:
         tuple(place(remark) for remark in reading.errors),
         tuple(
             place(replace(remark, message=f"warning: {remark.message}"))
-            for remark in reading.doubts
+            for remark in reading.warnings
         ),
         partial(_place_in_expr, raw, place),
     )
 
 
-def _place_in_expr(
-    raw: bytes,
-    place: Callable[[Remark], str],
-    index: int,
-    at: tuple[int, int] | None,
-    message: str,
-) -> str:
-    text = raw.decode()
-    document = read_documents(text)[0]
-    path = path_of_expr(document.data, index)
-    expr, found = find(document.root, *path), None
-    if at is not None:
-        if isinstance(expr, yaml.ScalarNode):
-            lines = expr.value.rstrip().split("\n")
-            if at[0] > len(lines):  # it ends too early, after its last line break
-                at = len(lines), len(lines[-1]) + 1
-            found = place_in_scalar(text, expr, *at)
-        if found is None:
-            message = f"line {at[0]}, column {at[1]} of the expression: {message}"
-    return place(Remark(*(found or locate(document.root, path)), message))
+def _place_in_expr(raw: bytes, place: Callable[[Remark], str], index: int, message: str) -> str:
+    document = read_documents(raw.decode())[0]
+    return place(Remark(*locate(document.root, path_of_expr(document.data, index)), message))
 
 
 def _text(node: yaml.Node | None, *path: str) -> str:

@@ -31,9 +31,7 @@ _CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of a YAML text: its nodes (which know their place), its data, and which keys
-    are there twice. ``start`` is the line (from 1) on which it begins.
-    """
+    """Its nodes know where they stand. ``start`` is the line (from 1) on which it begins."""
 
     root: yaml.Node | None = None
     data: object = None
@@ -50,11 +48,8 @@ class YamlError(Exception):
         self.column = column
 
 
-class _TooMuchError(yaml.MarkedYAMLError):
-    """YAML, but more of it than a rules file ever has."""
-
-    def __init__(self, problem: str, mark: Any) -> None:
-        super().__init__(problem=problem, problem_mark=mark)
+def _refused(problem: str, mark: Any) -> YamlError:
+    return YamlError(problem, mark.line + 1, mark.column + 1)
 
 
 class _Loader(yaml.SafeLoader):
@@ -72,19 +67,19 @@ class _Loader(yaml.SafeLoader):
         self._count += 1
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise _TooMuchError("nested too deeply for a rules file", mark)
+            raise _refused("nested too deeply for a rules file", mark)
         self._bound(self._count, mark)
         node = super().compose_node(parent, index)
         self._depth -= 1
         if isinstance(event, yaml.AliasEvent):
             if node not in self._sizes:
                 problem = f"the alias *{event.anchor} stands for a value that it is a part of"
-                raise _TooMuchError(problem, mark)
+                raise _refused(problem, mark)
         elif isinstance(node, yaml.ScalarNode):
             self._sizes[node] = 1
             if found := _CONTROL.search(node.value):
                 problem = f"the character {_named(found[0])} has no place in a rules file"
-                raise _TooMuchError(problem, mark)
+                raise _refused(problem, mark)
         elif node is not None:
             self._sizes[node] = 1 + sum(self._sizes[child] for child in _children(node))
             self._bound(self._sizes[node], mark)
@@ -93,7 +88,7 @@ class _Loader(yaml.SafeLoader):
     def _bound(self, values: int, mark: Any) -> None:
         if values > MAX_VALUES:
             problem = f"more than {MAX_VALUES} values, counting what aliases stand for"
-            raise _TooMuchError(problem, mark)
+            raise _refused(problem, mark)
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 (PyYAML's own signature)
         problem = None
@@ -115,8 +110,8 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_documents(text: str) -> tuple[Document, ...]:
-    """All documents of a YAML text; none for an empty one. YamlError, and no other, when it cannot
-    be read or goes beyond the bounds.
+    """None for an empty text. YamlError, and no other, when it cannot be read or goes beyond the
+    bounds.
     """
     try:
         loader = _Loader(text)
@@ -124,6 +119,8 @@ def read_documents(text: str) -> tuple[Document, ...]:
             return tuple(_documents(loader))
         finally:
             loader.dispose()
+    except YamlError:
+        raise
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         line, column = before.count("\n") + 1, error.position - (before.rfind("\n") + 1) + 1
@@ -148,8 +145,7 @@ def _documents(loader: _Loader) -> Iterable[Document]:
 def _marked(text: str, error: yaml.MarkedYAMLError) -> YamlError:
     mark = error.problem_mark or error.context_mark
     what = ", ".join(part for part in (error.context, error.problem) if part)
-    if not isinstance(error, _TooMuchError):
-        what = f"not YAML: {what}"
+    what = f"not YAML: {what}"
     if mark is None:
         return YamlError(what)
     line = "".join(text.splitlines()[mark.line : mark.line + 1])
@@ -223,29 +219,11 @@ def _steps(
         node = found[0][1]
 
 
-def place_in_scalar(
-    text: str, node: yaml.ScalarNode, line: int, column: int
-) -> tuple[int, int] | None:
-    """Line and column (from 1) in ``text``, of which ``node`` is a part, of a line and a column in
-    the node's value; None where it is written in a way (with escapes) that they cannot be told.
+def place_in_block(text: str, node: yaml.ScalarNode, line: int, column: int) -> tuple[int, int]:
+    """Where in ``text`` a line and a column (from 1) of the value of ``node`` stand, a block that
+    ``|`` begins.
     """
-    first, value = node.start_mark, node.value
-    offset = sum(len(each) + 1 for each in value.split("\n")[: line - 1]) + column - 1
-    written = text[first.index : node.end_mark.index]
-    if node.style == "|":
-        rows = zip(_LINE_BREAK.split(written)[1:], _LINE_BREAK.split(value), strict=False)
-        indent = next(len(row) - len(inner) for row, inner in rows if inner)
-        return first.line + 1 + line, column + indent
-    begins = 0 if node.style is None else 1
-    if node.style in ("|", ">"):
-        begins = written.find("\n") + 1
-    body = written[begins : -1 if node.style in ("'", '"') else None]
-    # Lines are folded and indented by white space alone.
-    places = [index for index, character in enumerate(body) if not character.isspace()]
-    if not places or [body[index] for index in places] != list("".join(value.split())):
-        return None
-    before = len("".join(value[:offset].split()))
-    index = places[before] if before < len(places) else places[-1] + 1
-    above = _LINE_BREAK.split(written[: begins + index])
-    in_first = first.column if len(above) == 1 else 0
-    return first.line + len(above), in_first + len(above[-1]) + 1
+    written = text[node.start_mark.index : node.end_mark.index]
+    rows = zip(_LINE_BREAK.split(written)[1:], _LINE_BREAK.split(node.value), strict=False)
+    indent = next((len(row) - len(inner) for row, inner in rows if inner), 0)
+    return node.start_mark.line + 1 + line, column + indent

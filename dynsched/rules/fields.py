@@ -115,25 +115,10 @@ FileSource = Literal["prometheus", "metrics-server"]
 """The sources that a rule in a file can name. ``expected-load`` is that of a rule's ``early``."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceTraits:
-    """In what a source differs from the others.
-
-    ``needs``: the field of a rule that says what is asked; None where there is nothing to say.
-    ``asked``: a service is asked over the network, so that an answer may fail to come, and one that
-    comes is knowledge of a node. Else the value is worked out from that of another rule.
-    ``in_percent``: its values are percentages of what a node has, whatever the threshold.
-    """
-
-    needs: Literal["expr", "resource"] | None
-    asked: bool = True
-    in_percent: bool = False
-
-
-TRAITS: Final[Mapping[SourceName, SourceTraits]] = {
-    "prometheus": SourceTraits(needs="expr"),
-    "metrics-server": SourceTraits(needs="resource", in_percent=True),
-    # Worked out from another rule's values (`engine.expected.above_line`), by which the extender
-    # scores already.
-    "expected-load": SourceTraits(needs=None, asked=False),
+NEEDS: Final[Mapping[SourceName, Literal["expr", "resource"]]] = {
+    "prometheus": "expr",
+    "metrics-server": "resource",
 }
+"""The field of a rule that says what its source is asked. The values of any other source are worked
+out from those of another rule (`engine.expected.above_line`), by which the extender scores already.
+"""

@@ -1,28 +1,44 @@
-"""The rules file: read, and looked at again while the process runs."""
+"""The rules file: from its text, in dynsched's format or in dynamicScheduler's, to rules, or to all
+its errors with line and column; and read again while the process runs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dynsched.rules.document import Document, YamlError, locate, read_documents
-from dynsched.rules.lint import doubts, obsolete
-from dynsched.rules.parse import DYNAMIC_SCHEDULER_KEY, parse_rules
-from dynsched.rules.rule_errors import MAX_ERRORS, RuleError, RulesInvalidError
-from dynsched.rules.rule_set import RuleSet
+from dynsched.rules.fields import MAX_RULES, Expr, Name
+from dynsched.rules.lint import lint
+from dynsched.rules.rule_errors import MAX_ERRORS, RuleError, RulesInvalidError, explain, shown
+from dynsched.rules.rule_set import (
+    EarlyMark,
+    ExtenderRules,
+    FileRule,
+    GuardRules,
+    MarkRules,
+    NodeRules,
+    Profile,
+    RuleSet,
+)
 from dynsched.util.errors import ExpectedError
-from dynsched.util.files import fingerprint, read_file, read_stream, require_file
+from dynsched.util.files import read_file, read_stream
 from dynsched.util.formatting import one_line
 from dynsched.util.threads import Aside, NotDoneError
 
 MAX_BYTES: Final = 256 * 1024
 """Of a rules file. A hundred rules with long expressions have a tenth of it."""
 READ_SECONDS: Final = 2.0
-"""How long a look at the file may take: less than there is between a SIGTERM and the end."""
+"""How long reading it may take: less than there is between a SIGTERM and the end."""
 _MAX_LINE_LENGTH: Final = 600
+DYNAMIC_SCHEDULER_KEY: Final = "Rulename"
+"""The top-level key by which a file in the format of dynamicScheduler is recognised."""
 
 
 class RulesFileError(ExpectedError):
@@ -36,7 +52,7 @@ class RulesFileError(ExpectedError):
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something about a text: its line and column (from 1) where they are known, and a message."""
+    """Of a text: line and column (from 1) where they are known, and a message."""
 
     line: int | None
     column: int | None
@@ -49,17 +65,15 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a text came to: rules (None where there are errors), and what is doubtful in them."""
+    """What a text came to: rules (None where there are errors), and what lint says of them."""
 
     rule_set: RuleSet | None
     errors: tuple[Remark, ...] = ()
-    doubts: tuple[Remark, ...] = ()
+    warnings: tuple[Remark, ...] = ()
 
 
 def load_rules(path: Path) -> RuleSet:
-    """Read a rules file (either format), or a pipe with one. RulesFileError with all that is wrong
-    in it.
-    """
+    """From a file or a pipe. RulesFileError with all that is wrong in it."""
     try:
         return _used(path, read_rules(read_stream(path, MAX_BYTES)))
     except OSError as error:
@@ -67,7 +81,7 @@ def load_rules(path: Path) -> RuleSet:
 
 
 def read_rules(raw: bytes) -> Reading:
-    """The rules in the content of a file. Raises nothing, whatever the content is."""
+    """Raises nothing, whatever the content is."""
     try:
         documents = read_documents(raw.decode())
         if len(documents) > 1:
@@ -108,70 +122,47 @@ class FixedRules:
 
 
 class RulesFile:
-    """A rules file that is looked at again and again: edited in place, replaced by a rename, or
-    swapped behind a ConfigMap's symlinks.
-
-    Made with a good file only (RulesFileError otherwise). ``rule_set`` is the last valid
-    content. ``error`` says why the present content is refused; it is None while the present content
-    is in force. Both this and ``changed`` take READ_SECONDS at most, even if the path is a pipe or
-    a device.
+    """A rules file that is read again and again. Made with a good file only (RulesFileError
+    otherwise). ``rule_set`` is the last valid content; ``error`` says why the present content is
+    refused. Both this and ``changed`` take READ_SECONDS at most, even if the path is a pipe or a
+    device.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._aside: Aside[_Look | None] = Aside("rules file")
-        self._last: _Look | None = None
+        self._aside: Aside[tuple[bytes, Reading]] = Aside("rules file")
+        self._last: tuple[bytes, Reading] | None = None
         self.error: str | None = None
-        look = self._look()
-        assert look is not None  # noqa: S101 (there is nothing yet that it could be the same as)
-        self._last = look
-        self.rule_set = _used(path, look.reading)
+        self.rule_set = self._read()
 
     def changed(self) -> bool:
-        """Look again; whether there is a new ``rule_set``. Reads the file only when it changed, or
-        while it is refused: what kept it from being read may pass without a change of the file.
-        """
+        """Read it again; whether there is a new ``rule_set``."""
         try:
-            look = self._look()
-            if look is not None:
-                self._last = look
-            rule_set = self.rule_set if look is None else _used(self._path, look.reading)
+            rule_set = self._read()
         except RulesFileError as error:
             self.error = str(error)
             return False
         recovered, self.error = self.error is not None, None
-        # Also where they compare equal: it matters whether an empty section is present.
+        # The new one also where they compare equal: it matters whether an empty section is present.
         before, self.rule_set = self.rule_set, rule_set
         return recovered or rule_set != before
 
-    def _look(self) -> _Look | None:
-        """What is there now; None when it is what was there at the last look, and is in force."""
-        known = self._last.fingerprint if self._last and self.error is None else None
+    def _read(self) -> RuleSet:
         try:
-            return self._aside.call(partial(_look, self._path, known, self._last), READ_SECONDS)
+            self._last = self._aside.call(partial(_read, self._path, self._last), READ_SECONDS)
         except NotDoneError:
             problem = f"not read within {READ_SECONDS:g}s; does the file system hang that it is on?"
             raise RulesFileError([f"{self._path}: {problem}"]) from None
         except OSError as error:
             raise unreadable(self._path, error, "name the file with --rules") from None
+        return _used(self._path, self._last[1])
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    fingerprint: tuple[int, ...]
-    raw: bytes
-    reading: Reading
-
-
-def _look(path: Path, known: tuple[int, ...] | None, last: _Look | None) -> _Look | None:
-    # Before it is read, so that a change in between is seen at the next look.
-    seen = fingerprint(require_file(path, MAX_BYTES))
-    if seen == known:
-        return None
+def _read(path: Path, last: tuple[bytes, Reading] | None) -> tuple[bytes, Reading]:
     raw = read_file(path, MAX_BYTES)
-    if last is not None and last.raw == raw:  # a refused file is looked at again and again
-        return _Look(seen, raw, last.reading)
-    return _Look(seen, raw, read_rules(raw))
+    if last is not None and last[0] == raw:  # a hostile one takes a second to be read as YAML
+        return last
+    return raw, read_rules(raw)
 
 
 def _used(path: Path, reading: Reading) -> RuleSet:
@@ -186,16 +177,20 @@ def placed(name: str | Path, remark: Remark) -> str:
 
 
 def _rules_of(document: Document) -> Reading:
-    rule_set, errors, more = None, document.duplicates, 0
+    rule_set, errors, are_more = None, document.duplicates, False
     try:
         rule_set = parse_rules(document.data)
-    except RulesInvalidError as error:
-        errors, more = (*errors, *error.errors), error.more
-    if not errors and rule_set is not None:
-        return Reading(rule_set, doubts=_located(document, _doubts(document.data, rule_set)))
-    more += max(0, len(errors) - MAX_ERRORS)
-    last = (Remark(None, None, f"and {more} more errors"),) if more else ()
-    return Reading(None, (*_located(document, errors[:MAX_ERRORS]), *last))
+    except RulesInvalidError as found:
+        errors, are_more = (*errors, *found.errors), found.are_more
+    if errors or rule_set is None:
+        are_more = are_more or len(errors) > MAX_ERRORS
+        last = (Remark(None, None, "and more errors"),) if are_more else ()
+        return Reading(None, (*_located(document, errors[:MAX_ERRORS]), *last))
+    warned = (
+        RuleError(each.path or path_of_expr(document.data, each.index), each.message)
+        for each in lint(rule_set)
+    )
+    return Reading(rule_set, warnings=_located(document, warned))
 
 
 def path_of_expr(data: object, index: int) -> tuple[str | int, ...]:
@@ -205,12 +200,102 @@ def path_of_expr(data: object, index: int) -> tuple[str | int, ...]:
     return ("rules", index, "expr")
 
 
-def _doubts(data: object, rule_set: RuleSet) -> Iterable[RuleError]:
-    yield from obsolete(rule_set)
-    for doubt in doubts(rule_set):
-        yield RuleError(path_of_expr(data, doubt.index), doubt.message)
-
-
 def _located(document: Document, found: Iterable[RuleError]) -> tuple[Remark, ...]:
     remarks = sorted((*locate(document.root, error.path), str(error)) for error in found)
     return tuple(Remark(line, column, text) for line, column, text in remarks)
+
+
+class _DynamicSchedulerRule(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    promsql: Expr = Field(alias="Promsql")
+    threshold: Annotated[float, Field(alias="Threshold", allow_inf_nan=False)]
+
+
+class _DynamicSchedulerFile(BaseModel):
+    """The rules file of dynamicScheduler; keys that it did not read are ignored here too."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    rules: Annotated[
+        Mapping[Name, _DynamicSchedulerRule],
+        Field(alias=DYNAMIC_SCHEDULER_KEY, min_length=1, max_length=MAX_RULES),
+    ]
+
+    def as_rule_set(self) -> RuleSet:
+        return RuleSet(
+            rules=tuple(
+                FileRule(name=name, expr=rule.promsql, threshold=rule.threshold)
+                for name, rule in self.rules.items()
+            )
+        )
+
+
+def parse_rules(data: object) -> RuleSet:
+    """A RuleSet from the parsed YAML of a rules file, in either format.
+
+    Raises RulesInvalidError with all errors at once (if there are very many, with the first ones).
+    """
+    if not isinstance(data, Mapping):
+        raise RulesInvalidError((RuleError((), "a rules file is a mapping with the key `rules`"),))
+    try:
+        if DYNAMIC_SCHEDULER_KEY in data:
+            return _DynamicSchedulerFile.model_validate(data).as_rule_set()
+        rule_set = RuleSet.model_validate(data)
+    except ValidationError as error:
+        raise RulesInvalidError(chain(explain(error, _KNOWN_KEYS), _cross_checks(data))) from None
+    if crossed := tuple(_cross_checks(data)):
+        raise RulesInvalidError(crossed)
+    return rule_set
+
+
+_SECTIONS: Final = (MarkRules, NodeRules, GuardRules, ExtenderRules, Profile)
+_KNOWN_KEYS: Final = frozenset(
+    field.alias or name
+    for model in (RuleSet, *_SECTIONS, FileRule, EarlyMark)
+    for name, field in model.model_fields.items()
+)
+
+
+def _cross_checks(data: Mapping[Any, Any]) -> Iterable[RuleError]:
+    """Errors that concern several fields. They are looked for in the raw data, so that they are
+    found even if there are other errors.
+    """
+    rules = data.get("rules")
+    names: dict[object, int] = {}
+    shadows = set()
+    for index, rule in enumerate(rules if isinstance(rules, list) else ()):
+        name = rule.get("name") if isinstance(rule, Mapping) else None
+        if not isinstance(name, str):
+            continue
+        if name in names:
+            yield RuleError(
+                ("rules", index, "name"),
+                f"{shown(name)} is the name of rules[{names[name]}] already",
+            )
+        names.setdefault(name, index)
+        if rule.get("shadow") is True:
+            shadows.add(name)
+    extender = data.get("extender")
+    if isinstance(extender, Mapping):
+        for path, name in _rule_references(extender):
+            if isinstance(name, str) and name not in names:
+                yield RuleError(("extender", *path), f"{shown(name)} is not the name of a rule")
+            elif name in shadows:
+                text = (
+                    f"{shown(name)} is a shadow rule: it is on trial, and pods are not placed by it"
+                )
+                yield RuleError(("extender", *path), text)
+
+
+def _rule_references(
+    extender: Mapping[Any, Any],
+) -> Iterable[tuple[tuple[str | int, ...], object]]:
+    reject = extender.get("reject")
+    for index, name in enumerate(reject if isinstance(reject, list) else ()):
+        yield ("reject", index), name
+    profiles = extender.get("profiles")
+    for profile, body in profiles.items() if isinstance(profiles, Mapping) else ():
+        score = body.get("score") if isinstance(body, Mapping) else None
+        for name in score if isinstance(score, Mapping) else ():
+            yield ("profiles", profile, "score", name), name

@@ -35,7 +35,6 @@ _REQUIREMENT: Final = re.compile(
     re.ASCII | re.VERBOSE,
 )
 _NUMBER_RE: Final = re.compile(r"\d{1,63}", re.ASCII)
-"""A label's value has no sign, and has at most 63 characters."""
 _MAX_NUMBER: Final = 2**63 - 1
 
 
@@ -51,44 +50,31 @@ def is_label_value(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Requirement:
+    """``op``: ``in``, ``notin``, ``<``, ``>``, ``!``, or nothing where only the key is wanted."""
+
+    text: str
     key: str
-    values: frozenset[str] | None  # None: only the key's presence counts
-    negated: bool
+    op: str
+    values: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        found = self.key in labels and (self.values is None or labels[self.key] in self.values)
-        return found is not self.negated
-
-    def __str__(self) -> str:
-        if self.values is None:
-            return f"!{self.key}" if self.negated else self.key
-        if len(self.values) == 1:
-            return f"{self.key}{'!=' if self.negated else '='}{next(iter(self.values))}"
-        listed = ", ".join(sorted(self.values))
-        return f"{self.key} {'notin' if self.negated else 'in'} ({listed})"
-
-
-@dataclass(frozen=True, slots=True)
-class _Comparison:
-    key: str
-    side: str
-    bound: int
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        text = labels.get(self.key, "")
-        if not _NUMBER_RE.fullmatch(text) or (value := int(text)) > _MAX_NUMBER:
-            return False
-        return value > self.bound if self.side == ">" else value < self.bound
-
-    def __str__(self) -> str:
-        return f"{self.key}{self.side}{self.bound}"
+        value = labels.get(self.key)
+        if self.op in ("<", ">"):
+            (bound,) = map(int, self.values)
+            # A label's value has no sign, and has at most 63 characters.
+            if value is None or not _NUMBER_RE.fullmatch(value) or int(value) > _MAX_NUMBER:
+                return False
+            return int(value) > bound if self.op == ">" else int(value) < bound
+        if self.op in ("", "!"):
+            return (value is None) is (self.op == "!")
+        return (value in self.values) is (self.op == "in")
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
     """A parsed selector; an empty one matches everything."""
 
-    requirements: tuple[_Requirement | _Comparison, ...] = ()
+    requirements: tuple[_Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         return self.unmet(labels) is None
@@ -99,18 +85,16 @@ class Selector:
         """
         for requirement in self.requirements:
             if not requirement.matches(labels):
-                return str(requirement)
+                return requirement.text
         return None
 
     def __str__(self) -> str:
-        return ",".join(map(str, self.requirements))
+        return ",".join(each.text for each in self.requirements)
 
 
 def parse_selector(text: str) -> Selector:
     text = text.strip()
-    if not text:
-        return Selector()
-    requirements: list[_Requirement | _Comparison] = []
+    requirements: list[_Requirement] = []
     position = 0
     while position < len(text):
         match = _REQUIREMENT.match(text, position)
@@ -128,23 +112,28 @@ def parse_selector(text: str) -> Selector:
     return Selector(tuple(requirements))
 
 
-def _requirement(match: re.Match[str]) -> _Requirement | _Comparison:
-    part = match.groupdict()
-    if part["number_key"]:
-        if int(part["bound"]) > _MAX_NUMBER:
-            raise ValueError(f"{part['bound']!r} is larger than {_MAX_NUMBER}")
-        return _Comparison(part["number_key"], part["side"], int(part["bound"]))
-    if part["absent"]:
-        return _Requirement(part["absent"], None, negated=True)
-    if part["set_key"]:
-        values = frozenset(value.strip() for value in part["set"].split(","))
-        for value in values:
-            if not is_label_value(value):
-                raise ValueError(f"{value!r} is not a label value")
-        return _Requirement(part["set_key"], values, negated=part["set_op"] == "notin")
-    if part["key"]:
-        return _Requirement(part["key"], frozenset([part["value"]]), negated=part["op"] == "!=")
-    return _Requirement(part["present"], None, negated=False)
+def _requirement(match: re.Match[str]) -> _Requirement:
+    part = {name: found for name, found in match.groupdict().items() if found is not None}
+    if "bound" in part:
+        key, op, bound = part["number_key"], part["side"], part["bound"]
+        if int(bound) > _MAX_NUMBER:
+            raise ValueError(f"{bound!r} is larger than {_MAX_NUMBER}")
+        bound = str(int(bound))
+        return _Requirement(f"{key}{op}{bound}", key, op, frozenset([bound]))
+    if "absent" in part or "present" in part:
+        key = part.get("absent") or part["present"]
+        return _Requirement(f"!{key}", key, "!") if "absent" in part else _Requirement(key, key, "")
+    key, op = part.get("key") or part["set_key"], part.get("op") or part["set_op"]
+    values = [part["value"]] if "value" in part else map(str.strip, part["set"].split(","))
+    found = sorted(set(values))
+    for value in found:
+        if not is_label_value(value):
+            raise ValueError(f"{value!r} is not a label value")
+    op = "notin" if op in ("!=", "notin") else "in"
+    shown = f"{key} {op} ({', '.join(found)})"
+    if len(found) == 1:
+        shown = f"{key}{'=' if op == 'in' else '!='}{found[0]}"
+    return _Requirement(shown, key, op, frozenset(found))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import re
 import reprlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import islice
+from typing import Final
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -46,13 +46,11 @@ class RuleError:
 
 
 class RulesInvalidError(Exception):
-    """Rules that cannot be used; ``errors`` are all that were found, in one go, up to MAX_ERRORS.
-    ``more`` is how many there are beyond those.
-    """
+    """Rules that cannot be used; ``errors`` are those that were found, up to MAX_ERRORS."""
 
-    def __init__(self, errors: Sequence[RuleError], more: int = 0) -> None:
-        self.errors = tuple(errors[:MAX_ERRORS])
-        self.more = more + len(errors) - len(self.errors)
+    def __init__(self, errors: Iterable[RuleError]) -> None:
+        found = tuple(islice(errors, MAX_ERRORS + 1))
+        self.errors, self.are_more = found[:MAX_ERRORS], len(found) > MAX_ERRORS
         super().__init__("; ".join(map(str, self.errors)))
 
 
@@ -61,32 +59,29 @@ def problem(message: str) -> PydanticCustomError:
     return PydanticCustomError("rule", "{message}", {"message": message})
 
 
-def explain(error: ValidationError, known_keys: Collection[str]) -> tuple[list[RuleError], int]:
-    """The errors of a validation in our words, up to MAX_ERRORS, and how many there are beyond
-    those; ``known_keys`` feed the suggestions.
-    """
-    found = [
-        details
-        for details in error.errors(include_url=False)
+def explain(error: ValidationError, known_keys: Collection[str]) -> Iterator[RuleError]:
+    """The errors of a validation in our words; ``known_keys`` feed the suggestions."""
+    for details in error.errors(include_url=False):
         # Only a consequence: the field that it depends on has an error of its own.
-        if details["type"] != "default_factory_not_called"
-    ]
-    told = [
-        RuleError(
-            tuple(part for part in details["loc"] if part != "[key]"),
-            _message(details, known_keys),
-        )
-        for details in found[:MAX_ERRORS]
-    ]
-    return told, len(found) - len(told)
+        if details["type"] != "default_factory_not_called":
+            path = tuple(part for part in details["loc"] if part != "[key]")
+            yield RuleError(path, _message(details, known_keys))
 
 
 def _message(details: ErrorDetails, known_keys: Collection[str]) -> str:
     kind, value, context = details["type"], details["input"], details.get("ctx", {})
     if kind == "extra_forbidden":
         return _unknown_key(details["loc"], known_keys)
+    # Of an unquoted > YAML makes a block of text: an empty one, or one that ends in a line break.
+    is_block = isinstance(value, str) and (not value or value[-1] == "\n")
+    if kind == "literal_error" and ">" in context["expected"] and is_block:
+        return '> needs quotes in YAML: ">"'
     words = _WORDS.get(kind)
-    return words(value, context) if words else details["msg"]
+    if words is None:
+        return str(details["msg"])
+    quoted = words is _NO_NUMBER and isinstance(value, str) and value[:1].isdigit()
+    hint = "; write it without quotes and unit" if quoted else ""
+    return words.format(value=shown(value), **context) + hint
 
 
 _OF_PROMETHEUS: Final = {
@@ -114,56 +109,34 @@ _REPR: Final = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = _LINE
 
 
-def _not_a(what: str) -> Callable[[Any, Mapping[str, Any]], str]:
-    return lambda value, _context: f"{shown(value)} is not {what}"
-
-
 def shown(value: object) -> str:
     text = _REPR.repr(value)
     return text if len(text) <= _LINE else f"{text[: _LINE - 3]}..."
 
 
-_PLAIN_NUMBER: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
-
-
-def _not_a_number(value: object, _context: Mapping[str, Any]) -> str:
-    number = value.strip().removesuffix("%").rstrip() if isinstance(value, str) else ""
-    if not _PLAIN_NUMBER.fullmatch(number):
-        return f"{shown(value)} is not a number"
-    if number == value:
-        return f"{shown(value)} is text, not a number; drop the quotes"
-    return f"{shown(value)} is not a number; write {number}"
-
-
-def _not_one_of(value: object, context: Mapping[str, Any]) -> str:
-    # Of an unquoted > YAML makes a block of text: an empty one, or one that ends in a line break.
-    if ">" in context["expected"] and isinstance(value, str) and (not value or value[-1] == "\n"):
-        return '> needs quotes in YAML: ">"'
-    return f"{shown(value)} is not {context['expected']}"
-
-
-_WORDS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], str]]] = {
-    "missing": lambda _value, _context: "is missing",
-    "rule": lambda _value, context: str(context["message"]),
-    "literal_error": _not_one_of,
-    "float_type": _not_a_number,
-    "float_parsing": _not_a_number,
-    "finite_number": _not_a("a finite number"),
-    "greater_than_equal": lambda value, context: f"{shown(value)} is below {context['ge']:g}",
-    "less_than_equal": lambda value, context: f"{shown(value)} is above {context['le']}",
-    "bool_type": _not_a("true or false"),
-    "string_type": _not_a("text; put it into quotes"),
-    "string_pattern_mismatch": lambda _value, _context: (
-        "is empty, or too long, or begins or ends with a space"
-    ),
-    "tuple_type": _not_a("a list"),
-    "mapping_type": _not_a("a mapping"),
-    "dict_type": _not_a("a mapping"),
-    "model_type": _not_a("a mapping"),
-    "string_too_long": lambda _value, context: f"is longer than {context['max_length']} characters",
-    "too_long": lambda _value, context: f"has more than {context['max_length']} entries",
-    "too_short": lambda _value, _context: "is empty: there must be at least one rule",
-    "invalid_key": lambda value, _context: f"the key {shown(value)} is not text",
-    "is_instance_of": _not_a("text; put it into quotes"),
-    "dataclass_type": _not_a("text; put it into quotes"),
+_NO_NUMBER: Final = "{value} is not a number"
+_NO_TEXT: Final = "{value} is not text; put it into quotes"
+_NO_MAPPING: Final = "{value} is not a mapping"
+_WORDS: Final[Mapping[str, str]] = {
+    "missing": "is missing",
+    "rule": "{message}",
+    "literal_error": "{value} is not {expected}",
+    "float_type": _NO_NUMBER,
+    "float_parsing": _NO_NUMBER,
+    "finite_number": "{value} is not a finite number",
+    "greater_than_equal": "{value} is below {ge:g}",
+    "less_than_equal": "{value} is above {le}",
+    "bool_type": "{value} is not true or false",
+    "string_type": _NO_TEXT,
+    "string_pattern_mismatch": "is empty, or too long, or begins or ends with a space",
+    "tuple_type": "{value} is not a list",
+    "mapping_type": _NO_MAPPING,
+    "dict_type": _NO_MAPPING,
+    "model_type": _NO_MAPPING,
+    "string_too_long": "is longer than {max_length} characters",
+    "too_long": "has more than {max_length} entries",
+    "too_short": "is empty: there must be at least one rule",
+    "invalid_key": "the key {value} is not text",
+    "is_instance_of": _NO_TEXT,
+    "dataclass_type": _NO_TEXT,
 }

@@ -1,6 +1,7 @@
-"""What rules.yaml holds: the rules, and what follows from them and the other sections together.
+"""What rules.yaml holds: the rules and the other sections, and what follows from them together.
 
-``rules.parse`` makes it of a parsed mapping, or says all that is wrong.
+docs/rules.md has what each key means. ``rules.file`` makes a RuleSet of a parsed mapping, or says
+all that is wrong.
 """
 
 from __future__ import annotations
@@ -10,31 +11,37 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
+from dynsched.rules import keys
 from dynsched.rules.fields import (
+    MAX_NODES,
+    MAX_PROFILES,
     MAX_RULES,
-    TRAITS,
+    NEEDS,
     Duration,
     Expr,
     FileSource,
     Key,
+    Limit,
     Name,
+    NodeLimit,
     Number,
     PositiveDuration,
     SourceName,
-    SourceTraits,
+    Weight,
     read_by,
 )
-from dynsched.rules.labels import Mark, Selector, parse_selector
-from dynsched.rules.rule_errors import problem
-from dynsched.rules.sections import (
-    ExtenderRules,
-    GuardRules,
-    MarkRules,
-    Model,
-    NodeRules,
+from dynsched.rules.labels import (
+    LabelMark,
+    Mark,
+    Selector,
+    TaintMark,
+    parse_label,
+    parse_selector,
+    parse_taint,
 )
+from dynsched.rules.rule_errors import problem
 
 EARLY_SUFFIX: Final = "-early"
 """What is added to the name of a rule for that of the rule that its ``early`` stands for."""
@@ -45,17 +52,75 @@ COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "<": operator.lt,
     "<=": operator.le,
 }
+_Flag = Annotated[bool, Field(strict=True)]
+_SelectorText = Annotated[Selector, read_by(parse_selector)]
 
 
-class EarlyMark(Model):
+class _Model(BaseModel):
+    """It never changes; a key that it does not know is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+class MarkRules(_Model):
+    """None for no label, or no taint. There must be one of them."""
+
+    label: Annotated[LabelMark | None, read_by(parse_label)] = Field(
+        default_factory=lambda: parse_label(keys.DEFAULT_LABEL)
+    )
+    taint: Annotated[TaintMark | None, read_by(parse_taint)] = Field(
+        default=None, validate_default=True
+    )
+
+    @field_validator("taint")
+    @classmethod
+    def _marks_somehow(cls, taint: TaintMark | None, info: ValidationInfo) -> TaintMark | None:
+        if taint is None and info.data.get("label", "") is None:
+            raise problem("is missing: without a label there must be a taint to mark nodes with")
+        return taint
+
+
+class NodeRules(_Model):
+    selector: _SelectorText = Selector()
+    include_control_plane: _Flag = False
+
+
+class GuardRules(_Model):
+    max_marked: NodeLimit = Limit(0.5, is_share=True)
+    """Of a pool; a share is one of the eligible nodes."""
+    pool_label: Key | None = None
+    max_releases: NodeLimit = Limit(0.25, is_share=True)
+    """In one tick; a share is one of the marked nodes, and one may always be released."""
+    max_writes_per_minute: Annotated[int, Field(strict=True, gt=0, le=MAX_NODES)] = 240
+    """Marks of hot nodes count, and are never delayed."""
+    bind_burst: Annotated[bool, BeforeValidator(lambda given: given is not None)] = False
+    """Whether the file names this key, which has no effect any more (`rules.lint`)."""
+
+
+class Profile(_Model):
+    """How the extender scores nodes for the pods of one schedulerName."""
+
+    score: Mapping[str, Weight]
+    method: Literal["linear", "relative", "least"] = "linear"
+    """``least`` is now the same as ``relative``."""
+
+
+class ExtenderRules(_Model):
+    require_label: Key | None = None
+    reject: Annotated[tuple[str, ...], Field(max_length=MAX_RULES)] = ()
+    profiles: Annotated[Mapping[str, Profile], Field(max_length=MAX_PROFILES)] = Field(
+        default_factory=dict
+    )
+    """By schedulerName."""
+
+
+class EarlyMark(_Model):
     """``early`` of a rule: marks a node before it is hot, by its expected load (`engine.expected`)
     compared with the early line of its kind (`engine.expected.above_line`): the mean, or
-    ``mean_at_least``. All are
-    points: 0 is idle, 100 is full.
+    ``mean_at_least``. All are points: 0 is idle, 100 is full.
     """
 
     above_mean: Number = 0.0
-    """A node is marked whose expected load is more than this above the line."""
     clear_above_mean: Number = Field(default_factory=lambda data: data.get("above_mean", 0.0) - 8.0)
     """A marked node is released that is not more than this above the line (hysteresis)."""
     mean_at_least: Annotated[Number, Field(ge=0, le=100)] = 20.0
@@ -73,46 +138,36 @@ class EarlyMark(Model):
         return value
 
 
-class Rule(Model):
-    """One threshold rule."""
+class Rule(_Model):
+    """One threshold rule. Durations are in seconds."""
 
     name: Name
-    """Unique among the rules."""
     source: SourceName = "prometheus"
-    """Where the values come from."""
     expr: Expr | None = Field(default=None, validate_default=True)
-    """The PromQL expression, for source prometheus."""
     resource: Literal["cpu", "memory"] | None = Field(default=None, validate_default=True)
-    """The resource that the rule measures. Required for source metrics-server; beside ``expr`` it
-    says in which unit the use of pods is added to the value."""
+    """Required for source metrics-server; beside ``expr`` it says in which unit the use of pods is
+    added to the value."""
     op: Literal[">", ">=", "<", "<="] = ">"
-    """The comparison ``value op threshold`` that must be true to breach the threshold."""
     threshold: Number
-    """In the unit of the value."""
     clear_threshold: Number = Field(default_factory=lambda data: data.get("threshold", 0.0))
     """A firing alert goes on firing while ``value op clear_threshold`` is true (hysteresis)."""
     hold_duration: Duration = Field(default=0.0, alias="for")
-    """``for``: how long the threshold must be breached before the alert fires, in seconds."""
     keep_firing_for: Duration = 0.0
-    """How long an alert goes on firing after its condition has ended, in seconds."""
     node_label: Key | None = None
-    """The sample label that names the node; None stands for ``node``, else ``instance``."""
     full_at: Annotated[Number, Field(gt=0)] | None = None
     """The value that counts as full (100 points of load) in the extender's scores; None: derived
     from the threshold."""
     stale_after: PositiveDuration | None = None
-    """Overrides ``stale_after`` of the file for this rule, in seconds."""
+    """None: as for the whole file."""
     on_stale: Literal["release", "hold"] | None = None
-    """Overrides ``on_stale`` of the file for this rule."""
+    """None: as for the whole file."""
     lag: PositiveDuration | None = None
-    """How long it takes until the value shows all of what a new pod uses, in seconds; None: by the
-    ranges of the expression and the scrape interval."""
+    """How long it takes until the value shows all of what a new pod uses; None: by the ranges of
+    the expression and the scrape interval."""
     early: EarlyMark | None = None
-    """Marks nodes before they are hot; None: not."""
-    selector: Annotated[Selector, read_by(parse_selector)] = Selector()
-    """A label selector, as `kubectl -l` takes it: the rule applies to the nodes that match."""
-    shadow: Annotated[bool, Field(strict=True)] = False
-    """Whether the rule is only on trial: it is evaluated and shown, and marks no node."""
+    selector: _SelectorText = Selector()
+    shadow: _Flag = False
+    """On trial: it is evaluated and shown, and marks no node."""
 
     @field_validator("early")
     @classmethod
@@ -127,7 +182,7 @@ class Rule(Model):
         source = info.data.get("source")
         if source is None:
             return value  # `source` itself is invalid and has its own error
-        needed = TRAITS[source].needs
+        needed = NEEDS.get(source)
         if value is None and info.field_name == needed:
             raise problem(f"is missing: a rule of source {source} needs it")
         # `resource` beside `expr` says in which unit the use of pods is added to the value.
@@ -150,22 +205,24 @@ class Rule(Model):
         return value
 
     @property
-    def traits(self) -> SourceTraits:
-        """What follows from its source."""
-        return TRAITS[self.source]
+    def is_asked(self) -> bool:
+        """A service is asked over the network, so that an answer may fail to come, and one that
+        comes is knowledge of a node. Else the value is worked out from that of another rule.
+        """
+        return self.source in NEEDS
 
     @property
     def node_labels(self) -> tuple[str, ...]:
-        """The sample labels that may name the node; the first that a sample has is used."""
+        """Those that may name the node; the first that a sample has is used."""
         return (self.node_label,) if self.node_label else ("node", "instance")
 
     def breached(self, value: float | None) -> bool:
-        """Whether ``value op threshold`` is true; False when the value is None (unknown)."""
+        """False when the value is None (unknown)."""
         return value is not None and bool(COMPARE[self.op](value, self.threshold))
 
     @property
     def rises(self) -> bool:
-        """Whether its values rise with load."""
+        """With load."""
         return self.op in (">", ">=")
 
     @property
@@ -174,7 +231,6 @@ class Rule(Model):
         return None
 
     def applies_to(self, labels: Mapping[str, str]) -> bool:
-        """Whether the rule is evaluated on a node that has these labels."""
         return self.selector.unmet(labels) is None
 
     @property
@@ -184,16 +240,14 @@ class Rule(Model):
 
 
 class EarlyRule(Rule):
-    """The rule that ``early`` of another one stands for. Its value is how far a node's expected
-    load is above its early line, in points.
+    """The rule that ``early`` of another one, ``measures``, stands for. Its value is how far a
+    node's expected load is above its early line, in points.
     """
 
     measures: str
-    """The name of the other rule."""
 
     @property
     def early_of(self) -> str | None:
-        """As of `Rule`."""
         return self.measures
 
 
@@ -204,7 +258,6 @@ class FileRule(Rule):
 
     @property
     def early_rule(self) -> EarlyRule | None:
-        """The rule that ``early`` stands for."""
         if self.early is None:
             return None
         return EarlyRule.model_construct(
@@ -220,23 +273,18 @@ class FileRule(Rule):
         )
 
 
-class RuleSet(Model):
+class RuleSet(_Model):
     """A whole rules file."""
 
     mark_rules: MarkRules = Field(default_factory=MarkRules, alias="mark")
-    """The ``mark`` section: the label and the taint of a hot node."""
     nodes: NodeRules = Field(default_factory=NodeRules)
-    """The ``nodes`` section: the nodes that may be marked."""
     guard: GuardRules = Field(default_factory=GuardRules)
-    """The ``guard`` section: limits on marking and releasing."""
     stale_after: PositiveDuration = 300.0
     """How old the last OK reading may be before an alert is unknown, in seconds."""
     on_stale: Literal["release", "hold"] = "release"
     """Whether a firing alert ends (release) or goes on firing (hold) once it is unknown."""
     file_rules: Annotated[tuple[FileRule, ...], Field(max_length=MAX_RULES)] = Field(alias="rules")
-    """The rules of the file, in its order."""
     extender: ExtenderRules = Field(default_factory=ExtenderRules)
-    """The ``extender`` section: the scheduler extender's filter and scores."""
 
     @field_validator("file_rules")
     @classmethod
@@ -258,7 +306,6 @@ class RuleSet(Model):
 
     @cached_property
     def by_name(self) -> Mapping[str, Rule]:
-        """All rules by their names."""
         return {rule.name: rule for rule in self.rules}
 
     @cached_property
@@ -266,12 +313,11 @@ class RuleSet(Model):
         """The rules whose source is asked for values, and that may mark nodes: where none of them
         has a value, nothing is known. If all are shadow rules, those.
         """
-        asked = tuple(rule for rule in self.rules if rule.traits.asked)
+        asked = tuple(rule for rule in self.rules if rule.is_asked)
         return tuple(rule for rule in asked if not rule.shadow) or asked
 
     @property
     def has_early(self) -> bool:
-        """Whether nodes are marked by their expected load."""
         return any(rule.early is not None for rule in self.file_rules)
 
     @property
@@ -286,13 +332,10 @@ class RuleSet(Model):
 
     @property
     def mark(self) -> Mark:
-        """The label and the taint that mark a hot node."""
         return Mark(self.mark_rules.label, self.mark_rules.taint)
 
     def stale_after_of(self, rule: Rule) -> float:
-        """Seconds without a good reading after which an alert of this rule is unknown."""
         return self.stale_after if rule.stale_after is None else rule.stale_after
 
     def holds_stale(self, rule: Rule) -> bool:
-        """Whether a firing alert of this rule goes on firing once it is unknown."""
         return (rule.on_stale or self.on_stale) == "hold"

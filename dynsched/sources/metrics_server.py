@@ -1,7 +1,5 @@
-"""Samples from metrics-server: usage of cpu or memory, in per cent of the node's allocatable.
-
-How its API is asked is the business of ``kube``, which hands ``Fetch`` in. All rules of one tick
-share one list: queries that run side by side wait for the same request.
+"""Samples from metrics-server: usage of cpu or memory, in per cent of the node's allocatable. All
+rules of one tick share one list: queries that run side by side wait for the same request.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ tells whose fault it is."""
 
 
 class MetricsServerSource:
-    """Satisfies ``controller.loop.Source``. ``nodes`` gives the nodes as they are now, by name."""
+    """``nodes`` gives the nodes as they are now, by name."""
 
     def __init__(
         self, fetch: Fetch, nodes: Callable[[], Mapping[str, Node]], *, timeout: float = TIMEOUT

@@ -1,8 +1,8 @@
 """What is asked of Prometheus for the page alone: what pods request on each node, which pods use
-more than they request, where pods were placed, and how hot the last days were.
+more than they request, and how hot the last days were.
 
-Nothing is asked while nobody looks at the page, and nothing more often because many do. Where a
-metric does not exist, it is asked for again an hour later.
+Nothing is asked while no page is open, and nothing more often because many are. kube-state-metrics
+may run twice, and then has each series twice: hence ``max by``.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ from typing import Final, Protocol
 
 from dynsched.engine.message_kind import LoggedKinds
 from dynsched.engine.model import Node, Sample
-from dynsched.engine.overload import DAYS, Overload, day_of, name_of
-from dynsched.engine.placements import STEP, STEPS
+from dynsched.engine.overload import DAY, DAYS, Overload, day_of, name_of
 from dynsched.engine.pod_facts import AboveRequest
 from dynsched.rules.rule_set import RuleSet
-from dynsched.sources import page_queries as queries
-from dynsched.sources.pod_use import EVERY
+from dynsched.sources.pod_use import EVERY, OF_POD
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.util.stopping import pause, unless_stopped
 
 logger = logging.getLogger(__name__)
 
 RARELY: Final = 3600.0
-"""Seconds until it is asked again for what did not exist, and for the shares of whole days."""
+"""Seconds until it is asked again for the shares of whole days."""
 _MAX_PERCENT: Final = 1000.0
 HOTTEST: Final = 100
 """Nodes whose pods are asked for: the hottest."""
 _POLL: Final = 2.0
-"""Seconds between two looks whether somebody looks at the page."""
+"""Seconds between two checks whether a page is open."""
+MAX_PODS: Final = 5
+"""Pods of each node, for each resource."""
+_LEAST: Final = 300.0
+"""Seconds of a day that are worth an average; and between two values that it is taken of."""
 
 
 class Board(Protocol):
@@ -49,16 +51,12 @@ class Board(Protocol):
 
     def hottest(self, most: int) -> list[str]: ...
 
-    def placed(self, begins: float, nodes: Mapping[str, int]) -> None:
-        """How many pods each node took in the step that begins at ``begins``."""
-
 
 class PageFactsSource:
-    """Asks, and hands the answers to ``board``.
+    """Asks, and hands the answers to ``board``. What fails keeps what was known.
 
-    ``nodes``: by name. ``watches_pods``: then placements are known without Prometheus.
-    ``namespace``: that of this process; of several dynsched in one Prometheus, its own counts.
-    ``clock`` gives Unix seconds, ``monotonic`` seconds that never go back.
+    ``nodes``: by name. ``namespace``: that of this process. ``clock`` gives Unix seconds,
+    ``monotonic`` seconds that never go back.
     """
 
     def __init__(
@@ -68,7 +66,6 @@ class PageFactsSource:
         *,
         rule_set: Callable[[], RuleSet],
         nodes: Callable[[], Mapping[str, Node]],
-        watches_pods: Callable[[], bool],
         namespace: str,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -77,16 +74,13 @@ class PageFactsSource:
         self._board = board
         self._rule_set = rule_set
         self._nodes = nodes
-        self._watches_pods = watches_pods
         self._namespace = namespace
         self._clock = clock
         self._monotonic = monotonic
         self._told = LoggedKinds()
         self._due: dict[Callable[[], Awaitable[float]], float] = dict.fromkeys(
-            (self._ask_requested, self._ask_above, self._ask_placed, self._ask_overload), -math.inf
+            (self._ask_requested, self._ask_above, self._ask_overload), -math.inf
         )
-        self._moment_of_pods: str | None = None
-        self._counted_until = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -95,12 +89,12 @@ class PageFactsSource:
             await pause(stop, _POLL)
 
     async def ask(self) -> None:
-        """Ask for what is due, one after the other. What fails keeps what was known."""
+        """Ask for what is due, one after the other."""
         for part, due in self._due.items():
             now = self._monotonic()
             if now < due:
                 continue
-            self._due[part] = now + RARELY
+            self._due[part] = now + EVERY
             try:
                 self._due[part] = now + await part()
             except Exception:
@@ -115,109 +109,63 @@ class PageFactsSource:
         found: dict[str, Mapping[str, int]] = {}
         nodes = self._nodes()
         for resource in resources:
-            samples = await self._samples(f"requests of {resource}", queries.requested(resource))
+            samples = await self._samples(f"requests of {resource}", requested(resource))
             if samples is None:
                 found[resource] = self._board.requested.get(resource, {})
             elif samples:
                 found[resource] = _percent(samples, resource, nodes)
         self._board.requested = found
-        return EVERY if found or not resources else RARELY
+        return EVERY
 
     async def _ask_above(self) -> float:
         names = self._board.hottest(HOTTEST)
         if not names:
             return _POLL
-        above: dict[str, list[AboveRequest]] = {name: [] for name in names}
-        for resource in queries.USES:
+        found: dict[str, list[AboveRequest]] = {name: [] for name in names}
+        is_known = False
+        for resource in OF_POD:
             what = f"pods above their requests of {resource}"
-            samples = await self._samples(what, queries.above(resource, names))
+            samples = await self._samples(what, above(resource, names))
             if samples is None:
                 return EVERY
+            is_known = is_known or bool(samples)
             for sample in samples:
-                of_node = above.get(sample.labels.get("node", ""))
+                of_node = found.get(sample.labels.get("node", ""))
                 if of_node is not None and math.isfinite(sample.value):
                     pod = f"{sample.labels.get('namespace', '')}/{sample.labels.get('pod', '')}"
                     of_node.append(AboveRequest(pod, resource, sample.value))
-        for of_node in above.values():
+        for of_node in found.values():
             of_node.sort(key=lambda pod: (pod.resource, -pod.above))
-        is_known = any(above.values()) or bool(await self._samples("pods", queries.ARE_KNOWN))
-        self._board.above = above if is_known else None
-        return EVERY if is_known else RARELY
-
-    async def _ask_placed(self) -> float:
-        if self._watches_pods():
-            return EVERY
-        if self._moment_of_pods is None:
-            for metric in queries.MOMENTS:
-                samples = await self._samples("when pods were placed", f"count({metric})")
-                if samples is None:
-                    return EVERY
-                if samples:
-                    self._moment_of_pods = metric
-                    break
-            else:
-                return RARELY
-        # Of each step so late that its last pods were scraped.
-        ended = self._clock() - queries.SCRAPED_AFTER
-        last = ended - ended % STEP - STEP
-        first = max(self._counted_until, last - (STEPS - 1) * STEP)
-        if first > last or await self._count(self._moment_of_pods, first, last):
-            return _POLL
+        self._board.above = found if is_known else None
         return EVERY
-
-    async def _count(self, moment: str, first: float, last: float) -> bool:
-        """Count the pods of the steps from the one that begins at ``first`` to that at ``last``;
-        whether Prometheus answered.
-        """
-        late = STEP + queries.SCRAPED_AFTER
-        answer = await self._prometheus.query_range(
-            queries.placed(moment), first + late, last + late, STEP, "node"
-        )
-        if answer.error is not None:
-            self._tell("placements", answer.error)
-            return False
-        counts: dict[int, dict[str, int]] = defaultdict(dict)
-        for series in answer.series:
-            for at, count in series.points:
-                counts[round(at - late)][series.labels.get("node", "")] = int(count)
-        for number in range(round((last - first) / STEP) + 1):
-            begins = first + number * STEP
-            self._board.placed(begins, counts.get(round(begins), {}))
-        self._counted_until = last + STEP
-        return True
 
     async def _ask_overload(self) -> float:
         now = self._clock()
-        samples = await self._samples("overload by day", queries.overload(now))
+        samples = await self._samples("overload by day", overload(now))
         by_day: dict[str, dict[str, float]] = defaultdict(dict)
         for sample in samples or ():
             if 0 <= sample.value <= 1:
                 labels = sample.labels
                 by_day[labels.get("day", "")][labels.get("namespace", "")] = sample.value
-        days = {name_of(day): day for day in range(day_of(now) - DAYS + 1, day_of(now) + 1)}
-        own = {days[name]: self._own(by_day[name]) for name in by_day.keys() & days.keys()}
-        self._board.overload.set_known_shares(
-            {day: share for day, share in own.items() if share is not None}, now
-        )
+        shares: dict[int, float] = {}
+        for day in range(day_of(now) - DAYS + 1, day_of(now) + 1):
+            of_day = by_day[name_of(day)]
+            # Of several dynsched in one Prometheus this one's, or of the only one.
+            own = self._namespace if len(of_day) > 1 else next(iter(of_day), "")
+            share = of_day.get(own)
+            if share is not None:
+                shares[day] = share
+        self._board.overload.set_known_shares(shares, now)
         return EVERY if samples is None else RARELY
-
-    def _own(self, shares: Mapping[str, float]) -> float | None:
-        """By namespace: of several dynsched in one Prometheus this one's, or of the only one."""
-        if len(shares) == 1:
-            return next(iter(shares.values()))
-        return shares.get(self._namespace)
 
     async def _samples(self, what: str, expr: str) -> Sequence[Sample] | None:
         answer = await self._prometheus.query_expr(expr, "node")
         if answer.error is not None:
-            self._tell(what, answer.error)
+            if self._told.is_new(what, answer.error):
+                logger.info("the page lacks %s: %s", what, answer.error)
             return None
         self._told.forget(what)
         return answer.samples
-
-    def _tell(self, what: str, error: str) -> None:
-        if self._told.is_new(what, error):
-            logger.info("the page lacks %s: %s", what, error)
 
 
 def _percent(samples: Iterable[Sample], resource: str, nodes: Mapping[str, Node]) -> dict[str, int]:
@@ -231,3 +179,74 @@ def _percent(samples: Iterable[Sample], resource: str, nodes: Mapping[str, Node]
         if node is not None and capacity > 0 and math.isfinite(sample.value):
             found[node.name] = round(min(100 * sample.value / capacity, _MAX_PERCENT))
     return found
+
+
+def requested(resource: str) -> str:
+    """By node: what the pods on it request that have not ended; cores or bytes."""
+    return (
+        f"sum by (node) ({_requests(resource, 'namespace, pod, uid, container, node')} "
+        "unless on (namespace, pod, uid) "
+        '(kube_pod_status_phase{phase=~"Succeeded|Failed"} == 1))'
+    )
+
+
+def above(resource: str, nodes: Sequence[str]) -> str:
+    """By node, namespace and pod: how much more the pods furthest above their requests use. A pod
+    without any request is above it by all that it uses. Where there is none, a sample without
+    labels; where pods or their use are not known, nothing.
+    """
+    on_nodes = f',node=~"{"|".join(name.replace(".", "[.]") for name in nodes)}"'
+    of_pod = "namespace, pod, node"
+    requests = _requests(resource, f"{of_pod}, container", on_nodes)
+    pods = f"max by ({of_pod}) (kube_pod_info{{{on_nodes[1:]}}})"
+    least = f"(sum by ({of_pod}) ({requests}) or on ({of_pod}) 0 * {pods})"
+    more = f"{OF_POD[resource]} - on (namespace, pod) group_right () {least}"
+    known = "count(kube_pod_info) and on () count(container_cpu_usage_seconds_total)"
+    return f"topk by (node) ({MAX_PODS}, ({more}) > 0) or on () 0 * ({known})"
+
+
+def overload(now: float) -> str:
+    """By the labels ``day`` and ``namespace``: the share of node-time that was hot, of today and of
+    the days before. ``now`` in Unix seconds.
+    """
+    today = day_of(now)
+    parts = []
+    for day in range(today - DAYS + 1, today + 1):
+        begins = day * DAY
+        ends = min(begins + DAY, now)
+        if ends - begins < _LEAST:
+            continue
+        offset = f" offset {now - ends:.0f}s" if now - ends >= 1 else ""
+        parts.append(
+            f"label_replace(avg_over_time(({_HOT_SHARE})[{ends - begins:.0f}s:{_LEAST:.0f}s]"
+            f'{offset}), "day", "{name_of(day)}", "", "")'
+        )
+    return " or ".join(parts)
+
+
+_HOT_SHARE: Final = (
+    "max by (namespace) (dynsched_pressured_nodes) / on (namespace) "
+    "sum by (namespace) (max by (namespace, eligible) (dynsched_nodes))"
+)
+
+
+def _requests(resource: str, labels: str, selector: str = ',node!=""') -> str:
+    selected = f'resource="{resource}"{selector}'
+    return f"max by ({labels}) ({of_containers(selected)})"
+
+
+def of_containers(selector: str, over: str = "") -> str:
+    """What containers request that run as long as their pod: the main ones and sidecars.
+
+    ``over``: a range of which the last value counts. Other init containers, of which the scheduler
+    counts the largest where it is more than all of these, and the pod's overhead are not in it.
+    """
+
+    def last(metric: str, selected: str) -> str:
+        series = f"{metric}{{{selected}}}{over}"
+        return f"last_over_time({series})" if over else series
+
+    main = last("kube_pod_container_resource_requests", selector)
+    init = last("kube_pod_init_container_resource_requests", selector)
+    sidecars = last("kube_pod_init_container_info", 'restart_policy="Always"')
+    return f"({main} or ({init} and on (namespace, pod, uid, container) {sidecars}))"

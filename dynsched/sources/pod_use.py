@@ -47,8 +47,7 @@ restarted has a series of its own; where it has not, its slope is below 0, and c
 
 class PodUseSource:
     """``of_workloads``: by resource, then by workload, what one of its pods uses on average (cores,
-    bytes). ``scrape_intervals``: by rule, seconds. Both are empty until they were asked for, and
-    where Prometheus does not know.
+    bytes). ``scrape_intervals``: by rule, seconds.
     """
 
     def __init__(self, prometheus: PrometheusSource, rule_set: Callable[[], RuleSet]) -> None:
@@ -93,11 +92,9 @@ class PodUseSource:
         if samples is None:
             return None
         return {
-            f"{sample.labels.get('namespace', '')}/{sample.labels.get('workload', '')}": (
-                sample.value
-            )
-            for sample in samples
-            if math.isfinite(sample.value) and sample.value >= 0
+            f"{one.labels.get('namespace', '')}/{one.labels.get('workload', '')}": one.value
+            for one in samples
+            if math.isfinite(one.value) and one.value >= 0
         }
 
     async def _samples(self, expr: str, label: str) -> Sequence[Sample] | None:
@@ -117,9 +114,7 @@ def _by_workload(of_pod: str) -> str:
 
 
 async def scrape_interval(ask: Ask, rule: Rule) -> float | None:
-    """In seconds; None when it is not known. That of the target which has the label by which the
-    rule's samples name their node.
-    """
+    """In seconds, of the target which has the label by which the rule's samples name their node."""
     for sample in (await ask(rule.expr or "", rule.node_labels[-1]) or ())[:1]:
         for label in rule.node_labels:
             value = sample.labels.get(label)

@@ -19,8 +19,7 @@ from dynsched.util.connection_errors import Cause, find_failure, no_answer
 from dynsched.util.defaults import DEFAULT_SERVER
 from dynsched.util.errors import ExpectedError
 from dynsched.util.files import TooLargeError, read_file
-from dynsched.util.proxies import ProxyError, opener, proxy_for, through
-from dynsched.util.urls import parse_http_url
+from dynsched.util.proxies import ProxyError, opener, parse_http_url, proxy_for, through
 
 _MAX_TOKEN_BYTES: Final = 64 * 1024
 TIMEOUT: Final = 10.0

@@ -1,8 +1,8 @@
 """Why an exchange over HTTP failed: one table from exceptions to causes, and each cause in words.
+Every HTTP client of this project explains its failures from here and adds its own remedy.
 
-Every HTTP client of this project explains its failures from here and adds its own remedy, so that a
-refused connection reads the same for each server. The libraries wrap the same errors of the
-standard library (aiohttp, and requests around urllib3); the cause is looked for inside of them.
+The libraries wrap the same errors of the standard library (aiohttp, and requests around urllib3);
+the cause is looked for inside of them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,9 @@ from typing import Final
 
 from dynsched.util.formatting import one_line
 
-_UNTRUSTED: Final = {18, 19, 20, 21, 24, 27}  # OpenSSL's verify codes: no chain to a trusted CA
-_OTHER_HOST: Final = {62, 64}
-_NOT_TLS: Final = {
-    "WRONG_VERSION_NUMBER",
-    "RECORD_LAYER_FAILURE",
-    "HTTP_REQUEST",
-    "UNKNOWN_PROTOCOL",
-}
+_NOT_TLS: Final = frozenset(
+    ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
+)
 _TUNNEL: Final = re.compile(r"^Tunnel connection failed: (.*)")  # http.client's words
 
 
@@ -47,6 +42,10 @@ class Cause(Enum):
     SYSTEM = "the connection failed"
 
 
+_CERTIFICATES: Final = {  # by OpenSSL's verify codes
+    **dict.fromkeys((18, 19, 20, 21, 24, 27), Cause.UNTRUSTED),  # no chain to a trusted CA
+    **dict.fromkeys((62, 64), Cause.OTHER_HOST),
+}
 TLS_CAUSES: Final = frozenset(
     {Cause.NOT_TLS, Cause.UNTRUSTED, Cause.OTHER_HOST, Cause.INVALID, Cause.ALERT, Cause.TLS}
 )
@@ -55,8 +54,6 @@ TLS_CAUSES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFailure:
-    """A cause, and the detail that the error gives of it; as text ``cause (detail)``."""
-
     cause: Cause
     detail: str = ""
 
@@ -70,11 +67,9 @@ def no_answer(seconds: float) -> str:
 
 
 def find_failure(error: BaseException) -> ConnectionFailure | None:
-    """The cause of an error, or of an error that it was made from; None when none is known."""
     links = list(_chain(error))
-    return next(filter(None, map(_known, links)), None) or next(
-        filter(None, map(_of_system, links)), None
-    )
+    found = (explain(link) for explain in (_known, _of_system) for link in links)
+    return next(filter(None, found), None)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -108,7 +103,10 @@ def _known(link: BaseException) -> ConnectionFailure | None:
         return ConnectionFailure(Cause.HOST, one_line(link.strerror or "no such name"))
     if isinstance(link, ssl.SSLCertVerificationError):
         # aiohttp's wrapper is one of these by its type, and has no code; what it wraps has.
-        return _of_certificate(link) if hasattr(link, "verify_code") else None
+        if not hasattr(link, "verify_code"):
+            return None
+        cause = _CERTIFICATES.get(link.verify_code, Cause.INVALID)
+        return ConnectionFailure(cause, one_line(link.verify_message))
     for kind, cause in _BY_TYPE:
         if isinstance(link, kind):
             return ConnectionFailure(cause)
@@ -125,23 +123,11 @@ def _of_system(link: BaseException) -> ConnectionFailure | None:
     return ConnectionFailure(Cause.SYSTEM, one_line(link.strerror)) if link.strerror else None
 
 
-def _of_certificate(error: ssl.SSLCertVerificationError) -> ConnectionFailure:
-    cause = Cause.INVALID
-    if error.verify_code in _OTHER_HOST:
-        cause = Cause.OTHER_HOST
-    if error.verify_code in _UNTRUSTED:
-        cause = Cause.UNTRUSTED
-    return ConnectionFailure(cause, one_line(error.verify_message))
-
-
 def _of_tls(error: ssl.SSLError) -> ConnectionFailure:
     reason = error.reason or ""
+    words = reason.replace("_", " ").lower()
     if reason in _NOT_TLS:
         return ConnectionFailure(Cause.NOT_TLS)
     if "ALERT" in reason:
-        return ConnectionFailure(Cause.ALERT, _in_words(reason.partition("ALERT_")[2]))
-    return ConnectionFailure(Cause.TLS, _in_words(reason) or one_line(str(error)))
-
-
-def _in_words(constant: str) -> str:
-    return constant.replace("_", " ").lower()
+        return ConnectionFailure(Cause.ALERT, words.partition("alert ")[2])
+    return ConnectionFailure(Cause.TLS, words or one_line(str(error)))

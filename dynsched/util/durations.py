@@ -26,7 +26,7 @@ _GRAMMAR: Final = re.compile("".join(rf"(?:(\d+){unit})?" for unit in _UNITS), r
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a duration such as ``1h30m``; ValueError with a hint when it is none."""
+    """Seconds; ValueError with a hint when it is none."""
     if text == "0":
         return 0.0
     match = _GRAMMAR.fullmatch(text)

@@ -1,5 +1,5 @@
-"""Files that other programs or people write: rules, tokens, certificates. They are
-read again while the process runs.
+"""Files that other programs or people write: rules, tokens, certificates. They are read again while
+the process runs.
 
 Whatever lies under such a path must neither stop the process nor fill its memory. Opening a FIFO
 waits for a writer, a device has no end, and a file system that hangs gives no answer at all.
@@ -13,17 +13,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
-_KINDS: Final = (
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
+_KINDS: Final = {"p": "a pipe", "s": "a socket", "c": "a device", "b": "a device"}
 _PART: Final = 64 * 1024
-
-
-class NotAFileError(OSError):
-    """What lies under the path is no regular file; ``strerror`` says what it is."""
 
 
 class TooLargeError(OSError):
@@ -31,8 +22,8 @@ class TooLargeError(OSError):
 
 
 def require_file(path: str | Path, most: int | None = None) -> os.stat_result:
-    """What is known of a regular file. OSError where ``path`` is not there, no regular file
-    (NotAFileError), or longer than ``most`` bytes (TooLargeError). Opens nothing.
+    """What is known of a regular file. OSError where ``path`` is not there, no regular file, or
+    longer than ``most`` bytes (TooLargeError). Opens nothing.
     """
     found = Path(path).stat()
     _require(found, path, most)
@@ -40,9 +31,7 @@ def require_file(path: str | Path, most: int | None = None) -> os.stat_result:
 
 
 def fingerprint(found: os.stat_result) -> tuple[int, ...]:
-    """Changes when the content does, in whichever way it is replaced: edited in place, renamed
-    over, or swapped behind symlinks.
-    """
+    """Changes when the content does: edited in place, renamed over, or swapped behind symlinks."""
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
@@ -63,7 +52,7 @@ def read_stream(source: str | Path | int, most: int) -> bytes:
     descriptor. Waits for the writer of a pipe. OSError as `read_file`.
     """
     if isinstance(source, int):
-        return _read(source, str(source), most)
+        return _read(source, "", most)
     descriptor = os.open(source, os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         return _read(descriptor, source, most)
@@ -75,8 +64,8 @@ def _require(found: os.stat_result, path: str | Path, most: int | None) -> None:
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(found.st_mode):
-        kind = next((name for is_it, name in _KINDS if is_it(found.st_mode)), "something else")
-        raise NotAFileError(errno.EINVAL, f"this is {kind}, not a file", str(path))
+        kind = _KINDS.get(stat.filemode(found.st_mode)[0], "something else")
+        raise OSError(errno.EINVAL, f"this is {kind}, not a file", str(path))
     if most is not None and found.st_size > most:
         raise _too_large(path, most)
 

@@ -1,15 +1,13 @@
-"""Numbers, moments, addresses and foreign text as text of ours; moments read from text.
-
-Moments are Unix seconds, and their text is RFC 3339, as Kubernetes writes and reads it. Every name
-and address has one canonical text, so that a look-up by text is a comparison by meaning: exporters
-write the same IPv6 address in many ways, Windows its host names in capitals.
+"""Numbers, moments, addresses and foreign text as text of ours; moments read from text. Moments are
+Unix seconds, and their text is RFC 3339, as Kubernetes writes and reads it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from ipaddress import AddressValueError, IPv6Address
-from typing import Final
+from typing import Any, Final
 
 MAX_FOREIGN: Final = 200
 """Characters of text that others wrote, in a log line, an error or an answer."""
@@ -68,11 +66,12 @@ def one_line(text: str, limit: int = MAX_FOREIGN) -> str:
 
 
 def canonical(text: str) -> str:
-    """The one text of a name or an address.
+    """The one text of a name or an address: exporters write the same IPv6 address in many ways,
+    Windows its host names in capitals.
 
     An IPv6 address is compressed and in lower case (RFC 5952), without its zone; one that only
     wraps an IPv4 address is that address. All else is taken for a name: in lower case, without
-    the dot that ends a fully qualified one. An IPv4 address has one spelling only.
+    the dot that ends a fully qualified one.
     """
     if ":" in text:
         try:
@@ -82,3 +81,12 @@ def canonical(text: str) -> str:
         return str(address.ipv4_mapped or address)
     lowered = text.lower().removesuffix(".")
     return text if lowered == text else lowered  # the same object: it is kept for every node
+
+
+def as_mapping(value: Any) -> Mapping[str, Any]:
+    """Of JSON that others wrote, where anything may stand."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def as_mappings(value: Any) -> list[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []

@@ -10,8 +10,7 @@ import os
 import queue
 import select
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import wait
 from datetime import UTC, datetime
 from logging.handlers import QueueHandler
@@ -39,16 +38,8 @@ def configure_logging(log_format: str, level: str) -> None:
     if sys.stderr is None:  # the process was started without one
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (for as long as the process)
     handler = logging.StreamHandler(sys.stderr)
-    if log_format == "json":
-        handler.setFormatter(
-            _Json(
-                "{asctime}{levelname}{name}{message}",
-                style="{",
-                rename_fields={"asctime": "time", "levelname": "level", "name": "logger"},
-            )
-        )
-    else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+    text = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s")
+    handler.setFormatter(_Json() if log_format == "json" else text)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(capture=True)  # Python's own are lines of the log too
 
@@ -70,11 +61,9 @@ def last_words(log_format: str, expected: tuple[type[Exception], ...]) -> Iterat
 
 @contextlib.contextmanager
 def logging_aside() -> Iterator[None]:
-    """For a process that runs for months: log lines are written on a thread of their own, so that
-    a reader of standard error who stops reading holds up neither the event loop nor the end.
-
-    When an error ends the process while standard error is not read, the exit code is 1 and the
-    message is lost.
+    """Log lines are written on a thread of their own, so that a reader of standard error who stops
+    reading holds up neither the event loop nor the end. When an error ends the process while
+    standard error is not read, the exit code is 1 and the message is lost.
     """
     root = logging.getLogger()
     before = root.handlers
@@ -94,21 +83,20 @@ def logging_aside() -> Iterator[None]:
 
 
 class LoopErrors:
-    """An event loop's exception handler. When descriptors or memory are used up, asyncio logs
-    each connection that it cannot accept with a traceback, a hundred times per attempt. Here that
-    is one line per minute. All other errors are logged as usual.
+    """An event loop's exception handler. When descriptors or memory are used up, asyncio logs each
+    connection that it cannot accept with a traceback, a hundred times per attempt: here, one line
+    per minute.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._told_at = -math.inf
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in _USED_UP:
             loop.default_exception_handler(context)
-        elif self._clock() - self._told_at >= USED_UP_SECONDS:
-            self._told_at = self._clock()
+        elif loop.time() - self._told_at >= USED_UP_SECONDS:
+            self._told_at = loop.time()
             logging.getLogger(__name__).error(
                 "no further connection is accepted for now: %s; close idle connections to it, "
                 "or raise the limit (ulimit -n)",
@@ -118,6 +106,13 @@ class LoopErrors:
 
 class _Json(JsonFormatter):
     """Times in RFC 3339, in UTC, to the millisecond."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "{asctime}{levelname}{name}{message}",
+            style="{",
+            rename_fields={"asctime": "time", "levelname": "level", "name": "logger"},
+        )
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802 (logging's own signature)
         moment = datetime.fromtimestamp(record.created, UTC)
@@ -169,14 +164,9 @@ class _Aside(QueueHandler):
             self._waiting.task_done()
 
     def _write(self, text: str) -> None:
-        try:
-            descriptor = self._stream.fileno()
-        except (OSError, ValueError):  # no file, as in a test
-            self._stream.write(text)
-            self._stream.flush()
-            return
         # Not by the stream, or by a handler: their locks would be held until the pipe is read, and
         # the process needs the same locks to flush both when it ends.
+        descriptor = self._stream.fileno()
         rest = memoryview(text.encode(errors="backslashreplace"))
         while rest:
             try:

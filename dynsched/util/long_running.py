@@ -9,8 +9,8 @@ import sys
 from typing import Final
 
 _YOUNG: Final = 10_000
-"""Objects that are made before the garbage collector looks among the youngest; Python's own figure
-is 700."""
+"""Objects that are made before the garbage collector visits the youngest; Python's own figure is
+700."""
 _TURN: Final = 0.001
 """Seconds for which a thread may go on while another one waits; Python's own figure is 0.005."""
 _M_ARENA_MAX: Final = -8  # <malloc.h>
@@ -20,7 +20,11 @@ _ARENAS: Final = 2
 def prepare() -> None:
     """Before the first thread starts."""
     share_heap()
-    collect_less()
+    # While the collector works, no thread runs. Its cost grows with the objects that it visits, and
+    # nearly all of ours live as long as the process or are freed by their reference counts. What is
+    # frozen still is; only a cycle among it would stay, so this is done twice in a process's life.
+    gc.set_threshold(_YOUNG)
+    gc.freeze()
     # No thread may hold up the event loop for long. The loop gives its turn away with each read,
     # write and wait for the network, and gets it back when each thread that runs has had its own; a
     # request to us needs several of them. Decision 0020 has what was measured.
@@ -29,51 +33,22 @@ def prepare() -> None:
 
 def tidy_up(tick: int) -> None:
     """After each tick, have freed memory given back: otherwise what a tick needs for a moment stays
-    with the process, 3 MB at 5,000 nodes and 50 MB at 65,000. After the first, take what there is
-    out of garbage collection.
+    with the process, 3 MB at 5,000 nodes and 50 MB at 65,000.
     """
     if tick == 1:  # all nodes were read: what the watch keeps of each lives as long as it
-        leave_out_the_living()
+        gc.freeze()
     asyncio.get_running_loop().run_in_executor(None, give_back_free_memory)
 
 
-def collect_less() -> None:
-    """Look for reference cycles more rarely, and never among what exists now: modules, classes,
-    functions.
-
-    While the collector looks, no thread runs. Its cost grows with the objects that it visits, and
-    nearly all of ours live as long as the process or are freed by their reference counts.
-    """
-    gc.set_threshold(_YOUNG)
-    leave_out_the_living()
-
-
-def leave_out_the_living() -> None:
-    """From now on, never look for cycles among the objects that exist at this moment.
-
-    They are still freed by their reference counts; only a cycle among them would stay. So this is
-    called a fixed number of times in the life of a process, and not at every tick.
-    """
-    gc.freeze()
-
-
 def share_heap() -> None:
-    """Let all threads allocate from two heaps instead of up to eight a core.
-
-    Threads decide, query and watch in turn, and each leaves its peak behind in a heap of its own:
-    at 5,000 nodes up to 10 MB. Python's lock lets one of them run at a time, so there is nothing to
-    gain from more.
+    """Let all threads allocate from two heaps instead of up to eight a core: each leaves its peak
+    behind in a heap of its own, at 5,000 nodes up to 10 MB, and only one of them runs at a time.
     """
     _call_glibc("mallopt", _M_ARENA_MAX, _ARENAS)
 
 
 def give_back_free_memory() -> None:
-    """Return free pages to the kernel.
-
-    glibc keeps what lies below the highest block in use. At 5,000 nodes that is 3 to 5 MB after
-    each tick, and 10 MB after a thousand marks. It takes some milliseconds, in which other threads
-    run.
-    """
+    """Return free pages to the kernel; glibc keeps what lies below the highest block in use."""
     _call_glibc("malloc_trim", 0)
 
 

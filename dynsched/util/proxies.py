@@ -1,9 +1,9 @@
-"""By which proxy a URL is asked: what the environment says, read as kubectl reads it.
+"""By which proxy a URL is asked: what the environment says, read as kubectl reads it. And the URLs
+that a person types at the terminal.
 
-Every HTTP client of this project takes its proxy from here, and none reads the environment by
-itself. The libraries differ: aiohttp and urllib take no CIDR and no port in NO_PROXY, requests asks
-the proxy even for localhost; and where aiohttp and requests may read proxies (``trust_env``), they
-also send what ~/.netrc says, in place of or beside the credentials that we were given.
+Every HTTP client of this project takes its proxy from here. The libraries differ: aiohttp and
+urllib take no CIDR and no port in NO_PROXY, requests asks the proxy even for localhost; and where
+aiohttp and requests may read proxies (``trust_env``), they also send what ~/.netrc says.
 
 The rules are those of Go's httpproxy package, on which kubectl and Prometheus are built:
 HTTP_PROXY for http://, HTTPS_PROXY for https://, no proxy for this machine itself nor for what
@@ -114,7 +114,7 @@ class _ByProxy(urllib.request.BaseHandler):
 
 
 def _is_excepted(parts: SplitResult, listed: str) -> bool:
-    host = _ascii(parts.hostname or "")
+    host = parts.hostname or ""
     port = str(parts.port or _PORTS.get(parts.scheme, ""))
     address = _address(host)
     if host == "localhost" or (address is not None and address.is_loopback):
@@ -138,7 +138,7 @@ def _matches(entry: str, host: str, port: str, address: _Address | None) -> bool
         return False
     if (wanted := _address(name)) is not None:
         return wanted == address
-    domain = _ascii(name.removeprefix("*").removeprefix("."))
+    domain = name.removeprefix("*").removeprefix(".")
     return host.endswith(f".{domain}") or (host == domain and not name.startswith((".", "*.")))
 
 
@@ -150,7 +150,13 @@ def _address(host: str) -> _Address | None:
     return (isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped) or address
 
 
-def _ascii(host: str) -> str:
-    with suppress(UnicodeError):
-        return host.encode("idna").decode("ascii") if not host.isascii() else host
-    return host
+def parse_http_url(text: str) -> SplitResult:
+    """An HTTP or HTTPS URL; the scheme may be left out. ValueError for all else, and for one with a
+    user in it; do not show its message: it may repeat a part of the text, and so a password.
+    """
+    parts = urlsplit(text if "://" in text else f"http://{text}")
+    known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    # http:/host has lost a slash, and would be asked for at a host named http.
+    if not known or parts.hostname in ("http", "https") or "@" in parts.netloc:
+        raise ValueError("not a URL")
+    return parts

@@ -1,8 +1,11 @@
-"""Waiting that ends early when the process is to stop: ``stop`` is the event that says so."""
+"""Waiting that ends early when the process is to stop (``stop`` is the event that says so); and how
+long to wait until something that failed is tried again.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -20,7 +23,7 @@ async def pause(stop: asyncio.Event, seconds: float) -> None:
 
 
 async def until_so(stop: asyncio.Event, is_so: Callable[[], bool], every: float = 0.1) -> None:
-    """Ask ``every`` so many seconds, until ``is_so()`` or ``stop`` is set."""
+    """Until ``is_so()``, asked ``every`` so many seconds, or ``stop`` is set."""
     while not is_so() and not stop.is_set():
         await pause(stop, every)
 
@@ -47,3 +50,26 @@ async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def jittered(seconds: float) -> float:
+    """Between half of ``seconds`` and all of it, so that many clients do not return as one."""
+    return seconds * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+
+
+class Backoff:
+    """Pauses that double from ``first`` up to ``most`` seconds, each jittered. ``seconds`` is the
+    next one before that.
+    """
+
+    def __init__(self, first: float, most: float) -> None:
+        self._first = first
+        self._most = most
+        self.seconds = first
+
+    def next(self) -> float:
+        seconds, self.seconds = self.seconds, min(2 * self.seconds, self._most)
+        return jittered(seconds)
+
+    def reset(self) -> None:
+        self.seconds = self._first

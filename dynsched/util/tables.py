@@ -48,7 +48,7 @@ def plain(text: str, style: str = "") -> Text:
 
 
 def is_shadow(rule: Mapping[str, Any]) -> bool:
-    """Whether a rule on a node is on trial only. An older dynsched's answers do not say."""
+    """An older dynsched's answers do not say."""
     return bool(rule.get("shadow"))
 
 

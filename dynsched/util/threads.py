@@ -1,7 +1,5 @@
-"""Work that may hang (a file system, a resolver, a reader), on threads of its own.
-
-Daemon threads and no ThreadPoolExecutor: nothing can end a thread that hangs, and an executor's
-threads would keep the process from ending.
+"""Work that may hang (a file system, a resolver, a reader), on daemon threads: those of an executor
+would keep the process from ending.
 """
 
 from __future__ import annotations

@@ -31,15 +31,10 @@ class TlsFilesError(ValueError):
 
 
 def fingerprints(*files: File) -> tuple[tuple[int, ...], ...]:
-    """Differ when the content of one of the files does, or of a folder of authorities. OSError,
-    which names the file. To be taken before the files are loaded, so that a change in between is
-    seen the next time.
+    """Differ when the content of one of the files does. OSError, which names the file. To be taken
+    before the files are loaded, so that a change in between is seen the next time.
     """
-    return tuple(
-        fingerprint(Path(file).stat() if Path(file).is_dir() else require_file(file, _MAX_BYTES))
-        for file in files
-        if file
-    )
+    return tuple(fingerprint(require_file(file, _MAX_BYTES)) for file in files if file)
 
 
 def make_context(
@@ -50,16 +45,11 @@ def make_context(
     ca: File = None,
     verify: bool = True,
 ) -> ssl.SSLContext:
-    """A context with these PEM files (``ca`` may be a folder), as they are now; without a CA, a
-    client trusts the public authorities. TlsFilesError, or an OSError that names the file.
+    """A context with these PEM files, as they are now; without a CA, a client trusts the public
+    authorities. TlsFilesError, or an OSError that names the file.
     """
-    is_folder = ca is not None and Path(ca).is_dir()
     try:
-        context = ssl.create_default_context(
-            purpose,
-            cafile=None if is_folder else ca,
-            capath=ca if is_folder else None,
-        )
+        context = ssl.create_default_context(purpose, cafile=ca)
     except ssl.SSLError:
         raise TlsFilesError(f"the CA file {ca} holds no certificate in PEM form") from None
     except OSError as error:

@@ -25,7 +25,7 @@ from closedloop.world import Outcome, Player, World, make_world, simulate
 from scheduling_support import clear
 
 from dynsched.engine.verdict_value import COOL, HOT, UNDECIDED
-from dynsched.rules.parse import parse_rules
+from dynsched.rules.file import parse_rules
 
 pytestmark = pytest.mark.thorough
 

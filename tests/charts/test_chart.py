@@ -25,8 +25,7 @@ from helm_support import (
 from manifest_support import BASE, COMPONENTS, OVERLAYS, Doc, beside, kustomize, overlay, the
 from programs import ROOT
 
-from dynsched.rules.file import load_rules
-from dynsched.rules.parse import parse_rules
+from dynsched.rules.file import load_rules, parse_rules
 from dynsched.tools.inject.policy import policy_objects
 from tools.chart_docs import leaves, render
 

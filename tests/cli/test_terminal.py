@@ -12,7 +12,7 @@ from dynsched.api.nodes import node_detail
 from dynsched.cli.node_tables import render_nodes, render_patches, render_why
 from dynsched.engine.model import Action, Node, NodePatch, WriteFailure
 from dynsched.engine.plan import plan_prune
-from dynsched.rules.parse import parse_rules
+from dynsched.rules.file import parse_rules
 
 CONTROL_PLANE = "it is a control-plane node (label node-role.kubernetes.io/control-plane)"
 MARK = EXAMPLE_RULES | {"mark": {"taint": "dynsched.io/pressure=true:PreferNoSchedule"}}

@@ -11,7 +11,7 @@ from properties import steady
 from dynsched.engine.guard import Selection, count_of, is_eligible, select
 from dynsched.engine.model import Node, Verdict
 from dynsched.rules.fields import Limit
-from dynsched.rules.sections import GuardRules
+from dynsched.rules.rule_set import GuardRules
 
 Heat = Mapping[str, float | None]
 """Node name -> how far over its threshold; None for a cool one."""

@@ -8,8 +8,6 @@ from dynsched.engine.placements import (
     STEP,
     STEPS,
     Kind,
-    PastStates,
-    Placed,
     Placements,
     newly_bound,
 )
@@ -63,31 +61,3 @@ def test_each_binding_counts_once_however_it_is_told() -> None:
     pods.add(BoundPod("2", "b"), 3.0)
     pods.end(BoundPod("2", "b"), 4.0)
     assert newly_bound(pods.changes_after(0)) == ["a", "b"]
-
-
-def test_pods_of_a_past_step_count_by_what_their_nodes_were_when_it_began() -> None:
-    states = PastStates()
-    states.observe(VIEWS.hot, VIEWS.marked, NOON)
-    nobody: frozenset[str] = frozenset()  # worker-2 cools within the step, and in the next
-    states.observe(nobody, nobody, NOON + 10)
-    states.observe(nobody, nobody, NOON + STEP)
-    nodes = {"worker-2": 3, "worker-1": 2, "nobody": 1}
-    assert states.placed(NOON, nodes) == Placed(NOON, hot=3, marked=0, clean=3)
-    assert states.placed(NOON + STEP, nodes) == Placed(NOON + STEP, hot=0, marked=0, clean=6)
-    assert states.placed(NOON - STEP, nodes) is None
-    for step in range(2, 30):
-        states.observe(nobody, nobody, NOON + step * STEP)
-    known = [states.placed(NOON + step * STEP, {}) is not None for step in range(30)]
-    assert not any(known[: 30 - STEPS - 2])
-    assert all(known[-STEPS:])  # an hour
-
-
-def test_counts_that_are_known_later_are_of_an_hour_too_and_each_step_counts_once() -> None:
-    placements = Placements()
-    for step in range(STEPS + 5):
-        for _ in range(2):
-            placements.set_step(Placed(NOON + step * STEP, hot=step, clean=1))
-    found = placements.columns()
-    assert found["hot"] == list(range(5, STEPS + 5))
-    assert found["clean"] == [1] * STEPS
-    assert found["times"] == [NOON + step * STEP for step in range(5, STEPS + 5)]

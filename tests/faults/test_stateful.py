@@ -33,7 +33,7 @@ from stateful_model import CONTROL_PLANE, EVIDENCE, IGNORE
 from stateful_world import INTERVAL, NAMES, Fault, Replica, Tick, World
 from virtual_loop import VirtualLoop
 
-from dynsched.rules.parse import parse_rules
+from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_set import RuleSet
 
 STEPS = 25

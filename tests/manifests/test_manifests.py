@@ -30,8 +30,7 @@ from scheduling_support import AVOID, scheduler_config
 from dynsched.api.app import ENDPOINTS
 from dynsched.api.transport.answering import PROBES
 from dynsched.cli.commands import cli
-from dynsched.rules.file import load_rules
-from dynsched.rules.parse import parse_rules
+from dynsched.rules.file import load_rules, parse_rules
 
 EXAMPLES = ROOT / "manifests/examples"
 SECOND = "real-usage-scheduler"

@@ -12,8 +12,8 @@ from properties import steady
 
 from dynsched.engine.transitions import Limits, Setting
 from dynsched.rules.fields import Limit
+from dynsched.rules.file import parse_rules
 from dynsched.rules.labels import LabelMark, Mark, Selector, TaintMark, parse_selector
-from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_errors import RuleError, RulesInvalidError
 from dynsched.rules.rule_set import Rule
 

@@ -34,7 +34,7 @@ def test_a_bad_file_is_no_start(path) -> None:
 
 def test_nothing_changed(path, monkeypatch) -> None:
     file = RulesFile(path)
-    monkeypatch.setattr(rules_file, "read_file", None)  # it is not even read
+    monkeypatch.setattr(rules_file, "read_rules", None)  # it is not even parsed
     assert not file.changed()
 
 

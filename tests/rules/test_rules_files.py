@@ -14,8 +14,7 @@ from properties import steady
 
 from dynsched.engine.mark_state import write_evidence
 from dynsched.engine.model import Alert, AlertState, Verdict
-from dynsched.rules.file import RulesFile, RulesFileError, load_rules
-from dynsched.rules.parse import parse_rules
+from dynsched.rules.file import RulesFile, RulesFileError, load_rules, parse_rules
 
 BAD = sorted((Path(__file__).parent).glob("*.bad.yaml"))
 GOOD = "rules:\n  - {name: cpu, expr: load, threshold: 80}\n"
@@ -137,7 +136,7 @@ def test_of_very_many_errors_the_first_are_told(file: Path) -> None:
     errors = errors_of(file)
     assert len(errors) == 101
     assert errors[0] == "2:5: rules[0].threshold: is missing"
-    assert errors[-1] == "and 1000 more errors"
+    assert errors[-1] == "and more errors"
 
 
 def test_more_than_100_rules_are_too_many(file: Path) -> None:

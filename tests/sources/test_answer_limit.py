@@ -2,7 +2,7 @@
 
 import pytest
 
-from dynsched.sources.prometheus.answer_limit import answer_limit
+from dynsched.sources.prometheus.decode import answer_limit
 
 
 @pytest.mark.parametrize("nodes", [1, 300, 5_000, 65_000, 200_000])

@@ -22,7 +22,7 @@ from dynsched.engine.decide import decide
 from dynsched.engine.model import Node, Quality
 from dynsched.engine.usage import NodeUsage
 from dynsched.kube.client import list_node_metrics
-from dynsched.rules.parse import parse_rules
+from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_set import Rule
 from dynsched.sim.examples import make_node
 from dynsched.sources.metrics_server import MetricsServerSource

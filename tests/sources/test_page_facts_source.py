@@ -12,13 +12,12 @@ from source_past import NOW
 from source_support import Fake, vector
 from store_support import Clock
 
-from dynsched.engine.model import Node, QueryResult, Series
+from dynsched.engine.model import Node, QueryResult
 from dynsched.engine.overload import DAY, DAYS, Overload, day_of, name_of
-from dynsched.engine.placements import STEP, STEPS
 from dynsched.engine.pod_facts import AboveRequest
-from dynsched.sources import page_facts, page_queries
+from dynsched.sources import page_facts
 from dynsched.sources.page_facts import HOTTEST, PageFactsSource
-from dynsched.sources.prometheus import PrometheusSource, RangeResult
+from dynsched.sources.prometheus import PrometheusSource
 
 RULES = rule_set(rule("node-cpu", resource="cpu"), rule("node-mem", resource="memory"))
 CORES = {"cpu": 4.0, "memory": 2.0**33}
@@ -34,19 +33,15 @@ class Board:
         self.overload = Overload()
         self.is_looked_at = True
         self.names = list(hottest)
-        self.steps: list[tuple[float, Mapping[str, int]]] = []
 
     def hottest(self, most: int) -> list[str]:
         return self.names[:most]
-
-    def placed(self, begins: float, nodes: Mapping[str, int]) -> None:
-        self.steps.append((begins, nodes))
 
 
 class World:
     """A source on a clock that the test moves."""
 
-    def __init__(self, board: Board, rules=RULES, *, watches_pods=False, **answers: Any) -> None:
+    def __init__(self, board: Board, rules=RULES, **answers: Any) -> None:
         self.prometheus = Fake(**answers)
         self.board = board
         self.clock = Clock(NOON)
@@ -55,7 +50,6 @@ class World:
             board,
             rule_set=lambda: rules,
             nodes=lambda: NODES,
-            watches_pods=lambda: watches_pods,
             namespace="dynsched",
             clock=self.clock,
             monotonic=self.clock,
@@ -111,7 +105,7 @@ async def test_what_fails_keeps_what_was_known_and_is_told_once(caplog) -> None:
 
 async def test_pods_above_their_requests_are_asked_of_the_hottest_nodes_alone() -> None:
     names = [f"n{number}" for number in range(500)]
-    expr = page_queries.above("cpu", ["a", "b.example"])
+    expr = page_facts.above("cpu", ["a", "b.example"])
     assert 'node=~"a|b[.]example"' in expr
     asked = [expr for expr in await World(Board(*names)).ask() if "topk" in expr]
     assert len(asked) == 2
@@ -124,8 +118,8 @@ async def test_they_are_listed_by_node_the_furthest_first() -> None:
 
     world = World(
         Board("a", "b.example"),
-        container_cpu=vector(used(0.5, "web"), used(2.5, "batch"), used(float("nan"), "odd")),
         container_memory=vector(used(2.0**30, "web")),
+        container_cpu=vector(used(0.5, "web"), used(2.5, "batch"), used(float("nan"), "odd")),
     )
     await world.ask()
     assert world.board.above == {
@@ -139,76 +133,12 @@ async def test_they_are_listed_by_node_the_furthest_first() -> None:
 
 
 async def test_that_no_pod_is_above_is_told_from_not_knowing() -> None:
-    world = World(Board("a"), **{page_queries.ARE_KNOWN: vector(({}, 1.0))})
+    world = World(Board("a"), container_cpu=vector(({}, 0.0)))
     await world.ask()
     assert world.board.above == {"a": []}
     unknown = World(Board("a"))
     await unknown.ask()
     assert unknown.board.above is None
-
-
-# Placements
-
-
-def steps_of(*pods: tuple[float, str]) -> RangeResult:
-    """``pods``: how many seconds before noon a step ends, and its node."""
-    late = page_queries.SCRAPED_AFTER
-    points = ((name, (NOON - NOON % STEP - ago + late, 1.0)) for ago, name in pods)
-    return RangeResult(tuple(Series({"node": name}, (point,)) for name, point in points))
-
-
-async def test_placements_of_the_last_hour_come_with_one_query_and_then_step_by_step() -> None:
-    late = page_queries.SCRAPED_AFTER
-    world = World(
-        Board(),
-        **{
-            "count(kube_pod_status_scheduled_time)": vector(({}, 9.0)),
-            "time()": steps_of((STEP, "a"), (0.0, "a"), (0.0, "b.example")),
-        },
-    )
-    await world.ask()
-    ends = NOON - NOON % STEP
-    assert NOON - ends > late
-    assert world.prometheus.ranges == [(ends - (STEPS - 1) * STEP + late, ends + late, STEP)]
-    assert [begins for begins, _ in world.board.steps] == [
-        ends - STEP * ago for ago in range(STEPS, 0, -1)
-    ]
-    known = dict(world.board.steps)
-    assert known[ends - 2 * STEP] == {"a": 1}
-    assert known[ends - STEP] == {"a": 1, "b.example": 1}
-    for _ in range(10):
-        await world.ask(30.0)
-    assert world.prometheus.ranges[1:] == [(ends + STEP + late, ends + STEP + late, STEP)]
-
-
-@pytest.mark.parametrize(
-    ("watches_pods", "metric", "asked"),
-    [
-        (True, "kube_pod_status_scheduled_time", ""),
-        (False, "kube_pod_status_scheduled_time", "kube_pod_status_scheduled_time >"),
-        (False, "kube_pod_created", "kube_pod_created >"),  # that of creation counts instead
-    ],
-)
-async def test_placements_are_asked_for_where_pods_are_not_watched(
-    watches_pods: bool, metric: str, asked: str
-) -> None:
-    known = {f"count({metric})": vector(({}, 9.0))}
-    world = World(Board(), watches_pods=watches_pods, **known)
-    found = [expr for expr in await world.ask() if "time() -" in expr]
-    assert [asked in expr for expr in found] == ([True] if asked else [])
-
-
-async def test_a_step_whose_query_fails_is_asked_for_again() -> None:
-    world = World(
-        Board(),
-        **{"count(kube_pod_status": vector(({}, 9.0)), "time()": RangeResult(error="timeout")},
-    )
-    await world.ask()
-    assert world.board.steps == []
-    assert not [expr for expr in await world.ask(30.0) if "time()" in expr]
-    world.prometheus.answers["time()"] = RangeResult()
-    await world.ask(page_facts.EVERY)
-    assert len(world.board.steps) == STEPS
 
 
 # Overload by day
@@ -234,10 +164,10 @@ async def test_past_days_are_filled_from_dynscheds_own_metrics() -> None:
 
 def test_a_day_that_has_just_begun_is_not_asked_for_and_the_whole_ones_are() -> None:
     midnight = (day_of(NOON) + 1) * DAY
-    expr = page_queries.overload(midnight + 1)
+    expr = page_facts.overload(midnight + 1)
     assert expr.count("label_replace") == DAYS - 1
     assert f'[86400s:300s] offset 1s), "day", "{name_of(day_of(NOON))}"' in expr
-    expr = page_queries.overload(midnight + 3600)
+    expr = page_facts.overload(midnight + 3600)
     assert expr.count("label_replace") == DAYS
     assert f'[3600s:300s]), "day", "{name_of(day_of(NOON) + 1)}"' in expr
 
@@ -266,14 +196,6 @@ async def test_it_asks_every_five_minutes_however_often_somebody_looks() -> None
     asked = [expr for _ in range(60) for expr in await world.ask(4.9)]
     assert [expr for expr in asked if "resource_requests" in expr] == []
     assert len([expr for expr in await world.ask(10.0) if "resource_requests" in expr]) == 4
-
-
-async def test_what_does_not_exist_is_asked_for_again_after_an_hour() -> None:
-    world = World(Board("a"))
-    first = set(await world.ask())
-    asked = [expr for _ in range(11) for expr in await world.ask(300.0)]
-    assert asked == []
-    assert len(await world.ask(301.0)) == len(first)
 
 
 async def test_nothing_is_asked_while_nobody_looks(monkeypatch) -> None:
@@ -313,24 +235,17 @@ async def values(source: PrometheusSource, expr: str, *labels: str) -> dict[Any,
 @pytest.mark.slow
 async def test_what_a_real_prometheus_answers(source, monkeypatch) -> None:
     # Requests count once, and not of pods that ended.
-    assert await values(source, page_queries.requested("cpu"), "node") == {("a",): 4.5}
+    assert await values(source, page_facts.requested("cpu"), "node") == {("a",): 4.5}
     # A pod without requests is above them by all that it uses.
-    above = page_queries.above("cpu", ["a", "b.example"])
+    above = page_facts.above("cpu", ["a", "b.example"])
     assert await values(source, above, "node", "namespace", "pod") == {
         ("a", "shop", "web"): pytest.approx(1.0),
         ("b.example", "shop", "greedy"): pytest.approx(0.5),
     }
-    assert await values(source, page_queries.above("cpu", ["b"]), "node") == {}
-    # Pods are counted where they were placed, within the step.
-    monkeypatch.setattr(page_queries, "SCRAPED_AFTER", 0.0)
-    for moment in ("kube_pod_status_scheduled_time", "kube_pod_status_scheduled_time * 1"):
-        placed = page_queries.placed(moment)
-        assert await values(source, placed, "node") == {("a",): 3.0, ("b.example",): 1.0}
-    before = page_queries.placed("kube_pod_status_scheduled_time - 1000")
-    assert await values(source, before, "node") == {}
+    assert await values(source, page_facts.above("cpu", ["b"])) == {(): 0.0}
     # The share of node-time is asked for by day; there are values of half an hour only.
-    monkeypatch.setattr(page_queries, "_LEAST", 1.0)
-    monkeypatch.setattr(page_queries, "DAYS", 1)
+    monkeypatch.setattr(page_facts, "_LEAST", 1.0)
+    monkeypatch.setattr(page_facts, "DAYS", 1)
     today = name_of(day_of(NOW))
-    share = await values(source, page_queries.overload(NOW), "day", "namespace")
+    share = await values(source, page_facts.overload(NOW), "day", "namespace")
     assert share == {(today, "dynsched"): 0.5}

@@ -19,7 +19,7 @@ from source_support import Deadlines, ask, error_of, reaches, source_at, threads
 from dynsched.controller.loop import Source
 from dynsched.rules.rule_set import Rule
 from dynsched.sources.prometheus import source as source_module
-from dynsched.sources.prometheus.answer_limit import AnswerLimit, answer_limit
+from dynsched.sources.prometheus.decode import AnswerLimit, answer_limit
 from dynsched.sources.prometheus.query_errors import CONNECTING, READING, WAITING, QueryFailedError
 from dynsched.sources.prometheus.session import Attempt
 from dynsched.util.errors import PastUnknownError
@@ -123,12 +123,23 @@ async def test_one_odd_series_does_not_cost_the_others(server: MisbehavingServer
     server.default = http(json.dumps(body))
     result = await ask(server.url)
     assert [(s.labels["i"], s.value) for s in result.samples] == [("a", 1.0), ("g", 2.0)]
-    told = "\n".join(result.warnings)
-    assert """2 series left out: the value is not a number, as in {i="b"} 'abc'""" in told
-    assert '1 series left out: a native histogram, not a number, as in {i="d"}' in told
-    assert 'Expected `str`, got `int` - at `$.value[1]`), as in {i="e"}' in told
-    assert '1 series left out: no value, as in {i="f"}' in told
-    assert "as in one whose labels cannot be read" in told
+    left_out = [told.partition(", as in ") for told in result.warnings]
+    assert [(told.partition(" series left out: ")[::2], shown) for told, _, shown in left_out] == [
+        (("2", "a value is not a number"), '{"metric": {"i": "b"}, "value": [1000.0, "abc"]}'),
+        (
+            ("1", "a native histogram, not a number"),
+            '{"metric": {"i": "d"}, "histogram": [1000.0, {"count": "1"}]}',
+        ),
+        (
+            ("1", "not Prometheus's form (Expected `str`, got `int` - at `$.value[1]`)"),
+            '{"metric": {"i": "e"}, "value": [1000.0, 7]}',
+        ),
+        (("1", "no value"), '{"metric": {"i": "f"}}'),
+        (
+            ("1", "not Prometheus's form (Expected `object`, got `str`)"),
+            '"not even an object"',
+        ),
+    ]
 
 
 # --- time
@@ -280,7 +291,7 @@ BAD: list[tuple[Reply | bytes, str]] = [
     (data("streams"), "the result has the unknown type 'streams'"),
     (plain(f"Client sent an {SECURE}\n", 400), f"{SECURE}; write https:// in its URL"),
     (http(b"\x1f\x8b\x08\x00\x00\xc3\xa9"), "the answer is no JSON but binary data; "),
-    (http(vector(({}, ""))), "used: 1 series left out: the value is not a number, as in {} ''"),
+    (http(vector(({}, ""))), 'used: 1 series left out: a value is not a number, as in {"metric'),
     (http(GOOD, length=5000), BROKE),
     (resets, BROKE),
     (sends(), "the connection broke while waiting for the answer"),
@@ -419,7 +430,7 @@ async def test_answers_are_parsed_one_after_the_other(server, monkeypatch) -> No
 
 PEAK = """
 import asyncio, re, sys
-from dynsched.sources.prometheus.answer_limit import answer_limit
+from dynsched.sources.prometheus.decode import answer_limit
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.util.long_running import share_heap
 def peak():

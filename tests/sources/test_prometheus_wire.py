@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from misbehaving_server import GOOD
 
 from dynsched.engine.columns import Vector
-from dynsched.engine.model import Sample, Series
+from dynsched.engine.model import Sample
 from dynsched.sources.prometheus import vectors
 from dynsched.sources.prometheus.decode import Clocks
 from dynsched.sources.prometheus.query_errors import QueryFailedError
-from dynsched.sources.prometheus.vectors import SeriesKeys, read_long, read_spans, read_vector
+from dynsched.sources.prometheus.vectors import SeriesKeys, read_spans, read_vector
 
 CLOCKS = Clocks(received=2000.0, date=1990.0, cached=3.0)
 KEYS = SeriesKeys()  # one for all: what it remembers must not change what it reads
@@ -86,14 +86,11 @@ def outcome(parse: Any, body: bytes) -> tuple[list[Any], object]:
         match each:
             case Sample():
                 pairs = [(each.timestamp, each.value)]
-            case Series():
-                pairs = list(each.points)
             case _:
-                pairs = list(zip(each.times, each.values, strict=True))
+                pairs = list(each.points)
         return each.labels, [(at, "NaN" if math.isnan(value) else value) for at, value in pairs]
 
-    # A series without a point may stay; nothing is made of it.
-    return [told for each in found if (told := plain(each))[1]], warnings
+    return [plain(each) for each in found], warnings
 
 
 def check(body: bytes) -> list[Any]:
@@ -103,7 +100,8 @@ def check(body: bytes) -> list[Any]:
     samples = outcome(partial(read_vector, KEYS), body)
     assert samples == outcome(partial(read_vector, SeriesKeys()), body)
     spans = outcome(partial(read_spans, KEYS), body)
-    assert spans == outcome(partial(read_long, KEYS), body)
+    assert spans == outcome(partial(read_spans, SeriesKeys()), body)
+    assert all(found for _, found in spans[0])
     for told in (samples[1], spans[1]):
         assert isinstance(told, tuple) or (told and "\n" not in told)
     if samples[0]:

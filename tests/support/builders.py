@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dynsched.engine.model import Node, NodePatch, QueryResult, Sample
+from dynsched.rules.file import parse_rules
 from dynsched.rules.keys import ANNOTATION_PREFIX, EVIDENCE_ANNOTATION
-from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import RuleSet
 
 Body = dict[str, Any]

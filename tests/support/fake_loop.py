@@ -7,7 +7,7 @@ from snapshots import patched
 
 from dynsched.controller.loop import Loop
 from dynsched.engine.model import Node, NodePatch, QueryResult, Sample, Series
-from dynsched.rules.parse import parse_rules
+from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.errors import ConflictError, NotPermittedError, PastUnknownError
 

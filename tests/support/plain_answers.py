@@ -36,7 +36,7 @@ def plain_series(snapshot: Snapshot) -> bytes:
             unmarked.append(f'{{{node},reason="{why[0] if why else "next_tick"}"}} 1')
         for alert in view.alerts:
             rule = snapshot.rule_set.by_name[alert.rule]
-            if alert.quality is not Quality.OK or alert.value is None or not rule.traits.asked:
+            if alert.quality is not Quality.OK or alert.value is None or not rule.is_asked:
                 continue
             load = rule_load(rule, alert.value)
             assert load is not None

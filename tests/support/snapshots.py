@@ -13,8 +13,8 @@ from dynsched.engine.expected import NO_PODS, KnownPods
 from dynsched.engine.health import rules_health
 from dynsched.engine.model import Node, NodePatch, NodeView, QueryResult, Sample
 from dynsched.engine.snapshot import NodeViews, Snapshot
+from dynsched.rules.file import parse_rules
 from dynsched.rules.keys import CONTROL_PLANE_LABELS
-from dynsched.rules.parse import parse_rules
 
 NOON = datetime.fromisoformat("2026-11-20T12:00:00Z").timestamp()
 

@@ -11,7 +11,7 @@ from operator_support import until
 
 from dynsched.engine.model import QueryResult, Sample
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource, RangeResult
-from dynsched.sources.prometheus.answer_limit import AnswerLimit
+from dynsched.sources.prometheus.decode import AnswerLimit
 
 
 @contextlib.asynccontextmanager
@@ -82,7 +82,6 @@ class Fake:
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
         self.asked: list[str] = []
-        self.ranges: list[tuple[float, float, float]] = []
 
     def _find(self, expr: str, none: Any) -> Any:
         self.asked.append(expr)
@@ -94,7 +93,6 @@ class Fake:
     async def query_range(
         self, expr: str, start: float, end: float, step: float, label: str = "instance"
     ) -> RangeResult:
-        self.ranges.append((start, end, step))
         return self._find(expr, RangeResult())
 
 

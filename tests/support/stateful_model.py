@@ -17,8 +17,7 @@ from plain_alerts import Plain, plainly
 
 from dynsched.engine.model import Alert, AlertState, Node, NodeView, Quality
 from dynsched.rules.labels import Mark
-from dynsched.rules.rule_set import RuleSet
-from dynsched.rules.sections import GuardRules
+from dynsched.rules.rule_set import GuardRules, RuleSet
 
 EVIDENCE = "dynsched.io/pressure"
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"

@@ -15,7 +15,7 @@ from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.kubeconfig import load_config
 from dynsched.kube.node_watch import NodeWatch
-from dynsched.util.backoff import Backoff
+from dynsched.util.stopping import Backoff
 
 HASTE = 20
 STOPS_WITHIN = 30.0

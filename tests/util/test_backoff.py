@@ -1,6 +1,6 @@
 """How long to wait until something that failed is tried again."""
 
-from dynsched.util.backoff import Backoff, jittered
+from dynsched.util.stopping import Backoff, jittered
 
 
 def test_a_pause_is_between_half_of_what_it_is_said_and_all_of_it():

@@ -72,8 +72,6 @@ EXCEPTED: dict[str, tuple[list[str], list[str]]] = {
     "KUBE.example": (["https://Kube.EXAMPLE"], []),
     "kube.example:6443": (["https://kube.example:6443"], ["https://kube.example"]),
     " a.example ,, kube.example ": (["http://kube.example"], []),
-    "münchen.example": (["http://xn--mnchen-3ya.example"], []),
-    "xn--mnchen-3ya.example": (["http://münchen.example"], []),
     # what is no entry
     ":80": ([], ["http://kube.example"]),
     "10.0.0.0/99": ([], ["http://10.0.0.1"]),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dynsched.util.urls import parse_http_url
+from dynsched.util.proxies import parse_http_url
 
 
 def test_a_scheme_may_be_left_out() -> None:

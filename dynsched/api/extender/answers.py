@@ -21,7 +21,7 @@ from dynsched.engine.recent import RecentPods
 from dynsched.engine.refusals import Refusal, missing_label
 from dynsched.engine.score import NEUTRAL, break_ties, scores_by_load
 from dynsched.engine.snapshot import Snapshot
-from dynsched.rules.sections import ExtenderRules
+from dynsched.rules.rule_set import ExtenderRules
 from dynsched.util.errors import ClusterError
 
 logger = quiet_logger(__name__)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dynsched.engine.overload import Overload
-from dynsched.engine.placements import Kind, PastStates, Placements
+from dynsched.engine.placements import Kind, Placements
 from dynsched.engine.pod_facts import AboveRequest, BoundOnNode, hottest
 from dynsched.engine.snapshot import Snapshot
 
@@ -34,7 +34,6 @@ class PageFacts:
     overload: Overload = field(default_factory=Overload)
     _looked_at: float | None = field(default=None, init=False)
     _placements: Placements | None = field(default=None, init=False)
-    _past: PastStates = field(default_factory=PastStates, init=False)
     _snapshot: Snapshot | None = field(default=None, init=False)
 
     def look(self) -> None:
@@ -55,7 +54,6 @@ class PageFacts:
         else:
             self.overload.skip(snapshot.taken_at)
         if placed is None:
-            self._past.observe(snapshot.nodes.hot, snapshot.nodes.marked, snapshot.taken_at)
             return None
         self._placements = self._placements or Placements()
         seen = (before or snapshot).nodes
@@ -65,15 +63,6 @@ class PageFacts:
 
     def hottest(self, most: int) -> list[str]:
         return [] if self._snapshot is None else hottest(self._snapshot, most)
-
-    def placed(self, begins: float, nodes: Mapping[str, int]) -> None:
-        """How many pods each node took in the step that begins at ``begins`` (Unix seconds), as
-        Prometheus knows it.
-        """
-        found = self._past.placed(begins, nodes)
-        if found is not None:
-            self._placements = self._placements or Placements()
-            self._placements.set_step(found)
 
     def shown(self, at: float) -> dict[str, Any]:
         """What is sent with a Snapshot that was taken at ``at`` (Unix seconds)."""

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import base64
 import math
+import os
 import re
+import ssl
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+import requests.utils
+
 from dynsched.sources.prometheus.query_errors import QueryFailedError, file_problem, file_remedy
 from dynsched.util.files import TooLargeError, read_file
+from dynsched.util.tls import TlsFilesError, fingerprints, make_context
 
 DEFAULT_TIMEOUT: Final = 10.0
 _SECRET_LIMIT: Final = 64 * 1024  # bytes; a credential file that is larger is some other file
@@ -24,8 +30,6 @@ _MIN_SECRET_LENGTH: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The headers that one request carries, and the strings that must never be shown."""
-
     headers: Mapping[str, str] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
 
@@ -41,13 +45,11 @@ class Credentials:
 class PrometheusConfig:
     """One Prometheus. ``timeout`` is the whole time of a query, in seconds.
 
-    ``url`` may have a path prefix and a trailing slash; a user and password in it become
-    ``username`` and ``password``, and ``url`` is kept without them. At most one of the bearer
-    token, its file, and basic authentication is given. ``*_file`` are read anew when they change,
-    so a rotated token or certificate needs no restart. ``headers`` are sent with each request.
-    Without ``ca_file`` the bundle that REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE names is used, else
-    the public authorities. ``external_url`` is where people reach its pages, for links; None: at
-    ``url``. Raises ValueError with everything that is wrong.
+    A user and password in ``url`` become ``username`` and ``password``. ``*_file`` are read anew
+    when they change, so a rotated token or certificate needs no restart. Without ``ca_file`` the
+    bundle that REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE names is used, else the public authorities.
+    ``external_url`` is where people reach its pages, for links; None: at ``url``. Raises ValueError
+    with everything that is wrong.
     """
 
     url: str
@@ -66,8 +68,8 @@ class PrometheusConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "headers", dict(self.headers))
-        problems = [*self._settle_url(), *self._settle_external_url()]
-        problems += [*self._auth_problems(), *self._header_problems()]
+        problems = [*self._settle_url(), *self._settle_external_url(), *self._auth_problems()]
+        problems += filter(None, map(_header_problem, self.headers, self.headers.values()))
         if not (math.isfinite(self.timeout) and self.timeout > 0):
             problems.append(f"--prom-timeout is {self.timeout!r}: give seconds above 0")
         if bool(self.cert_file) != bool(self.key_file):
@@ -82,8 +84,7 @@ class PrometheusConfig:
         """Move the URL's user and password out of it; what is wrong with it."""
         if problem := _url_problem(self.url):
             # Whatever is wrong, the message must not repeat a password that stands in the URL.
-            shown = _shown(self.url)
-            return [f"Prometheus URL {shown!r}: {problem}"]
+            return [f"Prometheus URL {_shown(self.url)!r}: {problem}"]
         parts = urlsplit(self.url)
         userinfo, at, address = parts.netloc.rpartition("@")
         object.__setattr__(self, "url", f"{parts.scheme}://{address}{parts.path.rstrip('/')}")
@@ -110,10 +111,11 @@ class PrometheusConfig:
         return []
 
     def _auth_problems(self) -> list[str]:
+        has_user = self.username is not None
         ways = {
             "a bearer token (--prom-bearer-token)": self.bearer_token is not None,
             "a bearer token (--prom-bearer-token-file)": bool(self.bearer_token_file),
-            "basic authentication (--prom-username)": self.username is not None,
+            "basic authentication (--prom-username)": has_user,
             "an Authorization header (--prom-header)": any(
                 name.lower() == "authorization" for name in self.headers
             ),
@@ -128,27 +130,12 @@ class PrometheusConfig:
         passwords = [self.password is not None, bool(self.password_file)]
         if all(passwords):
             problems.append("give either --prom-password or --prom-password-file, not both")
-        if self.username is None and any(passwords):
+        if not has_user and any(passwords):
             problems.append("a password needs a user name: give --prom-username too")
-        if self.username is not None and not any(passwords):
+        if has_user and not any(passwords):
             problems.append("--prom-username needs --prom-password-file (or --prom-password) too")
-        if self.username is not None and ":" in self.username:
+        if ":" in (self.username or ""):
             problems.append("--prom-username has a colon in it, which a user name cannot have")
-        return problems
-
-    def _header_problems(self) -> list[str]:
-        problems = []
-        for name, value in self.headers.items():
-            if not _HEADER_NAME.fullmatch(name):
-                problems.append(f"--prom-header {name!r}: this is no header name")
-            elif name.lower() in _FRAMING:
-                problems.append(
-                    f"--prom-header {name}: it belongs to the transport and cannot be set"
-                )
-            elif value != value.strip() or not value.isprintable() or not value.isascii():
-                problems.append(
-                    f"--prom-header {name}: its value must be printable ASCII, no end spaces"
-                )
         return problems
 
     def credentials(self) -> Credentials:
@@ -183,6 +170,16 @@ def _shown(url: str) -> str:
     return re.split(r"[?#]", url.rpartition("@")[2])[0]
 
 
+def _header_problem(name: str, value: str) -> str | None:
+    if not _HEADER_NAME.fullmatch(name):
+        return f"--prom-header {name!r}: this is no header name"
+    if name.lower() in _FRAMING:
+        return f"--prom-header {name}: it belongs to the transport and cannot be set"
+    if value != value.strip() or not value.isprintable() or not value.isascii():
+        return f"--prom-header {name}: its value must be printable ASCII, no end spaces"
+    return None
+
+
 def _url_problem(url: str) -> str | None:
     try:
         parts = urlsplit(url)
@@ -202,27 +199,67 @@ def _url_problem(url: str) -> str | None:
 
 
 def read_secret(path: str, what: str, fits: Callable[[str], object]) -> str:
-    """The secret in a file, without the white space around it.
-
-    Read at each query: it costs some microseconds, and there is no copy that could be stale.
-    QueryFailedError names the file and what is wrong with it, never what is in it.
+    """The secret in a file, without the white space around it. Read at each query, so that there is
+    no copy that could be stale. QueryFailedError names the file, and never what is in it.
     """
+    wrong = f"does not hold one {what} and nothing else"
     try:
-        raw = read_file(path, _SECRET_LIMIT)
+        secret = read_file(path, _SECRET_LIMIT).decode().strip()
+        if secret and fits(secret):
+            return secret
+        if not secret:
+            wrong = "is empty"
     except TooLargeError:
-        raise QueryFailedError(_no_secret(what, path)) from None
+        pass
     except OSError as error:
         raise QueryFailedError(file_problem(what, path, error)) from None
-    try:
-        secret = raw.decode().strip()
     except UnicodeDecodeError:
-        raise QueryFailedError(f"the {what} file {path} is not text; {file_remedy(what)}") from None
-    if not secret:
-        raise QueryFailedError(f"the {what} file {path} is empty; {file_remedy(what)}")
-    if not fits(secret):
-        raise QueryFailedError(_no_secret(what, path))
-    return secret
+        wrong = "is not text"
+    raise QueryFailedError(f"the {what} file {path} {wrong}; {file_remedy(what)}")
 
 
-def _no_secret(what: str, path: str) -> str:
-    return f"the {what} file {path} does not hold one {what} and nothing else; {file_remedy(what)}"
+class TlsFiles:
+    """The CA bundle and the client certificate of one configuration: one SSLContext, made again
+    when its files change. Safe to use from threads. (requests would make one for each connection,
+    which costs 15 ms, and lets REQUESTS_CA_BUNDLE win over a session's own CA file.)
+    """
+
+    def __init__(self, config: PrometheusConfig) -> None:
+        self._config = config
+        self._lock = threading.Lock()
+        self._made: tuple[object, ssl.SSLContext] | None = None
+
+    def context(self) -> ssl.SSLContext | None:
+        """The context for a connection made now; None for http://.
+
+        QueryFailedError names the file that is missing or that does not hold what it should.
+        """
+        config = self._config
+        if not config.url.startswith("https://"):
+            return None
+        verify, cert, key = not config.insecure_skip_verify, config.cert_file, config.key_file
+        what, ca = _ca_bundle(config) if verify else ("CA", None)
+        try:
+            with self._lock:
+                seen = fingerprints(ca, cert, key)
+                if self._made is None or self._made[0] != seen:
+                    context = make_context(
+                        ssl.Purpose.SERVER_AUTH, cert=cert, key=key, ca=ca, verify=verify
+                    )
+                    self._made = (seen, context)
+                return self._made[1]
+        except TlsFilesError as error:
+            raise QueryFailedError(str(error)) from None
+        except OSError as error:
+            whats = {cert: "client certificate", key: "client key"}
+            file = error.filename
+            raise QueryFailedError(file_problem(whats.get(file, what), file, error)) from None
+
+
+def _ca_bundle(config: PrometheusConfig) -> tuple[str, str]:
+    if config.ca_file:
+        return "CA", config.ca_file
+    for variable in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        if path := os.environ.get(variable):
+            return f"CA (from {variable})", path
+    return "CA", requests.utils.DEFAULT_CA_BUNDLE_PATH

@@ -1,4 +1,5 @@
-"""Prometheus's JSON, from bytes to samples. Nothing here raises but QueryFailedError.
+"""Prometheus's JSON, from bytes to its parts: how much it may be, and what it says. Nothing here
+raises but QueryFailedError.
 
 An answer: ``{"status", "data": {"resultType", "result"}, "warnings", "errorType", "error"}``.
 ``infos`` (hints on the expression, since Prometheus 3) say nothing about completeness: not read.
@@ -6,9 +7,9 @@ An answer: ``{"status", "data": {"resultType", "result"}, "warnings", "errorType
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar, cast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,8 +20,6 @@ from dynsched.util.formatting import one_line
 
 _T = TypeVar("_T")
 _Bytes = bytes | bytearray
-Reason = tuple[str, object]
-"""Why a series cannot be used, and the value of it that shows it (None: nothing to show)."""
 _MAX_WARNINGS: Final = 10
 _MAX_WORDS: Final = 64 * 1024  # bytes of what the server says about its answer
 _MAX_ODD: Final = 1000  # each costs some 10 microseconds, in which no other thread runs
@@ -37,10 +36,65 @@ _WRONG_TYPE: Final = {
 }
 
 
-class _Envelope(msgspec.Struct, Generic[_T], gc=False):
+_ALL_SERIES: Final = 50_000
+"""Series that all rules of a small cluster may have together. One with nine labels takes up to 2 kB
+while its answer is read: 100 MB, beside some 90 of the process, in a container of 256 MiB."""
+_ALL_BYTES: Final = 8 << 20
+"""Bytes of JSON, likewise. A point of a range takes ten times its size there: 80 MB."""
+_NODE_SERIES: Final = 2
+_NODE_BYTES: Final = 2048
+"""What a rule may have for each node, however many nodes and rules there are: a node that has just
+been replaced has two series for a while; one that its labels are copied to has 2 kB of them."""
+_PART_BYTES: Final = 8
+"""Bytes of JSON for each part (a label, a value, a time). An answer of `{}` alone has a part
+in three, and would take a hundred times its size."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerLimit:
+    """The most that one answer may hold, and for how many nodes. ``size`` in bytes of JSON;
+    ``label`` names the node in the series. A rule that forgot to aggregate (a series for each core
+    and mode, where one for each node is meant) fails by this alone.
+    """
+
+    nodes: int
+    series: int
+    size: int
+    label: str = "instance"
+
+    def check(self, series: int, size: int, parts: int = 0) -> None:
+        """QueryFailedError for more than the limit allows. ``parts``: the values that the JSON is
+        made of, by its commas; each becomes an object of some 60 to 150 bytes.
+        """
+        if series > self.series:
+            found = f"has more than {self.series:,} series"
+        elif size > self.size:
+            found = f"is larger than {self.size / (1 << 20):.3g} MiB"
+        elif parts > self.size // _PART_BYTES:
+            found = f"is made of more than {self.size // _PART_BYTES:,} parts"
+        else:
+            return
+        raise QueryFailedError(
+            f"the answer {found}, in a cluster of {self.nodes:,} nodes; aggregate it by the "
+            f"node, as in `sum by ({self.label}) (...)`, or select only this cluster's series"
+        )
+
+
+def answer_limit(nodes: int, rules: int) -> AnswerLimit:
+    """The limit for each of ``rules`` that are asked side by side, in a cluster of ``nodes``."""
+    share = max(1, rules)
+    return AnswerLimit(
+        nodes,
+        max(_NODE_SERIES * nodes, _ALL_SERIES // share),
+        max(_NODE_BYTES * nodes, _ALL_BYTES // share),
+    )
+
+
+class _Envelope(msgspec.Struct, gc=False):
+    """Its parts are undecoded, for they may be anything, of any size."""
+
     status: str
-    data: _T = cast("Any", _NULL)  # an error has none
-    # Undecoded, for they may be anything, of any size.
+    data: msgspec.Raw = _NULL  # an error has none
     error: msgspec.Raw = _NULL
     error_type: msgspec.Raw = msgspec.field(name="errorType", default=_NULL)
     warnings: msgspec.Raw = _NULL
@@ -49,11 +103,10 @@ class _Envelope(msgspec.Struct, Generic[_T], gc=False):
 
 class _Data(msgspec.Struct, gc=False):
     result_type: str = msgspec.field(name="resultType")
-    result: msgspec.Raw = msgspec.Raw(b"null")
+    result: msgspec.Raw = _NULL
 
 
-_ENVELOPE: Final = msgspec.json.Decoder(_Envelope[msgspec.Raw])
-_OPEN: Final = msgspec.json.Decoder(_Envelope[_Data])
+_ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
 _DATA: Final = msgspec.json.Decoder(_Data)
 _ANYTHING: Final = msgspec.json.Decoder()
 _PIECES: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -63,9 +116,7 @@ UNFIT: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """How the server's time maps to ours.
-
-    ``received`` is our clock when the answer came, ``date`` the server's (its Date header, whole
+    """``received`` is our clock when the answer came, ``date`` the server's (its Date header, whole
     seconds; None without one), ``cached`` for how many seconds a cache in between had held it.
     """
 
@@ -79,44 +130,27 @@ class Clocks:
         return 0.0 if self.date is None else self.date + self.cached - self.received
 
     def local_of(self, timestamps: Floats) -> Floats:
-        """The times of samples by our clock, never later than now.
-
-        The age is taken between two readings of the server's own clock, so that a server whose
-        clock is minutes off has neither only stale samples nor samples from the future.
+        """The times of samples by our clock, never later than now. Their age is by the server's own
+        clock: one that is minutes off has neither only stale samples nor samples from the future.
         """
         now = self.received if self.date is None else self.date
         return self.received - np.maximum(0.0, now - timestamps) - self.cached
 
 
-@dataclass(slots=True)
-class Oddities:
-    """Series that could not be used: each reason with one example and how many there were."""
-
-    seen: dict[str, tuple[str, int]] = field(default_factory=dict)
-
-    def add(self, reason: str, labels: Mapping[str, str] | None, value: object = None) -> None:
-        example, count = self.seen.get(reason, ("", 0))
-        if not count:
-            example = _show(labels) + ("" if value is None else f" {one_line(repr(value), 40)}")
-        self.seen[reason] = (example, count + 1)
-
-    def lines(self) -> list[str]:
-        return [
-            f"{count} series left out: {reason}, as in {example}"
-            for reason, (example, count) in self.seen.items()
-        ]
-
-
-def _show(labels: Mapping[str, str] | None) -> str:
-    if labels is None:
-        return "one whose labels cannot be read"
-    return one_line("{" + ", ".join(f'{k}="{v}"' for k, v in labels.items()) + "}")
-
-
 def parse_data(body: _Bytes, _: Clocks) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     """Whatever stands in ``data`` of a good answer, as the only item, and its warnings."""
-    envelope, warnings = _envelope(body)
-    return (_fit(_ANYTHING, envelope.data, body),), tuple(warnings)
+    data, warnings = _open(body)
+    return (_fit(_ANYTHING, data, body),), tuple(warnings)
+
+
+def open_result(body: _Bytes, wanted: str) -> tuple[msgspec.Raw, list[str]]:
+    """The result of a good answer of type ``wanted``, undecoded, and the server's warnings."""
+    raw, warnings = _open(body)
+    data = _fit(_DATA, raw, body)
+    if data.result_type != wanted:
+        kind = f"the result has the unknown type {one_line(data.result_type, 40)!r}"
+        raise QueryFailedError(_WRONG_TYPE.get(data.result_type, kind))
+    return data.result, warnings
 
 
 def server_error(body: _Bytes) -> str | None:
@@ -127,7 +161,7 @@ def server_error(body: _Bytes) -> str | None:
         return None
 
 
-def _error_in(envelope: _Envelope[Any]) -> str | None:
+def _error_in(envelope: _Envelope) -> str | None:
     if envelope.status != "error":
         return None
     parts = (_words(envelope.error_type), _words(envelope.error))
@@ -146,16 +180,11 @@ def _words(said: msgspec.Raw) -> Any:
         return "a text that is damaged"
 
 
-def _envelope(
-    body: _Bytes, decoder: msgspec.json.Decoder[_Envelope[Any]] = _ENVELOPE
-) -> tuple[_Envelope[Any], list[str]]:
-    """A good answer, and the server's warnings. The data is undecoded where ``decoder`` cannot."""
+def _open(body: _Bytes) -> tuple[msgspec.Raw, list[str]]:
+    """The data of a good answer, undecoded, and the server's warnings."""
     if not body or body.isspace():
         raise QueryFailedError("the answer is empty; is this Prometheus's query API?")
-    try:
-        envelope = decoder.decode(body)
-    except UNFIT:
-        envelope = _fit(_ENVELOPE, body, body)
+    envelope = _fit(_ENVELOPE, body, body)
     if error := _error_in(envelope):
         raise QueryFailedError(error)
     if envelope.status != "success":
@@ -165,20 +194,7 @@ def _envelope(
         warnings = [warnings]
     if envelope.is_partial is True:
         warnings = [*warnings, "the server says that its answer is partial (isPartial)"]
-    return envelope, [one_line(str(each)) for each in warnings]
-
-
-def open_result(body: _Bytes, wanted: str) -> tuple[msgspec.Raw, list[str]]:
-    """The result of a good answer of type ``wanted``, undecoded, and the server's warnings."""
-    # The whole answer is read once: while 10 MB are read, no other thread runs.
-    envelope, warnings = _envelope(body, _OPEN)
-    data = envelope.data
-    if not isinstance(data, _Data):
-        data = _fit(_DATA, data, body)
-    if data.result_type != wanted:
-        kind = f"the result has the unknown type {one_line(data.result_type, 40)!r}"
-        raise QueryFailedError(_WRONG_TYPE.get(data.result_type, kind))
-    return data.result, warnings
+    return envelope.data, [one_line(str(each)) for each in warnings]
 
 
 def _fit(decoder: msgspec.json.Decoder[_T], part: _Bytes | msgspec.Raw, body: _Bytes) -> _T:
@@ -201,13 +217,13 @@ def _fit(decoder: msgspec.json.Decoder[_T], part: _Bytes | msgspec.Raw, body: _B
 
 
 def sift(
-    raw: msgspec.Raw,
-    form: msgspec.json.Decoder[_T],
-    why_not: Callable[[_T], Reason | None],
-    odd: Oddities,
-) -> bytes:
-    """The series of a result without those that cannot be used, as a result again."""
+    raw: msgspec.Raw, form: msgspec.json.Decoder[_T], why_not: Callable[[_T], str | None]
+) -> tuple[bytes, list[str]]:
+    """The result without the series that cannot be used; and a line for each reason, with how many
+    series were left out for it and one of them.
+    """
     kept, unfit = [], 0
+    odd: dict[str, list[msgspec.Raw]] = {}
     for piece in _fit(_PIECES, raw, bytes(raw)):
         try:
             reason = why_not(form.decode(piece))
@@ -218,23 +234,19 @@ def sift(
                 raise QueryFailedError(
                     f"more than {_MAX_ODD:,} series of the answer are not in {what}; check the URL"
                 ) from None
-            reason = f"not {what}", None
+            reason = f"not {what}"
         if reason is None:
             kept.append(bytes(piece))
         else:
-            odd.add(reason[0], _labels(piece), reason[1])
-    return b"[%b]" % b",".join(kept)
-
-
-class _Labelled(msgspec.Struct):
-    metric: dict[str, str]
-
-
-def _labels(piece: msgspec.Raw) -> Mapping[str, str] | None:
-    try:
-        return msgspec.json.decode(piece, type=_Labelled).metric
-    except UNFIT:
-        return None
+            odd.setdefault(reason, []).append(piece)
+    lines = [
+        f"{len(pieces)} series left out: {reason}, as in "
+        + one_line(bytes(pieces[0]).decode(errors="replace"))
+        for reason, pieces in odd.items()
+    ]
+    if lines and not kept:
+        raise QueryFailedError(f"no series of the answer can be used: {'; '.join(lines[:3])}")
+    return b"[%b]" % b",".join(kept), lines
 
 
 def numbers_of(texts: Sequence[str]) -> Floats:
@@ -244,20 +256,7 @@ def numbers_of(texts: Sequence[str]) -> Floats:
     return np.array([float(text) for text in texts], np.float64)
 
 
-def are_numbers(texts: Sequence[str]) -> bool:
-    try:
-        numbers_of(texts)
-    except ValueError:
-        return False
-    return True
-
-
-def warnings_of(said: list[str], odd: Oddities, *, kept: bool) -> tuple[str, ...]:
-    """What the server ``said``, and what was left out. QueryFailedError when nothing was kept."""
-    lines = odd.lines()
-    if lines and not kept:
-        raise QueryFailedError(f"no series of the answer can be used: {'; '.join(lines[:3])}")
-    lines = [*said, *lines]
-    if len(lines) > _MAX_WARNINGS:
-        lines = [*lines[:_MAX_WARNINGS], f"and {len(lines) - _MAX_WARNINGS} more warnings"]
-    return tuple(lines)
+def limited(warnings: list[str]) -> tuple[str, ...]:
+    if len(warnings) > _MAX_WARNINGS:
+        warnings = [*warnings[:_MAX_WARNINGS], f"and {len(warnings) - _MAX_WARNINGS} more warnings"]
+    return tuple(warnings)

@@ -1,6 +1,5 @@
-"""The words for what went wrong: one line that says what, why, and what to do.
-
-The lines name no URL and no rule: the caller adds both in front.
+"""The words for what went wrong: one line that says what, why, and what to do. The caller adds URL
+and rule in front.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _FLAGS: Final = {
 
 
 class QueryFailedError(Exception):
-    """A query came to nothing. The message is a line for a person."""
+    """The message is a line for a person."""
 
 
 def file_problem(what: str, path: str, error: OSError) -> str:
@@ -72,7 +71,6 @@ _REMEDIES: Final[Mapping[Cause, str]] = {
 
 
 def explain_exception(error: Exception, timeout: float, phase: str, *, tls: bool) -> str:
-    """The line for an exchange that ended without a whole answer."""
     found = find_failure(error)
     if found is None:
         if isinstance(error, urllib3.exceptions.DecodeError):
@@ -103,7 +101,6 @@ _HINTS: Final[Mapping[int, str]] = {
     405: "neither POST nor GET is allowed; is this a Prometheus query API?",
     407: "the proxy of the environment wants credentials",
     413: "the expression is too long for a proxy in between",
-    414: "POST is refused and the expression is too long for GET; let the proxy pass POST",
     422: "the expression cannot be evaluated as it is",
     429: "it limits the request rate; use a longer --interval, or raise its limit",
     431: "POST is refused and the expression is too long for GET; let the proxy pass POST",
@@ -114,7 +111,7 @@ _HINTS: Final[Mapping[int, str]] = {
 
 
 def explain_status(status: int, detail: str, *, authenticated: bool, proxied: bool) -> str:
-    """The line for an HTTP status that is no success. ``detail`` is what the server said of it."""
+    """``detail`` is what the server said of it."""
     try:
         name = f"HTTP {status} {HTTPStatus(status).phrase}"
     except ValueError:
@@ -136,7 +133,6 @@ def explain_status(status: int, detail: str, *, authenticated: bool, proxied: bo
 
 
 def explain_redirect(status: int, location: str) -> str:
-    """A redirect, which is never followed: the credentials are for the configured address only."""
     try:
         parts = urlsplit(location)
         # Neither a user nor a query: a login page's address carries what is meant for one reader.
@@ -152,9 +148,8 @@ def explain_redirect(status: int, location: str) -> str:
 
 
 def excerpt(body: bytes | bytearray) -> str:
-    """What a body that is not Prometheus's says to a person: an HTML page's title, or its text.
-
-    Empty for binary data, whose letters say nothing.
+    """What a body that is not Prometheus's says to a person: an HTML page's title, or its text;
+    nothing for binary data.
     """
     if b"\0" in body[:4096]:
         return ""

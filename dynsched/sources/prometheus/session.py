@@ -25,9 +25,8 @@ import requests.adapters
 import urllib3
 from prometheus_api_client import PrometheusConnect
 
-from dynsched.sources.prometheus.answer_limit import AnswerLimit
-from dynsched.sources.prometheus.config import Credentials, PrometheusConfig
-from dynsched.sources.prometheus.decode import Clocks, server_error
+from dynsched.sources.prometheus.config import Credentials, PrometheusConfig, TlsFiles
+from dynsched.sources.prometheus.decode import AnswerLimit, Clocks, server_error
 from dynsched.sources.prometheus.query_errors import (
     CONNECTING,
     PREPARING,
@@ -40,7 +39,6 @@ from dynsched.sources.prometheus.query_errors import (
     explain_status,
     timed_out,
 )
-from dynsched.sources.prometheus.tls import TlsFiles
 from dynsched.util.proxies import ProxyError, proxy_for, through
 
 _T = TypeVar("_T")
@@ -58,10 +56,9 @@ _NO_SUCH_METHOD: Final = (HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMEN
 class Attempt:
     """One query under way, which any thread can end.
 
-    A socket's timeout only bounds the silence between two bytes: a server that sends one byte a
-    second holds its reader for ever. So the one who waits calls ``abort`` at the deadline; it
-    shuts the connection down, which wakes the reading thread at once, in whatever phase it is,
-    TLS handshake included. It works on a duplicate, because ``ssl`` takes the socket itself away.
+    A socket's timeout only bounds the silence between two bytes. So the one who waits calls
+    ``abort`` at the deadline; it shuts the connection down, which wakes the reading thread at once,
+    in the TLS handshake too. It works on a duplicate, because ``ssl`` takes the socket itself away.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -116,11 +113,9 @@ class Question(Generic[_T]):
 
 
 class Client:
-    """Asks one Prometheus, each time by a session, and with it a connection, of its own.
-
-    A requests.Session is not made for several threads; and a connection kept from the last tick
-    may be one that a proxy is closing at this moment (a failure without a cause) or that hangs on
-    a backend which is gone, while a new one follows the DNS and the Service to a living one.
+    """Asks one Prometheus, each time by a session, and with it a connection, of its own: one kept
+    from the last tick may be one that a proxy is closing at this moment, or that hangs on a backend
+    which is gone, while a new one follows the DNS and the Service to a living one.
     """
 
     def __init__(self, config: PrometheusConfig, clock: Callable[[], float]) -> None:
@@ -164,10 +159,8 @@ class _Answered(requests.Response):
 
 
 class _Adapter(requests.adapters.BaseAdapter):
-    """Sends what PrometheusConnect asks, once, and returns good answers only.
-
-    requests' own adapter adds its authorities to our TLS context, and its session reads the whole
-    body of a redirect that it does not follow.
+    """Sends what PrometheusConnect asks, once, and returns good answers only. (requests' own one
+    adds its authorities to our TLS context, and reads the whole body of a redirect.)
     """
 
     def __init__(self, client: Client, question: Question[Any], attempt: Attempt) -> None:

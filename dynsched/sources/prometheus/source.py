@@ -22,19 +22,11 @@ from prometheus_api_client import PrometheusConnect
 from dynsched.engine.columns import Spans
 from dynsched.engine.model import QueryResult, Series
 from dynsched.rules.rule_set import Rule
-from dynsched.sources.prometheus.answer_limit import AnswerLimit, answer_limit
 from dynsched.sources.prometheus.config import PrometheusConfig
-from dynsched.sources.prometheus.decode import Clocks, parse_data
+from dynsched.sources.prometheus.decode import AnswerLimit, Clocks, answer_limit, parse_data
 from dynsched.sources.prometheus.query_errors import QueryFailedError, timed_out
 from dynsched.sources.prometheus.session import Answer, Attempt, Client, Question
-from dynsched.sources.prometheus.vectors import (
-    LongResult,
-    RangeResult,
-    SeriesKeys,
-    read_long,
-    read_spans,
-    read_vector,
-)
+from dynsched.sources.prometheus.vectors import RangeResult, SeriesKeys, read_spans, read_vector
 from dynsched.util.errors import PastUnknownError
 from dynsched.util.threads import on_thread
 
@@ -53,8 +45,6 @@ _PAGE_LIMIT: Final = AnswerLimit(0, 50_000, 32 << 20)
 
 @dataclass(frozen=True, slots=True)
 class PageResult:
-    """What a page of the API came to: its ``data``, or ``error``, one line for a person."""
-
     data: Any = None
     error: str | None = None
     duration: float = 0.0
@@ -63,9 +53,8 @@ class PageResult:
 class PrometheusSource:
     """Instant and range queries against one Prometheus; satisfies ``controller.loop.Source``.
 
-    Used from one event loop. ``clock`` gives Unix seconds. ``limit`` is asked at each query how
-    large its answer may be. At most ``max_concurrency`` queries are under way at a time; a further
-    one waits for its turn within its own deadline.
+    Used from one event loop. ``limit`` is asked at each query how large its answer may be. At most
+    ``max_concurrency`` queries are under way; a further one waits within its own deadline.
     """
 
     def __init__(
@@ -97,7 +86,7 @@ class PrometheusSource:
         return await self.query_expr(rule.expr, rule.node_labels[-1])
 
     async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
-        """As ``query``, for an expression that belongs to no rule. ``label`` names the node."""
+        """``label`` names the node."""
         return QueryResult(*await self._instant(expr, partial(read_vector, self._series), label))
 
     async def raw(self, selector: str, label: str = "instance") -> RangeResult:
@@ -105,31 +94,20 @@ class PrometheusSource:
         return RangeResult(*await self._instant(selector, partial(read_spans, SeriesKeys()), label))
 
     async def query_range(
-        self, expr: str, start: float, end: float, step: float, label: str = "instance"
-    ) -> RangeResult:
-        """The values of ``expr`` from ``start`` to ``end`` (Unix seconds), every ``step`` seconds.
-
-        Both ends are included and are times by the server's clock, as are the points' times.
-        Never raises, as ``query_expr``.
-        """
-        parse = partial(read_spans, SeriesKeys())
-        return RangeResult(*await self._range(expr, (start, end, step), parse, label))
-
-    async def query_long(
         self,
         expr: str,
         start: float,
         end: float,
         step: float,
-        *,
         label: str = "instance",
+        *,
         limit: AnswerLimit | None = None,
-    ) -> LongResult:
-        """As ``query_range``, for many points: arrays instead of pairs. ``limit``: how large this
-        answer may be; default: as of all others.
+    ) -> RangeResult:
+        """From ``start`` to ``end``, both included (Unix seconds by the server's clock), every
+        ``step`` seconds. ``limit``: of this answer; default: as of all others. Never raises.
         """
-        parse = partial(read_long, SeriesKeys())
-        return LongResult(*await self._range(expr, (start, end, step), parse, label, limit))
+        parse = partial(read_spans, SeriesKeys())
+        return RangeResult(*await self._range(expr, (start, end, step), parse, label, limit))
 
     async def _instant(self, expr: str, parse: _Parse[_T], label: str) -> _Result[_T]:
         most = replace(self._limit(), label=label)
@@ -159,8 +137,7 @@ class PrometheusSource:
         self, path: str, parameters: Mapping[str, str] | None = None, *, only_get: bool = True
     ) -> PageResult:
         """``data`` of another page of the API: ``metadata``, ``rules``, ``status/flags``. Never
-        raises; a server that has no such page gives an error as any other does. ``only_get``: the
-        page takes no POST; for one that does, the parameters may be longer than a URL.
+        raises. ``only_get``: the page takes no POST, by which parameters may be longer than a URL.
         """
 
         def call(api: PrometheusConnect, session: requests.Session, _: dict[str, str]) -> Any:
@@ -197,9 +174,8 @@ class PrometheusSource:
         return Spans.of(found).moved(-ahead) if ahead else found
 
     async def close(self) -> None:
-        """End what is under way (those queries come to an error) and refuse what comes after.
-
-        Threads are not waited for: one that hangs in the resolver does not end.
+        """End what is under way and refuse what comes after. Threads are not waited for: one that
+        hangs in the resolver does not end.
         """
         self._closed = True
         for attempt in self._under_way:
@@ -251,21 +227,16 @@ class PrometheusSource:
         except QueryFailedError:
             raise
         except Exception as error:  # noqa: BLE001  # our defect must not stop the other rules
-            raise _defect(error) from None
+            # Where it came from, but not its text: it could hold a secret.
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{type(error).__name__} in {Path(frame.filename).name}:{frame.lineno}"
+            _LOG.error("a query failed because of a bug in dynsched: %s", where)
+            raise QueryFailedError(
+                f"this is a defect in dynsched, please report it: {where}"
+            ) from None
         finally:
             attempt.close()
 
     def _ended(self, attempt: Attempt) -> None:
         self._under_way.discard(attempt)
         self._slots.release()
-
-
-def _defect(error: Exception) -> QueryFailedError:
-    """An exception that none of our code expects: where it came from, but not its text.
-
-    The text could hold a header's value, that is, a secret.
-    """
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{type(error).__name__} in {Path(frame.filename).name}:{frame.lineno}"
-    _LOG.error("a query failed because of a bug in dynsched: %s", where)
-    return QueryFailedError(f"this is a defect in dynsched, please report it: {where}")

@@ -1,17 +1,14 @@
-"""The answers to queries, from bytes to columns: instant vectors and range vectors. As in `decode`,
-nothing else is raised than QueryFailedError.
-
-A series that cannot be used is left out, with a warning; when there is no other series, that is an
-error.
+"""The answers to queries, from bytes to columns: instant vectors and range vectors. Nothing else is
+raised than QueryFailedError. A series that cannot be used is left out, with a warning; when there
+is no other series, that is an error.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, cast
 
 import msgspec
 import numpy as np
@@ -21,16 +18,12 @@ from dynsched.engine.model import Sample, Series
 from dynsched.sources.prometheus.decode import (
     UNFIT,
     Clocks,
-    Oddities,
-    Reason,
-    are_numbers,
+    limited,
     numbers_of,
     open_result,
     sift,
-    warnings_of,
 )
 
-_T = TypeVar("_T")
 _Bytes = bytes | bytearray
 _Columns = tuple[list[bytes], Floats, Floats, Ints]
 """The series; the times and values of all, one after the other; of spans, how many each has."""
@@ -62,40 +55,20 @@ _LABELS: Final = msgspec.json.Decoder(dict[str, str])
 _HISTOGRAM: Final = "a native histogram, not a number"
 
 
-@dataclass(frozen=True, slots=True)
-class LongSeries:
-    """One series of a long range, at a tenth of a ``Series``'s memory: two arrays of doubles."""
-
-    labels: Mapping[str, str]
-    times: array[float]
-    """Unix seconds by the server's clock, rising."""
-    values: array[float]
-    """One for each time; may be NaN or infinite."""
-
-
 @dataclass(frozen=True)
-class SeriesResult(Generic[_T]):
-    """What a range query came to; as ``QueryResult``, with spans of time instead of samples.
+class RangeResult:
+    """As ``QueryResult``. Each series has points, in Unix seconds by the *server's* clock."""
 
-    The points' times are Unix seconds by the *server's* clock.
-    """
-
-    series: Sequence[_T] = ()
+    series: Sequence[Series] = ()
     error: str | None = None
     warnings: tuple[str, ...] = ()
     duration: float = 0.0
 
 
-RangeResult = SeriesResult[Series]
-LongResult = SeriesResult[LongSeries]
-
-
 class SeriesKeys:
-    """The series of one server, each known by the bytes in which its labels came. They are the same
-    from one answer to the next, so that their labels are read once.
-
-    Used by several threads: what is remembered is one dict, and the worst of a race is a series
-    that is read twice.
+    """The series of one server, each known by the bytes in which its labels came: they are the same
+    from one answer to the next. Used by several threads; the worst of a race is a series that is
+    read twice.
     """
 
     def __init__(self) -> None:
@@ -108,18 +81,14 @@ class SeriesKeys:
         backslash before each quote, and what was cut within a series has a brace without its other.
         """
         result = bytes(raw)
-        self._make_room(result)
+        self._largest = max(self._largest, result.count(_METRIC))
+        if len(self._known) > _SPARE * self._largest:  # series come and go
+            self._known = {}
         start = result.find(b"[") + 1
         while (end := result.find(_NEXT, start + _PART)) > 0:
             yield b"[%b]" % result[start:end]
             start = end + 1
         yield b"[" + result[start:]
-
-    def _make_room(self, result: bytes) -> None:
-        """For the series of this result: so many are remembered at least."""
-        self._largest = max(self._largest, result.count(_METRIC))
-        if len(self._known) > _SPARE * self._largest:  # series come and go
-            self._known = {}
 
     def of(self, metrics: Iterable[msgspec.Raw]) -> Sequence[bytes]:
         """The same objects for the same labels. Raises what msgspec does for other than labels."""
@@ -133,7 +102,7 @@ class SeriesKeys:
 def read_vector(
     keys: SeriesKeys, body: _Bytes, clocks: Clocks
 ) -> tuple[Sequence[Sample], tuple[str, ...]]:
-    """The samples of an instant query's answer, and the warnings that make it a partial one."""
+    """Of an instant query's answer, and the warnings that make it a partial one."""
     (series, times, values, _), warnings = _read(keys, body, "vector")
     if not series:
         return (), warnings
@@ -143,34 +112,20 @@ def read_vector(
 def read_spans(
     keys: SeriesKeys, body: _Bytes, _: Clocks
 ) -> tuple[Sequence[Series], tuple[str, ...]]:
-    """The series of a range query's answer, and its warnings."""
     (series, times, values, counts), warnings = _read(keys, body, "matrix")
     return Spans(series, labels_of, times, values, counts) if series else (), warnings
 
 
-def read_long(
-    keys: SeriesKeys, body: _Bytes, _: Clocks
-) -> tuple[tuple[LongSeries, ...], tuple[str, ...]]:
-    """As ``read_spans``, into arrays."""
-    (series, times, values, counts), warnings = _read(keys, body, "matrix")
-    ends = np.cumsum(counts)[:-1]
-    parts = zip(series, np.split(times, ends), np.split(values, ends), strict=False)
-    return tuple(
-        LongSeries(labels_of(key), array("d", at.tobytes()), array("d", found.tobytes()))
-        for key, at, found in parts
-        if len(at)
-    ), warnings
-
-
 def _read(keys: SeriesKeys, body: _Bytes, wanted: str) -> tuple[_Columns, tuple[str, ...]]:
-    raw, said = open_result(body, wanted)
+    raw, warnings = open_result(body, wanted)
     many, single = _FORMS[wanted]
-    odd = Oddities()
     try:
         columns = _columns(keys, keys.parts(raw), many)
-    except (*UNFIT, ValueError, TypeError):  # what `why_not` has words for
-        columns = _columns(keys, (sift(raw, single, _why_not, odd),), many)
-    return columns, warnings_of(said, odd, kept=bool(columns[0]))
+    except (*UNFIT, ValueError, TypeError):  # what `_why_not` has words for
+        good, left_out = sift(raw, single, _why_not)
+        columns = _columns(keys, (good,), many)
+        warnings += left_out
+    return columns, limited(warnings)
 
 
 def _columns(keys: SeriesKeys, parts: Iterable[bytes], many: msgspec.json.Decoder[Any]) -> _Columns:
@@ -179,11 +134,14 @@ def _columns(keys: SeriesKeys, parts: Iterable[bytes], many: msgspec.json.Decode
     values, times = [], []
     for part in parts:
         decoded = many.decode(part)
-        series += keys.of(each.metric for each in decoded)
-        points = [each.points for each in decoded]
-        if decoded and isinstance(decoded[0], _Span):
+        is_range = many is _FORMS["matrix"][0]
+        if is_range:
             if any(bytes(span.histogram) for span in decoded):
                 raise ValueError(_HISTOGRAM)
+            decoded = [span for span in decoded if span.points]
+        series += keys.of(each.metric for each in decoded)
+        points = [each.points for each in decoded]
+        if is_range:
             counts += map(len, points)
             points = list(chain.from_iterable(points))
         values.append(numbers_of([text for _, text in points]))
@@ -191,17 +149,18 @@ def _columns(keys: SeriesKeys, parts: Iterable[bytes], many: msgspec.json.Decode
     return series, np.concatenate(times), np.concatenate(values), np.array(counts, np.int64)
 
 
-def _why_not(one: _Sample | _Span) -> Reason | None:
+def _why_not(one: _Sample | _Span) -> str | None:
     _checked(bytes(one.metric))
-    if isinstance(one, _Span):
-        if bytes(one.histogram):
-            return _HISTOGRAM, None
-        are_good = are_numbers([text for _, text in one.points])
-        return None if are_good else ("some values are not numbers", None)
+    if bytes(one.histogram) and (isinstance(one, _Span) or one.points is None):
+        return _HISTOGRAM
     if one.points is None:
-        return (_HISTOGRAM if bytes(one.histogram) else "no value"), None
-    text = one.points[1]
-    return None if are_numbers([text]) else ("the value is not a number", text)
+        return "no value"
+    points = one.points if isinstance(one, _Span) else [one.points]
+    try:
+        numbers_of([text for _, text in points])
+    except ValueError:
+        return "a value is not a number"
+    return None
 
 
 def _checked(text: bytes) -> bytes:

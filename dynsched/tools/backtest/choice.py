@@ -13,7 +13,7 @@ import numpy as np
 
 from dynsched.engine.columns import Bools, Floats, Ints
 from dynsched.engine.guard import EARLY_INCUMBENT_BONUS, INCUMBENT_BONUS, count_of, early_limit
-from dynsched.rules.sections import GuardRules
+from dynsched.rules.rule_set import GuardRules
 from dynsched.tools.backtest.world import World
 
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from dynsched.engine.columns import Floats
 from dynsched.rules.rule_set import Rule
-from dynsched.sources.prometheus import LongResult, PrometheusSource
-from dynsched.sources.prometheus.answer_limit import AnswerLimit
+from dynsched.sources.prometheus import PrometheusSource, RangeResult
+from dynsched.sources.prometheus.decode import AnswerLimit
 from dynsched.tools.backtest.history_columns import Block, load, save, to_block, worst
 from dynsched.tools.backtest.steps import PART_STEPS, Part, Window, parts_of
 
@@ -199,14 +199,14 @@ class Fetcher:
         past.missing.append(Missing(part, answer.error))
         return [answer.error]
 
-    async def _ask(self, query: Query, past: Past, part: Part, series: int) -> LongResult:
+    async def _ask(self, query: Query, past: Past, part: Part, series: int) -> RangeResult:
         start, end = self.window.at(part.first), self.window.at(part.end - 1)
         most = max(2 * series, 2000)
         limit = AnswerLimit(series, most, most * (_SERIES_BYTES + part.count * _POINT_BYTES))
         for pause in (0.0, *PAUSES):
             await asyncio.sleep(pause)
             past.asked += 1
-            answer = await self.source.query_long(
+            answer = await self.source.query_range(
                 query.expr, start, end, self.window.step, label=query.labels[-1], limit=limit
             )
             if answer.error is None or _NOT_AGAIN.search(answer.error):

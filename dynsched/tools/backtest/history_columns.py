@@ -15,8 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from dynsched.engine.columns import Floats
-from dynsched.sources.prometheus import LongResult, LongSeries
+from dynsched.engine.columns import Floats, Spans
+from dynsched.sources.prometheus import RangeResult
 from dynsched.tools.backtest.steps import Part, Window
 from dynsched.util.errors import ExpectedError
 
@@ -45,19 +45,19 @@ def worst(one: Floats, other: Floats, *, rises: bool) -> Floats:
 
 
 def to_block(
-    answer: LongResult, labels: Sequence[str], window: Window, part: Part, *, rises: bool
+    answer: RangeResult, labels: Sequence[str], window: Window, part: Part, *, rises: bool
 ) -> Block:
     """The columns of an answer. ``labels``: the first that a series has names its node."""
     columns: dict[str, Floats] = {}
     unnamed = 0
     several = set()
     start = window.at(part.first)
-    for one in answer.series:
-        name = next((one.labels[label] for label in labels if label in one.labels), None)
+    for carried, times, found in Spans.of(answer.series).columns():
+        name = next((carried[label] for label in labels if label in carried), None)
         if name is None:
             unnamed += 1
             continue
-        column = _column(one, start, window.step, part.count)
+        column = _column((times - start) / window.step, found, part.count)
         other = columns.get(name)
         if other is not None:
             both = ~np.isnan(column) & ~np.isnan(other)
@@ -69,13 +69,13 @@ def to_block(
     return Block(tuple(columns), values, unnamed, answer.warnings, frozenset(several))
 
 
-def _column(one: LongSeries, start: float, step: float, count: int) -> Floats:
-    places = (np.frombuffer(one.times, np.float64) - start) / step
+def _column(places: Floats, values: Floats, count: int) -> Floats:
+    """``places``: the times of the values, in steps."""
     rows = np.rint(places).astype(np.int64)
     # A server may give other moments than those that were asked for.
     fits = (rows >= 0) & (rows < count) & (np.abs(places - rows) < 0.5)  # noqa: PLR2004 (half a step)
     column = np.full(count, np.nan)
-    column[rows[fits]] = np.frombuffer(one.values, np.float64)[fits]
+    column[rows[fits]] = values[fits]
     column[~np.isfinite(column)] = np.nan
     return column
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import Final, NamedTuple
 
-from dynsched.sources.prometheus import LongSeries, PrometheusSource
-from dynsched.sources.prometheus.answer_limit import AnswerLimit
+from dynsched.engine.model import Series
+from dynsched.sources.prometheus import PrometheusSource
+from dynsched.sources.prometheus.decode import AnswerLimit
 from dynsched.tools.backtest.pod_placements import Find
 from dynsched.tools.backtest.steps import Window
 
@@ -51,20 +52,21 @@ async def incidents_of(source: PrometheusSource, window: Window, find: Find) -> 
     step = max(60.0, window.step, (window.end - window.start) / _POINTS)
     found: list[Incident] = []
 
-    async def ask(kind: str, expr: str, begins: Callable[[LongSeries], Iterable[float]]) -> None:
-        answer = await source.query_long(expr, window.start, window.end, step, limit=_LIMIT)
+    async def ask(kind: str, expr: str, begins: Callable[[Series], Iterable[float]]) -> None:
+        answer = await source.query_range(expr, window.start, window.end, step, limit=_LIMIT)
         for one in answer.series:
             place = find(one.labels.get("node") or one.labels.get("instance", ""))
             if place >= 0:
                 found.extend(Incident(kind, place, at) for at in begins(one))
 
-    def first(one: LongSeries) -> Iterable[float]:
+    def first(one: Series) -> Iterable[float]:
         # What is there when the window begins was before.
-        return [one.times[0]] if one.times[0] > window.start + step else []
+        at, _ = one.points[0]
+        return [at] if at > window.start + step else []
 
-    def stretches(one: LongSeries) -> Iterable[float]:
+    def stretches(one: Series) -> Iterable[float]:
         last = -inf
-        for at in one.times:
+        for at, _ in one.points:
             if at - last > max(_QUIET, 2 * step):
                 yield at
             last = at

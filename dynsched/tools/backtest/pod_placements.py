@@ -11,10 +11,11 @@ import numpy as np
 
 from dynsched.engine.columns import Bools, Floats
 from dynsched.engine.match import NodeIndex, spellings
+from dynsched.engine.model import Series
 from dynsched.engine.wording import counted
-from dynsched.sources import page_queries
-from dynsched.sources.prometheus import LongSeries, PrometheusSource
-from dynsched.sources.prometheus.answer_limit import AnswerLimit
+from dynsched.sources import page_facts
+from dynsched.sources.prometheus import PrometheusSource
+from dynsched.sources.prometheus.decode import AnswerLimit
 from dynsched.tools.backtest.fetching import Fetcher, Query
 from dynsched.tools.backtest.steps import Window, window_of
 from dynsched.util.formatting import format_time
@@ -158,29 +159,29 @@ class _Seen:
     async def ask(self, source: PrometheusSource, metric: str, begun: float, ended: float) -> None:
         """Pods that were bound between two moments."""
 
-        async def series(expr: str) -> Sequence[LongSeries]:
-            answer = await source.query_long(expr, ended, ended, 1.0, limit=_LIMIT)
+        async def series(expr: str) -> Sequence[Series]:
+            answer = await source.query_range(expr, ended, ended, 1.0, limit=_LIMIT)
             self.errors.update([answer.error] if answer.error else [])
             return answer.series
 
         over = f"[{max(1, round(ended - begun + OVERLAP))}s]"
         placed = f"(max by ({_POD}) (last_over_time({metric}{over})) >= {begun - OVERLAP:.0f})"
         for one in await series(placed):
-            self.times[_key(one)] = one.values[-1]
+            self.times[_key(one)] = one.points[-1][1]
         info = f"last_over_time(kube_pod_info{{node!=''}}{over})"
         by = f"max by ({_POD}, node, created_by_kind) ({info}) and on ({_POD}) {placed}"
         for one in await series(by):
             self.nodes[_key(one)] = one.labels["node"]
             if one.labels.get("created_by_kind") in _PINNED:
                 self.pinned.add(_key(one))
-        asks = page_queries.of_containers(f"resource=~'{'|'.join(RESOURCES)}'", over)
+        asks = page_facts.of_containers(f"resource=~'{'|'.join(RESOURCES)}'", over)
         by = f"sum by ({_POD}, resource) ({asks}) and on ({_POD}) {placed}"
         for one in await series(by):
             wanted = self.requests.setdefault(_key(one), {})
-            wanted[one.labels.get("resource", "")] = one.values[-1]
+            wanted[one.labels.get("resource", "")] = one.points[-1][1]
 
 
-def _key(one: LongSeries) -> PodKey:
+def _key(one: Series) -> PodKey:
     labels = one.labels
     return labels.get("namespace", ""), labels.get("pod", ""), labels.get("uid", "")
 
@@ -204,7 +205,7 @@ async def _room(
         for resource in RESOURCES
     ]
     queries = [Query(expr, ("node",), rises=False) for expr in has]
-    queries += [Query(page_queries.requested(each), ("node",), rises=True) for each in RESOURCES]
+    queries += [Query(page_facts.requested(each), ("node",), rises=True) for each in RESOURCES]
     pasts = await Fetcher(source, looks, folder, address).fetch(dict.fromkeys(queries, nodes))
     errors = {missing.error for past in pasts.values() for missing in past.missing}
     cpu, memory, *taken = (
@@ -235,7 +236,7 @@ async def place_finder(source: PrometheusSource, window: Window, index: NodeInde
             by_spelling.setdefault(spelling, set()).add(place)
     over = f"[{max(1, round(window.end - window.start))}s]"
     expr = f"max by (node, internal_ip) (last_over_time(kube_node_info{over}))"
-    answer = await source.query_long(expr, window.end, window.end, 1.0, limit=_LIMIT)
+    answer = await source.query_range(expr, window.end, window.end, 1.0, limit=_LIMIT)
     address = {
         one.labels["node"]: one.labels.get("internal_ip", "")
         for one in answer.series

@@ -22,7 +22,7 @@ from dynsched.sources.prometheus import PrometheusSource
 from dynsched.tools.doctor.expressions import Matcher, Selector, quoted, read, selector_text
 from dynsched.tools.doctor.gathered import Copies, Missing, RuleFacts, Seen, SelectorFacts, World
 from dynsched.util.durations import parse_duration
-from dynsched.util.untyped import as_mapping, as_mappings
+from dynsched.util.formatting import as_mapping, as_mappings
 
 WEEK: Final = 7 * 86400.0
 HOUR: Final = 3600.0

@@ -16,7 +16,7 @@ from dynsched.rules.rule_set import RuleSet
 from dynsched.tools.doctor.finding import Told, error, hint, warning
 from dynsched.tools.doctor.gathered import AUTOSCALER, KARPENTER, ClusterFacts
 from dynsched.tools.doctor.reach_report import headline
-from dynsched.util.untyped import as_mapping, as_mappings
+from dynsched.util.formatting import as_mapping, as_mappings
 
 _QUOTED: Final = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 _BALANCES: Final = "--balance-similar-node-groups"

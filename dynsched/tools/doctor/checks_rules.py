@@ -10,7 +10,7 @@ from typing import Final
 from dynsched.engine.match import match_samples
 from dynsched.engine.model import Sample
 from dynsched.engine.wording import counted, some
-from dynsched.rules.lint import doubts
+from dynsched.rules.lint import lint
 from dynsched.rules.rule_set import RuleSet
 from dynsched.tools.doctor.checks_nodes import clocks, late_samples, uncovered
 from dynsched.tools.doctor.checks_server import (
@@ -56,10 +56,11 @@ def check_rules(world: World) -> Iterator[Finding | NotChecked]:
         else:
             for code, check in _CHECKS:
                 yield from findings(code, check(rule, world), name)
-    for doubt in doubts(world.rule_set):
-        what, _, remedy = doubt.message.rpartition(". ")
-        told = warning(what, _expr(world.rule_set, doubt.rule), remedy)
-        yield from findings("P5", [told], doubt.rule)
+    for warned in lint(world.rule_set):
+        if warned.rule:
+            what, _, remedy = warned.message.rpartition(". ")
+            told = warning(what, _expr(world.rule_set, warned.rule), remedy)
+            yield from findings("P5", [told], warned.rule)
 
 
 def _query_fails(reason: str) -> Told:

@@ -11,7 +11,7 @@ from dynsched.engine.match import index_nodes
 from dynsched.kube.client import open_client
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.sources.prometheus.answer_limit import answer_limit
+from dynsched.sources.prometheus.decode import answer_limit
 from dynsched.tools.doctor.ask_cluster import ask_cluster
 from dynsched.tools.doctor.ask_prometheus import NotReachedError, ask_prometheus
 from dynsched.tools.doctor.checks_cluster import (

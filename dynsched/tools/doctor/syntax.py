@@ -23,7 +23,7 @@ _OF_OTHERS: Final = re.compile(
     re.IGNORECASE,
 )
 """Where promql-parser may not know what a newer Prometheus or VictoriaMetrics does."""
-_PLACE: Final = re.compile(r"\b(\d+):(\d+): (parse error: .*)", re.DOTALL)
+_PLACE: Final = re.compile(r"\b\d+:\d+: parse error: .*", re.DOTALL)
 _REFUSED: Final = re.compile(r"bad_data|parse error|unable to parse|cannot parse", re.IGNORECASE)
 _NO_PAGE: Final = re.compile(r"\b(?:404|405|501)\b|unsupported path|not found", re.IGNORECASE)
 
@@ -39,14 +39,14 @@ def parse_here(report: Checked) -> Checked:
         is_strange = _NO_QUERY in why and _OF_OTHERS.search(rule.expr or "") is None
         if is_strange or _IN_NO_DIALECT.search(why):
             message = f"rule {rule.name}: the expression cannot be parsed: {why}"
-            told = report.place_in_expr(index, None, message)
+            told = report.place_in_expr(index, message)
             report = replace(report, errors=(*report.errors, told))
         else:
             message = (
                 f"warning: rule {rule.name}: the expression was not checked: {why}; name the "
                 "server that is to answer it (--prom URL)"
             )
-            told = report.place_in_expr(index, None, message)
+            told = report.place_in_expr(index, message)
             report = replace(report, warnings=(*report.warnings, told))
     return report
 
@@ -67,10 +67,9 @@ async def parse_by_server(
                 if _REFUSED.search(error) is None:
                     return found, error
                 match = _PLACE.search(error)
-                place = (int(match[1]), int(match[2])) if match else None
-                said = match[3] if match else error
+                said = match[0] if match else error
                 message = f"rule {rule.name}: Prometheus cannot parse the expression: {said}"
-                told = report.place_in_expr(index, place, message)
+                told = report.place_in_expr(index, message)
                 found[at] = replace(report, errors=(*found[at].errors, told))
     finally:
         await source.close()

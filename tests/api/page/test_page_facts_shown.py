@@ -1,14 +1,11 @@
 """What the page shows beside the Snapshot: placements, overload by day, requests, and pods."""
 
-from dataclasses import replace
-
 import pytest
 from snapshots import EXAMPLE_RULES, NOON, Scene, example
 from web_support import get
 
 from dynsched.api.page.facts import LOOKED_AT
 from dynsched.engine.model import Node
-from dynsched.engine.placements import STEP
 from dynsched.engine.pod_facts import AboveRequest, BoundOnNode, JustBound
 
 
@@ -61,17 +58,6 @@ async def test_the_pods_of_a_node_are_told_and_what_is_not_known_is_null(client,
     }
     assert await get(client, "/page/pods?node=b") == {"bound": None, "above": []}
     assert await get(client, "/page/pods?node=c") == {"bound": None, "above": None}
-
-
-async def test_placements_are_by_prometheus_without_a_watch_of_pods(client, snapshots) -> None:
-    assert NOON % STEP == 0
-    snapshots.publish(replace(example(), taken_at=NOON + 1))
-    snapshots.publish(replace(example(), taken_at=NOON + STEP))
-    snapshots.facts.placed(NOON - STEP, {"worker-1": 9})  # nobody knows what it was then
-    snapshots.facts.placed(NOON, {"worker-2": 2, "worker-1": 3})
-    snapshots.publish(replace(example(), taken_at=NOON + STEP + 10))
-    found = (await get(client, "/page/data"))["placements"]
-    assert found == {"step": STEP, "times": [NOON], "hot": [2], "marked": [0], "clean": [3]}
 
 
 async def test_the_overload_of_the_day_counts_hot_nodes_that_are_seen(client, snapshots) -> None:

@@ -3,7 +3,6 @@
 import errno
 import math
 import os
-from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,8 @@ import numpy as np
 import pytest
 from builders import NOON
 
-from dynsched.sources.prometheus import LongResult, LongSeries
+from dynsched.engine.model import Series
+from dynsched.sources.prometheus import RangeResult
 from dynsched.tools.backtest import fetching
 from dynsched.tools.backtest.fetching import GIVE_UP, Fetcher, Past, Query
 from dynsched.tools.backtest.history_columns import to_block
@@ -25,9 +25,8 @@ STEP = 30.0
 CPU = Query("cpu", ("node", "instance"), rises=True)
 
 
-def series(values: list[float], start: float = START, **labels: str) -> LongSeries:
-    times = array("d", [start + number * STEP for number in range(len(values))])
-    return LongSeries(labels, times, array("d", values))
+def series(values: list[float], start: float = START, **labels: str) -> Series:
+    return Series(labels, tuple((start + n * STEP, value) for n, value in enumerate(values)))
 
 
 @dataclass
@@ -38,15 +37,15 @@ class Server:
     warnings: tuple[str, ...] = ()
     asked: int = 0
 
-    async def query_long(
+    async def query_range(
         self, expr: str, start: float, end: float, step: float, **_: object
-    ) -> LongResult:
+    ) -> RangeResult:
         self.asked += 1
         error = self.answer(start, end)
         if error is not None:
-            return LongResult(error=error)
+            return RangeResult(error=error)
         count = round((end - start) / step) + 1
-        return LongResult((series([7.0] * count, start, node="a"),), warnings=self.warnings)
+        return RangeResult((series([7.0] * count, start, node="a"),), warnings=self.warnings)
 
 
 def window(count: int) -> Window:
@@ -116,7 +115,7 @@ TWO = [series([1, 9] * 20, node="a", d="x"), series([5, 3] * 20, node="a")]
 )
 def test_series_become_a_column_for_each_node(found, rises, wanted, several) -> None:
     count = len(wanted)
-    answer, labels = LongResult(tuple(found)), ("node", "instance")
+    answer, labels = RangeResult(tuple(found)), ("node", "instance")
     block = to_block(answer, labels, window(count), Part(0, count), rises=rises)
     np.testing.assert_array_equal(block.values[:, 0], wanted)
     assert (block.names, set(block.several)) == (("a",), {"a"} if several else set())

@@ -9,7 +9,7 @@ from backtest_support import CPU, MEM, SERIES, rules
 from builders import rule, rule_set
 
 from dynsched.engine.loads import rule_load
-from dynsched.rules.parse import parse_rules
+from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_set import EarlyMark
 from dynsched.tools.backtest.suggest import FORS, LEVELS, candidates, value_at
 from dynsched.tools.backtest.tallies import runs_of

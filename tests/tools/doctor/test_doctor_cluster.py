@@ -30,7 +30,7 @@ from dynsched.api.app import make_app
 from dynsched.engine.match import index_nodes
 from dynsched.engine.model import QueryResult, Sample
 from dynsched.kube.client import open_client
-from dynsched.rules.parse import parse_rules
+from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_set import FileRule, RuleSet
 from dynsched.tools.doctor.ask_cluster import ask_cluster
 from dynsched.tools.doctor.checks_extender import check_extender

@@ -8,7 +8,7 @@ import pytest
 from prometheus_support import RealPrometheus
 
 from dynsched.engine.model import QueryResult
-from dynsched.rules.parse import parse_rules
+from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.doctor.ask_prometheus import ask_prometheus
