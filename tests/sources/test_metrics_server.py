@@ -115,9 +115,7 @@ async def test_close_ends_what_is_under_way() -> None:
     assert done == {query}
 
 
-async def test_a_prometheus_rule_is_not_answered_and_node_label_names_the_sample() -> None:
-    result = await source().query(Rule(name="p", expr="up", threshold=1))
-    assert result.error == "rule p has no resource: metrics-server cannot answer it"
+async def test_node_label_names_the_sample() -> None:
     rule = Rule(name="m", source="metrics-server", resource="cpu", threshold=1, node_label="host")
     result = await source(usage("a")).query(rule)
     assert result.samples[0].labels == {"host": "a"}

@@ -4,6 +4,7 @@ and rule in front.
 
 from __future__ import annotations
 
+import http.client
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -26,8 +27,7 @@ _FLAGS: Final = {
     "CA": "--prom-ca-file",
     "client certificate": "--prom-cert-file",
     "client key": "--prom-key-file",
-    "CA (from REQUESTS_CA_BUNDLE)": "REQUESTS_CA_BUNDLE",
-    "CA (from CURL_CA_BUNDLE)": "CURL_CA_BUNDLE",
+    **{f"CA (from {name})": name for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")},
 }
 
 
@@ -112,10 +112,7 @@ _HINTS: Final[Mapping[int, str]] = {
 
 def explain_status(status: int, detail: str, *, authenticated: bool, proxied: bool) -> str:
     """``detail`` is what the server said of it."""
-    try:
-        name = f"HTTP {status} {HTTPStatus(status).phrase}"
-    except ValueError:
-        name = f"HTTP {status}"
+    name = f"HTTP {status} {http.client.responses.get(status, '')}".rstrip()
     hint = _HINTS.get(status, "")
     if "HTTP request to an HTTPS server" in detail:  # Go's words
         hint = "write https:// in its URL"
