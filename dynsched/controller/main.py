@@ -73,7 +73,7 @@ class Connections(contextlib.AsyncExitStack):
 
     def __init__(self, kubeconfig: Path | None, context: str | None) -> None:
         super().__init__()
-        self._named = str(kubeconfig) if kubeconfig else None, context
+        self._named = kubeconfig, context
 
     async def open(self, make: Callable[[KubeConfig], C]) -> C:
         # Loaded anew for each: each sets its own limits on it, and renews it.

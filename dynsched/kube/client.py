@@ -163,8 +163,7 @@ class KubeClient(KubeApi):
 @contextlib.asynccontextmanager
 async def open_client(kubeconfig: Path | None, context: str | None) -> AsyncIterator[KubeClient]:
     """Connections to the API server. ClusterError with one line for a person."""
-    named = str(kubeconfig) if kubeconfig else None
-    async with KubeClient(await load_config(named, context)) as client:
+    async with KubeClient(await load_config(kubeconfig, context)) as client:
         yield client
 
 

@@ -66,11 +66,10 @@ _EVENT: Final = msgspec.json.Decoder(Event)
 
 Observer = Callable[[str | None, Node | None], None]
 """Called with an event's type (None for a listed object) and the node (None for an object without
-a name), in kopf's thread. Must not block and must not raise."""
-
+a name)."""
 Follower = Callable[[], None]
-"""Called each time a watch has begun, in kopf's thread; the list before it is complete then. Must
-not block and must not raise."""
+"""Called each time a watch has begun; the list before it is complete then. Both are called in
+kopf's thread, must not block and must not raise."""
 
 
 def settings() -> kopf.OperatorSettings:

@@ -96,17 +96,20 @@ class KubeConfig:
         return await load_config(self.asked, self.context)
 
 
-async def load_config(kubeconfig: str | None = None, context: str | None = None) -> KubeConfig:
+async def load_config(
+    kubeconfig: Path | str | None = None, context: str | None = None
+) -> KubeConfig:
     """Load the configuration; ``kubeconfig`` is the file that the user named, if any, and
     ``context`` the one to take instead of the file's current one.
 
     Raises KubeConfigError when none was found, or when the one that counts is broken.
     """
     try:
-        files = _files(kubeconfig, context)
+        asked = str(kubeconfig) if kubeconfig else None
+        files = _files(asked, context)
         if files is None:
             return _from_service_account()
-        return await _from_files(files, kubeconfig, context)
+        return await _from_files(files, asked, context)
     except PermissionError as error:  # of the file, or of a folder above it
         raise KubeConfigError(
             f"kubeconfig {error.filename}: {error.strerror}; check its permissions"

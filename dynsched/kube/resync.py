@@ -154,8 +154,6 @@ class Followed(Protocol):
 
 
 class Resync:
-    """Compares, and has ``watch`` begin anew where that is needed."""
-
     def __init__(
         self,
         client: KubeClient,

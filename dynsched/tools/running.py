@@ -161,8 +161,7 @@ async def _opened(where: Where) -> tuple[KubeApi, Service]:
     from dynsched.kube.services import find_service
     from dynsched.kube.transport import KubeApi
 
-    named = str(where.kubeconfig) if where.kubeconfig else None
-    api = KubeApi(await load_config(named, where.context))
+    api = KubeApi(await load_config(where.kubeconfig, where.context))
     try:
         async with asyncio.timeout(where.timeout):
             return api, await find_service(api, where.namespace)
