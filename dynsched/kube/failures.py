@@ -157,13 +157,6 @@ def from_exception(call: Call, server: str, error: BaseException, timeout: float
     return kind_of_error(f"{where}: {why}; {_REMEDIES.get(found.cause, _IS_IT_UP)}")
 
 
-def not_json(call: Call, server: str) -> ClusterError:
-    return SetupError(
-        f"cannot {call}: {server} answered something that is not JSON; "
-        "is this a Kubernetes API server, or a proxy's login page?"
-    )
-
-
 def forbidden(call: Call, server: str, said: str) -> ForbiddenError:
     """The error for a 403; ``said`` is the message of the API server's Status, if any."""
     if said and "cannot " not in said:

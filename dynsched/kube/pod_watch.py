@@ -61,12 +61,7 @@ class _Pod(Named, gc=False):
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
-class _Nothing(msgspec.Struct, gc=False):
-    """Nothing is read of a pod that is only counted."""
-
-
 _event = msgspec.json.Decoder(Event)
-_named = msgspec.json.Decoder(Named)
 _pod = msgspec.json.Decoder(_Pod)
 
 
@@ -210,7 +205,7 @@ class PodWatch(ListWatch):
             return self.version
         count, version = 0, ""
         # Half a minute for 100,000 pods: less than the gap that is not made up for.
-        async for page in pages(self.api, _LIST, _Nothing, query=RUNNING, headers=METADATA_ONLY):
+        async for page in pages(self.api, _LIST, Named, query=RUNNING, headers=METADATA_ONLY):
             count += len(page.items or ())
             version = page.metadata.version
             del page
@@ -283,7 +278,7 @@ class PendingPods(ListWatch):
         """Keep the uid of a pod until it has a node or is gone."""
         if event is None:
             return
-        uid = _named.decode(event.object).metadata.uid
+        uid = _pod.decode(event.object).metadata.uid
         if event.type == "ADDED" and len(self._uids) < MAX_PENDING:
             self._uids.add(uid)
         elif event.type == "DELETED":

@@ -233,7 +233,10 @@ class KubeApi:
         try:
             return raw._replace(body=msgspec.json.decode(raw.body, type=shape))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise failures.not_json(call, self.config.server) from error
+            raise SetupError(
+                f"cannot {call}: {self.config.server} answered something that is not JSON; is this "
+                "a Kubernetes API server, or a proxy's login page?"
+            ) from error
 
     async def exchange(
         self,
