@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import quote
 
 from dynsched.engine.wording import listed
@@ -57,14 +57,6 @@ class Service:
         """The path on the API server under which everything of it is; it ends in ``/proxy``."""
         namespace = quote(self.namespace, safe="")
         return f"/api/v1/namespaces/{namespace}/services/{quote(self.proxied, safe=':')}/proxy"
-
-
-class Proxied(NamedTuple):
-    """What the program behind the Service answered."""
-
-    status: int
-    body: bytes
-    etag: str | None
 
 
 async def find_service(api: KubeApi, namespace: str | None) -> Service:
@@ -125,7 +117,7 @@ async def ask_service(
     *,
     etag: str | None = None,
     timeout: float = TIMEOUT,  # noqa: ASYNC109 - of one HTTP exchange
-) -> Proxied:
+) -> Answer:
     """What the program behind the Service answers at ``path`` (quoted, from ``/`` on), an error of
     its own too; 304 where it still has what ``etag`` names.
 
@@ -144,7 +136,7 @@ async def ask_service(
     refused = _status(raw.body) if raw.status >= HTTPStatus.BAD_REQUEST else None
     if refused is not None:
         raise _refusal(call, api.config.server, service, raw, " ".join(refused.message.split()))
-    return Proxied(raw.status, raw.body, raw.headers.get("ETag"))
+    return raw
 
 
 def _status(body: bytes) -> failures.Status | None:

@@ -145,7 +145,7 @@ class InCluster(Running):
         timeout = self._timeout or services.TIMEOUT
         asked = services.ask_service(self._api, self.service, path, etag=etag, timeout=timeout)
         answer = self._runner.run(asked)
-        return Answer(answer.status, answer.body, answer.etag)
+        return Answer(answer.status, answer.body, answer.headers.get("ETag"))
 
     def close(self) -> None:
         """Close the connections."""
