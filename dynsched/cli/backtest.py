@@ -18,19 +18,12 @@ import click
 from click.core import ParameterSource
 
 from dynsched.cli import flags
-from dynsched.util.durations import parse_duration, parse_seconds
+from dynsched.util.durations import parse_duration
 from dynsched.util.errors import ExpectedError
 from dynsched.util.formatting import parse_time
 
 QUERY_SECONDS: Final = 120.0
 """How long a query may take unless --prom-timeout is given: as long as Prometheus allows itself."""
-
-
-def _duration(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
-    try:
-        return None if text is None else parse_seconds(text, at_least=1)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def _moment(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
@@ -67,7 +60,7 @@ def _moment(_context: click.Context, _option: click.Parameter, text: str | None)
     default="7d",
     show_default=True,
     metavar="DURATION",
-    callback=_duration,
+    callback=flags.seconds(at_least=1),
     help="How far back to replay.",
 )
 @click.option(
@@ -80,7 +73,7 @@ def _moment(_context: click.Context, _option: click.Parameter, text: str | None)
 @click.option(
     "--step",
     metavar="DURATION",
-    callback=_duration,
+    callback=flags.seconds(at_least=1),
     help="Time between two evaluations; never less than the scrape interval. Default: the scrape "
     "interval of the rules' targets, 30s where it is not known.",
 )

@@ -83,8 +83,7 @@ def collect(*, once: bool, log_format: str, **given: Any) -> None:
       dynsched collect --pushgateway http://pushgateway.monitoring:9091 --once
     """
     configure_logging(log_format, "info")
-    values: dict[str, Any] = {name: value or None for name, value in given.items()}
-    order = Collect(**values)
+    order = Collect(**given)
     if not once:
         with logging_aside():
             collect_until_stopped(order)

@@ -40,8 +40,8 @@ TIMEOUT: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """The options of `dynsched collect`. ``interval`` in seconds; ``ip`` None: the address from
-    which this machine reaches the Pushgateway; ``node`` None: the label `node` is omitted.
+    """The options of `dynsched collect`. ``interval`` in seconds; without ``ip``: the address from
+    which this machine reaches the Pushgateway; without ``node``: the label `node` is omitted.
     """
 
     pushgateway: str

@@ -193,6 +193,9 @@ def test_once_pushes_and_says_what_or_fails_with_one_line(pushgateway, tmp_path)
         code, output = call(*flags, *more)
         said = f"MiB available; pushed to {pushgateway.url} as instance {instance}\n"
         assert (code, output.endswith(said)) == (0, True), output
+    code, output = call(*flags, "--job", "")
+    assert (code, output.count("\n")) == (1, 1)
+    assert output.startswith(f"Error: cannot push to {pushgateway.url}: it answered 400")
     code, output = call(*flags[:3], "--cgroup-root", str(tmp_path))
     assert (code, output.count("\n")) == (1, 1)
     assert output.startswith(f"Error: {tmp_path}: neither cgroup v2")
