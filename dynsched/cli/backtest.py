@@ -143,8 +143,7 @@ def backtest(
     """
     from dynsched.controller.settings import settings_of
     from dynsched.rules.file import load_rules
-    from dynsched.tools.backtest.compute import run
-    from dynsched.tools.backtest.gathering import Order
+    from dynsched.tools.backtest import gathering
     from dynsched.util.logs import configure_logging
 
     configure_logging(log_format, log_level)
@@ -155,7 +154,7 @@ def backtest(
     rule_sets = [load_rules(path) for path in (rules, compare) if path is not None]
     folder = _folder(cache)
     kept = cache is not None
-    order = Order(
+    order = gathering.Order(
         address=settings.prometheus.url,
         rule_sets=rule_sets,
         since=since,
@@ -171,7 +170,7 @@ def backtest(
     say = partial(click.echo, err=True)
     try:
         with _progress() as told:
-            report = asyncio.run(run(order, settings.prometheus, told, say))
+            report = asyncio.run(gathering.backtest(order, settings.prometheus, told, say))
         if report.pop("incomplete"):
             # Another run need not ask for the other parts again.
             kept = True
@@ -222,8 +221,7 @@ def _print(report: dict[str, Any], output: str) -> None:
         return
     from rich.console import Console
 
-    from dynsched.tools.backtest.page_sections import sections
-    from dynsched.tools.backtest.rendering import markdown, page, render
+    from dynsched.tools.backtest.rendering import markdown, page, render, sections
 
     if output == "table":
         render(sections(report), Console())

@@ -8,9 +8,11 @@ run after a failed one asks for what is missing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -20,10 +22,10 @@ import numpy as np
 
 from dynsched.engine.columns import Floats
 from dynsched.rules.rule_set import Rule
-from dynsched.sources.prometheus import LongResult, PrometheusSource
+from dynsched.sources.prometheus import LongResult, LongSeries, PrometheusSource
 from dynsched.sources.prometheus.answer_limit import AnswerLimit
-from dynsched.tools.backtest.history_columns import Block, load, save, to_block, worst
-from dynsched.tools.backtest.steps import PART_STEPS, Part, Window, parts_of
+from dynsched.tools.backtest.steps import Part, Window, parts_of
+from dynsched.util.errors import ExpectedError
 
 IN_FLIGHT: Final = 2
 """Parts that are asked for at a time: while one is read, the server computes the next."""
@@ -50,6 +52,9 @@ _NOT_AGAIN: Final = re.compile(
 """In an error: to ask again for the same gives the same."""
 _POINT_BYTES: Final = 64
 _SERIES_BYTES: Final = 4096
+_SUCCESSION: Final = 600.0
+"""Seconds for which a series may overlap with its successor, of the same node and other labels: for
+five minutes Prometheus goes on giving the last value of one that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +236,91 @@ def _kept(path: Path, part: Part) -> Block | None:
     return block
 
 
-def chunks(window: Window, lanes: int, rules: int) -> Iterator[tuple[int, int]]:
-    """Steps that are replayed at a time: as many values as a few parts have."""
-    length = max(1, min(PART_STEPS, 2_000_000 // max(1, lanes * rules)))
-    for first in range(0, window.count, length):
-        yield first, min(first + length, window.count)
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The values of one part of a query. ``values`` has the shape (steps, names), NaN where there
+    is no finite value. ``unnamed``: series without a label that names a node.
+    """
+
+    names: tuple[str, ...]
+    values: Floats
+    unnamed: int = 0
+    warnings: tuple[str, ...] = ()
+    several: frozenset[str] = field(default_factory=frozenset)
+    """Names that had several series at the same time."""
+
+
+def worst(one: Floats, other: Floats, *, rises: bool) -> Floats:
+    """The worse of two values each; the only one where the other is NaN."""
+    return np.fmax(one, other) if rises else np.fmin(one, other)
+
+
+def to_block(
+    answer: LongResult, labels: Sequence[str], window: Window, part: Part, *, rises: bool
+) -> Block:
+    """The columns of an answer. ``labels``: the first that a series has names its node."""
+    columns: dict[str, Floats] = {}
+    unnamed = 0
+    several = set()
+    start = window.at(part.first)
+    for one in answer.series:
+        name = next((one.labels[label] for label in labels if label in one.labels), None)
+        if name is None:
+            unnamed += 1
+            continue
+        column = _column(one, start, window.step, part.count)
+        other = columns.get(name)
+        if other is not None:
+            both = ~np.isnan(column) & ~np.isnan(other)
+            if int(both.sum()) * window.step > _SUCCESSION:
+                several.add(name)
+            column = worst(other, column, rises=rises)
+        columns[name] = column
+    values = np.column_stack(list(columns.values())) if columns else np.empty((part.count, 0))
+    return Block(tuple(columns), values, unnamed, answer.warnings, frozenset(several))
+
+
+def _column(one: LongSeries, start: float, step: float, count: int) -> Floats:
+    places = (np.frombuffer(one.times, np.float64) - start) / step
+    rows = np.rint(places).astype(np.int64)
+    # A server may give other moments than those that were asked for.
+    fits = (rows >= 0) & (rows < count) & (np.abs(places - rows) < 0.5)  # noqa: PLR2004 (half a step)
+    column = np.full(count, np.nan)
+    column[rows[fits]] = np.frombuffer(one.values, np.float64)[fits]
+    column[~np.isfinite(column)] = np.nan
+    return column
+
+
+def save(path: Path, block: Block) -> None:
+    """Write a block so that it is there whole, or not at all. ExpectedError: the disk is full."""
+    aside = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        with aside.open("wb") as file:
+            np.savez(
+                file,
+                names=np.array(block.names, np.str_),
+                values=block.values,
+                unnamed=np.array(block.unnamed),
+                warnings=np.array(block.warnings, np.str_),
+                several=np.array(sorted(block.several), np.str_),
+            )
+        aside.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+        raise ExpectedError(
+            f"the history cannot be kept in {path.parent}: {error.strerror}; free some space, or "
+            "name another directory with --cache"
+        ) from error
+
+
+def load(path: Path) -> Block:
+    """What `save` wrote. ValueError, OSError or KeyError where it is something else."""
+    with np.load(path, allow_pickle=False) as stored:
+        return Block(
+            tuple(stored["names"].tolist()),
+            stored["values"],
+            int(stored["unnamed"]),
+            tuple(stored["warnings"].tolist()),
+            frozenset(stored["several"].tolist()),
+        )

@@ -1,11 +1,13 @@
-"""What a replay needs of the world, asked once: the nodes, the scrape interval, the history."""
+"""A whole backtest: what is asked of the world (the nodes, the scrape interval, the history), the
+replays, and the report.
+"""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,25 +18,31 @@ from dynsched.engine.wording import counted, some
 from dynsched.kube.client import open_client
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.pod_use import scrape_interval
-from dynsched.sources.prometheus import PrometheusSource
+from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+from dynsched.tools.backtest.engine import replay
 from dynsched.tools.backtest.fetching import Fetcher, Past, Query, widen
-from dynsched.tools.backtest.replaying import Pasts, Scene
+from dynsched.tools.backtest.incidents import incidents_of
+from dynsched.tools.backtest.pod_placements import place_finder, placements_of, regret
 from dynsched.tools.backtest.steps import Window, step_within, window_of
-from dynsched.tools.backtest.world import Span
+from dynsched.tools.backtest.suggest import suggest
+from dynsched.tools.backtest.summary import difference, side
+from dynsched.tools.backtest.world import Scene, Span, make_world
 from dynsched.util.durations import format_duration
 from dynsched.util.errors import ExpectedError
 from dynsched.util.formatting import format_time
 
 Json = dict[str, Any]
+Pasts = Mapping[Query, Past]
+Told = Callable[[str, int, int], None]
+"""What is under way, how much of it is done, and how much it is."""
 
-_LOOKS: Final = 24
+_MOMENTS: Final = 24
 """Moments at which the series of an expression are counted beforehand."""
 _UNKNOWN_SERIES: Final = 100
 """How many series a query is taken to have of which nothing could be counted."""
 _MAX_NAMED: Final = 5
 _SECONDS_EACH: Final = 3e-6
 """What a sample takes to be read and replayed (docs/backtest.md)."""
-_NOT_UNDERSTOOD: Final = re.compile(r"HTTP (400|422)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +79,48 @@ class Gathered:
     """What is replayed: the first part of the report."""
 
 
-async def gather(
+async def backtest(
+    order: Order, prometheus: PrometheusConfig, told: Told, say: Callable[[str], None]
+) -> Json:
+    """The report, and under ``incomplete`` whether parts of the history are missing. ``say`` hears
+    a line beforehand. ExpectedError where nothing can be had at all.
+    """
+    source = PrometheusSource(prometheus)
+    try:
+        gathered = await _gather(order, source, partial(told, "history"), say)
+        scene, window = gathered.scene, gathered.scene.window
+        records = []
+        for rule_set in order.rule_sets:
+            world = make_world(gathered.nodes, rule_set, gathered.spans)
+            records.append(replay(rule_set, scene, world, partial(told, "replay")))
+        find = await place_finder(source, window, scene.index)
+        fetcher = Fetcher(source, window, order.folder, order.address)
+        placed = gathered.nodes and await placements_of(
+            fetcher, find, len(gathered.nodes), partial(told, "placements")
+        )
+        incidents = await incidents_of(source, window, find) if order.suggest else []
+    finally:
+        await source.close()
+    sides = list(map(side, order.rule_sets, records))
+    for rule_set, record, one in zip(order.rule_sets, records, sides, strict=True):
+        if placed:
+            one["regret"] = regret(placed, record)
+        if order.suggest:
+            settings = partial(told, "settings")
+            one["suggested"] = suggest(rule_set, scene, record, incidents, settings)
+    report = {**gathered.heading, **sides[0]}
+    if len(sides) > 1:
+        changed = difference(*records)
+        report = {**gathered.heading, "before": sides[0], "after": sides[1], "difference": changed}
+    return {**report, "incomplete": any(past.missing for past in scene.pasts.values())}
+
+
+async def _gather(
     order: Order,
     source: PrometheusSource,
     told: Callable[[int, int], None],
     say: Callable[[str], None],
 ) -> Gathered:
-    """Ask for everything. ``told`` hears the parts done and all parts, ``say`` a line beforehand.
-    ExpectedError where nothing can be had at all.
-    """
     now = await _server_time(source)
     nodes = {} if order.from_series else await list_nodes(order.kubeconfig, order.context)
     rules = [rule for rule_set in order.rule_sets for rule in rule_set.file_rules]
@@ -156,8 +197,7 @@ async def list_nodes(kubeconfig: Path | None, context: str | None) -> dict[str, 
 async def _server_time(source: PrometheusSource) -> float:
     """Prometheus's own clock, by which its history goes. ExpectedError when it cannot be asked."""
     answer = await source.query_expr("vector(time())")
-    # What answers some expressions only may still answer those of the rules.
-    if answer.error is not None and not _NOT_UNDERSTOOD.search(answer.error):
+    if answer.error is not None:
         raise ExpectedError(answer.error)
     if answer.samples and math.isfinite(answer.samples[0].value):
         return answer.samples[0].value
@@ -169,7 +209,7 @@ async def _series(
 ) -> dict[Query, int]:
     """How many series each query has at most, as far as a few moments show."""
     found = {}
-    step = max(1.0, (until - since) / _LOOKS)
+    step = max(1.0, (until - since) / _MOMENTS)
     for query in dict.fromkeys(filter(None, map(Query.of, rules))):
         answer = await source.query_range(f"count({query.expr})", since, until, step)
         counts = [value for one in answer.series for _, value in one.points]

@@ -1,10 +1,10 @@
-"""Where pods were placed, and what room nodes had, by kube-state-metrics."""
+"""How many pods were placed onto a node that was over its threshold, by kube-state-metrics."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -12,24 +12,28 @@ import numpy as np
 from dynsched.engine.columns import Bools, Floats
 from dynsched.engine.match import NodeIndex, spellings
 from dynsched.engine.wording import counted
+from dynsched.engine.workloads import workload_of
 from dynsched.sources import page_queries
 from dynsched.sources.prometheus import LongSeries, PrometheusSource
 from dynsched.sources.prometheus.answer_limit import AnswerLimit
+from dynsched.tools.backtest.engine import Record
 from dynsched.tools.backtest.fetching import Fetcher, Query
 from dynsched.tools.backtest.steps import Window, window_of
 from dynsched.util.formatting import format_time
+
+Json = dict[str, Any]
 
 SLICE: Final = 10_800.0
 """Seconds of placements that one query asks for."""
 OVERLAP: Final = 900.0
 """Seconds after its binding within which a pod must have been scraped, to be in the next slice."""
 ROOM_STEP: Final = 300.0
-"""Seconds between two looks at the room of nodes."""
+"""Seconds between two moments at which the room of nodes is asked for."""
 _LIMIT: Final = AnswerLimit(0, 100_000, 64 << 20)
 _PINNED: Final = frozenset({"DaemonSet", "Node"})
 """What makes pods that belong to one node each: no scheduler could have placed them elsewhere."""
 _POD: Final = "namespace, pod, uid"
-_LOOKS: Final = 24
+_MOMENTS: Final = 24
 
 SCHEDULED: Final = "kube_pod_status_scheduled_time"
 CREATED: Final = "kube_pod_created"
@@ -56,7 +60,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """By resource, shape (looks, nodes): what is not requested of nodes; NaN where not known."""
+    """By resource, shape (moments, nodes): what is not requested of nodes; NaN where not known."""
 
     window: Window
     free: Mapping[str, Floats]
@@ -85,18 +89,12 @@ class Placements:
 
 
 async def placements_of(
-    source: PrometheusSource,
-    window: Window,
-    folder: Path,
-    address: str,
-    *,
-    find: Find,
-    nodes: int,
-    told: Callable[[int, int], None],
+    fetcher: Fetcher, find: Find, nodes: int, told: Callable[[int, int], None]
 ) -> Placements | None:
     """All that were placed in the window; None where kube-state-metrics is not in this Prometheus.
     What fails is told in ``limits``.
     """
+    source, window = fetcher.source, fetcher.window
     metric = await _metric(source, window)
     if metric is None:
         return None
@@ -106,7 +104,7 @@ async def placements_of(
         begun = window.start + number * SLICE
         await seen.ask(source, metric, begun, min(window.end, begun + SLICE))
         told(number + 1, count)
-    room, missing = await _room(source, window, folder, address, find=find, nodes=nodes)
+    room, missing = await _room(fetcher, find, nodes)
     placed = seen.nodes.keys() - seen.pinned
     pods = [
         Placement(*key[:2], find(seen.nodes[key]), at, seen.requests.get(key, {}))
@@ -186,7 +184,7 @@ def _key(one: LongSeries) -> PodKey:
 
 
 async def _metric(source: PrometheusSource, window: Window) -> str | None:
-    step = max(1.0, (window.end - window.start) / _LOOKS)
+    step = max(1.0, (window.end - window.start) / _MOMENTS)
     for metric in (SCHEDULED, CREATED):
         answer = await source.query_range(f"count({metric})", window.start, window.end, step)
         if answer.series:
@@ -194,27 +192,27 @@ async def _metric(source: PrometheusSource, window: Window) -> str | None:
     return None
 
 
-async def _room(
-    source: PrometheusSource, window: Window, folder: Path, address: str, *, find: Find, nodes: int
-) -> tuple[Room | None, set[str]]:
+async def _room(fetcher: Fetcher, find: Find, nodes: int) -> tuple[Room | None, set[str]]:
     """And why a part of it is missing."""
-    looks = window_of(window.start, window.end, max(ROOM_STEP, window.step))
+    window = fetcher.window
+    moments = window_of(window.start, window.end, max(ROOM_STEP, window.step))
     has = [
         f'max by (node) (kube_node_status_allocatable{{resource="{resource}"}})'
         for resource in RESOURCES
     ]
     queries = [Query(expr, ("node",), rises=False) for expr in has]
     queries += [Query(page_queries.requested(each), ("node",), rises=True) for each in RESOURCES]
-    pasts = await Fetcher(source, looks, folder, address).fetch(dict.fromkeys(queries, nodes))
+    pasts = await replace(fetcher, window=moments).fetch(dict.fromkeys(queries, nodes))
     errors = {missing.error for past in pasts.values() for missing in past.missing}
     cpu, memory, *taken = (
-        past.values(0, looks.count, find, nodes, rises=query.rises) for query, past in pasts.items()
+        past.values(0, moments.count, find, nodes, rises=query.rises)
+        for query, past in pasts.items()
     )
     if np.isnan(cpu).all() or np.isnan(memory).all():
         return None, errors
     # A node without pods has no series of requests.
     free = [total - np.nan_to_num(used) for total, used in zip((cpu, memory), taken, strict=True)]
-    return Room(looks, dict(zip(RESOURCES, free, strict=True))), errors
+    return Room(moments, dict(zip(RESOURCES, free, strict=True))), errors
 
 
 async def _first_mark(source: PrometheusSource, window: Window) -> str | None:
@@ -250,3 +248,52 @@ async def place_finder(source: PrometheusSource, window: Window, index: NodeInde
         return -1
 
     return find
+
+
+def regret(placements: Placements, record: Record) -> Json:
+    """The JSON of it (docs/backtest.md)."""
+    room, known, unknown = placements.room, record.any_known, 0
+    # By kind and name: pods that were placed, on a hot node, and while another one had room.
+    sums: defaultdict[str, defaultdict[str, Counter[str]]] = defaultdict(
+        lambda: defaultdict(Counter)
+    )
+    may = known & record.counted & ~record.over & ~record.played.marked
+    for pod in placements.pods:
+        row = record.window.row(pod.at)
+        hot = bool(record.over[row, pod.place])
+        unknown += not known[row, pod.place]
+        others = may[row]
+        had_room = hot and bool((room.has(pod, others) if room else others).any())
+        for kind, name in (
+            ("total", ""),
+            ("day", format_time(pod.at)[:10]),
+            ("namespace", pod.namespace),
+            ("workload", workload_of(pod.namespace, pod.pod)),
+        ):
+            sums[kind][name].update(placed=1, hot=int(hot), room=int(had_room))
+    limits = list(placements.limits)
+    if unknown:
+        limits.append(f"Of {unknown:,} pods the load of the node was not known; they are not hot.")
+    return {
+        **_numbers(sums["total"][""]),
+        "pods_of_unknown_load": unknown,
+        **placements.told,
+        "days": [{"day": day, **_numbers(each)} for day, each in sorted(sums["day"].items())],
+        "namespaces": _worst(sums["namespace"], "namespace"),
+        "workloads": _worst(sums["workload"], "workload"),
+        "limits": limits,
+    }
+
+
+def _numbers(each: Counter[str]) -> Json:
+    return {
+        "pods_placed": each["placed"],
+        "pods_on_hot": each["hot"],
+        "share_on_hot": round(each["hot"] / each["placed"], 6) if each["placed"] else None,
+        "pods_with_room": each["room"],
+    }
+
+
+def _worst(found: dict[str, Counter[str]], name: str) -> list[Json]:
+    entries = [{name: key, **_numbers(each)} for key, each in found.items()]
+    return sorted(entries, key=lambda one: (-one["pods_on_hot"], -one["pods_placed"], one[name]))

@@ -91,3 +91,10 @@ def parts_of(window: Window, series: int) -> Iterator[Part]:
         count = min(length - (begun + first) % length, window.count - first)
         yield Part(first, count)
         first += count
+
+
+def chunks(window: Window, lanes: int, rules: int) -> Iterator[tuple[int, int]]:
+    """Steps that are replayed at a time: as many values as a few parts have."""
+    length = max(1, min(PART_STEPS, 2_000_000 // max(1, lanes * rules)))
+    for first in range(0, window.count, length):
+        yield first, min(first + length, window.count)

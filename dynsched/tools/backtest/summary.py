@@ -1,25 +1,51 @@
-"""A replay's result as JSON. The names are a contract (docs/backtest.md): none is ever left out; a
-number that is not known is null.
+"""A replay in numbers, as JSON. The names are a contract (docs/backtest.md): none is ever left out,
+and a number that is not known is null.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from dynsched.engine.columns import Bools, Floats, Ints
 from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.tools.backtest.replaying import Record
-from dynsched.tools.backtest.tallies import DAY, cells, share, tally
+from dynsched.tools.backtest.engine import Record
 
 Json = dict[str, Any]
 
+FLAP: Final = 600.0
+"""Seconds: a node that is marked again within this time after its release has flapped."""
+DAY: Final = 86_400.0
 ENOUGH: Final = 0.5
 """The share of the window in which there must be nodes, and of their time that must be known: with
 less, a rule's numbers say little."""
 _CELLS: Final = 56
 """Of a node's strip: three hours each for a week."""
+
+
+class Runs(NamedTuple):
+    """The times in which something was so without a break; one element for each of them, by lane
+    and then by time. ``begun``: the first step; ``ended``: the step after the last.
+    """
+
+    lane: Ints
+    begun: Ints
+    ended: Ints
+
+    def flaps(self, step: float) -> Bools:
+        """Which of them began within FLAP after the one before on the same lane."""
+        again = np.zeros(len(self.lane), np.bool_)
+        gap = (self.begun[1:] - self.ended[:-1]) * step
+        again[1:] = (self.lane[1:] == self.lane[:-1]) & (gap <= FLAP)
+        return again
+
+
+def runs_of(active: Bools) -> Runs:
+    """The runs in an array of shape (steps, lanes); what is active at the end ends there."""
+    lane, changed = np.nonzero(np.diff(active.T, axis=1, prepend=False, append=False))
+    # Of each lane, every second change is an end.
+    return Runs(lane[::2], changed[::2], changed[1::2])
 
 
 def side(rule_set: RuleSet, record: Record) -> Json:
@@ -167,3 +193,34 @@ def _by_node(record: Record) -> tuple[Floats, Ints]:
 
 def _share(value: float) -> float:
     return round(float(value), 6)
+
+
+def tally(active: Bools, counted: Bools, step: float) -> dict[str, Any]:
+    """Marks in numbers, under their names in the report. ``counted``: the nodes and times that
+    count.
+    """
+    found = runs_of(active)
+    lasted = (found.ended - found.begun) * step
+    total = int(counted.sum())
+    return {
+        "marks": len(found.lane),
+        "marks_per_node_day": round(len(found.lane) / (total * step / DAY), 4) if total else 0.0,
+        "median_mark_seconds": float(np.median(lasted)) if len(found.lane) else None,
+        "longest_mark_seconds": float(lasted.max()) if len(found.lane) else None,
+        "flaps": int(found.flaps(step).sum()),
+        "node_time_marked": round(float(active.sum() / total), 6) if total else 0.0,
+    }
+
+
+def share(part: Bools, whole: Bools) -> float:
+    """Of the places where ``whole`` is, those where ``part`` is too; 0 where there are none."""
+    total = int(whole.sum())
+    return float((part & whole).sum() / total) if total else 0.0
+
+
+def cells(array: Bools, number: int) -> Floats:
+    """The means of ``number`` stretches of time, shape (stretches, nodes)."""
+    edges = np.linspace(0, len(array), min(number, len(array)) + 1).round().astype(int)[:-1]
+    sums = np.add.reduceat(array.astype(np.int32), edges, axis=0)
+    lengths = np.diff([*edges.tolist(), len(array)])
+    return np.asarray(sums / lengths[:, None], np.float64)

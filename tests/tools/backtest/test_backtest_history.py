@@ -15,8 +15,7 @@ from builders import NOON
 
 from dynsched.sources.prometheus import LongResult, LongSeries
 from dynsched.tools.backtest import fetching
-from dynsched.tools.backtest.fetching import GIVE_UP, Fetcher, Past, Query
-from dynsched.tools.backtest.history_columns import to_block
+from dynsched.tools.backtest.fetching import GIVE_UP, Fetcher, Past, Query, to_block
 from dynsched.tools.backtest.steps import Part, Window, parts_of, window_of
 from dynsched.util.errors import ExpectedError
 

@@ -11,9 +11,18 @@ from builders import rule, rule_set
 from dynsched.engine.loads import rule_load
 from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import EarlyMark
-from dynsched.tools.backtest.suggest import FORS, LEVELS, candidates, value_at
-from dynsched.tools.backtest.tallies import runs_of
-from dynsched.tools.backtest.weighing import Candidate, Outcome, frontier, leads, recommend
+from dynsched.tools.backtest.suggest import (
+    FORS,
+    LEVELS,
+    Candidate,
+    Outcome,
+    candidates,
+    frontier,
+    leads,
+    recommend,
+    value_at,
+)
+from dynsched.tools.backtest.summary import runs_of
 
 STEP = 60.0
 
