@@ -12,11 +12,12 @@ from typing import Any
 import click
 
 from dynsched.cli import flags
-from dynsched.tools.collect.memory import MIB, CollectError
-from dynsched.tools.collect.push import (
+from dynsched.tools.node_memory import (
     DEFAULT_CGROUP_ROOT,
     DEFAULT_JOB,
+    MIB,
     Collect,
+    CollectError,
     collect_once,
     collect_until_stopped,
 )
