@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from dynsched.cli import flags
-from dynsched.tools.doctor.finding import CODES, Severity
+from dynsched.tools.doctor.findings import CODES, Severity, as_junit, render
 from dynsched.util.errors import ExpectedError
 from dynsched.util.logs import configure_logging
 
@@ -88,7 +88,6 @@ def doctor(
     from dynsched.controller.settings import settings_of
     from dynsched.rules.file import load_rules
     from dynsched.tools.doctor.examine import examine
-    from dynsched.tools.doctor.report import as_junit, render
     from dynsched.tools.running import Where
 
     configure_logging(log_format, log_level)

@@ -5,7 +5,8 @@ reviews of rights, which store nothing.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import yaml
@@ -26,11 +27,39 @@ from dynsched.kube.leases import LEASE_NAME, find_holders
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
-from dynsched.tools.doctor.gathered import AUTOSCALER, DESCHEDULER, KARPENTER, ClusterFacts
 from dynsched.util.errors import ClusterError, ConflictError
 
 _T = TypeVar("_T")
 GUARDRAIL: Final = "dynsched-guardrail"
+AUTOSCALER: Final = "cluster-autoscaler"
+KARPENTER: Final = "karpenter"
+DESCHEDULER: Final = "descheduler"
+"""Parts of the names of images, by which the programs are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """One cluster. What could not be asked is in ``errors``, by code, and None or empty."""
+
+    nodes: Mapping[str, Node]
+    reach: Reach | None
+    refused: Sequence[Right]
+    """The rights that we lack."""
+    holders: Sequence[str] | None
+    """Who holds a Lease `dynsched` and renews it, a line each."""
+    guardrail: Mapping[str, Any] | None
+    """The ValidatingAdmissionPolicy of manifests/components/guardrail."""
+    injection: Mapping[str, Any] | None
+    """The MutatingAdmissionPolicy that gives pods their affinity."""
+    programs: Sequence[Program]
+    """Autoscalers and deschedulers."""
+    policies: Mapping[str, Any]
+    """The descheduler's policies, read, by where they stand."""
+    cilium: Mapping[str, str] | None
+    """The data of Cilium's ConfigMap."""
+    metrics: str | None
+    """Why metrics-server, which a rule asks, does not answer."""
+    errors: Mapping[str, str]
 
 
 async def count_pods(client: KubeClient, reach: Reach) -> Reach:

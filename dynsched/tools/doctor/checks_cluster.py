@@ -1,20 +1,24 @@
-"""The checks of rights, other programs and pods: K1, K2, W1, W2, P0 of metrics-server. Pure."""
+"""The checks of nodes, pods, rights and other programs: N2, W1, W2, K1, K2, P0 of metrics-server.
+Pure.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
 from dynsched.engine.avoiders import PREFERRED, Cause, Workload
-from dynsched.engine.guard import is_eligible
-from dynsched.engine.wording import counted, listed, some
+from dynsched.engine.guard import count_of, is_eligible, pool_of
+from dynsched.engine.mark_state import mark_state
+from dynsched.engine.wording import by_reason, counted, listed, some
 from dynsched.kube.inspection import Program, Right
 from dynsched.rules.labels import LabelMark, Mark, TaintMark
 from dynsched.rules.rule_set import RuleSet
-from dynsched.tools.doctor.finding import Told, error, hint, warning
-from dynsched.tools.doctor.gathered import AUTOSCALER, KARPENTER, ClusterFacts
+from dynsched.tools.doctor.ask_cluster import AUTOSCALER, KARPENTER, ClusterFacts
+from dynsched.tools.doctor.findings import Told, error, hint, warning
 from dynsched.tools.doctor.reach_report import headline
 from dynsched.util.untyped import as_mapping, as_mappings
 
@@ -264,3 +268,59 @@ def cancelled(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Told]:
 
 def _name(workload: Workload) -> str:
     return f"{workload.namespace}/{workload.name}"
+
+
+def marks(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Told]:
+    """N2: what stands on nodes."""
+    states = {node.name: mark_state(node, rule_set.mark) for node in facts.nodes.values()}
+    conflicts = {name: state.conflict for name, state in states.items() if state.conflict}
+    for why, names in by_reason(conflicts).items():
+        yield warning(
+            "somebody else uses the key of the mark; dynsched never marks such a node",
+            f"{counted(len(names), 'node')}, as {some(sorted(names), _SHOWN)}: {why}",
+            "choose another mark.label, or remove what was set by hand",
+        )
+    marked = sorted(name for name, state in states.items() if state.marked)
+    if marked and facts.holders == ():
+        yield warning(
+            "nodes are marked, and no dynsched is running that would release them",
+            f"{counted(len(marked), 'node')}: {some(marked, _SHOWN)}",
+            "start dynsched, or remove the marks with `dynsched prune`",
+        )
+
+
+def no_marks(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Told]:
+    """N2: a selector or a limit that allows no mark."""
+    guard, nodes = rule_set.guard, facts.nodes
+    pools = Counter(
+        pool_of(node, guard) for node in nodes.values() if is_eligible(node, rule_set.nodes)
+    )
+    if nodes and not pools:
+        yield error(
+            "no node may be marked at all",
+            f"{counted(len(nodes), 'node')}; nodes.selector: {rule_set.nodes.selector or 'none'}",
+            "correct nodes.selector, or set nodes.include_control_plane",
+        )
+    none = [
+        f"pool {pool} ({count})" if pool else f"{count} nodes"
+        for pool, count in sorted(pools.items())
+        if count_of(guard.max_marked, count) == 0
+    ]
+    if none:
+        yield warning(
+            "guard.max_marked allows no mark: the share of so few nodes is less than one",
+            f"max_marked: {guard.max_marked}; {some(none, _SHOWN)}",
+            "write a number of nodes, such as max_marked: 1",
+        )
+
+
+CHECKS: Final[tuple[tuple[str, Callable[[ClusterFacts, RuleSet], Iterator[Told]]], ...]] = (
+    ("P0", metrics_server),
+    ("N2", marks),
+    ("N2", no_marks),
+    ("W1", few_react),
+    ("W2", cancelled),
+    ("K1", rights),
+    ("K1", admission),
+    ("K2", neighbours),
+)

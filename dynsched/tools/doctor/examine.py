@@ -1,47 +1,34 @@
-"""One run of the doctor: asks the servers, and makes all checks."""
+"""One run of the doctor: all checks, and the report; the check of the extender (K3) is here."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from dynsched.engine.match import index_nodes
 from dynsched.kube.client import open_client
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.sources.prometheus.answer_limit import answer_limit
-from dynsched.tools.doctor.ask_cluster import ask_cluster
-from dynsched.tools.doctor.ask_prometheus import NotReachedError, ask_prometheus
-from dynsched.tools.doctor.checks_cluster import (
-    admission,
-    cancelled,
-    few_react,
-    metrics_server,
-    neighbours,
-    rights,
-)
-from dynsched.tools.doctor.checks_extender import check_extender
-from dynsched.tools.doctor.checks_nodes import marks, no_marks
-from dynsched.tools.doctor.checks_rules import check_rules
-from dynsched.tools.doctor.finding import NotChecked, Report, Told, findings
-from dynsched.tools.doctor.gathered import ClusterFacts, World
-from dynsched.tools.running import Where
+from dynsched.tools.doctor.ask_cluster import ClusterFacts, ask_cluster
+from dynsched.tools.doctor.checks_cluster import CHECKS
+from dynsched.tools.doctor.checks_rules import NotReachedError, check_rules
+from dynsched.tools.doctor.checks_values import World
+from dynsched.tools.doctor.findings import Finding, NotChecked, Report, findings, warning
+from dynsched.tools.running import Running, Where, opened
 from dynsched.util.errors import ExpectedError
 
 _AT_ONCE: Final = 4
 """Queries at a time: fewer than Prometheus evaluates, so that others are not kept waiting."""
-_OF_CLUSTER: Final[tuple[tuple[str, Callable[[ClusterFacts, RuleSet], Iterator[Told]]], ...]] = (
-    ("P0", metrics_server),
-    ("N2", marks),
-    ("N2", no_marks),
-    ("W1", few_react),
-    ("W2", cancelled),
-    ("K1", rights),
-    ("K1", admission),
-    ("K2", neighbours),
-)
+_REQUESTS: Final = "dynsched_extender_requests_total"
+_ASKS: Final = 8
+"""How often a Service is asked before no replica behind it counts as called by a scheduler: each
+request goes to any of them, and a scheduler keeps to one.
+"""
 
 
 def examine(
@@ -57,7 +44,7 @@ def examine(
     """
     report = Report()
 
-    async def ask() -> tuple[World | None, ClusterFacts | None]:
+    async def ask() -> ClusterFacts | None:
         async with contextlib.AsyncExitStack() as stack:
             try:
                 opened = open_client(where.kubeconfig, where.context)
@@ -65,36 +52,66 @@ def examine(
                 nodes = await client.list_nodes()
             except ExpectedError as error:
                 report.unreachable.append(str(error))
-                return await _ask_prometheus(prometheus, report, World(rule_set, interval)), None
+                await _check_rules(prometheus, report, World(rule_set, interval))
+                return None
             world = World(rule_set, interval, nodes, index_nodes(nodes.values()))
             # Side by side: each waits for its own server, most of the time.
-            return await asyncio.gather(
-                _ask_prometheus(prometheus, report, world),
+            facts, _ = await asyncio.gather(
                 ask_cluster(client, nodes, rule_set, lease_namespace),
+                _check_rules(prometheus, report, world),
             )
+            return facts
 
-    world, cluster = asyncio.run(ask())
-    if world is not None:
-        report.add(check_rules(world))
+    cluster = asyncio.run(ask())
     if cluster is not None:
         check_cluster(cluster, rule_set, report)
     report.add(check_extender(where, rule_set))
     return report
 
 
-async def _ask_prometheus(config: PrometheusConfig, report: Report, world: World) -> World | None:
+async def _check_rules(config: PrometheusConfig, report: Report, world: World) -> None:
     limit = answer_limit(len(world.nodes), len(world.rule_set.rules))
     source = PrometheusSource(config, limit=lambda: limit, max_concurrency=_AT_ONCE)
     try:
-        return await ask_prometheus(source, world)
+        report.add(await check_rules(source, world))
     except NotReachedError as error:
         report.unreachable.append(str(error))
-        return None
     finally:
         await source.close()
 
 
 def check_cluster(cluster: ClusterFacts, rule_set: RuleSet, report: Report) -> None:
     report.add(NotChecked(code, None, error) for code, error in cluster.errors.items())
-    for code, check in _OF_CLUSTER:
+    for code, check in CHECKS:
         report.add(findings(code, check(cluster, rule_set)))
+
+
+def check_extender(where: Where, rule_set: RuleSet) -> Iterator[Finding | NotChecked]:
+    """Nothing where there is no extender to be asked."""
+    if not rule_set.has_extender:
+        return
+    try:
+        with opened(where) as running:
+            asks = _ASKS if where.server is None else 1
+            is_asked = any(_is_asked(running) for _ in range(asks))
+    except (ExpectedError, ValueError) as error:
+        yield NotChecked("K3", None, f"no running dynsched says it: {error}")
+        return
+    if not is_asked:
+        told = warning(
+            "rules.yaml has a section extender, and no scheduler has asked since dynsched started",
+            f"{_REQUESTS} is 0 for every verb",
+            "name the extender in kube-scheduler's configuration (docs/extender.md); with several "
+            "replicas, ask each",
+        )
+        yield from findings("K3", [told])
+
+
+def _is_asked(running: Running) -> bool:
+    """ValueError for what are not the metrics of a dynsched."""
+    text = running.ask("/metrics").body.decode(errors="replace")
+    families = text_string_to_metric_families(text)
+    counts = [each for family in families for each in family.samples if each.name == _REQUESTS]
+    if not counts:
+        raise ValueError(f"its /metrics have no {_REQUESTS}; is it an older dynsched?")
+    return any(each.value for each in counts)

@@ -65,23 +65,14 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """What the checks need to know. ``unread``: why no more than that is known of it. ``parts``:
-    the texts of all calls, aggregations and binary operations in it, in one spelling, the whole
-    first.
-    """
+    """What the checks need to know. ``unread``: why no more than that is known of it."""
 
     unread: str | None = None
-    nodes: tuple[Any, ...] = ()
     selectors: tuple[Selector, ...] = ()
-    parts: tuple[str, ...] = ()
     divides: bool = False
     divides_aggregates: bool = False
     is_percent: bool = False
     rates_of_sums: tuple[str, ...] = ()
-
-    def drops(self, labels: tuple[str, ...]) -> str | None:
-        """The first part of it that keeps none of ``labels``."""
-        return next((_spelled(each) for each in self.nodes if _drops(each, labels)), None)
 
     @property
     def reach(self) -> float:
@@ -102,18 +93,15 @@ def read(text: str) -> Expression:
     found = tuple(_walk(root))
     operations = [each for each in found if isinstance(each, promql.BinaryExpr)]
     divisions = [each for each in operations if str(each.op) == "/"]
-    parts = promql.AggregateExpr | promql.Call | promql.BinaryExpr
     return Expression(
-        nodes=found,
         selectors=tuple(_selectors(root)),
-        parts=tuple(dict.fromkeys(_spelled(each) for each in found if isinstance(each, parts))),
         divides=bool(divisions),
         divides_aggregates=any(
             _aggregates(each.lhs) and _aggregates(each.rhs) for each in divisions
         ),
         is_percent=any(str(each.op) == "*" and _has_a_hundred(each) for each in operations),
         rates_of_sums=tuple(
-            _spelled(each)
+            str(each)
             for each in found
             if _name(each) in RATES
             for argument in each.args
@@ -134,11 +122,6 @@ def selector_text(metric: str, matchers: tuple[Matcher, ...]) -> str:
         metric, matchers = "", (Matcher("__name__", "=", metric), *matchers)
     inner = ",".join(map(str, matchers))
     return f"{metric}{{{inner}}}" if inner or not metric else metric
-
-
-def _spelled(node: Any) -> str:
-    """A part of an expression as text, in one spelling for all."""
-    return " ".join(str(node).split()).replace("{}", "")
 
 
 def _selectors(node: Any) -> list[Selector]:
@@ -217,22 +200,3 @@ def _aggregates(node: Any) -> bool:
 def _has_a_hundred(node: Any) -> bool:
     numbers = [each for each in _children(node) if isinstance(each, promql.NumberLiteral)]
     return any(each.val == _PERCENT for each in numbers)
-
-
-def _drops(node: Any, labels: tuple[str, ...]) -> bool:
-    """Whether an aggregation, or an operator that joins one to one, names which labels stay, and
-    these are not among them.
-    """
-    grouping: Any = None
-    if isinstance(node, promql.AggregateExpr) and _name(node) not in _RANKS:
-        grouping = node.modifier
-        if grouping is None:
-            return True
-        keeps = grouping.type == promql.AggModifierType.By
-    elif isinstance(node, promql.BinaryExpr) and node.modifier is not None:
-        if node.modifier.card == promql.VectorMatchCardinality.OneToOne:
-            grouping = node.modifier.matching
-        keeps = grouping is not None and grouping.type == promql.LabelModifierType.Include
-    if grouping is None:
-        return False
-    return not any((label in grouping.labels) is keeps for label in labels)

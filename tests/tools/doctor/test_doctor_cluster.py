@@ -5,6 +5,7 @@ import copy
 import time
 from collections.abc import Mapping
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 import yaml
@@ -32,13 +33,11 @@ from dynsched.engine.model import QueryResult, Sample
 from dynsched.kube.client import open_client
 from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import FileRule, RuleSet
-from dynsched.tools.doctor.ask_cluster import ask_cluster
-from dynsched.tools.doctor.checks_extender import check_extender
-from dynsched.tools.doctor.checks_rules import check_rules
-from dynsched.tools.doctor.examine import check_cluster
-from dynsched.tools.doctor.expressions import Selector
-from dynsched.tools.doctor.finding import Finding, NotChecked, Report, Severity
-from dynsched.tools.doctor.gathered import ClusterFacts, RuleFacts, SelectorFacts, World
+from dynsched.tools.doctor.ask_cluster import ClusterFacts, ask_cluster
+from dynsched.tools.doctor.checks_values import Subject, World, clocks, late_samples, uncovered
+from dynsched.tools.doctor.examine import check_cluster, check_extender
+from dynsched.tools.doctor.expressions import read
+from dynsched.tools.doctor.findings import Finding, NotChecked, Report, Severity
 from dynsched.tools.running import Where
 from dynsched.util.formatting import format_time
 
@@ -224,53 +223,59 @@ async def test_what_a_server_does_not_know_is_not_checked_and_the_rest_goes_on(s
     assert "may not list pods" in facts.errors["W1"]
 
 
-def asked(names: str, *selectors: SelectorFacts, **more: Any) -> tuple[RuleFacts, ...]:
+def asked(world: World, names: str, server: Any = None, **more: Any) -> Subject:
     """A rule with a sample of each of these nodes."""
     rule = FileRule.model_validate(RULE | more)
     answer = QueryResult(tuple(Sample({"node": name}, 1.0, 0.0) for name in names))
-    return (RuleFacts(rule, answer, selectors=selectors),)
-
-
-E1, W1, I1 = (("N1", severity) for severity in (E, W, Severity.INFO))
+    return Subject(rule, answer, read("load"), world, server)
 
 
 @pytest.mark.parametrize(
-    ("facts", "found", "evidence"),
+    ("names", "more", "found", "evidence"),
     [
-        (asked("abc"), [], ""),
-        (asked("c"), [W1], "pool x: 2 of 2 nodes: a and b"),
+        ("abc", {}, [], ""),
+        ("c", {}, [W], "pool x: 2 of 2 nodes: a and b"),
         # Others need no sample.
-        (asked("c", selector="pool=y"), [], ""),
+        ("c", {"selector": "pool=y"}, [], ""),
         # Samples without a node are worse where nodes have none.
-        (asked("abcz"), [I1], "as z:"),
-        (asked("z"), [E1, W1], "x: 2 of 2 and pool y: 1 of 1"),
+        ("abcz", {}, [Severity.INFO], "as z:"),
+        ("z", {}, [E, W], "x: 2 of 2 and pool y: 1 of 1"),
     ],
 )
-def test_nodes_without_samples_and_samples_without_nodes_are_told(facts, found, evidence) -> None:
+def test_nodes_without_samples_and_samples_without_nodes_are_told(
+    names, more, found, evidence
+) -> None:
     pools = zip("abc", "xxy", strict=True)
     there = {name: make_node(name, labels={"pool": pool}) for name, pool in pools}
     by_pool = rules(guard={"pool_label": "pool"})
-    world = World(by_pool, nodes=there, index=index_nodes(there.values()), rules=facts)
-    told = list(check_rules(world))
-    assert [(each.code, each.severity) for each in told] == found
+    world = World(by_pool, nodes=there, index=index_nodes(there.values()))
+    told = list(uncovered(asked(world, names, **more)))
+    assert [each.severity for each in told] == found
     assert evidence in (told[0].evidence if told else "")
+
+
+class Scrapes:
+    """A Prometheus that answers when and how often it scraped."""
+
+    def __init__(self, lag: float, interval: float) -> None:
+        self.lag, self.interval = (
+            AsyncMock(return_value=lag),
+            AsyncMock(return_value=(interval, "")),
+        )
 
 
 @pytest.mark.parametrize(
     ("lag", "interval", "severities"),
     [(50.0, 30.0, []), (130.0, 30.0, [W]), (130.0, 60.0, []), (400.0, 30.0, [E])],
 )
-def test_samples_that_come_late_are_told(lag, interval, severities) -> None:
-    selector = SelectorFacts(Selector("load", ()), 3, interval=interval, lag=lag)
-    found = check_rules(World(rules(), rules=asked("", selector)))
-    assert [each.severity for each in found] == severities
+async def test_samples_that_come_late_are_told(lag, interval, severities) -> None:
+    rule = asked(World(rules()), "", Scrapes(lag, interval))
+    assert [each.severity async for each in late_samples(rule)] == severities
 
 
 def test_clocks_that_differ_are_told() -> None:
-    of_five = World(rules(), skew=5.0, node_skew=5.0)
-    assert list(check_rules(of_five)) == []
-    found = check_rules(World(rules(), skew=-90.0, node_skew=45.0))
-    assert [each.evidence for each in found] == [
+    assert list(clocks(5.0, 5.0)) == []
+    assert [each.evidence for each in clocks(-90.0, 45.0)] == [
         "Prometheus's is 1m30s behind ours",
         "node_time_seconds: by up to 45s",
     ]
