@@ -55,8 +55,6 @@ class ClusterFacts:
     """Autoscalers and deschedulers."""
     policies: Mapping[str, Any]
     """The descheduler's policies, read, by where they stand."""
-    cilium: Mapping[str, str] | None
-    """The data of Cilium's ConfigMap."""
     metrics: str | None
     """Why metrics-server, which a rule asks, does not answer."""
     errors: Mapping[str, str]
@@ -103,7 +101,6 @@ async def ask_cluster(
         injection=await asked("K1", policy(api, "mutatingadmissionpolicies", keys.AVOID_POLICY)),
         programs=found,
         policies=await asked("K2", _policies(api, found)) or {},
-        cilium=await asked("K2", config_map(api, "kube-system", "cilium-config")),
         metrics=errors.pop("metrics", None),
         errors=errors,
     )

@@ -15,7 +15,7 @@ from dynsched.engine.guard import count_of, is_eligible, pool_of
 from dynsched.engine.mark_state import mark_state
 from dynsched.engine.wording import by_reason, counted, listed, some
 from dynsched.kube.inspection import Program, Right
-from dynsched.rules.labels import LabelMark, Mark, TaintMark
+from dynsched.rules.labels import LabelMark, Mark
 from dynsched.rules.rule_set import RuleSet
 from dynsched.tools.doctor.ask_cluster import AUTOSCALER, KARPENTER, ClusterFacts
 from dynsched.tools.doctor.findings import Told, error, hint, warning
@@ -32,7 +32,6 @@ _AFFINITY: Final = "RemovePodsViolatingNodeAffinity"
 _OFF: Final = frozenset({"false", "0", "f"})
 ENOUGH: Final = 0.5
 """The share of pods that react, below which marks move little load."""
-FEW_NODES: Final = 3
 _SHOWN: Final = 3
 _SUMMARIES: Final = {
     Cause.PINNED: (
@@ -109,20 +108,16 @@ def admission(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Told]:
 
 def neighbours(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Told]:
     """K2: programs that the mark disturbs, or that work against it."""
-    label, taint = rule_set.mark.label, rule_set.mark.taint
+    label = rule_set.mark.label
     for program in facts.programs:
         place = f"{program.kind} {program.namespace}/{program.name}"
         if AUTOSCALER in program.image and label is not None:
             yield from _autoscaler(place, program, label)
-        if KARPENTER in program.image and taint is not None:
-            yield _karpenter_by_taint(place, taint)
-        if KARPENTER in program.image and label is not None:
-            yield from _karpenter_by_label(place, program)
+        if KARPENTER in program.image:
+            yield from _karpenter(place, program, rule_set.mark)
     for place, policy in facts.policies.items():
         for profile in as_mappings(as_mapping(policy).get("profiles")):
             yield from _descheduler(place, profile, rule_set.mark)
-    if facts.cilium is not None and label is not None:
-        yield from _cilium(facts.cilium, label)
 
 
 def _autoscaler(place: str, program: Program, label: LabelMark) -> Iterator[Told]:
@@ -142,19 +137,18 @@ def _autoscaler(place: str, program: Program, label: LabelMark) -> Iterator[Told
     )
 
 
-def _karpenter_by_taint(place: str, taint: TaintMark) -> Told:
-    return warning(
-        "Karpenter takes a node with a PreferNoSchedule taint for closed to pods that do not "
-        "tolerate it: while nodes are marked it keeps nodes that it could remove, and adds some",
-        f"{place}; mark.taint is {taint}, which {_PREFERENCE} does not change",
-        f"write mark.taint: null, mark by the label, and set {_PREFERENCE}=Ignore",
-    )
-
-
-def _karpenter_by_label(place: str, program: Program) -> Iterator[Told]:
+def _karpenter(place: str, program: Program, mark: Mark) -> Iterator[Told]:
+    if mark.taint is not None:
+        yield warning(
+            "Karpenter takes a node with a PreferNoSchedule taint for closed to pods that do not "
+            "tolerate it: while nodes are marked it keeps nodes that it could remove, and adds "
+            "some",
+            f"{place}; mark.taint is {mark.taint}, which {_PREFERENCE} does not change",
+            f"write mark.taint: null, mark by the label, and set {_PREFERENCE}=Ignore",
+        )
     by_environment = [value for name, value in program.environment if name == _PREFERENCE]
     set_to = _values(program.words, _PREFERENCE_FLAG) + by_environment
-    if "Ignore" not in set_to:
+    if mark.label is not None and "Ignore" not in set_to:
         yield warning(
             "Karpenter treats a preference as a requirement first: it may add a node, or keep one, "
             "only because the others are marked",
@@ -187,29 +181,6 @@ def _descheduler(place: str, profile: Mapping[str, Any], mark: Mark) -> Iterator
             f"{place}: {_AFFINITY} with {PREFERRED}",
             f"leave {PREFERRED} out of its nodeAffinityType",
         )
-
-
-def _cilium(config: Mapping[str, str], label: LabelMark) -> Iterator[Told]:
-    of_nodes = ["node-labels"] if config.get("enable-node-selector-labels") == "true" else []
-    for key in ("labels", *of_nodes):
-        patterns = config.get(key, "").split()
-        named = [each for each in patterns if _selects(each, label.key)]
-        if named or (key in of_nodes and not patterns):
-            yield warning(
-                "Cilium makes identities of the mark's label: each mark changes identities, and "
-                "endpoints are made anew",
-                f"ConfigMap kube-system/cilium-config, {key}: "
-                f"{listed(named) or 'empty, which is every label'}",
-                f"leave the label out: add !k8s:{re.escape(label.key)} to {key}",
-            )
-
-
-def _selects(pattern: str, key: str) -> bool:
-    """Whether an entry of Cilium's filter names this key: ``k8s:status``, or a pattern for it."""
-    try:
-        return not pattern.startswith("!") and bool(re.match(pattern.rpartition(":")[2], key))
-    except re.error:
-        return False
 
 
 def _values(words: Sequence[str], flag: str) -> list[str]:
@@ -247,7 +218,7 @@ def few_react(facts: ClusterFacts, _: RuleSet) -> Iterator[Told]:
     )
 
 
-def cancelled(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Told]:
+def cancelled(facts: ClusterFacts, _: RuleSet) -> Iterator[Told]:
     """W2."""
     workloads = facts.reach.worst_first() if facts.reach is not None else []
     for cause, (summary, fix) in _SUMMARIES.items():
@@ -255,15 +226,6 @@ def cancelled(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Told]:
         if found:
             count = counted(sum(each.causes[cause] for each in found), "pod")
             yield warning(summary, f"{count}: {some(list(map(_name, found)), _SHOWN)}", fix)
-    spread = [_name(each) for each in workloads if each.spread_by_default]
-    eligible = sum(is_eligible(node, rule_set.nodes) for node in facts.nodes.values())
-    if spread and 0 < eligible <= FEW_NODES:
-        yield hint(
-            "on three nodes or fewer, the scheduler's default spreading has about the weight of "
-            "the soft affinity, and places some pods on marked nodes",
-            f"{counted(eligible, 'node')} may be marked; {some(spread, _SHOWN)}",
-            "give the pods a topologySpreadConstraint of their own, or set mark.taint",
-        )
 
 
 def _name(workload: Workload) -> str:

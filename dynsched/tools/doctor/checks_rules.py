@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from dynsched.engine.match import match_samples
@@ -17,7 +16,7 @@ from dynsched.engine.wording import counted, some
 from dynsched.rules.lint import doubts
 from dynsched.rules.rule_set import FileRule, RuleSet
 from dynsched.sources.prometheus import PrometheusSource
-from dynsched.tools.doctor.ask_prometheus import Asked, Copies
+from dynsched.tools.doctor.ask_prometheus import Asked
 from dynsched.tools.doctor.checks_values import (
     Subject,
     World,
@@ -254,16 +253,6 @@ def _node_of(sample: Sample, rule: Subject) -> str:
     return next(labels, "?")
 
 
-def _no_patience(rule: Subject) -> Iterator[Told]:
-    if rule.expression.divides_aggregates and not rule.rule.hold_duration:
-        yield warning(
-            "a ratio of aggregates without `for`: one scrape that is lost on one side of it is a "
-            "value that was never there, and marks the node at once",
-            f"for: 0s; {one_line(rule.rule.expr or '', _SHOWN)}",
-            "write for: 1m or longer",
-        )
-
-
 def _no_number(rule: Subject) -> Iterator[Told]:
     odd = [each for each in rule.answer.samples if not math.isfinite(each.value)]
     ever = rule.past.odd if rule.past else 0
@@ -288,20 +277,13 @@ async def _several_clusters(rule: Subject) -> AsyncIterator[Told]:
                 continue
             told.add(copies.label)
             values = [repr(value) if value else "(none)" for value in copies.values]
-            yield _how_bad(copies)(
+            yield (error if copies.shared else hint)(
                 f"the series come with several values of the label {copies.label}"
                 + (": nodes of different clusters have the same address" if copies.shared else ""),
                 f"{selector.text}: {some(values, 4)}"
                 + (f"; {copies.shared} of `instance` under more than one" if copies.shared else ""),
                 f'select one of them: {{{copies.label}="..."}}',
             )
-
-
-def _how_bad(copies: Copies) -> partial[Told]:
-    """Shards and replicas of Prometheus are no clusters."""
-    if copies.shared:
-        return error
-    return hint if copies.label.startswith(("prometheus", "replica")) else warning
 
 
 async def _throttling(rule: Subject) -> AsyncIterator[Told]:
@@ -327,7 +309,6 @@ _CHECKS: Final[tuple[tuple[str, _Check], ...]] = (
     ("P3", _bare_counter),
     ("P3", _rate_of_a_sum),
     ("P4", _one_series_a_node),
-    ("P5", _no_patience),
     ("P6", _no_number),
     ("P7", costs),
     ("P8", looks_back_too_far),

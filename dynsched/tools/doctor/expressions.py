@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import promql_parser as promql
@@ -70,7 +70,6 @@ class Expression:
     unread: str | None = None
     selectors: tuple[Selector, ...] = ()
     divides: bool = False
-    divides_aggregates: bool = False
     is_percent: bool = False
     rates_of_sums: tuple[str, ...] = ()
 
@@ -92,13 +91,9 @@ def read(text: str) -> Expression:
         return Expression(f"promql-parser does not read it: {one_line(str(error))}")
     found = tuple(_walk(root))
     operations = [each for each in found if isinstance(each, promql.BinaryExpr)]
-    divisions = [each for each in operations if str(each.op) == "/"]
     return Expression(
         selectors=tuple(_selectors(root)),
-        divides=bool(divisions),
-        divides_aggregates=any(
-            _aggregates(each.lhs) and _aggregates(each.rhs) for each in divisions
-        ),
+        divides=any(str(each.op) == "/" for each in operations),
         is_percent=any(str(each.op) == "*" and _has_a_hundred(each) for each in operations),
         rates_of_sums=tuple(
             str(each)
@@ -124,43 +119,45 @@ def selector_text(metric: str, matchers: tuple[Matcher, ...]) -> str:
     return f"{metric}{{{inner}}}" if inner or not metric else metric
 
 
-def _selectors(node: Any) -> list[Selector]:
-    """Those in a part of an expression, with what the part itself says of them."""
-    if isinstance(node, promql.VectorSelector):
-        return [_selector(node)]
-    if isinstance(node, promql.MatrixSelector):
-        bare, length = _selector(node.vector_selector), node.range.total_seconds()
-        return [replace(bare, range=length, reach=bare.reach + length)]
-    inside = [_selectors(each) for each in _children(node)]
-    if isinstance(node, promql.BinaryExpr):
+def _selectors(
+    node: Any,
+    reach: float = 0.0,
+    functions: tuple[str, ...] = (),
+    *,
+    picks: bool = False,
+    joins: bool = False,
+) -> Iterator[Selector]:
+    """Those in a part of an expression; the arguments say what stands around the part."""
+    if isinstance(node, promql.VectorSelector | promql.MatrixSelector):
+        length = None
+        if isinstance(node, promql.MatrixSelector):
+            node, length = node.vector_selector, node.range.total_seconds()
+        far = reach + _offset(node) + (length or 0.0)
+        yield Selector(*_matched(node), length, far, functions, picks, joins)
+    elif isinstance(node, promql.BinaryExpr):
         operator = str(node.op).lower()
-        if operator in ("and", "unless"):
-            inside[1] = [replace(each, is_condition=True) for each in inside[1]]
-        is_and = operator == "and"
-        return [
-            replace(each, is_combined=each.is_combined or is_and)
-            for side in inside
-            for each in side
-        ]
-    found = [each for part in inside for each in part]
-    if isinstance(node, promql.SubqueryExpr) and node.range is not None:
-        length = node.range.total_seconds() + _offset(node)
-        return [replace(each, reach=each.reach + length) for each in found]
-    name = _name(node)
-    if not name:
-        return found
-    return [replace(each, functions=(*each.functions, name)) for each in found]
+        joins = joins or operator == "and"
+        yield from _selectors(node.lhs, reach, functions, picks=picks, joins=joins)
+        picks = picks or operator in ("and", "unless")
+        yield from _selectors(node.rhs, reach, functions, picks=picks, joins=joins)
+    else:
+        if isinstance(node, promql.SubqueryExpr) and node.range is not None:
+            reach += node.range.total_seconds() + _offset(node)
+        name = _name(node)
+        for each in _children(node):
+            inner = (name, *functions) if name else functions
+            yield from _selectors(each, reach, inner, picks=picks, joins=joins)
 
 
-def _selector(node: Any) -> Selector:
+def _matched(node: Any) -> tuple[str, tuple[Matcher, ...]]:
+    """The metric of a selector, and its matchers."""
     matchers = tuple(
         Matcher(each.name, _MATCH[str(each.op).rpartition(".")[2]], each.value)
         for each in node.matchers.matchers
     )
     named = [each.value for each in matchers if (each.name, each.op) == ("__name__", "=")]
     metric = node.name or "".join(named[:1])
-    kept = tuple(each for each in matchers if not (each.name == "__name__" and metric))
-    return Selector(metric, kept, reach=_offset(node))
+    return metric, tuple(each for each in matchers if not (each.name == "__name__" and metric))
 
 
 def _offset(node: Any) -> float:

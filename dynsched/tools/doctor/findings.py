@@ -37,7 +37,7 @@ CODES: Final[Mapping[str, str]] = {
     "W1": "pods that react to the mark",
     "W2": "reactions that are cancelled",
     "K1": "rights, Lease, guardrail and injection",
-    "K2": "autoscalers, descheduler, Cilium",
+    "K2": "autoscalers and descheduler",
     "K3": "an extender that nobody asks",
 }
 """Every code, and what it checks. A published code keeps its meaning."""

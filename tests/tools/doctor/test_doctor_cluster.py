@@ -87,7 +87,6 @@ HEALTHY = {
         a_program("karpenter", "karpenter:v1", "--preference-policy=Ignore"),
         a_program("web", "registry.example.com/web"),
     ],
-    f"{CONFIG_MAPS}/cilium-config": {"data": {"labels": "k8s:app k8s:io\\.kubernetes"}},
     f"{ADMISSION}/validatingadmissionpolicies/dynsched-guardrail": yaml.safe_load(
         (ROOT / "manifests/components/guardrail/policy.yaml").read_text()
     ),
@@ -154,7 +153,6 @@ def pods(number: int = 0, **spec: Any) -> dict[str, Any]:
 
 HOSTNAME = {"kubernetes.io/hostname": "a"}
 ANY = [{"operator": "Exists"}]
-CILIUM = {f"{CONFIG_MAPS}/cilium-config": {"data": {"labels": "k8s:app k8s:stat.*"}}}
 DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     (nodes(*"zabcdef", status="maintenance"), rules(), "N2", W, "status=maintenance"),
     ({**nodes(*"abc", status="presure"), LEASES: []}, rules(), "N2", W, "no dynsched is running"),
@@ -165,7 +163,6 @@ DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     (pods(nodeSelector=HOSTNAME), rules(), "W2", W, "pinned"),
     (pods(schedulerName="volcano"), rules(), "W2", W, "another schedulerName"),
     (pods(tolerations=ANY), OF_TAINT, "W2", W, "every taint"),
-    (nodes(*"abc"), rules(), "W2", Severity.INFO, "3 nodes may be marked"),
     ({LEASES: [a_lease("dynsched"), a_lease("other")]}, rules(), "K1", E, "pod-in-other"),
     ({}, rules(mark={"label": "load=high"}), "K1", E, "refuses the mark"),
     (injection("stat"), rules(), "K1", E, "another label"),
@@ -175,7 +172,6 @@ DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     ({}, OF_TAINT, "K2", W, "write mark.taint: null"),  # `Ignore` does not open a taint
     (DRAINS, OF_TAINT, "K2", E, "kube-system/policy, policy.yaml"),
     (LOOPS, rules(), "K2", W, "again and again"),
-    (CILIUM, rules(), "K2", W, "k8s:stat.*"),
 ]
 
 
