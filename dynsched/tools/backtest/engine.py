@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -45,17 +45,15 @@ class Played:
     @classmethod
     def empty(cls, rules: int, steps: int, nodes: int, pools: int) -> Played:
         """To be filled by `Engine.play`."""
-        firing, marked = (
-            np.zeros((rules, steps, nodes), np.bool_),
-            np.zeros((steps, nodes), np.bool_),
+        by_node, by_pool = (steps, nodes), (steps, pools)
+        return cls(
+            firing=np.zeros((rules, *by_node), np.bool_),
+            marked=np.zeros(by_node, np.bool_),
+            early=np.zeros(by_node, np.bool_),
+            withheld=np.zeros(by_pool, np.bool_),
+            writes=np.zeros(steps, np.int64),
+            caps=np.zeros(by_pool, np.int64),
         )
-        withheld, caps = np.zeros((steps, pools), np.bool_), np.zeros((steps, pools), np.int64)
-        return cls(firing, marked, marked.copy(), withheld, np.zeros(steps, np.int64), caps)
-
-    def part(self, first: int, last: int) -> Played:
-        """The steps ``first`` to before ``last``, in the same memory."""
-        others = (getattr(self, each.name)[first:last] for each in fields(self)[1:])
-        return Played(self.firing[:, first:last], *others)
 
 
 class Alerts:
@@ -198,25 +196,23 @@ class Engine:
         self._marks = Marks(world, rule_set.guard)
         self._early_mark: Bools = np.zeros(len(world.nodes), np.bool_)
 
-    def play(self, times: Floats, columns: Columns, into: Played | None = None) -> Played:
-        """One chunk: ``times`` rise; ``columns`` have a row for each, as ``into`` has, which is
-        filled.
+    def play(self, times: Floats, columns: Columns, into: Played, first: int = 0) -> None:
+        """One chunk: ``times`` rise; ``columns`` have a row for each. Fills ``into`` from the step
+        ``first`` on.
         """
         present = self._world.present(times)
         self._begin(columns, present)
-        steps, nodes = present.shape
-        played = into or Played.empty(len(self.rules), steps, nodes, len(self._world.pools))
         for row, now in enumerate(times.tolist()):
             if self._alerts.step(row, now):
                 self._early_mark &= present[row]
                 self._marks.set_present(present[row])
-            short, played.writes[row] = self._mark()
-            played.firing[:, row] = self._alerts.firing
-            played.marked[row], played.early[row] = self._marks.marked, self._early_mark
-            played.caps[row] = self._marks.caps
+            step = first + row
+            short, into.writes[step] = self._mark()
+            into.firing[:, step] = self._alerts.firing
+            into.marked[step], into.early[step] = self._marks.marked, self._early_mark
+            into.caps[step] = self._marks.caps
             if short is not None:
-                played.withheld[row, self._world.pool[short]] = True
-        return played
+                into.withheld[step, self._world.pool[short]] = True
 
     def _begin(self, columns: Columns, present: Bools) -> None:
         missing, world = np.full(present.shape, np.nan), self._world
@@ -298,7 +294,7 @@ def replay(
     )
     for first, last in chunks(window, len(world.nodes), len(engine.rules)):
         columns = columns_of(rule_set, scene, world, first, last)
-        engine.play(window.times(first, last), columns, record.played.part(first, last))
+        engine.play(window.times(first, last), columns, record.played, first)
         for name, values in columns.items():
             rule = rule_set.by_name[name]
             record.known[name][first:last] = ~np.isnan(values)

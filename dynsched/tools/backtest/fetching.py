@@ -52,9 +52,6 @@ _NOT_AGAIN: Final = re.compile(
 """In an error: to ask again for the same gives the same."""
 _POINT_BYTES: Final = 64
 _SERIES_BYTES: Final = 4096
-_SUCCESSION: Final = 600.0
-"""Seconds for which a series may overlap with its successor, of the same node and other labels: for
-five minutes Prometheus goes on giving the last value of one that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +96,6 @@ class Past:
     """What the server said beside its answers: they were partial."""
     unnamed: int = 0
     """The most series of a part without a label that names a node."""
-    several: set[str] = field(default_factory=set)
     asked: int = 0
     """How many range queries were sent."""
 
@@ -107,7 +103,6 @@ class Past:
         """Count a part in."""
         self.files.append((part, path))
         self.unnamed = max(self.unnamed, block.unnamed)
-        self.several |= block.several
         for warning in block.warnings:
             self.warnings.setdefault(warning, []).append(part)
         known = ~np.isnan(block.values)
@@ -246,8 +241,6 @@ class Block:
     values: Floats
     unnamed: int = 0
     warnings: tuple[str, ...] = ()
-    several: frozenset[str] = field(default_factory=frozenset)
-    """Names that had several series at the same time."""
 
 
 def worst(one: Floats, other: Floats, *, rises: bool) -> Floats:
@@ -261,7 +254,6 @@ def to_block(
     """The columns of an answer. ``labels``: the first that a series has names its node."""
     columns: dict[str, Floats] = {}
     unnamed = 0
-    several = set()
     start = window.at(part.first)
     for one in answer.series:
         name = next((one.labels[label] for label in labels if label in one.labels), None)
@@ -269,15 +261,9 @@ def to_block(
             unnamed += 1
             continue
         column = _column(one, start, window.step, part.count)
-        other = columns.get(name)
-        if other is not None:
-            both = ~np.isnan(column) & ~np.isnan(other)
-            if int(both.sum()) * window.step > _SUCCESSION:
-                several.add(name)
-            column = worst(other, column, rises=rises)
-        columns[name] = column
+        columns[name] = worst(columns[name], column, rises=rises) if name in columns else column
     values = np.column_stack(list(columns.values())) if columns else np.empty((part.count, 0))
-    return Block(tuple(columns), values, unnamed, answer.warnings, frozenset(several))
+    return Block(tuple(columns), values, unnamed, answer.warnings)
 
 
 def _column(one: LongSeries, start: float, step: float, count: int) -> Floats:
@@ -302,7 +288,6 @@ def save(path: Path, block: Block) -> None:
                 values=block.values,
                 unnamed=np.array(block.unnamed),
                 warnings=np.array(block.warnings, np.str_),
-                several=np.array(sorted(block.several), np.str_),
             )
         aside.replace(path)
     except OSError as error:
@@ -322,5 +307,4 @@ def load(path: Path) -> Block:
             stored["values"],
             int(stored["unnamed"]),
             tuple(stored["warnings"].tolist()),
-            frozenset(stored["several"].tolist()),
         )

@@ -14,7 +14,7 @@ from typing import Any, Final
 from dynsched.engine.expected import DEFAULT_SCRAPE
 from dynsched.engine.match import NodeIndex, index_nodes
 from dynsched.engine.model import Node, Sample
-from dynsched.engine.wording import counted, some
+from dynsched.engine.wording import some
 from dynsched.kube.client import open_client
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.pod_use import scrape_interval
@@ -67,18 +67,6 @@ class Order:
     suggest: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Gathered:
-    """The world as it is replayed."""
-
-    nodes: Mapping[str, Node]
-    """In the order of their names."""
-    spans: Mapping[str, Span]
-    scene: Scene
-    heading: Json
-    """What is replayed: the first part of the report."""
-
-
 async def backtest(
     order: Order, prometheus: PrometheusConfig, told: Told, say: Callable[[str], None]
 ) -> Json:
@@ -87,16 +75,15 @@ async def backtest(
     """
     source = PrometheusSource(prometheus)
     try:
-        gathered = await _gather(order, source, partial(told, "history"), say)
-        scene, window = gathered.scene, gathered.scene.window
-        records = []
+        nodes, spans, scene, heading = await _gather(order, source, partial(told, "history"), say)
+        window, records = scene.window, []
         for rule_set in order.rule_sets:
-            world = make_world(gathered.nodes, rule_set, gathered.spans)
+            world = make_world(nodes, rule_set, spans)
             records.append(replay(rule_set, scene, world, partial(told, "replay")))
         find = await place_finder(source, window, scene.index)
         fetcher = Fetcher(source, window, order.folder, order.address)
-        placed = gathered.nodes and await placements_of(
-            fetcher, find, len(gathered.nodes), partial(told, "placements")
+        placed = nodes and await placements_of(
+            fetcher, find, len(nodes), partial(told, "placements")
         )
         incidents = await incidents_of(source, window, find) if order.suggest else []
     finally:
@@ -108,10 +95,10 @@ async def backtest(
         if order.suggest:
             settings = partial(told, "settings")
             one["suggested"] = suggest(rule_set, scene, record, incidents, settings)
-    report = {**gathered.heading, **sides[0]}
+    report = {**heading, **sides[0]}
     if len(sides) > 1:
         changed = difference(*records)
-        report = {**gathered.heading, "before": sides[0], "after": sides[1], "difference": changed}
+        report = {**heading, "before": sides[0], "after": sides[1], "difference": changed}
     return {**report, "incomplete": any(past.missing for past in scene.pasts.values())}
 
 
@@ -120,7 +107,10 @@ async def _gather(
     source: PrometheusSource,
     told: Callable[[int, int], None],
     say: Callable[[str], None],
-) -> Gathered:
+) -> tuple[dict[str, Node], dict[str, Span], Scene, Json]:
+    """The nodes in the order of their names, from when to when each is there, what came, and the
+    first part of the report.
+    """
     now = await _server_time(source)
     nodes = {} if order.from_series else await list_nodes(order.kubeconfig, order.context)
     rules = [rule for rule_set in order.rule_sets for rule in rule_set.file_rules]
@@ -179,7 +169,7 @@ async def _gather(
         "nodes_from": "series" if order.from_series else "cluster",
         "notes": notes,
     }
-    return Gathered(nodes, spans, Scene(pasts, index, window), heading)
+    return nodes, spans, Scene(pasts, index, window), heading
 
 
 async def list_nodes(kubeconfig: Path | None, context: str | None) -> dict[str, Node]:
@@ -315,11 +305,6 @@ def _about(past: Past, window: Window, index: NodeIndex) -> Iterable[str]:
         )
     if past.unnamed:
         yield f"{past.unnamed} series have no label that names a node."
-    if past.several:
-        yield (
-            f"{counted(len(past.several), 'node')} had several series at a time, "
-            f"{some(sorted(past.several), 1)}; the worst value counts."
-        )
     lost = [name for name in past.seen if index.place_of(name)[0] < 0]
     if lost:
         yield (

@@ -70,13 +70,10 @@ class Section:
 def sections(report: Json) -> list[Section]:
     """Of one replay, or of two side by side."""
     if "before" not in report:
-        return [_heading(report), *_of_side(report, report, "")]
-    return [
-        _heading(report),
-        *_compared(report),
-        *_of_side(report, report["before"], "Before: "),
-        *_of_side(report, report["after"], "After: "),
-    ]
+        return [_heading(report), _rules("Rules", {"": report}), *_of_side(report, report, "")]
+    sides = {"Before: ": report["before"], "After: ": report["after"]}
+    others = (section for each in sides for section in _of_side(report, sides[each], each))
+    return [_heading(report), _rules("Before and after", sides), _difference(report), *others]
 
 
 def _percent(part: float | None, digits: int = 1) -> str:
@@ -151,18 +148,6 @@ _NODES: Final[Sequence[Column]] = [
     _of("COVERAGE", "coverage", _percent),
     _of("STRIP", "strip", _strip),
 ]
-_COMPARED: Final[Sequence[Column]] = [
-    _of("RULE", "rule", str),
-    *(
-        (title, lambda entry, key=key, form=form, side=side: form((entry[side] or {}).get(key)))
-        for column, key, form in (
-            ("MARKS ", "marks", _number),
-            ("FLAPS ", "flaps", _number),
-            ("TIME MARKED ", "node_time_marked", _percent),
-        )
-        for title, side in ((f"{column}BEFORE", "before"), ("AFTER", "after"))
-    ),
-]
 _CHANGED: Final[Sequence[Column]] = [
     _of("NODE", "node", str),
     _of("MARKS BEFORE", "marks_before"),
@@ -205,7 +190,6 @@ def _heading(report: Json) -> Section:
 
 
 def _of_side(report: Json, side: Json, prefix: str) -> Iterable[Section]:
-    yield _rules(side, prefix)
     if lacking := list(_lacking(side)):
         yield Section(f"{prefix}Not enough data", lacking)
     yield Section(f"{prefix}Cap", (), _POOLS, side["pools"])
@@ -216,20 +200,26 @@ def _of_side(report: Json, side: Json, prefix: str) -> Iterable[Section]:
         yield from (_suggested(rule, prefix) for rule in side["suggested"]["rules"])
 
 
-def _rules(side: Json, prefix: str) -> Section:
-    total = side["total"]
-    sums = [
-        {"rule": f"all: {kind}", "coverage": total["coverage"], **total[kind]}
-        for kind in ("hot", "early")
-        if kind == "hot" or total[kind]["marks"]
-    ]
-    summary = (
-        f"{total['writes_per_day']:,.1f} writes to nodes per day; at most "
-        f"{counted(total['peak_marked'], 'node')} marked at a time; at the cap "
-        f"{_percent(total['time_at_cap'])} of the time. A flap is a mark within 10m after the one "
-        "before."
-    )
-    return Section(f"{prefix}Rules", [summary], _RULES, [*side["rules"], *sums])
+def _rules(title: str, sides: Mapping[str, Json]) -> Section:
+    """``sides``: by what stands before the names of their rules."""
+    sentences, entries = [], []
+    for prefix, side in sides.items():
+        total = side["total"]
+        sums = [
+            {"rule": f"all: {kind}", "coverage": total["coverage"], **total[kind]}
+            for kind in ("hot", "early")
+            if kind == "hot" or total[kind]["marks"]
+        ]
+        entries += [{**one, "rule": prefix + one["rule"]} for one in (*side["rules"], *sums)]
+        sentences.append(
+            f"{prefix}{total['writes_per_day']:,.1f} writes to nodes per day; at most "
+            f"{counted(total['peak_marked'], 'node')} marked at a time; at the cap "
+            f"{_percent(total['time_at_cap'])} of the time."
+        )
+    sentences.append("A flap is a mark within 10m after the one before.")
+    if len(sides) > 1:
+        entries.sort(key=lambda one: ("op" not in one, one["rule"].partition(": ")[2]))
+    return Section(title, sentences, _RULES, entries)
 
 
 def _lacking(side: Json) -> Iterable[str]:
@@ -266,27 +256,12 @@ def _strips(report: Json, side: Json, prefix: str) -> Section:
     return Section(f"{prefix}Nodes", sentences, _NODES, marked[:MAX_ROWS])
 
 
-def _compared(report: Json) -> list[Section]:
-    before, after = report["before"], report["after"]
-    old, new = ({rule["rule"]: rule for rule in side["rules"]} for side in (before, after))
-    rules = [
-        {"rule": name, "before": old.get(name), "after": new.get(name)} for name in {**old, **new}
-    ]
-    total = {"rule": "all", "before": before["total"], "after": after["total"]}
-    in_short = (
-        f"Writes to nodes per day: {before['total']['writes_per_day']:,.1f} before, "
-        f"{after['total']['writes_per_day']:,.1f} after. At the cap: "
-        f"{_percent(before['total']['time_at_cap'])} of the time before, "
-        f"{_percent(after['total']['time_at_cap'])} after."
-    )
+def _difference(report: Json) -> Section:
     changed = report["difference"]
-    nodes = "No node would be marked at another time."
+    told = "No node would be marked at another time."
     if changed:
-        nodes = f"{counted(len(changed), 'node')} of {report['node_count']} differ."
-    return [
-        Section("Before and after", [in_short], _COMPARED, [*rules, total]),
-        Section("Difference by node", [nodes], _CHANGED, changed[:MAX_ROWS]),
-    ]
+        told = f"{counted(len(changed), 'node')} of {report['node_count']} differ."
+    return Section("Difference by node", [told], _CHANGED, changed[:MAX_ROWS])
 
 
 def _regret(regret: Json, prefix: str) -> Iterable[Section]:

@@ -23,7 +23,7 @@ from dynsched.engine.snapshot import Decision
 from dynsched.engine.transitions import Setting
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
-from dynsched.tools.backtest.engine import Alerts, Engine
+from dynsched.tools.backtest.engine import Alerts, Engine, Played
 from dynsched.tools.backtest.world import World, make_world
 
 STEP = 30.0
@@ -137,20 +137,18 @@ def test_the_engine_decides_as_the_core_does_at_every_step(drawn: Drawn, cut: in
         one.name: np.where(world.selected(one), of_rule, np.nan)
         for one, of_rule in zip(made.file_rules, finite, strict=True)
     }
-    played = [
-        engine.play(times[part], {name: each[part] for name, each in columns.items()})
-        for part in (slice(None, cut), slice(cut, None))
-    ]
+    played = Played.empty(len(made.rules), len(times), len(world.nodes), len(world.pools))
+    for part in (slice(0, cut), slice(cut, None)):
+        chunk = {name: each[part] for name, each in columns.items()}
+        engine.play(times[part], chunk, played, part.start)
 
-    writes, caps = (np.concatenate([getattr(p, of) for p in played]) for of in ("writes", "caps"))
     may = set(compress(world.names, world.eligible))
     pool = made.guard.pool_label
     pool_of = {node.name: node.labels["pool"] if pool else "" for node in world.nodes}
 
     def lanes(of: str, rule_place: int | None = None) -> set[str]:
-        part, row = (played[0], number) if number < cut else (played[1], number - cut)
-        found = getattr(part, of) if rule_place is None else getattr(part, of)[rule_place]
-        return set(compress(world.pools if of == "withheld" else world.names, found[row]))
+        found = getattr(played, of) if rule_place is None else getattr(played, of)[rule_place]
+        return set(compress(world.pools if of == "withheld" else world.names, found[number]))
 
     for number, (decision, after) in enumerate(by_the_core(drawn)):
         for place, one in enumerate(made.rules):
@@ -158,13 +156,13 @@ def test_the_engine_decides_as_the_core_does_at_every_step(drawn: Drawn, cut: in
             fires = {name for name, alert in alerts.items() if alert.firing}
             assert lanes("firing", place) == fires, (number, one.name)
         assert lanes("marked") == decision.selection.marked, number
-        assert writes[number] == len(decision.patches), number
+        assert played.writes[number] == len(decision.patches), number
         withheld = decision.selection.withheld.items()
         short = {pool_of[name] for name, why in withheld if why.startswith("not marked")}
         assert lanes("withheld") == short, number
         sizes = Counter(pool_of[name] for name in after if name in may)
         most = [count_of(made.guard.max_marked, sizes[pool]) for pool in world.pools]
-        assert caps[number].tolist() == most, number
+        assert played.caps[number].tolist() == most, number
         # An early mark is told apart as the evidence on the node tells it.
         said = {
             name
@@ -204,6 +202,7 @@ def test_a_release_that_waited_comes_in_the_next_step() -> None:
     # Without n2, n1 is alone of its kind and may have no early mark; but n5's goes first.
     world = make_world(nodes, made, {"n2": (NOON, NOON + STEP)})
     values = np.array([[0, 40, 0, 0, 0, 40.0], *[[0, 40, 0, 0, 0, 0]] * 3])
-    played = Engine(made, world).play(NOON + STEP * np.arange(1, 5), {"cpu": values})
+    played = Played.empty(2, 4, 6, 1)
+    Engine(made, world).play(NOON + STEP * np.arange(1, 5), {"cpu": values}, played)
     marked = [list(compress(world.names, row)) for row in played.marked]
     assert marked == [["n1", "n5"], ["n1"], [], []]
