@@ -21,7 +21,7 @@ from dynsched.engine.model import Verdict
 from dynsched.engine.transitions import Limits, Readings, Setting, States, advance
 from dynsched.rules.rule_set import RuleSet
 from dynsched.rules.sections import GuardRules
-from dynsched.tools.backtest.steps import Window, chunks
+from dynsched.tools.backtest.fetching import Window, chunks
 from dynsched.tools.backtest.world import Columns, Scene, World, columns_of
 
 

@@ -5,7 +5,7 @@ replays, and the report.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,10 +20,16 @@ from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.pod_use import scrape_interval
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.backtest.engine import replay
-from dynsched.tools.backtest.fetching import Fetcher, Past, Query, widen
-from dynsched.tools.backtest.incidents import incidents_of
-from dynsched.tools.backtest.pod_placements import place_finder, placements_of, regret
-from dynsched.tools.backtest.steps import Window, step_within, window_of
+from dynsched.tools.backtest.fetching import (
+    Fetcher,
+    Past,
+    Query,
+    Window,
+    step_within,
+    widen,
+    window_of,
+)
+from dynsched.tools.backtest.kube_state import incidents_of, place_finder, placements_of, regret
 from dynsched.tools.backtest.suggest import suggest
 from dynsched.tools.backtest.summary import difference, side
 from dynsched.tools.backtest.world import Scene, Span, make_world
@@ -153,8 +159,7 @@ async def _gather(
     nodes = nodes or {name: Node(name) for name in spans}
     nodes = dict(sorted(nodes.items()))
     index = index_nodes(nodes.values())
-    if little := _little_history(pasts, window, nodes.values()):
-        notes.insert(0, little)
+    notes[:0] = _little_history(pasts, window, nodes.values())
     notes += _about_rules(rules, pasts, window, index)
     heading = {
         "since": format_time(window.start),
@@ -246,46 +251,40 @@ def _spans(rule_sets: Iterable[RuleSet], pasts: Pasts, window: Window) -> dict[s
     }
 
 
-def _little_history(pasts: Pasts, window: Window, nodes: Iterable[Node]) -> str | None:
-    """That there is history, and a node that is as old, for less than half of the window."""
+def _little_history(pasts: Pasts, window: Window, nodes: Iterable[Node]) -> Iterator[str]:
+    """Whether there is history, and a node that is as old, for less than half of the window."""
     steps = [step for past in pasts.values() for seen in past.seen.values() for step in seen]
-    if not steps:
-        return None
     born = min((node.created or -math.inf for node in nodes), default=-math.inf)
-    begun, ended = window.at(min(steps)), window.at(max(steps))
+    begun, ended = window.at(min(steps, default=0)), window.at(max(steps, default=window.count))
+    since = max(begun, born)
+    lasted = ended - since + window.step
     if born > ended:
-        return (
+        yield (
             "All nodes are newer than the history: the oldest was created at "
             f"{format_time(born)}, and the last value is of {format_time(ended)}. A node counts "
             "from its creation on; --nodes-from-series replays the nodes that were there then."
         )
-    since = max(begun, born)
-    lasted = ended - since + window.step
-    if 2 * lasted >= window.count * window.step:
-        return None
-    return (
-        f"Not enough history: {format_duration(round(lasted))}, less than half of what was asked "
-        f"for; {'nodes' if born > begun else 'values'} are there since {format_time(since)} only. "
-        "Numbers per day go by the time in which there are nodes."
-    )
+    elif 2 * lasted < window.count * window.step:
+        yield (
+            f"Not enough history: {format_duration(round(lasted))}, less than half of what was "
+            f"asked for; {'nodes' if born > begun else 'values'} are there since "
+            f"{format_time(since)} only. Numbers per day go by the time in which there are nodes."
+        )
 
 
 def _about_rules(
     rules: Iterable[Rule], pasts: Pasts, window: Window, index: NodeIndex
-) -> Iterable[str]:
-    told: set[Query] = set()
-    for rule in rules:
-        query = Query.of(rule)
-        if query is None:
-            source = rule.source
-            yield f"Rule {rule.name}: source {source} keeps no history, so it is not replayed."
-        elif query not in told:
-            told.add(query)
-            for sentence in _about(pasts[query], window, index):
-                yield f"Rule {rule.name}: {sentence}"
+) -> Iterator[str]:
+    # Of rules with the same query, one is named.
+    by_query = {Query.of(rule) or rule.name: rule for rule in reversed([*rules])}
+    for query, rule in reversed(by_query.items()):
+        if isinstance(query, str):
+            yield f"Rule {query}: source {rule.source} keeps no history, so it is not replayed."
+        else:
+            yield from (f"Rule {rule.name}: {each}" for each in _about(pasts[query], window, index))
 
 
-def _about(past: Past, window: Window, index: NodeIndex) -> Iterable[str]:
+def _about(past: Past, window: Window, index: NodeIndex) -> Iterator[str]:
     stretches: list[tuple[str, int, int]] = []
     for missing in past.missing:
         first, last = missing.part.first, missing.part.end

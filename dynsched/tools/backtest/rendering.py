@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
+from io import StringIO
 from typing import Any, Final
 
 from rich.console import Console
@@ -34,16 +35,10 @@ _WORDS: Final = frozenset(
 _HEAD: Final = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
 <title>dynsched backtest</title>
 <style>
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 68rem; }
-section { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .87rem; }
-th, td { padding: .25rem .7rem .25rem 0; text-align: right; border-bottom: 1px solid #d8dee4; }
-.word { text-align: left; }
-pre, .strip { font-family: monospace; white-space: pre; text-align: left; }
-@media print { h2 { break-after: avoid; } tr, pre { break-inside: avoid; } }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem; }
+pre { overflow-x: auto; }
 </style>"""
 
 
@@ -309,19 +304,22 @@ def render(found: Iterable[Section], console: Console) -> None:
             show(console, plain(section.title, "bold"))
         for sentence in section.sentences:
             show(console, plain(sentence))
-        if section.entries:
-            table = make_table(*section.titles)
-            for column in table.columns:
-                column.justify = "left" if column.header in _WORDS else "right"
-                # A strip that is folded is none any more.
-                column.no_wrap = column.no_wrap or column.header in ("STRIP", "SETTING")
-            for row in section.rows:
-                table.add_row(*map(plain, row))
-            show(console, table)
-        if section.code:
-            show(console, plain(""))
-            for line in section.code.splitlines():
-                show(console, plain(line))
+        _show_rest(section, console)
+
+
+def _show_rest(section: Section, console: Console) -> None:
+    """The table, and what is to be copied."""
+    if section.entries:
+        table = make_table(*section.titles)
+        for column in table.columns:
+            column.justify = "left" if column.header in _WORDS else "right"
+            # A strip that is folded is none any more.
+            column.no_wrap = column.no_wrap or column.header in ("STRIP", "SETTING")
+        for row in section.rows:
+            table.add_row(*map(plain, row))
+        show(console, table)
+    for line in ("", *section.code.splitlines()) if section.code else ():
+        show(console, plain(line))
 
 
 def markdown(found: Iterable[Section]) -> str:
@@ -360,23 +358,9 @@ def page(found: Iterable[Section]) -> str:
     """For a browser, or for printing."""
     parts = [_HEAD]
     for number, section in enumerate(found):
-        level = "h2" if number else "h1"
-        parts.append(f"<section>\n<{level}>{escape(section.title)}</{level}>")
+        level, text = "h2" if number else "h1", StringIO()
+        _show_rest(section, Console(file=text))
+        parts.append(f"<{level}>{escape(section.title)}</{level}>")
         parts += [f"<p>{escape(sentence)}</p>" for sentence in section.sentences]
-        if section.entries:
-            parts.append("<table>")
-            for tag, cells in (("th", section.titles), *(("td", row) for row in section.rows)):
-                kinds = [_kind(title) for title in section.titles]
-                told = zip(kinds, cells, strict=True)
-                row = "".join(f"<{tag}{kind}>{escape(cell)}</{tag}>" for kind, cell in told)
-                parts.append(f"<tr>{row}</tr>")
-            parts.append("</table>")
-        if section.code:
-            parts.append(f"<pre>{escape(section.code)}</pre>")
-        parts.append("</section>")
+        parts.append(f"<pre>{escape(text.getvalue())}</pre>")
     return "\n".join([*parts, "</html>"])
-
-
-def _kind(title: str) -> str:
-    name = "strip" if title == "STRIP" else "word" if title in _WORDS else ""
-    return f' class="{name}"' if name else ""

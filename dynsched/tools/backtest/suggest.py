@@ -23,9 +23,8 @@ from dynsched.engine.loads import FALLING_SCALE, full_at, rule_load
 from dynsched.engine.transitions import Setting
 from dynsched.rules.rule_set import FileRule, RuleSet
 from dynsched.tools.backtest.engine import Alerts, Record
-from dynsched.tools.backtest.fetching import Query
-from dynsched.tools.backtest.incidents import Incident
-from dynsched.tools.backtest.steps import chunks
+from dynsched.tools.backtest.fetching import Query, chunks
+from dynsched.tools.backtest.kube_state import Incident
 from dynsched.tools.backtest.summary import DAY, Runs, runs_of
 from dynsched.tools.backtest.world import Scene, columns_of
 from dynsched.util.durations import format_duration

@@ -17,8 +17,7 @@ from dynsched.engine.match import NodeIndex
 from dynsched.engine.model import Node
 from dynsched.engine.plan import plan_prune
 from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.tools.backtest.fetching import Past, Query
-from dynsched.tools.backtest.steps import Window
+from dynsched.tools.backtest.fetching import Past, Query, Window
 
 Span = tuple[float, float]
 """When a node was there first and last, in Unix seconds."""

@@ -15,8 +15,17 @@ from builders import NOON
 
 from dynsched.sources.prometheus import LongResult, LongSeries
 from dynsched.tools.backtest import fetching
-from dynsched.tools.backtest.fetching import GIVE_UP, Fetcher, Past, Query, to_block
-from dynsched.tools.backtest.steps import Part, Window, parts_of, window_of
+from dynsched.tools.backtest.fetching import (
+    GIVE_UP,
+    Fetcher,
+    Part,
+    Past,
+    Query,
+    Window,
+    parts_of,
+    to_block,
+    window_of,
+)
 from dynsched.util.errors import ExpectedError
 
 START = 1_700_000_100.0

@@ -13,8 +13,8 @@ from builders import rule
 from prometheus_support import Process
 from source_support import source_at
 
-from dynsched.tools.backtest.incidents import incidents_of
-from dynsched.tools.backtest.steps import Window
+from dynsched.tools.backtest.fetching import Window
+from dynsched.tools.backtest.kube_state import incidents_of
 
 pytestmark = pytest.mark.slow
 

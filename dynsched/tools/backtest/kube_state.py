@@ -1,11 +1,14 @@
-"""How many pods were placed onto a node that was over its threshold, by kube-state-metrics."""
+"""What kube-state-metrics tells: how many pods were placed onto a node that was over its threshold;
+and what a mark should come before: containers killed for memory, pods evicted, CPUs that stall.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from math import inf
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -17,8 +20,7 @@ from dynsched.sources import page_queries
 from dynsched.sources.prometheus import LongSeries, PrometheusSource
 from dynsched.sources.prometheus.answer_limit import AnswerLimit
 from dynsched.tools.backtest.engine import Record
-from dynsched.tools.backtest.fetching import Fetcher, Query
-from dynsched.tools.backtest.steps import Window, window_of
+from dynsched.tools.backtest.fetching import Fetcher, Query, Window, window_of
 from dynsched.util.formatting import format_time
 
 Json = dict[str, Any]
@@ -29,15 +31,25 @@ OVERLAP: Final = 900.0
 """Seconds after its binding within which a pod must have been scraped, to be in the next slice."""
 ROOM_STEP: Final = 300.0
 """Seconds between two moments at which the room of nodes is asked for."""
-_LIMIT: Final = AnswerLimit(0, 100_000, 64 << 20)
+STALL: Final = 0.25
+"""The share of time in which something waited for a CPU, from which on a node's CPU stalls."""
+_QUIET: Final = 600.0
+"""Seconds: what goes on within this time after the last one is the same incident."""
+_POINTS: Final = 10_000
+_MOMENTS: Final = 24
+_LIMIT: Final = AnswerLimit(0, 100_000, 128 << 20)
 _PINNED: Final = frozenset({"DaemonSet", "Node"})
 """What makes pods that belong to one node each: no scheduler could have placed them elsewhere."""
-_POD: Final = "namespace, pod, uid"
-_MOMENTS: Final = 24
+_RESOURCES: Final = ("cpu", "memory")
 
-SCHEDULED: Final = "kube_pod_status_scheduled_time"
-CREATED: Final = "kube_pod_created"
-RESOURCES: Final = ("cpu", "memory")
+_POD: Final = "namespace, pod, uid"
+_NODE: Final = f"on ({_POD}) group_left (node) max by ({_POD}, node) (kube_pod_info{{node!=''}})"
+_KILLED: Final = (
+    f"(max by ({_POD}) "
+    "(kube_pod_container_status_last_terminated_reason{reason='OOMKilled'}) == 1)"
+)
+_EVICTED: Final = f"(max by ({_POD}) (kube_pod_status_reason{{reason='Evicted'}}) == 1)"
+_STALLS: Final = f"rate(node_pressure_cpu_waiting_seconds_total[5m]) > {STALL}"
 
 PodKey = tuple[str, str, str]
 """Namespace, name, uid."""
@@ -45,47 +57,41 @@ Find = Callable[[str], int]
 """The name of a node -> its place; -1 where it has none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """One pod, bound to a node at a moment (Unix seconds)."""
+class Placement(NamedTuple):
+    """One pod, bound to a node."""
 
     namespace: str
     pod: str
-    place: int
-    """Of the node."""
+    node: int
+    """Its index."""
     at: float
+    """Unix seconds."""
     requests: Mapping[str, float]
-    """In cores and bytes, by resource; without those that it does not request."""
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """By resource, shape (moments, nodes): what is not requested of nodes; NaN where not known."""
-
-    window: Window
-    free: Mapping[str, Floats]
-
-    def has(self, pod: Placement, nodes: Bools) -> Bools:
-        """Which of the nodes had room for a pod when it was placed."""
-        row = self.window.row(pod.at)
-        found = nodes.copy()
-        for resource, free in self.free.items():
-            # What is not known is NaN, for which the comparison is false: no room.
-            found &= free[row] >= pod.requests.get(resource, 0.0)
-        return found
+    """By resource, in cores and bytes; without those that it does not request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placements:
-    """What is known of placements in a window."""
+    """What is known of placements in a window. ``free``: by resource, what is not requested of
+    nodes, at each of ``moments``, shape (moments, nodes); NaN where it is not known. Empty where
+    kube-state-metrics does not tell.
+    """
 
     pods: Sequence[Placement]
-    room: Room | None
-    """None where kube-state-metrics does not tell."""
+    moments: Window
+    free: Mapping[str, Floats]
     told: Mapping[str, Any]
     """What of the report is the same for every replay."""
     limits: Sequence[str]
     """Of what is said, a sentence each."""
+
+    def has_room(self, pod: Placement, nodes: Bools) -> bool:
+        """Whether one of the nodes had room for a pod when it was placed."""
+        row, found = self.moments.row(pod.at), nodes.copy()
+        for resource, free in self.free.items():
+            # What is not known is NaN, for which the comparison is false: no room.
+            found &= free[row] >= pod.requests.get(resource, 0.0)
+        return bool(found.any())
 
 
 async def placements_of(
@@ -95,6 +101,7 @@ async def placements_of(
     What fails is told in ``limits``.
     """
     source, window = fetcher.source, fetcher.window
+    scheduled, created = page_queries.MOMENTS
     metric = await _metric(source, window)
     if metric is None:
         return None
@@ -104,22 +111,23 @@ async def placements_of(
         begun = window.start + number * SLICE
         await seen.ask(source, metric, begun, min(window.end, begun + SLICE))
         told(number + 1, count)
-    room, missing = await _room(fetcher, find, nodes)
+    moments = window_of(window.start, window.end, max(ROOM_STEP, window.step))
+    free, missing = await _free(replace(fetcher, window=moments), find, nodes)
     placed = seen.nodes.keys() - seen.pinned
     pods = [
         Placement(*key[:2], find(seen.nodes[key]), at, seen.requests.get(key, {}))
         for key, at in seen.times.items()
         if key in placed and window.start <= at <= window.end
     ]
-    here = [pod for pod in pods if pod.place >= 0]
+    here = [pod for pod in pods if pod.node >= 0]
     unplaced, elsewhere = len(seen.times.keys() - seen.nodes.keys()), len(pods) - len(here)
     limits = {
         "Pods that lived shorter than a scrape are invisible.": True,
         "Room is room by requests; overhead, taints, affinity and volumes are not looked at.": True,
         (
-            f"{SCHEDULED} is not there: a pod counts at the moment when it was created "
-            f"({CREATED}), which may be long before it was placed."
-        ): metric == CREATED,
+            f"{scheduled} is not there: a pod counts at the moment when it was created "
+            f"({created}), which may be long before it was placed."
+        ): metric == created,
         (
             f"{counted(len(seen.pinned), 'pod')} of DaemonSets, or static, are left out: no "
             "scheduler chose their nodes."
@@ -129,18 +137,17 @@ async def placements_of(
         (
             "What nodes have to give is not known (kube_node_status_allocatable): any node that "
             "was neither hot nor marked counts as one with room."
-        ): room is None,
+        ): not free,
         f"{elsewhere:,} pods were placed on nodes that are not among those replayed.": elsewhere,
     }
     told_of_all = {
         "pods_left_out": len(seen.pinned) + unplaced + elsewhere,
-        "room_by": "requests" if room else "load",
+        "room_by": "requests" if free else "load",
         "placed_by": metric,
         "first_mark_day": await _first_mark(source, window),
     }
-    return Placements(
-        here, room, told_of_all, [said for said, applies in limits.items() if applies]
-    )
+    said = [sentence for sentence, applies in limits.items() if applies]
+    return Placements(here, moments, free, told_of_all, said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +178,7 @@ class _Seen:
             self.nodes[_key(one)] = one.labels["node"]
             if one.labels.get("created_by_kind") in _PINNED:
                 self.pinned.add(_key(one))
-        asks = page_queries.of_containers(f"resource=~'{'|'.join(RESOURCES)}'", over)
+        asks = page_queries.of_containers(f"resource=~'{'|'.join(_RESOURCES)}'", over)
         by = f"sum by ({_POD}, resource) ({asks}) and on ({_POD}) {placed}"
         for one in await series(by):
             wanted = self.requests.setdefault(_key(one), {})
@@ -185,34 +192,32 @@ def _key(one: LongSeries) -> PodKey:
 
 async def _metric(source: PrometheusSource, window: Window) -> str | None:
     step = max(1.0, (window.end - window.start) / _MOMENTS)
-    for metric in (SCHEDULED, CREATED):
+    for metric in page_queries.MOMENTS:
         answer = await source.query_range(f"count({metric})", window.start, window.end, step)
         if answer.series:
             return metric
     return None
 
 
-async def _room(fetcher: Fetcher, find: Find, nodes: int) -> tuple[Room | None, set[str]]:
-    """And why a part of it is missing."""
-    window = fetcher.window
-    moments = window_of(window.start, window.end, max(ROOM_STEP, window.step))
+async def _free(fetcher: Fetcher, find: Find, nodes: int) -> tuple[Mapping[str, Floats], set[str]]:
+    """By resource, what is not requested of nodes; and why a part of it is missing."""
     has = [
         f'max by (node) (kube_node_status_allocatable{{resource="{resource}"}})'
-        for resource in RESOURCES
+        for resource in _RESOURCES
     ]
     queries = [Query(expr, ("node",), rises=False) for expr in has]
-    queries += [Query(page_queries.requested(each), ("node",), rises=True) for each in RESOURCES]
-    pasts = await replace(fetcher, window=moments).fetch(dict.fromkeys(queries, nodes))
+    queries += [Query(page_queries.requested(each), ("node",), rises=True) for each in _RESOURCES]
+    pasts = await fetcher.fetch(dict.fromkeys(queries, nodes))
     errors = {missing.error for past in pasts.values() for missing in past.missing}
     cpu, memory, *taken = (
-        past.values(0, moments.count, find, nodes, rises=query.rises)
+        past.values(0, fetcher.window.count, find, nodes, rises=query.rises)
         for query, past in pasts.items()
     )
     if np.isnan(cpu).all() or np.isnan(memory).all():
-        return None, errors
+        return {}, errors
     # A node without pods has no series of requests.
     free = [total - np.nan_to_num(used) for total, used in zip((cpu, memory), taken, strict=True)]
-    return Room(moments, dict(zip(RESOURCES, free, strict=True))), errors
+    return dict(zip(_RESOURCES, free, strict=True)), errors
 
 
 async def _first_mark(source: PrometheusSource, window: Window) -> str | None:
@@ -252,7 +257,7 @@ async def place_finder(source: PrometheusSource, window: Window, index: NodeInde
 
 def regret(placements: Placements, record: Record) -> Json:
     """The JSON of it (docs/backtest.md)."""
-    room, known, unknown = placements.room, record.any_known, 0
+    known, unknown = record.any_known, 0
     # By kind and name: pods that were placed, on a hot node, and while another one had room.
     sums: defaultdict[str, defaultdict[str, Counter[str]]] = defaultdict(
         lambda: defaultdict(Counter)
@@ -260,10 +265,9 @@ def regret(placements: Placements, record: Record) -> Json:
     may = known & record.counted & ~record.over & ~record.played.marked
     for pod in placements.pods:
         row = record.window.row(pod.at)
-        hot = bool(record.over[row, pod.place])
-        unknown += not known[row, pod.place]
-        others = may[row]
-        had_room = hot and bool((room.has(pod, others) if room else others).any())
+        hot = bool(record.over[row, pod.node])
+        unknown += not known[row, pod.node]
+        had_room = hot and placements.has_room(pod, may[row])
         for kind, name in (
             ("total", ""),
             ("day", format_time(pod.at)[:10]),
@@ -297,3 +301,50 @@ def _numbers(each: Counter[str]) -> Json:
 def _worst(found: dict[str, Counter[str]], name: str) -> list[Json]:
     entries = [{name: key, **_numbers(each)} for key, each in found.items()]
     return sorted(entries, key=lambda one: (-one["pods_on_hot"], -one["pods_placed"], one[name]))
+
+
+class Incident(NamedTuple):
+    kind: str
+    place: int
+    """Of its node."""
+    at: float
+
+
+async def incidents_of(source: PrometheusSource, window: Window, find: Find) -> list[Incident]:
+    """As far as kube-state-metrics and node-exporter are in this Prometheus; those of nodes that
+    are known, each once.
+    """
+    step = max(60.0, window.step, (window.end - window.start) / _POINTS)
+    found: list[Incident] = []
+
+    async def ask(kind: str, expr: str, begins: Callable[[LongSeries], Iterable[float]]) -> None:
+        answer = await source.query_long(expr, window.start, window.end, step, limit=_LIMIT)
+        for one in answer.series:
+            place = find(one.labels.get("node") or one.labels.get("instance", ""))
+            if place >= 0:
+                found.extend(Incident(kind, place, at) for at in begins(one))
+
+    def first(one: LongSeries) -> Iterable[float]:
+        # What is there when the window begins was before.
+        return [one.times[0]] if one.times[0] > window.start + step else []
+
+    def stretches(one: LongSeries) -> Iterable[float]:
+        last = -inf
+        for at in one.times:
+            if at - last > max(_QUIET, 2 * step):
+                yield at
+            last = at
+
+    await ask("OOMKilled", f"{_KILLED} * {_NODE}", first)
+    await ask("Evicted", f"{_EVICTED} * {_NODE}", first)
+    restarts = f"changes(kube_pod_container_status_restarts_total[{step:.0f}s])"
+    again = f"((max by ({_POD}) ({restarts}) > 0) and on ({_POD}) {_KILLED})"
+    await ask("OOMKilled", f"{again} * {_NODE}", stretches)
+    await ask("CPU stall", _STALLS, stretches)
+    found.sort()
+    # Two expressions show the same within two steps.
+    return [
+        one
+        for one, before in zip(found, [None, *found], strict=False)
+        if not (before and before[:2] == one[:2] and one.at - before.at <= 2 * step)
+    ]
