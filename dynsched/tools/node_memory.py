@@ -43,7 +43,6 @@ DEFAULT_JOB: Final = "CollectK8sCgroupsMem"
 DEFAULT_CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
 DEFAULT_MEMINFO: Final = Path("/proc/meminfo")
 TIMEOUT: Final = 5.0
-"""Seconds that a push may take."""
 MIB: Final = 1024 * 1024
 _KUBERNETES: Final = ("kubepods*", "kubelet*")
 """Cgroups below a root that is a node's, though not the machine's: a node in a container."""
@@ -70,8 +69,6 @@ class CollectError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """In bytes."""
-
     capacity: int
     working_set: int
 

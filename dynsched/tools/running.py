@@ -108,11 +108,9 @@ class Running(ABC):
         raise ServerError(why + self.by)
 
     def nodes(self, *, marked: bool) -> dict[str, Any]:
-        """`/nodes`, or those of them that carry the mark."""
         return self.read(self.ask(nodes_path(marked=marked)))
 
     def node(self, name: str) -> dict[str, Any]:
-        """`/nodes/NAME`."""
         return self.read(self.ask(f"/nodes/{quote(name, safe='')}"))
 
     def read(self, answer: Answer, *, key: str = "taken_at") -> dict[str, Any]:
@@ -127,13 +125,10 @@ class Running(ABC):
 
 
 def nodes_path(*, marked: bool) -> str:
-    """The path of all nodes, or of those that carry the mark."""
     return "/nodes?marked=true" if marked else "/nodes"
 
 
 class ByUrl(Running):
-    """A dynsched that is asked directly."""
-
     def __init__(
         self, server: str, timeout: float | None = None, token_file: Path | None = None
     ) -> None:
@@ -203,7 +198,6 @@ class InCluster(Running):
         return Answer(answer.status, answer.body, answer.etag)
 
     def close(self) -> None:
-        """Close the connections."""
         try:
             self._runner.run(self._api.close())
         finally:

@@ -32,7 +32,6 @@ class Played:
     firing: Bools
     """Shape (rules, steps, nodes)."""
     marked: Bools
-    """Which nodes carry the mark after the step."""
     early: Bools
     """Which of these carry it only because of their expected load."""
     withheld: Bools
@@ -44,7 +43,6 @@ class Played:
 
     @classmethod
     def empty(cls, rules: int, steps: int, nodes: int, pools: int) -> Played:
-        """To be filled by `Engine.play`."""
         by_node, by_pool = (steps, nodes), (steps, pools)
         return cls(
             firing=np.zeros((rules, *by_node), np.bool_),
@@ -264,7 +262,6 @@ class Record:
 
     @property
     def counted(self) -> Bools:
-        """Where a node is there and may be marked."""
         found: Bools = self.present & self.world.eligible
         return found
 

@@ -34,7 +34,6 @@ PART_STEPS: Final = 8192
 IN_FLIGHT: Final = 2
 """Parts that are asked for at a time: while one is read, the server computes the next."""
 PAUSES: Final = (0.5, 2.0)
-"""Seconds before a part is asked for again."""
 SPLITS: Final = 6
 """How often a part is halved that the server finds too large."""
 _SLOW_COUNTS: Final = 3
@@ -76,7 +75,6 @@ class Window:
         return self.start + index * self.step
 
     def times(self, first: int = 0, last: int | None = None) -> Floats:
-        """The moments from one index to before another."""
         numbers = np.arange(first, self.count if last is None else last, dtype=np.float64)
         return self.start + numbers * self.step
 
@@ -158,8 +156,6 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A part that did not come, and why."""
-
     part: Part
     error: str
 
@@ -172,8 +168,6 @@ def widen(seen: dict[str, tuple[int, int]], name: str, first: int, last: int) ->
 
 @dataclass(slots=True)
 class Past:
-    """What came of one query."""
-
     files: list[tuple[Part, Path]] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
     seen: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -183,10 +177,8 @@ class Past:
     unnamed: int = 0
     """The most series of a part without a label that names a node."""
     asked: int = 0
-    """How many range queries were sent."""
 
     def take(self, part: Part, path: Path, block: Block) -> None:
-        """Count a part in."""
         self.files.append((part, path))
         self.unnamed = max(self.unnamed, block.unnamed)
         for warning in block.warnings:

@@ -60,7 +60,6 @@ class Order:
     address: str
     rule_sets: Sequence[RuleSet]
     since: float
-    """How far back from ``until``."""
     until: float | None
     """Unix seconds; None: now, by Prometheus's clock."""
     step: float | None
@@ -214,8 +213,6 @@ async def _series(
 
 
 async def _scrape(source: PrometheusSource, rules: Iterable[Rule]) -> float | None:
-    """The shortest scrape interval of the rules' targets."""
-
     async def ask(expr: str, label: str) -> Sequence[Sample] | None:
         answer = await source.query_expr(expr, label)
         return None if answer.error else answer.samples

@@ -26,7 +26,6 @@ from dynsched.util.formatting import format_time
 Json = dict[str, Any]
 
 SLICE: Final = 10_800.0
-"""Seconds of placements that one query asks for."""
 OVERLAP: Final = 900.0
 """Seconds after its binding within which a pod must have been scraped, to be in the next slice."""
 ROOM_STEP: Final = 300.0
@@ -52,14 +51,11 @@ _EVICTED: Final = f"(max by ({_POD}) (kube_pod_status_reason{{reason='Evicted'}}
 _STALLS: Final = f"rate(node_pressure_cpu_waiting_seconds_total[5m]) > {STALL}"
 
 PodKey = tuple[str, str, str]
-"""Namespace, name, uid."""
 Find = Callable[[str], int]
 """The name of a node -> its place; -1 where it has none."""
 
 
 class Placement(NamedTuple):
-    """One pod, bound to a node."""
-
     namespace: str
     pod: str
     node: int
@@ -86,7 +82,6 @@ class Placements:
     """Of what is said, a sentence each."""
 
     def has_room(self, pod: Placement, nodes: Bools) -> bool:
-        """Whether one of the nodes had room for a pod when it was placed."""
         row, found = self.moments.row(pod.at), nodes.copy()
         for resource, free in self.free.items():
             # What is not known is NaN, for which the comparison is false: no room.
@@ -161,8 +156,6 @@ class _Seen:
     errors: set[str] = field(default_factory=set)
 
     async def ask(self, source: PrometheusSource, metric: str, begun: float, ended: float) -> None:
-        """Pods that were bound between two moments."""
-
         async def series(expr: str) -> Sequence[LongSeries]:
             answer = await source.query_long(expr, ended, ended, 1.0, limit=_LIMIT)
             self.errors.update([answer.error] if answer.error else [])
@@ -256,7 +249,6 @@ async def place_finder(source: PrometheusSource, window: Window, index: NodeInde
 
 
 def regret(placements: Placements, record: Record) -> Json:
-    """The JSON of it (docs/backtest.md)."""
     known, unknown = record.any_known, 0
     # By kind and name: pods that were placed, on a hot node, and while another one had room.
     sums: defaultdict[str, defaultdict[str, Counter[str]]] = defaultdict(
@@ -306,7 +298,6 @@ def _worst(found: dict[str, Counter[str]], name: str) -> list[Json]:
 class Incident(NamedTuple):
     kind: str
     place: int
-    """Of its node."""
     at: float
 
 

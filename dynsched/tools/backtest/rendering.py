@@ -22,11 +22,9 @@ from dynsched.util.tables import make_table, named, plain, show
 
 Json = Mapping[str, Any]
 Column = tuple[str, Callable[[Json], str]]
-"""Its title, and the text of its cell for an entry of the report."""
 
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 _UNKNOWN: Final = "·"
-"""In a strip: nothing is known of this time."""
 
 _WORDS: Final = frozenset(
     {"RULE", "SETTING", "POOL", "NODE", "STRIP", "DAY", "NAMESPACE", "WORKLOAD", "FOR"}
@@ -63,7 +61,6 @@ class Section:
 
 
 def sections(report: Json) -> list[Section]:
-    """Of one replay, or of two side by side."""
     if "before" not in report:
         return [_heading(report), _rules("Rules", {"": report}), *_of_side(report, report, "")]
     sides = {"Before: ": report["before"], "After: ": report["after"]}
@@ -94,7 +91,6 @@ def _number(value: float | None) -> str:
 
 
 def _strip(shares: Iterable[float | None]) -> str:
-    """A line of block characters: how much of each stretch of time a node was marked."""
     cells = (
         _UNKNOWN if part is None else _BLOCKS[max(1, min(8, round(part * 8))) if part > 0 else 0]
         for part in shares
@@ -297,7 +293,6 @@ def _event(event: Json) -> str:
 
 
 def render(found: Iterable[Section], console: Console) -> None:
-    """For a person at a terminal."""
     for number, section in enumerate(found):
         if number:
             show(console, plain(""))
@@ -308,7 +303,6 @@ def render(found: Iterable[Section], console: Console) -> None:
 
 
 def _show_rest(section: Section, console: Console) -> None:
-    """The table, and what is to be copied."""
     if section.entries:
         table = make_table(*section.titles)
         for column in table.columns:
@@ -323,7 +317,6 @@ def _show_rest(section: Section, console: Console) -> None:
 
 
 def markdown(found: Iterable[Section]) -> str:
-    """For the comment on a pull request."""
     lines: list[str] = []
     for number, section in enumerate(found):
         lines += [f"{'##' if number else '#'} {section.title}", ""]

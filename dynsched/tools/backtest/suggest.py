@@ -108,7 +108,6 @@ def suggest(
     incidents: Sequence[Incident],
     told: Callable[[int, int], None],
 ) -> Json:
-    """The JSON of it (docs/backtest.md)."""
     rules = [rule for rule in rule_set.file_rules if Query.of(rule) and record.counted.any()]
     found = []
     for number, rule in enumerate(rules):
@@ -138,7 +137,6 @@ class _Sweep:
         self._median, self._full_runs = self._look()
 
     def report(self) -> Json:
-        """The JSON of this rule."""
         own = self._rule
         if self._median is None:
             names = ("recommended", "full_at_value", "yaml")
@@ -195,7 +193,6 @@ class _Sweep:
         return median, (found.lane[begins], found.begun[begins])
 
     def _play(self, settings: Sequence[Candidate]) -> list[Outcome]:
-        """What each does, in the order given."""
         batch = max(1, _CELLS // self._record.present.size)
         parts = [settings[first : first + batch] for first in range(0, len(settings), batch)]
         return [outcome for part in parts for outcome in self._batch(part)]
@@ -222,7 +219,6 @@ class _Sweep:
             yield self._outcome(one, mine)
 
     def _outcome(self, setting: Candidate, marked: Any) -> Outcome:
-        """``marked``: shape (steps, nodes)."""
         found, record, step = runs_of(marked), self._record, self._scene.window.step
         steps, moments = len(marked), max(1, record.moments)
         over = [
@@ -324,7 +320,6 @@ def frontier(outcomes: Iterable[Outcome]) -> list[Outcome]:
 
 
 def recommend(outcomes: Sequence[Outcome], own: Candidate) -> tuple[Outcome, str]:
-    """One of them, and the reason in words."""
     mine = min(
         outcomes,
         key=lambda one: (

@@ -46,7 +46,6 @@ class World:
         return tuple(node.name for node in self.nodes)
 
     def selected(self, rule: Rule) -> Bools:
-        """The nodes that the rule applies to."""
         return np.array([rule.applies_to(node.labels) for node in self.nodes], np.bool_)
 
     def weights(self, resource: str | None) -> Floats:

@@ -44,7 +44,6 @@ class ClusterFacts:
     nodes: Mapping[str, Node]
     reach: Reach | None
     refused: Sequence[Right]
-    """The rights that we lack."""
     holders: Sequence[str] | None
     """Who holds a Lease `dynsched` and renews it, a line each."""
     guardrail: Mapping[str, Any] | None
@@ -52,7 +51,6 @@ class ClusterFacts:
     injection: Mapping[str, Any] | None
     """The MutatingAdmissionPolicy that gives pods their affinity."""
     programs: Sequence[Program]
-    """Autoscalers and deschedulers."""
     policies: Mapping[str, Any]
     """The descheduler's policies, read, by where they stand."""
     metrics: str | None

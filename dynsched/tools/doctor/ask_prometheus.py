@@ -80,7 +80,6 @@ class Asked:
         return next((each.value for each in samples or () if math.isfinite(each.value)), None)
 
     async def count(self, selector: str, code: str = "") -> int | None:
-        """How many series there are."""
         samples = await self.samples(f"count({selector})", code)
         return None if samples is None else int(samples[0].value) if samples else 0
 
@@ -147,7 +146,6 @@ class Asked:
         return copies
 
     async def retention(self) -> float | None:
-        """In seconds."""
         data = await self.page("status/runtimeinfo", "P8")
         for part in str(data.get("storageRetention")).split():  # `15d or 1GiB`
             try:

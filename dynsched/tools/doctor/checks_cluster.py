@@ -50,7 +50,6 @@ _SUMMARIES: Final = {
 
 
 def metrics_server(facts: ClusterFacts, _: RuleSet) -> Iterator[Told]:
-    """P0 of the rules whose source is metrics-server."""
     if facts.metrics is not None:
         yield error(
             "metrics-server does not answer, so its rules know nothing of any node",
@@ -60,7 +59,6 @@ def metrics_server(facts: ClusterFacts, _: RuleSet) -> Iterator[Told]:
 
 
 def rights(facts: ClusterFacts, _: RuleSet) -> Iterator[Told]:
-    """K1: rights that are lacking, and two writers."""
     by_role: dict[Right, list[str]] = {}
     for right in facts.refused:
         by_role.setdefault(right._replace(verb=""), []).append(right.verb)
@@ -199,12 +197,10 @@ def _variable(policy: Mapping[str, Any] | None, name: str) -> str:
 
 
 def _strings(expression: str) -> list[str]:
-    """The strings of a CEL expression."""
     return [single or double for single, double in _QUOTED.findall(expression)]
 
 
 def few_react(facts: ClusterFacts, _: RuleSet) -> Iterator[Told]:
-    """W1."""
     reach = facts.reach
     if reach is None or not reach.pods or reach.reacting >= ENOUGH * reach.pods:
         return
@@ -219,7 +215,6 @@ def few_react(facts: ClusterFacts, _: RuleSet) -> Iterator[Told]:
 
 
 def cancelled(facts: ClusterFacts, _: RuleSet) -> Iterator[Told]:
-    """W2."""
     workloads = facts.reach.worst_first() if facts.reach is not None else []
     for cause, (summary, fix) in _SUMMARIES.items():
         found = [each for each in workloads if each.causes[cause]]
@@ -233,7 +228,6 @@ def _name(workload: Workload) -> str:
 
 
 def marks(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Told]:
-    """N2: what stands on nodes."""
     states = {node.name: mark_state(node, rule_set.mark) for node in facts.nodes.values()}
     conflicts = {name: state.conflict for name, state in states.items() if state.conflict}
     for why, names in by_reason(conflicts).items():

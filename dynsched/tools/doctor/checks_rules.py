@@ -38,6 +38,7 @@ from dynsched.tools.doctor.findings import (
     warning,
 )
 from dynsched.util.durations import format_duration
+from dynsched.util.errors import ExpectedError
 from dynsched.util.formatting import format_value, one_line
 
 ENOUGH_SCRAPES: Final = 4.0
@@ -58,12 +59,8 @@ _NAMED: Final = 3
 _THROTTLED: Final = "increase(container_cpu_cfs_throttled_periods_total[10m]) > 0"
 
 
-class NotReachedError(Exception):
-    """Nothing of what was asked was answered; the message is the first error."""
-
-
 async def check_rules(prometheus: PrometheusSource, world: World) -> list[Finding | NotChecked]:
-    """All findings about rules; NotReachedError when Prometheus tells nothing."""
+    """All findings about rules; ExpectedError when Prometheus tells nothing."""
     rules = [rule for rule in world.rule_set.file_rules if rule.source == "prometheus"]
     if not rules:
         return []
@@ -72,7 +69,7 @@ async def check_rules(prometheus: PrometheusSource, world: World) -> list[Findin
     now = clock.samples[0].value if clock.samples else began
     answers = await asyncio.gather(*(prometheus.query_expr(rule.expr or "") for rule in rules))
     if clock.error and all(answer.error for answer in answers):
-        raise NotReachedError(clock.error)
+        raise ExpectedError(clock.error)
     asked = Asked(prometheus, now)
     skew = None if clock.error else now - began - clock.duration / 2
     node_skew = await asked.number("max(abs(node_time_seconds - timestamp(node_time_seconds)))")

@@ -39,7 +39,6 @@ class World:
 
     rule_set: RuleSet
     interval: float = 10.0
-    """Seconds between ticks."""
     nodes: Mapping[str, Node] = field(default_factory=dict)
     index: NodeIndex | None = None
     """Of the nodes; None where the API server did not tell."""
@@ -63,7 +62,6 @@ class Subject:
 
 
 def costs(rule: Subject) -> Iterator[Told]:
-    """P7."""
     seconds, interval = rule.seconds, rule.world.interval
     if seconds > MUCH_OF_INTERVAL * interval:
         yield (error if seconds > interval else warning)(
@@ -74,7 +72,6 @@ def costs(rule: Subject) -> Iterator[Told]:
 
 
 def looks_back_too_far(rule: Subject) -> Iterator[Told]:
-    """P8."""
     retention = rule.world.retention
     if retention is None:
         return
@@ -95,7 +92,6 @@ def looks_back_too_far(rule: Subject) -> Iterator[Told]:
 
 
 def values_against_thresholds(rule: Subject) -> Iterator[Told]:
-    """P9: the threshold is outside of what was seen."""
     limit, seen, form = rule.rule, rule.past, rule.expression
     if seen is None or not (math.isfinite(seen.least) and math.isfinite(seen.most)):
         return
@@ -168,7 +164,6 @@ def clocks(skew: float | None, node_skew: float | None) -> Iterator[Told]:
 
 
 async def late_samples(rule: Subject) -> AsyncIterator[Told]:
-    """N1: the selector whose samples come latest."""
     lags = [(await rule.asked.lag(each), each) for each in rule.expression.selectors]
     lag, late = max(lags, key=lambda each: each[0], default=(0.0, None))
     if late is None or lag <= LAG or lag <= 3 * (await rule.asked.interval(late))[0]:
@@ -181,7 +176,6 @@ async def late_samples(rule: Subject) -> AsyncIterator[Told]:
 
 
 def uncovered(rule: Subject) -> Iterator[Told]:
-    """N1: which eligible nodes have no sample, and which samples have no node."""
     world = rule.world
     if world.index is None or not rule.answer.samples:
         return

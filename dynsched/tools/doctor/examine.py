@@ -16,7 +16,7 @@ from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.sources.prometheus.answer_limit import answer_limit
 from dynsched.tools.doctor.ask_cluster import ClusterFacts, ask_cluster
 from dynsched.tools.doctor.checks_cluster import CHECKS
-from dynsched.tools.doctor.checks_rules import NotReachedError, check_rules
+from dynsched.tools.doctor.checks_rules import check_rules
 from dynsched.tools.doctor.checks_values import World
 from dynsched.tools.doctor.findings import Finding, NotChecked, Report, findings, warning
 from dynsched.tools.running import Running, Where, opened
@@ -74,7 +74,7 @@ async def _check_rules(config: PrometheusConfig, report: Report, world: World) -
     source = PrometheusSource(config, limit=lambda: limit, max_concurrency=_AT_ONCE)
     try:
         report.add(await check_rules(source, world))
-    except NotReachedError as error:
+    except ExpectedError as error:
         report.unreachable.append(str(error))
     finally:
         await source.close()

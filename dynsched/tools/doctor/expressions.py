@@ -29,8 +29,6 @@ _MATCH: Final = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 
 
 class Matcher(NamedTuple):
-    """``name op value`` of a selector."""
-
     name: str
     op: str
     value: str
@@ -59,7 +57,6 @@ class Selector:
 
     @property
     def text(self) -> str:
-        """As PromQL, without range and offset."""
         return selector_text(self.metric, self.matchers)
 
 
@@ -75,7 +72,6 @@ class Expression:
 
     @property
     def reach(self) -> float:
-        """How many seconds back it looks."""
         return max((each.reach for each in self.selectors), default=0.0)
 
 
@@ -106,7 +102,6 @@ def read(text: str) -> Expression:
 
 
 def quoted(value: str) -> str:
-    """A string of PromQL."""
     escaped = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
     return f'"{escaped}"'
 
@@ -150,7 +145,6 @@ def _selectors(
 
 
 def _matched(node: Any) -> tuple[str, tuple[Matcher, ...]]:
-    """The metric of a selector, and its matchers."""
     matchers = tuple(
         Matcher(each.name, _MATCH[str(each.op).rpartition(".")[2]], each.value)
         for each in node.matchers.matchers
@@ -183,7 +177,6 @@ def _walk(node: Any) -> Iterator[Any]:
 
 
 def _name(node: Any) -> str:
-    """Of a function or an aggregation."""
     if isinstance(node, promql.AggregateExpr):
         return str(node.op).lower()
     return str(node.func.name) if isinstance(node, promql.Call) else ""

@@ -64,11 +64,8 @@ class Told(NamedTuple):
 
     severity: Severity
     summary: str
-    """What is wrong, in one sentence."""
     evidence: str
-    """What shows it: figures, names, a part of an expression."""
     fix: str
-    """What to do, in one line."""
 
 
 error = partial(Told, Severity.ERROR)
@@ -88,8 +85,6 @@ class Finding(NamedTuple):
 
 
 class NotChecked(NamedTuple):
-    """A check that could not be made, and why."""
-
     code: str
     rule: str | None
     reason: str
@@ -134,7 +129,6 @@ class Report:
         return int(any(each.severity >= fail_on for each in self.findings))
 
     def as_json(self) -> dict[str, Any]:
-        """The documented form of ``-o json``."""
         return {
             "findings": [
                 each._asdict() | {"severity": str(each.severity)} for each in self.findings

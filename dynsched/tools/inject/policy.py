@@ -31,7 +31,6 @@ _PLACES: Final = re.compile(r"'status'|'presure'|dyn\(100\)")
 
 
 def label_of(rule_set: RuleSet) -> LabelMark:
-    """The label that marks nodes. ExpectedError where it is none."""
     label = rule_set.mark.label
     if label is None:
         raise ExpectedError(
@@ -56,7 +55,6 @@ def policy_text(label: LabelMark, weight: int = AVOIDANCE_WEIGHT) -> str:
 
 
 def policy_objects(label: LabelMark, weight: int = AVOIDANCE_WEIGHT) -> list[dict[str, Any]]:
-    """The policy and its binding as objects."""
     return list(yaml.safe_load_all(policy_text(label, weight)))
 
 
