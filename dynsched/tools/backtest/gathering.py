@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dynsched.engine.expected import DEFAULT_SCRAPE
-from dynsched.engine.match import NodeIndex, index_nodes
+from dynsched.engine.match import NodeIndex, index_nodes, spellings
 from dynsched.engine.model import Node, Sample
 from dynsched.engine.wording import some
 from dynsched.kube.client import open_client
@@ -155,7 +155,10 @@ async def _gather(
             + "; no part of the history could be had, so there is nothing to replay"
         )
     spans = _spans(order.rule_sets, pasts, window) if order.from_series else {}
-    nodes = nodes or {name: Node(name) for name in spans}
+    # Where a name is an address with a port, kube-state-metrics knows the node by the address.
+    nodes = nodes or {
+        name: Node(name, addresses=tuple(("", each) for each in spellings(name))) for name in spans
+    }
     nodes = dict(sorted(nodes.items()))
     index = index_nodes(nodes.values())
     notes[:0] = _little_history(pasts, window, nodes.values())

@@ -5,15 +5,14 @@ and what a mark should come before: containers killed for memory, pods evicted, 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from dynsched.engine.columns import Bools, Floats
-from dynsched.engine.match import NodeIndex, spellings
+from dynsched.engine.match import NodeIndex
 from dynsched.engine.wording import counted
 from dynsched.engine.workloads import workload_of
 from dynsched.sources import page_queries
@@ -45,7 +44,7 @@ _POD: Final = "namespace, pod, uid"
 _NODE: Final = f"on ({_POD}) group_left (node) max by ({_POD}, node) (kube_pod_info{{node!=''}})"
 _KILLED: Final = (
     f"(max by ({_POD}) "
-    "(kube_pod_container_status_last_terminated_reason{reason='OOMKilled'}) == 1)"
+    "(kube_pod_container_status_last_terminated_reason{{reason='OOMKilled'}} {when}) == 1)"
 )
 _EVICTED: Final = f"(max by ({_POD}) (kube_pod_status_reason{{reason='Evicted'}}) == 1)"
 _STALLS: Final = f"rate(node_pressure_cpu_waiting_seconds_total[5m]) > {STALL}"
@@ -225,10 +224,6 @@ async def place_finder(source: PrometheusSource, window: Window, index: NodeInde
     """For the names that kube-state-metrics gives nodes. Without a cluster ours may be addresses
     with a port, which kube_node_info says whose they are.
     """
-    by_spelling: dict[str, set[int]] = {}
-    for place, name in enumerate(index.roster.names):
-        for spelling in spellings(name):
-            by_spelling.setdefault(spelling, set()).add(place)
     over = f"[{max(1, round(window.end - window.start))}s]"
     expr = f"max by (node, internal_ip) (last_over_time(kube_node_info{over}))"
     answer = await source.query_long(expr, window.end, window.end, 1.0, limit=_LIMIT)
@@ -239,11 +234,8 @@ async def place_finder(source: PrometheusSource, window: Window, index: NodeInde
     }
 
     def find(node: str) -> int:
-        for text in (node, address.get(node, "")):
-            alike = {index.place_of(text)[0]} - {-1} or by_spelling.get(text, set())
-            if len(alike) == 1:
-                return next(iter(alike))
-        return -1
+        found, _ = index.place_of(node)
+        return found if found >= 0 else index.place_of(address.get(node, ""))[0]
 
     return find
 
@@ -297,7 +289,7 @@ def _worst(found: dict[str, Counter[str]], name: str) -> list[Json]:
 
 class Incident(NamedTuple):
     kind: str
-    place: int
+    node: int
     at: float
 
 
@@ -305,37 +297,24 @@ async def incidents_of(source: PrometheusSource, window: Window, find: Find) -> 
     """As far as kube-state-metrics and node-exporter are in this Prometheus; those of nodes that
     are known, each once.
     """
-    step = max(60.0, window.step, (window.end - window.start) / _POINTS)
-    found: list[Incident] = []
-
-    async def ask(kind: str, expr: str, begins: Callable[[LongSeries], Iterable[float]]) -> None:
+    step = round(max(60.0, window.step, (window.end - window.start) / _POINTS))
+    killed = _KILLED.format(when="")
+    restarts = f"changes(kube_pod_container_status_restarts_total[{step}s])"
+    # That a container was killed stays; that it was once more shows in its restarts only.
+    again = f"((max by ({_POD}) ({restarts}) > 0) and on ({_POD}) {killed})"
+    begins = f"({killed} unless on ({_POD}) {_KILLED.format(when=f'offset {step}s')})"
+    exprs = {
+        "CPU stall": _STALLS,
+        "Evicted": f"{_EVICTED} * {_NODE}",
+        "OOMKilled": f"({begins} or on ({_POD}) {again}) * {_NODE}",
+    }
+    found = []
+    for kind, expr in exprs.items():
         answer = await source.query_long(expr, window.start, window.end, step, limit=_LIMIT)
         for one in answer.series:
-            place = find(one.labels.get("node") or one.labels.get("instance", ""))
-            if place >= 0:
-                found.extend(Incident(kind, place, at) for at in begins(one))
-
-    def first(one: LongSeries) -> Iterable[float]:
-        # What is there when the window begins was before.
-        return [one.times[0]] if one.times[0] > window.start + step else []
-
-    def stretches(one: LongSeries) -> Iterable[float]:
-        last = -inf
-        for at in one.times:
-            if at - last > max(_QUIET, 2 * step):
-                yield at
-            last = at
-
-    await ask("OOMKilled", f"{_KILLED} * {_NODE}", first)
-    await ask("Evicted", f"{_EVICTED} * {_NODE}", first)
-    restarts = f"changes(kube_pod_container_status_restarts_total[{step:.0f}s])"
-    again = f"((max by ({_POD}) ({restarts}) > 0) and on ({_POD}) {_KILLED})"
-    await ask("OOMKilled", f"{again} * {_NODE}", stretches)
-    await ask("CPU stall", _STALLS, stretches)
-    found.sort()
-    # Two expressions show the same within two steps.
-    return [
-        one
-        for one, before in zip(found, [None, *found], strict=False)
-        if not (before and before[:2] == one[:2] and one.at - before.at <= 2 * step)
-    ]
+            node = find(one.labels.get("node") or one.labels.get("instance", ""))
+            # What is there when the window begins was before.
+            gaps = zip(one.times, (window.start, *one.times), strict=False)
+            moments = [at for at, last in gaps if at - last > max(_QUIET, 2 * step)]
+            found += [Incident(kind, node, at) for at in moments if node >= 0]
+    return sorted(found)

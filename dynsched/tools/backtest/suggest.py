@@ -130,7 +130,7 @@ class _Sweep:
         self._record = record
         self._incidents = incidents
         self._events = (
-            np.array([one.place for one in incidents], np.int64),
+            np.array([one.node for one in incidents], np.int64),
             np.array([scene.window.index(one.at) for one in incidents], np.int64),
         )
         self._full = value_at(self._rule, FULL if self._rule.rises else FULL_FALLING)

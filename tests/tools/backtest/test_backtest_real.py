@@ -208,7 +208,7 @@ async def test_each_incident_is_found_once_at_its_node_and_moment(newer: Process
     async with source_at(newer.url) as source:
         found = await incidents_of(source, Window(minute(0), STEP, COUNT // 2 + 1), places.get)
     expected = [("CPU stall", 1), ("Evicted", 1), ("OOMKilled", 0), ("OOMKilled", 0)]
-    assert [(one.kind, one.place) for one in found] == expected
+    assert [(one.kind, one.node) for one in found] == expected
     for one, at in zip(found, (303, 200, 120, 240), strict=True):
         assert abs(one.at - minute(at)) <= 2 * STEP
 
