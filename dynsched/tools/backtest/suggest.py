@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from textwrap import indent
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import yaml
@@ -53,8 +53,7 @@ _FEWEST: Final = 3
 """Times that a node became full, from which on settings are compared by them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     threshold: float
     clear_threshold: float
     hold_duration: float
@@ -199,7 +198,7 @@ class _Sweep:
 
     def _batch(self, settings: Sequence[Candidate]) -> Iterator[Outcome]:
         count, (steps, nodes) = len(settings), self._record.present.shape
-        lanes = [np.repeat(values, nodes) for values in zip(*map(astuple, settings), strict=True)]
+        lanes = [np.repeat(values, nodes) for values in zip(*settings, strict=True)]
         setting = replace(
             Setting.of(self._rule, self._rule_set),
             threshold=lanes[0],
@@ -243,7 +242,7 @@ class _Sweep:
         setting = best.setting
         unit = full_at(self._rule) / 100 if self._rule.rises else -abs(setting.threshold) / 20
         bands = [
-            replace(setting, clear_threshold=round(setting.threshold - width * unit, 6))
+            setting._replace(clear_threshold=round(setting.threshold - width * unit, 6))
             for width in (0, _BAND, 2 * _BAND)
         ]
         tried = self._play(bands)
@@ -379,7 +378,7 @@ def _events(incidents: Sequence[Incident], best: Outcome) -> list[Json]:
 
 def as_yaml(rule: FileRule, setting: Candidate) -> str:
     """The rule under a setting, as an entry of ``rules``; what it does not set is not there."""
-    rule = rule.model_copy(update=asdict(setting))
+    rule = rule.model_copy(update=setting._asdict())
     told = rule.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
     for name in ("for", "keep_firing_for", "stale_after", "lag"):
         if name in told:

@@ -6,22 +6,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
-from dynsched.engine.avoiders import PREFERRED, Cause, Workload
+from dynsched.engine.avoiders import PREFERRED, Cause, Reach, Workload
 from dynsched.engine.guard import count_of, is_eligible, pool_of
 from dynsched.engine.mark_state import mark_state
+from dynsched.engine.model import Node
 from dynsched.engine.wording import by_reason, counted, listed, some
 from dynsched.kube.inspection import Program, Right
 from dynsched.rules.labels import LabelMark, Mark
 from dynsched.rules.rule_set import RuleSet
-from dynsched.tools.doctor.ask_cluster import AUTOSCALER, KARPENTER, ClusterFacts
-from dynsched.tools.doctor.findings import Told, error, hint, warning
+from dynsched.tools.doctor.ask_cluster import AUTOSCALER, KARPENTER
+from dynsched.tools.doctor.findings import Finding, error, hint, warning
 from dynsched.tools.doctor.reach_report import headline
 from dynsched.util.untyped import as_mapping, as_mappings
 
+_Object = Mapping[str, Any] | None
 _QUOTED: Final = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 _BALANCES: Final = "--balance-similar-node-groups"
 _IGNORES: Final = "--balancing-ignore-label"
@@ -49,18 +51,9 @@ _SUMMARIES: Final = {
 }
 
 
-def metrics_server(facts: ClusterFacts, _: RuleSet) -> Iterator[Told]:
-    if facts.metrics is not None:
-        yield error(
-            "metrics-server does not answer, so its rules know nothing of any node",
-            facts.metrics,
-            "make `kubectl top nodes` work, or write rules of source prometheus",
-        )
-
-
-def rights(facts: ClusterFacts, _: RuleSet) -> Iterator[Told]:
+def rights(refused: Iterable[Right]) -> Iterator[Finding]:
     by_role: dict[Right, list[str]] = {}
-    for right in facts.refused:
+    for right in refused:
         by_role.setdefault(right._replace(verb=""), []).append(right.verb)
     for (_verb, resource, group, namespace, name), verbs in by_role.items():
         where = f" in namespace {namespace}" if namespace else ""
@@ -75,26 +68,28 @@ def rights(facts: ClusterFacts, _: RuleSet) -> Iterator[Told]:
             f'{{apiGroups: ["{group}"], resources: [{resource}]{named}, '
             f"verbs: [{', '.join(verbs)}]}}",
         )
-    if len(facts.holders or ()) > 1:
+
+
+def two_writers(holders: Sequence[str]) -> Iterator[Finding]:
+    if len(holders) > 1:
         yield error(
             "more than one dynsched holds a Lease in this cluster: they write the same nodes",
-            listed(list(facts.holders or ())),
+            listed(holders),
             "stop all but one, or give them the same --lease-namespace",
         )
 
 
-def admission(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Told]:
+def admission(guardrail: _Object, injection: _Object, label: LabelMark | None) -> Iterator[Finding]:
     """K1: the policies in the cluster against the mark of rules.yaml."""
-    label = rule_set.mark.label
-    marks = _strings(_variable(facts.guardrail, "marks"))
+    marks = _strings(_variable(guardrail, "marks"))
     if label is not None and marks and str(label) not in marks:
         yield error(
             "the guardrail refuses the mark of rules.yaml: no node can be marked",
             f"mark.label is {label}; the policy allows {listed(sorted(marks))}",
             f"add '{label}' to `marks` of the ValidatingAdmissionPolicy dynsched-guardrail",
         )
-    if facts.injection is not None:
-        told = _strings(_variable(facts.injection, "term") or str(facts.injection))
+    if injection is not None:
+        told = _strings(_variable(injection, "term") or str(injection))
         if label is None or not {label.key, label.value} <= set(told):
             yield error(
                 "the injection gives pods an affinity to another label than the mark's",
@@ -104,21 +99,22 @@ def admission(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Told]:
             )
 
 
-def neighbours(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Told]:
+def neighbours(
+    programs: Iterable[Program], policies: Mapping[str, Any], mark: Mark
+) -> Iterator[Finding]:
     """K2: programs that the mark disturbs, or that work against it."""
-    label = rule_set.mark.label
-    for program in facts.programs:
+    for program in programs:
         place = f"{program.kind} {program.namespace}/{program.name}"
-        if AUTOSCALER in program.image and label is not None:
-            yield from _autoscaler(place, program, label)
+        if AUTOSCALER in program.image and mark.label is not None:
+            yield from _autoscaler(place, program, mark.label)
         if KARPENTER in program.image:
-            yield from _karpenter(place, program, rule_set.mark)
-    for place, policy in facts.policies.items():
+            yield from _karpenter(place, program, mark)
+    for place, policy in policies.items():
         for profile in as_mappings(as_mapping(policy).get("profiles")):
-            yield from _descheduler(place, profile, rule_set.mark)
+            yield from _descheduler(place, profile, mark)
 
 
-def _autoscaler(place: str, program: Program, label: LabelMark) -> Iterator[Told]:
+def _autoscaler(place: str, program: Program, label: LabelMark) -> Iterator[Finding]:
     ignored = _values(program.words, _IGNORES)
     if label.key in ignored:
         return
@@ -135,7 +131,7 @@ def _autoscaler(place: str, program: Program, label: LabelMark) -> Iterator[Told
     )
 
 
-def _karpenter(place: str, program: Program, mark: Mark) -> Iterator[Told]:
+def _karpenter(place: str, program: Program, mark: Mark) -> Iterator[Finding]:
     if mark.taint is not None:
         yield warning(
             "Karpenter takes a node with a PreferNoSchedule taint for closed to pods that do not "
@@ -155,7 +151,7 @@ def _karpenter(place: str, program: Program, mark: Mark) -> Iterator[Told]:
         )
 
 
-def _descheduler(place: str, profile: Mapping[str, Any], mark: Mark) -> Iterator[Told]:
+def _descheduler(place: str, profile: Mapping[str, Any], mark: Mark) -> Iterator[Finding]:
     points = as_mapping(profile.get("plugins")).values()
     enabled = {name for point in points for name in as_mapping(point).get("enabled") or ()}
     configured = {
@@ -191,7 +187,7 @@ def _values(words: Sequence[str], flag: str) -> list[str]:
     return found
 
 
-def _variable(policy: Mapping[str, Any] | None, name: str) -> str:
+def _variable(policy: _Object, name: str) -> str:
     variables = as_mappings(as_mapping(as_mapping(policy).get("spec")).get("variables"))
     return next((str(each.get("expression")) for each in variables if each.get("name") == name), "")
 
@@ -200,9 +196,8 @@ def _strings(expression: str) -> list[str]:
     return [single or double for single, double in _QUOTED.findall(expression)]
 
 
-def few_react(facts: ClusterFacts, _: RuleSet) -> Iterator[Told]:
-    reach = facts.reach
-    if reach is None or not reach.pods or reach.reacting >= ENOUGH * reach.pods:
+def few_react(reach: Reach) -> Iterator[Finding]:
+    if not reach.pods or reach.reacting >= ENOUGH * reach.pods:
         return
     worst = [_name(each) for each in reach.worst_first() if each.reacting < each.pods]
     yield (warning if reach.reacting else error)(
@@ -214,8 +209,8 @@ def few_react(facts: ClusterFacts, _: RuleSet) -> Iterator[Told]:
     )
 
 
-def cancelled(facts: ClusterFacts, _: RuleSet) -> Iterator[Told]:
-    workloads = facts.reach.worst_first() if facts.reach is not None else []
+def cancelled(reach: Reach) -> Iterator[Finding]:
+    workloads = reach.worst_first()
     for cause, (summary, fix) in _SUMMARIES.items():
         found = [each for each in workloads if each.causes[cause]]
         if found:
@@ -227,8 +222,11 @@ def _name(workload: Workload) -> str:
     return f"{workload.namespace}/{workload.name}"
 
 
-def marks(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Told]:
-    states = {node.name: mark_state(node, rule_set.mark) for node in facts.nodes.values()}
+def marks(
+    nodes: Mapping[str, Node], rule_set: RuleSet, holders: Sequence[str] | None
+) -> Iterator[Finding]:
+    """What stands on nodes. ``holders``: of a Lease, a line each; None: not known."""
+    states = {node.name: mark_state(node, rule_set.mark) for node in nodes.values()}
     conflicts = {name: state.conflict for name, state in states.items() if state.conflict}
     for why, names in by_reason(conflicts).items():
         yield warning(
@@ -237,7 +235,7 @@ def marks(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Told]:
             "choose another mark.label, or remove what was set by hand",
         )
     marked = sorted(name for name, state in states.items() if state.marked)
-    if marked and facts.holders == ():
+    if marked and holders == []:
         yield warning(
             "nodes are marked, and no dynsched is running that would release them",
             f"{counted(len(marked), 'node')}: {some(marked, _SHOWN)}",
@@ -245,9 +243,9 @@ def marks(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Told]:
         )
 
 
-def no_marks(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Told]:
+def no_marks(nodes: Mapping[str, Node], rule_set: RuleSet) -> Iterator[Finding]:
     """N2: a selector or a limit that allows no mark."""
-    guard, nodes = rule_set.guard, facts.nodes
+    guard = rule_set.guard
     pools = Counter(
         pool_of(node, guard) for node in nodes.values() if is_eligible(node, rule_set.nodes)
     )
@@ -268,15 +266,3 @@ def no_marks(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Told]:
             f"max_marked: {guard.max_marked}; {some(none, _SHOWN)}",
             "write a number of nodes, such as max_marked: 1",
         )
-
-
-CHECKS: Final[tuple[tuple[str, Callable[[ClusterFacts, RuleSet], Iterator[Told]]], ...]] = (
-    ("P0", metrics_server),
-    ("N2", marks),
-    ("N2", no_marks),
-    ("W1", few_react),
-    ("W2", cancelled),
-    ("K1", rights),
-    ("K1", admission),
-    ("K2", neighbours),
-)

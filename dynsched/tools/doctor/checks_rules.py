@@ -31,7 +31,6 @@ from dynsched.tools.doctor.expressions import RATES, Selector, read, selector_te
 from dynsched.tools.doctor.findings import (
     Finding,
     NotChecked,
-    Told,
     error,
     findings,
     hint,
@@ -106,7 +105,7 @@ async def _check_rule(
             yield finding
 
 
-def _query_fails(reason: str) -> Told:
+def _query_fails(reason: str) -> Finding:
     return error(
         "the query of the rule fails, so the rule knows nothing of any node",
         reason,
@@ -119,7 +118,7 @@ def _expr(rule_set: RuleSet, name: str) -> str:
     return one_line(found or "", _SHOWN)
 
 
-async def _absent(rule: Subject) -> AsyncIterator[Told]:
+async def _absent(rule: Subject) -> AsyncIterator[Finding]:
     tell = warning if rule.answer.samples else error
     for selector in rule.expression.selectors:
         # What would pick or leave out series of others need not be there.
@@ -170,7 +169,7 @@ async def _why_absent(selector: Selector, asked: Asked) -> tuple[str, str, str]:
     )
 
 
-async def _short_range(rule: Subject) -> AsyncIterator[Told]:
+async def _short_range(rule: Subject) -> AsyncIterator[Finding]:
     for selector in rule.expression.selectors:
         within = "".join(selector.functions[:1])
         if within not in RATES or selector.range is None:
@@ -190,7 +189,7 @@ async def _short_range(rule: Subject) -> AsyncIterator[Told]:
         )
 
 
-async def _bare_counter(rule: Subject) -> AsyncIterator[Told]:
+async def _bare_counter(rule: Subject) -> AsyncIterator[Finding]:
     for selector in rule.expression.selectors:
         is_meant = not (_COUNTED | RATES).isdisjoint(selector.functions)
         if is_meant or selector.is_condition:
@@ -207,7 +206,7 @@ async def _bare_counter(rule: Subject) -> AsyncIterator[Told]:
             )
 
 
-def _rate_of_a_sum(rule: Subject) -> Iterator[Told]:
+def _rate_of_a_sum(rule: Subject) -> Iterator[Finding]:
     for text in rule.expression.rates_of_sums:
         yield error(
             "a rate is made of a sum: where one counter of it starts again, the rate jumps",
@@ -216,7 +215,7 @@ def _rate_of_a_sum(rule: Subject) -> Iterator[Told]:
         )
 
 
-def _one_series_a_node(rule: Subject) -> Iterator[Told]:
+def _one_series_a_node(rule: Subject) -> Iterator[Finding]:
     labels = rule.rule.node_labels
     bare = [each for each in rule.answer.samples if each.labels.keys().isdisjoint(labels)]
     if bare:
@@ -250,7 +249,7 @@ def _node_of(sample: Sample, rule: Subject) -> str:
     return next(labels, "?")
 
 
-def _no_number(rule: Subject) -> Iterator[Told]:
+def _no_number(rule: Subject) -> Iterator[Finding]:
     odd = [each for each in rule.answer.samples if not math.isfinite(each.value)]
     ever = rule.past.odd if rule.past else 0
     if odd or ever:
@@ -266,7 +265,7 @@ def _no_number(rule: Subject) -> Iterator[Told]:
         )
 
 
-async def _several_clusters(rule: Subject) -> AsyncIterator[Told]:
+async def _several_clusters(rule: Subject) -> AsyncIterator[Finding]:
     told = set()
     for selector in rule.expression.selectors:
         for copies in await rule.asked.copies(selector.text):
@@ -283,7 +282,7 @@ async def _several_clusters(rule: Subject) -> AsyncIterator[Told]:
             )
 
 
-async def _throttling(rule: Subject) -> AsyncIterator[Told]:
+async def _throttling(rule: Subject) -> AsyncIterator[Finding]:
     pressure = [
         selector.text
         for selector in rule.expression.selectors
@@ -299,7 +298,7 @@ async def _throttling(rule: Subject) -> AsyncIterator[Told]:
         )
 
 
-_Check = Callable[[Subject], Iterator[Told] | AsyncIterator[Told]]
+_Check = Callable[[Subject], Iterator[Finding] | AsyncIterator[Finding]]
 _CHECKS: Final[tuple[tuple[str, _Check], ...]] = (
     ("P1", _absent),
     ("P2", _short_range),

@@ -15,7 +15,7 @@ from dynsched.engine.wording import by_reason, counted, listed, some
 from dynsched.rules.rule_set import FileRule, RuleSet
 from dynsched.tools.doctor.ask_prometheus import Asked, Seen
 from dynsched.tools.doctor.expressions import Expression
-from dynsched.tools.doctor.findings import Told, error, hint, warning
+from dynsched.tools.doctor.findings import Finding, error, hint, warning
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_threshold, format_value
 
@@ -61,7 +61,7 @@ class Subject:
     past: Seen | None = None
 
 
-def costs(rule: Subject) -> Iterator[Told]:
+def costs(rule: Subject) -> Iterator[Finding]:
     seconds, interval = rule.seconds, rule.world.interval
     if seconds > MUCH_OF_INTERVAL * interval:
         yield (error if seconds > interval else warning)(
@@ -71,7 +71,7 @@ def costs(rule: Subject) -> Iterator[Told]:
         )
 
 
-def looks_back_too_far(rule: Subject) -> Iterator[Told]:
+def looks_back_too_far(rule: Subject) -> Iterator[Finding]:
     retention = rule.world.retention
     if retention is None:
         return
@@ -91,7 +91,7 @@ def looks_back_too_far(rule: Subject) -> Iterator[Told]:
         )
 
 
-def values_against_thresholds(rule: Subject) -> Iterator[Told]:
+def values_against_thresholds(rule: Subject) -> Iterator[Finding]:
     limit, seen, form = rule.rule, rule.past, rule.expression
     if seen is None or not (math.isfinite(seen.least) and math.isfinite(seen.most)):
         return
@@ -119,7 +119,7 @@ def values_against_thresholds(rule: Subject) -> Iterator[Told]:
         yield from _never_or_always(limit, seen, evidence)
 
 
-def _never_or_always(limit: FileRule, seen: Seen, evidence: str) -> Iterator[Told]:
+def _never_or_always(limit: FileRule, seen: Seen, evidence: str) -> Iterator[Finding]:
     coolest, hottest = (seen.least, seen.most) if limit.rises else (seen.most, seen.least)
     small, large = sorted((abs(limit.threshold), abs(hottest)))
     if limit.breached(coolest):
@@ -144,7 +144,7 @@ def _never_or_always(limit: FileRule, seen: Seen, evidence: str) -> Iterator[Tol
         )
 
 
-def clocks(skew: float | None, node_skew: float | None) -> Iterator[Told]:
+def clocks(skew: float | None, node_skew: float | None) -> Iterator[Finding]:
     """N1: by how many seconds Prometheus's clock is ahead of ours, and by how many the worst node's
     differs from Prometheus's.
     """
@@ -163,7 +163,7 @@ def clocks(skew: float | None, node_skew: float | None) -> Iterator[Told]:
         )
 
 
-async def late_samples(rule: Subject) -> AsyncIterator[Told]:
+async def late_samples(rule: Subject) -> AsyncIterator[Finding]:
     lags = [(await rule.asked.lag(each), each) for each in rule.expression.selectors]
     lag, late = max(lags, key=lambda each: each[0], default=(0.0, None))
     if late is None or lag <= LAG or lag <= 3 * (await rule.asked.interval(late))[0]:
@@ -175,7 +175,7 @@ async def late_samples(rule: Subject) -> AsyncIterator[Told]:
     )
 
 
-def uncovered(rule: Subject) -> Iterator[Told]:
+def uncovered(rule: Subject) -> Iterator[Finding]:
     world = rule.world
     if world.index is None or not rule.answer.samples:
         return

@@ -4,24 +4,49 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Awaitable, Iterator, Mapping
+from typing import Final, TypeVar
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from dynsched.engine.avoiders import reach_of
 from dynsched.engine.match import index_nodes
-from dynsched.kube.client import open_client
+from dynsched.engine.model import Node
+from dynsched.kube.client import KubeClient, list_node_metrics, open_client
+from dynsched.kube.inspection import policy, programs
+from dynsched.kube.leases import find_holders
+from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.sources.prometheus.answer_limit import answer_limit
-from dynsched.tools.doctor.ask_cluster import ClusterFacts, ask_cluster
-from dynsched.tools.doctor.checks_cluster import CHECKS
+from dynsched.tools.doctor.ask_cluster import (
+    AUTOSCALER,
+    DESCHEDULER,
+    GUARDRAIL,
+    KARPENTER,
+    asks_metrics_server,
+    count_pods,
+    needed_rights,
+    policies_of,
+    refused,
+)
+from dynsched.tools.doctor.checks_cluster import (
+    admission,
+    cancelled,
+    few_react,
+    marks,
+    neighbours,
+    no_marks,
+    rights,
+    two_writers,
+)
 from dynsched.tools.doctor.checks_rules import check_rules
 from dynsched.tools.doctor.checks_values import World
-from dynsched.tools.doctor.findings import Finding, NotChecked, Report, findings, warning
+from dynsched.tools.doctor.findings import Finding, NotChecked, Report, error, findings, warning
 from dynsched.tools.running import Running, Where, opened
-from dynsched.util.errors import ExpectedError
+from dynsched.util.errors import ClusterError, ExpectedError
 
+_T = TypeVar("_T")
 _AT_ONCE: Final = 4
 """Queries at a time: fewer than Prometheus evaluates, so that others are not kept waiting."""
 _REQUESTS: Final = "dynsched_extender_requests_total"
@@ -44,7 +69,7 @@ def examine(
     """
     report = Report()
 
-    async def ask() -> ClusterFacts | None:
+    async def ask() -> None:
         async with contextlib.AsyncExitStack() as stack:
             try:
                 opened = open_client(where.kubeconfig, where.context)
@@ -53,18 +78,16 @@ def examine(
             except ExpectedError as error:
                 report.unreachable.append(str(error))
                 await _check_rules(prometheus, report, World(rule_set, interval))
-                return None
+                return
             world = World(rule_set, interval, nodes, index_nodes(nodes.values()))
             # Side by side: each waits for its own server, most of the time.
-            facts, _ = await asyncio.gather(
-                ask_cluster(client, nodes, rule_set, lease_namespace),
+            found, _ = await asyncio.gather(
+                check_cluster(client, nodes, rule_set, lease_namespace),
                 _check_rules(prometheus, report, world),
             )
-            return facts
+            report.add(found)
 
-    cluster = asyncio.run(ask())
-    if cluster is not None:
-        check_cluster(cluster, rule_set, report)
+    asyncio.run(ask())
     report.add(check_extender(where, rule_set))
     return report
 
@@ -80,10 +103,47 @@ async def _check_rules(config: PrometheusConfig, report: Report, world: World) -
         await source.close()
 
 
-def check_cluster(cluster: ClusterFacts, rule_set: RuleSet, report: Report) -> None:
-    report.add(NotChecked(code, None, error) for code, error in cluster.errors.items())
-    for code, check in CHECKS:
-        report.add(findings(code, check(cluster, rule_set)))
+async def check_cluster(
+    client: KubeClient, nodes: Mapping[str, Node], rule_set: RuleSet, namespace: str | None
+) -> list[Finding | NotChecked]:
+    """Raises nothing for what the server does: what fails is not checked, and the rest goes on."""
+    found: list[Finding | NotChecked] = []
+    home, mark = namespace or client.config.namespace, rule_set.mark
+
+    async def asked(codes: str, question: Awaitable[_T]) -> _T | None:
+        try:
+            return await question
+        except ClusterError as failed:
+            found.extend(NotChecked(code, None, str(failed)) for code in codes.split())
+            return None
+
+    if asks_metrics_server(rule_set):
+        try:
+            await list_node_metrics(client)
+        except ClusterError as failed:
+            told = error(
+                "metrics-server does not answer, so its rules know nothing of any node",
+                str(failed),
+                "make `kubectl top nodes` work, or write rules of source prometheus",
+            )
+            found += findings("P0", [told])
+    holding = await asked("N2", find_holders(client, namespace, home))
+    holders = None if holding is None else list(map(str, holding))
+    found += findings("N2", [*marks(nodes, rule_set, holders), *no_marks(nodes, rule_set)])
+    found += findings("K1", two_writers(holders or []))
+    reach = await asked("W1 W2", count_pods(client, reach_of(rule_set)))
+    if reach is not None:
+        found += findings("W1", few_react(reach))
+        found += findings("W2", cancelled(reach))
+    lacking = await asked("K1", refused(client, needed_rights(rule_set, home)))
+    found += findings("K1", rights(lacking or ()))
+    guardrail = await asked("K1", policy(client, "validatingadmissionpolicies", GUARDRAIL))
+    injection = await asked("K1", policy(client, "mutatingadmissionpolicies", keys.AVOID_POLICY))
+    found += findings("K1", admission(guardrail, injection, mark.label))
+    running = await asked("K2", programs(client, (AUTOSCALER, KARPENTER, DESCHEDULER))) or []
+    policies = await asked("K2", policies_of(client, running)) or {}
+    found += findings("K2", neighbours(running, policies, mark))
+    return found
 
 
 def check_extender(where: Where, rule_set: RuleSet) -> Iterator[Finding | NotChecked]:

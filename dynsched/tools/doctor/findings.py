@@ -59,29 +59,21 @@ _INDENT: Final = " " * 13
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-class Told(NamedTuple):
-    """What a check finds wrong. Which code it is, and of which rule, is known to who calls it."""
-
-    severity: Severity
-    summary: str
-    evidence: str
-    fix: str
-
-
-error = partial(Told, Severity.ERROR)
-warning = partial(Told, Severity.WARNING)
-hint = partial(Told, Severity.INFO)
-
-
 class Finding(NamedTuple):
-    """One thing that is wrong. ``code``: a key of CODES; ``rule``: the one that it is about."""
+    """One thing that is wrong. Which code it is, and of which rule, is filled in by `findings`."""
 
     code: str
     severity: Severity
     rule: str | None
     summary: str
     evidence: str
+    """What shows it: figures, names, a part of an expression."""
     fix: str
+
+
+error = partial(Finding, "", Severity.ERROR, None)
+warning = partial(Finding, "", Severity.WARNING, None)
+hint = partial(Finding, "", Severity.INFO, None)
 
 
 class NotChecked(NamedTuple):
@@ -90,10 +82,10 @@ class NotChecked(NamedTuple):
     reason: str
 
 
-def findings(code: str, told: Iterable[Told], rule: str | None = None) -> Iterator[Finding]:
-    """What a check tells, once each: a selector may stand several times in a rule."""
-    for severity, *words in dict.fromkeys(told):
-        yield Finding(code, severity, rule, *words)
+def findings(code: str, found: Iterable[Finding], rule: str | None = None) -> Iterator[Finding]:
+    """What a check found, once each: a selector may stand several times in a rule."""
+    for each in dict.fromkeys(found):
+        yield each._replace(code=code, rule=rule)
 
 
 @dataclass(slots=True)

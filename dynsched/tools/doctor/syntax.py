@@ -41,13 +41,13 @@ def parse_here(report: Checked) -> Checked:
             message = f"rule {rule.name}: the expression cannot be parsed: {why}"
             told = report.place_in_expr(index, None, message)
             report = replace(report, errors=(*report.errors, told))
-        else:
-            message = (
-                f"warning: rule {rule.name}: the expression was not checked: {why}; name the "
-                "server that is to answer it (--prom URL)"
-            )
-            told = report.place_in_expr(index, None, message)
-            report = replace(report, warnings=(*report.warnings, told))
+            continue
+        message = (
+            f"warning: rule {rule.name}: the expression was not checked: {why}; name the server "
+            "that is to answer it (--prom URL)"
+        )
+        told = report.place_in_expr(index, None, message)
+        report = replace(report, warnings=(*report.warnings, told))
     return report
 
 

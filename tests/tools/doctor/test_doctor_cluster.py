@@ -33,7 +33,6 @@ from dynsched.engine.model import QueryResult, Sample
 from dynsched.kube.client import open_client
 from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import FileRule, RuleSet
-from dynsched.tools.doctor.ask_cluster import ClusterFacts, ask_cluster
 from dynsched.tools.doctor.checks_values import Subject, World, clocks, late_samples, uncovered
 from dynsched.tools.doctor.examine import check_cluster, check_extender
 from dynsched.tools.doctor.expressions import read
@@ -110,9 +109,11 @@ def injection(key: str) -> dict[str, Any]:
     return {f"{ADMISSION}/mutatingadmissionpolicies/dynsched-avoid-pressure": {"spec": spec}}
 
 
-async def asked_of(cluster: Any, rule_set: RuleSet) -> ClusterFacts:
+async def asked_of(cluster: Any, rule_set: RuleSet) -> Report:
+    report = Report()
     async with open_client(cluster.kubeconfig, None) as client:
-        return await ask_cluster(client, await client.list_nodes(), rule_set, None)
+        report.add(await check_cluster(client, await client.list_nodes(), rule_set, None))
+    return report
 
 
 async def found_in(
@@ -123,9 +124,7 @@ async def found_in(
         lease["spec"]["renewTime"] = format_time(time.time() - 1)
     async with CannedCluster(folder, served) as cluster:
         cluster.refused.update(refused)
-        facts = await asked_of(cluster, rule_set)
-    report = Report()
-    check_cluster(facts, rule_set, report)
+        report = await asked_of(cluster, rule_set)
     assert report.not_checked == []
     return report.findings
 
@@ -206,17 +205,17 @@ async def test_each_right_that_is_lacking_is_told_with_the_line_of_its_role(tmp_
 
 
 async def test_rights_are_reviewed_on_each_form_of_cluster(cluster) -> None:
-    facts = await asked_of(cluster, rules())
-    assert not facts.refused
-    assert "K1" not in facts.errors
+    report = await asked_of(cluster, rules())
+    assert "K1" not in {each.code for each in (*report.findings, *report.not_checked)}
 
 
 async def test_what_a_server_does_not_know_is_not_checked_and_the_rest_goes_on(sim) -> None:
     sim.server.forbidden = {("patch", "nodes"), ("list", "pods")}
-    facts = await asked_of(sim, rules())
-    assert [right.verb for right in facts.refused] == ["patch"]
-    assert set(facts.errors) == {"W1", "W2"}  # a server without Deployments runs none of K2's
-    assert "may not list pods" in facts.errors["W1"]
+    report = await asked_of(sim, rules())
+    assert [each.summary for each in report.findings] == ["the account in use may not patch nodes"]
+    # A server without Deployments runs none of K2's.
+    assert [each.code for each in report.not_checked] == ["W1", "W2"]
+    assert "may not list pods" in report.not_checked[0].reason
 
 
 def asked(world: World, names: str, server: Any = None, **more: Any) -> Subject:
