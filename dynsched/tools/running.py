@@ -38,6 +38,7 @@ TIMEOUT: Final = 10.0
 LOCAL_TIMEOUT: Final = 2.0
 """Seconds in which a dynsched on this machine says that it is one. Other programs listen on that
 port too, and not all of them speak HTTP."""
+_NO_TOKEN: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _MAX_TOKEN_BYTES: Final = 64 * 1024
 _REMEDIES: Final[Mapping[Cause, str]] = {
     Cause.REFUSED: "is dynsched running? use --server URL",
@@ -246,17 +247,11 @@ def opened(where: Where) -> Iterator[Running]:
 
 def _answers(local: ByUrl) -> bool:
     """Whether it is a dynsched, if only one that wants a token, or is not well."""
-    try:
+    with contextlib.suppress(ServerError):
         answer = local.raw("/status")
-        if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            local.read(answer, key="error")
-        elif answer.status in (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE):
-            local.read(answer, key="dry_run")
-        else:
-            return False
-    except ServerError:
-        return False
-    return True
+        local.read(answer, key="error" if answer.status in _NO_TOKEN else "dry_run")
+        return answer.status in (*_NO_TOKEN, HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE)
+    return False
 
 
 def _token(file: Path) -> str:

@@ -190,12 +190,12 @@ class Past:
             widen(self.seen, block.names[column], begun, ended)
 
     def values(
-        self, first: int, last: int, place_of: Callable[[str], int], places: int, *, rises: bool
+        self, first: int, last: int, index_of: Callable[[str], int], nodes: int, *, rises: bool
     ) -> Floats:
-        """Steps ``first`` to before ``last``, shape (steps, places); ``place_of`` a name, -1 where
+        """Steps ``first`` to before ``last``, shape (steps, nodes); ``index_of`` a name, -1 where
         it has none.
         """
-        found = np.full((last - first, places), np.nan)
+        found = np.full((last - first, nodes), np.nan)
         for part, path in self.files:
             begun, ended = max(first, part.first), min(last, part.end)
             if begun >= ended:
@@ -204,9 +204,9 @@ class Past:
             rows = block.values[begun - part.first : ended - part.first]
             target = found[begun - first : ended - first]
             for column, name in enumerate(block.names):
-                place = place_of(name)
-                if place >= 0:
-                    target[:, place] = worst(target[:, place], rows[:, column], rises=rises)
+                index = index_of(name)
+                if index >= 0:
+                    target[:, index] = worst(target[:, index], rows[:, column], rises=rises)
         return found
 
 
@@ -344,10 +344,10 @@ def to_block(
 
 
 def _column(one: LongSeries, start: float, step: float, count: int) -> Floats:
-    places = (np.frombuffer(one.times, np.float64) - start) / step
-    rows = np.rint(places).astype(np.int64)
+    steps = (np.frombuffer(one.times, np.float64) - start) / step
+    rows = np.rint(steps).astype(np.int64)
     # A server may give other moments than those that were asked for.
-    fits = (rows >= 0) & (rows < count) & (np.abs(places - rows) < 0.5)  # noqa: PLR2004 (half a step)
+    fits = (rows >= 0) & (rows < count) & (np.abs(steps - rows) < 0.5)  # noqa: PLR2004 (half a step)
     column = np.full(count, np.nan)
     column[rows[fits]] = np.frombuffer(one.values, np.float64)[fits]
     column[~np.isfinite(column)] = np.nan

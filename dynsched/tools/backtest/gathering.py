@@ -29,7 +29,7 @@ from dynsched.tools.backtest.fetching import (
     widen,
     window_of,
 )
-from dynsched.tools.backtest.kube_state import incidents_of, place_finder, placements_of, regret
+from dynsched.tools.backtest.kube_state import incidents_of, node_finder, placements_of, regret
 from dynsched.tools.backtest.suggest import suggest
 from dynsched.tools.backtest.summary import difference, side
 from dynsched.tools.backtest.world import Scene, Span, make_world
@@ -85,7 +85,7 @@ async def backtest(
         for rule_set in order.rule_sets:
             world = make_world(nodes, rule_set, spans)
             records.append(replay(rule_set, scene, world, partial(told, "replay")))
-        find = await place_finder(source, window, scene.index)
+        find = await node_finder(source, window, scene.index)
         fetcher = Fetcher(source, window, order.folder, order.address)
         placed = nodes and await placements_of(
             fetcher, find, len(nodes), partial(told, "placements")

@@ -51,7 +51,7 @@ _STALLS: Final = f"rate(node_pressure_cpu_waiting_seconds_total[5m]) > {STALL}"
 
 PodKey = tuple[str, str, str]
 Find = Callable[[str], int]
-"""The name of a node -> its place; -1 where it has none."""
+"""The name of a node -> its index; -1 where it has none."""
 
 
 class Placement(NamedTuple):
@@ -220,7 +220,7 @@ async def _first_mark(source: PrometheusSource, window: Window) -> str | None:
     return None if first is None else format_time(first)[:10]
 
 
-async def place_finder(source: PrometheusSource, window: Window, index: NodeIndex) -> Find:
+async def node_finder(source: PrometheusSource, window: Window, index: NodeIndex) -> Find:
     """For the names that kube-state-metrics gives nodes. Without a cluster ours may be addresses
     with a port, which kube_node_info says whose they are.
     """

@@ -51,7 +51,7 @@ def runs_of(active: Bools) -> Runs:
 def side(rule_set: RuleSet, record: Record) -> Json:
     """Everything about one replay but ``regret`` and ``suggested``."""
     counted = record.counted
-    rules = [_rule(rule, place, record, counted) for place, rule in enumerate(rule_set.rules)]
+    rules = [_rule(rule, index, record, counted) for index, rule in enumerate(rule_set.rules)]
     rules.sort(key=lambda rule: (-(rule["flaps"] or 0), -(rule["node_time_marked"] or 0)))
     known = record.any_known
     return {
@@ -74,23 +74,23 @@ def difference(before: Record, after: Record) -> list[Json]:
     (old, old_marks), (new, new_marks) = map(_by_node, (before, after))
     found = [
         {
-            "node": before.world.names[place],
-            "marked_before": _share(old[place]),
-            "marked_after": _share(new[place]),
-            "marks_before": int(old_marks[place]),
-            "marks_after": int(new_marks[place]),
-            "difference": _share(new[place] - old[place]),
+            "node": before.world.names[index],
+            "marked_before": _share(old[index]),
+            "marked_after": _share(new[index]),
+            "marks_before": int(old_marks[index]),
+            "marks_after": int(new_marks[index]),
+            "difference": _share(new[index] - old[index]),
         }
-        for place in np.flatnonzero((old != new) | (old_marks != new_marks)).tolist()
+        for index in np.flatnonzero((old != new) | (old_marks != new_marks)).tolist()
     ]
     return sorted(found, key=lambda one: (-abs(one["difference"]), one["node"]))
 
 
-def _rule(rule: Rule, place: int, record: Record, counted: Bools) -> Json:
+def _rule(rule: Rule, index: int, record: Record, counted: Bools) -> Json:
     known = record.known[rule.answered_by]
     counted = counted & record.world.selected(rule)
     coverage = share(known, counted)
-    firing = record.played.firing[place]
+    firing = record.played.firing[index]
     # A shadow rule marks nothing: what is told is when it would.
     active = firing & (counted if rule.shadow else record.played.marked)
     numbers = tally(active, counted, record.window.step)
@@ -157,16 +157,16 @@ def _nodes(record: Record, counted: Bools, known: Bools) -> list[Json]:
     there = counted.sum(axis=0)
     covered = (known & counted).sum(axis=0)
     found = []
-    for place, name in enumerate(world.names):
-        all_marks, early_marks = (_strip(known_cells[:, place], each[:, place]) for each in strips)
+    for index, name in enumerate(world.names):
+        all_marks, early_marks = (_strip(known_cells[:, index], each[:, index]) for each in strips)
         found.append(
             {
                 "node": name,
-                "pool": world.pools[int(world.pool[place])],
-                "eligible": bool(world.eligible[place]),
-                "marks": int(marks[place]),
-                "node_time_marked": _share(times[place]),
-                "coverage": _share(covered[place] / there[place]) if there[place] else None,
+                "pool": world.pools[int(world.pool[index])],
+                "eligible": bool(world.eligible[index]),
+                "marks": int(marks[index]),
+                "node_time_marked": _share(times[index]),
+                "coverage": _share(covered[index] / there[index]) if there[index] else None,
                 "strip": all_marks,
                 "early_strip": early_marks,
             }
@@ -213,7 +213,7 @@ def tally(active: Bools, counted: Bools, step: float) -> dict[str, Any]:
 
 
 def share(part: Bools, whole: Bools) -> float:
-    """Of the places where ``whole`` is, those where ``part`` is too; 0 where there are none."""
+    """Of the cells where ``whole`` is, those where ``part`` is too; 0 where there are none."""
     total = int(whole.sum())
     return float((part & whole).sum() / total) if total else 0.0
 

@@ -99,7 +99,7 @@ class Scene:
     index: NodeIndex
     window: Window
 
-    def place_of(self, name: str) -> int:
+    def index_of(self, name: str) -> int:
         """Of the node that a value of the node's label stands for; -1: of none."""
         return self.index.place_of(name)[0]
 
@@ -111,7 +111,7 @@ def columns_of(rule_set: RuleSet, scene: Scene, world: World, first: int, last: 
         query = Query.of(rule)
         past = scene.pasts.get(query) if query else None
         if past is not None:
-            values = past.values(first, last, scene.place_of, len(world.nodes), rises=rule.rises)
+            values = past.values(first, last, scene.index_of, len(world.nodes), rises=rule.rises)
             values[:, ~world.selected(rule)] = np.nan
             found[rule.name] = values
     return found

@@ -144,22 +144,14 @@ def _never_or_always(limit: FileRule, seen: Seen, evidence: str) -> Iterator[Fin
         )
 
 
-def clocks(skew: float | None, node_skew: float | None) -> Iterator[Finding]:
-    """N1: by how many seconds Prometheus's clock is ahead of ours, and by how many the worst node's
-    differs from Prometheus's.
-    """
-    if skew is not None and abs(skew) > SKEW:
+def clocks(skew: float) -> Iterator[Finding]:
+    """N1: by how many seconds Prometheus's clock is ahead of ours."""
+    if abs(skew) > SKEW:
         yield warning(
             "the clocks of Prometheus and of this machine differ",
             f"Prometheus's is {format_duration(round(abs(skew)))} "
             f"{'ahead of' if skew > 0 else 'behind'} ours",
             "synchronise both by NTP",
-        )
-    if node_skew is not None and node_skew > SKEW:
-        yield warning(
-            "the clock of a node differs from Prometheus's",
-            f"node_time_seconds: by up to {format_duration(round(node_skew))}",
-            "synchronise the nodes by NTP",
         )
 
 

@@ -29,7 +29,7 @@ def as_json(reach: Reach) -> dict[str, Any]:
     }
 
 
-def render(reach: Reach, console: Console, *, every: bool = False) -> None:
+def render_reach(reach: Reach, console: Console, *, every: bool = False) -> None:
     show(console, plain(headline(reach)))
     workloads = reach.worst_first()
     shown = workloads if every else workloads[:MAX_ROWS]

@@ -269,11 +269,8 @@ async def test_samples_that_come_late_are_told(lag, interval, severities) -> Non
 
 
 def test_clocks_that_differ_are_told() -> None:
-    assert list(clocks(5.0, 5.0)) == []
-    assert [each.evidence for each in clocks(-90.0, 45.0)] == [
-        "Prometheus's is 1m30s behind ours",
-        "node_time_seconds: by up to 45s",
-    ]
+    assert list(clocks(5.0)) == []
+    assert [each.evidence for each in clocks(-90.0)] == ["Prometheus's is 1m30s behind ours"]
 
 
 EXTENDER = {"extender": {"profiles": {"default": {"score": {"cpu": 1}}}}}
