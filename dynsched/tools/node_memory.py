@@ -69,6 +69,8 @@ class CollectError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
+    """In bytes."""
+
     capacity: int
     working_set: int
 

@@ -7,8 +7,7 @@ verdicts, guard. Of a write it is taken that it succeeds, as in a dry run (`engi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -25,33 +24,45 @@ from dynsched.tools.backtest.fetching import Window, chunks
 from dynsched.tools.backtest.world import Columns, Scene, World, columns_of
 
 
-@dataclass(frozen=True, slots=True)
-class Played:
-    """What a replay came to; shapes are (steps, nodes) unless said otherwise."""
+class Record:
+    """All steps of one replay, filled by `Engine.play`. Shapes are (steps, nodes) unless said
+    otherwise.
+    """
 
-    firing: Bools
-    """Shape (rules, steps, nodes)."""
-    marked: Bools
-    early: Bools
-    """Which of these carry it only because of their expected load."""
-    withheld: Bools
-    """Shape (steps, pools): a node of the pool should be marked, and is not because of the cap."""
-    writes: Ints
-    """Shape (steps,): how many nodes are written to."""
-    caps: Ints
-    """Shape (steps, pools): how many nodes of the pool may be marked."""
+    def __init__(self, rule_set: RuleSet, world: World, window: Window) -> None:
+        by_node, by_pool = (window.count, len(world.nodes)), (window.count, len(world.pools))
+        self.window = window
+        self.world = world
+        self.present = world.present(window.times())
+        # By rule: where there is a good value.
+        self.known = {rule.name: np.zeros(by_node, np.bool_) for rule in rule_set.rules}
+        # Where a rule's threshold is breached at this moment.
+        self.over: Bools = np.zeros(by_node, np.bool_)
+        # Shape (rules, steps, nodes).
+        self.firing: Bools = np.zeros((len(rule_set.rules), *by_node), np.bool_)
+        # Which nodes carry the mark after the step; and which only because of their expected load.
+        self.marked: Bools = np.zeros(by_node, np.bool_)
+        self.early: Bools = np.zeros(by_node, np.bool_)
+        # By pool: a node should be marked, and is not because of the cap; how many nodes may be.
+        self.withheld: Bools = np.zeros(by_pool, np.bool_)
+        self.caps: Ints = np.zeros(by_pool, np.int64)
+        # Shape (steps,): how many nodes are written to.
+        self.writes: Ints = np.zeros(window.count, np.int64)
 
-    @classmethod
-    def empty(cls, rules: int, steps: int, nodes: int, pools: int) -> Played:
-        by_node, by_pool = (steps, nodes), (steps, pools)
-        return cls(
-            firing=np.zeros((rules, *by_node), np.bool_),
-            marked=np.zeros(by_node, np.bool_),
-            early=np.zeros(by_node, np.bool_),
-            withheld=np.zeros(by_pool, np.bool_),
-            writes=np.zeros(steps, np.int64),
-            caps=np.zeros(by_pool, np.int64),
-        )
+    @property
+    def counted(self) -> Bools:
+        """Where a node is there and may be marked."""
+        found: Bools = self.present & self.world.eligible
+        return found
+
+    @property
+    def any_known(self) -> Bools:
+        return np.asarray(np.logical_or.reduce([*self.known.values()]), np.bool_)
+
+    @property
+    def moments(self) -> int:
+        """At how many steps any node counts: what is told per day is told of this time."""
+        return int(self.counted.any(axis=1).sum())
 
 
 class Alerts:
@@ -184,33 +195,36 @@ class Engine:
     def __init__(self, rule_set: RuleSet, world: World) -> None:
         self._rule_set = rule_set
         self._world = world
-        self.rules = rule_set.rules
-        settings = [Setting.of(rule, rule_set) for rule in self.rules]
+        settings = [Setting.of(rule, rule_set) for rule in rule_set.rules]
         self._alerts = Alerts(settings, len(world.nodes))
         # Shadow rules are evaluated, and mark nothing.
-        marking = [row for row, rule in enumerate(self.rules) if not rule.shadow]
-        self._hot = [row for row in marking if self.rules[row].early_of is None]
-        self._early = [row for row in marking if self.rules[row].early_of is not None]
+        marking = [row for row, rule in enumerate(rule_set.rules) if not rule.shadow]
+        self._hot = [row for row in marking if rule_set.rules[row].early_of is None]
+        self._early = [row for row in marking if rule_set.rules[row].early_of is not None]
         self._marks = Marks(world, rule_set.guard)
         self._early_mark: Bools = np.zeros(len(world.nodes), np.bool_)
 
-    def play(self, times: Floats, columns: Columns, into: Played, first: int = 0) -> None:
-        """One chunk: ``times`` rise; ``columns`` have a row for each. Fills ``into`` from the step
-        ``first`` on.
-        """
-        present = self._world.present(times)
+    def play(self, columns: Columns, record: Record, first: int, last: int) -> None:
+        """The steps ``first`` to before ``last``; ``columns`` have a row for each."""
+        for name, values in columns.items():
+            rule = self._rule_set.by_name[name]
+            record.known[name][first:last] = ~np.isnan(values)
+            if not rule.shadow:
+                breached = Setting.of(rule, self._rule_set).breached(values)
+                record.over[first:last] |= breached
+        present = record.present[first:last]
         self._begin(columns, present)
-        for row, now in enumerate(times.tolist()):
+        for row, now in enumerate(record.window.times(first, last).tolist()):
             if self._alerts.step(row, now):
                 self._early_mark &= present[row]
                 self._marks.set_present(present[row])
             step = first + row
-            short, into.writes[step] = self._mark()
-            into.firing[:, step] = self._alerts.firing
-            into.marked[step], into.early[step] = self._marks.marked, self._early_mark
-            into.caps[step] = self._marks.caps
+            short, record.writes[step] = self._mark()
+            record.firing[:, step] = self._alerts.firing
+            record.marked[step], record.early[step] = self._marks.marked, self._early_mark
+            record.caps[step] = self._marks.caps
             if short is not None:
-                into.withheld[step, self._world.pool[short]] = True
+                record.withheld[step, self._world.pool[short]] = True
 
     def _begin(self, columns: Columns, present: Bools) -> None:
         missing, world = np.full(present.shape, np.nan), self._world
@@ -223,7 +237,9 @@ class Engine:
                     *(rule, loads, world.weights(rule.resource), world.kind, world.eligible),
                     self._rule_set.guard.max_marked,
                 )
-        self._alerts.begin([values.get(rule.name, missing) for rule in self.rules], present)
+        self._alerts.begin(
+            [values.get(rule.name, missing) for rule in self._rule_set.rules], present
+        )
 
     def _mark(self) -> tuple[Bools | None, int]:
         """Which nodes should be marked and are not; how many nodes are written to."""
@@ -247,56 +263,12 @@ class Engine:
         return np.where(hot, worst, self._alerts.severity(self._early))
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """All steps of one replay; shapes are (steps, nodes)."""
-
-    window: Window
-    world: World
-    played: Played
-    present: Bools
-    known: Mapping[str, Bools]
-    """By rule: where there is a good value."""
-    over: Bools
-    """Where a rule's threshold is breached at this moment."""
-
-    @property
-    def counted(self) -> Bools:
-        found: Bools = self.present & self.world.eligible
-        return found
-
-    @property
-    def any_known(self) -> Bools:
-        return np.asarray(np.logical_or.reduce([*self.known.values()]), np.bool_)
-
-    @property
-    def moments(self) -> int:
-        """At how many steps any node counts: what is told per day is told of this time."""
-        return int(self.counted.any(axis=1).sum())
-
-
 def replay(
     rule_set: RuleSet, scene: Scene, world: World, told: Callable[[int, int], None]
 ) -> Record:
     """Play the whole window. ``told`` is called with the steps done and all steps."""
-    window, engine = scene.window, Engine(rule_set, world)
-    shape = (window.count, len(world.nodes))
-    record = Record(
-        window,
-        world,
-        Played.empty(len(engine.rules), *shape, len(world.pools)),
-        world.present(window.times()),
-        {rule.name: np.zeros(shape, np.bool_) for rule in rule_set.rules},
-        np.zeros(shape, np.bool_),
-    )
-    for first, last in chunks(window, len(world.nodes), len(engine.rules)):
-        columns = columns_of(rule_set, scene, world, first, last)
-        engine.play(window.times(first, last), columns, record.played, first)
-        for name, values in columns.items():
-            rule = rule_set.by_name[name]
-            record.known[name][first:last] = ~np.isnan(values)
-            if not rule.shadow:
-                breached = Setting.of(rule, rule_set).breached(values)
-                record.over[first:last] |= breached
-        told(last, window.count)
+    engine, record = Engine(rule_set, world), Record(rule_set, world, scene.window)
+    for first, last in chunks(scene.window, len(world.nodes), len(rule_set.rules)):
+        engine.play(columns_of(rule_set, scene, world, first, last), record, first, last)
+        told(last, scene.window.count)
     return record

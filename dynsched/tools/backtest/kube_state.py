@@ -246,7 +246,7 @@ def regret(placements: Placements, record: Record) -> Json:
     sums: defaultdict[str, defaultdict[str, Counter[str]]] = defaultdict(
         lambda: defaultdict(Counter)
     )
-    may = known & record.counted & ~record.over & ~record.played.marked
+    may = known & record.counted & ~record.over & ~record.marked
     for pod in placements.pods:
         row = record.window.row(pod.at)
         hot = bool(record.over[row, pod.node])

@@ -221,7 +221,7 @@ class _Sweep:
         found, record, step = runs_of(marked), self._record, self._scene.window.step
         steps, moments = len(marked), max(1, record.moments)
         over = [
-            marked[:, record.world.pool == pool].sum(axis=1) > record.played.caps[:, pool]
+            marked[:, record.world.pool == pool].sum(axis=1) > record.caps[:, pool]
             for pool in range(len(record.world.pools))
         ]
         # A mark that is there at the end was not released.

@@ -90,9 +90,9 @@ def _rule(rule: Rule, index: int, record: Record, counted: Bools) -> Json:
     known = record.known[rule.answered_by]
     counted = counted & record.world.selected(rule)
     coverage = share(known, counted)
-    firing = record.played.firing[index]
+    firing = record.firing[index]
     # A shadow rule marks nothing: what is told is when it would.
-    active = firing & (counted if rule.shadow else record.played.marked)
+    active = firing & (counted if rule.shadow else record.marked)
     numbers = tally(active, counted, record.window.step)
     pools = [
         name
@@ -116,26 +116,26 @@ def _rule(rule: Rule, index: int, record: Record, counted: Bools) -> Json:
 
 
 def _total(record: Record, counted: Bools, known: Bools) -> Json:
-    step, played = record.window.step, record.played
+    step = record.window.step
     moments = max(1, record.moments)
-    writes = int(played.writes.sum())
+    writes = int(record.writes.sum())
     return {
-        **tally(played.marked, counted, step),
-        "hot": tally(played.marked & ~played.early, counted, step),
-        "early": tally(played.early, counted, step),
+        **tally(record.marked, counted, step),
+        "hot": tally(record.marked & ~record.early, counted, step),
+        "early": tally(record.early, counted, step),
         "writes": writes,
         "writes_per_day": round(writes / (moments * step / DAY), 2),
-        "peak_marked": int(played.marked.sum(axis=1).max(initial=0)),
-        "time_at_cap": _share(played.withheld.any(axis=1).sum() / moments),
+        "peak_marked": int(record.marked.sum(axis=1).max(initial=0)),
+        "time_at_cap": _share(record.withheld.any(axis=1).sum() / moments),
         "coverage": _share(share(known, counted)),
         "node_days": round(float(counted.sum()) * step / DAY, 3),
     }
 
 
 def _pool(rule_set: RuleSet, number: int, record: Record, counted: Bools, known: Bools) -> Json:
-    world, played = record.world, record.played
+    world = record.world
     here = world.pool == number
-    marked = played.marked[:, here].sum(axis=1)
+    marked = record.marked[:, here].sum(axis=1)
     peak = int(marked.argmax())
     return {
         "pool": world.pools[number],
@@ -143,17 +143,17 @@ def _pool(rule_set: RuleSet, number: int, record: Record, counted: Bools, known:
         "eligible": int((here & world.eligible).sum()),
         "max_marked": str(rule_set.guard.max_marked),
         "peak_marked": int(marked[peak]),
-        "cap_at_peak": int(played.caps[peak, number]),
-        "time_at_cap": _share(played.withheld[:, number].sum() / max(1, record.moments)),
+        "cap_at_peak": int(record.caps[peak, number]),
+        "time_at_cap": _share(record.withheld[:, number].sum() / max(1, record.moments)),
         "coverage": _share(share(known, counted & here)),
     }
 
 
 def _nodes(record: Record, counted: Bools, known: Bools) -> list[Json]:
-    world, played = record.world, record.played
+    world = record.world
     times, marks = _by_node(record)
     known_cells = cells(known & record.present, _CELLS)
-    strips = [cells(active, _CELLS) for active in (played.marked, played.early)]
+    strips = [cells(active, _CELLS) for active in (record.marked, record.early)]
     there = counted.sum(axis=0)
     covered = (known & counted).sum(axis=0)
     found = []
@@ -184,7 +184,7 @@ def _strip(known: Floats, marked: Floats) -> list[float | None]:
 
 def _by_node(record: Record) -> tuple[Floats, Ints]:
     """The share of each node's time that it is marked, and how often it was."""
-    marked = record.played.marked
+    marked = record.marked
     begun = marked.copy()
     begun[1:] &= ~marked[:-1]
     there = np.maximum(1, record.present.sum(axis=0))

@@ -23,7 +23,8 @@ from dynsched.engine.snapshot import Decision
 from dynsched.engine.transitions import Setting
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
-from dynsched.tools.backtest.engine import Alerts, Engine, Played
+from dynsched.tools.backtest.engine import Alerts, Engine, Record
+from dynsched.tools.backtest.fetching import Window
 from dynsched.tools.backtest.world import World, make_world
 
 STEP = 30.0
@@ -132,15 +133,15 @@ def test_the_engine_decides_as_the_core_does_at_every_step(drawn: Drawn, cut: in
     made, world, _, values = drawn
     engine = Engine(made, world)
     finite = np.where(np.isfinite(values), values, np.nan)
-    times = NOON + np.arange(values.shape[1]) * STEP
     columns = {
         one.name: np.where(world.selected(one), of_rule, np.nan)
         for one, of_rule in zip(made.file_rules, finite, strict=True)
     }
-    played = Played.empty(len(made.rules), len(times), len(world.nodes), len(world.pools))
-    for part in (slice(0, cut), slice(cut, None)):
-        chunk = {name: each[part] for name, each in columns.items()}
-        engine.play(times[part], chunk, played, part.start)
+    steps = values.shape[1]
+    played = Record(made, world, Window(NOON, STEP, steps))
+    for first, last in ((0, min(cut, steps)), (min(cut, steps), steps)):
+        chunk = {name: each[first:last] for name, each in columns.items()}
+        engine.play(chunk, played, first, last)
 
     may = set(compress(world.names, world.eligible))
     pool = made.guard.pool_label
@@ -202,7 +203,7 @@ def test_a_release_that_waited_comes_in_the_next_step() -> None:
     # Without n2, n1 is alone of its kind and may have no early mark; but n5's goes first.
     world = make_world(nodes, made, {"n2": (NOON, NOON + STEP)})
     values = np.array([[0, 40, 0, 0, 0, 40.0], *[[0, 40, 0, 0, 0, 0]] * 3])
-    played = Played.empty(2, 4, 6, 1)
-    Engine(made, world).play(NOON + STEP * np.arange(1, 5), {"cpu": values}, played)
+    played = Record(made, world, Window(NOON + STEP, STEP, 4))
+    Engine(made, world).play({"cpu": values}, played, 0, 4)
     marked = [list(compress(world.names, row)) for row in played.marked]
     assert marked == [["n1", "n5"], ["n1"], [], []]
