@@ -18,10 +18,10 @@ from dynsched.kube.transport import KubeApi
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.errors import ClusterError, ConflictError
 
-GUARDRAIL: Final = "dynsched-guardrail"
 AUTOSCALER: Final = "cluster-autoscaler"
 KARPENTER: Final = "karpenter"
 DESCHEDULER: Final = "descheduler"
+PROGRAMS: Final = (AUTOSCALER, KARPENTER, DESCHEDULER)
 """Parts of the names of images, by which the programs are known."""
 
 

@@ -19,27 +19,8 @@ from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.sources.prometheus.answer_limit import answer_limit
-from dynsched.tools.doctor.ask_cluster import (
-    AUTOSCALER,
-    DESCHEDULER,
-    GUARDRAIL,
-    KARPENTER,
-    asks_metrics_server,
-    count_pods,
-    needed_rights,
-    policies_of,
-    refused,
-)
-from dynsched.tools.doctor.checks_cluster import (
-    admission,
-    cancelled,
-    few_react,
-    marks,
-    neighbours,
-    no_marks,
-    rights,
-    two_writers,
-)
+from dynsched.tools.doctor import ask_cluster as cluster
+from dynsched.tools.doctor import checks_cluster as checks
 from dynsched.tools.doctor.checks_rules import check_rules
 from dynsched.tools.doctor.checks_values import World
 from dynsched.tools.doctor.findings import Finding, NotChecked, Report, error, findings, warning
@@ -47,6 +28,7 @@ from dynsched.tools.running import Running, Where, opened
 from dynsched.util.errors import ClusterError, ExpectedError
 
 _T = TypeVar("_T")
+_GUARDRAIL: Final = "dynsched-guardrail"
 _AT_ONCE: Final = 4
 """Queries at a time: fewer than Prometheus evaluates, so that others are not kept waiting."""
 _REQUESTS: Final = "dynsched_extender_requests_total"
@@ -117,7 +99,7 @@ async def check_cluster(
             found.extend(NotChecked(code, None, str(failed)) for code in codes.split())
             return None
 
-    if asks_metrics_server(rule_set):
+    if cluster.asks_metrics_server(rule_set):
         try:
             await list_node_metrics(client)
         except ClusterError as failed:
@@ -129,20 +111,21 @@ async def check_cluster(
             found += findings("P0", [told])
     holding = await asked("N2", find_holders(client, namespace, home))
     holders = None if holding is None else list(map(str, holding))
-    found += findings("N2", [*marks(nodes, rule_set, holders), *no_marks(nodes, rule_set)])
-    found += findings("K1", two_writers(holders or []))
-    reach = await asked("W1 W2", count_pods(client, reach_of(rule_set)))
+    found += findings("N2", checks.marks(nodes, rule_set, holders))
+    found += findings("N2", checks.no_marks(nodes, rule_set))
+    found += findings("K1", checks.two_writers(holders or []))
+    reach = await asked("W1 W2", cluster.count_pods(client, reach_of(rule_set)))
     if reach is not None:
-        found += findings("W1", few_react(reach))
-        found += findings("W2", cancelled(reach))
-    lacking = await asked("K1", refused(client, needed_rights(rule_set, home)))
-    found += findings("K1", rights(lacking or ()))
-    guardrail = await asked("K1", policy(client, "validatingadmissionpolicies", GUARDRAIL))
+        found += findings("W1", checks.few_react(reach))
+        found += findings("W2", checks.cancelled(reach))
+    needed = cluster.needed_rights(rule_set, home)
+    found += findings("K1", checks.rights(await asked("K1", cluster.refused(client, needed)) or ()))
+    guardrail = await asked("K1", policy(client, "validatingadmissionpolicies", _GUARDRAIL))
     injection = await asked("K1", policy(client, "mutatingadmissionpolicies", keys.AVOID_POLICY))
-    found += findings("K1", admission(guardrail, injection, mark.label))
-    running = await asked("K2", programs(client, (AUTOSCALER, KARPENTER, DESCHEDULER))) or []
-    policies = await asked("K2", policies_of(client, running)) or {}
-    found += findings("K2", neighbours(running, policies, mark))
+    found += findings("K1", checks.admission(guardrail, injection, mark.label))
+    running = await asked("K2", programs(client, cluster.PROGRAMS)) or []
+    policies = await asked("K2", cluster.policies_of(client, running)) or {}
+    found += findings("K2", checks.neighbours(running, policies, mark))
     return found
 
 
