@@ -54,8 +54,8 @@ def examine(
     async def ask() -> None:
         async with contextlib.AsyncExitStack() as stack:
             try:
-                opened = open_client(where.kubeconfig, where.context)
-                client = await stack.enter_async_context(opened)
+                connected = open_client(where.kubeconfig, where.context)
+                client = await stack.enter_async_context(connected)
                 nodes = await client.list_nodes()
             except ExpectedError as error:
                 report.unreachable.append(str(error))
