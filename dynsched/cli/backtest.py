@@ -18,19 +18,12 @@ import click
 from click.core import ParameterSource
 
 from dynsched.cli import flags
-from dynsched.util.durations import parse_duration, parse_seconds
+from dynsched.util.durations import parse_duration
 from dynsched.util.errors import ExpectedError
 from dynsched.util.formatting import parse_time
 
 QUERY_SECONDS: Final = 120.0
 """How long a query may take unless --prom-timeout is given: as long as Prometheus allows itself."""
-
-
-def _duration(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
-    try:
-        return None if text is None else parse_seconds(text, at_least=1)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def _moment(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
@@ -67,7 +60,7 @@ def _moment(_context: click.Context, _option: click.Parameter, text: str | None)
     default="7d",
     show_default=True,
     metavar="DURATION",
-    callback=_duration,
+    callback=flags.seconds(at_least=1),
     help="How far back to replay.",
 )
 @click.option(
@@ -80,7 +73,7 @@ def _moment(_context: click.Context, _option: click.Parameter, text: str | None)
 @click.option(
     "--step",
     metavar="DURATION",
-    callback=_duration,
+    callback=flags.seconds(at_least=1),
     help="Time between two evaluations; never less than the scrape interval. Default: the scrape "
     "interval of the rules' targets, 30s where it is not known.",
 )
@@ -150,8 +143,7 @@ def backtest(
     """
     from dynsched.controller.settings import settings_of
     from dynsched.rules.file import load_rules
-    from dynsched.tools.backtest.compute import run
-    from dynsched.tools.backtest.gathering import Order
+    from dynsched.tools.backtest import gathering
     from dynsched.util.logs import configure_logging
 
     configure_logging(log_format, log_level)
@@ -162,7 +154,7 @@ def backtest(
     rule_sets = [load_rules(path) for path in (rules, compare) if path is not None]
     folder = _folder(cache)
     kept = cache is not None
-    order = Order(
+    order = gathering.Order(
         address=settings.prometheus.url,
         rule_sets=rule_sets,
         since=since,
@@ -178,7 +170,7 @@ def backtest(
     say = partial(click.echo, err=True)
     try:
         with _progress() as told:
-            report = asyncio.run(run(order, settings.prometheus, told, say))
+            report = asyncio.run(gathering.backtest(order, settings.prometheus, told, say))
         if report.pop("incomplete"):
             # Another run need not ask for the other parts again.
             kept = True
@@ -229,8 +221,7 @@ def _print(report: dict[str, Any], output: str) -> None:
         return
     from rich.console import Console
 
-    from dynsched.tools.backtest.page_sections import sections
-    from dynsched.tools.backtest.rendering import markdown, page, render
+    from dynsched.tools.backtest.rendering import markdown, page, render, sections
 
     if output == "table":
         render(sections(report), Console())

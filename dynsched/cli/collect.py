@@ -12,11 +12,12 @@ from typing import Any
 import click
 
 from dynsched.cli import flags
-from dynsched.tools.collect.memory import MIB, CollectError
-from dynsched.tools.collect.push import (
+from dynsched.tools.node_memory import (
     DEFAULT_CGROUP_ROOT,
     DEFAULT_JOB,
+    MIB,
     Collect,
+    CollectError,
     collect_once,
     collect_until_stopped,
 )
@@ -83,8 +84,7 @@ def collect(*, once: bool, log_format: str, **given: Any) -> None:
       dynsched collect --pushgateway http://pushgateway.monitoring:9091 --once
     """
     configure_logging(log_format, "info")
-    values: dict[str, Any] = {name: value or None for name, value in given.items()}
-    order = Collect(**values)
+    order = Collect(**given)
     if not once:
         with logging_aside():
             collect_until_stopped(order)

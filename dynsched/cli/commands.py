@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from dynsched.rules.check import Checked
 
 _IN_MODULES: Final = {
-    **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor", "inject", "reach")},
+    **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor", "inject")},
     "nodes": ("ask", "nodes"),
     "open": ("open_page", "open_page"),
+    "reach": ("doctor", "reach"),
     "why": ("ask", "why"),
 }
 """Commands that have a module of their own, and its and their name there."""

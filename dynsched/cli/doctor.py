@@ -1,17 +1,19 @@
-"""The command `dynsched doctor`."""
+"""The commands `dynsched doctor` and `dynsched reach`."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from dynsched.cli import flags
-from dynsched.tools.doctor.finding import CODES, Severity
+from dynsched.tools.doctor.findings import CODES, Severity, as_junit, render
 from dynsched.util.errors import ExpectedError
-from dynsched.util.logs import configure_logging
+from dynsched.util.logs import configure_logging, last_words
 
 COULD_NOT_CHECK: Final = 2
 
@@ -88,7 +90,6 @@ def doctor(
     from dynsched.controller.settings import settings_of
     from dynsched.rules.file import load_rules
     from dynsched.tools.doctor.examine import examine
-    from dynsched.tools.doctor.report import as_junit, render
     from dynsched.tools.running import Where
 
     configure_logging(log_format, log_level)
@@ -121,3 +122,54 @@ def doctor(
     for line in report.unreachable:
         click.echo(f"Error: {line}", err=True)
     sys.exit(report.exit_code(severity))
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@flags.kubeconfig
+@flags.rules
+@flags.output
+@click.option("--all", "every", is_flag=True, help="Show every workload, not only the worst.")
+@flags.quiet_logging
+def reach(
+    *,
+    kubeconfig: Path | None,
+    context: str | None,
+    rules: Path,
+    output: str,
+    every: bool,
+    log_format: str,
+    log_level: str,
+) -> None:
+    """Show which running pods react to the mark, by workload, worst first. It writes nothing.
+
+    A pod reacts if its node affinity avoids the label, if it does not tolerate the taint of the
+    mark, or if the extender has a profile for its scheduler. Pods of DaemonSets are not counted:
+    each node gets one of them anyway. For workloads that do not react, it prints the patch.
+
+    \b
+    Example:
+      dynsched reach --rules rules.yaml
+    """
+    from rich.console import Console
+
+    from dynsched.engine.avoiders import reach_of
+    from dynsched.kube.client import open_client
+    from dynsched.rules.file import load_rules
+    from dynsched.tools.doctor.ask_cluster import count_pods
+    from dynsched.tools.doctor.reach_report import as_json, render_reach
+    from dynsched.util.errors import ClusterError
+
+    configure_logging(log_format, log_level)
+    with last_words(log_format, (ClusterError,)):
+        rule_set = load_rules(rules)
+
+        async def counted() -> None:
+            async with open_client(kubeconfig, context) as client:
+                await count_pods(client, found)
+
+        found = reach_of(rule_set)
+        asyncio.run(counted())
+    if output == "json":
+        click.echo(json.dumps(as_json(found), indent=2, ensure_ascii=False))
+    else:
+        render_reach(found, Console(), every=every)

@@ -67,12 +67,14 @@ class _Header(click.ParamType[tuple[str, str]]):
         return name.strip(), text.strip()
 
 
-def seconds(*, at_least: float) -> Callable[[click.Context, click.Parameter, str], float]:
-    """A callback: seconds, given as a number or as a duration."""
+def seconds(
+    *, at_least: float
+) -> Callable[[click.Context, click.Parameter, str | None], float | None]:
+    """A callback: seconds, given as a number or as a duration; None where nothing is given."""
 
-    def parsed(_context: click.Context, _option: click.Parameter, text: str) -> float:
+    def parsed(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
         try:
-            return parse_seconds(text, at_least=at_least)
+            return None if text is None else parse_seconds(text, at_least=at_least)
         except ValueError as error:
             raise click.BadParameter(str(error)) from None
 

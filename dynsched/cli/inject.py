@@ -58,8 +58,7 @@ def inject(
     import asyncio
 
     from dynsched.rules.file import load_rules
-    from dynsched.tools.inject.coverage import check_policy
-    from dynsched.tools.inject.policy import label_of, policy_objects, policy_text
+    from dynsched.tools.inject.policy import check_policy, label_of, policy_objects, policy_text
 
     label = label_of(load_rules(rules))
     if check:

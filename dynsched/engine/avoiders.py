@@ -52,7 +52,7 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PodShape:
-    """What is looked at of a pod that has a node. The four parts of the specification are JSON;
+    """What is looked at of a pod that has a node. The three parts of the specification are JSON;
     empty where the pod has none. ``cpu`` in cores, ``memory`` in bytes: its requests.
     """
 
@@ -64,7 +64,6 @@ class PodShape:
     affinity: bytes = b""
     tolerations: bytes = b""
     selector: bytes = b""
-    spreading: bytes = b""
     cpu: float = 0.0
     memory: float = 0.0
 
@@ -109,8 +108,6 @@ class Workload(Tally):
     causes: Counter[Cause] = field(default_factory=Counter)
     schedulers: set[str] = field(default_factory=set)
     affinity: bytes = b""
-    spread_by_default: int = 0
-    """Pods that react by soft affinity, and that the scheduler spreads over the nodes."""
 
 
 @dataclass(slots=True)
@@ -162,13 +159,10 @@ class Reach(Tally):
         workload.causes.update(causes)
         if pod.scheduler != DEFAULT_SCHEDULER:
             workload.schedulers.add(pod.scheduler)
-        if not reacts:
+        if reacts:
+            workload.ways.update(ways)
+        else:
             workload.affinity = pod.affinity
-            return
-        workload.ways.update(ways)
-        is_spread = not pod.spreading and kind in ("Deployment", "ReplicaSet", "StatefulSet")
-        if is_spread and ways == (Way.PREFERENCE,):
-            workload.spread_by_default += 1
 
     def _reaction(self, pod: PodShape) -> tuple[tuple[Way, ...], tuple[Cause, ...]]:
         ways, causes = [], []

@@ -177,7 +177,6 @@ class _Spec(PodSpec, gc=False):
     affinity: msgspec.Raw = _NOTHING
     tolerations: msgspec.Raw = _NOTHING
     selector: msgspec.Raw = msgspec.field(name="nodeSelector", default=_NOTHING)
-    spreading: msgspec.Raw = msgspec.field(name="topologySpreadConstraints", default=_NOTHING)
 
 
 class _Pod(msgspec.Struct, gc=False):
@@ -208,7 +207,6 @@ def _shape(pod: _Pod) -> PodShape:
         affinity=_bytes(spec.affinity),
         tolerations=_bytes(spec.tolerations),
         selector=_bytes(spec.selector),
-        spreading=_bytes(spec.spreading),
         cpu=cpu,
         memory=memory,
     )

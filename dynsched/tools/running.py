@@ -1,33 +1,67 @@
 """Which running dynsched a command asks, and how: by a URL, or by its Service in the cluster
 through the API server, with the user's kubeconfig.
+
+By a URL it is asked with the standard library alone: that takes no time to import. Every failure is
+one line with the cause and what to do.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import http.client
 import json
+import urllib.error
+import urllib.request
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
-from dynsched.tools import http_client
-from dynsched.tools.http_client import Answer, ServerError
+from dynsched.util.connection_errors import Cause, find_failure, no_answer
 from dynsched.util.defaults import DEFAULT_SERVER
-from dynsched.util.errors import ClusterError
-from dynsched.util.proxies import proxy_for, through
+from dynsched.util.errors import ClusterError, ExpectedError
+from dynsched.util.files import TooLargeError, read_file
+from dynsched.util.proxies import ProxyError, opener, parse_http_url, proxy_for, through
 
 if TYPE_CHECKING:
     from dynsched.kube.services import Service
     from dynsched.kube.transport import KubeApi
 
+TIMEOUT: Final = 10.0
+"""Seconds without a byte after which the server counts as hung."""
 LOCAL_TIMEOUT: Final = 2.0
 """Seconds in which a dynsched on this machine says that it is one. Other programs listen on that
 port too, and not all of them speak HTTP."""
+_NO_TOKEN: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_MAX_TOKEN_BYTES: Final = 64 * 1024
+_REMEDIES: Final[Mapping[Cause, str]] = {
+    Cause.REFUSED: "is dynsched running? use --server URL",
+    Cause.BROKEN: "try again",
+    Cause.NOT_TLS: "is it http:// instead of https://? use --server URL",
+    Cause.UNTRUSTED: "name the CA file that signed it in SSL_CERT_FILE, or use --server URL",
+}
+
+
+class ServerError(ExpectedError):
+    """dynsched could not be asked, or refused; the message is for the person at the terminal."""
+
+
+class Answer(NamedTuple):
+    """An answer; with status 304, it has no body. ``etag`` is its name."""
+
+    status: int
+    body: bytes
+    etag: str | None
+
+    @property
+    def is_news(self) -> bool:
+        """Whether it is not what the ETag that was sent names."""
+        return self.status != HTTPStatus.NOT_MODIFIED
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +104,13 @@ class Running(ABC):
         if answer.status in (HTTPStatus.OK, HTTPStatus.NOT_MODIFIED):
             return answer
         needs_token = answer.status == HTTPStatus.UNAUTHORIZED
-        why = http_client.refusal(self.shown, answer) + (self.remedy if needs_token else "")
+        why = _refusal(self.shown, answer) + (self.remedy if needs_token else "")
         raise ServerError(why + self.by)
 
     def nodes(self, *, marked: bool) -> dict[str, Any]:
-        """`/nodes`, or those of them that carry the mark."""
         return self.read(self.ask(nodes_path(marked=marked)))
 
     def node(self, name: str) -> dict[str, Any]:
-        """`/nodes/NAME`."""
         return self.read(self.ask(f"/nodes/{quote(name, safe='')}"))
 
     def read(self, answer: Answer, *, key: str = "taken_at") -> dict[str, Any]:
@@ -93,31 +125,49 @@ class Running(ABC):
 
 
 def nodes_path(*, marked: bool) -> str:
-    """The path of all nodes, or of those that carry the mark."""
     return "/nodes?marked=true" if marked else "/nodes"
 
 
 class ByUrl(Running):
-    """A dynsched that is asked directly."""
-
     def __init__(
         self, server: str, timeout: float | None = None, token_file: Path | None = None
     ) -> None:
-        self.shown = http_client.url_of(server)
+        self.shown = _url_of(server)
         self.remedy = (
             f"; it was read from --server-token-file {token_file}"
             if token_file
             else "; name a file that holds the token with --server-token-file"
         )
         self._token_file = token_file
-        self._timeout = timeout or http_client.TIMEOUT
+        self._timeout = timeout or TIMEOUT
 
     def raw(self, path: str, etag: str | None = None) -> Answer:
-        answer = http_client.ask(
-            self.shown, path, etag=etag, token_file=self._token_file, timeout=self._timeout
-        )
-        self.by = through(proxy_for(self.shown))
-        return answer
+        headers = {"Accept": "application/json"} | ({"If-None-Match": etag} if etag else {})
+        request = urllib.request.Request(f"{self.shown}{path}", headers=headers)  # noqa: S310 (http or https: _url_of)
+        if self._token_file is not None:
+            # Not to where a redirect leads: that may be another host.
+            request.add_unredirected_header("Authorization", f"Bearer {_token(self._token_file)}")
+        try:
+            self.by = through(proxy_for(self.shown))
+            with opener().open(request, timeout=self._timeout) as response:
+                return Answer(response.status, response.read(), response.headers.get("ETag"))
+        except ProxyError as error:
+            raise ServerError(f"cannot ask {self.shown}: {error}") from None
+        except urllib.error.HTTPError as error:
+            with error, contextlib.suppress(OSError, http.client.HTTPException):
+                return Answer(error.code, error.read(), error.headers.get("ETag"))
+            return Answer(error.code, b"", None)
+        except (OSError, http.client.HTTPException) as error:
+            raise ServerError(f"cannot ask {self.shown}: {self._why(error)}{self.by}") from None
+
+    def _why(self, error: Exception) -> str:
+        """Why there is no answer, and what to do."""
+        found = find_failure(error)
+        if found is None:
+            return f"{str(error) or type(error).__name__}; use --server URL"
+        if found.cause is Cause.TIMEOUT:
+            return f"{no_answer(self._timeout)}; look at {self.shown}/status"
+        return f"{found}; {_REMEDIES.get(found.cause, 'use --server URL')}"
 
 
 class InCluster(Running):
@@ -148,7 +198,6 @@ class InCluster(Running):
         return Answer(answer.status, answer.body, answer.headers.get("ETag"))
 
     def close(self) -> None:
-        """Close the connections."""
         try:
             self._runner.run(self._api.close())
         finally:
@@ -196,14 +245,42 @@ def opened(where: Where) -> Iterator[Running]:
 
 def _answers(local: ByUrl) -> bool:
     """Whether it is a dynsched, if only one that wants a token, or is not well."""
-    try:
+    with contextlib.suppress(ServerError):
         answer = local.raw("/status")
-        if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            local.read(answer, key="error")
-        elif answer.status in (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE):
-            local.read(answer, key="dry_run")
-        else:
-            return False
-    except ServerError:
-        return False
-    return True
+        local.read(answer, key="error" if answer.status in _NO_TOKEN else "dry_run")
+        return answer.status in (*_NO_TOKEN, HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE)
+    return False
+
+
+def _token(file: Path) -> str:
+    try:
+        found = read_file(str(file), _MAX_TOKEN_BYTES).decode("ascii").strip()
+    except (TooLargeError, UnicodeDecodeError):
+        found = ""
+    except OSError as error:
+        raise ServerError(f"--server-token-file {file}: {error.strerror or error}") from None
+    if not found or not found.isprintable() or " " in found:
+        raise ServerError(f"--server-token-file {file}: it does not hold one token and no more")
+    return found
+
+
+def _url_of(server: str) -> str:
+    """The URL that ``--server`` names. ``:PORT`` is on this machine, as it is for --webaddr."""
+    try:
+        parts = parse_http_url(f"localhost{server}" if server.startswith(":") else server)
+    except ValueError:
+        parts = None
+    if parts is None or parts.query or parts.fragment:
+        raise ServerError(f"--server is not a URL like {DEFAULT_SERVER}")
+    return parts.geturl().rstrip("/")
+
+
+def _refusal(shown: str, answer: Answer) -> str:
+    """An answer with an error status as one line: dynsched's own words where they are."""
+    try:
+        message = json.loads(answer.body)["error"]
+    except (ValueError, KeyError, TypeError):
+        # Not ours: a proxy or an ingress on the way, or something else on that port.
+        told = f"{answer.status} {http.client.responses.get(answer.status, '')}".rstrip()
+        return f"{shown} answered {told}; is it dynsched? use --server URL"
+    return " ".join(str(message).split())

@@ -10,8 +10,7 @@ from service_support import Pages
 
 from dynsched.cli import watching
 from dynsched.engine.model import Node
-from dynsched.tools.http_client import Answer, ServerError
-from dynsched.tools.running import Running
+from dynsched.tools.running import Answer, Running, ServerError
 
 STATUS = Answer(200, b'{"interval_seconds": 6.0}', None)
 SAME = Answer(304, b"", '"1"')

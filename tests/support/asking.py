@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from dynsched.tools.http_client import TIMEOUT
-from dynsched.tools.running import ByUrl
+from dynsched.tools.running import TIMEOUT, ByUrl
 
 
 def fetch(

@@ -15,9 +15,8 @@ from prometheus_support import free_port
 from dynsched.kube.client import KubeClient
 from dynsched.kube.kubeconfig import load_config
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.tools.collect.memory import CollectError, Memory
-from dynsched.tools.collect.push import Collect, push
-from dynsched.tools.http_client import ServerError
+from dynsched.tools.node_memory import Collect, CollectError, Memory, push
+from dynsched.tools.running import ServerError
 from dynsched.util.connection_errors import Cause, ConnectionFailure, find_failure
 from dynsched.util.errors import ClusterError
 

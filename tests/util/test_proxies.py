@@ -22,9 +22,8 @@ from dynsched.kube.kubeconfig import KubeConfigError, load_config
 from dynsched.kube.pod_watch import watch
 from dynsched.kube.transport import KubeApi
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.tools.collect.memory import CollectError, Memory
-from dynsched.tools.collect.push import Collect, push
-from dynsched.tools.http_client import ServerError
+from dynsched.tools.node_memory import Collect, CollectError, Memory, push
+from dynsched.tools.running import ServerError
 from dynsched.util.errors import ClusterError
 from dynsched.util.proxies import ProxyError, parse_proxy, proxy_for
 

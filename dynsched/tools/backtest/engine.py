@@ -1,67 +1,73 @@
 """A whole replay: columns of values in, alerts and marks at every step out.
 
 It does for all moments what `engine.decide` does in a tick: readings, early readings, alerts,
-verdicts, guard. Of a write it is taken that it succeeds, as in a dry run (`engine.dry_run`). A
-*lane* is a node, or a node under one of several settings of the rules (`suggest`).
+verdicts, guard. Of a write it is taken that it succeeds, as in a dry run (`engine.dry_run`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from dynsched.engine.alerts import worst
 from dynsched.engine.columns import Bools, Floats, Ints, filled
 from dynsched.engine.expected import above_line
+from dynsched.engine.guard import Kind, count_of, early_limit, kind_of, select
 from dynsched.engine.loads import rule_loads
+from dynsched.engine.model import Verdict
 from dynsched.engine.transitions import Limits, Readings, Setting, States, advance
-from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.tools.backtest.choice import Marks
-from dynsched.tools.backtest.world import World
-
-Columns = Mapping[str, Floats]
-"""By rule name, shape (steps, nodes): NaN where there is no good value, and on nodes that the rule
-does not apply to. Rules whose past cannot be had are not in it."""
+from dynsched.rules.rule_set import GuardRules, RuleSet
+from dynsched.tools.backtest.fetching import Window, chunks
+from dynsched.tools.backtest.world import Columns, Scene, World, columns_of
 
 
-@dataclass(frozen=True, slots=True)
-class Played:
-    """What a replay came to; shapes are (steps, lanes) unless said otherwise."""
+class Record:
+    """All steps of one replay, filled by `Engine.play`. Shapes are (steps, nodes) unless said
+    otherwise.
+    """
 
-    firing: Bools
-    """Shape (rules, steps, lanes)."""
-    marked: Bools
-    """Which nodes carry the mark after the step."""
-    early: Bools
-    """Which of these carry it only because of their expected load."""
-    withheld: Bools
-    """Shape (steps, pools): a node of the pool should be marked, and is not because of the cap."""
-    writes: Ints
-    """Shape (steps,): how many nodes are written to."""
-    caps: Ints
-    """Shape (steps, pools): how many nodes of the pool may be marked."""
+    def __init__(self, rule_set: RuleSet, world: World, window: Window) -> None:
+        by_node, by_pool = (window.count, len(world.nodes)), (window.count, len(world.pools))
+        self.window = window
+        self.world = world
+        self.present = world.present(window.times())
+        # By rule: where there is a good value.
+        self.known = {rule.name: np.zeros(by_node, np.bool_) for rule in rule_set.rules}
+        # Where a rule's threshold is breached at this moment.
+        self.over: Bools = np.zeros(by_node, np.bool_)
+        # Shape (rules, steps, nodes).
+        self.firing: Bools = np.zeros((len(rule_set.rules), *by_node), np.bool_)
+        # Which nodes carry the mark after the step; and which only because of their expected load.
+        self.marked: Bools = np.zeros(by_node, np.bool_)
+        self.early: Bools = np.zeros(by_node, np.bool_)
+        # By pool: a node should be marked, and is not because of the cap; how many nodes may be.
+        self.withheld: Bools = np.zeros(by_pool, np.bool_)
+        self.caps: Ints = np.zeros(by_pool, np.int64)
+        # Shape (steps,): how many nodes are written to.
+        self.writes: Ints = np.zeros(window.count, np.int64)
 
-    @classmethod
-    def empty(cls, rules: int, steps: int, lanes: int, pools: int) -> Played:
-        """To be filled by `Engine.play`."""
-        firing, marked = (
-            np.zeros((rules, steps, lanes), np.bool_),
-            np.zeros((steps, lanes), np.bool_),
-        )
-        withheld, caps = np.zeros((steps, pools), np.bool_), np.zeros((steps, pools), np.int64)
-        return cls(firing, marked, marked.copy(), withheld, np.zeros(steps, np.int64), caps)
+    @property
+    def counted(self) -> Bools:
+        """Where a node is there and may be marked."""
+        found: Bools = self.present & self.world.eligible
+        return found
 
-    def part(self, first: int, last: int) -> Played:
-        """The steps ``first`` to before ``last``, in the same memory."""
-        others = (getattr(self, each.name)[first:last] for each in fields(self)[1:])
-        return Played(self.firing[:, first:last], *others)
+    @property
+    def any_known(self) -> Bools:
+        return np.asarray(np.logical_or.reduce([*self.known.values()]), np.bool_)
+
+    @property
+    def moments(self) -> int:
+        """At how many steps any node counts: what is told per day is told of this time."""
+        return int(self.counted.any(axis=1).sum())
 
 
 class Alerts:
     """The alerts of all rules: many steps of `engine.transitions.advance`. Mutable: `begin` takes a
-    chunk of values, `step` one row of it. Arrays have one row for each rule.
+    chunk of values, `step` one row of it. Arrays have one row for each rule, and one column for
+    each *lane*: a node, or a node under one of several settings of the rule (`suggest`).
     """
 
     def __init__(self, settings: Sequence[Setting], lanes: int) -> None:
@@ -71,29 +77,39 @@ class Alerts:
         self._value = filled(shape, np.nan)
         self._known_at = filled(shape, -np.inf)
         self._limits = Limits(settings, lanes)
+        self._present: Bools = np.zeros(lanes, np.bool_)
 
     @property
     def firing(self) -> Bools:
         return self._states.firing
 
-    def begin(self, values: Sequence[Floats]) -> None:
-        """``values``: of each rule, shape (steps, lanes), NaN for what is missing."""
+    def begin(self, values: Sequence[Floats], present: Bools) -> None:
+        """``values``: of each rule, shape (steps, lanes), NaN for what is missing. ``present``: of
+        the same shape, whether the node is there.
+        """
         both = list(zip(self._settings, values, strict=True))
         self._values = np.stack(values, axis=1)
         self._ok: Bools = ~np.isnan(self._values)
         self._breached = np.stack([one.breached(of_rule) for one, of_rule in both], axis=1)
         self._holds = np.stack([one.holds(of_rule) for one, of_rule in both], axis=1)
         self._any_breached: list[bool] = np.any(self._breached, axis=(1, 2)).tolist()
+        changed = np.diff(present, axis=0, prepend=self._present[None])
+        self._comes_or_goes: list[bool] = np.any(changed, axis=1).tolist()
+        self._presence = present
 
-    def reset(self, which: Bools, now: float) -> None:
-        """Forget all of these lanes: their nodes came or went."""
-        new = States.inactive(self.firing.shape)
-        self._states = self._states.each(lambda ours, theirs: np.where(which, theirs, ours), new)
-        self._value = np.where(which, np.nan, self._value)
-        self._known_at = np.where(which, now, self._known_at)
-
-    def step(self, row: int, now: float) -> None:
-        """Evaluate one row at ``now``, later than the one before."""
+    def step(self, row: int, now: float) -> bool:
+        """Evaluate one row at ``now``, later than the one before. Whether nodes came or went: these
+        have no past.
+        """
+        if self._comes_or_goes[row]:
+            which = self._present ^ self._presence[row]
+            new = States.inactive(self.firing.shape)
+            self._states = self._states.each(
+                lambda ours, theirs: np.where(which, theirs, ours), new
+            )
+            self._value = np.where(which, np.nan, self._value)
+            self._known_at = np.where(which, now, self._known_at)
+            self._present = self._presence[row]
         ok = self._ok[row]
         known_before = self._known_at
         np.copyto(self._value, self._values[row], where=ok)
@@ -103,6 +119,7 @@ class Alerts:
         if self._any_breached[row] or before.firing.any() or before.pending.any():
             seen = Readings(ok, self._breached[row], self._holds[row])
             self._states = advance(before, seen, known_before, now, self._limits)
+        return self._comes_or_goes[row]
 
     def severity(self, counting: Sequence[int]) -> Floats:
         """For each lane: of the worst of these rules that fires, 0 where none does or no value is
@@ -112,110 +129,130 @@ class Alerts:
         return worst(excess, self.firing[counting])
 
 
-class Engine:
-    """Replays one rule set, or several settings of it side by side. Mutable: `play` takes chunk
-    after chunk, in the order of time.
-
-    ``settings``: by rule name, for the lanes of ``groups`` times the nodes; default: those of the
-    rules.
+class Marks:
+    """Which nodes carry the mark. Mutable. Where no limit of the guard binds, these are the wanted
+    ones; else `engine.guard.select` says which.
     """
 
-    def __init__(
-        self,
-        rule_set: RuleSet,
-        world: World,
-        *,
-        rules: Sequence[Rule] | None = None,
-        settings: Mapping[str, Setting] | None = None,
-        groups: int = 1,
-    ) -> None:
+    def __init__(self, world: World, guard: GuardRules) -> None:
+        self._world = world
+        self._guard = guard
+        self._kinds = [kind_of(node, guard) for node in world.nodes]
+        self.marked: Bools = np.zeros(len(world.nodes), np.bool_)
+        self.set_present(self.marked)
+
+    def set_present(self, present: Bools) -> None:
+        """Which nodes are there from now on; the marks of the others are gone."""
+        world, limit = self._world, self._guard.max_marked
+        self._may: Bools = world.eligible & present
+        self.marked = self.marked & present
+        pools = np.bincount(world.pool[self._may], minlength=len(world.pools))
+        self.caps: Ints = np.array([count_of(limit, n) for n in pools.tolist()], np.int64)
+        kinds = np.bincount(world.kind[self._may], minlength=int(world.kind.max(initial=-1)) + 1)
+        self._limits: Ints = np.array([early_limit(limit, n) for n in kinds.tolist()], np.int64)
+        self._sizes: Counter[Kind] = Counter(
+            kind for kind, may in zip(self._kinds, self._may.tolist(), strict=True) if may
+        )
+
+    def choose(self, hot: Bools, early: Bools, severity: Callable[[], Floats]) -> Bools | None:
+        """Decide which nodes carry the mark from now on. Returns those that should carry it and do
+        not, None where there are none.
+        """
+        wanted = (hot | early) & self._may
+        either = wanted | self.marked
+        if not self._binds(wanted, early & self._may, either):
+            self.marked = wanted
+            return None
+        excess, names = severity(), self._world.names
+        verdicts = {
+            names[n]: Verdict(names[n], bool(hot[n]), None, float(excess[n]), (), bool(early[n]))
+            for n in np.flatnonzero(either).tolist()
+        }
+        there = [self._world.nodes[n] for n in np.flatnonzero(either).tolist()]
+        marked = {names[n] for n in np.flatnonzero(self.marked).tolist()}
+        found = select(there, verdicts, marked, self._guard, sizes=self._sizes)
+        self.marked = np.array([name in found.marked for name in names], np.bool_)
+        return wanted & ~self.marked
+
+    def _binds(self, wanted: Bools, early: Bools, either: Bools) -> bool:
+        """Whether a limit may keep the marks from being the wanted ones. A mark that goes and one
+        that comes are both counted, as they are while they are written.
+        """
+        pool, kind = self._world.pool, self._world.kind
+        leaving = np.count_nonzero(either) - np.count_nonzero(wanted)
+        if leaving > max(1, count_of(self._guard.max_releases, int(self.marked.sum()))):
+            return True
+        if (np.bincount(pool[either], minlength=len(self.caps)) > self.caps).any():
+            return True
+        crowded = np.bincount(kind[either], minlength=len(self._limits)) > self._limits
+        return bool(crowded[kind[early]].any())
+
+
+class Engine:
+    """Replays one rule set. Mutable: `play` takes chunk after chunk, in the order of time."""
+
+    def __init__(self, rule_set: RuleSet, world: World) -> None:
         self._rule_set = rule_set
         self._world = world
-        self._groups = groups
-        self._lanes = len(world.nodes) * groups
-        self.rules = tuple(rule_set.rules if rules is None else rules)
-        settings = settings or {}
-        self._alerts = Alerts(
-            [settings.get(rule.name) or Setting.of(rule, rule_set) for rule in self.rules],
-            self._lanes,
-        )
+        settings = [Setting.of(rule, rule_set) for rule in rule_set.rules]
+        self._alerts = Alerts(settings, len(world.nodes))
         # Shadow rules are evaluated, and mark nothing.
-        marking = [place for place, rule in enumerate(self.rules) if not rule.shadow]
-        self._hot = [place for place in marking if self.rules[place].early_of is None]
-        self._early = [place for place in marking if self.rules[place].early_of is not None]
-        self._marks = Marks(world, rule_set.guard, groups)
-        self._early_mark: Bools = np.zeros(self._lanes, np.bool_)
-        self._present: Bools = np.zeros(self._lanes, np.bool_)
+        marking = [row for row, rule in enumerate(rule_set.rules) if not rule.shadow]
+        self._hot = [row for row in marking if rule_set.rules[row].early_of is None]
+        self._early = [row for row in marking if rule_set.rules[row].early_of is not None]
+        self._marks = Marks(world, rule_set.guard)
+        self._early_mark: Bools = np.zeros(len(world.nodes), np.bool_)
 
-    def play(self, times: Floats, columns: Columns, into: Played | None = None) -> Played:
-        """One chunk: ``times`` rise; ``columns`` have a row for each, as ``into`` has, which is
-        filled.
-        """
-        present = self._world.present(times)
+    def play(self, columns: Columns, record: Record, first: int, last: int) -> None:
+        """The steps ``first`` to before ``last``; ``columns`` have a row for each."""
+        for name, values in columns.items():
+            rule = self._rule_set.by_name[name]
+            record.known[name][first:last] = ~np.isnan(values)
+            if not rule.shadow:
+                breached = Setting.of(rule, self._rule_set).breached(values)
+                record.over[first:last] |= breached
+        present = record.present[first:last]
         self._begin(columns, present)
-        pools = len(self._marks.caps)
-        played = into or Played.empty(len(self.rules), len(times), self._lanes, pools)
-        changes = [True, *np.any(present[1:] != present[:-1], axis=1).tolist()]
-        for row, now in enumerate(times.tolist()):
-            if changes[row]:
-                self._appear(np.tile(present[row], self._groups), now)
-            short, played.writes[row] = self._step(row, now)
-            played.firing[:, row] = self._alerts.firing
-            played.marked[row], played.early[row] = self._marks.marked, self._early_mark
-            played.caps[row] = self._marks.caps
+        for row, now in enumerate(record.window.times(first, last).tolist()):
+            if self._alerts.step(row, now):
+                self._early_mark &= present[row]
+                self._marks.set_present(present[row])
+            step = first + row
+            short, record.writes[step] = self._mark()
+            record.firing[:, step] = self._alerts.firing
+            record.marked[step], record.early[step] = self._marks.marked, self._early_mark
+            record.caps[step] = self._marks.caps
             if short is not None:
-                played.withheld[row, self._marks.pool[short]] = True
-        return played
+                record.withheld[step, self._world.pool[short]] = True
 
     def _begin(self, columns: Columns, present: Bools) -> None:
-        missing = np.full(present.shape, np.nan)
-        values = {
-            rule.name: np.where(present, columns[rule.name], np.nan)
-            for rule in self.rules
-            if rule.early_of is None and rule.name in columns
-        }
+        missing, world = np.full(present.shape, np.nan), self._world
+        values = {name: np.where(present, found, np.nan) for name, found in columns.items()}
         for rule in self._rule_set.file_rules:
-            made = rule.early_rule
-            if made is not None and made in self.rules and rule.name in values:
+            if rule.early_rule is not None and rule.name in values:
                 # No pods are known of the past: the expected load is the measured one.
-                world = self._world
                 loads = rule_loads(rule, values[rule.name])
-                values[made.name] = above_line(
+                values[rule.early_rule.name] = above_line(
                     *(rule, loads, world.weights(rule.resource), world.kind, world.eligible),
                     self._rule_set.guard.max_marked,
                 )
         self._alerts.begin(
-            [np.tile(values.get(rule.name, missing), self._groups) for rule in self.rules]
+            [values.get(rule.name, missing) for rule in self._rule_set.rules], present
         )
 
-    def _appear(self, present: Bools, now: float) -> None:
-        """Nodes that came or went have no past."""
-        changed = present ^ self._present
-        if not changed.any():
-            return
-        self._alerts.reset(changed, now)
-        self._early_mark &= present
-        self._marks.set_present(present)
-        self._present = present
-
-    def _step(self, row: int, now: float) -> tuple[Bools | None, int]:
-        """Which lanes should be marked and are not; how many nodes are written to."""
-        alerts = self._alerts
-        alerts.step(row, now)
-        hot: Bools = np.logical_or.reduce(alerts.firing[self._hot], axis=0)
-        early: Bools = np.logical_or.reduce(alerts.firing[self._early], axis=0) & ~hot
-        wants = hot | early
-        before = self._marks.marked
-        marked, short = self._marks.choose(wants, hot, lambda: self._severity(hot))
-        arrived, stays = marked & ~before, marked & before
+    def _mark(self) -> tuple[Bools | None, int]:
+        """Which nodes should be marked and are not; how many nodes are written to."""
+        firing, before = self._alerts.firing, self._marks.marked
+        hot: Bools = np.logical_or.reduce(firing[self._hot], axis=0)
+        early: Bools = np.logical_or.reduce(firing[self._early], axis=0) & ~hot
+        short = self._marks.choose(hot, early, lambda: self._severity(hot))
+        marked = self._marks.marked
         # The evidence of a mark that stays says whether the node is hot; it is written anew when
         # that changes.
-        restated = stays & wants & (early ^ self._early_mark)
-        writes = int((marked ^ before).sum()) + int(restated.sum())
-        if writes:
-            renewed = arrived | restated
-            self._early_mark = np.where(renewed, early, self._early_mark & marked)
-        return short, writes
+        restated = marked & before & (hot | early) & (early ^ self._early_mark)
+        changed = marked ^ before
+        self._early_mark = np.where((changed & marked) | restated, early, self._early_mark & marked)
+        return short, int(changed.sum()) + int(restated.sum())
 
     def _severity(self, hot: Bools) -> Floats:
         """As `engine.alerts.Verdicts.of`: of the worst firing rule, or of the worst early one."""
@@ -223,3 +260,14 @@ class Engine:
         if not self._early:
             return worst
         return np.where(hot, worst, self._alerts.severity(self._early))
+
+
+def replay(
+    rule_set: RuleSet, scene: Scene, world: World, told: Callable[[int, int], None]
+) -> Record:
+    """Play the whole window. ``told`` is called with the steps done and all steps."""
+    engine, record = Engine(rule_set, world), Record(rule_set, world, scene.window)
+    for first, last in chunks(scene.window, len(world.nodes), len(rule_set.rules)):
+        engine.play(columns_of(rule_set, scene, world, first, last), record, first, last)
+        told(last, scene.window.count)
+    return record

@@ -1,4 +1,4 @@
-"""The history of queries, fetched in parts and kept on disk.
+"""The history of queries: which moments, fetched in which parts, and kept on disk.
 
 Each part is turned into columns and written to a file as soon as it has come, so that memory holds
 a few parts, whatever the window. A part that is in the directory already is not asked for again: a
@@ -8,7 +8,10 @@ run after a failed one asks for what is missing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,17 +21,19 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from dynsched.engine.columns import Floats
+from dynsched.engine.columns import Floats, Spans
 from dynsched.rules.rule_set import Rule
 from dynsched.sources.prometheus import PrometheusSource, RangeResult
 from dynsched.sources.prometheus.decode import AnswerLimit
-from dynsched.tools.backtest.history_columns import Block, load, save, to_block, worst
-from dynsched.tools.backtest.steps import PART_STEPS, Part, Window, parts_of
+from dynsched.util.errors import ExpectedError
 
+PART_SAMPLES: Final = 250_000
+"""Of one range query. While its answer is read, a sample takes some 200 bytes: 50 MB."""
+PART_STEPS: Final = 8192
+"""Prometheus refuses more than 11,000 points for one series."""
 IN_FLIGHT: Final = 2
 """Parts that are asked for at a time: while one is read, the server computes the next."""
 PAUSES: Final = (0.5, 2.0)
-"""Seconds before a part is asked for again."""
 SPLITS: Final = 6
 """How often a part is halved that the server finds too large."""
 _SLOW_COUNTS: Final = 3
@@ -53,6 +58,87 @@ _SERIES_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """``count`` moments from ``start`` (Unix seconds), ``step`` seconds apart. ``start`` is a
+    multiple of ``step``: servers with a cache of results shift other moments to such.
+    """
+
+    start: float
+    step: float
+    count: int
+
+    @property
+    def end(self) -> float:
+        return self.start + (self.count - 1) * self.step
+
+    def at(self, index: int) -> float:
+        return self.start + index * self.step
+
+    def times(self, first: int = 0, last: int | None = None) -> Floats:
+        numbers = np.arange(first, self.count if last is None else last, dtype=np.float64)
+        return self.start + numbers * self.step
+
+    def row(self, moment: float) -> int:
+        """Of the last moment that is not after ``moment``, or the nearest one in the window."""
+        return min(max(0, self.index(moment)), self.count - 1)
+
+    def index(self, moment: float) -> int:
+        """Of the last moment that is not after ``moment``; may be outside of the window."""
+        return math.floor((moment - self.start) / self.step + 1e-6)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Moments ``first`` to before ``first + count`` of a window."""
+
+    first: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        return self.first + self.count
+
+
+def window_of(since: float, until: float, step: float) -> Window:
+    """All multiples of ``step`` within; ExpectedError where there is none."""
+    first, last = math.ceil(since / step - 1e-6), math.floor(until / step + 1e-6)
+    if last < first:
+        raise ExpectedError(
+            "there is no moment to evaluate: --since is shorter than --step, or not before --until"
+        )
+    return Window(first * step, step, last - first + 1)
+
+
+def step_within(budget: int, wanted: float, since: float, until: float, series: int) -> float:
+    """``wanted``, or as many times of it as keep ``series`` values a step within the budget."""
+    samples = series * ((until - since) / wanted + 1)
+    return wanted * max(1, math.ceil(samples / budget - 1e-6))
+
+
+def parts_of(window: Window, series: int) -> Iterator[Part]:
+    """Parts of the window for a query with so many series, in the order of time.
+
+    They begin at multiples of their length since 1970: another run, a minute later, has the same
+    parts but for the first and the last, and finds them in its cache.
+    """
+    most = min(PART_STEPS, max(1, PART_SAMPLES // max(1, series)))
+    length = 1 << (most.bit_length() - 1)  # stable while the number of series changes a little
+    begun = round(window.start / window.step)
+    first = 0
+    while first < window.count:
+        count = min(length - (begun + first) % length, window.count - first)
+        yield Part(first, count)
+        first += count
+
+
+def chunks(window: Window, lanes: int, rules: int) -> Iterator[tuple[int, int]]:
+    """Steps that are replayed at a time: as many values as a few parts have."""
+    length = max(1, min(PART_STEPS, 2_000_000 // max(1, lanes * rules)))
+    for first in range(0, window.count, length):
+        yield first, min(first + length, window.count)
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """What is asked for a rule. Rules with the same query share its history."""
 
@@ -70,8 +156,6 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A part that did not come, and why."""
-
     part: Part
     error: str
 
@@ -84,8 +168,6 @@ def widen(seen: dict[str, tuple[int, int]], name: str, first: int, last: int) ->
 
 @dataclass(slots=True)
 class Past:
-    """What came of one query."""
-
     files: list[tuple[Part, Path]] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
     seen: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -94,15 +176,11 @@ class Past:
     """What the server said beside its answers: they were partial."""
     unnamed: int = 0
     """The most series of a part without a label that names a node."""
-    several: set[str] = field(default_factory=set)
     asked: int = 0
-    """How many range queries were sent."""
 
     def take(self, part: Part, path: Path, block: Block) -> None:
-        """Count a part in."""
         self.files.append((part, path))
         self.unnamed = max(self.unnamed, block.unnamed)
-        self.several |= block.several
         for warning in block.warnings:
             self.warnings.setdefault(warning, []).append(part)
         known = ~np.isnan(block.values)
@@ -112,12 +190,12 @@ class Past:
             widen(self.seen, block.names[column], begun, ended)
 
     def values(
-        self, first: int, last: int, place_of: Callable[[str], int], places: int, *, rises: bool
+        self, first: int, last: int, index_of: Callable[[str], int], nodes: int, *, rises: bool
     ) -> Floats:
-        """Steps ``first`` to before ``last``, shape (steps, places); ``place_of`` a name, -1 where
+        """Steps ``first`` to before ``last``, shape (steps, nodes); ``index_of`` a name, -1 where
         it has none.
         """
-        found = np.full((last - first, places), np.nan)
+        found = np.full((last - first, nodes), np.nan)
         for part, path in self.files:
             begun, ended = max(first, part.first), min(last, part.end)
             if begun >= ended:
@@ -126,9 +204,9 @@ class Past:
             rows = block.values[begun - part.first : ended - part.first]
             target = found[begun - first : ended - first]
             for column, name in enumerate(block.names):
-                place = place_of(name)
-                if place >= 0:
-                    target[:, place] = worst(target[:, place], rows[:, column], rises=rises)
+                index = index_of(name)
+                if index >= 0:
+                    target[:, index] = worst(target[:, index], rows[:, column], rises=rises)
         return found
 
 
@@ -180,24 +258,23 @@ class Fetcher:
     ) -> list[str]:
         """Fetch one part; its errors."""
         path = self._path(query, part)
-        if (kept := _kept(path, part)) is not None:
-            past.take(part, path, kept)
-            return []
-        answer = await self._ask(query, past, part, series)
-        if answer.error is None:
+        block = _kept(path, part)
+        if block is None:
+            answer = await self._ask(query, past, part, series)
+            if answer.error is not None:
+                slow = _TOO_SLOW.search(answer.error) is not None
+                left = splits - (_SLOW_COUNTS if slow else 1)
+                if left >= 0 and part.count > 1 and (slow or _TOO_LARGE.search(answer.error)):
+                    half = part.count // 2
+                    first = await self._part(query, past, Part(part.first, half), series, left)
+                    rest = Part(part.first + half, part.count - half)
+                    return [*first, *await self._part(query, past, rest, series, left)]
+                past.missing.append(Missing(part, answer.error))
+                return [answer.error]
             block = to_block(answer, query.labels, self.window, part, rises=query.rises)
             save(path, block)
-            past.take(part, path, block)
-            return []
-        slow = _TOO_SLOW.search(answer.error) is not None
-        left = splits - (_SLOW_COUNTS if slow else 1)
-        if left >= 0 and part.count > 1 and (slow or _TOO_LARGE.search(answer.error)):
-            half = part.count // 2
-            pieces = Part(part.first, half), Part(part.first + half, part.count - half)
-            found = [await self._part(query, past, each, series, left) for each in pieces]
-            return [*found[0], *found[1]]
-        past.missing.append(Missing(part, answer.error))
-        return [answer.error]
+        past.take(part, path, block)
+        return []
 
     async def _ask(self, query: Query, past: Past, part: Part, series: int) -> RangeResult:
         start, end = self.window.at(part.first), self.window.at(part.end - 1)
@@ -231,8 +308,80 @@ def _kept(path: Path, part: Part) -> Block | None:
     return block
 
 
-def chunks(window: Window, lanes: int, rules: int) -> Iterator[tuple[int, int]]:
-    """Steps that are replayed at a time: as many values as a few parts have."""
-    length = max(1, min(PART_STEPS, 2_000_000 // max(1, lanes * rules)))
-    for first in range(0, window.count, length):
-        yield first, min(first + length, window.count)
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The values of one part of a query. ``values`` has the shape (steps, names), NaN where there
+    is no finite value. ``unnamed``: series without a label that names a node.
+    """
+
+    names: tuple[str, ...]
+    values: Floats
+    unnamed: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+def worst(one: Floats, other: Floats, *, rises: bool) -> Floats:
+    """The worse of two values each; the only one where the other is NaN."""
+    return np.fmax(one, other) if rises else np.fmin(one, other)
+
+
+def to_block(
+    answer: RangeResult, labels: Sequence[str], window: Window, part: Part, *, rises: bool
+) -> Block:
+    """The columns of an answer. ``labels``: the first that a series has names its node."""
+    columns: dict[str, Floats] = {}
+    unnamed = 0
+    start = window.at(part.first)
+    for carried, times, found in Spans.of(answer.series).columns():
+        name = next((carried[label] for label in labels if label in carried), None)
+        if name is None:
+            unnamed += 1
+            continue
+        column = _column((times - start) / window.step, found, part.count)
+        columns[name] = worst(columns[name], column, rises=rises) if name in columns else column
+    values = np.column_stack(list(columns.values())) if columns else np.empty((part.count, 0))
+    return Block(tuple(columns), values, unnamed, answer.warnings)
+
+
+def _column(steps: Floats, values: Floats, count: int) -> Floats:
+    """``steps``: the times of the values."""
+    rows = np.rint(steps).astype(np.int64)
+    # A server may give other moments than those that were asked for.
+    fits = (rows >= 0) & (rows < count) & (np.abs(steps - rows) < 0.5)  # noqa: PLR2004 (half a step)
+    column = np.full(count, np.nan)
+    column[rows[fits]] = values[fits]
+    column[~np.isfinite(column)] = np.nan
+    return column
+
+
+def save(path: Path, block: Block) -> None:
+    """Write a block so that it is there whole, or not at all. ExpectedError: the disk is full."""
+    aside = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        with aside.open("wb") as file:
+            np.savez(
+                file,
+                names=np.array(block.names, np.str_),
+                values=block.values,
+                unnamed=np.array(block.unnamed),
+                warnings=np.array(block.warnings, np.str_),
+            )
+        aside.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+        raise ExpectedError(
+            f"the history cannot be kept in {path.parent}: {error.strerror}; free some space, or "
+            "name another directory with --cache"
+        ) from error
+
+
+def load(path: Path) -> Block:
+    """What `save` wrote. ValueError, OSError or KeyError where it is something else."""
+    with np.load(path, allow_pickle=False) as stored:
+        return Block(
+            tuple(stored["names"].tolist()),
+            stored["values"],
+            int(stored["unnamed"]),
+            tuple(stored["warnings"].tolist()),
+        )

@@ -1,40 +1,55 @@
-"""What a replay needs of the world, asked once: the nodes, the scrape interval, the history."""
+"""A whole backtest: what is asked of the world (the nodes, the scrape interval, the history), the
+replays, and the report.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from dynsched.engine.expected import DEFAULT_SCRAPE
-from dynsched.engine.match import NodeIndex, index_nodes
+from dynsched.engine.match import NodeIndex, index_nodes, spellings
 from dynsched.engine.model import Node, Sample
-from dynsched.engine.wording import counted, some
+from dynsched.engine.wording import some
 from dynsched.kube.client import open_client
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.pod_use import scrape_interval
-from dynsched.sources.prometheus import PrometheusSource
-from dynsched.tools.backtest.fetching import Fetcher, Past, Query, widen
-from dynsched.tools.backtest.replaying import Pasts, Scene
-from dynsched.tools.backtest.steps import Window, step_within, window_of
-from dynsched.tools.backtest.world import Span
+from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+from dynsched.tools.backtest.engine import replay
+from dynsched.tools.backtest.fetching import (
+    Fetcher,
+    Past,
+    Query,
+    Window,
+    step_within,
+    widen,
+    window_of,
+)
+from dynsched.tools.backtest.kube_state import incidents_of, node_finder, placements_of, regret
+from dynsched.tools.backtest.suggest import suggest
+from dynsched.tools.backtest.summary import difference, side
+from dynsched.tools.backtest.world import Scene, Span, make_world
 from dynsched.util.durations import format_duration
 from dynsched.util.errors import ExpectedError
 from dynsched.util.formatting import format_time
 
 Json = dict[str, Any]
+Pasts = Mapping[Query, Past]
+Told = Callable[[str, int, int], None]
+"""What is under way, how much of it is done, and how much it is."""
 
-_LOOKS: Final = 24
+_MOMENTS: Final = 24
 """Moments at which the series of an expression are counted beforehand."""
 _UNKNOWN_SERIES: Final = 100
 """How many series a query is taken to have of which nothing could be counted."""
 _MAX_NAMED: Final = 5
 _SECONDS_EACH: Final = 3e-6
 """What a sample takes to be read and replayed (docs/backtest.md)."""
-_NOT_UNDERSTOOD: Final = re.compile(r"HTTP (400|422)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +61,6 @@ class Order:
     address: str
     rule_sets: Sequence[RuleSet]
     since: float
-    """How far back from ``until``."""
     until: float | None
     """Unix seconds; None: now, by Prometheus's clock."""
     step: float | None
@@ -59,26 +73,49 @@ class Order:
     suggest: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Gathered:
-    """The world as it is replayed."""
+async def backtest(
+    order: Order, prometheus: PrometheusConfig, told: Told, say: Callable[[str], None]
+) -> Json:
+    """The report, and under ``incomplete`` whether parts of the history are missing. ``say`` hears
+    a line beforehand. ExpectedError where nothing can be had at all.
+    """
+    source = PrometheusSource(prometheus)
+    try:
+        nodes, spans, scene, heading = await _gather(order, source, partial(told, "history"), say)
+        window, records = scene.window, []
+        for rule_set in order.rule_sets:
+            world = make_world(nodes, rule_set, spans)
+            records.append(replay(rule_set, scene, world, partial(told, "replay")))
+        find = await node_finder(source, window, scene.index)
+        fetcher = Fetcher(source, window, order.folder, order.address)
+        placed = nodes and await placements_of(
+            fetcher, find, len(nodes), partial(told, "placements")
+        )
+        incidents = await incidents_of(source, window, find) if order.suggest else []
+    finally:
+        await source.close()
+    sides = list(map(side, order.rule_sets, records))
+    for rule_set, record, one in zip(order.rule_sets, records, sides, strict=True):
+        if placed:
+            one["regret"] = regret(placed, record)
+        if order.suggest:
+            settings = partial(told, "settings")
+            one["suggested"] = suggest(rule_set, scene, record, incidents, settings)
+    report = {**heading, **sides[0]}
+    if len(sides) > 1:
+        changed = difference(*records)
+        report = {**heading, "before": sides[0], "after": sides[1], "difference": changed}
+    return {**report, "incomplete": any(past.missing for past in scene.pasts.values())}
 
-    nodes: Mapping[str, Node]
-    """In the order of their names."""
-    spans: Mapping[str, Span]
-    scene: Scene
-    heading: Json
-    """What is replayed: the first part of the report."""
 
-
-async def gather(
+async def _gather(
     order: Order,
     source: PrometheusSource,
     told: Callable[[int, int], None],
     say: Callable[[str], None],
-) -> Gathered:
-    """Ask for everything. ``told`` hears the parts done and all parts, ``say`` a line beforehand.
-    ExpectedError where nothing can be had at all.
+) -> tuple[dict[str, Node], dict[str, Span], Scene, Json]:
+    """The nodes in the order of their names, from when to when each is there, what came, and the
+    first part of the report.
     """
     now = await _server_time(source)
     nodes = {} if order.from_series else await list_nodes(order.kubeconfig, order.context)
@@ -119,11 +156,13 @@ async def gather(
             + "; no part of the history could be had, so there is nothing to replay"
         )
     spans = _spans(order.rule_sets, pasts, window) if order.from_series else {}
-    nodes = nodes or {name: Node(name) for name in spans}
+    # Where a name is an address with a port, kube-state-metrics knows the node by the address.
+    nodes = nodes or {
+        name: Node(name, addresses=tuple(("", each) for each in spellings(name))) for name in spans
+    }
     nodes = dict(sorted(nodes.items()))
     index = index_nodes(nodes.values())
-    if little := _little_history(pasts, window, nodes.values()):
-        notes.insert(0, little)
+    notes[:0] = _little_history(pasts, window, nodes.values())
     notes += _about_rules(rules, pasts, window, index)
     heading = {
         "since": format_time(window.start),
@@ -138,7 +177,7 @@ async def gather(
         "nodes_from": "series" if order.from_series else "cluster",
         "notes": notes,
     }
-    return Gathered(nodes, spans, Scene(pasts, index, window), heading)
+    return nodes, spans, Scene(pasts, index, window), heading
 
 
 async def list_nodes(kubeconfig: Path | None, context: str | None) -> dict[str, Node]:
@@ -157,7 +196,7 @@ async def _server_time(source: PrometheusSource) -> float:
     """Prometheus's own clock, by which its history goes. ExpectedError when it cannot be asked."""
     answer = await source.query_expr("vector(time())")
     # What answers some expressions only may still answer those of the rules.
-    if answer.error is not None and not _NOT_UNDERSTOOD.search(answer.error):
+    if answer.error is not None and not re.search(r"HTTP (400|422)", answer.error):
         raise ExpectedError(answer.error)
     if answer.samples and math.isfinite(answer.samples[0].value):
         return answer.samples[0].value
@@ -169,7 +208,7 @@ async def _series(
 ) -> dict[Query, int]:
     """How many series each query has at most, as far as a few moments show."""
     found = {}
-    step = max(1.0, (until - since) / _LOOKS)
+    step = max(1.0, (until - since) / _MOMENTS)
     for query in dict.fromkeys(filter(None, map(Query.of, rules))):
         answer = await source.query_range(f"count({query.expr})", since, until, step)
         counts = [value for one in answer.series for _, value in one.points]
@@ -179,8 +218,6 @@ async def _series(
 
 
 async def _scrape(source: PrometheusSource, rules: Iterable[Rule]) -> float | None:
-    """The shortest scrape interval of the rules' targets."""
-
     async def ask(expr: str, label: str) -> Sequence[Sample] | None:
         answer = await source.query_expr(expr, label)
         return None if answer.error else answer.samples
@@ -216,46 +253,40 @@ def _spans(rule_sets: Iterable[RuleSet], pasts: Pasts, window: Window) -> dict[s
     }
 
 
-def _little_history(pasts: Pasts, window: Window, nodes: Iterable[Node]) -> str | None:
-    """That there is history, and a node that is as old, for less than half of the window."""
+def _little_history(pasts: Pasts, window: Window, nodes: Iterable[Node]) -> Iterator[str]:
+    """Whether there is history, and a node that is as old, for less than half of the window."""
     steps = [step for past in pasts.values() for seen in past.seen.values() for step in seen]
-    if not steps:
-        return None
     born = min((node.created or -math.inf for node in nodes), default=-math.inf)
-    begun, ended = window.at(min(steps)), window.at(max(steps))
+    begun, ended = window.at(min(steps, default=0)), window.at(max(steps, default=window.count))
+    since = max(begun, born)
+    lasted = ended - since + window.step
     if born > ended:
-        return (
+        yield (
             "All nodes are newer than the history: the oldest was created at "
             f"{format_time(born)}, and the last value is of {format_time(ended)}. A node counts "
             "from its creation on; --nodes-from-series replays the nodes that were there then."
         )
-    since = max(begun, born)
-    lasted = ended - since + window.step
-    if 2 * lasted >= window.count * window.step:
-        return None
-    return (
-        f"Not enough history: {format_duration(round(lasted))}, less than half of what was asked "
-        f"for; {'nodes' if born > begun else 'values'} are there since {format_time(since)} only. "
-        "Numbers per day go by the time in which there are nodes."
-    )
+    elif 2 * lasted < window.count * window.step:
+        yield (
+            f"Not enough history: {format_duration(round(lasted))}, less than half of what was "
+            f"asked for; {'nodes' if born > begun else 'values'} are there since "
+            f"{format_time(since)} only. Numbers per day go by the time in which there are nodes."
+        )
 
 
 def _about_rules(
     rules: Iterable[Rule], pasts: Pasts, window: Window, index: NodeIndex
-) -> Iterable[str]:
-    told: set[Query] = set()
-    for rule in rules:
-        query = Query.of(rule)
-        if query is None:
-            source = rule.source
-            yield f"Rule {rule.name}: source {source} keeps no history, so it is not replayed."
-        elif query not in told:
-            told.add(query)
-            for sentence in _about(pasts[query], window, index):
-                yield f"Rule {rule.name}: {sentence}"
+) -> Iterator[str]:
+    # Of rules with the same query, one is named.
+    by_query = {Query.of(rule) or rule.name: rule for rule in reversed([*rules])}
+    for query, rule in reversed(by_query.items()):
+        if isinstance(query, str):
+            yield f"Rule {query}: source {rule.source} keeps no history, so it is not replayed."
+        else:
+            yield from (f"Rule {rule.name}: {each}" for each in _about(pasts[query], window, index))
 
 
-def _about(past: Past, window: Window, index: NodeIndex) -> Iterable[str]:
+def _about(past: Past, window: Window, index: NodeIndex) -> Iterator[str]:
     stretches: list[tuple[str, int, int]] = []
     for missing in past.missing:
         first, last = missing.part.first, missing.part.end
@@ -275,11 +306,6 @@ def _about(past: Past, window: Window, index: NodeIndex) -> Iterable[str]:
         )
     if past.unnamed:
         yield f"{past.unnamed} series have no label that names a node."
-    if past.several:
-        yield (
-            f"{counted(len(past.several), 'node')} had several series at a time, "
-            f"{some(sorted(past.several), 1)}; the worst value counts."
-        )
     lost = [name for name in past.seen if index.place_of(name)[0] < 0]
     if lost:
         yield (

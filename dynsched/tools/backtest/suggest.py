@@ -3,16 +3,17 @@
 Percentiles of a week mislead: load is autocorrelated, and 5 % of the time may be one long evening
 or five hundred flickers. So settings are compared by what they do: episodes (marks that do not
 follow one another within ten minutes), flaps, writes, time at the cap, and how long before a node
-is full they mark it. What the other rules do, early marks among them, is left out.
+is full they mark it. What the other rules do, early marks among them, is left out; so is the guard,
+except that a setting counts as at the cap while it would mark more nodes than ``max_marked``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from textwrap import indent
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import yaml
@@ -21,21 +22,11 @@ from dynsched.engine.columns import Floats, Ints
 from dynsched.engine.loads import FALLING_SCALE, full_at, rule_load
 from dynsched.engine.transitions import Setting
 from dynsched.rules.rule_set import FileRule, RuleSet
-from dynsched.tools.backtest.engine import Engine
+from dynsched.tools.backtest.engine import Alerts, Record
 from dynsched.tools.backtest.fetching import Query, chunks
-from dynsched.tools.backtest.incidents import Incident
-from dynsched.tools.backtest.replaying import Scene, columns_of
-from dynsched.tools.backtest.tallies import DAY, RunsInParts, runs_of
-from dynsched.tools.backtest.weighing import (
-    FEWEST,
-    Candidate,
-    Outcome,
-    frontier,
-    in_figures,
-    leads,
-    recommend,
-)
-from dynsched.tools.backtest.world import World
+from dynsched.tools.backtest.kube_state import Incident
+from dynsched.tools.backtest.summary import DAY, Runs, runs_of
+from dynsched.tools.backtest.world import Scene, columns_of
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_threshold
 
@@ -51,63 +42,109 @@ _LOWEST, _HIGHEST = 40.0, 92.0
 _LOWEST_AT_MOST: Final = 75.0
 _BAND: Final = 5.0
 """Points between threshold and clear_threshold, where the rule has no dead band of its own."""
-_LANES: Final = 40_000
-"""Nodes times settings that are replayed at a time."""
+_CELLS: Final = 64_000_000
+"""Steps times nodes times settings that are replayed at a time, a byte each."""
+_LEAD_COUNTED: Final = 900.0
+"""Seconds: to be warned earlier than this is worth no more."""
+_AT_CAP: Final = 0.05
+_FLAPS: Final = 0.1
+_NEARLY: Final = 0.9
+_FEWEST: Final = 3
+"""Times that a node became full, from which on settings are compared by them."""
+
+
+class Candidate(NamedTuple):
+    threshold: float
+    clear_threshold: float
+    hold_duration: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a setting does. ``leads``: seconds, one for each time that a node became full; 0 where
+    it was not marked before. ``event_leads``: the same of incidents.
+    """
+
+    setting: Candidate
+    marks: int
+    flaps: int
+    node_time: float
+    writes_per_day: float
+    time_at_cap: float
+    leads: Floats
+    event_leads: Floats
+
+    @property
+    def episodes(self) -> int:
+        """Marks that do not follow another one within ten minutes."""
+        return self.marks - self.flaps
+
+    @property
+    def warning(self) -> float:
+        """The mean of ``leads``, of each as much as counts; seconds."""
+        return float(np.minimum(self.leads, _LEAD_COUNTED).mean()) if len(self.leads) else 0.0
+
+    def as_json(self) -> Json:
+        return {
+            "threshold": self.setting.threshold,
+            "clear_threshold": self.setting.clear_threshold,
+            "for_seconds": self.setting.hold_duration,
+            "marks": self.marks,
+            "episodes": self.episodes,
+            "flaps": self.flaps,
+            "node_time_marked": round(self.node_time, 6),
+            "writes_per_day": round(self.writes_per_day, 2),
+            "time_at_cap": round(self.time_at_cap, 6),
+            "warned": round(float((self.leads > 0).mean()), 4) if len(self.leads) else None,
+            "early_warning_seconds": round(self.warning, 1) if len(self.leads) else None,
+        }
 
 
 def suggest(
     rule_set: RuleSet,
     scene: Scene,
-    world: World,
+    record: Record,
     incidents: Sequence[Incident],
     told: Callable[[int, int], None],
 ) -> Json:
-    """The JSON of it (docs/backtest.md)."""
-    rules = [rule for rule in rule_set.file_rules if Query.of(rule) and world.eligible.any()]
+    rules = [rule for rule in rule_set.file_rules if Query.of(rule) and record.counted.any()]
     found = []
     for number, rule in enumerate(rules):
-        found.append(_Sweep(rule, rule_set, scene, world, incidents).report())
+        alone = rule_set.model_copy(update={"file_rules": (rule,)})
+        found.append(_Sweep(alone, scene, record, incidents).report())
         told(number + 1, len(rules))
     texts = [one["yaml"] for one in found if one["yaml"]]
     return {"rules": found, "yaml": "rules:\n" + "".join(texts) if texts else None}
 
 
 class _Sweep:
-    """Replays one rule alone under several settings."""
+    """Replays the only rule of a rule set under several settings."""
 
     def __init__(
-        self,
-        rule: FileRule,
-        rule_set: RuleSet,
-        scene: Scene,
-        world: World,
-        incidents: Sequence[Incident],
+        self, rule_set: RuleSet, scene: Scene, record: Record, incidents: Sequence[Incident]
     ) -> None:
-        self._own = rule
-        rule = rule.model_copy(update={"shadow": False})
-        self._rule = rule
-        self._rule_set = rule_set.model_copy(update={"file_rules": (rule,)})
+        (self._rule,) = rule_set.file_rules
+        self._rule_set = rule_set
         self._scene = scene
-        self._world = world
+        self._record = record
         self._incidents = incidents
         self._events = (
-            np.array([one.place for one in incidents], np.int64),
+            np.array([one.node for one in incidents], np.int64),
             np.array([scene.window.index(one.at) for one in incidents], np.int64),
         )
-        self._full = value_at(rule, FULL if rule.rises else FULL_FALLING)
+        self._full = value_at(self._rule, FULL if self._rule.rises else FULL_FALLING)
         self._median, self._full_runs = self._look()
 
     def report(self) -> Json:
-        """The JSON of this rule."""
-        own, median = self._own, self._median
-        if median is None:
+        own = self._rule
+        if self._median is None:
             names = ("recommended", "full_at_value", "yaml")
             told = {"rule": own.name, "points": [], "reason": "Not enough data.", "events": []}
             return {**told, **dict.fromkeys(names), "times_full": 0}
-        outcomes = self._play(candidates(own, median))
+        outcomes = self._play(candidates(own, self._median))
         setting = Candidate(own.threshold, own.clear_threshold, own.hold_duration)
         best, reason = recommend(outcomes, setting)
-        if len(best.leads) >= FEWEST:
+        if len(best.leads) >= _FEWEST:
             best, reason = self._with_best_band(best, reason)
             outcomes = [*(one for one in outcomes if one.setting != best.setting), best]
         outcomes.sort(key=lambda one: (one.setting.threshold, one.setting.hold_duration))
@@ -120,92 +157,92 @@ class _Sweep:
             "rule": own.name,
             "points": points,
             "recommended": next(point for point in points if point["recommended"]),
-            "reason": reason + in_figures(best),
+            "reason": reason + _in_figures(best),
             "full_at_value": self._full,
             "times_full": len(best.leads),
             "events": _events(self._incidents, best),
             "yaml": as_yaml(own, best.setting),
         }
 
-    def _columns(self, first: int, last: int) -> Mapping[str, Floats]:
-        return columns_of(self._rule_set, self._scene, self._world, first, last)
+    def _values(self, lanes: int) -> Iterator[tuple[int, int, Floats]]:
+        """Of the rule, chunk after chunk: the first step, the one after the last, and their values
+        of nodes that are there.
+        """
+        world, window = self._record.world, self._scene.window
+        for first, last in chunks(window, lanes, 1):
+            columns = columns_of(self._rule_set, self._scene, world, first, last)
+            present = self._record.present[first:last]
+            yield first, last, np.where(present, columns[self._rule.name], np.nan)
 
     def _look(self) -> tuple[float | None, tuple[Ints, Ints]]:
         """The median value of eligible nodes; where and when a node became full."""
-        window, nodes = self._scene.window, len(self._world.nodes)
-        full = np.zeros((window.count, nodes), np.bool_)
+        eligible = self._record.world.eligible
+        full = np.zeros(self._record.present.shape, np.bool_)
+        at = np.greater_equal if self._rule.rises else np.less_equal
         some = []
-        for first, last in chunks(window, nodes, 1):
-            values = self._columns(first, last)[self._rule.name]
-            eligible = values[:, self._world.eligible]
-            some.append(eligible[:: max(1, eligible.size // 20_000)].ravel())
-            at = np.greater_equal if self._rule.rises else np.less_equal
-            full[first:last] = at(values, self._full) & self._world.eligible
-        values = np.concatenate(some)
-        values = values[~np.isnan(values)]
+        for first, last, values in self._values(len(eligible)):
+            counted = values[:, eligible]
+            some.append(counted[:: max(1, counted.size // 20_000)].ravel())
+            full[first:last] = at(values, self._full) & eligible
+        known = np.concatenate(some)
+        known = known[~np.isnan(known)]
         found = runs_of(full)
-        begins = ~found.flaps(window.step)
-        median = float(np.median(values)) if len(values) else None
+        begins = ~found.flaps(self._scene.window.step)
+        median = float(np.median(known)) if len(known) else None
         return median, (found.lane[begins], found.begun[begins])
 
     def _play(self, settings: Sequence[Candidate]) -> list[Outcome]:
-        """What each does, in the order given."""
-        batch = max(1, _LANES // len(self._world.nodes))
+        batch = max(1, _CELLS // self._record.present.size)
         parts = [settings[first : first + batch] for first in range(0, len(settings), batch)]
         return [outcome for part in parts for outcome in self._batch(part)]
 
-    def _batch(self, settings: Sequence[Candidate]) -> Iterable[Outcome]:
-        nodes, window = len(self._world.nodes), self._scene.window
-        lanes = [np.repeat(values, nodes) for values in zip(*map(astuple, settings), strict=True)]
+    def _batch(self, settings: Sequence[Candidate]) -> Iterator[Outcome]:
+        count, (steps, nodes) = len(settings), self._record.present.shape
+        lanes = [np.repeat(values, nodes) for values in zip(*settings, strict=True)]
         setting = replace(
             Setting.of(self._rule, self._rule_set),
             threshold=lanes[0],
             clear_threshold=lanes[1],
             hold_duration=lanes[2],
         )
-        engine = Engine(
-            self._rule_set,
-            self._world,
-            rules=[self._rule],
-            settings={self._rule.name: setting},
-            groups=len(settings),
-        )
-        marks = RunsInParts(nodes * len(settings), window.count)
-        at_cap = np.zeros(len(settings))
-        counted = moments = 0
-        for first, last in chunks(window, nodes * len(settings), 1):
-            times = window.times(first, last)
-            played = engine.play(times, self._columns(first, last))
-            marks.add(played.marked)
-            short = played.withheld.reshape(last - first, len(settings), -1)
-            at_cap += short.any(axis=2).sum(axis=0)
-            there = self._world.present(times) & self._world.eligible
-            counted += int(there.sum())
-            moments += int(there.any(axis=1).sum())
-        moments = max(1, moments)
-        runs = marks.runs()
+        alerts = Alerts([setting], nodes * count)
+        marked = np.zeros((steps, nodes * count), np.bool_)
+        for first, last, values in self._values(nodes * count):
+            present = self._record.present[first:last]
+            alerts.begin([np.tile(values, count)], np.tile(present, count))
+            for row, now in enumerate(self._scene.window.times(first, last).tolist()):
+                alerts.step(row, now)
+                marked[first + row] = alerts.firing[0]
         for number, one in enumerate(settings):
-            found = runs.between(nodes * number, nodes * (number + 1))
-            # A mark that is there at the end was not released.
-            writes = 2 * len(found) - int((found.ended == window.count).sum())
-            yield Outcome(
-                setting=one,
-                marks=len(found),
-                flaps=int(found.flaps(window.step).sum()),
-                node_time=float((found.ended - found.begun).sum() / max(1, counted)),
-                writes_per_day=writes / (moments * window.step / DAY),
-                time_at_cap=float(at_cap[number] / moments),
-                leads=leads(found, *self._full_runs, window.count) * window.step,
-                event_leads=leads(found, *self._events, window.count) * window.step,
-            )
+            mine = marked[:, number * nodes : (number + 1) * nodes] & self._record.world.eligible
+            yield self._outcome(one, mine)
+
+    def _outcome(self, setting: Candidate, marked: Any) -> Outcome:
+        found, record, step = runs_of(marked), self._record, self._scene.window.step
+        steps, moments = len(marked), max(1, record.moments)
+        over = [
+            marked[:, record.world.pool == pool].sum(axis=1) > record.caps[:, pool]
+            for pool in range(len(record.world.pools))
+        ]
+        # A mark that is there at the end was not released.
+        writes = 2 * len(found.lane) - int((found.ended == steps).sum())
+        return Outcome(
+            setting=setting,
+            marks=len(found.lane),
+            flaps=int(found.flaps(step).sum()),
+            node_time=float(marked.sum() / record.counted.sum()),
+            writes_per_day=writes / (moments * step / DAY),
+            time_at_cap=float(np.logical_or.reduce(over).sum() / moments),
+            leads=leads(found, *self._full_runs, steps) * step,
+            event_leads=leads(found, *self._events, steps) * step,
+        )
 
     def _with_best_band(self, best: Outcome, reason: str) -> tuple[Outcome, str]:
         """The narrowest dead band that has hardly more flaps than the widest."""
         setting = best.setting
-        unit = full_at(self._rule) / 100 if self._rule.rises else abs(setting.threshold) / 20
-        sign = -1 if self._rule.rises else 1
+        unit = full_at(self._rule) / 100 if self._rule.rises else -abs(setting.threshold) / 20
         bands = [
-            replace(setting, clear_threshold=round(setting.threshold + sign * width * unit, 6))
+            setting._replace(clear_threshold=round(setting.threshold - width * unit, 6))
             for width in (0, _BAND, 2 * _BAND)
         ]
         tried = self._play(bands)
@@ -255,6 +292,72 @@ def _rounded(rule: FileRule, value: float) -> float:
     return float(round(round(value / grain) * grain, 6))
 
 
+def leads(runs: Runs, lane: Ints, row: Ints, count: int) -> Floats:
+    """How many steps before ``row`` each lane had been marked without a break; 0: it was not."""
+    if not len(runs.lane) or not len(lane):
+        return np.zeros(len(lane))
+    keys = runs.lane * (count + 1) + runs.begun
+    before = np.searchsorted(keys, lane * (count + 1) + row - 1, side="right") - 1
+    at = np.maximum(before, 0)
+    held = (before >= 0) & (runs.lane[at] == lane) & (runs.ended[at] >= row)
+    return np.where(held, row - runs.begun[at], 0).astype(np.float64)
+
+
+def frontier(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Those to which no other is better in one thing and no worse in any."""
+    told = [
+        (one, (-one.warning, one.flaps, one.writes_per_day, one.time_at_cap)) for one in outcomes
+    ]
+    return [
+        one
+        for one, costs in told
+        if not any(
+            other != costs and all(a <= b for a, b in zip(other, costs, strict=True))
+            for _, other in told
+        )
+    ]
+
+
+def recommend(outcomes: Sequence[Outcome], own: Candidate) -> tuple[Outcome, str]:
+    mine = min(
+        outcomes,
+        key=lambda one: (
+            abs(one.setting.threshold - own.threshold),
+            abs(one.setting.hold_duration - own.hold_duration),
+        ),
+    )
+    times = len(mine.leads)
+    if times < _FEWEST:
+        told = "No node became full in this time" if not times else "Nodes became full too seldom"
+        return mine, f"{told} ({times} times): there is nothing to go by, and nothing to change."
+    limits = "at most one flap for ten episodes and 5 % of the time at the cap"
+    calm = [
+        one
+        for one in outcomes
+        if one.flaps <= max(1, _FLAPS * one.episodes) and one.time_at_cap <= _AT_CAP
+    ]
+    if not calm:
+        best = min(outcomes, key=lambda one: (one.flaps + one.time_at_cap * 100, -one.warning))
+        return best, f"No setting has {limits}; this one comes nearest."
+    most = max(one.warning for one in calm)
+    if most <= 0:
+        return mine, f"No setting with {limits} marks a node before it is full: nothing to change."
+    enough = [one for one in calm if one.warning >= _NEARLY * most]
+    best = min(enough, key=lambda one: (one.writes_per_day, one.node_time))
+    return best, f"Of the settings with {limits}, none warns much earlier, and this writes least."
+
+
+def _in_figures(best: Outcome) -> str:
+    """How early it warns, as a sentence; empty where there was nothing to warn of."""
+    warned = best.leads[best.leads > 0]
+    if not len(best.leads):
+        return ""
+    told = f" It marks {len(warned)} of {len(best.leads)} times before a node is full"
+    if not len(warned):
+        return f"{told}."
+    return f"{told}, by {format_duration(round(float(np.median(warned))))} in the median."
+
+
 def _events(incidents: Sequence[Incident], best: Outcome) -> list[Json]:
     """How long before each kind of incident the mark would have come."""
     kinds = np.array([one.kind for one in incidents])
@@ -275,7 +378,7 @@ def _events(incidents: Sequence[Incident], best: Outcome) -> list[Json]:
 
 def as_yaml(rule: FileRule, setting: Candidate) -> str:
     """The rule under a setting, as an entry of ``rules``; what it does not set is not there."""
-    rule = rule.model_copy(update=asdict(setting))
+    rule = rule.model_copy(update=setting._asdict())
     told = rule.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
     for name in ("for", "keep_firing_for", "stale_after", "lag"):
         if name in told:

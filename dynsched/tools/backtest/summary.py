@@ -1,20 +1,22 @@
-"""A replay's result as JSON. The names are a contract (docs/backtest.md): none is ever left out; a
-number that is not known is null.
+"""A replay in numbers, as JSON. The names are a contract (docs/backtest.md): none is ever left out,
+and a number that is not known is null.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from dynsched.engine.columns import Bools, Floats, Ints
 from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.tools.backtest.replaying import Record
-from dynsched.tools.backtest.tallies import DAY, cells, share, tally
+from dynsched.tools.backtest.engine import Record
 
 Json = dict[str, Any]
 
+FLAP: Final = 600.0
+"""Seconds: a node that is marked again within this time after its release has flapped."""
+DAY: Final = 86_400.0
 ENOUGH: Final = 0.5
 """The share of the window in which there must be nodes, and of their time that must be known: with
 less, a rule's numbers say little."""
@@ -22,10 +24,34 @@ _CELLS: Final = 56
 """Of a node's strip: three hours each for a week."""
 
 
+class Runs(NamedTuple):
+    """The times in which something was so without a break; one element for each of them, by lane
+    and then by time. ``begun``: the first step; ``ended``: the step after the last.
+    """
+
+    lane: Ints
+    begun: Ints
+    ended: Ints
+
+    def flaps(self, step: float) -> Bools:
+        """Which of them began within FLAP after the one before on the same lane."""
+        again = np.zeros(len(self.lane), np.bool_)
+        gap = (self.begun[1:] - self.ended[:-1]) * step
+        again[1:] = (self.lane[1:] == self.lane[:-1]) & (gap <= FLAP)
+        return again
+
+
+def runs_of(active: Bools) -> Runs:
+    """The runs in an array of shape (steps, lanes); what is active at the end ends there."""
+    lane, changed = np.nonzero(np.diff(active.T, axis=1, prepend=False, append=False))
+    # Of each lane, every second change is an end.
+    return Runs(lane[::2], changed[::2], changed[1::2])
+
+
 def side(rule_set: RuleSet, record: Record) -> Json:
     """Everything about one replay but ``regret`` and ``suggested``."""
     counted = record.counted
-    rules = [_rule(rule, place, record, counted) for place, rule in enumerate(rule_set.rules)]
+    rules = [_rule(rule, index, record, counted) for index, rule in enumerate(rule_set.rules)]
     rules.sort(key=lambda rule: (-(rule["flaps"] or 0), -(rule["node_time_marked"] or 0)))
     known = record.any_known
     return {
@@ -48,25 +74,25 @@ def difference(before: Record, after: Record) -> list[Json]:
     (old, old_marks), (new, new_marks) = map(_by_node, (before, after))
     found = [
         {
-            "node": before.world.names[place],
-            "marked_before": _share(old[place]),
-            "marked_after": _share(new[place]),
-            "marks_before": int(old_marks[place]),
-            "marks_after": int(new_marks[place]),
-            "difference": _share(new[place] - old[place]),
+            "node": before.world.names[index],
+            "marked_before": _share(old[index]),
+            "marked_after": _share(new[index]),
+            "marks_before": int(old_marks[index]),
+            "marks_after": int(new_marks[index]),
+            "difference": _share(new[index] - old[index]),
         }
-        for place in np.flatnonzero((old != new) | (old_marks != new_marks)).tolist()
+        for index in np.flatnonzero((old != new) | (old_marks != new_marks)).tolist()
     ]
     return sorted(found, key=lambda one: (-abs(one["difference"]), one["node"]))
 
 
-def _rule(rule: Rule, place: int, record: Record, counted: Bools) -> Json:
+def _rule(rule: Rule, index: int, record: Record, counted: Bools) -> Json:
     known = record.known[rule.answered_by]
     counted = counted & record.world.selected(rule)
     coverage = share(known, counted)
-    firing = record.played.firing[place]
+    firing = record.firing[index]
     # A shadow rule marks nothing: what is told is when it would.
-    active = firing & (counted if rule.shadow else record.played.marked)
+    active = firing & (counted if rule.shadow else record.marked)
     numbers = tally(active, counted, record.window.step)
     pools = [
         name
@@ -90,26 +116,26 @@ def _rule(rule: Rule, place: int, record: Record, counted: Bools) -> Json:
 
 
 def _total(record: Record, counted: Bools, known: Bools) -> Json:
-    step, played = record.window.step, record.played
+    step = record.window.step
     moments = max(1, record.moments)
-    writes = int(played.writes.sum())
+    writes = int(record.writes.sum())
     return {
-        **tally(played.marked, counted, step),
-        "hot": tally(played.marked & ~played.early, counted, step),
-        "early": tally(played.early, counted, step),
+        **tally(record.marked, counted, step),
+        "hot": tally(record.marked & ~record.early, counted, step),
+        "early": tally(record.early, counted, step),
         "writes": writes,
         "writes_per_day": round(writes / (moments * step / DAY), 2),
-        "peak_marked": int(played.marked.sum(axis=1).max(initial=0)),
-        "time_at_cap": _share(played.withheld.any(axis=1).sum() / moments),
+        "peak_marked": int(record.marked.sum(axis=1).max(initial=0)),
+        "time_at_cap": _share(record.withheld.any(axis=1).sum() / moments),
         "coverage": _share(share(known, counted)),
         "node_days": round(float(counted.sum()) * step / DAY, 3),
     }
 
 
 def _pool(rule_set: RuleSet, number: int, record: Record, counted: Bools, known: Bools) -> Json:
-    world, played = record.world, record.played
+    world = record.world
     here = world.pool == number
-    marked = played.marked[:, here].sum(axis=1)
+    marked = record.marked[:, here].sum(axis=1)
     peak = int(marked.argmax())
     return {
         "pool": world.pools[number],
@@ -117,30 +143,30 @@ def _pool(rule_set: RuleSet, number: int, record: Record, counted: Bools, known:
         "eligible": int((here & world.eligible).sum()),
         "max_marked": str(rule_set.guard.max_marked),
         "peak_marked": int(marked[peak]),
-        "cap_at_peak": int(played.caps[peak, number]),
-        "time_at_cap": _share(played.withheld[:, number].sum() / max(1, record.moments)),
+        "cap_at_peak": int(record.caps[peak, number]),
+        "time_at_cap": _share(record.withheld[:, number].sum() / max(1, record.moments)),
         "coverage": _share(share(known, counted & here)),
     }
 
 
 def _nodes(record: Record, counted: Bools, known: Bools) -> list[Json]:
-    world, played = record.world, record.played
+    world = record.world
     times, marks = _by_node(record)
     known_cells = cells(known & record.present, _CELLS)
-    strips = [cells(active, _CELLS) for active in (played.marked, played.early)]
+    strips = [cells(active, _CELLS) for active in (record.marked, record.early)]
     there = counted.sum(axis=0)
     covered = (known & counted).sum(axis=0)
     found = []
-    for place, name in enumerate(world.names):
-        all_marks, early_marks = (_strip(known_cells[:, place], each[:, place]) for each in strips)
+    for index, name in enumerate(world.names):
+        all_marks, early_marks = (_strip(known_cells[:, index], each[:, index]) for each in strips)
         found.append(
             {
                 "node": name,
-                "pool": world.pools[int(world.pool[place])],
-                "eligible": bool(world.eligible[place]),
-                "marks": int(marks[place]),
-                "node_time_marked": _share(times[place]),
-                "coverage": _share(covered[place] / there[place]) if there[place] else None,
+                "pool": world.pools[int(world.pool[index])],
+                "eligible": bool(world.eligible[index]),
+                "marks": int(marks[index]),
+                "node_time_marked": _share(times[index]),
+                "coverage": _share(covered[index] / there[index]) if there[index] else None,
                 "strip": all_marks,
                 "early_strip": early_marks,
             }
@@ -158,7 +184,7 @@ def _strip(known: Floats, marked: Floats) -> list[float | None]:
 
 def _by_node(record: Record) -> tuple[Floats, Ints]:
     """The share of each node's time that it is marked, and how often it was."""
-    marked = record.played.marked
+    marked = record.marked
     begun = marked.copy()
     begun[1:] &= ~marked[:-1]
     there = np.maximum(1, record.present.sum(axis=0))
@@ -167,3 +193,34 @@ def _by_node(record: Record) -> tuple[Floats, Ints]:
 
 def _share(value: float) -> float:
     return round(float(value), 6)
+
+
+def tally(active: Bools, counted: Bools, step: float) -> dict[str, Any]:
+    """Marks in numbers, under their names in the report. ``counted``: the nodes and times that
+    count.
+    """
+    found = runs_of(active)
+    lasted = (found.ended - found.begun) * step
+    total = int(counted.sum())
+    return {
+        "marks": len(found.lane),
+        "marks_per_node_day": round(len(found.lane) / (total * step / DAY), 4) if total else 0.0,
+        "median_mark_seconds": float(np.median(lasted)) if len(found.lane) else None,
+        "longest_mark_seconds": float(lasted.max()) if len(found.lane) else None,
+        "flaps": int(found.flaps(step).sum()),
+        "node_time_marked": round(float(active.sum() / total), 6) if total else 0.0,
+    }
+
+
+def share(part: Bools, whole: Bools) -> float:
+    """Of the cells where ``whole`` is, those where ``part`` is too; 0 where there are none."""
+    total = int(whole.sum())
+    return float((part & whole).sum() / total) if total else 0.0
+
+
+def cells(array: Bools, number: int) -> Floats:
+    """The means of ``number`` stretches of time, shape (stretches, nodes)."""
+    edges = np.linspace(0, len(array), min(number, len(array)) + 1).round().astype(int)[:-1]
+    sums = np.add.reduceat(array.astype(np.int32), edges, axis=0)
+    lengths = np.diff([*edges.tolist(), len(array)])
+    return np.asarray(sums / lengths[:, None], np.float64)

@@ -1,4 +1,4 @@
-"""The nodes of a replay as arrays: which may be marked, in which pool, and from when to when."""
+"""What is replayed: the nodes as arrays, and the history that was fetched of them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ from dynsched.engine.columns import Bools, Floats, Ints
 from dynsched.engine.dry_run import Rehearsal
 from dynsched.engine.guard import is_eligible, kind_of
 from dynsched.engine.mark_state import mark_state
+from dynsched.engine.match import NodeIndex
 from dynsched.engine.model import Node
 from dynsched.engine.plan import plan_prune
 from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.tools.backtest.fetching import Past, Query, Window
 
 Span = tuple[float, float]
 """When a node was there first and last, in Unix seconds."""
+Columns = Mapping[str, Floats]
+"""By rule name, shape (steps, nodes): NaN where there is no good value, and on nodes that the rule
+does not apply to. Rules whose past cannot be had are not in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,6 @@ class World:
         return tuple(node.name for node in self.nodes)
 
     def selected(self, rule: Rule) -> Bools:
-        """The nodes that the rule applies to."""
         return np.array([rule.applies_to(node.labels) for node in self.nodes], np.bool_)
 
     def weights(self, resource: str | None) -> Floats:
@@ -83,3 +87,31 @@ def make_world(
         first=np.array([first for first, _ in there], np.float64),
         last=np.array([last for _, last in there], np.float64),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What was fetched, which node each name in it stands for, and for which moments. ``index``: of
+    the nodes in the order of their names, as `World` has them.
+    """
+
+    pasts: Mapping[Query, Past]
+    index: NodeIndex
+    window: Window
+
+    def index_of(self, name: str) -> int:
+        """Of the node that a value of the node's label stands for; -1: of none."""
+        return self.index.place_of(name)[0]
+
+
+def columns_of(rule_set: RuleSet, scene: Scene, world: World, first: int, last: int) -> Columns:
+    """For steps ``first`` to before ``last``."""
+    found = {}
+    for rule in rule_set.file_rules:
+        query = Query.of(rule)
+        past = scene.pasts.get(query) if query else None
+        if past is not None:
+            values = past.values(first, last, scene.index_of, len(world.nodes), rises=rule.rises)
+            values[:, ~world.selected(rule)] = np.nan
+            found[rule.name] = values
+    return found

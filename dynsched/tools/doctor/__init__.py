@@ -1,6 +1,5 @@
 """`dynsched doctor` and `dynsched reach`: whether the rules fit the Prometheus and the cluster.
 
-What is known is gathered first (``ask_prometheus``, ``ask_cluster``: read-only, bounded), as plain
-values (``facts``); the checks are pure functions from these to findings (``checks_*``).
-docs/doctor.md explains each code to users.
+``checks_*`` are functions from what is known of a rule or of the cluster to findings. They ask
+through ``ask_prometheus`` and ``ask_cluster``, which read only, and within bounds.
 """

@@ -1,23 +1,29 @@
-"""The checks of rights, other programs and pods: K1, K2, W1, W2, P0 of metrics-server. Pure."""
+"""The checks of nodes, pods, rights and other programs: N2, W1, W2, K1, K2, P0 of metrics-server.
+Pure.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
-from dynsched.engine.avoiders import PREFERRED, Cause, Workload
-from dynsched.engine.guard import is_eligible
-from dynsched.engine.wording import counted, listed, some
+from dynsched.engine.avoiders import PREFERRED, Cause, Reach, Workload
+from dynsched.engine.guard import count_of, is_eligible, pool_of
+from dynsched.engine.mark_state import mark_state
+from dynsched.engine.model import Node
+from dynsched.engine.wording import by_reason, counted, listed, some
 from dynsched.kube.inspection import Program, Right
-from dynsched.rules.labels import LabelMark, Mark, TaintMark
+from dynsched.rules.labels import LabelMark, Mark
 from dynsched.rules.rule_set import RuleSet
-from dynsched.tools.doctor.finding import Told, error, hint, warning
-from dynsched.tools.doctor.gathered import AUTOSCALER, KARPENTER, ClusterFacts
+from dynsched.tools.doctor.ask_cluster import AUTOSCALER, KARPENTER
+from dynsched.tools.doctor.findings import Finding, error, hint, warning
 from dynsched.tools.doctor.reach_report import headline
 from dynsched.util.formatting import as_mapping, as_mappings
 
+_Object = Mapping[str, Any] | None
 _QUOTED: Final = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 _BALANCES: Final = "--balance-similar-node-groups"
 _IGNORES: Final = "--balancing-ignore-label"
@@ -28,7 +34,6 @@ _AFFINITY: Final = "RemovePodsViolatingNodeAffinity"
 _OFF: Final = frozenset({"false", "0", "f"})
 ENOUGH: Final = 0.5
 """The share of pods that react, below which marks move little load."""
-FEW_NODES: Final = 3
 _SHOWN: Final = 3
 _SUMMARIES: Final = {
     Cause.PINNED: (
@@ -46,20 +51,9 @@ _SUMMARIES: Final = {
 }
 
 
-def metrics_server(facts: ClusterFacts, _: RuleSet) -> Iterator[Told]:
-    """P0 of the rules whose source is metrics-server."""
-    if facts.metrics is not None:
-        yield error(
-            "metrics-server does not answer, so its rules know nothing of any node",
-            facts.metrics,
-            "make `kubectl top nodes` work, or write rules of source prometheus",
-        )
-
-
-def rights(facts: ClusterFacts, _: RuleSet) -> Iterator[Told]:
-    """K1: rights that are lacking, and two writers."""
+def rights(refused: Iterable[Right]) -> Iterator[Finding]:
     by_role: dict[Right, list[str]] = {}
-    for right in facts.refused:
+    for right in refused:
         by_role.setdefault(right._replace(verb=""), []).append(right.verb)
     for (_verb, resource, group, namespace, name), verbs in by_role.items():
         where = f" in namespace {namespace}" if namespace else ""
@@ -74,26 +68,28 @@ def rights(facts: ClusterFacts, _: RuleSet) -> Iterator[Told]:
             f'{{apiGroups: ["{group}"], resources: [{resource}]{named}, '
             f"verbs: [{', '.join(verbs)}]}}",
         )
-    if len(facts.holders or ()) > 1:
+
+
+def two_writers(holders: Sequence[str]) -> Iterator[Finding]:
+    if len(holders) > 1:
         yield error(
             "more than one dynsched holds a Lease in this cluster: they write the same nodes",
-            listed(list(facts.holders or ())),
+            listed(holders),
             "stop all but one, or give them the same --lease-namespace",
         )
 
 
-def admission(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Told]:
+def admission(guardrail: _Object, injection: _Object, label: LabelMark | None) -> Iterator[Finding]:
     """K1: the policies in the cluster against the mark of rules.yaml."""
-    label = rule_set.mark.label
-    marks = _strings(_variable(facts.guardrail, "marks"))
+    marks = _strings(_variable(guardrail, "marks"))
     if label is not None and marks and str(label) not in marks:
         yield error(
             "the guardrail refuses the mark of rules.yaml: no node can be marked",
             f"mark.label is {label}; the policy allows {listed(sorted(marks))}",
             f"add '{label}' to `marks` of the ValidatingAdmissionPolicy dynsched-guardrail",
         )
-    if facts.injection is not None:
-        told = _strings(_variable(facts.injection, "term") or str(facts.injection))
+    if injection is not None:
+        told = _strings(_variable(injection, "term") or str(injection))
         if label is None or not {label.key, label.value} <= set(told):
             yield error(
                 "the injection gives pods an affinity to another label than the mark's",
@@ -103,25 +99,22 @@ def admission(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Told]:
             )
 
 
-def neighbours(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Told]:
+def neighbours(
+    programs: Iterable[Program], policies: Mapping[str, Any], mark: Mark
+) -> Iterator[Finding]:
     """K2: programs that the mark disturbs, or that work against it."""
-    label, taint = rule_set.mark.label, rule_set.mark.taint
-    for program in facts.programs:
+    for program in programs:
         place = f"{program.kind} {program.namespace}/{program.name}"
-        if AUTOSCALER in program.image and label is not None:
-            yield from _autoscaler(place, program, label)
-        if KARPENTER in program.image and taint is not None:
-            yield _karpenter_by_taint(place, taint)
-        if KARPENTER in program.image and label is not None:
-            yield from _karpenter_by_label(place, program)
-    for place, policy in facts.policies.items():
+        if AUTOSCALER in program.image and mark.label is not None:
+            yield from _autoscaler(place, program, mark.label)
+        if KARPENTER in program.image:
+            yield from _karpenter(place, program, mark)
+    for place, policy in policies.items():
         for profile in as_mappings(as_mapping(policy).get("profiles")):
-            yield from _descheduler(place, profile, rule_set.mark)
-    if facts.cilium is not None and label is not None:
-        yield from _cilium(facts.cilium, label)
+            yield from _descheduler(place, profile, mark)
 
 
-def _autoscaler(place: str, program: Program, label: LabelMark) -> Iterator[Told]:
+def _autoscaler(place: str, program: Program, label: LabelMark) -> Iterator[Finding]:
     ignored = _values(program.words, _IGNORES)
     if label.key in ignored:
         return
@@ -138,19 +131,18 @@ def _autoscaler(place: str, program: Program, label: LabelMark) -> Iterator[Told
     )
 
 
-def _karpenter_by_taint(place: str, taint: TaintMark) -> Told:
-    return warning(
-        "Karpenter takes a node with a PreferNoSchedule taint for closed to pods that do not "
-        "tolerate it: while nodes are marked it keeps nodes that it could remove, and adds some",
-        f"{place}; mark.taint is {taint}, which {_PREFERENCE} does not change",
-        f"write mark.taint: null, mark by the label, and set {_PREFERENCE}=Ignore",
-    )
-
-
-def _karpenter_by_label(place: str, program: Program) -> Iterator[Told]:
+def _karpenter(place: str, program: Program, mark: Mark) -> Iterator[Finding]:
+    if mark.taint is not None:
+        yield warning(
+            "Karpenter takes a node with a PreferNoSchedule taint for closed to pods that do not "
+            "tolerate it: while nodes are marked it keeps nodes that it could remove, and adds "
+            "some",
+            f"{place}; mark.taint is {mark.taint}, which {_PREFERENCE} does not change",
+            f"write mark.taint: null, mark by the label, and set {_PREFERENCE}=Ignore",
+        )
     by_environment = [value for name, value in program.environment if name == _PREFERENCE]
     set_to = _values(program.words, _PREFERENCE_FLAG) + by_environment
-    if "Ignore" not in set_to:
+    if mark.label is not None and "Ignore" not in set_to:
         yield warning(
             "Karpenter treats a preference as a requirement first: it may add a node, or keep one, "
             "only because the others are marked",
@@ -159,7 +151,7 @@ def _karpenter_by_label(place: str, program: Program) -> Iterator[Told]:
         )
 
 
-def _descheduler(place: str, profile: Mapping[str, Any], mark: Mark) -> Iterator[Told]:
+def _descheduler(place: str, profile: Mapping[str, Any], mark: Mark) -> Iterator[Finding]:
     points = as_mapping(profile.get("plugins")).values()
     enabled = {name for point in points for name in as_mapping(point).get("enabled") or ()}
     configured = {
@@ -185,29 +177,6 @@ def _descheduler(place: str, profile: Mapping[str, Any], mark: Mark) -> Iterator
         )
 
 
-def _cilium(config: Mapping[str, str], label: LabelMark) -> Iterator[Told]:
-    of_nodes = ["node-labels"] if config.get("enable-node-selector-labels") == "true" else []
-    for key in ("labels", *of_nodes):
-        patterns = config.get(key, "").split()
-        named = [each for each in patterns if _selects(each, label.key)]
-        if named or (key in of_nodes and not patterns):
-            yield warning(
-                "Cilium makes identities of the mark's label: each mark changes identities, and "
-                "endpoints are made anew",
-                f"ConfigMap kube-system/cilium-config, {key}: "
-                f"{listed(named) or 'empty, which is every label'}",
-                f"leave the label out: add !k8s:{re.escape(label.key)} to {key}",
-            )
-
-
-def _selects(pattern: str, key: str) -> bool:
-    """Whether an entry of Cilium's filter names this key: ``k8s:status``, or a pattern for it."""
-    try:
-        return not pattern.startswith("!") and bool(re.match(pattern.rpartition(":")[2], key))
-    except re.error:
-        return False
-
-
 def _values(words: Sequence[str], flag: str) -> list[str]:
     """``--flag=value``, ``--flag value``, and a flag alone, which is true."""
     found = []
@@ -218,20 +187,17 @@ def _values(words: Sequence[str], flag: str) -> list[str]:
     return found
 
 
-def _variable(policy: Mapping[str, Any] | None, name: str) -> str:
+def _variable(policy: _Object, name: str) -> str:
     variables = as_mappings(as_mapping(as_mapping(policy).get("spec")).get("variables"))
     return next((str(each.get("expression")) for each in variables if each.get("name") == name), "")
 
 
 def _strings(expression: str) -> list[str]:
-    """The strings of a CEL expression."""
     return [single or double for single, double in _QUOTED.findall(expression)]
 
 
-def few_react(facts: ClusterFacts, _: RuleSet) -> Iterator[Told]:
-    """W1."""
-    reach = facts.reach
-    if reach is None or not reach.pods or reach.reacting >= ENOUGH * reach.pods:
+def few_react(reach: Reach) -> Iterator[Finding]:
+    if not reach.pods or reach.reacting >= ENOUGH * reach.pods:
         return
     worst = [_name(each) for each in reach.worst_first() if each.reacting < each.pods]
     yield (warning if reach.reacting else error)(
@@ -243,24 +209,60 @@ def few_react(facts: ClusterFacts, _: RuleSet) -> Iterator[Told]:
     )
 
 
-def cancelled(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Told]:
-    """W2."""
-    workloads = facts.reach.worst_first() if facts.reach is not None else []
+def cancelled(reach: Reach) -> Iterator[Finding]:
+    workloads = reach.worst_first()
     for cause, (summary, fix) in _SUMMARIES.items():
         found = [each for each in workloads if each.causes[cause]]
         if found:
             count = counted(sum(each.causes[cause] for each in found), "pod")
             yield warning(summary, f"{count}: {some(list(map(_name, found)), _SHOWN)}", fix)
-    spread = [_name(each) for each in workloads if each.spread_by_default]
-    eligible = sum(is_eligible(node, rule_set.nodes) for node in facts.nodes.values())
-    if spread and 0 < eligible <= FEW_NODES:
-        yield hint(
-            "on three nodes or fewer, the scheduler's default spreading has about the weight of "
-            "the soft affinity, and places some pods on marked nodes",
-            f"{counted(eligible, 'node')} may be marked; {some(spread, _SHOWN)}",
-            "give the pods a topologySpreadConstraint of their own, or set mark.taint",
-        )
 
 
 def _name(workload: Workload) -> str:
     return f"{workload.namespace}/{workload.name}"
+
+
+def marks(
+    nodes: Mapping[str, Node], rule_set: RuleSet, holders: Sequence[str] | None
+) -> Iterator[Finding]:
+    """What stands on nodes. ``holders``: of a Lease, a line each; None: not known."""
+    states = {node.name: mark_state(node, rule_set.mark) for node in nodes.values()}
+    conflicts = {name: state.conflict for name, state in states.items() if state.conflict}
+    for why, names in by_reason(conflicts).items():
+        yield warning(
+            "somebody else uses the key of the mark; dynsched never marks such a node",
+            f"{counted(len(names), 'node')}, as {some(sorted(names), _SHOWN)}: {why}",
+            "choose another mark.label, or remove what was set by hand",
+        )
+    marked = sorted(name for name, state in states.items() if state.marked)
+    if marked and holders == []:
+        yield warning(
+            "nodes are marked, and no dynsched is running that would release them",
+            f"{counted(len(marked), 'node')}: {some(marked, _SHOWN)}",
+            "start dynsched, or remove the marks with `dynsched prune`",
+        )
+
+
+def no_marks(nodes: Mapping[str, Node], rule_set: RuleSet) -> Iterator[Finding]:
+    """N2: a selector or a limit that allows no mark."""
+    guard = rule_set.guard
+    pools = Counter(
+        pool_of(node, guard) for node in nodes.values() if is_eligible(node, rule_set.nodes)
+    )
+    if nodes and not pools:
+        yield error(
+            "no node may be marked at all",
+            f"{counted(len(nodes), 'node')}; nodes.selector: {rule_set.nodes.selector or 'none'}",
+            "correct nodes.selector, or set nodes.include_control_plane",
+        )
+    none = [
+        f"pool {pool} ({count})" if pool else f"{count} nodes"
+        for pool, count in sorted(pools.items())
+        if count_of(guard.max_marked, count) == 0
+    ]
+    if none:
+        yield warning(
+            "guard.max_marked allows no mark: the share of so few nodes is less than one",
+            f"max_marked: {guard.max_marked}; {some(none, _SHOWN)}",
+            "write a number of nodes, such as max_marked: 1",
+        )

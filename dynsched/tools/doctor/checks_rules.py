@@ -1,29 +1,43 @@
-"""The checks of rules against what Prometheus knows: P0 to P6 here, all of them called. Pure."""
+"""All checks of rules against what Prometheus knows; P0 to P6, P10 and P11 are here."""
 
 from __future__ import annotations
 
+import asyncio
 import math
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from dynsched.engine.match import match_samples
-from dynsched.engine.model import Sample
+from dynsched.engine.model import QueryResult, Sample
 from dynsched.engine.wording import counted, some
 from dynsched.rules.lint import lint
-from dynsched.rules.rule_set import RuleSet
-from dynsched.tools.doctor.checks_nodes import clocks, late_samples, uncovered
-from dynsched.tools.doctor.checks_server import (
+from dynsched.rules.rule_set import FileRule, RuleSet
+from dynsched.sources.prometheus import PrometheusSource
+from dynsched.tools.doctor.ask_prometheus import Asked
+from dynsched.tools.doctor.checks_values import (
+    Subject,
+    World,
+    clocks,
     costs,
+    late_samples,
     looks_back_too_far,
-    several_clusters,
-    throttling,
+    uncovered,
     values_against_thresholds,
 )
-from dynsched.tools.doctor.expressions import RATES
-from dynsched.tools.doctor.finding import Finding, NotChecked, Told, error, findings, warning
-from dynsched.tools.doctor.gathered import RuleFacts, SelectorFacts, World
+from dynsched.tools.doctor.expressions import RATES, Selector, read, selector_text
+from dynsched.tools.doctor.findings import (
+    Finding,
+    NotChecked,
+    error,
+    findings,
+    hint,
+    warning,
+)
 from dynsched.util.durations import format_duration
+from dynsched.util.errors import ExpectedError
 from dynsched.util.formatting import format_value, one_line
 
 ENOUGH_SCRAPES: Final = 4.0
@@ -40,30 +54,57 @@ _COUNTED: Final = frozenset(
 _BY_FORM: Final = ("P2", "P3", "P5", "P8", "P11")
 """Checks that go by an expression's form."""
 _SHOWN: Final = 100
+_NAMED: Final = 3
+_THROTTLED: Final = "increase(container_cpu_cfs_throttled_periods_total[10m]) > 0"
 
 
-def check_rules(world: World) -> Iterator[Finding | NotChecked]:
-    """All findings about rules."""
-    for code, reason in world.errors.items():
-        yield NotChecked(code, None, reason)
-    yield from findings("N1", clocks(world))
-    for rule in world.rules:
-        name = rule.rule.name
-        if rule.expression.unread:
-            yield from (NotChecked(code, name, rule.expression.unread) for code in _BY_FORM)
-        if rule.answer.error is not None:
-            yield from findings("P0", [_query_fails(rule.answer.error)], name)
-        else:
-            for code, check in _CHECKS:
-                yield from findings(code, check(rule, world), name)
+async def check_rules(prometheus: PrometheusSource, world: World) -> list[Finding | NotChecked]:
+    """All findings about rules; ExpectedError when Prometheus tells nothing."""
+    rules = [rule for rule in world.rule_set.file_rules if rule.source == "prometheus"]
+    if not rules:
+        return []
+    began = time.time()
+    clock = await prometheus.query_expr("vector(time())")
+    now = clock.samples[0].value if clock.samples else began
+    answers = await asyncio.gather(*(prometheus.query_expr(rule.expr or "") for rule in rules))
+    if clock.error and all(answer.error for answer in answers):
+        raise ExpectedError(clock.error)
+    asked = Asked(prometheus, now)
+    skew = 0.0 if clock.error else now - began - clock.duration / 2
+    found: list[Finding | NotChecked] = [*findings("N1", clocks(skew))]
+    world = replace(world, retention=await asked.retention())
+    for rule, answer in zip(rules, answers, strict=True):
+        found += [each async for each in _check_rule(rule, answer, world, asked)]
     for warned in lint(world.rule_set):
-        if warned.rule:
-            what, _, remedy = warned.message.rpartition(". ")
-            told = warning(what, _expr(world.rule_set, warned.rule), remedy)
-            yield from findings("P5", [told], warned.rule)
+        what, _, remedy = warned.message.rpartition(". ")
+        told = warning(what, _expr(world.rule_set, warned.rule), remedy)
+        found += findings("P5", [told], warned.rule)
+    return [*found, *(NotChecked(code, None, reason) for code, reason in asked.errors.items())]
 
 
-def _query_fails(reason: str) -> Told:
+async def _check_rule(
+    rule: FileRule, answer: QueryResult, world: World, asked: Asked
+) -> AsyncIterator[Finding | NotChecked]:
+    expr, expression = rule.expr or "", read(rule.expr or "")
+    if expression.unread:
+        for code in _BY_FORM:
+            yield NotChecked(code, rule.name, expression.unread)
+    if answer.error is not None:
+        for finding in findings("P0", [_query_fails(answer.error)], rule.name):
+            yield finding
+        return
+    again = await asked.prometheus.query_expr(expr)
+    seconds = min(answer.duration, again.duration)
+    past = await asked.past(expr, seconds)
+    subject = Subject(rule, answer, expression, world, asked, seconds, past)
+    for code, check in _CHECKS:
+        found = check(subject)
+        told = [each async for each in found] if isinstance(found, AsyncIterator) else list(found)
+        for finding in findings(code, told, rule.name):
+            yield finding
+
+
+def _query_fails(reason: str) -> Finding:
     return error(
         "the query of the rule fails, so the rule knows nothing of any node",
         reason,
@@ -76,59 +117,64 @@ def _expr(rule_set: RuleSet, name: str) -> str:
     return one_line(found or "", _SHOWN)
 
 
-def _absent(rule: RuleFacts, _: World) -> Iterator[Told]:
+async def _absent(rule: Subject) -> AsyncIterator[Finding]:
     tell = warning if rule.answer.samples else error
-    for facts in rule.selectors:
+    for selector in rule.expression.selectors:
         # What would pick or leave out series of others need not be there.
-        is_needed = not (facts.selector.is_condition and rule.answer.samples)
-        if facts.series == 0 and is_needed:
-            yield tell(*_why_absent(facts))
+        is_needed = not (selector.is_condition and rule.answer.samples)
+        if is_needed and await rule.asked.count(selector.text, "P1") == 0:
+            yield tell(*await _why_absent(selector, rule.asked))
 
 
-def _why_absent(facts: SelectorFacts) -> tuple[str, str, str]:
-    selector = facts.selector
-    if facts.missing:
-        first = facts.missing[0]
-        label = first.matcher.name
-        if not first.values:
+async def _why_absent(selector: Selector, asked: Asked) -> tuple[str, str, str]:
+    metric, matchers = selector.metric, selector.matchers
+    present = await asked.count(metric, "P1") if metric and matchers else 0
+    if not present:
+        name = metric or selector.text
+        if await asked.was_seen(name):
             return (
-                f"no series of {selector.metric} has the label {label}",
-                f"{selector.text} selects none of {facts.metric_series} series",
-                f"remove {first.matcher}, or add the label in the scrape configuration",
+                f"the metric {name} has vanished",
+                "it has no series now, and had some within the last 7 days",
+                "look at Prometheus's page of targets: is its exporter still scraped?",
             )
-        seen = "was seen within 7 days, and is gone" if facts.seen else "is not there"
         return (
-            f"no series of {selector.metric} matches {first.matcher}",
-            f"the value {seen}; {label} has the values {some(first.values)}",
-            f"write a value of {label} that is there",
+            f"Prometheus has no metric {name}",
+            "no series now, and none at any full hour of the last 7 days",
+            "correct the name, or scrape the exporter that has it",
         )
-    if facts.metric_series:
+    for matcher in matchers:
+        # The others select what has no label, or any.
+        selects = matcher.op in ("=", "=~") and matcher.value not in ("", ".*", ".+")
+        if not selects or await asked.count(selector_text(metric, (matcher,)), "P1"):
+            continue
+        values = await asked.values(metric, matcher)
+        if not values:
+            return (
+                f"no series of {metric} has the label {matcher.name}",
+                f"{selector.text} selects none of {present} series",
+                f"remove {matcher}, or add the label in the scrape configuration",
+            )
+        is_gone = await asked.was_seen(selector.text)
+        seen = "was seen within 7 days, and is gone" if is_gone else "is not there"
         return (
-            f"no series of {selector.metric} has all these labels at the same time",
-            f"{selector.text} selects none of {facts.metric_series} series",
-            "compare the matchers with the labels of a series in Prometheus's own page",
-        )
-    name = selector.metric or selector.text
-    if facts.metric_seen:
-        return (
-            f"the metric {name} has vanished",
-            "it has no series now, and had some within the last 7 days",
-            "look at Prometheus's page of targets: is its exporter still scraped?",
+            f"no series of {metric} matches {matcher}",
+            f"the value {seen}; {matcher.name} has the values {some(values)}",
+            f"write a value of {matcher.name} that is there",
         )
     return (
-        f"Prometheus has no metric {name}",
-        "no series now, and none at any full hour of the last 7 days",
-        "correct the name, or scrape the exporter that has it",
+        f"no series of {metric} has all these labels at the same time",
+        f"{selector.text} selects none of {present} series",
+        "compare the matchers with the labels of a series in Prometheus's own page",
     )
 
 
-def _short_range(rule: RuleFacts, _: World) -> Iterator[Told]:
-    for facts in rule.selectors:
-        selector, interval = facts.selector, facts.interval
+async def _short_range(rule: Subject) -> AsyncIterator[Finding]:
+    for selector in rule.expression.selectors:
         within = "".join(selector.functions[:1])
-        if within not in RATES or selector.range is None or not interval:
+        if within not in RATES or selector.range is None:
             continue
-        scrapes = selector.range / interval
+        interval, job = await rule.asked.interval(selector)
+        scrapes = selector.range / interval if interval else math.inf
         if scrapes >= ENOUGH_SCRAPES - _JITTER:
             continue
         is_defect = scrapes < NEEDED_SCRAPES - _JITTER
@@ -137,31 +183,29 @@ def _short_range(rule: RuleFacts, _: World) -> Iterator[Told]:
         yield (error if is_defect else warning)(
             f"the range of {one_line(shown, _SHOWN)} is too short for its scrape interval: "
             + ("it has no value most of the time" if is_defect else "one lost scrape is a gap"),
-            f"{scrapes:.1f} scrapes: a sample every {often}"
-            + (f" (job {facts.job})" if facts.job else ""),
+            f"{scrapes:.1f} scrapes: a sample every {often}" + (f" (job {job})" if job else ""),
             f"write a range of {format_duration(math.ceil(ENOUGH_SCRAPES * interval))} or more",
         )
 
 
-def _bare_counter(rule: RuleFacts, _: World) -> Iterator[Told]:
-    for facts in rule.selectors:
-        selector = facts.selector
-        is_counter = facts.kind == "counter" or (
-            facts.kind in (None, "unknown") and selector.metric.endswith("_total")
-        )
+async def _bare_counter(rule: Subject) -> AsyncIterator[Finding]:
+    for selector in rule.expression.selectors:
         is_meant = not (_COUNTED | RATES).isdisjoint(selector.functions)
-        if not is_counter or is_meant or selector.is_condition:
+        if is_meant or selector.is_condition:
             continue
-        why = "its type is counter" if facts.kind == "counter" else "its name ends in _total"
-        yield error(
-            f"{selector.metric} is a counter, and no rate is made of it: it only grows, until its "
-            "process starts again",
-            f"{selector.text}: {why}",
-            f"write rate({one_line(selector.text, _SHOWN)}[5m])",
-        )
+        kind = await rule.asked.kind(selector.metric)
+        by_name = kind in (None, "unknown") and selector.metric.endswith("_total")
+        if kind == "counter" or by_name:
+            yield error(
+                f"{selector.metric} is a counter, and no rate is made of it: it only grows, until "
+                "its process starts again",
+                f"{selector.text}: "
+                + ("its name ends in _total" if by_name else "its type is counter"),
+                f"write rate({one_line(selector.text, _SHOWN)}[5m])",
+            )
 
 
-def _rate_of_a_sum(rule: RuleFacts, _: World) -> Iterator[Told]:
+def _rate_of_a_sum(rule: Subject) -> Iterator[Finding]:
     for text in rule.expression.rates_of_sums:
         yield error(
             "a rate is made of a sum: where one counter of it starts again, the rate jumps",
@@ -170,19 +214,16 @@ def _rate_of_a_sum(rule: RuleFacts, _: World) -> Iterator[Told]:
         )
 
 
-def _one_series_a_node(rule: RuleFacts, world: World) -> Iterator[Told]:
+def _one_series_a_node(rule: Subject) -> Iterator[Finding]:
     labels = rule.rule.node_labels
     bare = [each for each in rule.answer.samples if each.labels.keys().isdisjoint(labels)]
     if bare:
-        culprit = rule.expression.drops(labels)
         yield error(
             f"the samples have no label {' or '.join(labels)}, so they belong to no node",
-            f"{one_line(culprit, _SHOWN)} drops it"
-            if culprit
-            else f"labels of a sample: {', '.join(sorted(bare[0].labels)) or 'none'}",
+            f"labels of a sample: {', '.join(sorted(bare[0].labels)) or 'none'}",
             f"aggregate by the node: sum by ({labels[-1]}) (...), or set node_label",
         )
-    elif several := _several(rule, world):
+    elif several := _several(rule):
         yield warning(
             "there are several series for one node, and the worst of them counts",
             several,
@@ -190,62 +231,85 @@ def _one_series_a_node(rule: RuleFacts, world: World) -> Iterator[Told]:
         )
 
 
-def _several(rule: RuleFacts, world: World) -> str | None:
-    if world.index is not None:
-        found = match_samples(rule.rule, rule.answer.samples, world.index).several
+def _several(rule: Subject) -> str | None:
+    if rule.world.index is not None:
+        found = match_samples(rule.rule, rule.answer.samples, rule.world.index).several
         if found is None:
             return None
         differ = ", ".join(found.labels) or "nothing"
         return f"{found.example} and {found.nodes - 1} more; the series differ in {differ}"
     names = Counter(_node_of(each, rule) for each in rule.answer.samples)
     shared = [name for name, count in names.items() if count > 1]
-    return f"{some(shared, 3)}: {names[shared[0]]} series" if shared else None
+    return f"{some(shared, _NAMED)}: {names[shared[0]]} series" if shared else None
 
 
-def _node_of(sample: Sample, rule: RuleFacts) -> str:
+def _node_of(sample: Sample, rule: Subject) -> str:
     labels = (sample.labels[label] for label in rule.rule.node_labels if label in sample.labels)
     return next(labels, "?")
 
 
-def _no_patience(rule: RuleFacts, _: World) -> Iterator[Told]:
-    expression = rule.expression
-    if expression.divides_aggregates and not rule.rule.hold_duration:
-        yield warning(
-            "a ratio of aggregates without `for`: one scrape that is lost on one side of it is a "
-            "value that was never there, and marks the node at once",
-            f"for: 0s; {one_line(expression.parts[0], _SHOWN)}",
-            "write for: 1m or longer",
-        )
-
-
-def _no_number(rule: RuleFacts, _: World) -> Iterator[Told]:
+def _no_number(rule: Subject) -> Iterator[Finding]:
     odd = [each for each in rule.answer.samples if not math.isfinite(each.value)]
     ever = rule.past.odd if rule.past else 0
     if odd or ever:
+        names = [_node_of(each, rule) for each in odd]
         yield warning(
             "the value is no finite number on some nodes"
             + (": a division by 0" if rule.expression.divides else "")
             + "; such a node is unknown",
-            f"now: {some([_node_of(each, rule) for each in odd], 3)} ({format_value(odd[0].value)})"
+            f"now: {some(names, _NAMED)} ({format_value(odd[0].value)})"
             if odd
             else f"at one moment of the last 7 days: {counted(ever, 'node')}",
             "divide only by what is there, and say what counts else: (A / (B > 0)) or (B * 0)",
         )
 
 
-_CHECKS: Final[tuple[tuple[str, Callable[[RuleFacts, World], Iterator[Told]]], ...]] = (
+async def _several_clusters(rule: Subject) -> AsyncIterator[Finding]:
+    told = set()
+    for selector in rule.expression.selectors:
+        for copies in await rule.asked.copies(selector.text):
+            if copies.label in told:
+                continue
+            told.add(copies.label)
+            values = [repr(value) if value else "(none)" for value in copies.values]
+            yield (error if copies.shared else hint)(
+                f"the series come with several values of the label {copies.label}"
+                + (": nodes of different clusters have the same address" if copies.shared else ""),
+                f"{selector.text}: {some(values, 4)}"
+                + (f"; {copies.shared} of `instance` under more than one" if copies.shared else ""),
+                f'select one of them: {{{copies.label}="..."}}',
+            )
+
+
+async def _throttling(rule: Subject) -> AsyncIterator[Finding]:
+    pressure = [
+        selector.text
+        for selector in rule.expression.selectors
+        if selector.metric.startswith("node_pressure_cpu_") and not selector.is_combined
+    ]
+    throttled = await rule.asked.count(_THROTTLED, "P11") if pressure else None
+    if throttled:
+        yield warning(
+            "the CPU pressure of a node counts containers that are throttled by their own limit, "
+            "so that a node that is idle looks hot",
+            f"{pressure[0]}; {counted(throttled, 'container')} throttled within 10 minutes",
+            "let it count with real use only: PRESSURE and on (instance) (CPU_IN_PERCENT > 50)",
+        )
+
+
+_Check = Callable[[Subject], Iterator[Finding] | AsyncIterator[Finding]]
+_CHECKS: Final[tuple[tuple[str, _Check], ...]] = (
     ("P1", _absent),
     ("P2", _short_range),
     ("P3", _bare_counter),
     ("P3", _rate_of_a_sum),
     ("P4", _one_series_a_node),
-    ("P5", _no_patience),
     ("P6", _no_number),
     ("P7", costs),
     ("P8", looks_back_too_far),
     ("P9", values_against_thresholds),
-    ("P10", several_clusters),
-    ("P11", throttling),
+    ("P10", _several_clusters),
+    ("P11", _throttling),
     ("N1", late_samples),
     ("N1", uncovered),
 )

@@ -1,47 +1,41 @@
-"""One run of the doctor: asks the servers, and makes all checks."""
+"""One run of the doctor: all checks, and the report; the check of the extender (K3) is here."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Awaitable, Iterator, Mapping
+from typing import Final, TypeVar
 
+from prometheus_client.parser import text_string_to_metric_families
+
+from dynsched.engine.avoiders import reach_of
 from dynsched.engine.match import index_nodes
-from dynsched.kube.client import open_client
+from dynsched.engine.model import Node
+from dynsched.kube.client import KubeClient, list_node_metrics, open_client
+from dynsched.kube.inspection import policy, programs
+from dynsched.kube.leases import find_holders
+from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.sources.prometheus.decode import answer_limit
-from dynsched.tools.doctor.ask_cluster import ask_cluster
-from dynsched.tools.doctor.ask_prometheus import NotReachedError, ask_prometheus
-from dynsched.tools.doctor.checks_cluster import (
-    admission,
-    cancelled,
-    few_react,
-    metrics_server,
-    neighbours,
-    rights,
-)
-from dynsched.tools.doctor.checks_extender import check_extender
-from dynsched.tools.doctor.checks_nodes import marks, no_marks
+from dynsched.tools.doctor import ask_cluster as cluster
+from dynsched.tools.doctor import checks_cluster as checks
 from dynsched.tools.doctor.checks_rules import check_rules
-from dynsched.tools.doctor.finding import NotChecked, Report, Told, findings
-from dynsched.tools.doctor.gathered import ClusterFacts, World
-from dynsched.tools.running import Where
-from dynsched.util.errors import ExpectedError
+from dynsched.tools.doctor.checks_values import World
+from dynsched.tools.doctor.findings import Finding, NotChecked, Report, error, findings, warning
+from dynsched.tools.running import Running, Where, opened
+from dynsched.util.errors import ClusterError, ExpectedError
 
+_T = TypeVar("_T")
+_GUARDRAIL: Final = "dynsched-guardrail"
 _AT_ONCE: Final = 4
 """Queries at a time: fewer than Prometheus evaluates, so that others are not kept waiting."""
-_OF_CLUSTER: Final[tuple[tuple[str, Callable[[ClusterFacts, RuleSet], Iterator[Told]]], ...]] = (
-    ("P0", metrics_server),
-    ("N2", marks),
-    ("N2", no_marks),
-    ("W1", few_react),
-    ("W2", cancelled),
-    ("K1", rights),
-    ("K1", admission),
-    ("K2", neighbours),
-)
+_REQUESTS: Final = "dynsched_extender_requests_total"
+_ASKS: Final = 8
+"""How often a Service is asked before no replica behind it counts as called by a scheduler: each
+request goes to any of them, and a scheduler keeps to one.
+"""
 
 
 def examine(
@@ -57,44 +51,110 @@ def examine(
     """
     report = Report()
 
-    async def ask() -> tuple[World | None, ClusterFacts | None]:
+    async def ask() -> None:
         async with contextlib.AsyncExitStack() as stack:
             try:
-                opened = open_client(where.kubeconfig, where.context)
-                client = await stack.enter_async_context(opened)
+                connected = open_client(where.kubeconfig, where.context)
+                client = await stack.enter_async_context(connected)
                 nodes = await client.list_nodes()
             except ExpectedError as error:
                 report.unreachable.append(str(error))
-                return await _ask_prometheus(prometheus, report, World(rule_set, interval)), None
+                await _check_rules(prometheus, report, World(rule_set, interval))
+                return
             world = World(rule_set, interval, nodes, index_nodes(nodes.values()))
             # Side by side: each waits for its own server, most of the time.
-            return await asyncio.gather(
-                _ask_prometheus(prometheus, report, world),
-                ask_cluster(client, nodes, rule_set, lease_namespace),
+            found, _ = await asyncio.gather(
+                check_cluster(client, nodes, rule_set, lease_namespace),
+                _check_rules(prometheus, report, world),
             )
+            report.add(found)
 
-    world, cluster = asyncio.run(ask())
-    if world is not None:
-        report.add(check_rules(world))
-    if cluster is not None:
-        check_cluster(cluster, rule_set, report)
+    asyncio.run(ask())
     report.add(check_extender(where, rule_set))
     return report
 
 
-async def _ask_prometheus(config: PrometheusConfig, report: Report, world: World) -> World | None:
+async def _check_rules(config: PrometheusConfig, report: Report, world: World) -> None:
     limit = answer_limit(len(world.nodes), len(world.rule_set.rules))
     source = PrometheusSource(config, limit=lambda: limit, max_concurrency=_AT_ONCE)
     try:
-        return await ask_prometheus(source, world)
-    except NotReachedError as error:
+        report.add(await check_rules(source, world))
+    except ExpectedError as error:
         report.unreachable.append(str(error))
-        return None
     finally:
         await source.close()
 
 
-def check_cluster(cluster: ClusterFacts, rule_set: RuleSet, report: Report) -> None:
-    report.add(NotChecked(code, None, error) for code, error in cluster.errors.items())
-    for code, check in _OF_CLUSTER:
-        report.add(findings(code, check(cluster, rule_set)))
+async def check_cluster(
+    client: KubeClient, nodes: Mapping[str, Node], rule_set: RuleSet, namespace: str | None
+) -> list[Finding | NotChecked]:
+    """Raises nothing for what the server does: what fails is not checked, and the rest goes on."""
+    found: list[Finding | NotChecked] = []
+    home, mark = namespace or client.config.namespace, rule_set.mark
+
+    async def asked(codes: str, question: Awaitable[_T]) -> _T | None:
+        try:
+            return await question
+        except ClusterError as failed:
+            found.extend(NotChecked(code, None, str(failed)) for code in codes.split())
+            return None
+
+    if cluster.asks_metrics_server(rule_set):
+        try:
+            await list_node_metrics(client)
+        except ClusterError as failed:
+            told = error(
+                "metrics-server does not answer, so its rules know nothing of any node",
+                str(failed),
+                "make `kubectl top nodes` work, or write rules of source prometheus",
+            )
+            found += findings("P0", [told])
+    holding = await asked("N2", find_holders(client, namespace, home))
+    holders = None if holding is None else list(map(str, holding))
+    found += findings("N2", checks.marks(nodes, rule_set, holders))
+    found += findings("N2", checks.no_marks(nodes, rule_set))
+    found += findings("K1", checks.two_writers(holders or []))
+    reach = await asked("W1 W2", cluster.count_pods(client, reach_of(rule_set)))
+    if reach is not None:
+        found += findings("W1", checks.few_react(reach))
+        found += findings("W2", checks.cancelled(reach))
+    needed = cluster.needed_rights(rule_set, home)
+    found += findings("K1", checks.rights(await asked("K1", cluster.refused(client, needed)) or ()))
+    guardrail = await asked("K1", policy(client, "validatingadmissionpolicies", _GUARDRAIL))
+    injection = await asked("K1", policy(client, "mutatingadmissionpolicies", keys.AVOID_POLICY))
+    found += findings("K1", checks.admission(guardrail, injection, mark.label))
+    running = await asked("K2", programs(client, cluster.PROGRAMS)) or []
+    policies = await asked("K2", cluster.policies_of(client, running)) or {}
+    found += findings("K2", checks.neighbours(running, policies, mark))
+    return found
+
+
+def check_extender(where: Where, rule_set: RuleSet) -> Iterator[Finding | NotChecked]:
+    """Nothing where there is no extender to be asked."""
+    if not rule_set.has_extender:
+        return
+    try:
+        with opened(where) as running:
+            asks = _ASKS if where.server is None else 1
+            is_asked = any(_is_asked(running) for _ in range(asks))
+    except (ExpectedError, ValueError) as error:
+        yield NotChecked("K3", None, f"no running dynsched says it: {error}")
+        return
+    if not is_asked:
+        told = warning(
+            "rules.yaml has a section extender, and no scheduler has asked since dynsched started",
+            f"{_REQUESTS} is 0 for every verb",
+            "name the extender in kube-scheduler's configuration (docs/extender.md); with several "
+            "replicas, ask each",
+        )
+        yield from findings("K3", [told])
+
+
+def _is_asked(running: Running) -> bool:
+    """ValueError for what are not the metrics of a dynsched."""
+    text = running.ask("/metrics").body.decode(errors="replace")
+    families = text_string_to_metric_families(text)
+    counts = [each for family in families for each in family.samples if each.name == _REQUESTS]
+    if not counts:
+        raise ValueError(f"its /metrics have no {_REQUESTS}; is it an older dynsched?")
+    return any(each.value for each in counts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import promql_parser as promql
@@ -29,8 +29,6 @@ _MATCH: Final = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 
 
 class Matcher(NamedTuple):
-    """``name op value`` of a selector."""
-
     name: str
     op: str
     value: str
@@ -59,33 +57,21 @@ class Selector:
 
     @property
     def text(self) -> str:
-        """As PromQL, without range and offset."""
         return selector_text(self.metric, self.matchers)
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """What the checks need to know. ``unread``: why no more than that is known of it. ``parts``:
-    the texts of all calls, aggregations and binary operations in it, in one spelling, the whole
-    first.
-    """
+    """What the checks need to know. ``unread``: why no more than that is known of it."""
 
     unread: str | None = None
-    nodes: tuple[Any, ...] = ()
     selectors: tuple[Selector, ...] = ()
-    parts: tuple[str, ...] = ()
     divides: bool = False
-    divides_aggregates: bool = False
     is_percent: bool = False
     rates_of_sums: tuple[str, ...] = ()
 
-    def drops(self, labels: tuple[str, ...]) -> str | None:
-        """The first part of it that keeps none of ``labels``."""
-        return next((_spelled(each) for each in self.nodes if _drops(each, labels)), None)
-
     @property
     def reach(self) -> float:
-        """How many seconds back it looks."""
         return max((each.reach for each in self.selectors), default=0.0)
 
 
@@ -101,19 +87,12 @@ def read(text: str) -> Expression:
         return Expression(f"promql-parser does not read it: {one_line(str(error))}")
     found = tuple(_walk(root))
     operations = [each for each in found if isinstance(each, promql.BinaryExpr)]
-    divisions = [each for each in operations if str(each.op) == "/"]
-    parts = promql.AggregateExpr | promql.Call | promql.BinaryExpr
     return Expression(
-        nodes=found,
         selectors=tuple(_selectors(root)),
-        parts=tuple(dict.fromkeys(_spelled(each) for each in found if isinstance(each, parts))),
-        divides=bool(divisions),
-        divides_aggregates=any(
-            _aggregates(each.lhs) and _aggregates(each.rhs) for each in divisions
-        ),
+        divides=any(str(each.op) == "/" for each in operations),
         is_percent=any(str(each.op) == "*" and _has_a_hundred(each) for each in operations),
         rates_of_sums=tuple(
-            _spelled(each)
+            str(each)
             for each in found
             if _name(each) in RATES
             for argument in each.args
@@ -123,7 +102,6 @@ def read(text: str) -> Expression:
 
 
 def quoted(value: str) -> str:
-    """A string of PromQL."""
     escaped = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
     return f'"{escaped}"'
 
@@ -136,48 +114,44 @@ def selector_text(metric: str, matchers: tuple[Matcher, ...]) -> str:
     return f"{metric}{{{inner}}}" if inner or not metric else metric
 
 
-def _spelled(node: Any) -> str:
-    """A part of an expression as text, in one spelling for all."""
-    return " ".join(str(node).split()).replace("{}", "")
-
-
-def _selectors(node: Any) -> list[Selector]:
-    """Those in a part of an expression, with what the part itself says of them."""
-    if isinstance(node, promql.VectorSelector):
-        return [_selector(node)]
-    if isinstance(node, promql.MatrixSelector):
-        bare, length = _selector(node.vector_selector), node.range.total_seconds()
-        return [replace(bare, range=length, reach=bare.reach + length)]
-    inside = [_selectors(each) for each in _children(node)]
-    if isinstance(node, promql.BinaryExpr):
+def _selectors(
+    node: Any,
+    reach: float = 0.0,
+    functions: tuple[str, ...] = (),
+    *,
+    picks: bool = False,
+    joins: bool = False,
+) -> Iterator[Selector]:
+    """Those in a part of an expression; the arguments say what stands around the part."""
+    if isinstance(node, promql.VectorSelector | promql.MatrixSelector):
+        length = None
+        if isinstance(node, promql.MatrixSelector):
+            node, length = node.vector_selector, node.range.total_seconds()
+        far = reach + _offset(node) + (length or 0.0)
+        yield Selector(*_matched(node), length, far, functions, picks, joins)
+    elif isinstance(node, promql.BinaryExpr):
         operator = str(node.op).lower()
-        if operator in ("and", "unless"):
-            inside[1] = [replace(each, is_condition=True) for each in inside[1]]
-        is_and = operator == "and"
-        return [
-            replace(each, is_combined=each.is_combined or is_and)
-            for side in inside
-            for each in side
-        ]
-    found = [each for part in inside for each in part]
-    if isinstance(node, promql.SubqueryExpr) and node.range is not None:
-        length = node.range.total_seconds() + _offset(node)
-        return [replace(each, reach=each.reach + length) for each in found]
-    name = _name(node)
-    if not name:
-        return found
-    return [replace(each, functions=(*each.functions, name)) for each in found]
+        joins = joins or operator == "and"
+        yield from _selectors(node.lhs, reach, functions, picks=picks, joins=joins)
+        picks = picks or operator in ("and", "unless")
+        yield from _selectors(node.rhs, reach, functions, picks=picks, joins=joins)
+    else:
+        if isinstance(node, promql.SubqueryExpr) and node.range is not None:
+            reach += node.range.total_seconds() + _offset(node)
+        name = _name(node)
+        for each in _children(node):
+            inner = (name, *functions) if name else functions
+            yield from _selectors(each, reach, inner, picks=picks, joins=joins)
 
 
-def _selector(node: Any) -> Selector:
+def _matched(node: Any) -> tuple[str, tuple[Matcher, ...]]:
     matchers = tuple(
         Matcher(each.name, _MATCH[str(each.op).rpartition(".")[2]], each.value)
         for each in node.matchers.matchers
     )
     named = [each.value for each in matchers if (each.name, each.op) == ("__name__", "=")]
     metric = node.name or "".join(named[:1])
-    kept = tuple(each for each in matchers if not (each.name == "__name__" and metric))
-    return Selector(metric, kept, reach=_offset(node))
+    return metric, tuple(each for each in matchers if not (each.name == "__name__" and metric))
 
 
 def _offset(node: Any) -> float:
@@ -203,7 +177,6 @@ def _walk(node: Any) -> Iterator[Any]:
 
 
 def _name(node: Any) -> str:
-    """Of a function or an aggregation."""
     if isinstance(node, promql.AggregateExpr):
         return str(node.op).lower()
     return str(node.func.name) if isinstance(node, promql.Call) else ""
@@ -217,22 +190,3 @@ def _aggregates(node: Any) -> bool:
 def _has_a_hundred(node: Any) -> bool:
     numbers = [each for each in _children(node) if isinstance(each, promql.NumberLiteral)]
     return any(each.val == _PERCENT for each in numbers)
-
-
-def _drops(node: Any, labels: tuple[str, ...]) -> bool:
-    """Whether an aggregation, or an operator that joins one to one, names which labels stay, and
-    these are not among them.
-    """
-    grouping: Any = None
-    if isinstance(node, promql.AggregateExpr) and _name(node) not in _RANKS:
-        grouping = node.modifier
-        if grouping is None:
-            return True
-        keeps = grouping.type == promql.AggModifierType.By
-    elif isinstance(node, promql.BinaryExpr) and node.modifier is not None:
-        if node.modifier.card == promql.VectorMatchCardinality.OneToOne:
-            grouping = node.modifier.matching
-        keeps = grouping is not None and grouping.type == promql.LabelModifierType.Include
-    if grouping is None:
-        return False
-    return not any((label in grouping.labels) is keeps for label in labels)

@@ -29,8 +29,7 @@ def as_json(reach: Reach) -> dict[str, Any]:
     }
 
 
-def render(reach: Reach, console: Console, *, every: bool = False) -> None:
-    """The share, a table of workloads, and how to mend the worst of them."""
+def render_reach(reach: Reach, console: Console, *, every: bool = False) -> None:
     show(console, plain(headline(reach)))
     workloads = reach.worst_first()
     shown = workloads if every else workloads[:MAX_ROWS]
@@ -68,7 +67,6 @@ def _percent(part: float, whole: float) -> str:
 
 
 def _said(workload: Workload) -> list[str]:
-    """Why pods do not react although they seem to, or cannot."""
     by_schedulers = f"scheduled by {some(sorted(workload.schedulers), 2)}"
     return [
         f"{count} {by_schedulers if cause is Cause.SCHEDULER else cause}"

@@ -23,7 +23,7 @@ _OF_OTHERS: Final = re.compile(
     re.IGNORECASE,
 )
 """Where promql-parser may not know what a newer Prometheus or VictoriaMetrics does."""
-_PLACE: Final = re.compile(r"\b\d+:\d+: parse error: .*", re.DOTALL)
+_PLACE: Final = re.compile(r"\b(\d+):(\d+): (parse error: .*)", re.DOTALL)
 _REFUSED: Final = re.compile(r"bad_data|parse error|unable to parse|cannot parse", re.IGNORECASE)
 _NO_PAGE: Final = re.compile(r"\b(?:404|405|501)\b|unsupported path|not found", re.IGNORECASE)
 
@@ -41,13 +41,13 @@ def parse_here(report: Checked) -> Checked:
             message = f"rule {rule.name}: the expression cannot be parsed: {why}"
             told = report.place_in_expr(index, message)
             report = replace(report, errors=(*report.errors, told))
-        else:
-            message = (
-                f"warning: rule {rule.name}: the expression was not checked: {why}; name the "
-                "server that is to answer it (--prom URL)"
-            )
-            told = report.place_in_expr(index, message)
-            report = replace(report, warnings=(*report.warnings, told))
+            continue
+        message = (
+            f"warning: rule {rule.name}: the expression was not checked: {why}; name the server "
+            "that is to answer it (--prom URL)"
+        )
+        told = report.place_in_expr(index, message)
+        report = replace(report, warnings=(*report.warnings, told))
     return report
 
 

@@ -8,7 +8,7 @@ from itertools import compress
 from typing import Any
 
 import numpy as np
-from builders import NOON, named, rule, rule_set
+from builders import NOON, rule, rule_set
 from evaluating import alerts_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +23,8 @@ from dynsched.engine.snapshot import Decision
 from dynsched.engine.transitions import Setting
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
-from dynsched.tools.backtest.engine import Engine, Played
+from dynsched.tools.backtest.engine import Alerts, Engine, Record
+from dynsched.tools.backtest.fetching import Window
 from dynsched.tools.backtest.world import World, make_world
 
 STEP = 30.0
@@ -132,25 +133,23 @@ def test_the_engine_decides_as_the_core_does_at_every_step(drawn: Drawn, cut: in
     made, world, _, values = drawn
     engine = Engine(made, world)
     finite = np.where(np.isfinite(values), values, np.nan)
-    times = NOON + np.arange(values.shape[1]) * STEP
     columns = {
         one.name: np.where(world.selected(one), of_rule, np.nan)
         for one, of_rule in zip(made.file_rules, finite, strict=True)
     }
-    played = [
-        engine.play(times[part], {name: each[part] for name, each in columns.items()})
-        for part in (slice(None, cut), slice(cut, None))
-    ]
+    steps = values.shape[1]
+    played = Record(made, world, Window(NOON, STEP, steps))
+    for first, last in ((0, min(cut, steps)), (min(cut, steps), steps)):
+        chunk = {name: each[first:last] for name, each in columns.items()}
+        engine.play(chunk, played, first, last)
 
-    writes, caps = (np.concatenate([getattr(p, of) for p in played]) for of in ("writes", "caps"))
     may = set(compress(world.names, world.eligible))
     pool = made.guard.pool_label
     pool_of = {node.name: node.labels["pool"] if pool else "" for node in world.nodes}
 
     def lanes(of: str, rule_place: int | None = None) -> set[str]:
-        part, row = (played[0], number) if number < cut else (played[1], number - cut)
-        found = getattr(part, of) if rule_place is None else getattr(part, of)[rule_place]
-        return set(compress(world.pools if of == "withheld" else world.names, found[row]))
+        found = getattr(played, of) if rule_place is None else getattr(played, of)[rule_place]
+        return set(compress(world.pools if of == "withheld" else world.names, found[number]))
 
     for number, (decision, after) in enumerate(by_the_core(drawn)):
         for place, one in enumerate(made.rules):
@@ -158,13 +157,13 @@ def test_the_engine_decides_as_the_core_does_at_every_step(drawn: Drawn, cut: in
             fires = {name for name, alert in alerts.items() if alert.firing}
             assert lanes("firing", place) == fires, (number, one.name)
         assert lanes("marked") == decision.selection.marked, number
-        assert writes[number] == len(decision.patches), number
+        assert played.writes[number] == len(decision.patches), number
         withheld = decision.selection.withheld.items()
         short = {pool_of[name] for name, why in withheld if why.startswith("not marked")}
         assert lanes("withheld") == short, number
         sizes = Counter(pool_of[name] for name in after if name in may)
         most = [count_of(made.guard.max_marked, sizes[pool]) for pool in world.pools]
-        assert caps[number].tolist() == most, number
+        assert played.caps[number].tolist() == most, number
         # An early mark is told apart as the evidence on the node tells it.
         said = {
             name
@@ -174,24 +173,26 @@ def test_the_engine_decides_as_the_core_does_at_every_step(drawn: Drawn, cut: in
         assert lanes("early") == said, number
 
 
-def test_several_settings_side_by_side_decide_as_each_alone() -> None:
+def test_several_settings_side_by_side_fire_as_each_alone() -> None:
     made = rule_set(rule("cpu", for_="30s", keep_firing_for="1m"))
-    world = make_world(named(*(f"n{number}" for number in range(5))), made)
     values = np.random.default_rng(7).integers(50, 100, (60, 5)).astype(float)
-    times = NOON + np.arange(60) * STEP
+    present = np.random.default_rng(8).integers(0, 9, values.shape) > 0
     one = Setting.of(made.rules[0], made)
     thresholds = [60.0, 80.0, 90.0]
 
-    def play(threshold: Any, groups: int) -> Played:
+    def fired(threshold: Any, groups: int) -> np.ndarray:
         setting = replace(one, threshold=threshold, clear_threshold=threshold - 5)
-        engine = Engine(made, world, settings={"cpu": setting}, groups=groups)
-        return engine.play(times, {"cpu": values})
+        alerts = Alerts([setting], 5 * groups)
+        alerts.begin([np.tile(values, groups)], np.tile(present, groups))
+        found = []
+        for row in range(60):
+            alerts.step(row, NOON + row * STEP)
+            found.append(alerts.firing[0])
+        return np.array(found)
 
-    together = play(np.repeat(thresholds, 5), 3)
+    together = fired(np.repeat(thresholds, 5), 3)
     for number, threshold in enumerate(thresholds):
-        alone = play(threshold, 1)
-        assert (together.marked[:, number * 5 : number * 5 + 5] == alone.marked).all()
-        assert (together.withheld[:, number] == alone.withheld[:, 0]).all()
+        assert (together[:, number * 5 : number * 5 + 5] == fired(threshold, 1)).all()
 
 
 def test_a_release_that_waited_comes_in_the_next_step() -> None:
@@ -202,6 +203,7 @@ def test_a_release_that_waited_comes_in_the_next_step() -> None:
     # Without n2, n1 is alone of its kind and may have no early mark; but n5's goes first.
     world = make_world(nodes, made, {"n2": (NOON, NOON + STEP)})
     values = np.array([[0, 40, 0, 0, 0, 40.0], *[[0, 40, 0, 0, 0, 0]] * 3])
-    played = Engine(made, world).play(NOON + STEP * np.arange(1, 5), {"cpu": values})
+    played = Record(made, world, Window(NOON + STEP, STEP, 4))
+    Engine(made, world).play({"cpu": values}, played, 0, 4)
     marked = [list(compress(world.names, row)) for row in played.marked]
     assert marked == [["n1", "n5"], ["n1"], [], []]

@@ -15,9 +15,17 @@ from builders import NOON
 from dynsched.engine.model import Series
 from dynsched.sources.prometheus import RangeResult
 from dynsched.tools.backtest import fetching
-from dynsched.tools.backtest.fetching import GIVE_UP, Fetcher, Past, Query
-from dynsched.tools.backtest.history_columns import to_block
-from dynsched.tools.backtest.steps import Part, Window, parts_of, window_of
+from dynsched.tools.backtest.fetching import (
+    GIVE_UP,
+    Fetcher,
+    Part,
+    Past,
+    Query,
+    Window,
+    parts_of,
+    to_block,
+    window_of,
+)
 from dynsched.util.errors import ExpectedError
 
 START = 1_700_000_100.0
@@ -100,25 +108,25 @@ TWO = [series([1, 9] * 20, node="a", d="x"), series([5, 3] * 20, node="a")]
 
 
 @pytest.mark.parametrize(
-    ("found", "rises", "wanted", "several"),
+    ("found", "rises", "wanted"),
     [
         # Its labels change in the middle: one column.
-        ([series([1, 2], node="a", z="x"), LATER], True, [1, 2, 3, 4], False),
+        ([series([1, 2], node="a", z="x"), LATER], True, [1, 2, 3, 4]),
         # Of several series of a node the worst value counts.
-        (TWO, True, [5, 9] * 20, True),
-        (TWO, False, [1, 3] * 20, True),
+        (TWO, True, [5, 9] * 20),
+        (TWO, False, [1, 3] * 20),
         # What is no finite number is not known, and what names no node is left out.
-        ([series(ODD, node="a"), series([1], cluster="x")], True, [NAN, NAN, NAN, 4], False),
+        ([series(ODD, node="a"), series([1], cluster="x")], True, [NAN, NAN, NAN, 4]),
         # As are moments that were not asked for.
-        ([series([1, 2, 3], START - STEP, node="a")], True, [2, 3], False),
+        ([series([1, 2, 3], START - STEP, node="a")], True, [2, 3]),
     ],
 )
-def test_series_become_a_column_for_each_node(found, rises, wanted, several) -> None:
+def test_series_become_a_column_for_each_node(found, rises, wanted) -> None:
     count = len(wanted)
     answer, labels = RangeResult(tuple(found)), ("node", "instance")
     block = to_block(answer, labels, window(count), Part(0, count), rises=rises)
     np.testing.assert_array_equal(block.values[:, 0], wanted)
-    assert (block.names, set(block.several)) == (("a",), {"a"} if several else set())
+    assert block.names == ("a",)
     assert block.unnamed == sum("node" not in each.labels for each in found)
 
 

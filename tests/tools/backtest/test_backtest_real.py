@@ -13,8 +13,8 @@ from builders import rule
 from prometheus_support import Process
 from source_support import source_at
 
-from dynsched.tools.backtest.incidents import incidents_of
-from dynsched.tools.backtest.steps import Window
+from dynsched.tools.backtest.fetching import Window
+from dynsched.tools.backtest.kube_state import incidents_of
 
 pytestmark = pytest.mark.slow
 
@@ -208,7 +208,7 @@ async def test_each_incident_is_found_once_at_its_node_and_moment(newer: Process
     async with source_at(newer.url) as source:
         found = await incidents_of(source, Window(minute(0), STEP, COUNT // 2 + 1), places.get)
     expected = [("CPU stall", 1), ("Evicted", 1), ("OOMKilled", 0), ("OOMKilled", 0)]
-    assert [(one.kind, one.place) for one in found] == expected
+    assert [(one.kind, one.node) for one in found] == expected
     for one, at in zip(found, (303, 200, 120, 240), strict=True):
         assert abs(one.at - minute(at)) <= 2 * STEP
 

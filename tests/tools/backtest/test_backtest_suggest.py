@@ -11,9 +11,18 @@ from builders import rule, rule_set
 from dynsched.engine.loads import rule_load
 from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_set import EarlyMark
-from dynsched.tools.backtest.suggest import FORS, LEVELS, candidates, value_at
-from dynsched.tools.backtest.tallies import runs_of
-from dynsched.tools.backtest.weighing import Candidate, Outcome, frontier, leads, recommend
+from dynsched.tools.backtest.suggest import (
+    FORS,
+    LEVELS,
+    Candidate,
+    Outcome,
+    candidates,
+    frontier,
+    leads,
+    recommend,
+    value_at,
+)
+from dynsched.tools.backtest.summary import runs_of
 
 STEP = 60.0
 
@@ -122,3 +131,15 @@ async def test_the_command_prints_what_to_paste(call, reported, prometheus) -> N
     assert (pasted.threshold, pasted.keep_firing_for) == (best["threshold"], 120)
     assert pasted.early == EarlyMark(above_mean=10)
     assert (found["mem"]["recommended"], found["mem"]["reason"]) == (None, "Not enough data.")
+
+
+async def test_a_setting_is_at_the_cap_while_it_would_mark_more_nodes(reported, prometheus) -> None:
+    for since, load in ((3500, 20), (1800, 82)):
+        prometheus.set(since, cpu={"a": load, "b": load, "c": 20})
+    for limit, share in ((1, 0.5), (2, 0.0)):
+        told = rules(CPU, guard={"max_marked": limit})
+        (cpu,) = (await reported(prometheus.url, told, *SERIES, "--suggest"))["suggested"]["rules"]
+        own = [one for one in cpu["points"] if (one["threshold"], one["for_seconds"]) == (80, 0)]
+        assert [(one["marks"], one["time_at_cap"]) for one in own] == [
+            (2, pytest.approx(share, abs=0.03))
+        ]

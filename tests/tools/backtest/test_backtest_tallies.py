@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dynsched.tools.backtest.tallies import Runs, RunsInParts, cells, tally
+from dynsched.tools.backtest.summary import cells, runs_of, tally
 
 STEP = 60.0
 
@@ -13,18 +13,9 @@ def lanes(*rows: str) -> np.ndarray:
     return np.array([[mark == "#" for mark in row] for row in rows]).T
 
 
-def told(runs: Runs) -> list[tuple[int, ...]]:
-    """Lane, begin and end of each."""
-    return list(zip(*(of.tolist() for of in (runs.lane, runs.begun, runs.ended)), strict=True))
-
-
-@pytest.mark.parametrize("part", [1, 2, 5])
-def test_runs_are_found_by_lane_and_time_in_whatever_parts_they_come(part: int) -> None:
-    active, parts = lanes("##..#", ".....", "..###"), RunsInParts(3, 5)
-    for first in range(0, 5, part):
-        parts.add(active[first : first + part])
-    assert told(parts.runs()) == [(0, 0, 2), (0, 4, 5), (2, 2, 5)]
-    assert told(parts.runs().between(1, 3)) == [(1, 2, 5)]
+def test_runs_are_found_by_lane_and_time() -> None:
+    found = runs_of(lanes("##..#", ".....", "..###"))
+    assert np.transpose(found).tolist() == [[0, 0, 2], [0, 4, 5], [2, 2, 5]]
 
 
 @pytest.mark.parametrize(

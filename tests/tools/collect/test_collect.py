@@ -20,8 +20,7 @@ from prometheus_support import Process, RealPrometheus, free_port
 from dynsched.cli.collect import collect
 from dynsched.rules.file import load_rules
 from dynsched.sim.examples import make_node
-from dynsched.tools.collect.memory import MIB, CollectError, Memory, read_memory
-from dynsched.tools.collect.push import Collect, push
+from dynsched.tools.node_memory import MIB, Collect, CollectError, Memory, push, read_memory
 
 GIB = 1024 * MIB
 METRIC = "k8_node_cgroups_mem_available"
@@ -173,7 +172,7 @@ def test_a_push_that_fails_is_one_line_and_one_that_hangs_is_given_up(
     other = failing(f"{pushgateway.url}/other")
     assert "it answered 404 Not Found; is this a Pushgateway?" in other
     assert "Name or service not known" in failing("http://pushgateway.invalid")
-    monkeypatch.setattr("dynsched.tools.collect.push.TIMEOUT", 0.1)
+    monkeypatch.setattr("dynsched.tools.node_memory.TIMEOUT", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         port = deaf.getsockname()[1]
         assert failing(f"http://127.0.0.1:{port}").endswith("no answer within 0.1 s")
@@ -193,6 +192,9 @@ def test_once_pushes_and_says_what_or_fails_with_one_line(pushgateway, tmp_path)
         code, output = call(*flags, *more)
         said = f"MiB available; pushed to {pushgateway.url} as instance {instance}\n"
         assert (code, output.endswith(said)) == (0, True), output
+    code, output = call(*flags, "--job", "")
+    assert (code, output.count("\n")) == (1, 1)
+    assert output.startswith(f"Error: cannot push to {pushgateway.url}: it answered 400")
     code, output = call(*flags[:3], "--cgroup-root", str(tmp_path))
     assert (code, output.count("\n")) == (1, 1)
     assert output.startswith(f"Error: {tmp_path}: neither cgroup v2")

@@ -15,14 +15,6 @@ _BEGAN = _NOW - 2 * _DAY
 # Every two minutes, and from half an hour ago on, for an hour to come, every 15 s.
 _TIMES = [*range(_BEGAN, _NOW - 1800, 120), *range(_NOW - 1800, _NOW + 3600, 15)]
 
-RECORDING = """\
-groups:
-  - name: recorded
-    rules:
-      - record: instance:load:rate2m
-        expr: sum by (instance) (rate(cpu_busy_seconds_total[2m])) * 100
-"""
-
 
 def line(value: float, per_second: float = 0.0) -> Points:
     return [(at, value + per_second * (at - _BEGAN)) for at in _TIMES]
@@ -69,7 +61,5 @@ def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[object, str,
 @pytest.fixture(scope="session")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     folder = tmp_path_factory.mktemp("history")
-    (folder / "recording.yaml").write_text(RECORDING)
-    rule_files = [folder / "recording.yaml"]
-    with prometheus_of(_past(), folder, retention="3d", rule_files=rule_files) as running:
+    with prometheus_of(_past(), folder, retention="3d") as running:
         yield running

@@ -5,6 +5,7 @@ import copy
 import time
 from collections.abc import Mapping
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 import yaml
@@ -32,13 +33,10 @@ from dynsched.engine.model import QueryResult, Sample
 from dynsched.kube.client import open_client
 from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_set import FileRule, RuleSet
-from dynsched.tools.doctor.ask_cluster import ask_cluster
-from dynsched.tools.doctor.checks_extender import check_extender
-from dynsched.tools.doctor.checks_rules import check_rules
-from dynsched.tools.doctor.examine import check_cluster
-from dynsched.tools.doctor.expressions import Selector
-from dynsched.tools.doctor.finding import Finding, NotChecked, Report, Severity
-from dynsched.tools.doctor.gathered import ClusterFacts, RuleFacts, SelectorFacts, World
+from dynsched.tools.doctor.checks_values import Subject, World, clocks, late_samples, uncovered
+from dynsched.tools.doctor.examine import check_cluster, check_extender
+from dynsched.tools.doctor.expressions import read
+from dynsched.tools.doctor.findings import Finding, NotChecked, Report, Severity
 from dynsched.tools.running import Where
 from dynsched.util.formatting import format_time
 
@@ -88,7 +86,6 @@ HEALTHY = {
         a_program("karpenter", "karpenter:v1", "--preference-policy=Ignore"),
         a_program("web", "registry.example.com/web"),
     ],
-    f"{CONFIG_MAPS}/cilium-config": {"data": {"labels": "k8s:app k8s:io\\.kubernetes"}},
     f"{ADMISSION}/validatingadmissionpolicies/dynsched-guardrail": yaml.safe_load(
         (ROOT / "manifests/components/guardrail/policy.yaml").read_text()
     ),
@@ -112,9 +109,11 @@ def injection(key: str) -> dict[str, Any]:
     return {f"{ADMISSION}/mutatingadmissionpolicies/dynsched-avoid-pressure": {"spec": spec}}
 
 
-async def asked_of(cluster: Any, rule_set: RuleSet) -> ClusterFacts:
+async def asked_of(cluster: Any, rule_set: RuleSet) -> Report:
+    report = Report()
     async with open_client(cluster.kubeconfig, None) as client:
-        return await ask_cluster(client, await client.list_nodes(), rule_set, None)
+        report.add(await check_cluster(client, await client.list_nodes(), rule_set, None))
+    return report
 
 
 async def found_in(
@@ -125,9 +124,7 @@ async def found_in(
         lease["spec"]["renewTime"] = format_time(time.time() - 1)
     async with CannedCluster(folder, served) as cluster:
         cluster.refused.update(refused)
-        facts = await asked_of(cluster, rule_set)
-    report = Report()
-    check_cluster(facts, rule_set, report)
+        report = await asked_of(cluster, rule_set)
     assert report.not_checked == []
     return report.findings
 
@@ -155,7 +152,6 @@ def pods(number: int = 0, **spec: Any) -> dict[str, Any]:
 
 HOSTNAME = {"kubernetes.io/hostname": "a"}
 ANY = [{"operator": "Exists"}]
-CILIUM = {f"{CONFIG_MAPS}/cilium-config": {"data": {"labels": "k8s:app k8s:stat.*"}}}
 DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     (nodes(*"zabcdef", status="maintenance"), rules(), "N2", W, "status=maintenance"),
     ({**nodes(*"abc", status="presure"), LEASES: []}, rules(), "N2", W, "no dynsched is running"),
@@ -166,7 +162,6 @@ DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     (pods(nodeSelector=HOSTNAME), rules(), "W2", W, "pinned"),
     (pods(schedulerName="volcano"), rules(), "W2", W, "another schedulerName"),
     (pods(tolerations=ANY), OF_TAINT, "W2", W, "every taint"),
-    (nodes(*"abc"), rules(), "W2", Severity.INFO, "3 nodes may be marked"),
     ({LEASES: [a_lease("dynsched"), a_lease("other")]}, rules(), "K1", E, "pod-in-other"),
     ({}, rules(mark={"label": "load=high"}), "K1", E, "refuses the mark"),
     (injection("stat"), rules(), "K1", E, "another label"),
@@ -176,7 +171,6 @@ DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     ({}, OF_TAINT, "K2", W, "write mark.taint: null"),  # `Ignore` does not open a taint
     (DRAINS, OF_TAINT, "K2", E, "kube-system/policy, policy.yaml"),
     (LOOPS, rules(), "K2", W, "again and again"),
-    (CILIUM, rules(), "K2", W, "k8s:stat.*"),
 ]
 
 
@@ -211,69 +205,72 @@ async def test_each_right_that_is_lacking_is_told_with_the_line_of_its_role(tmp_
 
 
 async def test_rights_are_reviewed_on_each_form_of_cluster(cluster) -> None:
-    facts = await asked_of(cluster, rules())
-    assert not facts.refused
-    assert "K1" not in facts.errors
+    report = await asked_of(cluster, rules())
+    assert "K1" not in {each.code for each in (*report.findings, *report.not_checked)}
 
 
 async def test_what_a_server_does_not_know_is_not_checked_and_the_rest_goes_on(sim) -> None:
     sim.server.forbidden = {("patch", "nodes"), ("list", "pods")}
-    facts = await asked_of(sim, rules())
-    assert [right.verb for right in facts.refused] == ["patch"]
-    assert set(facts.errors) == {"W1", "W2"}  # a server without Deployments runs none of K2's
-    assert "may not list pods" in facts.errors["W1"]
+    report = await asked_of(sim, rules())
+    assert [each.summary for each in report.findings] == ["the account in use may not patch nodes"]
+    # A server without Deployments runs none of K2's.
+    assert [each.code for each in report.not_checked] == ["W1", "W2"]
+    assert "may not list pods" in report.not_checked[0].reason
 
 
-def asked(names: str, *selectors: SelectorFacts, **more: Any) -> tuple[RuleFacts, ...]:
+def asked(world: World, names: str, server: Any = None, **more: Any) -> Subject:
     """A rule with a sample of each of these nodes."""
     rule = FileRule.model_validate(RULE | more)
     answer = QueryResult(tuple(Sample({"node": name}, 1.0, 0.0) for name in names))
-    return (RuleFacts(rule, answer, selectors=selectors),)
-
-
-E1, W1, I1 = (("N1", severity) for severity in (E, W, Severity.INFO))
+    return Subject(rule, answer, read("load"), world, server)
 
 
 @pytest.mark.parametrize(
-    ("facts", "found", "evidence"),
+    ("names", "more", "found", "evidence"),
     [
-        (asked("abc"), [], ""),
-        (asked("c"), [W1], "pool x: 2 of 2 nodes: a and b"),
+        ("abc", {}, [], ""),
+        ("c", {}, [W], "pool x: 2 of 2 nodes: a and b"),
         # Others need no sample.
-        (asked("c", selector="pool=y"), [], ""),
+        ("c", {"selector": "pool=y"}, [], ""),
         # Samples without a node are worse where nodes have none.
-        (asked("abcz"), [I1], "as z:"),
-        (asked("z"), [E1, W1], "x: 2 of 2 and pool y: 1 of 1"),
+        ("abcz", {}, [Severity.INFO], "as z:"),
+        ("z", {}, [E, W], "x: 2 of 2 and pool y: 1 of 1"),
     ],
 )
-def test_nodes_without_samples_and_samples_without_nodes_are_told(facts, found, evidence) -> None:
+def test_nodes_without_samples_and_samples_without_nodes_are_told(
+    names, more, found, evidence
+) -> None:
     pools = zip("abc", "xxy", strict=True)
     there = {name: make_node(name, labels={"pool": pool}) for name, pool in pools}
     by_pool = rules(guard={"pool_label": "pool"})
-    world = World(by_pool, nodes=there, index=index_nodes(there.values()), rules=facts)
-    told = list(check_rules(world))
-    assert [(each.code, each.severity) for each in told] == found
+    world = World(by_pool, nodes=there, index=index_nodes(there.values()))
+    told = list(uncovered(asked(world, names, **more)))
+    assert [each.severity for each in told] == found
     assert evidence in (told[0].evidence if told else "")
+
+
+class Scrapes:
+    """A Prometheus that answers when and how often it scraped."""
+
+    def __init__(self, lag: float, interval: float) -> None:
+        self.lag, self.interval = (
+            AsyncMock(return_value=lag),
+            AsyncMock(return_value=(interval, "")),
+        )
 
 
 @pytest.mark.parametrize(
     ("lag", "interval", "severities"),
     [(50.0, 30.0, []), (130.0, 30.0, [W]), (130.0, 60.0, []), (400.0, 30.0, [E])],
 )
-def test_samples_that_come_late_are_told(lag, interval, severities) -> None:
-    selector = SelectorFacts(Selector("load", ()), 3, interval=interval, lag=lag)
-    found = check_rules(World(rules(), rules=asked("", selector)))
-    assert [each.severity for each in found] == severities
+async def test_samples_that_come_late_are_told(lag, interval, severities) -> None:
+    rule = asked(World(rules()), "", Scrapes(lag, interval))
+    assert [each.severity async for each in late_samples(rule)] == severities
 
 
 def test_clocks_that_differ_are_told() -> None:
-    of_five = World(rules(), skew=5.0, node_skew=5.0)
-    assert list(check_rules(of_five)) == []
-    found = check_rules(World(rules(), skew=-90.0, node_skew=45.0))
-    assert [each.evidence for each in found] == [
-        "Prometheus's is 1m30s behind ours",
-        "node_time_seconds: by up to 45s",
-    ]
+    assert list(clocks(5.0)) == []
+    assert [each.evidence for each in clocks(-90.0)] == ["Prometheus's is 1m30s behind ours"]
 
 
 EXTENDER = {"extender": {"profiles": {"default": {"score": {"cpu": 1}}}}}

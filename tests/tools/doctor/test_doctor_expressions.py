@@ -1,29 +1,8 @@
-"""What is read of an expression: selectors, ranges, labels that are dropped; and within bounds."""
+"""What is read of an expression: selectors and ranges; and within bounds."""
 
 import pytest
 
 from dynsched.tools.doctor.expressions import read
-
-LABELS = ("node", "instance")
-
-
-@pytest.mark.parametrize(
-    ("expr", "culprit"),
-    [
-        ("up", None),
-        ("sum(up)", "sum(up)"),
-        ("sum by (job) (up) * 2", "sum by (job)(up)"),
-        ("sum by (instance) (sum by (instance, job) (up))", None),
-        ("max without (instance, node) (up)", "max without (instance, node)(up)"),
-        ("topk(3, up)", None),
-        ("a / on (job) b", "a / on (job) b"),
-        ("a / on (job) group_left b", None),
-        ("up and on () vector(1)", None),
-        ("scalar(up) * a", None),
-    ],
-)
-def test_the_part_that_drops_the_node_is_found(expr, culprit) -> None:
-    assert read(expr).drops(LABELS) == culprit
 
 
 def test_how_far_an_expression_looks_back_is_added_up() -> None:

@@ -6,8 +6,15 @@ from xml.etree import ElementTree as ET
 import pytest
 from rich.console import Console
 
-from dynsched.tools.doctor.finding import CODES, Finding, NotChecked, Report, Severity
-from dynsched.tools.doctor.report import as_junit, render
+from dynsched.tools.doctor.findings import (
+    CODES,
+    Finding,
+    NotChecked,
+    Report,
+    Severity,
+    as_junit,
+    render,
+)
 
 
 def report() -> Report:

@@ -1,0 +1,201 @@
+"""The checks of a rule's query, of its values and of its samples: P7 to P9, and N1."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from dynsched.engine.guard import is_eligible, pool_of
+from dynsched.engine.match import NodeIndex, match_samples
+from dynsched.engine.model import Node, QueryResult
+from dynsched.engine.wording import by_reason, counted, listed, some
+from dynsched.rules.rule_set import FileRule, RuleSet
+from dynsched.tools.doctor.ask_prometheus import Asked, Seen
+from dynsched.tools.doctor.expressions import Expression
+from dynsched.tools.doctor.findings import Finding, error, hint, warning
+from dynsched.util.durations import format_duration
+from dynsched.util.formatting import format_threshold, format_value
+
+MUCH_OF_INTERVAL: Final = 0.1
+ENOUGH: Final = 86_400.0
+"""Seconds of history from which on it says something that a threshold was never passed."""
+FAR: Final = 50.0
+"""How many times the values a threshold may be, before the units must differ."""
+SKEW: Final = 30.0
+"""Seconds by which clocks may differ."""
+LAG: Final = 60.0
+"""Seconds that the newest sample may be old, where three scrapes are not longer."""
+_NAMED: Final = 3
+_RATIO: Final = 1.0
+_PERCENT: Final = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the checks of all rules know."""
+
+    rule_set: RuleSet
+    interval: float = 10.0
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    index: NodeIndex | None = None
+    """Of the nodes; None where the API server did not tell."""
+    retention: float | None = None
+    """For how many seconds Prometheus keeps samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One rule that Prometheus answers. ``seconds``: how long its query took, the quicker of two;
+    ``past``: None where it has no values, or they could not be asked.
+    """
+
+    rule: FileRule
+    answer: QueryResult
+    expression: Expression
+    world: World
+    asked: Asked
+    seconds: float = 0.0
+    past: Seen | None = None
+
+
+def costs(rule: Subject) -> Iterator[Finding]:
+    seconds, interval = rule.seconds, rule.world.interval
+    if seconds > MUCH_OF_INTERVAL * interval:
+        yield (error if seconds > interval else warning)(
+            f"the query takes {seconds / interval:.0%} of the interval",
+            f"{seconds:.2f} s, with a tick every {format_duration(interval)}",
+            "compute it by a recording rule (manifests/prometheus), or raise --interval",
+        )
+
+
+def looks_back_too_far(rule: Subject) -> Iterator[Finding]:
+    retention = rule.world.retention
+    if retention is None:
+        return
+    kept = f"Prometheus keeps {format_duration(retention)}"
+    if (back := rule.expression.reach) > retention:
+        yield error(
+            "the expression looks back further than Prometheus keeps samples",
+            f"it looks back {format_duration(back)}; {kept}",
+            "write a shorter range, or keep samples for longer (--storage.tsdb.retention.time)",
+        )
+    window = max(rule.rule.hold_duration, rule.rule.keep_firing_for)
+    if window > retention:
+        yield warning(
+            "a restart cannot rebuild the state of this rule: what it looks back on is not kept",
+            f"for and keep_firing_for: up to {format_duration(window)}; {kept}",
+            "write shorter durations, or keep samples for longer",
+        )
+
+
+def values_against_thresholds(rule: Subject) -> Iterator[Finding]:
+    limit, seen, form = rule.rule, rule.past, rule.expression
+    if seen is None or not (math.isfinite(seen.least) and math.isfinite(seen.most)):
+        return
+    threshold = limit.threshold
+    evidence = (
+        f"threshold {limit.op} {format_threshold(threshold)}; {format_value(seen.least)} to "
+        f"{format_value(seen.most)} within {format_duration(max(1, round(seen.since)))}"
+    )
+    # A cluster that is idle also has values below 1: a multiplication by 100 tells it apart.
+    are_shares = form.divides and not form.is_percent and seen.least >= 0
+    are_shares &= seen.most <= _RATIO + 1e-9
+    if limit.rises and are_shares and _RATIO < threshold <= _PERCENT:
+        yield error(
+            "the values are shares of 1, and the threshold is in percent: it is never passed",
+            evidence,
+            f"write threshold: {threshold / 100:g}, or multiply the expression by 100",
+        )
+    elif limit.rises and form.is_percent and 0 < threshold <= _RATIO < seen.most:
+        yield error(
+            "the values are in percent, and the threshold is a share of 1: it is always passed",
+            evidence,
+            f"write threshold: {threshold * 100:g}, or do not multiply the expression",
+        )
+    elif seen.since >= ENOUGH:
+        yield from _never_or_always(limit, seen, evidence)
+
+
+def _never_or_always(limit: FileRule, seen: Seen, evidence: str) -> Iterator[Finding]:
+    coolest, hottest = (seen.least, seen.most) if limit.rises else (seen.most, seen.least)
+    small, large = sorted((abs(limit.threshold), abs(hottest)))
+    if limit.breached(coolest):
+        yield error(
+            "every node was beyond the threshold all the time: the rule always fires",
+            evidence,
+            "correct the threshold, or the unit of the expression",
+        )
+    elif limit.breached(hottest):
+        return
+    elif small and large > FAR * small:
+        yield warning(
+            "no node ever passed the threshold, by so much that the units may differ",
+            evidence,
+            "compare the units of both",
+        )
+    else:
+        yield hint(
+            "no node ever passed the threshold",
+            evidence,
+            "lower the threshold, if marks are expected",
+        )
+
+
+def clocks(skew: float) -> Iterator[Finding]:
+    """N1: by how many seconds Prometheus's clock is ahead of ours."""
+    if abs(skew) > SKEW:
+        yield warning(
+            "the clocks of Prometheus and of this machine differ",
+            f"Prometheus's is {format_duration(round(abs(skew)))} "
+            f"{'ahead of' if skew > 0 else 'behind'} ours",
+            "synchronise both by NTP",
+        )
+
+
+async def late_samples(rule: Subject) -> AsyncIterator[Finding]:
+    lags = [(await rule.asked.lag(each), each) for each in rule.expression.selectors]
+    lag, late = max(lags, key=lambda each: each[0], default=(0.0, None))
+    if late is None or lag <= LAG or lag <= 3 * (await rule.asked.interval(late))[0]:
+        return
+    yield (error if lag > rule.world.rule_set.stale_after_of(rule.rule) else warning)(
+        "the samples come late: a node is hot for that long before the rule can see it",
+        f"the newest sample of {late.text} is {format_duration(round(lag))} old",
+        "scrape more often, or ask the Prometheus that scrapes",
+    )
+
+
+def uncovered(rule: Subject) -> Iterator[Finding]:
+    world = rule.world
+    if world.index is None or not rule.answer.samples:
+        return
+    guard, nodes = world.rule_set.guard, world.rule_set.nodes
+    asked = [
+        node
+        for node in world.nodes.values()
+        if is_eligible(node, nodes) and rule.rule.applies_to(node.labels)
+    ]
+    found = match_samples(rule.rule, rule.answer.samples, world.index)
+    missing = [node for node in asked if not found.readings.has(node.name)]
+    if missing:
+        pools = Counter(pool_of(node, guard) for node in asked)
+        without = Counter(pool_of(node, guard) for node in missing)
+        shares = [
+            f"{f'pool {pool}: ' if pool else ''}{count} of {pools[pool]}"
+            for pool, count in sorted(without.items())
+        ]
+        yield (error if len(missing) == len(asked) else warning)(
+            "nodes have no sample: the rule knows nothing of them",
+            f"{listed(shares)} nodes: {some(sorted(node.name for node in missing), _NAMED)}",
+            "is their exporter running and scraped? Look at Prometheus's page of targets",
+        )
+    unmatched = {each.value: each.reason for each in found.unmatched if each.value}
+    if unmatched:
+        reason, values = max(by_reason(unmatched).items(), key=lambda item: len(item[1]))
+        yield (warning if missing else hint)(
+            "samples belong to no node of this cluster",
+            f"{counted(len(unmatched), 'sample')}, as {some(sorted(values), _NAMED)}: {reason}",
+            "select only this cluster's series, or set node_label to the label with the node",
+        )

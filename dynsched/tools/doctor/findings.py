@@ -1,0 +1,193 @@
+"""What the doctor finds, and the report of it: a table for people, JSON, and JUnit's XML for CI
+servers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import partial
+from typing import Any, Final, NamedTuple
+from xml.etree import ElementTree as ET
+
+from rich.console import Console
+from rich.text import Text
+
+from dynsched.engine.wording import by_reason, counted, listed
+from dynsched.util.tables import plain, show
+
+CODES: Final[Mapping[str, str]] = {
+    "P0": "the query of a rule",
+    "P1": "metrics, labels and values that are not there",
+    "P2": "ranges against scrape intervals",
+    "P3": "counters and their rates",
+    "P4": "one series for each node",
+    "P5": "expressions that flap or compare",
+    "P6": "values that are no numbers",
+    "P7": "what the queries cost",
+    "P8": "retention",
+    "P9": "thresholds against the values of 7 days",
+    "P10": "several clusters in one Prometheus",
+    "P11": "CPU pressure that throttling makes",
+    "N1": "nodes without samples, samples without nodes, clocks and lag",
+    "N2": "foreign labels, stale marks, a limit of no marks",
+    "W1": "pods that react to the mark",
+    "W2": "reactions that are cancelled",
+    "K1": "rights, Lease, guardrail and injection",
+    "K2": "autoscalers and descheduler",
+    "K3": "an extender that nobody asks",
+}
+"""Every code, and what it checks. A published code keeps its meaning."""
+
+
+class Severity(IntEnum):
+    INFO = 1
+    WARNING = 2
+    ERROR = 3
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+_STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: ""}
+_NOUNS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "hint"}
+_SERVERS: Final = 2
+_INDENT: Final = " " * 13
+_NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong. Which code it is, and of which rule, is filled in by `findings`."""
+
+    code: str
+    severity: Severity
+    rule: str | None
+    summary: str
+    evidence: str
+    """What shows it: figures, names, a part of an expression."""
+    fix: str
+
+
+error = partial(Finding, "", Severity.ERROR, None)
+warning = partial(Finding, "", Severity.WARNING, None)
+hint = partial(Finding, "", Severity.INFO, None)
+
+
+class NotChecked(NamedTuple):
+    code: str
+    rule: str | None
+    reason: str
+
+
+def findings(code: str, found: Iterable[Finding], rule: str | None = None) -> Iterator[Finding]:
+    """What a check found, once each: a selector may stand several times in a rule."""
+    for each in dict.fromkeys(found):
+        yield each._replace(code=code, rule=rule)
+
+
+@dataclass(slots=True)
+class Report:
+    """What one run of the doctor came to. ``unreachable``: one line for each server that did not
+    answer at all, so that its checks could not be made.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    not_checked: list[NotChecked] = field(default_factory=list)
+    unreachable: list[str] = field(default_factory=list)
+
+    def add(self, found: Iterable[Finding | NotChecked]) -> None:
+        for each in found:
+            if isinstance(each, Finding):
+                self.findings.append(each)
+            else:
+                self.not_checked.append(each)
+
+    def without(self, codes: Collection[str]) -> Report:
+        """The report without what is ignored, worst first."""
+        order = list(CODES)
+        found = [each for each in self.findings if each.code not in codes]
+        found.sort(key=lambda each: (-each.severity, order.index(each.code), each.rule or ""))
+        kept = [each for each in dict.fromkeys(self.not_checked) if each.code not in codes]
+        kept.sort(key=lambda each: (order.index(each.code), each.rule or ""))
+        return Report(found, kept, self.unreachable)
+
+    def exit_code(self, fail_on: Severity) -> int:
+        """0: nothing as bad as ``fail_on``; 1: something; 2: a server could not be asked."""
+        if self.unreachable:
+            return 2
+        return int(any(each.severity >= fail_on for each in self.findings))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "findings": [
+                each._asdict() | {"severity": str(each.severity)} for each in self.findings
+            ],
+            "not_checked": [each._asdict() for each in self.not_checked],
+            "unreachable": self.unreachable,
+        }
+
+
+def render(report: Report, console: Console) -> None:
+    """The findings, worst first, each with what shows it and what to do; then what was not
+    checked. No columns: what they would hold is sentences.
+    """
+    for each in report.findings:
+        about = f"{each.rule}: " if each.rule else ""
+        head = plain(f"{each.code:<4}{each.severity!s:<8} ", _STYLES[each.severity])
+        show(console, Text.assemble(head, plain(f"{about}{each.summary}")))
+        show(console, plain(f"{_INDENT}evidence: {each.evidence}", "dim"))
+        show(console, plain(f"{_INDENT}fix: {each.fix}"))
+    unchecked = {
+        each.code + (f" ({each.rule})" if each.rule else ""): each.reason
+        for each in report.not_checked
+    }
+    for reason, codes in by_reason(unchecked).items():
+        show(console, plain(f"Not checked: {listed(codes)}: {reason}"))
+    show(console, plain(_summary(report)))
+
+
+def as_junit(report: Report, fail_on: Severity) -> str:
+    """One test case for each code and each finding. A finding below ``fail_on`` is no failure, and
+    stands in the case's output.
+    """
+    suite = ET.Element("testsuite", name="dynsched doctor")
+
+    def case(code: str, name: str) -> ET.Element:
+        return ET.SubElement(suite, "testcase", classname=f"dynsched.{code}", name=_xml(name))
+
+    skipped = {each.code: each for each in report.not_checked}
+    for code, title in CODES.items():
+        found = [each for each in report.findings if each.code == code]
+        for each in found:
+            about = {"message": _xml(each.summary), "type": str(each.severity)}
+            what, more = ("failure", about) if each.severity >= fail_on else ("system-out", {})
+            told = ET.SubElement(case(code, f"{code} {each.rule or title}"), what, more)
+            told.text = _xml(f"{each.summary}\nevidence: {each.evidence}\nfix: {each.fix}")
+        if not found:
+            here = case(code, f"{code} {title}")
+            if code in skipped:
+                ET.SubElement(here, "skipped", message=_xml(skipped[code].reason))
+    for text in report.unreachable:
+        ET.SubElement(case("unreachable", text), "error", message=_xml(text), type="unreachable")
+    suite.set("tests", str(len(suite)))
+    for name, what in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(name, str(len(suite.findall(f"testcase/{what}"))))
+    ET.indent(suite)
+    return ET.tostring(suite, encoding="unicode", xml_declaration=True)
+
+
+def _xml(text: str) -> str:
+    return _NOT_XML.sub("?", text)
+
+
+def _summary(report: Report) -> str:
+    if not report.findings:
+        if len(report.unreachable) == _SERVERS:
+            return "Nothing was checked: neither Prometheus nor the API server could be asked."
+        return "No findings." if not report.unreachable else "No findings in what was checked."
+    counts = Counter(each.severity for each in report.findings)
+    told = [counted(counts[each], noun) for each, noun in _NOUNS.items() if counts[each]]
+    return f"{listed(told)}; docs/doctor.md explains each code."
