@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _IN_MODULES: Final = {
     **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor", "inject", "reach")},
     "nodes": ("ask", "nodes"),
-    "open": ("open_page", "open_page"),
+    "open": ("ask", "open_page"),
     "why": ("ask", "why"),
 }
 """Commands that have a module of their own, and its and their name there."""
@@ -107,7 +107,6 @@ def cli() -> None:
 @flags.option(
     "--webaddr",
     default=":9000",
-    show_default=True,
     metavar="[HOST]:PORT",
     help="Address on which /status, /nodes, /metrics and the other pages are served.",
 )
@@ -115,7 +114,6 @@ def cli() -> None:
 @flags.option(
     "--leader-elect/--no-leader-elect",
     default=True,
-    show_default=True,
     help="Write only while holding the Lease `dynsched`, so that several replicas can run. Without "
     "it the Lease is not renewed, so do not use the janitor (`prune --if-lease-older-than`) with "
     "it.",
@@ -132,7 +130,6 @@ def cli() -> None:
 @flags.option(
     "--node-metrics/--no-node-metrics",
     default=True,
-    show_default=True,
     help="Whether /metrics has series for each node: its verdict, and its measured and expected "
     "load by each rule.",
 )
