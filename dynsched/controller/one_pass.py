@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from dynsched.controller.apply import Written, write_all
+from dynsched.controller.connections import Connections, end_election
 from dynsched.controller.loop import Loop
-from dynsched.controller.main import Connections, end_election
 from dynsched.controller.reporting import report_doubts
 from dynsched.controller.settings import Settings
 from dynsched.engine.lease import LeaseTimes

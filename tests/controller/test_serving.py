@@ -16,7 +16,7 @@ from store_support import Clock, make_store
 
 from dynsched.api.certificates import TlsConfig
 from dynsched.api.server import ListenError
-from dynsched.controller.serving import serving
+from dynsched.controller.main import serving
 from dynsched.controller.settings import Settings
 from dynsched.engine.user import User
 from dynsched.sources.prometheus import PrometheusConfig
