@@ -19,7 +19,6 @@ from aiohttp.typedefs import Middleware
 from prometheus_client import CollectorRegistry
 
 from dynsched.api.app import make_app, make_extender_app
-from dynsched.api.extender.answers import Extender
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS
 from dynsched.api.metrics import Metrics
 from dynsched.api.server import WebServer, parse_address
@@ -49,6 +48,7 @@ from dynsched.util.tls import TlsConfig
 
 if TYPE_CHECKING:
     from dynsched.api.auth import Reviews
+    from dynsched.api.extender.answers import Extender
 
 logger = logging.getLogger(__name__)
 
@@ -207,7 +207,10 @@ async def _until_stopped(
 
 @contextlib.asynccontextmanager
 async def serving(
-    settings: Settings, snapshots: SnapshotStore, extender: Extender, reviews: Reviews | None
+    settings: Settings,
+    snapshots: SnapshotStore,
+    extender: Callable[[], Extender | None],
+    reviews: Reviews | None,
 ) -> AsyncIterator[WebServer]:
     """The server of ``--webaddr``, while it and that of ``--extender-addr``, if any, listen. With
     ``reviews`` a bearer token is needed, but for probes and the scheduler. Raises ListenError.

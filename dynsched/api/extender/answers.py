@@ -55,8 +55,7 @@ class Extender:
     whether they are all known. ``rules``: what holds before the first Snapshot. ``clock`` gives
     seconds and is never set; ``bound`` counts by the same clock. ``waits``: whether a pod of this
     uid is known to wait for a node; of others nothing is assumed, for there may be no such pod, and
-    nobody would correct it. ``bind`` None: `/bind` is off. ``served``: whether the rules ask for an
-    extender; else its paths answer 404.
+    nobody would correct it. ``bind`` None: `/bind` is off.
     """
 
     def __init__(
@@ -69,7 +68,6 @@ class Extender:
         bound: RecentPods | None = None,
         waits: Callable[[str], bool] = lambda _: True,
         bind: Bind | None = None,
-        served: Callable[[], bool] = lambda: True,
     ) -> None:
         self._nodes = nodes
         self._synced = synced
@@ -79,7 +77,6 @@ class Extender:
         self._counted = 0
         self._waits = waits
         self._bind = bind
-        self.served = served
         self._lists = CandidateLists()
         self._readings: ScoringSnapshot | None = None
         self._published_at = 0.0

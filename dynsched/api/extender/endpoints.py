@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import hdrs, web
 
-from dynsched.api.extender import wire
-from dynsched.api.extender.answers import Extender
 from dynsched.api.transport.answering import (
     FAIR_YIELD,
     JSON,
@@ -22,6 +20,9 @@ from dynsched.api.transport.answering import (
 )
 from dynsched.api.transport.bodies import Body, BodyError, BodyReader
 from dynsched.api.transport.quiet import quiet_logger
+
+if TYPE_CHECKING:  # imported when the rules ask for an extender: `controller.pod_tracking`
+    from dynsched.api.extender.answers import Extender
 
 logger = quiet_logger(__name__)
 
@@ -37,19 +38,20 @@ _PREEMPT_SHARE: Final = 4
 """A body of `/preempt` may take at most this fraction (one in 4) of the memory for requests,
 because it is parsed completely, which takes up to about ten times its size.
 """
-_EXTENDER: Final = web.AppKey("extender", Extender)
+_EXTENDER: Final[web.AppKey[Callable[[], Extender | None]]] = web.AppKey("extender")
 _ASKED: Final[web.AppKey[Callable[[str], None]]] = web.AppKey("extender_asked")
 _READER: Final = web.AppKey("extender_bodies", BodyReader)
-_Answer = Callable[[web.Request, Body], Awaitable[web.StreamResponse]]
+_Answer = Callable[["Extender", web.Request, Body], Awaitable[web.StreamResponse]]
 
 
 def add_extender(
     app: web.Application,
-    extender: Extender,
+    extender: Callable[[], Extender | None],
     reader: BodyReader | None = None,
     asked: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Serve the extender's endpoints on ``app``. ``asked`` is called with the verb (``filter``) of
+    """Serve the extender's endpoints on ``app``; they answer 404 while ``extender`` gives None, for
+    the rules do not ask for one. ``asked`` is called with the verb (``filter``) of
     each request while they are served.
     """
     app[_EXTENDER] = extender
@@ -59,22 +61,22 @@ def add_extender(
         app.router.add_post(path, handler)
 
 
-async def _filter(request: web.Request, body: Body) -> web.Response:
+async def _filter(extender: Extender, request: web.Request, body: Body) -> web.Response:
     # Its parts are of the body, which is kept until they were sent.
-    return await _sent(request, request.app[_EXTENDER].filter(body.data))
+    return await _sent(request, extender.filter(body.data))
 
 
-async def _prioritize(request: web.Request, body: Body) -> web.Response:
-    return await _instead(request, body, request.app[_EXTENDER].prioritize(body.data))
+async def _prioritize(extender: Extender, request: web.Request, body: Body) -> web.Response:
+    return await _instead(request, body, extender.prioritize(body.data))
 
 
-async def _preempt(request: web.Request, body: Body) -> web.Response:
-    return await _instead(request, body, request.app[_EXTENDER].preempt(body.data))
+async def _preempt(extender: Extender, request: web.Request, body: Body) -> web.Response:
+    return await _instead(request, body, extender.preempt(body.data))
 
 
-async def _bind(request: web.Request, body: Body) -> web.Response:
+async def _bind(extender: Extender, request: web.Request, body: Body) -> web.Response:
     wanted = lambda: request.transport is not None  # noqa: E731 - whether the caller still waits
-    return respond([await request.app[_EXTENDER].bind(body.data, wanted)], _HEADERS)
+    return respond([await extender.bind(body.data, wanted)], _HEADERS)
 
 
 async def _instead(request: web.Request, body: Body, answer: bytes) -> web.Response:
@@ -100,15 +102,18 @@ def _answering(verb: str, answer: _Answer, most: Callable[[int], int]) -> Handle
             # Any site's page can send a POST to a port that was forwarded to this machine, and
             # /bind changes something. Browsers add this header to each POST, schedulers never do.
             return _unread(HTTPStatus.FORBIDDEN, _NOT_FOR_PAGES)
-        if not request.app[_EXTENDER].served():
+        extender = request.app[_EXTENDER]()
+        if extender is None:
             return _unread(HTTPStatus.NOT_FOUND, _OFF)
+        from dynsched.api.extender.wire import WireError
+
         request.app[_ASKED](verb)
         reader = request.app[_READER]
         try:
             async with reader.read(request, most(reader.budget.size)) as body:
                 await request.app[FAIR_YIELD].turn()
-                return await answer(request, body)
-        except wire.WireError as error:
+                return await answer(extender, request, body)
+        except WireError as error:
             return refused(HTTPStatus.BAD_REQUEST, str(error))
         except BodyError as error:
             return _unread(error.status, str(error))
