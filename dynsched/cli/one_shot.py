@@ -46,8 +46,7 @@ def once(settings: Settings) -> None:
     if compared:
         click.echo(WITHOUT_PODS.format(named_rules(compared)), err=True)
     errors = why_incomplete(snapshot)
-    _print_changes(snapshot.planned if settings.dry_run else snapshot.applied, errors)
-    _fail_if(errors)
+    _end(errors, snapshot.planned if settings.dry_run else snapshot.applied)
 
 
 def plan(settings: Settings, output: str, *, every: bool) -> None:
@@ -56,35 +55,31 @@ def plan(settings: Settings, output: str, *, every: bool) -> None:
     report, errors = pass_report(snapshot), why_incomplete(snapshot)
     if output == "json":
         click.echo(msgspec.json.format(report, indent=2))
-    else:
-        if any(rule.ok for rule in snapshot.rules):  # else no value is known, and none is shown
-            render_findings(json.loads(report), Console(), every=every)
-        _print_changes(snapshot.planned, errors)
-    _fail_if(errors)
+    elif any(rule.ok for rule in snapshot.rules):  # else no value is known, and none is shown
+        render_findings(json.loads(report), Console(), every=every)
+    _end(errors, None if output == "json" else snapshot.planned)
 
 
 def prune(order: one_pass.Prune, output: str) -> None:
     """`prune`."""
     written = one_pass.prune(order)
-    errors = [str(failure) for failure in written.failures]
     if output == "json":
         told = [
             {"node": patch.node, "action": patch.action, "body": patch.body, "reason": patch.reason}
             for patch in written.applied
         ]
         click.echo(msgspec.json.format(msgspec.json.encode(told), indent=2))
-    elif written.why_not is None:  # what it is otherwise stands in the log
-        _print_changes(written.applied, errors)
-    _fail_if(errors)
+    # Why nothing was looked at stands in the log.
+    printed = None if output == "json" or written.why_not is not None else written.applied
+    _end([str(failure) for failure in written.failures], printed)
 
 
-def _print_changes(patches: Sequence[NodePatch], errors: Sequence[str]) -> None:
-    """That nothing is to change can only be said when nothing failed."""
-    if patches or not errors:
+def _end(errors: Sequence[str], patches: Sequence[NodePatch] | None) -> None:
+    """Print the patches, where there are some to print. That nothing is to change can only be said
+    when nothing failed.
+    """
+    if patches is not None and (patches or not errors):
         render_patches(patches, Console())
-
-
-def _fail_if(errors: Sequence[str]) -> None:
     if errors:
         raise click.ClickException("\n".join(errors))
 

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from dynsched.controller.apply import Written, write_all
 from dynsched.controller.pod_tracking import PodTracking
 from dynsched.controller.reporting import Reporter
-from dynsched.controller.restore import Past
+from dynsched.controller.restore import Sources, past_alerts
 from dynsched.engine.adoption import with_early_as_marked
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
@@ -32,7 +32,6 @@ from dynsched.kube.leader import Elector, SoleWriter
 from dynsched.rules.fields import SourceName
 from dynsched.rules.file import FixedRules, RulesFile
 from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.sources.prometheus import PrometheusSource
 from dynsched.util.stopping import pause, until_so
 
 logger = logging.getLogger(__name__)
@@ -79,7 +78,7 @@ class Loop:
         rules_file: RulesFile | FixedRules,
         *,
         sources: Mapping[SourceName, Source],
-        histories: Mapping[SourceName, PrometheusSource],
+        histories: Sources,
         cluster: NodeCluster,
         events: NodeEvents,
         leadership: Elector | SoleWriter,
@@ -91,7 +90,8 @@ class Loop:
     ) -> None:
         self._rules_file = rules_file
         self._sources = sources
-        self._past = Past(histories)
+        self._histories = histories
+        self._no_past: Mapping[str, str] = {}
         self._cluster = cluster
         self._reporter = Reporter(events)
         self._leadership = leadership
@@ -131,11 +131,11 @@ class Loop:
 
     async def remember(self, interval: float) -> None:
         """Rebuild the alerts as if ticks had gone on all along, every ``interval`` seconds."""
-        found = await self._past.alerts(
-            self._rules_file.rule_set, self._cluster.nodes(), now=self._clock(), interval=interval
+        rule_set, nodes = self._rules_file.rule_set, self._cluster.nodes()
+        alerts, self._no_past = await past_alerts(
+            self._histories, rule_set, nodes, now=self._clock(), interval=interval
         )
-        if found is not None:
-            self._alerts = found
+        self._alerts = self._alerts if alerts is None else alerts
 
     async def tick(self, now: float | None = None) -> Snapshot:
         """One pass, evaluated at ``now`` (Unix seconds); the Snapshot that was published."""
@@ -232,6 +232,7 @@ class Loop:
             differ = [patch for patch in decision.patches if not patch.early]
             others = None if dry_run else leader
             disputes = self._disputes.following(differ, others, answers.began)
+        no_past, self._no_past = self._no_past, {}  # told once
         self._ticks += 1
         return Snapshot(
             taken_at=self._clock(),
@@ -239,9 +240,7 @@ class Loop:
             duration=self._monotonic() - answers.began,
             rule_set=rule_set,
             nodes=await asyncio.to_thread(decision.views, nodes),
-            rules=rules_health(
-                rule_set, results, decision, self._last_success, self._past.take_unknown()
-            ),
+            rules=rules_health(rule_set, results, decision, self._last_success, no_past),
             unmatched=decision.unmatched,
             capped=decision.selection.capped,
             disputes=disputes,

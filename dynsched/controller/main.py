@@ -9,12 +9,12 @@ import asyncio
 import contextlib
 import logging
 import signal
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from aiohttp import web
 from aiohttp.typedefs import Middleware
 from prometheus_client import CollectorRegistry
 
@@ -216,7 +216,7 @@ async def serving(
     ``reviews`` a bearer token is needed, but for probes and the scheduler. Raises ListenError.
     """
     memory = settings.extender_memory * MIB
-    guards = _certificate(settings.tls)
+    context, guards = _tls(settings.tls)
     if reviews is not None:
         from dynsched.api.auth import require_token
 
@@ -224,44 +224,27 @@ async def serving(
         guards.append(require_token(reviews, PROBES | EXTENDER_ENDPOINTS.keys()))
         _warn_of_tokens_in_the_clear(settings)
     own = settings.extender_addr
-    app = make_app(
-        snapshots,
-        extender if own is None else None,
-        memory=memory,
-        guards=guards,
-    )
+    shared = extender if own is None else None
+    app = make_app(snapshots, shared, memory=memory, guards=guards)
     async with contextlib.AsyncExitStack() as stack:
         if own is not None:
-            tls = settings.extender_tls
-            alone = make_extender_app(
-                app, snapshots, extender, memory=memory, guards=_certificate(tls)
-            )
-            of_extender = _server(alone, own, tls, "--extender-addr", 2)
-            await stack.enter_async_context(of_extender)
-            logger.info("serving the scheduler extender on %s", of_extender.url)
-        of = 1 if own is None else 2
-        yield await stack.enter_async_context(
-            _server(app, settings.webaddr, settings.tls, "--webaddr", of)
-        )
+            tls, known = _tls(settings.extender_tls)
+            alone = make_extender_app(app, snapshots, extender, memory=memory, guards=known)
+            server = WebServer(alone, parse_address(own), tls, flag="--extender-addr", of=2)
+            await stack.enter_async_context(server)
+            logger.info("serving the scheduler extender on %s", server.url)
+        address, of = parse_address(settings.webaddr), 1 if own is None else 2
+        server = WebServer(app, address, context, flag="--webaddr", of=of)
+        yield await stack.enter_async_context(server)
 
 
-def _certificate(tls: TlsConfig | None) -> list[Middleware]:
-    if tls is None or tls.client_ca is None:
-        return []
-    from dynsched.api.certificates import require_certificate
+def _tls(config: TlsConfig | None) -> tuple[ssl.SSLContext | None, list[Middleware]]:
+    """What a server listens with, and what refuses callers without a certificate."""
+    if config is None:
+        return None, []
+    from dynsched.api.certificates import ServerTls, require_certificate
 
-    return [require_certificate]
-
-
-def _server(
-    app: web.Application, address: str, tls: TlsConfig | None, flag: str, of: int
-) -> WebServer:
-    context = None
-    if tls is not None:
-        from dynsched.api.certificates import ServerTls
-
-        context = ServerTls(tls).context
-    return WebServer(app, parse_address(address), context, flag=flag, of=of)
+    return ServerTls(config).context, [require_certificate] if config.client_ca else []
 
 
 def _warn_of_tokens_in_the_clear(settings: Settings) -> None:
