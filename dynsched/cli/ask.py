@@ -32,8 +32,6 @@ _FLAGS: Final = ("server", "server_token_file", "kubeconfig", "context", "namesp
 _COMPLETION_SECONDS: Final = 2.0
 """Who presses TAB does not wait longer."""
 _SERVING: Final = re.compile(r"Starting to serve on (\S+)")  # what `kubectl proxy` prints first
-_GRACE: Final = 5.0
-"""Seconds that kubectl has to end by itself."""
 _DISPLAYS: Final = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 
@@ -220,9 +218,6 @@ def _proxy(where: Where, service: Service, port: int) -> Iterator[subprocess.Pop
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_GRACE)
-                os.killpg(process.pid, signal.SIGKILL)
 
 
 def _present(url: str, *, browses: bool) -> None:
