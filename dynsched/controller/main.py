@@ -39,7 +39,6 @@ from dynsched.kube.transport import KubeApi
 from dynsched.rules.file import RulesFile
 from dynsched.sources.page_facts import PageFactsSource
 from dynsched.sources.pod_use import PodUseSource
-from dynsched.sources.prometheus import PrometheusSource
 from dynsched.util.errors import ClusterError
 from dynsched.util.logs import LoopErrors
 from dynsched.util.long_running import prepare, tidy_up
@@ -83,7 +82,20 @@ async def _serve(settings: Settings) -> None:
         cluster = NodeCluster(client, watch)
         source = connections.prometheus(settings, rules_file, cluster.nodes)
         metrics_server = await connections.metrics_server(cluster.nodes)
-        pods = await _pod_tracking(connections, settings, rules_file, cluster, source)
+        binder = None
+        if settings.bind and not settings.dry_run:
+            from dynsched.kube.binder import Binder
+
+            # Until the first list is complete, no node is known to be gone.
+            is_known = lambda node: not cluster.synced or cluster.has(node)  # noqa: E731
+            binder = await connections.open(partial(Binder, is_known=is_known))
+        pods = PodTracking(
+            await connections.open(partial(KubeApi, in_flight=4)),
+            lambda: rules_file.rule_set,
+            cluster,
+            binder=binder,
+            pod_use=PodUseSource(source, lambda: rules_file.rule_set),
+        )
         snapshots = SnapshotStore(
             clock=time.monotonic,
             interval=settings.interval,
@@ -147,30 +159,6 @@ async def _serve(settings: Settings) -> None:
             leadership,
             meanwhile=events.close,
         )
-
-
-async def _pod_tracking(
-    connections: Connections,
-    settings: Settings,
-    rules_file: RulesFile,
-    cluster: NodeCluster,
-    source: PrometheusSource,
-) -> PodTracking:
-    binder = None
-    if settings.bind and not settings.dry_run:
-        from dynsched.kube.binder import Binder
-
-        # Until the first list is complete, no node is known to be gone.
-        binder = await connections.open(
-            partial(Binder, is_known=lambda node: not cluster.synced or cluster.has(node))
-        )
-    return PodTracking(
-        await connections.open(partial(KubeApi, in_flight=4)),
-        lambda: rules_file.rule_set,
-        cluster,
-        binder=binder,
-        pod_use=PodUseSource(source, lambda: rules_file.rule_set),
-    )
 
 
 async def _until_stopped(
