@@ -11,7 +11,7 @@ from dynsched.engine.mark_state import fired_rules
 from dynsched.engine.message_kind import LoggedKinds
 from dynsched.engine.model import Action, Node, NodePatch, WriteFailure
 from dynsched.engine.snapshot import Snapshot
-from dynsched.engine.wording import MAX_NAMED, by_reason, named_nodes, named_rules, some
+from dynsched.engine.wording import by_reason, named_nodes, named_rules, some
 from dynsched.kube.events import NodeEvents
 from dynsched.rules import keys
 from dynsched.rules.lint import doubts, obsolete
@@ -23,9 +23,11 @@ Post = Callable[[str, str], None]
 """Posts an Event: the name, and the message."""
 
 
-def _field(field: str, names: Sequence[str]) -> dict[str, str | Sequence[str]]:
-    """A field of a log line in JSON: a name, or a list where there are several."""
-    return {field: names[0] if len(names) == 1 else names[:MAX_NAMED]}
+def _fields(field: str, names: Sequence[str]) -> dict[str, str | Sequence[str]]:
+    """Of a log line in JSON, as docs/monitoring.md has them."""
+    if len(names) == 1 and field in ("node", "rule"):
+        return {field: names[0]}
+    return {"rule": names} if field == "rule" else {}
 
 
 def _pools(names: Sequence[str]) -> str:
@@ -57,12 +59,12 @@ class _Trouble:
         reasons = {name: why for name, why in found.items() if why is not None}
         begun = {name: why for name, why in reasons.items() if self._kinds.is_new(name, why)}
         for why, names in by_reason(begun).items():
-            logger.warning(self._begins, self._named(names), why, extra=_field(self._field, names))
+            logger.warning(self._begins, self._named(names), why, extra=_fields(self._field, names))
         gone = [name for name in self._present if name not in reasons]
         for name in gone:
             self._kinds.forget(name)
         if over := [name for name in gone if name in found or self._field != "rule"]:
-            logger.info(self._ends, self._named(over), extra=_field(self._field, over))
+            logger.info(self._ends, self._named(over), extra=_fields(self._field, over))
         self._present = tuple(reasons)
         unposted = {name: why for name, why in reasons.items() if self._posted.get(name) != why}
         self._posted = {name: why for name, why in reasons.items() if name not in unposted}
@@ -117,7 +119,7 @@ class Reporter:
         """
         evidence = (patch.body["metadata"].get("annotations") or {}).get(keys.EVIDENCE_ANNOTATION)
         rules = fired_rules(evidence) if evidence is not None else ()
-        about = {"node": node.name} | (_field("rule", rules) if rules else {})
+        about = {"node": node.name} | (_fields("rule", rules) if rules else {})
         level = logging.DEBUG if node.name in self._disputed else logging.INFO
         logger.log(level, "%s", _change(patch), extra=about)
         if patch.early:  # the node is not hot: it concerns the scheduler alone
@@ -157,7 +159,7 @@ class Reporter:
         }
         for why, names in by_reason(unknown).items():
             text = "%s: no history available, so durations count from now: %s"
-            logger.warning(text, named_rules(names), why, extra=_field("rule", names))
+            logger.warning(text, named_rules(names), why, extra=_fields("rule", names))
         self._blind.tell(blindness(snapshot))
         self._crowded.tell(crowding(snapshot))
 
