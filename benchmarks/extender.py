@@ -149,7 +149,7 @@ async def serve(count: int, *, bursts: bool) -> None:
         synced=lambda: True,
         metrics=Metrics(CollectorRegistry()),
     )
-    app = make_app(snapshots, extender, memory=MEMORY)
+    app = make_app(snapshots, lambda: extender, memory=MEMORY)
     prepare()  # as `dynsched run` does
     async with WebServer(app, parse_address("127.0.0.1:0")) as server:
         print(server.port, flush=True)

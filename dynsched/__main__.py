@@ -1,6 +1,4 @@
-"""The processes' entries: ``dynsched``, and ``python -m dynsched``, which is the same; the plugin
-of kubectl, and its completion.
-"""
+"""The processes' entries: ``dynsched``, ``python -m dynsched``, and the plugin of kubectl."""
 
 from __future__ import annotations
 
@@ -35,13 +33,6 @@ def kubectl() -> None:
     from dynsched.cli.kubectl_plugin import main as run_plugin
 
     run_plugin()
-
-
-def kubectl_completion() -> None:
-    """Print the completions that kubectl asks for."""
-    from dynsched.cli.kubectl_plugin import complete
-
-    complete()
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

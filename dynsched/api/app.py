@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from html import escape
 from http import HTTPStatus
 from importlib import resources
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 
-from dynsched.api.extender.answers import Extender
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS, add_extender
 from dynsched.api.metrics import CONTENT_TYPE
 from dynsched.api.nodes import MAX_ON_A_PAGE, node_detail
@@ -44,6 +43,9 @@ from dynsched.api.transport.bodies import MEMORY, BodyReader
 from dynsched.api.transport.quiet import quiet_logger
 from dynsched.engine.snapshot import Snapshot
 
+if TYPE_CHECKING:
+    from dynsched.api.extender.answers import Extender
+
 _logger = quiet_logger(__name__)
 _SNAPSHOTS: Final = web.AppKey("snapshots", SnapshotStore)
 _PATHS: Final[web.AppKey[Collection[str]]] = web.AppKey("paths")
@@ -52,7 +54,7 @@ _DOCUMENT: Final = web.AppKey("openapi", bytes)
 
 def make_app(
     snapshots: SnapshotStore,
-    extender: Extender | None = None,
+    extender: Callable[[], Extender | None] | None = None,
     *,
     memory: int = MEMORY,
     guards: Sequence[Middleware] = (),
@@ -76,7 +78,7 @@ def make_app(
 def make_extender_app(
     main: web.Application,
     snapshots: SnapshotStore,
-    extender: Extender,
+    extender: Callable[[], Extender | None],
     *,
     memory: int = MEMORY,
     guards: Sequence[Middleware] = (),

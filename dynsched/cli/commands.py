@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -22,19 +22,14 @@ from dynsched.util.defaults import MAX_ROWS
 from dynsched.util.durations import parse_duration
 from dynsched.util.errors import ExpectedError
 
-if TYPE_CHECKING:
-    from dynsched.rules.check import Checked
-
 _IN_MODULES: Final = {
     **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor", "inject")},
     "nodes": ("ask", "nodes"),
-    "open": ("open_page", "open_page"),
+    "open": ("ask", "open_page"),
     "reach": ("doctor", "reach"),
     "why": ("ask", "why"),
 }
 """Commands that have a module of their own, and its and their name there."""
-
-_NOT_PARSED: Final = "note: PromQL was read here only, and not by your server (--prom URL)"
 
 _EXPECTED: Final = (ExpectedError, click.ClickException)
 """Errors whose message is enough for the user: they are printed without a traceback."""
@@ -65,18 +60,15 @@ class Commands(click.Group):
             raise click.UsageError(message, ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; an ExpectedError becomes click's own, which it prints."""
         try:
             return super().invoke(ctx)
         except ExpectedError as error:
             raise click.ClickException(str(error)) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """By name."""
         return sorted([*super().list_commands(ctx), *_IN_MODULES])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, whose module is imported for it."""
         if cmd_name in _IN_MODULES:
             module, name = _IN_MODULES[cmd_name]
             command: click.Command = getattr(import_module(f"dynsched.cli.{module}"), name)
@@ -108,7 +100,6 @@ def cli() -> None:
 @flags.option(
     "--webaddr",
     default=":9000",
-    show_default=True,
     metavar="[HOST]:PORT",
     help="Address on which /status, /nodes, /metrics and the other pages are served.",
 )
@@ -116,7 +107,6 @@ def cli() -> None:
 @flags.option(
     "--leader-elect/--no-leader-elect",
     default=True,
-    show_default=True,
     help="Write only while holding the Lease `dynsched`, so that several replicas can run. Without "
     "it the Lease is not renewed, so do not use the janitor (`prune --if-lease-older-than`) with "
     "it.",
@@ -133,7 +123,6 @@ def cli() -> None:
 @flags.option(
     "--node-metrics/--no-node-metrics",
     default=True,
-    show_default=True,
     help="Whether /metrics has series for each node: its verdict, and its measured and expected "
     "load by each rule.",
 )
@@ -225,6 +214,9 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) ->
       dynsched check rules.yaml --prom http://localhost:9090
       kubectl -n dynsched get configmap -o yaml | dynsched check -
     """
+    import asyncio
+
+    from dynsched.engine.wording import counted
     from dynsched.rules.check import check as check_file
     from dynsched.tools.doctor.syntax import parse_by_server, parse_here
 
@@ -234,8 +226,6 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) ->
     if given["prom"] is None:
         reports = list(map(parse_here, reports))
     else:
-        import asyncio
-
         from dynsched.controller.settings import settings_of
         from dynsched.sources.prometheus import PrometheusSource
 
@@ -245,29 +235,17 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) ->
         told = {each.name: {"errors": each.errors, "warnings": each.warnings} for each in reports}
         click.echo(json.dumps(told, indent=2))
     else:
-        _print_reports(reports)
+        for report in reports:
+            for line in (*report.errors, *report.warnings):
+                click.echo(line, err=True)
+            if report.rule_set is not None:
+                names = [rule.name for rule in report.rule_set.file_rules]
+                said = f"{counted(len(names), 'rule')}: {', '.join(names)}; {report.rule_set.mark}"
+                click.echo(f"{report.name}: {said}")
     if trouble is not None:
         click.echo(f"Error: the expressions were not parsed: {trouble}", err=True)
     if trouble is not None or any(report.errors for report in reports):
         sys.exit(1)
-    if given["prom"] is None and any(_has_promql(report) for report in reports):
-        click.echo(_NOT_PARSED, err=True)
-
-
-def _has_promql(report: Checked) -> bool:
-    return report.rule_set is not None and any(rule.expr for rule in report.rule_set.rules)
-
-
-def _print_reports(reports: Sequence[Checked]) -> None:
-    from dynsched.engine.wording import counted
-
-    for report in reports:
-        for line in (*report.errors, *report.warnings):
-            click.echo(line, err=True)
-        if report.rule_set is not None:
-            rules = [rule.name for rule in report.rule_set.rules if rule.early_of is None]
-            names, count = ", ".join(rules), counted(len(rules), "rule")
-            click.echo(f"{report.name}: {count}: {names}; {report.rule_set.mark}")
 
 
 @cli.command()

@@ -11,7 +11,6 @@ from typing import Any, Final
 import click
 
 from dynsched.cli import flags
-from dynsched.tools.doctor.findings import CODES, Severity, as_junit, render
 from dynsched.util.errors import ExpectedError
 from dynsched.util.logs import configure_logging, last_words
 
@@ -19,6 +18,8 @@ COULD_NOT_CHECK: Final = 2
 
 
 def _codes(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> list[str]:
+    from dynsched.tools.doctor.findings import CODES
+
     codes = [code.strip().upper() for text in given for code in text.split(",") if code.strip()]
     for code in codes:
         if code not in CODES:
@@ -90,6 +91,7 @@ def doctor(
     from dynsched.controller.settings import settings_of
     from dynsched.rules.file import load_rules
     from dynsched.tools.doctor.examine import examine
+    from dynsched.tools.doctor.findings import Severity, as_junit, render
     from dynsched.tools.running import Where
 
     configure_logging(log_format, log_level)

@@ -33,11 +33,21 @@ def long_spelling(word: str) -> str:
     return _DYNAMIC_SCHEDULER_FLAGS[match[1]] + (match[2] or "") if match else word
 
 
+FILE: Final = click.Path(path_type=Path, readable=False)
+"""A path that click does not check: the code that opens the file reports what is wrong with it,
+also when it may not be read."""
+
+
 def option(name: str, *more: str, **details: Any) -> Callable[[F], F]:
-    """A flag that is also read from ``DYNSCHED_<NAME>``, as its help says."""
+    """A flag that is also read from ``DYNSCHED_<NAME>``, as its help says, with its default."""
     first = name.partition("/")[0].removeprefix("--")
     variable = f"DYNSCHED_{first.replace('-', '_').upper()}"
+    details.setdefault("show_default", "default" in details)
     return click.option(name, *more, envvar=variable, show_envvar=True, **details)
+
+
+def file_option(name: str, help_text: str) -> Callable[[F], F]:
+    return option(name, type=FILE, help=help_text)
 
 
 def options(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -88,22 +98,15 @@ def interval_option(help_text: str) -> Callable[[F], F]:
         "-s",
         callback=seconds(at_least=0.1),
         default="10s",
-        show_default=True,
         metavar="DURATION",
         help=help_text,
     )
 
 
-FILE: Final = click.Path(path_type=Path, readable=False)
-"""A path that click does not check: the code that opens the file reports what is wrong with it,
-also when it may not be read."""
-
 kubeconfig = options(
-    option(
+    file_option(
         "--kubeconfig",
-        type=FILE,
-        help="Kubeconfig file. Default: the pod's service account, else $KUBECONFIG, "
-        "~/.kube/config.",
+        "Kubeconfig file. Default: the pod's service account, else $KUBECONFIG, ~/.kube/config.",
     ),
     option("--context", metavar="NAME", help="Its context. Default: the file's current-context."),
 )
@@ -113,7 +116,6 @@ rules = option(
     "-r",
     type=FILE,
     default=DEFAULT_RULES,
-    show_default=True,
     help="Rules file; dynamicScheduler's rule.yaml is read as well.",
 )
 _prometheus_access = options(
@@ -121,22 +123,17 @@ _prometheus_access = options(
         "--prom-timeout",
         type=click.FloatRange(min=0, min_open=True),
         default=10.0,
-        show_default=True,
         metavar="SECONDS",
         help="A query that takes longer counts as failed.",
     ),
     option("--prom-bearer-token", metavar="TOKEN", help="Bearer token; prefer a file."),
-    option("--prom-bearer-token-file", type=FILE, help="Bearer token, re-read when it changes."),
+    file_option("--prom-bearer-token-file", "Bearer token, re-read when it changes."),
     option("--prom-username", help="Basic authentication: user."),
     option("--prom-password", help="Basic authentication: password; prefer a file."),
-    option("--prom-password-file", type=FILE, help="Password, re-read when it changes."),
-    option(
-        "--prom-ca-file",
-        type=FILE,
-        help="CA certificates (PEM) that signed Prometheus's certificate.",
-    ),
-    option("--prom-cert-file", type=FILE, help="Client certificate (PEM)."),
-    option("--prom-key-file", type=FILE, help="Client certificate's key (PEM)."),
+    file_option("--prom-password-file", "Password, re-read when it changes."),
+    file_option("--prom-ca-file", "CA certificates (PEM) that signed Prometheus's certificate."),
+    file_option("--prom-cert-file", "Client certificate (PEM)."),
+    file_option("--prom-key-file", "Client certificate's key (PEM)."),
     option(
         "--prom-insecure-skip-verify", is_flag=True, help="Do not check Prometheus's certificate."
     ),
@@ -151,13 +148,7 @@ _prometheus_access = options(
 )
 _PROM_HELP: Final = "Prometheus, Thanos, VictoriaMetrics or Mimir; a path prefix is kept."
 prometheus = options(
-    option(
-        "--prom",
-        default="http://localhost:9090",
-        show_default=True,
-        metavar="URL",
-        help=_PROM_HELP,
-    ),
+    option("--prom", default="http://localhost:9090", metavar="URL", help=_PROM_HELP),
     _prometheus_access,
 )
 prometheus_links = option(
@@ -170,23 +161,19 @@ prometheus_if_given = options(
     _prometheus_access,
 )
 tls = options(
-    option("--tls-cert", type=FILE, help="Serve HTTPS with this certificate (PEM chain)."),
-    option(
-        "--tls-key",
-        type=FILE,
-        help="Its key (PEM, not encrypted). Both files are read again when they change.",
+    file_option("--tls-cert", "Serve HTTPS with this certificate (PEM chain)."),
+    file_option(
+        "--tls-key", "Its key (PEM, not encrypted). Both files are read again when they change."
     ),
-    option(
+    file_option(
         "--tls-client-ca",
-        type=FILE,
-        help="Require a client certificate signed by this CA (PEM); the probes need none.",
+        "Require a client certificate signed by this CA (PEM); the probes need none.",
     ),
 )
 web_auth = options(
     option(
         "--web-auth/--no-web-auth",
         default=False,
-        show_default=True,
         help="Ask readers for a bearer token, and Kubernetes (TokenReview, SubjectAccessReview) "
         "whether its user may `get` the path; probes and the scheduler extender need none. See "
         "docs/web-auth.md.",
@@ -206,15 +193,10 @@ extender = options(
         help="Address of the scheduler extender alone; its paths are then not served on --webaddr. "
         "Default: --webaddr.",
     ),
-    option(
-        "--extender-client-ca",
-        type=FILE,
-        help="As --tls-client-ca, for --extender-addr alone.",
-    ),
+    file_option("--extender-client-ca", "As --tls-client-ca, for --extender-addr alone."),
     option(
         "--bind/--no-bind",
         default=False,
-        show_default=True,
         help="Answer /bind of the scheduler extender; needs the permission to create pods/binding, "
         "and --tls-client-ca or a loopback address.",
     ),
@@ -222,7 +204,6 @@ extender = options(
         "--extender-memory",
         type=click.IntRange(1, 1024),
         default=EXTENDER_MEMORY,
-        show_default=True,
         metavar="MIB",
         help="Memory for all scheduler requests that are processed at the same time; a whole Node "
         "takes about 10 KB.",
@@ -239,7 +220,6 @@ log_format = option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     default="text",
-    show_default=True,
     help="Format of the log: one line per event, for people (text) or for programs (json).",
 )
 
@@ -251,7 +231,6 @@ def _logging(level: str) -> Callable[[F], F]:
             "--log-level",
             type=click.Choice(["debug", "info", "warning", "error"]),
             default=level,
-            show_default=True,
             help="Lowest level that is logged.",
         ),
     )
@@ -282,13 +261,12 @@ running = options(
         "there (`kubectl dynsched` does not try that), else its Service in the cluster, through "
         "the API server.",
     ),
-    option(
+    file_option(
         "--server-token-file",
-        type=FILE,
-        help="The bearer token to send to it, where it runs with --web-auth. The API server passes "
+        "The bearer token to send to it, where it runs with --web-auth. The API server passes "
         "none on.",
     ),
     kubeconfig,
     namespace,
 )
-"""Which running dynsched is asked: see `dynsched.cli.server_flags`."""
+"""Which running dynsched is asked: see `dynsched.cli.ask`."""

@@ -17,8 +17,8 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete
 
 from dynsched import __version__
+from dynsched.cli.ask import KUBECTL
 from dynsched.cli.commands import Commands, cli
-from dynsched.cli.server_flags import KUBECTL
 
 NAME: Final = "kubectl dynsched"
 COMMANDS: Final = ("backtest", "doctor", "nodes", "open", "plan", "reach", "why")

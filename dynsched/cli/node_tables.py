@@ -18,7 +18,6 @@ from dynsched.cli.node_words import (
     due_in_short,
     expected_parts,
     is_changed_by_pods,
-    is_early,
     is_early_rule,
     is_unknown,
     verdict,
@@ -44,16 +43,16 @@ def nodes_head(payload: Mapping[str, Any]) -> list[Text]:
     count, marked = len(payload["nodes"]), payload["num"]
     # Where marked nodes only were asked for, it is not known of how many.
     nodes = counted(marked, "node") if marked == count else f"{marked} of {counted(count, 'node')}"
-    head = f"{nodes} marked ({_named_mark(payload)})"
+    head = f"{nodes} marked ({payload['counts']})"
     otherwise = sum(node["marked"] for node in payload["nodes"]) - marked
     if otherwise > 0:
         head += f", {otherwise} only in part or by an older configuration"
-    early = sum(node["marked"] and is_early(node) for node in payload["nodes"])
+    early = sum(node["marked"] and node["early"] for node in payload["nodes"])
     if early:
         head += f", {early} of them early"
     head += f", at {payload['taken_at']}"
     lines = [plain(f"{head}, dry run" if payload["dry_run"] else head)]
-    if refused := payload.get("rules_error"):  # absent in the answers of an older dynsched
+    if refused := payload["rules_error"]:
         lines.append(plain(f"Older rules are in force; the rules file is refused: {refused}"))
     return lines
 
@@ -76,8 +75,7 @@ def in_order(nodes: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return sorted(
         nodes,
         key=lambda node: (
-            *(not node["marked"], not node["pressured"], not is_early(node)),
-            node["name"],
+            *(not node["marked"], not node["pressured"], not node["early"], node["name"]),
         ),
     )
 
@@ -89,7 +87,7 @@ def node_row(node: Mapping[str, Any], payload: Mapping[str, Any]) -> tuple[Text,
         _marked(node),
         plain(ago(node["since"], payload["taken_at"])),
         _rules_in_short(node["rules"]),
-        plain(_note(node, _named_mark(payload), dry_run=payload["dry_run"])),
+        plain(_note(node, payload["counts"], dry_run=payload["dry_run"])),
     )
 
 
@@ -98,7 +96,7 @@ def render_why(payload: Mapping[str, Any], console: Console) -> None:
     show(console, plain(verdict(payload)))
     if payload["conflict"] and payload["marked"]:
         show(console, plain(f"In conflict: {payload['conflict']}."))
-    if payload["due"] and payload["marked"] and (payload["pressured"] or is_early(payload)):
+    if payload["due"] and payload["marked"] and (payload["pressured"] or payload["early"]):
         show(console, plain(due_in_full(payload["due"])))
     table = make_table("RULE", "STATE", "VALUE", "THRESHOLD", "CLEARS AT", "SINCE", "SAMPLE")
     for rule in payload["rules"]:
@@ -156,7 +154,7 @@ def _rules_in_short(rules: Iterable[Mapping[str, Any]]) -> Text:
 def _marked(node: Mapping[str, Any]) -> Text:
     if not node["marked"]:
         return plain("-")
-    return plain("early", "yellow") if is_early(node) else plain("yes", "bold red")
+    return plain("early", "yellow") if node["early"] else plain("yes", "bold red")
 
 
 def _state(rule: Mapping[str, Any]) -> str:
@@ -181,8 +179,3 @@ def _note(node: Mapping[str, Any], named_mark: str, *, dry_run: bool) -> str:
     if is_unknown(node):
         notes.append("nothing is known")
     return "; ".join(note for note in notes if note)
-
-
-def _named_mark(payload: Mapping[str, Any]) -> str:
-    """The mark that `/nodes` counts, as it stands in ``carries``."""
-    return str(payload.get("counts", payload["type"]))  # absent in those of an older dynsched

@@ -1,5 +1,5 @@
 """In words, from the answers of `/nodes` and `/nodes/NAME`: why a node is marked, early or not at
-all, and what its expected load is made of. An older dynsched's answers have no early marks.
+all, and what its expected load is made of.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import Any, Final
 from dynsched.engine.model import Quality
 from dynsched.engine.wording import UNKNOWN, beside_the_line, listed
 from dynsched.util.formatting import format_threshold
-from dynsched.util.tables import is_shadow
 
 _LEAST: Final = 0.05
 """Points that are shown as ``0.1`` and not as ``0.0``."""
@@ -19,19 +18,14 @@ _DONE: Final = {"mark": "marked", "release": "released", "repair": "brought up t
 Part = Mapping[str, Any]
 
 
-def is_early(node: Part) -> bool:
-    """Whether a node is not hot, and to be avoided by its expected load."""
-    return bool(node.get("early"))
-
-
 def is_early_rule(rule: Part) -> bool:
     """Whether it stands for ``early`` of another rule."""
-    return rule.get("early_of") is not None
+    return rule["early_of"] is not None
 
 
 def is_changed_by_pods(rule: Part) -> bool:
     """Whether the expected load is another than the measured one."""
-    found = rule.get("expected")
+    found = rule["expected"]
     return found is not None and (found["bound"] >= _LEAST or found["ended"] >= _LEAST)
 
 
@@ -59,11 +53,11 @@ def expected_parts(node: Part) -> list[str]:
     """``node-cpu: 61.0 measured, +5.2 by pods that were bound, -1.3 by pods that ended, 64.9
     expected``, for each rule to which pods add something, or by which nodes are marked early.
     """
-    compared = {rule["early_of"] for rule in node["rules"] if is_early_rule(rule)}
+    compared = {rule["early_of"] for rule in node["rules"]}
     return [
         f"{rule['rule']}: {_parts(rule['expected'])}"
         for rule in node["rules"]
-        if is_changed_by_pods(rule) or (rule.get("expected") and rule["rule"] in compared)
+        if is_changed_by_pods(rule) or (rule["expected"] and rule["rule"] in compared)
     ]
 
 
@@ -79,39 +73,24 @@ def _parts(expected: Mapping[str, float]) -> str:
 
 def verdict(node: Part) -> str:
     """Why a node is marked or not, in one or two sentences."""
-    firing = [
-        rule["rule"]
-        for rule in node["rules"]
-        if rule["state"] == "firing" and not is_early_rule(rule) and not is_shadow(rule)
-    ]
+    firing = _in_state(node, "firing")
     have = "has" if len(firing) == 1 else "have"
     fires = f"{listed(firing)} {have} been firing since {node['since']}"
-    carried = f"({listed(node['carries'])})"
-    if node["marked"] and node["pressured"]:
-        return f"{node['name']} is marked {carried}: {fires}."
-    if is_early(node):
-        if node["marked"]:
-            return f"{node['name']} is marked early {carried}: {how_early(node)}."
-        return f"{_not_marked(node)}. It is to be marked early: {how_early(node)}."
-    if node["marked"]:
-        why = node["withheld"] or _waits(node)
-        return f"{node['name']} is marked {carried}, but no rule fires any more: {why}."
-    if node["pressured"]:
-        return f"{_not_marked(node)}. {fires}."
-    ineligible = f"; it is not eligible: {node['ineligible']}" if node["ineligible"] else ""
-    return f"{node['name']} is not marked: {_why_cool(node)}{ineligible}."
-
-
-def _not_marked(node: Part) -> str:
-    """That a node does not carry the mark that it is to carry, and why."""
-    if node["withheld"]:
-        return f"{node['name']} is {node['withheld']}"
+    marked, carried = f"{node['name']} is marked", f"({listed(node['carries'])})"
+    waits = node["due"]["waits"] if node["due"] else "the next tick decides"
     ineligible = node["ineligible"] and f"it is not eligible: {node['ineligible']}"
-    return f"{node['name']} is not marked: {ineligible or node['conflict'] or _waits(node)}"
-
-
-def _waits(node: Part) -> str:
-    return str(node["due"]["waits"]) if node["due"] else "the next tick decides"
+    if node["marked"]:
+        if node["pressured"]:
+            return f"{marked} {carried}: {fires}."
+        if node["early"]:
+            return f"{marked} early {carried}: {how_early(node)}."
+        return f"{marked} {carried}, but no rule fires any more: {node['withheld'] or waits}."
+    if node["pressured"] or node["early"]:
+        unmarked = f"not marked: {ineligible or node['conflict'] or waits}"
+        wanted = fires if node["pressured"] else f"It is to be marked early: {how_early(node)}"
+        return f"{node['name']} is {node['withheld'] or unmarked}. {wanted}."
+    why = "; ".join(filter(None, (_why_cool(node), ineligible)))
+    return f"{node['name']} is not marked: {why}."
 
 
 def _why_cool(node: Part) -> str:
@@ -126,11 +105,18 @@ def _why_cool(node: Part) -> str:
     )
     if is_unknown(node):
         return f"nothing is known of it: {gaps}"
-    pending = [
-        rule["rule"] for rule in node["rules"] if rule["state"] == "pending" and not is_shadow(rule)
-    ]
+    pending = _in_state(node, "pending")
     also = f", pending: {listed(pending)}" if pending else ""
     return f"no rule fires{also}" + (f"; {gaps}" if gaps else "")
+
+
+def _in_state(node: Part, state: str) -> list[str]:
+    """The rules that are in it on the node and may mark it as hot."""
+    return [
+        rule["rule"]
+        for rule in node["rules"]
+        if rule["state"] == state and not is_early_rule(rule) and not rule["shadow"]
+    ]
 
 
 def is_unknown(node: Part) -> bool:

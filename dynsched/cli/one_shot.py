@@ -1,9 +1,14 @@
-"""The commands of one pass: what they do, what they print, and when they fail."""
+"""The commands of one pass: what they do, what they print, and when they fail.
+
+`plan` prints what its JSON (``api.pass_report``) has. Nothing is left out in silence: what is not
+shown is counted.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import click
 import msgspec
@@ -11,12 +16,22 @@ from rich.console import Console
 
 from dynsched.api.status import pass_report
 from dynsched.cli.node_tables import render_patches
-from dynsched.cli.plan_report import WITHOUT_PODS, render_findings
+from dynsched.cli.node_words import how_early
 from dynsched.controller import one_pass
 from dynsched.controller.settings import Settings
 from dynsched.engine.health import why_incomplete
 from dynsched.engine.model import AlertState, NodePatch
-from dynsched.engine.wording import counted, named_rules
+from dynsched.engine.wording import MAX_NAMED, by_reason, counted, listed, named_rules, some
+from dynsched.rules.fields import NEEDS
+from dynsched.util.defaults import MAX_ROWS
+from dynsched.util.formatting import format_threshold, format_value
+from dynsched.util.tables import STYLES, ago, make_table, named, plain, sample_age, show
+
+WITHOUT_PODS: Final = (
+    "Early marks by {}: one pass watches no pods, so the expected load is the measured one"
+)
+_Row = tuple[Mapping[str, Any], Mapping[str, Any]]
+"""One rule on one node: the node, and the rule."""
 
 
 def once(settings: Settings) -> None:
@@ -31,8 +46,7 @@ def once(settings: Settings) -> None:
     if compared:
         click.echo(WITHOUT_PODS.format(named_rules(compared)), err=True)
     errors = why_incomplete(snapshot)
-    _print_changes(snapshot.planned if settings.dry_run else snapshot.applied, errors)
-    _fail_if(errors)
+    _end(errors, snapshot.planned if settings.dry_run else snapshot.applied)
 
 
 def plan(settings: Settings, output: str, *, every: bool) -> None:
@@ -41,34 +55,162 @@ def plan(settings: Settings, output: str, *, every: bool) -> None:
     report, errors = pass_report(snapshot), why_incomplete(snapshot)
     if output == "json":
         click.echo(msgspec.json.format(report, indent=2))
-    else:
-        if any(rule.ok for rule in snapshot.rules):  # else no value is known, and none is shown
-            render_findings(json.loads(report), Console(), every=every)
-        _print_changes(snapshot.planned, errors)
-    _fail_if(errors)
+    elif any(rule.ok for rule in snapshot.rules):  # else no value is known, and none is shown
+        render_findings(json.loads(report), Console(), every=every)
+    _end(errors, None if output == "json" else snapshot.planned)
 
 
 def prune(order: one_pass.Prune, output: str) -> None:
     """`prune`."""
     written = one_pass.prune(order)
-    errors = [str(failure) for failure in written.failures]
     if output == "json":
         told = [
             {"node": patch.node, "action": patch.action, "body": patch.body, "reason": patch.reason}
             for patch in written.applied
         ]
         click.echo(msgspec.json.format(msgspec.json.encode(told), indent=2))
-    elif written.why_not is None:  # what it is otherwise stands in the log
-        _print_changes(written.applied, errors)
-    _fail_if(errors)
+    # Why nothing was looked at stands in the log.
+    printed = None if output == "json" or written.why_not is not None else written.applied
+    _end([str(failure) for failure in written.failures], printed)
 
 
-def _print_changes(patches: Sequence[NodePatch], errors: Sequence[str]) -> None:
-    """That nothing is to change can only be said when nothing failed."""
-    if patches or not errors:
+def _end(errors: Sequence[str], patches: Sequence[NodePatch] | None) -> None:
+    """Print the patches, where there are some to print. That nothing is to change can only be said
+    when nothing failed.
+    """
+    if patches is not None and (patches or not errors):
         render_patches(patches, Console())
-
-
-def _fail_if(errors: Sequence[str]) -> None:
     if errors:
         raise click.ClickException("\n".join(errors))
+
+
+def render_findings(report: Mapping[str, Any], console: Console, *, every: bool = False) -> None:
+    """The values, worst first, beside their thresholds: ``MAX_ROWS`` of them, or ``every`` one;
+    and below, what is pending and what is not known.
+    """
+    asked = {rule["name"]: rule for rule in report["rules"] if rule["source"] in NEEDS}
+    rows = [
+        (node, rule) for node in report["nodes"] for rule in node["rules"] if rule["rule"] in asked
+    ]
+    known = [row for row in rows if row[1]["value"] is not None]
+    known.sort(key=lambda row: (-_excess(row[1]), row[0]["name"]))
+    shown = known if every else known[:MAX_ROWS]
+    marked = sum(node["marked"] for node in report["nodes"])
+    head = (
+        f"{counted(len(asked), 'rule')} on {counted(len(report['nodes']), 'node')}, of which "
+        f"{marked} {'is' if marked == 1 else 'are'} marked ({report['mark']}), at "
+        f"{report['taken_at']}"
+    )
+    show(console, plain(head))
+    if len(shown) < len(known):
+        head = f"The worst {len(shown)} of {len(known)} values (--all shows every one):"
+        show(console, plain(head))
+    table = make_table("NODE", "RULE", "VALUE", "THRESHOLD", "STATE", "SAMPLE", "NOTE")
+    for node, rule in shown:
+        table.add_row(
+            plain(node["name"]),
+            plain(named(rule)),
+            plain(format_value(rule["value"])),
+            plain(f"{rule['op']} {format_threshold(rule['threshold'])}"),
+            plain(_state(report, asked, rule), STYLES.get(rule["state"], "")),
+            plain(sample_age(rule), "" if rule["quality"] == "ok" else "yellow"),
+            plain(_note(node, rule)),
+        )
+    if shown:
+        show(console, table)
+    for sentence in _sentences(report, asked, rows):
+        show(console, plain(sentence))
+
+
+def _excess(rule: Mapping[str, Any]) -> float:
+    """How far the value is over the threshold, as a share of it; below 0 when it is not."""
+    distance = float(rule["value"]) - float(rule["threshold"])
+    return (distance if ">" in rule["op"] else -distance) / (abs(rule["threshold"]) or 1.0)
+
+
+def _state(report: Mapping[str, Any], asked: Mapping[str, Any], rule: Mapping[str, Any]) -> str:
+    if rule["state"] == "pending":
+        lasts = asked[rule["rule"]]["for"]
+        return f"pending, {ago(rule['active_since'], report['taken_at'])} of {lasts}"
+    return f"{rule['state']} (keep_firing_for)" if rule["keep_firing_since"] else str(rule["state"])
+
+
+def _note(node: Mapping[str, Any], rule: Mapping[str, Any]) -> str:
+    """Why a node will not be marked by this, where that is so."""
+    if rule["state"] == "inactive":
+        return ""
+    if rule["shadow"]:
+        return "a shadow rule marks no node"
+    if node["ineligible"]:
+        return f"not eligible: {node['ineligible']}"
+    return str(node["conflict"] or node["withheld"] or "")
+
+
+def _sentences(
+    report: Mapping[str, Any], asked: Mapping[str, Mapping[str, Any]], rows: Sequence[_Row]
+) -> Iterator[str]:
+    """What the values do not show."""
+    for warning in report["warnings"]:
+        yield f"Warning: {warning}"
+    pending = [
+        f"{node['name']} ({rule['rule']})"
+        for node, rule in rows
+        if rule["state"] == "pending" and not rule["shadow"]
+    ]
+    if pending:
+        yield f"Pending: {some(pending)}"
+    yield from _early(report)
+    for title, key in (("Not eligible", "ineligible"), ("In conflict", "conflict")):
+        reasons = {node["name"]: node[key] for node in report["nodes"] if node[key]}
+        for reason, names in by_reason(reasons).items():
+            yield f"{title}: {some(names)} ({reason})"
+    # That a rule does not answer is an error, and told as one.
+    answering = {name: rule for name, rule in asked.items() if rule["health"] == "ok"}
+    yield from _unknown(answering, rows)
+    yield from _unmatched(report)
+    for name, rule in asked.items():
+        if rule["warnings"]:
+            yield f"Rule {name} is answered in part: {'; '.join(rule['warnings'])}"
+    forgotten = {name: rule["past_error"] for name, rule in answering.items() if rule["past_error"]}
+    for reason, names in by_reason(forgotten).items():
+        yield f"No history of {named_rules(names)}, so durations count from now: {reason}"
+
+
+def _early(report: Mapping[str, Any]) -> Iterator[str]:
+    """Nodes that are not hot, and to be marked by their expected load."""
+    compared = [rule["name"] for rule in report["rules"] if rule["early"]]
+    if not compared:
+        return
+    early = [node for node in report["nodes"] if node["early"]]
+    if early:
+        yield f"Early, and not hot: {counted(len(early), 'node')}"
+    for node in early[:MAX_NAMED]:
+        why = node["ineligible"] or node["conflict"] or node["withheld"]
+        yield f"- {node['name']}: {how_early(node)}{f'; {why}' if why else ''}"
+    if len(early) > MAX_NAMED:
+        yield f"- and {len(early) - MAX_NAMED} more"
+    yield WITHOUT_PODS.format(named_rules(compared))
+
+
+def _unknown(answering: Mapping[str, Mapping[str, Any]], rows: Sequence[_Row]) -> Iterator[str]:
+    blind = {name: rule["blind"] for name, rule in answering.items() if rule["blind"]}
+    for name, reason in blind.items():
+        yield f"No sample of rule {name} matched a node: {reason}"
+    seeing, gaps = answering.keys() - blind, dict[str, list[str]]()
+    for node, rule in rows:
+        if rule["rule"] in seeing and rule["quality"] != "ok":
+            gaps.setdefault(node["name"], []).append(f"{rule['rule']} ({rule['quality']})")
+    unknown = {name: listed(found) for name, found in gaps.items()}
+    for found, names in by_reason(unknown).items():
+        yield f"No current value of {found} for {counted(len(names), 'node')}: {some(names)}"
+
+
+def _unmatched(report: Mapping[str, Any]) -> Iterator[str]:
+    """Samples that found no node, by rule and reason."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for sample in report["unmatched_samples"]:
+        found.setdefault((sample["rule"], sample["reason"]), []).append(sample["value"])
+    for (rule, reason), values in found.items():
+        samples = counted(len(values), "sample")
+        labels = f" ({some(sorted(values))})" if any(values) else ""
+        yield f"Rule {rule}: no node for {samples}{labels}: {reason}"

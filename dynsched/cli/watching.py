@@ -17,16 +17,11 @@ from dynsched.tools.running import Running, nodes_path
 from dynsched.util.errors import ExpectedError
 from dynsched.util.tables import plain
 
-MIN_PAUSE: Final = 1.0
-MAX_PAUSE: Final = 5.0
-"""Seconds from one question to the next: half the interval of dynsched's ticks, within these, as
-the page does it. Between two ticks the answer is 304, which costs nothing."""
-WITHOUT_ETAG: Final = 10.0
-"""Seconds where each answer has all nodes in it: a dynsched that is older, or a proxy on the way
-that drops the ETag."""
-MAX_OLDER: Final = 10
-"""Answers in a row that may be older than the last one that was shown: a replica is a tick behind
-at most, which is two questions. More of them mean that the clock over there was set back."""
+PAUSE: Final = 2.0
+"""Seconds from one question to the next; between two ticks the answer is 304, and costs little."""
+MAX_OLDER: Final = 20
+"""Answers in a row that may be older than the last one that was shown: of several replicas, one may
+be a tick behind. More of them mean that the clock over there was set back."""
 _ADDED: Final = "ADDED"
 _MODIFIED: Final = "MODIFIED"
 _DELETED: Final = "DELETED"
@@ -38,19 +33,20 @@ Change = tuple[str, Node]
 """What became of a node, in the words of Kubernetes' watches, and the node as it is now, or as it
 was last."""
 Answers = Iterator[Mapping[str, Any]]
+Changes = Iterator[tuple[Mapping[str, Any], list[Change]]]
+"""Each answer, and what it changes."""
 
 
 def watch_nodes(running: Running, *, marked: bool, as_json: bool) -> None:
     """Show the nodes, and what becomes of them, until Ctrl-C. ExpectedError when already the first
     question fails; later ones may.
     """
-    console = Console()
-    path, period = nodes_path(marked=marked), _period(running)
+    console, path = Console(), nodes_path(marked=marked)
     with contextlib.suppress(KeyboardInterrupt):
         if console.is_terminal and not as_json:
-            _draw(console, lambda say: answers(running, path, period, say))
+            _draw(console, lambda say: answers(running, path, say))
             return
-        found = _changes(answers(running, path, period, lambda text: click.echo(text, err=True)))
+        found = _changes(answers(running, path, lambda text: click.echo(text, err=True)))
         for line in _as_json(found) if as_json else _as_lines(found, marked=marked):
             click.echo(line)
 
@@ -67,16 +63,14 @@ def _draw(console: Console, ask: Callable[[Callable[[str], None]], Answers]) -> 
             live.update(Group(*parts), refresh=True)
 
 
-def _as_json(found: Iterator[tuple[Mapping[str, Any], list[Change]]]) -> Iterator[str]:
+def _as_json(found: Changes) -> Iterator[str]:
     """An object for each change, one a line, in the form of Kubernetes' watches."""
     for _, changes in found:
         for kind, node in changes:
             yield json.dumps({"type": kind, "object": node}, ensure_ascii=False)
 
 
-def _as_lines(
-    found: Iterator[tuple[Mapping[str, Any], list[Change]]], *, marked: bool
-) -> Iterator[str]:
+def _as_lines(found: Changes, *, marked: bool) -> Iterator[str]:
     """All nodes, and then a line for each change, as `kubectl get --watch` does it. The widths are
     those of the first rows.
     """
@@ -94,8 +88,8 @@ def _as_lines(
             yield "".join(map(str.ljust, row, widths)).rstrip()
 
 
-def _changes(found: Answers) -> Iterator[tuple[Mapping[str, Any], list[Change]]]:
-    """Each answer, and what it changes, in the order in which nodes are shown."""
+def _changes(found: Answers) -> Changes:
+    """In the order in which nodes are shown."""
     before: dict[str, Node] = {}
     for payload in found:
         now = {str(node["name"]): node for node in in_order(payload["nodes"])}
@@ -113,20 +107,19 @@ def _state(node: Node) -> tuple[object, ...]:
     not; nor do numbers inside of reasons.
     """
     return (
-        *(node["marked"], node["pressured"], node.get("early"), node["carries"]),
+        *(node["marked"], node["pressured"], node["early"], node["carries"]),
         *(bool(node[reason]) for reason in ("conflict", "withheld", "ineligible")),
         node["due"] and node["due"]["action"],
         [(rule["rule"], rule["state"], rule["quality"]) for rule in node["rules"]],
     )
 
 
-def answers(running: Running, path: str, period: float, say: Callable[[str], None]) -> Answers:
+def answers(running: Running, path: str, say: Callable[[str], None]) -> Answers:
     """Each new answer at ``path``, for ever. That there is none is told once, and once that there
     is one again.
     """
     etag, latest, is_silent, older = None, "", False, 0
     while True:
-        pause = period
         try:
             answer = running.ask(path, etag)
             payload = running.read(answer) if answer.is_news else None
@@ -140,21 +133,9 @@ def answers(running: Running, path: str, period: float, say: Callable[[str], Non
             if is_silent:
                 say("There are answers again.")
             is_silent = False
-            if answer.etag is None and answer.is_news:
-                pause = max(period, WITHOUT_ETAG)
-            # Of several replicas behind a Service, one may be a tick behind.
             is_older = payload is not None and payload["taken_at"] < latest
             older = older + 1 if is_older else 0
             if payload is not None and (not is_older or older > MAX_OLDER):
                 etag, latest, older = answer.etag, payload["taken_at"], 0
                 yield payload
-        time.sleep(pause)
-
-
-def _period(running: Running) -> float:
-    """Seconds between two questions."""
-    try:
-        status = running.read(running.ask("/status"), key="interval_seconds")
-    except ExpectedError:  # it is not well: `/nodes` will tell
-        return MAX_PAUSE
-    return min(MAX_PAUSE, max(MIN_PAUSE, float(status["interval_seconds"]) / 2))
+        time.sleep(PAUSE)

@@ -8,17 +8,16 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from dynsched.controller.apply import Written, write_all
 from dynsched.controller.pod_tracking import PodTracking
 from dynsched.controller.reporting import Reporter
-from dynsched.controller.restore import Past
+from dynsched.controller.restore import Sources, past_alerts
 from dynsched.engine.adoption import with_early_as_marked
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.disputes import Disputes
-from dynsched.engine.dry_run import Rehearsal
 from dynsched.engine.expected import NO_PODS, KnownPods
 from dynsched.engine.health import rules_health, why_unsuccessful
 from dynsched.engine.inventory import Inventory
@@ -32,8 +31,10 @@ from dynsched.kube.leader import Elector, SoleWriter
 from dynsched.rules.fields import SourceName
 from dynsched.rules.file import FixedRules, RulesFile
 from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.sources.prometheus import PrometheusSource
 from dynsched.util.stopping import pause, until_so
+
+if TYPE_CHECKING:
+    from dynsched.engine.dry_run import Rehearsal
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class Loop:
         rules_file: RulesFile | FixedRules,
         *,
         sources: Mapping[SourceName, Source],
-        histories: Mapping[SourceName, PrometheusSource],
+        histories: Sources,
         cluster: NodeCluster,
         events: NodeEvents,
         leadership: Elector | SoleWriter,
@@ -91,13 +92,18 @@ class Loop:
     ) -> None:
         self._rules_file = rules_file
         self._sources = sources
-        self._past = Past(histories)
+        self._histories = histories
+        self._no_past: Mapping[str, str] = {}
         self._cluster = cluster
         self._reporter = Reporter(events)
         self._leadership = leadership
         self._publish = publish
         self._pods = pods
-        self._rehearsal = Rehearsal() if dry_run else None
+        self._overlay: Rehearsal | None = None
+        if dry_run:
+            from dynsched.engine.dry_run import Rehearsal
+
+            self._overlay = Rehearsal()
         self._clock = clock
         self._monotonic = monotonic
         self._offset = clock() - monotonic()
@@ -131,11 +137,11 @@ class Loop:
 
     async def remember(self, interval: float) -> None:
         """Rebuild the alerts as if ticks had gone on all along, every ``interval`` seconds."""
-        found = await self._past.alerts(
-            self._rules_file.rule_set, self._cluster.nodes(), now=self._clock(), interval=interval
+        rule_set, nodes = self._rules_file.rule_set, self._cluster.nodes()
+        alerts, self._no_past = await past_alerts(
+            self._histories, rule_set, nodes, now=self._clock(), interval=interval
         )
-        if found is not None:
-            self._alerts = found
+        self._alerts = self._alerts if alerts is None else alerts
 
     async def tick(self, now: float | None = None) -> Snapshot:
         """One pass, evaluated at ``now`` (Unix seconds); the Snapshot that was published."""
@@ -171,7 +177,7 @@ class Loop:
         decision = await self._decide(answers, pods)
         leading = self._leadership.may_write
         chosen = Chosen(decision.patches)
-        if leading or self._rehearsal:
+        if leading or self._overlay:
             chosen = self._pace.choose(decision, answers.began)
             decision = decision.without(chosen.delayed) if chosen.delayed else decision
         self._released += sum(patch.action is Action.RELEASE for patch in chosen.patches)
@@ -179,11 +185,11 @@ class Loop:
             self._alerts = with_early_as_marked(
                 answers.rule_set, decision.evaluation.alerts, decision.inventory.marked
             )
-        if self._rehearsal:
-            self._rehearsal.write(chosen.patches)
+        if self._overlay:
+            self._overlay.write(chosen.patches)
         written = await write_all(
             self._cluster,
-            chosen.patches if leading and not self._rehearsal else (),
+            chosen.patches if leading and not self._overlay else (),
             replan=decision.replan,
             on_written=self._reporter.change,
         )
@@ -197,8 +203,8 @@ class Loop:
     async def _decide(self, answers: _Answers, pods: KnownPods) -> Decision:
         began = self._monotonic()
         nodes = self._cluster.nodes()
-        if self._rehearsal:
-            nodes = self._rehearsal.nodes(nodes)
+        if self._overlay:
+            nodes = self._overlay.nodes(nodes)
         # In a thread: at 5,000 nodes this is some 100 ms, for which HTTP should not wait.
         decision = await asyncio.to_thread(
             partial(decide, pods=pods, released=self._released, before=self._inventory),
@@ -220,7 +226,7 @@ class Loop:
         leading: bool,
     ) -> Snapshot:
         """What the tick came to, on the nodes as they are after the writes."""
-        rule_set, results, dry_run = answers.rule_set, answers.results, self._rehearsal is not None
+        rule_set, results, dry_run = answers.rule_set, answers.results, self._overlay is not None
         nodes, leader = self._cluster.nodes(), self._leadership.leader
         failures = (*written.failures, *chosen.refused)
         if answers.reloaded:
@@ -232,6 +238,7 @@ class Loop:
             differ = [patch for patch in decision.patches if not patch.early]
             others = None if dry_run else leader
             disputes = self._disputes.following(differ, others, answers.began)
+        no_past, self._no_past = self._no_past, {}  # told once
         self._ticks += 1
         return Snapshot(
             taken_at=self._clock(),
@@ -239,9 +246,7 @@ class Loop:
             duration=self._monotonic() - answers.began,
             rule_set=rule_set,
             nodes=await asyncio.to_thread(decision.views, nodes),
-            rules=rules_health(
-                rule_set, results, decision, self._last_success, self._past.take_unknown()
-            ),
+            rules=rules_health(rule_set, results, decision, self._last_success, no_past),
             unmatched=decision.unmatched,
             capped=decision.selection.capped,
             disputes=disputes,

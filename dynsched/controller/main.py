@@ -9,110 +9,54 @@ import asyncio
 import contextlib
 import logging
 import signal
+import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final
 
+from aiohttp.typedefs import Middleware
 from prometheus_client import CollectorRegistry
 
+from dynsched.api.app import make_app, make_extender_app
+from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS
 from dynsched.api.metrics import Metrics
+from dynsched.api.server import WebServer, parse_address
 from dynsched.api.snapshots import SnapshotStore
+from dynsched.api.transport.answering import PROBES
+from dynsched.api.transport.bodies import MIB
+from dynsched.controller.connections import Connections, end_election
 from dynsched.controller.loop import Loop
 from dynsched.controller.pod_tracking import PodTracking
 from dynsched.controller.reporting import report_lint
-from dynsched.controller.serving import serving
 from dynsched.controller.settings import Settings
-from dynsched.engine.model import Node
 from dynsched.engine.snapshot import Snapshot
-from dynsched.kube.client import KubeClient, list_node_metrics
+from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
-from dynsched.kube.events import NodeEvents
-from dynsched.kube.kubeconfig import KubeConfig, load_config
 from dynsched.kube.leader import Elector, SoleWriter
 from dynsched.kube.node_watch import NodeWatch
-from dynsched.kube.transport import HOST, IDENTITY, KubeApi
-from dynsched.rules.file import FixedRules, RulesFile
-from dynsched.sources.metrics_server import MetricsServerSource
+from dynsched.kube.transport import KubeApi
+from dynsched.rules.file import RulesFile
 from dynsched.sources.page_facts import PageFactsSource
 from dynsched.sources.pod_use import PodUseSource
-from dynsched.sources.prometheus import PrometheusSource
-from dynsched.sources.prometheus.decode import answer_limit
 from dynsched.util.errors import ClusterError
 from dynsched.util.logs import LoopErrors
 from dynsched.util.long_running import prepare, tidy_up
 from dynsched.util.stopping import until_so
+from dynsched.util.tls import TlsConfig
+
+if TYPE_CHECKING:
+    from dynsched.api.auth import Reviews
+    from dynsched.api.extender.answers import Extender
 
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS: Final = 1.5
 """Seconds that the parts may take to end after a signal, before they are cancelled."""
-RELEASE_SECONDS: Final = 1.0
-"""Seconds that the release of the Lease may take; after that, the Lease is left to expire."""
 
 
 class PartDiedError(ClusterError):
     """A part ended that should not have: the process must end with it."""
-
-
-class _Closable(Protocol):
-    async def close(self) -> None: ...
-
-
-C = TypeVar("C", bound=_Closable)
-
-
-class Connections(contextlib.AsyncExitStack):
-    """What is closed at the end, the last one first.
-
-    Each part that calls the API server has connections of its own, so that none waits for another:
-    a renewal of the Lease not behind a thousand patches, patches neither behind a metrics-server
-    that hangs nor behind made-up tokens, a Binding not behind a watch, which lasts for minutes.
-    """
-
-    def __init__(self, kubeconfig: Path | None, context: str | None) -> None:
-        super().__init__()
-        self._named = kubeconfig, context
-
-    async def open(self, make: Callable[[KubeConfig], C]) -> C:
-        # Loaded anew for each: each sets its own limits on it, and renews it.
-        made = make(await load_config(*self._named))
-        self.push_async_callback(made.close)
-        return made
-
-    async def elector(self, settings: Settings) -> Elector:
-        api = await self.open(partial(KubeApi, in_flight=2))
-        return Elector(
-            api,
-            namespace=settings.lease_namespace or api.config.namespace,
-            identity=f"{HOST}_{settings.pod_uid}" if settings.pod_uid else IDENTITY,
-            of_pod=settings.pod_uid is not None,
-        )
-
-    def events(self, client: KubeClient, leadership: Elector | SoleWriter) -> NodeEvents:
-        events = NodeEvents(client, own=lambda: leadership.lease)
-        self.push_async_callback(events.close)
-        return events
-
-    def prometheus(
-        self,
-        settings: Settings,
-        rules_file: RulesFile | FixedRules,
-        nodes: Callable[[], Mapping[str, Node]],
-    ) -> PrometheusSource:
-        source = PrometheusSource(
-            settings.prometheus,
-            limit=lambda: answer_limit(len(nodes()), len(rules_file.rule_set.rules)),
-        )
-        self.push_async_callback(source.close)
-        return source
-
-    async def metrics_server(self, nodes: Callable[[], Mapping[str, Node]]) -> MetricsServerSource:
-        api = await self.open(partial(KubeApi, in_flight=1))
-        source = MetricsServerSource(partial(list_node_metrics, api), nodes)
-        self.push_async_callback(source.close)
-        return source
 
 
 def run(settings: Settings) -> None:
@@ -138,7 +82,20 @@ async def _serve(settings: Settings) -> None:
         cluster = NodeCluster(client, watch)
         source = connections.prometheus(settings, rules_file, cluster.nodes)
         metrics_server = await connections.metrics_server(cluster.nodes)
-        pods = await _pod_tracking(connections, settings, rules_file, cluster, source)
+        binder = None
+        if settings.bind and not settings.dry_run:
+            from dynsched.kube.binder import Binder
+
+            # Until the first list is complete, no node is known to be gone.
+            is_known = lambda node: not cluster.synced or cluster.has(node)  # noqa: E731
+            binder = await connections.open(partial(Binder, is_known=is_known))
+        pods = PodTracking(
+            await connections.open(partial(KubeApi, in_flight=4)),
+            lambda: rules_file.rule_set,
+            cluster,
+            binder=binder,
+            pod_use=PodUseSource(source, lambda: rules_file.rule_set),
+        )
         snapshots = SnapshotStore(
             clock=time.monotonic,
             interval=settings.interval,
@@ -203,30 +160,6 @@ async def _serve(settings: Settings) -> None:
         )
 
 
-async def _pod_tracking(
-    connections: Connections,
-    settings: Settings,
-    rules_file: RulesFile,
-    cluster: NodeCluster,
-    source: PrometheusSource,
-) -> PodTracking:
-    binder = None
-    if settings.bind and not settings.dry_run:
-        from dynsched.kube.binder import Binder
-
-        # Until the first list is complete, no node is known to be gone.
-        binder = await connections.open(
-            partial(Binder, is_known=lambda node: not cluster.synced or cluster.has(node))
-        )
-    return PodTracking(
-        await connections.open(partial(KubeApi, in_flight=4)),
-        lambda: rules_file.rule_set,
-        cluster,
-        binder=binder,
-        pod_use=PodUseSource(source, lambda: rules_file.rule_set),
-    )
-
-
 async def _until_stopped(
     stop: asyncio.Event,
     parts: Sequence[asyncio.Task[None]],
@@ -259,9 +192,53 @@ async def _until_stopped(
     logger.info("stopped")
 
 
-async def end_election(election: asyncio.Task[None], released: asyncio.Event) -> None:
-    """Let go of the Lease. To be called when no write is under way any more."""
-    released.set()
-    await asyncio.wait([election], timeout=RELEASE_SECONDS)
-    election.cancel()
-    await asyncio.gather(election, return_exceptions=True)
+@contextlib.asynccontextmanager
+async def serving(
+    settings: Settings,
+    snapshots: SnapshotStore,
+    extender: Callable[[], Extender | None],
+    reviews: Reviews | None,
+) -> AsyncIterator[WebServer]:
+    """The server of ``--webaddr``, while it and that of ``--extender-addr``, if any, listen. With
+    ``reviews`` a bearer token is needed, but for probes and the scheduler. Raises ListenError.
+    """
+    memory = settings.extender_memory * MIB
+    context, guards = _tls(settings.tls)
+    if reviews is not None:
+        from dynsched.api.auth import require_token
+
+        # The kubelet and kube-scheduler have no token to send.
+        guards.append(require_token(reviews, PROBES | EXTENDER_ENDPOINTS.keys()))
+        _warn_of_tokens_in_the_clear(settings)
+    own = settings.extender_addr
+    shared = extender if own is None else None
+    app = make_app(snapshots, shared, memory=memory, guards=guards)
+    async with contextlib.AsyncExitStack() as stack:
+        if own is not None:
+            tls, known = _tls(settings.extender_tls)
+            alone = make_extender_app(app, snapshots, extender, memory=memory, guards=known)
+            server = WebServer(alone, parse_address(own), tls, flag="--extender-addr", of=2)
+            await stack.enter_async_context(server)
+            logger.info("serving the scheduler extender on %s", server.url)
+        address, of = parse_address(settings.webaddr), 1 if own is None else 2
+        server = WebServer(app, address, context, flag="--webaddr", of=of)
+        yield await stack.enter_async_context(server)
+
+
+def _tls(config: TlsConfig | None) -> tuple[ssl.SSLContext | None, list[Middleware]]:
+    """What a server listens with, and what refuses callers without a certificate."""
+    if config is None:
+        return None, []
+    from dynsched.api.certificates import ServerTls, require_certificate
+
+    return ServerTls(config).context, [require_certificate] if config.client_ca else []
+
+
+def _warn_of_tokens_in_the_clear(settings: Settings) -> None:
+    if settings.tls is None and not parse_address(settings.webaddr).loopback:
+        logger.warning(
+            "--web-auth without --tls-cert: tokens come over plain HTTP, and whoever reads one on "
+            "the way can use it until it expires; give --tls-cert and --tls-key, or let only a "
+            "proxy with TLS reach %s",
+            settings.webaddr,
+        )

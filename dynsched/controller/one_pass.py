@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from dynsched.controller.apply import Written, write_all
+from dynsched.controller.connections import Connections, end_election
 from dynsched.controller.loop import Loop
-from dynsched.controller.main import Connections, end_election
 from dynsched.controller.reporting import report_lint
 from dynsched.controller.settings import Settings
 from dynsched.engine.lease import LeaseTimes
@@ -25,7 +25,6 @@ from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import ListedCluster
 from dynsched.kube.leader import Elector, SoleWriter
 from dynsched.kube.leases import LEASE_NAME, Holder, find_holders, why_at_work
-from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 from dynsched.rules.file import FixedRules, load_rules
 from dynsched.rules.labels import Mark, parse_label
@@ -83,7 +82,12 @@ async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
             leadership = await connections.elector(settings)
         client = await connections.open(partial(KubeClient, permission=leadership))
         if isinstance(leadership, Elector):
-            await _refuse_pass(client, settings.lease_namespace)
+            with contextlib.suppress(ForbiddenError):  # the election says which right is missing
+                if holder := await _holder(client, settings.lease_namespace):
+                    raise AtWorkError(
+                        f"{holder}: an instance is running, so this pass writes nothing. `dynsched "
+                        "plan` shows what is due; --no-leader-elect writes all the same"
+                    )
             await connections.enter_async_context(_leading(leadership))
         cluster = await ListedCluster.load(client)
         source = connections.prometheus(settings, rules_file, cluster.nodes)
@@ -128,16 +132,17 @@ async def _prune(order: Prune) -> Written:
         )
 
 
-async def _holder(api: KubeApi, namespace: str | None) -> Holder | None:
-    return next(iter(await find_holders(api, namespace, api.config.namespace)), None)
+async def _holder(client: KubeClient, namespace: str | None) -> Holder | None:
+    """Who holds a Lease; the namespaces are `find_holders`'s."""
+    return next(iter(await find_holders(client, namespace, client.config.namespace)), None)
 
 
-async def _refuse_prune(api: KubeApi, namespace: str | None, *, anyway: bool) -> None:
+async def _refuse_prune(client: KubeClient, namespace: str | None, *, anyway: bool) -> None:
     """AtWorkError where an instance holds a Lease: it would put the marks back. ``anyway``: only a
-    line in the log. The namespaces are `find_holders`'s.
+    line in the log.
     """
     try:
-        holder = await _holder(api, namespace)
+        holder = await _holder(client, namespace)
     except ForbiddenError as error:
         if anyway:
             return
@@ -156,19 +161,6 @@ async def _refuse_prune(api: KubeApi, namespace: str | None, *, anyway: bool) ->
         f"{found}; nothing was removed. Stop it first, for example with `kubectl -n "
         f"{holder.namespace} scale deployment/dynsched --replicas=0`, or use --force{another}"
     )
-
-
-async def _refuse_pass(api: KubeApi, namespace: str | None) -> None:
-    """AtWorkError where an instance holds a Lease: it writes already."""
-    try:
-        holder = await _holder(api, namespace)
-    except ForbiddenError:
-        return  # the election says which right is missing
-    if holder is not None:
-        raise AtWorkError(
-            f"{holder}: an instance is running, so this pass writes nothing. `dynsched plan` shows "
-            "what is due; --no-leader-elect writes all the same"
-        )
 
 
 @contextlib.asynccontextmanager

@@ -1,6 +1,6 @@
 """What follows pods, put together: the expected load, and the scheduler extender.
 
-The watches of pods are imported when the rules first ask for them: most do not.
+The watches of pods, and the extender, are imported when the rules first ask for them: most do not.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from dynsched.api.extender.answers import Extender
-from dynsched.api.extender.wire import Binding
 from dynsched.engine.expected import NO_PODS, KnownPods, lag_of
 from dynsched.engine.placements import newly_bound
 from dynsched.engine.pod_facts import BoundOnNode, just_bound
@@ -24,6 +22,8 @@ from dynsched.sources.pod_use import PodUseSource
 from dynsched.util.stopping import until_so
 
 if TYPE_CHECKING:
+    from dynsched.api.extender.answers import Extender
+    from dynsched.api.extender.wire import Binding
     from dynsched.kube.binder import Binder
     from dynsched.kube.pod_watch import PendingPods, PodWatch
 
@@ -62,16 +62,25 @@ class PodTracking:
         self._watch: PodWatch | None = None
         self._pending: PendingPods | None = None
         self._pod_use = pod_use
-        self.extender = Extender(
-            nodes=cluster.nodes,
-            synced=lambda: cluster.synced,
-            rules=lambda: rule_set().extender,
-            clock=time.monotonic,
-            bound=self._pods,
-            waits=self._waits,
-            bind_pod=None if binder is None else self._bind,
-            served=lambda: rule_set().has_extender,
-        )
+        self._extender: Extender | None = None
+
+    def extender(self) -> Extender | None:
+        """Answers the scheduler; None while the rules have no section `extender`."""
+        if not self._rule_set().has_extender:
+            return None
+        if self._extender is None:
+            from dynsched.api.extender.answers import Extender
+
+            self._extender = Extender(
+                nodes=self._cluster.nodes,
+                synced=lambda: self._cluster.synced,
+                rules=lambda: self._rule_set().extender,
+                clock=time.monotonic,
+                bound=self._pods,
+                waits=self._waits,
+                bind_pod=None if self._binder is None else self._bind,
+            )
+        return self._extender
 
     async def run(self, stop: asyncio.Event) -> None:
         """Count just-bound pods until ``stop`` is set, once the rules ask for it."""
@@ -102,7 +111,11 @@ class PodTracking:
         """
         changes = self._pods.changes_after(self._told)
         self._told = self._pods.sequence
-        self.extender.publish_soon(snapshot)
+        extender = self.extender()
+        if extender is None:
+            self._pods.forget_changes(self._told)
+        else:
+            extender.publish_soon(snapshot)
         return None if self._watch is None else newly_bound(changes)
 
     def bound(self, node: str) -> BoundOnNode | None:

@@ -11,7 +11,7 @@ from dynsched.engine.mark_state import fired_rules
 from dynsched.engine.message_kind import LoggedKinds
 from dynsched.engine.model import Action, Node, NodePatch, WriteFailure
 from dynsched.engine.snapshot import Snapshot
-from dynsched.engine.wording import MAX_NAMED, by_reason, named_nodes, named_rules, some
+from dynsched.engine.wording import by_reason, named_nodes, named_rules, some
 from dynsched.kube.events import NodeEvents
 from dynsched.rules import keys
 from dynsched.rules.lint import lint
@@ -23,9 +23,11 @@ Post = Callable[[str, str], None]
 """Posts an Event: the name, and the message."""
 
 
-def _field(field: str, names: Sequence[str]) -> dict[str, str | Sequence[str]]:
-    """A field of a log line in JSON: a name, or a list where there are several."""
-    return {field: names[0] if len(names) == 1 else names[:MAX_NAMED]}
+def _fields(field: str, names: Sequence[str]) -> dict[str, str | Sequence[str]]:
+    """Of a log line in JSON, as docs/monitoring.md has them."""
+    if len(names) == 1 and field in ("node", "rule"):
+        return {field: names[0]}
+    return {"rule": names} if field == "rule" else {}
 
 
 def _pools(names: Sequence[str]) -> str:
@@ -50,23 +52,19 @@ class _Trouble:
         self._present: Collection[str] = ()
         self._posted: Mapping[str, str] = {}
 
-    def tell(
-        self,
-        reasons: Mapping[str, str],
-        known: Collection[str] | None = None,
-        post: Post | None = None,
-    ) -> None:
-        """``reasons`` as they are now. Of a name that is not ``known`` (any more) it cannot be said
-        that its trouble is over. ``post`` None: this process may not.
+    def tell(self, found: Mapping[str, str | None], post: Post | None = None) -> None:
+        """``found`` as it is now: reasons, None where there is no trouble. Of a rule that is not in
+        it (any more) it cannot be said that its trouble is over. ``post`` None: it may not.
         """
+        reasons = {name: why for name, why in found.items() if why is not None}
         begun = {name: why for name, why in reasons.items() if self._kinds.is_new(name, why)}
         for why, names in by_reason(begun).items():
-            logger.warning(self._begins, self._named(names), why, extra=_field(self._field, names))
+            logger.warning(self._begins, self._named(names), why, extra=_fields(self._field, names))
         gone = [name for name in self._present if name not in reasons]
         for name in gone:
             self._kinds.forget(name)
-        if over := [name for name in gone if known is None or name in known]:
-            logger.info(self._ends, self._named(over), extra=_field(self._field, over))
+        if over := [name for name in gone if name in found or self._field != "rule"]:
+            logger.info(self._ends, self._named(over), extra=_fields(self._field, over))
         self._present = tuple(reasons)
         unposted = {name: why for name, why in reasons.items() if self._posted.get(name) != why}
         self._posted = {name: why for name, why in reasons.items() if name not in unposted}
@@ -102,9 +100,7 @@ class Reporter:
             "rule", "no sample of %s matched a node: %s", "samples of %s match nodes again"
         )
         self._crowded = _Trouble(
-            "rule",
-            "%s: more than one series for a node: %s",
-            "%s: one series for each node again",
+            "rule", "%s: more than one series for a node: %s", "%s: one series for each node again"
         )
         self._conflicts = _Trouble("node", "%s: not changed: %s", "%s: no longer in conflict")
         self._disputes = _Trouble("node", "%s: %s", "%s: the mark is no longer disputed")
@@ -121,7 +117,7 @@ class Reporter:
         """
         evidence = (patch.body["metadata"].get("annotations") or {}).get(keys.EVIDENCE_ANNOTATION)
         rules = fired_rules(evidence) if evidence is not None else ()
-        about = {"node": node.name} | (_field("rule", rules) if rules else {})
+        about = {"node": node.name} | (_fields("rule", rules) if rules else {})
         level = logging.DEBUG if node.name in self._disputed else logging.INFO
         logger.log(level, "%s", _change(patch), extra=about)
         if patch.early:  # the node is not hot: it concerns the scheduler alone
@@ -152,8 +148,7 @@ class Reporter:
 
     def _rules(self, snapshot: Snapshot) -> None:
         asked = [health for health in snapshot.rules if health.rule.early_of is None]
-        errors = {each.rule.name: each.error for each in asked}
-        self._failing.tell({name: why for name, why in errors.items() if why is not None}, errors)
+        self._failing.tell({each.rule.name: each.error for each in asked})
         # Where a rule's query fails now, its failure is reported, and not its past beside it.
         unknown = {
             each.rule.name: each.past_error
@@ -162,17 +157,14 @@ class Reporter:
         }
         for why, names in by_reason(unknown).items():
             text = "%s: no history available, so durations count from now: %s"
-            logger.warning(text, named_rules(names), why, extra=_field("rule", names))
-        for trouble, found in (
-            (self._blind, blindness(snapshot)),
-            (self._crowded, crowding(snapshot)),
-        ):
-            trouble.tell({name: why for name, why in found.items() if why is not None}, found)
+            logger.warning(text, named_rules(names), why, extra=_fields("rule", names))
+        self._blind.tell(blindness(snapshot))
+        self._crowded.tell(crowding(snapshot))
 
     def _nodes(self, snapshot: Snapshot, *, may_post: bool) -> None:
-        nodes = snapshot.nodes.inventory.nodes
+        nodes, max_marked = snapshot.nodes.inventory.nodes, snapshot.rule_set.guard.max_marked
 
-        def poster(reason: str, before: str = "") -> Post | None:
+        def posting(reason: str, before: str = "") -> Post | None:
             def post(name: str, why: str) -> None:
                 if name in nodes:
                     message = f"{before}{why}"
@@ -180,20 +172,17 @@ class Reporter:
 
             return post if may_post else None
 
-        def post_cap(pool: str, why: str) -> None:
+        def post_hot(pool: str, why: str) -> None:
             message = f"{_pools([pool])} is hot: {why}"
             self._events.post_own(reason=keys.REASON_CLUSTER_HOT, message=message, warning=True)
 
-        conflicts = poster(keys.REASON_CONFLICT, "not changed: ")
-        self._conflicts.tell(snapshot.nodes.conflicts, nodes, conflicts)
+        conflicts = posting(keys.REASON_CONFLICT, "not changed: ")
+        self._conflicts.tell(snapshot.nodes.conflicts, conflicts)
         self._disputed = snapshot.disputes
-        self._disputes.tell(snapshot.disputes, nodes, poster(keys.REASON_DISPUTED))
-        over = (
-            f"more of its nodes are hot than guard.max_marked {snapshot.rule_set.guard.max_marked} "
-            "allows to mark"
-        )
+        self._disputes.tell(snapshot.disputes, posting(keys.REASON_DISPUTED))
+        over = f"more of its nodes are hot than guard.max_marked {max_marked} allows to mark"
         capped = dict.fromkeys(sorted(snapshot.capped), over)
-        self._capped.tell(capped, post=post_cap if may_post else None)
+        self._capped.tell(capped, post_hot if may_post else None)
 
     def _writes(self, failures: Sequence[WriteFailure]) -> None:
         """The nodes may differ from tick to tick; `/status` has them, the log not each time."""

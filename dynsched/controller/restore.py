@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from dynsched.engine.alerts import AlertTable
 from dynsched.engine.inventory import take_inventory
@@ -14,6 +14,7 @@ from dynsched.engine.model import Node, Series
 from dynsched.engine.replay import adopted_alerts, finish_replay, replay, replay_times
 from dynsched.rules.fields import SourceName
 from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.sources.prometheus import PrometheusSource
 from dynsched.util.durations import format_duration
 from dynsched.util.errors import PastUnknownError
 
@@ -23,80 +24,63 @@ MAX_POINTS: Final = 30_000
 """Points of the past that are held at a time, of all rules together: about as many as the samples
 of two ticks at 5,000 nodes, so that a start needs no more memory than what follows."""
 
-
-class HistorySource(Protocol):
-    async def history(self, rule: Rule, start: float, end: float, step: float) -> Sequence[Series]:
-        """The rule's expression from ``start`` to ``end``, every ``step``. PastUnknownError when
-        it cannot be had.
-        """
+Sources = Mapping[SourceName, PrometheusSource]
+"""Those that remember, by the rules' ``source``."""
 
 
-class Past:
-    """``sources`` by the rules' ``source``."""
-
-    def __init__(self, sources: Mapping[SourceName, HistorySource]) -> None:
-        self._sources = sources
-        self._unknown: dict[str, str] = {}
-
-    def take_unknown(self) -> Mapping[str, str]:
-        """Why the past of a rule could not be had, by rule; told once."""
-        unknown, self._unknown = self._unknown, {}
-        return unknown
-
-    async def alerts(
-        self, rule_set: RuleSet, nodes: Mapping[str, Node], *, now: float, interval: float
-    ) -> AlertTable | None:
-        """The alerts as if ticks had gone on until ``now``, every ``interval`` seconds; None when
-        the rules do not look at the past, or there are no nodes.
-        """
-        times = replay_times(rule_set, now, interval)
-        if not times or not nodes:
-            return None
-        step = now - times[-1]
-        seen = await asyncio.to_thread(take_inventory, nodes, rule_set)
-        alerts = await asyncio.to_thread(adopted_alerts, seen, times[0])
-        self._unknown = {
-            rule.name: f"source {rule.source} keeps none"
-            for rule in rule_set.rules
-            if rule.source not in self._sources and (rule.hold_duration or rule.keep_firing_for)
-        }
-        # In parts: the whole past of 5,000 nodes would be hundreds of megabytes.
-        part = max(1, MAX_POINTS // (len(nodes) * len(rule_set.rules)))
-        for first in range(0, len(times), part):
-            moments = times[first : first + part]
-            past = await self._of_rules(rule_set, moments, step)
-            alerts = await asyncio.to_thread(
-                partial(replay, seen, past, alerts, times=moments, step=step, until=now)
-            )
-        if self._known(rule_set):
-            logger.info(
-                "replayed the last %s from Prometheus's history",
-                format_duration(round(now - times[0])),
-            )
-        return await asyncio.to_thread(finish_replay, seen, alerts, now)
-
-    def _known(self, rule_set: RuleSet) -> list[Rule]:
-        """The rules whose past can be had, as far as is known."""
-        return [
-            rule
-            for rule in rule_set.rules
-            if rule.source in self._sources and rule.name not in self._unknown
-        ]
-
-    async def _of_rules(
-        self, rule_set: RuleSet, moments: Sequence[float], step: float
-    ) -> dict[str, Sequence[Series] | None]:
+async def past_alerts(
+    sources: Sources,
+    rule_set: RuleSet,
+    nodes: Mapping[str, Node],
+    *,
+    now: float,
+    interval: float,
+) -> tuple[AlertTable | None, dict[str, str]]:
+    """The alerts as if ticks had gone on until ``now``, every ``interval`` seconds; None when the
+    rules need no past, or there are no nodes. By rule: why its past could not be had.
+    """
+    times = replay_times(rule_set, now, interval)
+    if not times or not nodes:
+        return None, {}
+    step = now - times[-1]
+    seen = await asyncio.to_thread(take_inventory, nodes, rule_set)
+    alerts = await asyncio.to_thread(adopted_alerts, seen, times[0])
+    unknown = {
+        rule.name: f"source {rule.source} keeps none"
+        for rule in rule_set.rules
+        if rule.source not in sources and (rule.hold_duration or rule.keep_firing_for)
+    }
+    asked = [rule for rule in rule_set.rules if rule.source in sources]
+    # In parts: the whole past of 5,000 nodes would be hundreds of megabytes.
+    part = max(1, MAX_POINTS // (len(nodes) * len(rule_set.rules)))
+    for first in range(0, len(times), part):
+        moments = times[first : first + part]
+        past, failed = await _of_rules(sources, asked, moments, step)
         # What failed for one part is not asked for the next: a source that hangs would cost its
         # timeout for each of some hundred parts before the first tick.
-        rules = self._known(rule_set)
-        found = await asyncio.gather(*(self._of_rule(rule, moments, step) for rule in rules))
-        return {rule.name: series for rule, series in zip(rules, found, strict=True)}
+        unknown |= failed
+        asked = [rule for rule in asked if rule.name not in failed]
+        alerts = await asyncio.to_thread(
+            partial(replay, seen, past, alerts, times=moments, step=step, until=now)
+        )
+    if asked:
+        lasted = format_duration(round(now - times[0]))
+        logger.info("replayed the last %s from Prometheus's history", lasted)
+    return await asyncio.to_thread(finish_replay, seen, alerts, now), unknown
 
-    async def _of_rule(
-        self, rule: Rule, moments: Sequence[float], step: float
-    ) -> Sequence[Series] | None:
+
+async def _of_rules(
+    sources: Sources, rules: Sequence[Rule], moments: Sequence[float], step: float
+) -> tuple[dict[str, Sequence[Series] | None], dict[str, str]]:
+    """The past by rule, None where it cannot be had; and why it cannot."""
+    failed: dict[str, str] = {}
+
+    async def of_rule(rule: Rule) -> Sequence[Series] | None:
         try:
-            return await self._sources[rule.source].history(rule, moments[0], moments[-1], step)
+            return await sources[rule.source].history(rule, moments[0], moments[-1], step)
         except PastUnknownError as error:
-            self._unknown[rule.name] = str(error)
+            failed[rule.name] = str(error)
             return None
+
+    found = await asyncio.gather(*map(of_rule, rules))
+    return {rule.name: past for rule, past in zip(rules, found, strict=True)}, failed

@@ -68,12 +68,11 @@ def settings_of(flags: Mapping[str, Any]) -> Settings:
         if name.startswith("prom_")
     }
     headers = dict(prometheus.pop("header"))
-    given_tls = {name: flags.get(name) for name in ("tls_cert", "tls_key", "tls_client_ca")}
-    others = {
-        name: value
-        for name, value in flags.items()
-        if not name.startswith("prom") and name not in given_tls
-    }
+    others = {name: value for name, value in flags.items() if not name.startswith("prom")}
+    cert, key, ca = (others.pop(name, None) for name in ("tls_cert", "tls_key", "tls_client_ca"))
+    if bool(cert) != bool(key) or (ca and not cert):
+        raise click.UsageError("--tls-cert and --tls-key go together; --tls-client-ca needs both")
+    tls = TlsConfig(cert, key, ca) if cert and key else None
     try:
         if "webaddr" in others:
             _require_callers_known(flags)
@@ -82,7 +81,7 @@ def settings_of(flags: Mapping[str, Any]) -> Settings:
         raise click.UsageError(str(error)) from None
     if flags.get("web_auth_audience") and not flags.get("web_auth"):
         raise click.UsageError("--web-auth-audience needs --web-auth")
-    return Settings(prometheus=config, tls=_tls(*given_tls.values()), **others)
+    return Settings(prometheus=config, tls=tls, **others)
 
 
 def _require_callers_known(flags: Mapping[str, Any]) -> None:
@@ -109,11 +108,3 @@ def _require_callers_known(flags: Mapping[str, Any]) -> None:
             f"give --tls-client-ca (with --tls-cert and --tls-key), or a loopback {flag} such as "
             "127.0.0.1:9000"
         )
-
-
-def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> TlsConfig | None:
-    if cert is not None and key is not None:
-        return TlsConfig(cert, key, client_ca)
-    if cert is not None or key is not None or client_ca is not None:
-        raise click.UsageError("--tls-cert and --tls-key go together; --tls-client-ca needs both")
-    return None

@@ -47,13 +47,8 @@ def plain(text: str, style: str = "") -> Text:
     return Text("".join(c if c.isprintable() else "?" for c in text), style=style)
 
 
-def is_shadow(rule: Mapping[str, Any]) -> bool:
-    """An older dynsched's answers do not say."""
-    return bool(rule.get("shadow"))
-
-
 def named(rule: Mapping[str, Any]) -> str:
-    return f"{rule['rule']} (shadow)" if is_shadow(rule) else str(rule["rule"])
+    return f"{rule['rule']} (shadow)" if rule.get("shadow") else str(rule["rule"])
 
 
 def ago(since: str | None, now: str) -> str:

@@ -135,7 +135,7 @@ async def test_who_is_not_let_in_gets_them_too() -> None:
 
 async def test_the_extender_on_its_own_address_has_them_and_answers_nothing_else() -> None:
     main, snapshots = application()
-    app = make_extender_app(main, snapshots, World().tick().extender)
+    app = make_extender_app(main, snapshots, World().tick().asked)
     async with TestClient(TestServer(app)) as client:
         async with client.post("/filter", json={"NodeNames": ["a", "d"]}) as response:
             assert (await response.json())["NodeNames"] == ["a"]

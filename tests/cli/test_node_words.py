@@ -14,7 +14,7 @@ from dynsched.api.nodes import node_detail
 from dynsched.api.status import pass_report
 from dynsched.cli import one_shot
 from dynsched.cli.node_tables import render_nodes, render_why
-from dynsched.cli.plan_report import render_findings
+from dynsched.cli.one_shot import render_findings
 from dynsched.controller import one_pass
 
 

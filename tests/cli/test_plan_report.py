@@ -13,7 +13,7 @@ from snapshots import EXAMPLE_RULES, NOON, Scene, example
 from dynsched.api.nodes import encode_each
 from dynsched.api.status import pass_report, rules_answer
 from dynsched.cli.node_tables import render_patches
-from dynsched.cli.plan_report import render_findings
+from dynsched.cli.one_shot import render_findings
 from dynsched.engine.health import why_incomplete
 from dynsched.engine.model import Node, WriteFailure
 
@@ -21,6 +21,7 @@ PAGE = ROOT / "docs/plan.md"
 PLAN = re.compile(r"(<!-- plan -->\n```console\n).*?(```\n<!-- end of plan -->)", re.DOTALL)
 AFTER = " " * 17
 CONTROL_PLANE = "it is a control-plane node (label node-role.kubernetes.io/control-plane)"
+MISSING = "node-cpu (missing) and node-mem-usage (missing)"
 NO_RESULT = "the query's result is empty; does the metric exist?"
 
 
@@ -63,7 +64,7 @@ def test_of_many_names_some_are_shown_and_the_others_counted() -> None:
     scene = Scene(EXAMPLE_RULES, map(Node, names))
     cpu = {"n00": 1.0}
     (dark,) = shown(scene.tick(NOON, node_cpu=cpu, node_mem_usage=cpu))[4:]
-    assert dark.startswith("No current value for 29 nodes: n01, n02, ")
+    assert dark.startswith(f"No current value of {MISSING} for 29 nodes: n01, n02, ")
     assert dark.endswith("n20 and 9 more")
 
 
@@ -72,7 +73,7 @@ def test_what_a_pass_does_not_know_is_told() -> None:
     snapshot = scene.tick(NOON, node_cpu={"a": 1.0, "x": 1.0, "y": 1.0}, node_mem_usage={})
     assert shown(snapshot)[3:] == [
         f"No sample of rule node-mem-usage matched a node: {NO_RESULT}",
-        "No current value for 2 nodes: b and c",
+        "No current value of node-cpu (missing) for 2 nodes: b and c",
         "Rule node-cpu: no node for 2 samples (x and y): no node has this name or address",
     ]
     cpu, memory = snapshot.rules

@@ -12,7 +12,6 @@ from dynsched.cli import watching
 from dynsched.engine.model import Node
 from dynsched.tools.running import Answer, Running, ServerError
 
-STATUS = Answer(200, b'{"interval_seconds": 6.0}', None)
 SAME = Answer(304, b"", '"1"')
 Step = Answer | Exception
 
@@ -22,17 +21,15 @@ class Scripted(Running):
 
     shown = "http://dynsched"
 
-    def __init__(self, steps: Sequence[Step], status: Step = STATUS) -> None:
+    def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = list(steps)
-        self._status = status
         self.asked: list[tuple[str, str | None]] = []
 
     def raw(self, path: str, etag: str | None = None) -> Answer:
-        if path != "/status":
-            self.asked.append((path, etag))
-            if not self._steps:
-                raise KeyboardInterrupt
-        step = self._steps.pop(0) if path != "/status" else self._status
+        self.asked.append((path, etag))
+        if not self._steps:
+            raise KeyboardInterrupt
+        step = self._steps.pop(0)
         if isinstance(step, Exception):
             raise step
         return step
@@ -51,8 +48,8 @@ def pauses(monkeypatch) -> list[float]:
 
 @pytest.fixture
 def watched(pauses) -> Watch:
-    def run(*steps: Step, marked: bool = False, as_json: bool = False, **more: Step) -> Scripted:
-        running = Scripted(steps, **more)
+    def run(*steps: Step, marked: bool = False, as_json: bool = False) -> Scripted:
+        running = Scripted(steps)
         watching.watch_nodes(running, marked=marked, as_json=as_json)
         return running
 
@@ -136,27 +133,10 @@ async def test_what_has_not_changed_is_asked_for_by_its_etag(watched, pauses, ca
     running = watched(first, SAME, SAME)
 
     assert running.asked == [("/nodes", None), *[("/nodes", '"1"')] * 3]
-    assert pauses == [3.0] * 3  # half of dynsched's interval
+    assert pauses == [watching.PAUSE] * 3
     assert len(capsys.readouterr().out.splitlines()) == 4
     with pytest.raises(ServerError, match="connection refused"):  # nobody to ask at the start
         watched(ServerError("connection refused"))
-
-
-PERIODS = [
-    (Answer(200, b'{"interval_seconds": 0.5}', None), '"1"', watching.MIN_PAUSE),
-    (Answer(200, b'{"interval_seconds": 300}', None), '"1"', watching.MAX_PAUSE),
-    (Answer(200, b"{}", None), '"1"', watching.MAX_PAUSE),
-    (ServerError("not well"), '"1"', watching.MAX_PAUSE),
-    (STATUS, None, watching.WITHOUT_ETAG),
-]
-
-
-async def test_it_asks_neither_too_often_nor_too_seldom(watched, pauses) -> None:
-    pages = Pages()
-    pages.tick()
-    for status, etag, _ in PERIODS:
-        watched(await now(pages, etag), status=status)
-    assert pauses == [period for _, _, period in PERIODS]
 
 
 async def test_a_restart_of_dynsched_is_told_once_and_it_goes_on(watched, capsys) -> None:

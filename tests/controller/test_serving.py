@@ -16,7 +16,7 @@ from store_support import Clock, make_store
 
 from dynsched.api.certificates import TlsConfig
 from dynsched.api.server import ListenError
-from dynsched.controller.serving import serving
+from dynsched.controller.main import serving
 from dynsched.controller.settings import Settings
 from dynsched.engine.user import User
 from dynsched.sources.prometheus import PrometheusConfig
@@ -39,7 +39,7 @@ def serve(reviews: Any = None, **more: Any) -> Any:
     snapshots = make_store(Clock(NOON + 125))
     snapshots.publish(example())
     settings = Settings(prometheus=PROMETHEUS, **{"webaddr": "127.0.0.1:0", **more})
-    return serving(settings, snapshots, World().tick().extender, reviews)
+    return serving(settings, snapshots, World().tick().asked, reviews)
 
 
 async def status(method: str, url: str, context: ssl.SSLContext, **more: Any) -> int:

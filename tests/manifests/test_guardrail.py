@@ -19,6 +19,7 @@ from fake_prometheus import FakePrometheus
 from manifest_support import BASE, COMPONENTS, OVERLAYS, Doc, Kubectl, load_all
 from operator_support import Operator, until, write_rules
 from programs import run
+from replica_support import is_marked
 
 from dynsched.rules import keys
 from dynsched.rules.labels import SOFT_EFFECT
@@ -348,18 +349,18 @@ async def test_the_whole_loop_passes_under_it(cluster, account, tmp_path) -> Non
     async with FakePrometheus() as prometheus:
         prometheus.set(load={"hot": 95})
         async with operator_of(account, prometheus, tmp_path, LABEL_AND_TAINT) as operator:
-            await until(lambda: _is(cluster, ["hot"]), "it is marked")
+            await until(lambda: is_marked(cluster, "hot"), "it is marked")
             hot = await cluster.get_node("hot")
             assert hot["spec"]["taints"] == [*FOREIGN, SOFT]
             assert without_ours(hot) == without_ours(before["hot"])
 
             write_rules(tmp_path, rules_of(LABEL_AND_TAINT, threshold=99))
-            await until(lambda: _is(cluster, []), "it is released")
+            await until(lambda: is_marked(cluster), "it is released")
             assert await all_as(cluster, before)
             assert await operator.get("/status") == (200, "ok")
 
             rules = write_rules(tmp_path, rules_of(LABEL_AND_TAINT))
-            await until(lambda: _is(cluster, ["hot"]), "it is marked again")
+            await until(lambda: is_marked(cluster, "hot"), "it is marked again")
             assert await operator.stop() == 0
     command = (sys.executable, "-m", "dynsched", "prune", "-o", "json", *HERE)
     done = await asyncio.to_thread(run, *command, "--kubeconfig", account, "--rules", rules)
@@ -381,10 +382,6 @@ async def all_as(cluster: EnvtestCluster, before: dict[str, Doc]) -> bool:
     own = {"metadata": {"resourceVersion": None, "managedFields": None}}
     now = [merge(await cluster.get_node(name), own) for name in before]
     return now == [merge(node, own) for node in before.values()]
-
-
-async def _is(cluster: EnvtestCluster, names: list[str]) -> bool:
-    return [n["metadata"]["name"] for n in await cluster.list_nodes("status=presure")] == names
 
 
 async def test_a_mark_that_the_policy_does_not_name_is_refused_and_said_so(

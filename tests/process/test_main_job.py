@@ -6,14 +6,15 @@ rules.yaml -> Prometheus -> marked nodes -> /nodes.
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from bench import OPEN
 from cluster import Cluster, Write
-from operator_support import Operator, until, write_rules
+from operator_support import Operator, until
+from programs import ROOT
 from prometheus_support import Exporter, Process, RealPrometheus
+from replica_support import is_marked, replica
 
 from dynsched.sim.examples import make_node
 
@@ -21,17 +22,6 @@ pytestmark = pytest.mark.slow
 
 RULE = {"name": "load", "expr": "load", "threshold": 80, "clear_threshold": 70}
 RULES = {"guard": OPEN, "rules": [{**RULE, "for": "1s", "keep_firing_for": "1s"}]}
-FIRST_PROJECT = """\
-PromJob:
-  Name: "k8s nodes"
-Rulename:
-  Node_cpu1:
-    Promsql: "(1-(sum(increase(node_cpu_seconds_total{job='k8s nodes',mode='idle'}[1m]))by(instance))/(sum(increase(node_cpu_seconds_total{job='k8s nodes'}[1m]))by(instance)))*100"
-    Threshold: 70
-  Node_mem:
-    Promsql: "(1 - (node_memory_MemAvailable_bytes{job='k8s nodes'} / (node_memory_MemTotal_bytes{job='k8s nodes'})))* 100"
-    Threshold: 70
-"""  # noqa: E501 - as their users have it
 STARTED = time.monotonic()
 
 
@@ -81,20 +71,6 @@ def calm(exporter) -> None:
     exporter.values = {}
 
 
-def run_on(cluster: Cluster, prometheus: Process, folder: Path, rules=RULES, *more) -> Operator:
-    path = write_rules(folder, rules)
-    flags = ("--kubeconfig", str(cluster.kubeconfig), "--prom", prometheus.url, "-r", str(path))
-    return Operator(folder, "run", *flags, "--interval", "0.5", *more)
-
-
-async def marked(cluster: Cluster) -> list[str]:
-    return sorted(n["metadata"]["name"] for n in await cluster.list_nodes("status=presure"))
-
-
-async def _is(cluster, names):
-    return await marked(cluster) == names
-
-
 async def _reasons(cluster, node, expected):
     return {event["reason"] for event in await cluster.list_events(node)} == expected
 
@@ -126,13 +102,13 @@ async def test_a_hot_node_is_marked_and_a_cooled_one_released(
     exporter.values = {("node", "a"): 10, ("node", "b"): 10, ("node", "theirs"): 99}
     prometheus.wait_for("load == 99")
     rules = {**RULES, "mark": {"taint": "dynsched.io/pressure=true:PreferNoSchedule"}}
-    async with run_on(cluster, prometheus, tmp_path, rules) as operator:
+    async with replica(cluster, prometheus, tmp_path, content=rules) as operator:
         await operator.until_ready()
         assert await operator.get("/status") == (200, "ok")
-        assert await marked(cluster) == []
+        assert await is_marked(cluster)
 
         exporter.values[("node", "b")] = 91.5
-        await until(lambda: _is(cluster, ["b"]), "b is marked")
+        await until(lambda: is_marked(cluster, "b"), "b is marked")
         node = await cluster.get_node("b")
         assert node["spec"]["taints"] == [foreign, ours]
         evidence = json.loads(node["metadata"]["annotations"]["dynsched.io/pressure"])
@@ -156,7 +132,7 @@ async def test_a_hot_node_is_marked_and_a_cooled_one_released(
         exporter.values[("node", "b")] = 75  # in the dead band
         prometheus.wait_for("load == 75")
         exporter.values = dict.fromkeys(exporter.values, 20)
-        await until(lambda: _is(cluster, []), "b is released")
+        await until(lambda: is_marked(cluster), "b is released")
         await until(lambda: _reasons(cluster, "b", {"Pressured", "Relieved"}), "the Event")
         assert await operator.stop() == 0
         assert "Traceback" not in operator.log
@@ -172,13 +148,12 @@ async def test_the_first_projects_rules_and_command_line_run_unchanged(
 ) -> None:
     for index, name in enumerate(["cpu", "cool", "mem"]):
         await cluster.create_node(make_node(name, index))
-    rules = tmp_path / "rule.yaml"
-    rules.write_text(FIRST_PROJECT)
+    rules = ROOT / "docs/examples/first-project.yaml"
     flags = ["-kubeconfig", str(cluster.kubeconfig), "-prom", prometheus.url]
     flags += ["-r", str(rules), "-s", "1"]
     async with Operator(tmp_path, *flags, flag="-webaddr") as operator:
         # The cap is half of three, rounded down: the hotter one.
-        await until(lambda: _is(cluster, ["mem"]), "the hottest is marked")
+        await until(lambda: is_marked(cluster, "mem"), "the hottest is marked")
         payload = await operator.nodes()
         assert [node["name"] for node in payload["nodes"] if node["pressured"]] == ["cpu", "mem"]
         assert await operator.get("/status") == (200, "ok")

@@ -87,7 +87,7 @@ async def test_a_plan_tells_what_it_cannot_see(call, prometheus) -> None:
 
     assert (code, errors) == (0, "")
     assert "Pending: b (mem)" in output
-    assert "No current value for 2 nodes: c and d" in output
+    assert "No current value of cpu (missing) and mem (missing) for 2 nodes: c and d" in output
     assert "Rule cpu: no node for 1 sample (gone): no node has this name or address" in output
     rows = [" ".join(line.split()[:5]) for line in output.splitlines()[2:6]]
     assert rows == ["a cpu 95 > 80", "b mem 90 > 80", "b cpu 20 > 80", "a mem 10 > 80"]

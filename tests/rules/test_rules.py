@@ -8,6 +8,7 @@ import yaml
 from builders import rule, rule_set
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import ROOT
 from properties import steady
 
 from dynsched.engine.transitions import Limits, Setting
@@ -16,18 +17,6 @@ from dynsched.rules.file import parse_rules
 from dynsched.rules.labels import LabelMark, Mark, Selector, TaintMark, parse_selector
 from dynsched.rules.rule_errors import RuleError, RulesInvalidError
 from dynsched.rules.rule_set import Rule
-
-FIRST_PROJECT = """
-PromJob:
-  Name: "k8s nodes"
-Rulename:
-  Node_cpu1:
-    Promsql: "(1-(sum(increase(node_cpu_seconds_total{job='k8s nodes',mode='idle'}[1m]))by(instance))/(sum(increase(node_cpu_seconds_total{job='k8s nodes'}[1m]))by(instance)))*100"
-    Threshold: 70
-  Node_mem:
-    Promsql: "(1 - (node_memory_MemAvailable_bytes{job='k8s nodes'} / (node_memory_MemTotal_bytes{job='k8s nodes'})))* 100"
-    Threshold: 70
-"""  # noqa: E501
 
 
 def errors_of(data: object) -> list[str]:
@@ -69,7 +58,7 @@ def test_profiles_of_rules_of_both_sources() -> None:
 
 def test_the_first_projects_file() -> None:
     """It marks as that project did; what that did not read is ignored."""
-    raw = yaml.safe_load(FIRST_PROJECT)
+    raw = yaml.safe_load((ROOT / "docs/examples/first-project.yaml").read_text())
     expected = parse_rules(
         {
             "rules": [

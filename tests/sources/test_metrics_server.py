@@ -16,6 +16,7 @@ from kubectl_support import kubectl_command
 from metrics_support import metrics_api, set_usage
 from operator_support import Operator, dynsched, until, write_rules
 from prometheus_support import free_port
+from replica_support import is_marked, some_ticks
 
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
@@ -261,22 +262,6 @@ def run_on(cluster: Cluster, folder: Path, rules=RULES) -> Operator:
     return Operator(folder, "run", *flags, "--prom", nowhere, "--no-leader-elect")
 
 
-async def marked(cluster: Cluster) -> list[str]:
-    return sorted(node["metadata"]["name"] for node in await cluster.list_nodes("status=presure"))
-
-
-async def is_marked(cluster: Cluster, *names: str) -> bool:
-    return await marked(cluster) == list(names)
-
-
-async def ticks(operator: Operator) -> int:
-    return int(json.loads((await operator.get("/status", "application/json"))[1])["tick"]["number"])
-
-
-async def ticked(operator: Operator, number: int) -> bool:
-    return await ticks(operator) >= number
-
-
 @pytest.mark.slow
 async def test_nodes_are_marked_and_released_by_what_metrics_server_says_while_it_is_there(
     cluster: Cluster, tmp_path: Path
@@ -299,8 +284,7 @@ async def test_nodes_are_marked_and_released_by_what_metrics_server_says_while_i
             evidence = (await cluster.get_node("a"))["metadata"]["annotations"]
             (rule,) = json.loads(evidence["dynsched.io/pressure"])["rules"]
             assert (rule["rule"], rule["value"]) == ("mem", 80.65)
-            tick = await ticks(own)
-            await until(lambda: ticked(own, tick + 1), "the tick that marked is told of")
+            await some_ticks(own, 1)  # the tick that marked is told of
             rules = json.loads((await own.get("/rules"))[1])["rules"]
             errors = {rule["name"]: rule["last_error"] for rule in rules}
             assert "refused" in errors["load"]
@@ -311,8 +295,7 @@ async def test_nodes_are_marked_and_released_by_what_metrics_server_says_while_i
             # An hour old: nobody knows what it uses now, so it stays.
             long_ago = datetime.now(UTC) - timedelta(hours=1)
             await set_usage(cluster, "b", cpu="1m", at=long_ago)
-            tick = await ticks(own)
-            await until(lambda: ticked(own, tick + 3), "three more ticks")
+            await some_ticks(own, 3)
             assert await is_marked(cluster, "b")
             assert "install metrics-server" not in (await own.get("/status"))[1]
 
@@ -334,8 +317,8 @@ async def test_plan_and_one_pass_ask_metrics_server_too(sim: SimCluster, tmp_pat
 
     code, output = await dynsched("plan", *asking)
     assert (code, "mem 96.77 > 80" in output) == (0, True), output
-    assert await marked(sim) == []
+    assert await is_marked(sim)
 
     code, output = await dynsched("run", "--once", *asking)
     assert code == 0, output
-    assert await marked(sim) == ["a"]
+    assert await is_marked(sim, "a")

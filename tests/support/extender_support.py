@@ -71,6 +71,10 @@ class World:
         self.extender.take(ScoringSnapshot(snapshot))
         return self
 
+    def asked(self) -> Extender:
+        """As an application is given it."""
+        return self.extender
+
     def counted(self) -> dict[str, int]:
         """How many just-bound pods count on each node, assumed ones included."""
         recent = self.bound.pods(self.now)

@@ -49,7 +49,7 @@ def application(**more: Any) -> tuple[web.Application, SnapshotStore]:
     """With an extender, after the tick of `example`."""
     snapshots = make_store(Clock(NOON + 125))
     snapshots.publish(example())
-    return make_app(snapshots, World().tick().extender, **more), snapshots
+    return make_app(snapshots, World().tick().asked, **more), snapshots
 
 
 class Kubernetes:

@@ -54,8 +54,7 @@ class Extender:
     whether they are all known. ``rules``: what holds before the first Snapshot. ``clock`` gives
     seconds and is never set; ``bound`` counts by the same clock. ``waits``: whether a pod of this
     uid is known to wait for a node; of others nothing is assumed, for there may be no such pod, and
-    nobody would correct it. ``bind_pod`` None: `/bind` is off. ``served``: whether the rules ask
-    for an extender; else its paths answer 404.
+    nobody would correct it. ``bind_pod`` None: `/bind` is off.
     """
 
     nodes: Callable[[], Mapping[str, Node]]
@@ -65,7 +64,6 @@ class Extender:
     bound: RecentPods = field(default_factory=RecentPods)
     waits: Callable[[str], bool] = lambda _: True
     bind_pod: Bind | None = None
-    served: Callable[[], bool] = lambda: True
     _counted: int = field(default=0, init=False)
     _lists: CandidateLists = field(default_factory=CandidateLists, init=False)
     _readings: ScoringSnapshot | None = field(default=None, init=False)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import hdrs, web
 
-from dynsched.api.extender import wire
-from dynsched.api.extender.answers import Extender
 from dynsched.api.metrics import EXTENDER_VERBS
 from dynsched.api.transport.answering import (
     JSON,
@@ -21,6 +19,9 @@ from dynsched.api.transport.answering import (
 )
 from dynsched.api.transport.bodies import Body, BodyError, BodyReader
 from dynsched.api.transport.quiet import quiet_logger
+
+if TYPE_CHECKING:  # imported when the rules ask for an extender: `controller.pod_tracking`
+    from dynsched.api.extender.answers import Extender
 
 logger = quiet_logger(__name__)
 
@@ -36,7 +37,7 @@ _PREEMPT_SHARE: Final = 4
 """A body of `/preempt` may take at most this fraction (one in 4) of the memory for requests,
 because it is parsed completely, which takes up to about ten times its size.
 """
-_EXTENDER: Final = web.AppKey("extender", Extender)
+_EXTENDER: Final[web.AppKey[Callable[[], Extender | None]]] = web.AppKey("extender")
 _ASKED: Final[web.AppKey[Callable[[str], None]]] = web.AppKey("extender_asked")
 _READER: Final = web.AppKey("extender_bodies", BodyReader)
 
@@ -49,11 +50,12 @@ EXTENDER_ENDPOINTS: Final[Mapping[str, str]] = {
 
 def add_extender(
     app: web.Application,
-    extender: Extender,
+    extender: Callable[[], Extender | None],
     reader: BodyReader | None = None,
     asked: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Serve the extender's endpoints on ``app``. ``asked`` is called with the verb (``filter``) of
+    """Serve the extender's endpoints on ``app``; they answer 404 while ``extender`` gives None, for
+    the rules do not ask for one. ``asked`` is called with the verb (``filter``) of
     each request while they are served.
     """
     app[_EXTENDER] = extender
@@ -68,8 +70,11 @@ async def _handle(request: web.Request) -> web.StreamResponse:
         # Any site's page can send a POST to a port that was forwarded to this machine, and
         # /bind changes something. Browsers add this header to each POST, schedulers never do.
         return _unread(HTTPStatus.FORBIDDEN, _NOT_FOR_PAGES)
-    if not request.app[_EXTENDER].served():
+    extender = request.app[_EXTENDER]()
+    if extender is None:
         return _unread(HTTPStatus.NOT_FOUND, _OFF)
+    from dynsched.api.extender.wire import WireError
+
     verb, reader = EXTENDER_ENDPOINTS[request.path], request.app[_READER]
     request.app[_ASKED](verb)
     size = reader.budget.size
@@ -77,8 +82,8 @@ async def _handle(request: web.Request) -> web.StreamResponse:
     try:
         async with reader.read(request, most) as body:
             await turn(request)
-            return await _answer(request, verb, body)
-    except wire.WireError as error:
+            return await _answer(extender, request, verb, body)
+    except WireError as error:
         return refused(HTTPStatus.BAD_REQUEST, str(error))
     except BodyError as error:
         return _unread(error.status, str(error))
@@ -91,8 +96,7 @@ async def _handle(request: web.Request) -> web.StreamResponse:
         return refused(HTTPStatus.BAD_REQUEST, "this request could not be answered")
 
 
-async def _answer(request: web.Request, verb: str, body: Body) -> web.Response:
-    extender = request.app[_EXTENDER]
+async def _answer(extender: Extender, request: web.Request, verb: str, body: Body) -> web.Response:
     if verb == "bind":
         wanted = lambda: request.transport is not None  # noqa: E731 - whether the caller still waits
         return respond([await extender.bind(body.data, wanted)], _HEADERS)

@@ -40,7 +40,7 @@ def extender() -> Extender:
 @pytest_asyncio.fixture
 async def client(extender: Extender) -> AsyncIterator[TestClient]:
     """A server that may take 128 MiB for questions."""
-    app = make_app(snapshots(), extender, memory=128 * MIB)
+    app = make_app(snapshots(), lambda: extender, memory=128 * MIB)
     async with TestClient(TestServer(app)) as client:
         yield client
 
@@ -48,7 +48,7 @@ async def client(extender: Extender) -> AsyncIterator[TestClient]:
 @asynccontextmanager
 async def taking_4_mib(extender: Extender) -> AsyncIterator[TestClient]:
     app = make_app(snapshots())
-    add_extender(app, extender, BodyReader(most=4 * MIB))
+    add_extender(app, lambda: extender, BodyReader(most=4 * MIB))
     async with TestClient(TestServer(app)) as client:
         yield client
 
@@ -109,9 +109,10 @@ async def test_pages_in_a_browser_are_no_schedulers(client: TestClient, path: st
 async def test_it_is_there_only_while_the_rules_ask_for_it() -> None:
     asking = World().tick().extender
     wanted = [False]
-    asking.served = lambda: wanted[0]
     shown = snapshots()
-    async with TestClient(TestServer(make_app(shown, asking))) as client:
+    async with TestClient(
+        TestServer(make_app(shown, lambda: asking if wanted[0] else None))
+    ) as client:
         for path in EXTENDER_ENDPOINTS:
             error = (await post(client, path, ask(), 404))["error"]
             assert error == "the scheduler extender is off: rules.yaml has no section `extender`"
@@ -135,7 +136,7 @@ async def test_no_more_candidates_are_taken_than_a_cluster_can_have(narrow, path
         b'{"nodes":{"Items":[' + b"null," * 700_000 + b"{}]}}",
     ):
         assert (await post(narrow, path, form, 400))["error"]
-    few = make_app(snapshots(), World().tick().extender)
+    few = make_app(snapshots(), World().tick().asked)
     async with TestClient(TestServer(few)) as client:
         for form in (
             b'{"NodeNames":[' + b'"",' * 10_000 + b'""]}',

@@ -282,7 +282,7 @@ async def of_extender(where: Where, rule_set: RuleSet | None = None) -> list[Any
 
 
 async def test_an_extender_that_nobody_asks_is_told_and_one_that_is_asked_is_not() -> None:
-    app = make_app(snapshots(), Extending().tick().extender)
+    app = make_app(snapshots(), Extending().tick().asked)
     async with TestClient(TestServer(app)) as client:
         where = Where(str(client.make_url("")))
         (found,) = await of_extender(where)

@@ -1,0 +1,92 @@
+"""Connections to the API server and to Prometheus, and what is made of nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+from dynsched.controller.settings import Settings
+from dynsched.engine.model import Node
+from dynsched.kube.client import KubeClient, list_node_metrics
+from dynsched.kube.events import NodeEvents
+from dynsched.kube.kubeconfig import KubeConfig, load_config
+from dynsched.kube.leader import Elector, SoleWriter
+from dynsched.kube.transport import HOST, IDENTITY, KubeApi
+from dynsched.rules.file import FixedRules, RulesFile
+from dynsched.sources.metrics_server import MetricsServerSource
+from dynsched.sources.prometheus import PrometheusSource
+from dynsched.sources.prometheus.decode import answer_limit
+
+RELEASE_SECONDS: Final = 1.0
+"""Seconds that the release of the Lease may take; after that, the Lease is left to expire."""
+
+
+class _Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=_Closable)
+
+
+class Connections(contextlib.AsyncExitStack):
+    """What is closed at the end, the last one first.
+
+    Each part that calls the API server has connections of its own, so that none waits for another:
+    a renewal of the Lease not behind a thousand patches, patches neither behind a metrics-server
+    that hangs nor behind made-up tokens, a Binding not behind a watch, which lasts for minutes.
+    """
+
+    def __init__(self, kubeconfig: Path | None, context: str | None) -> None:
+        super().__init__()
+        self._named = str(kubeconfig) if kubeconfig else None, context
+
+    async def open(self, make: Callable[[KubeConfig], C]) -> C:
+        # Loaded anew for each: each sets its own limits on it, and renews it.
+        made = make(await load_config(*self._named))
+        self.push_async_callback(made.close)
+        return made
+
+    async def elector(self, settings: Settings) -> Elector:
+        api = await self.open(partial(KubeApi, in_flight=2))
+        return Elector(
+            api,
+            namespace=settings.lease_namespace or api.config.namespace,
+            identity=f"{HOST}_{settings.pod_uid}" if settings.pod_uid else IDENTITY,
+            of_pod=settings.pod_uid is not None,
+        )
+
+    def events(self, client: KubeClient, leadership: Elector | SoleWriter) -> NodeEvents:
+        events = NodeEvents(client, own=lambda: leadership.lease)
+        self.push_async_callback(events.close)
+        return events
+
+    def prometheus(
+        self,
+        settings: Settings,
+        rules_file: RulesFile | FixedRules,
+        nodes: Callable[[], Mapping[str, Node]],
+    ) -> PrometheusSource:
+        source = PrometheusSource(
+            settings.prometheus,
+            limit=lambda: answer_limit(len(nodes()), len(rules_file.rule_set.rules)),
+        )
+        self.push_async_callback(source.close)
+        return source
+
+    async def metrics_server(self, nodes: Callable[[], Mapping[str, Node]]) -> MetricsServerSource:
+        api = await self.open(partial(KubeApi, in_flight=1))
+        source = MetricsServerSource(partial(list_node_metrics, api), nodes)
+        self.push_async_callback(source.close)
+        return source
+
+
+async def end_election(election: asyncio.Task[None], released: asyncio.Event) -> None:
+    """Let go of the Lease. To be called when no write is under way any more."""
+    released.set()
+    await asyncio.wait([election], timeout=RELEASE_SECONDS)
+    election.cancel()
+    await asyncio.gather(election, return_exceptions=True)
