@@ -8,7 +8,6 @@ from typing import Final
 
 from dynsched.engine.health import blindness, crowding
 from dynsched.engine.mark_state import fired_rules
-from dynsched.engine.message_kind import LoggedKinds
 from dynsched.engine.model import Action, Node, NodePatch, WriteFailure
 from dynsched.engine.snapshot import Snapshot
 from dynsched.engine.wording import MAX_NAMED, by_reason, named_nodes, named_rules, some
@@ -16,6 +15,7 @@ from dynsched.kube.events import NodeEvents
 from dynsched.rules import keys
 from dynsched.rules.lint import lint
 from dynsched.rules.rule_set import RuleSet
+from dynsched.util.logs import LoggedKinds
 
 logger = logging.getLogger(__name__)
 

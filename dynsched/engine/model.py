@@ -78,6 +78,17 @@ class Node:
         object.__setattr__(self, "known_as", tuple(dict.fromkeys(map(canonical, texts))))
 
 
+@dataclass(frozen=True, slots=True)
+class NodeUsage:
+    """One NodeMetrics of metrics-server: what a node uses."""
+
+    node: str
+    amounts: Mapping[str, float]
+    """Cores (``cpu``) and bytes (``memory``), without what could not be read."""
+    taken_at: float | None
+    """None where the time could not be read."""
+
+
 class Quality(StrEnum):
     """The quality of one rule's sample for one node in this tick."""
 
@@ -283,3 +294,15 @@ class WriteFailure:
 
     def __str__(self) -> str:
         return f"{self.node}: {self.cause}"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who asks over HTTP, as the API server knows them: RBAC goes by name and groups, a webhook
+    perhaps by all.
+    """
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -5,6 +5,7 @@ Units: ``cpu`` in cores, ``memory`` in bytes; points of load: 0 is idle, 100 is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -29,7 +30,7 @@ class BoundPod:
     cpu: float = MIN_CPU
     memory: float = MIN_MEMORY
     workload: str = ""
-    """``namespace/name`` of what made it (`engine.workloads`); empty when that is not known."""
+    """``namespace/name`` of what made it (`workload_of`); empty when that is not known."""
     name: str = ""
     """``namespace/name`` of the pod itself; empty when that is not known."""
     assumed: bool = False
@@ -105,3 +106,20 @@ class Added(NamedTuple):
         measured; the rest is an error of its estimate, and is not taken off what was bound.
         """
         return min(max(0.0, measured - self.ended) + self.bound, MAX_LOAD)
+
+
+_RANDOM: Final = "[bcdfghjklmnpqrstvwxz2456789]"
+"""What Kubernetes makes random names and hashes of: no vowels, so that they are no words. By that
+``node-exporter-x2x4p`` is a pod of ``node-exporter``, and not of ``node``."""
+POD_NAME: Final = f"(.+?)(?:-(?:{_RANDOM}{{6,10}}|[0-9]{{8,10}}))?-(?:{_RANDOM}{{5}}|[0-9]+)"
+"""The first group of a match of the whole name is the workload's name: of a Deployment's pod
+``web-5d9c7b9d4f-x2x4p``, a CronJob's ``report-28912345-x2x4p`` (minutes since 1970), a DaemonSet's
+or Job's ``agent-x2x4p``, a StatefulSet's ``db-0``. The kubelets' metrics tell no more of a pod than
+its name and namespace. RE2, which Prometheus uses, and ``re`` read it in the same way."""
+_POD_NAME: Final = re.compile(POD_NAME)
+
+
+def workload_of(namespace: str, pod: str) -> str:
+    """``namespace/workload``; of a pod that no controller named, with its own name."""
+    match = _POD_NAME.fullmatch(pod)
+    return f"{namespace}/{match[1] if match else pod}"

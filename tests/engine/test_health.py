@@ -4,9 +4,9 @@ import pytest
 from builders import NOON, rule_set
 
 from dynsched.engine.health import why_unhealthy
-from dynsched.engine.message_kind import kind_of
 from dynsched.engine.model import NodeView, Quality, RuleHealth
 from dynsched.engine.snapshot import Snapshot
+from dynsched.util.logs import kind_of
 
 
 def snapshot(error: str | None = None) -> Snapshot:

@@ -19,8 +19,7 @@ from prometheus_support import free_port
 
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
-from dynsched.engine.model import Node, Quality
-from dynsched.engine.usage import NodeUsage
+from dynsched.engine.model import Node, NodeUsage, Quality
 from dynsched.kube.client import list_node_metrics
 from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_set import Rule

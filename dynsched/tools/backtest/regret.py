@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
-from dynsched.engine.workloads import workload_of
+from dynsched.engine.pod_values import workload_of
 from dynsched.tools.backtest.pod_placements import Placements
 from dynsched.tools.backtest.replaying import Record
 from dynsched.util.formatting import format_time

@@ -10,7 +10,6 @@ from typing import Any, Final, TypeVar
 
 import yaml
 
-from dynsched.engine.avoiders import Reach, reach_of
 from dynsched.engine.model import Node
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient, list_node_metrics
 from dynsched.kube.inspection import (
@@ -26,6 +25,7 @@ from dynsched.kube.leases import LEASE_NAME, find_holders
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
+from dynsched.tools.doctor.avoiders import Reach, reach_of
 from dynsched.tools.doctor.gathered import AUTOSCALER, DESCHEDULER, KARPENTER, ClusterFacts
 from dynsched.util.errors import ClusterError, ConflictError
 

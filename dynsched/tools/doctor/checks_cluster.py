@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
-from dynsched.engine.avoiders import PREFERRED, Cause, Workload
 from dynsched.engine.guard import is_eligible
 from dynsched.engine.wording import counted, listed, some
 from dynsched.kube.inspection import Program, Right
 from dynsched.rules.labels import LabelMark, Mark, TaintMark
 from dynsched.rules.rule_set import RuleSet
+from dynsched.tools.doctor.avoiders import PREFERRED, Cause, Workload
 from dynsched.tools.doctor.finding import Told, error, hint, warning
 from dynsched.tools.doctor.gathered import AUTOSCALER, KARPENTER, ClusterFacts
 from dynsched.tools.doctor.reach_report import headline

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dynsched.engine.avoiders import Reach
 from dynsched.engine.model import Node, QueryResult
 from dynsched.kube.inspection import Program, Right
 from dynsched.rules.rule_set import FileRule, RuleSet
+from dynsched.tools.doctor.avoiders import Reach
 from dynsched.tools.doctor.expressions import Expression, Matcher, Selector
 
 if TYPE_CHECKING:  # it brings numpy, 13 MB that `dynsched reach` has no use for

@@ -1,22 +1,59 @@
-"""`dynsched inject --check`: the policy as it is installed, and the pods that it is for."""
+"""`dynsched inject --check`: the policy as it is installed, and the pods that it is for.
+
+The policy is text for the API server (`dynsched.tools.inject.policy`). `standing` says the same of
+pods that exist already; a test compares the two on a real API server.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 
-from dynsched.engine.avoidance import Standing, standing
 from dynsched.engine.wording import counted
 from dynsched.kube.client import open_client
 from dynsched.kube.inspection import avoid_policy, namespaces_that_ask, running_pods
 from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark
+from dynsched.tools.doctor.avoiders import PREFERRED
 from dynsched.tools.inject.policy import differences
 from dynsched.util.tables import make_table, plain, show
+from dynsched.util.untyped import as_mapping, as_mappings
+
+
+class Standing(StrEnum):
+    AVOIDS = "avoids"
+    """It prefers other nodes."""
+    EXEMPT = "exempt"
+    """It is not to have the preference: it opted out, belongs to a DaemonSet, or has a preference
+    of its own about the label."""
+    LACKS = "lacks"
+    """It would get the preference if it were created now."""
+
+
+def standing(pod: Mapping[str, Any], mark: LabelMark) -> Standing:
+    metadata = as_mapping(pod.get("metadata"))
+    affinity = as_mapping(as_mapping(pod.get("spec")).get("affinity"))
+    own = [
+        each
+        for term in as_mappings(as_mapping(affinity.get("nodeAffinity")).get(PREFERRED))
+        for each in as_mappings(as_mapping(term.get("preference")).get("matchExpressions"))
+        if each.get("key") == mark.key
+    ]
+    if any(e.get("operator") == "NotIn" and mark.value in (e.get("values") or ()) for e in own):
+        return Standing.AVOIDS
+    marks = [as_mapping(metadata.get(part)) for part in ("labels", "annotations")]
+    opted_out = any(each.get(keys.AVOID_LABEL) == "false" for each in marks)
+    owners = as_mappings(metadata.get("ownerReferences"))
+    if own or opted_out or any(owner.get("kind") == "DaemonSet" for owner in owners):
+        return Standing.EXEMPT
+    return Standing.LACKS
 
 
 async def check_policy(
