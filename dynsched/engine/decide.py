@@ -68,11 +68,11 @@ def decide(
     concerned = [roster.names[place] for place in places]
     verdict_of = dict(zip(concerned, verdicts.of_nodes(places), strict=True))
     selection = select(
-        [nodes[name] for name in concerned if seen.may_mark(name)],
+        [nodes[name] for name in concerned if seen.states[name].may_mark],
         verdict_of,
         seen.marked,
         rule_set.guard,
-        outgoing=[nodes[name] for name in seen.marked if not seen.may_mark(name)],
+        outgoing=[state.node for state in seen.marked_states if not state.may_mark],
         released=released,
         sizes=seen.columns.sizes,
     )

@@ -1,6 +1,5 @@
 """How the mark stands on a node: which parts of it, whose they are, what stands in their place, and
-the evidence beside it. Computed once for each node and tick; `plan`, `decide` and `adoption` go by
-it.
+the evidence beside it.
 
 The evidence is the annotation ``dynsched.io/pressure``: compact JSON, written with the mark. It
 says to a person why the node is marked, and to us what was put on it and is to be taken back.
@@ -16,10 +15,11 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
+from dynsched.engine.guard import why_ineligible
 from dynsched.engine.model import Node, Verdict
 from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark, Mark, TaintMark, parse_label, parse_taint
-from dynsched.rules.rule_set import RuleSet
+from dynsched.rules.rule_set import NodeRules, RuleSet
 from dynsched.util.formatting import format_time
 
 _T = TypeVar("_T")
@@ -62,11 +62,9 @@ def write_evidence(mark: Mark, verdict: Verdict, rule_set: RuleSet) -> str:
 
 
 def read_evidence(node: Node) -> Evidence | None:
-    """The evidence on a node; None when it has none. What cannot be read counts as not said."""
+    """None when it has none. What cannot be read counts as not said."""
     text = node.annotations.get(keys.EVIDENCE_ANNOTATION)
-    if text is None:
-        return None
-    return _evidence(text)
+    return None if text is None else _evidence(text)
 
 
 @lru_cache(maxsize=_KEPT)
@@ -110,7 +108,7 @@ def _rules(record: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class MarkState(Struct, frozen=True, gc=False):
-    """Which parts of the mark are on a node, and whose they are."""
+    """Which parts of the mark are on a node, whose they are, and whether it may be marked."""
 
     node: Node
     has_label: bool
@@ -123,6 +121,12 @@ class MarkState(Struct, frozen=True, gc=False):
     """What an older configuration put there, as the evidence says, and what is still there."""
     unproven: LabelMark | None = None
     """A label that the evidence names, and that nothing shows to be ours."""
+    ineligible: str | None = None
+    """Why the node must not be marked at all; None when it may be."""
+
+    @property
+    def may_mark(self) -> bool:
+        return self.ineligible is None and self.conflict is None
 
     @property
     def touched(self) -> bool:
@@ -153,8 +157,8 @@ def carried(state: MarkState, mark: Mark) -> tuple[str, ...]:
     return tuple(part for part in present if part is not None)
 
 
-def mark_state(node: Node, mark: Mark) -> MarkState:
-    """Compare one node with the mark."""
+def mark_state(node: Node, mark: Mark, rules: NodeRules | None = None) -> MarkState:
+    """Compare one node with the mark, and with the ``rules`` of which nodes may be marked."""
     evidence = read_evidence(node)
     older, unproven = _older(node, evidence, mark)
     has_label = has_taint = False
@@ -172,7 +176,8 @@ def mark_state(node: Node, mark: Mark) -> MarkState:
                 conflict = (
                     f"taint {mark.taint.key}={taint.get('value', '')} was set by somebody else"
                 )
-    return MarkState(node, has_label, has_taint, evidence, conflict, older, unproven)
+    ineligible = None if rules is None else why_ineligible(node, rules)
+    return MarkState(node, has_label, has_taint, evidence, conflict, older, unproven, ineligible)
 
 
 def _older(node: Node, evidence: Evidence | None, mark: Mark) -> tuple[Mark, LabelMark | None]:

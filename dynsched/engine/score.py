@@ -1,4 +1,5 @@
-"""Readings -> the extender's scores: whole numbers 0..10, higher is better.
+"""What the extender answers by: scores, whole numbers 0..10 of which higher is better, and which
+nodes are refused by load.
 
 A profile's rules make one load a node, and a method makes scores of the loads of the candidates.
 docs/extender.md has the formulas. A node's load is a whole number of *tenths of a point*: 5,000
@@ -12,21 +13,22 @@ good, which is empty by now and which the scheduler's own plugins like for that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any, Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dynsched.engine.alerts import AlertTable
-from dynsched.engine.columns import Floats, filled
-from dynsched.engine.expected import ExpectedLoad, Unseen
+from dynsched.engine.columns import filled
+from dynsched.engine.expected import Unseen
 from dynsched.engine.loads import rule_loads
+from dynsched.engine.model import Alert, Quality
 from dynsched.engine.pod_values import PodChange, PodUse
-from dynsched.engine.snapshot import NodeViews
+from dynsched.engine.snapshot import NodeViews, Snapshot
 from dynsched.rules.rule_set import ExtenderRules, Profile, Rule, RuleSet
+from dynsched.util.formatting import format_threshold, format_value
 
 BEST: Final = 10
 """``extenderv1.MaxExtenderPriority``. A score beyond it would outweigh every plugin."""
@@ -76,8 +78,7 @@ _MAX_ADDED: Final = 2500
 """Tenths."""
 
 Method = Literal["linear", "relative", "least"]
-_ScoreOf = Callable[[Any], Any]
-"""The score of a load in points, or those of an array of loads; not rounded, nor within bounds."""
+"""``least`` was another one, and is the same as ``relative``; `rules.lint` says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,10 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
     total, weights = filled(shape, 0.0), filled(shape, 0.0)
     is_known = np.zeros(shape, np.bool_)
     for row, (rule, weight) in zip(rows, weighed.rules, strict=True):
-        loads = _loads(rule, alerts, row, views.expected.get(rule.name))
+        loads = rule_loads(rule, alerts.good_values(row))
+        expected = views.expected.get(rule.name)
+        if expected is not None:
+            expected.add_to(loads, alerts.roster)
         has_value = ~np.isnan(loads)
         is_known |= has_value
         if has_value.any():
@@ -167,14 +171,6 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
     counts = is_known | firing
     found = tenths[counts].astype(np.int64).tolist()
     return dict(zip(compress(views, counts.tolist()), found, strict=True))
-
-
-def _loads(rule: Rule, alerts: AlertTable, row: int, expected: ExpectedLoad | None) -> Floats:
-    """One rule's load on each node, NaN where it knows nothing."""
-    loads = rule_loads(rule, alerts.good_values(row))
-    if expected is not None:
-        expected.add_to(loads, alerts.roster)
-    return loads
 
 
 def scores_by_load(loads: Loads, method: Method) -> Scores:
@@ -198,11 +194,13 @@ def _score_values(known: NDArray[np.intp], method: Method) -> Scores:
     """The scores of distinct loads, which rise."""
     firing = known >= FIRING
     plains = np.where(firing, known - FIRING, known)
-    score = _METHODS[method](int(plains.min()) / TENTHS, int(plains.max()) / TENTHS)
+    low, high = plains.min() / TENTHS, plains.max() / TENTHS
+    spread = max(high - low, SPREAD)
+    points = plains / TENTHS
+    scores = (100 - points) / 10 if method == "linear" else BEST * (low + spread - points) / spread
     if not firing[-1] or firing[0]:
-        return _rounded(score(plains / TENTHS), 0)
-    lift = BEST - score(int(known[0]) / TENTHS)
-    return np.where(firing, np.uint8(0), _rounded(score(plains / TENTHS) + lift, MIN_COOL))
+        return _rounded(scores, 0)
+    return np.where(firing, np.uint8(0), _rounded(scores + (BEST - scores[0]), MIN_COOL))
 
 
 def _rounded(scores: NDArray[np.float64], least: int) -> Scores:
@@ -238,22 +236,6 @@ def plain(load: int) -> int:
     return load - FIRING if load >= FIRING else load
 
 
-def _linear(_low: float, _high: float) -> _ScoreOf:
-    return lambda load: (100 - load) / 10
-
-
-def _relative(low: float, high: float) -> _ScoreOf:
-    spread = max(high - low, SPREAD)
-    return lambda load: BEST * (low + spread - load) / spread
-
-
-_METHODS: Final[Mapping[str, Callable[[float, float], _ScoreOf]]] = {
-    "linear": _linear,
-    "relative": _relative,
-    "least": _relative,  # an older method; `rules.lint` says so
-}
-
-
 def _median(scores: Scores) -> int:
     """The median (the lower one of two)."""
     below = np.cumsum(np.bincount(scores, minlength=BEST + 1))
@@ -263,3 +245,47 @@ def _median(scores: Scores) -> int:
 def _every_rule(rule_set: RuleSet) -> Profile:
     scored = (rule for rule in rule_set.rules if rule.is_asked and not rule.shadow)
     return Profile(score={rule.name: 1.0 for rule in scored})
+
+
+class Refusal(NamedTuple):
+    """Why a node is refused: with the value, for a few nodes; without it, for the scheduler's
+    event, which counts nodes by equal reasons (``3 node load high: node-mem-usage > 85``).
+    """
+
+    long: str
+    short: str
+
+
+def load_refusals(snapshot: Snapshot) -> dict[str, Refusal]:
+    """The nodes that `/filter` and `/preempt` refuse: a rule of ``extender.reject`` fires, and
+    something was known of the node within the rule's ``stale_after`` (also with ``on_stale: hold``:
+    that keeps a soft mark, and must not close a node for ever).
+    """
+    refused: dict[str, Refusal] = {}
+    views = snapshot.nodes
+    alerts = views.evaluation.alerts
+    for row, name in enumerate(alerts.rules):
+        rule = snapshot.rule_set.by_name[name]
+        if name not in snapshot.rule_set.extender.reject:
+            continue
+        since = snapshot.taken_at - snapshot.rule_set.stale_after_of(rule)
+        firing = alerts.states.firing[row] & alerts.exists[row] & (alerts.known_at[row] >= since)
+        for place in np.flatnonzero(firing).tolist():
+            node = alerts.roster.names[place]
+            if node not in refused and node in views:
+                refused[node] = _refusal(rule, alerts.alert(row, place))
+    return refused
+
+
+def missing_label(key: str) -> str:
+    """Why a node without the required label is refused."""
+    return f"node does not carry the label {key}"
+
+
+def _refusal(rule: Rule, alert: Alert) -> Refusal:
+    limit = f"{rule.op} {format_threshold(rule.threshold)}"
+    short = f"node load high: {rule.name} {limit}"
+    if alert.quality is Quality.OK and rule.breached(alert.value):
+        return Refusal(f"node load high: {rule.name} {format_value(alert.value)} {limit}", short)
+    # Held by clear_threshold, keep_firing_for, or through a gap in the data.
+    return Refusal(f"node load high: {rule.name} was {limit} and is held", short)

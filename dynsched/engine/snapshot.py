@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 
 from dynsched.engine.alerts import Evaluation, Verdicts
-from dynsched.engine.columns import Bools
+from dynsched.engine.columns import OK, Bools
 from dynsched.engine.expected import ExpectedLoad
-from dynsched.engine.guard import Selection, pool_of, why_ineligible
+from dynsched.engine.guard import Selection, pool_of
 from dynsched.engine.inventory import Inventory, take_inventory
 from dynsched.engine.mark_state import MarkState, carried, mark_state
 from dynsched.engine.model import (
@@ -30,6 +31,10 @@ from dynsched.engine.model import (
 from dynsched.engine.plan import plan_node
 from dynsched.engine.pod_values import PodsSummary, PodUse
 from dynsched.rules.rule_set import RuleSet
+
+HOT: Final = 1.0
+UNDECIDED: Final = 0.5
+COOL: Final = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +67,15 @@ class Decision:
         """
         if not self.is_of(node):
             return None
-        place = self.inventory.index.roster.places[node.name]
-        (verdict,) = self.evaluation.verdicts.of_nodes([place])
-        ineligible = why_ineligible(node, self.rule_set.nodes)
-        return self.due(mark_state(node, self.rule_set.mark), ineligible, verdict)
+        (verdict,) = self.evaluation.verdicts.of_nodes(
+            self.inventory.index.roster.places_of([node.name])
+        )
+        return self.due(mark_state(node, self.rule_set.mark, self.rule_set.nodes), verdict)
 
-    def due(self, state: MarkState, ineligible: str | None, verdict: Verdict) -> NodePatch | None:
+    def due(self, state: MarkState, verdict: Verdict) -> NodePatch | None:
         """The patch for a node as it is now."""
-        wanted = self.selection.marked if ineligible is None else frozenset()
-        return plan_node(state, wanted, {verdict.node: verdict}, self.rule_set)
+        wanted = verdict.node in self.selection.marked and state.ineligible is None
+        return plan_node(state, verdict, self.rule_set, wanted=wanted)
 
     def is_of(self, node: Node) -> bool:
         """Whether this node, and not a former one of its name, was decided on."""
@@ -128,15 +133,15 @@ class NodeViews(Mapping[str, NodeView]):
 
     def _view(self, verdict: Verdict) -> NodeView:
         decision, seen, name = self._decision, self.inventory, verdict.node
-        state, ineligible = seen.states[name], seen.ineligible.get(name)
+        state = seen.states[name]
         return NodeView(
             name=name,
-            ineligible=ineligible,
+            ineligible=state.ineligible,
             carries=carried(state, self._mark),
             pressured=verdict.pressured,
             since=verdict.since,
             alerts=verdict.alerts,
-            due=decision.due(state, ineligible, verdict),
+            due=decision.due(state, verdict),
             conflict=state.conflict,
             withheld=decision.selection.withheld.get(name),
             early=verdict.early,
@@ -215,16 +220,35 @@ class NodeViews(Mapping[str, NodeView]):
     def due_of(self, names: Iterable[str]) -> list[str]:
         """`due`, of some nodes."""
         # On all other nodes nothing can be due.
-        touched, wanted = self.inventory.touched, self._decision.selection.marked
-        concerned = [n for n in names if n in self and (n in touched or n in wanted)]
-        seen = self.inventory
-        return [
-            verdict.node
-            for verdict in self.evaluation.verdicts.of_nodes(self.places_of(concerned))
-            if self._decision.due(
-                seen.states[verdict.node], seen.ineligible.get(verdict.node), verdict
-            )
-        ]
+        seen, wanted = self.inventory, self._decision.selection.marked
+        concerned = [n for n in names if n in self and (n in seen.touched or n in wanted)]
+        verdicts = self.evaluation.verdicts.of_nodes(self.places_of(concerned))
+        return [each.node for each in verdicts if self._decision.due(seen.states[each.node], each)]
+
+    def verdict_values(self, names: Sequence[str]) -> list[float]:
+        """One number for each of these nodes, for programs that act on it. HOT: the node is marked,
+        and a rule fires on it that has not cleared. COOL: it is known that no rule fires or is
+        pending, and the node carries no mark. UNDECIDED: all else, such as a mark that is only held
+        by ``keep_firing_for``, an early mark, a hot node that the cap leaves unmarked, an unknown
+        value, a conflict, a node that must not be marked: nothing is to be done about those.
+        """
+        table, places = self.evaluation.alerts, self.places_of(names)
+        rules = [self._decision.rule_set.by_name[name] for name in table.rules]
+        rows = [n for n, rule in enumerate(rules) if rule.early_of is None and not rule.shadow]
+        cells = np.ix_(rows, places)
+        states, early = table.states, self.evaluation.verdicts.early[places]
+        exists, ok, firing = table.exists[cells], table.quality[cells] == OK, states.firing[cells]
+        goes_on = exists & ok & firing & np.isnan(states.keep_firing_since[cells])
+        is_idle = ok & ~firing & ~states.pending[cells]
+        cool = ~early & exists.any(axis=0) & (is_idle | ~exists).all(axis=0)
+        marked = np.array([name in self.marked for name in names], np.bool_)
+        may_mark = [self.inventory.states[name].may_mark for name in names]
+        found = np.select(
+            [~np.array(may_mark, np.bool_), marked & goes_on.any(axis=0), cool & ~marked],
+            [UNDECIDED, HOT, COOL],
+            UNDECIDED,
+        )
+        return [float(value) for value in found]
 
 
 @dataclass(frozen=True, slots=True)

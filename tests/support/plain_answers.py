@@ -9,8 +9,7 @@ from typing import Any, Final
 from dynsched.api.node_series import FAMILIES, NodeSeries
 from dynsched.engine.loads import full_at, rule_load
 from dynsched.engine.model import Alert, AlertState, NodeView, Quality
-from dynsched.engine.snapshot import Snapshot
-from dynsched.engine.verdict_value import COOL, HOT, UNDECIDED
+from dynsched.engine.snapshot import COOL, HOT, UNDECIDED, Snapshot
 from dynsched.rules.rule_set import Rule, RuleSet
 
 STATES: Final = {AlertState.INACTIVE: "i", AlertState.PENDING: "p", AlertState.FIRING: "f"}

@@ -13,13 +13,13 @@ from dynsched.api.extender.names import NodeNumbers, Numbers
 from dynsched.engine.expected import BELOW_MEAN
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import PodChange
-from dynsched.engine.refusals import load_refusals
 from dynsched.engine.score import (
     TENTHS,
     UNKNOWN,
     FreshPods,
     Loads,
     WeightedProfile,
+    load_refusals,
     node_loads,
     plain,
     profile_name,

@@ -23,8 +23,7 @@ from dynsched.engine.expected import KnownPods
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.recent import RecentPods
-from dynsched.engine.refusals import load_refusals
-from dynsched.engine.score import FreshPods, node_loads, weighted_profile
+from dynsched.engine.score import FreshPods, load_refusals, node_loads, weighted_profile
 from dynsched.engine.snapshot import Snapshot
 
 LONG = "a-very-long-name" * 15
