@@ -25,9 +25,9 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from dynsched import __version__
+from dynsched.engine.effect import Kind
 from dynsched.engine.loads import rule_load
 from dynsched.engine.model import Action, AlertState, Quality, RuleHealth
-from dynsched.engine.placements import Kind
 from dynsched.engine.pod_values import PodsSummary
 from dynsched.engine.snapshot import Snapshot
 

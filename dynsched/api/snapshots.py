@@ -17,7 +17,7 @@ from dynsched.api.page.facts import PageFacts
 from dynsched.api.page.feed import Feed
 from dynsched.api.transport.answering import Pieces
 from dynsched.engine.health import is_overdue, overdue_after, why_unhealthy
-from dynsched.engine.pod_facts import BoundOnNode
+from dynsched.engine.recent import BoundOnNode
 from dynsched.engine.snapshot import Snapshot
 
 _T = TypeVar("_T")

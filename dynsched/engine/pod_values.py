@@ -95,6 +95,16 @@ class PodsSummary:
     """By rule, in seconds; without rules of which it is not known."""
 
 
+class AboveRequest(NamedTuple):
+    """A pod (``namespace/name``) and how much more it uses of ``resource`` than it requests: cores
+    of ``cpu``, bytes of ``memory``.
+    """
+
+    pod: str
+    resource: str
+    above: float
+
+
 class Added(NamedTuple):
     """What is added to one node's measured load, in points: ``bound`` more, ``ended`` less."""
 

@@ -7,9 +7,11 @@ what follows for the load. Here the pods are remembered, each once by its uid.
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from dynsched.engine.model import Node
@@ -21,6 +23,8 @@ binding is never observed."""
 
 MAX_PODS: Final = 50_000
 """Pods that are remembered at most; beyond it the oldest are forgotten first."""
+MOST_BOUND: Final = 20
+"""Pods of one node that are listed, the latest ones."""
 
 
 class _Entry(NamedTuple):
@@ -201,3 +205,33 @@ def _is_gone(before: Node | None, after: Node | None) -> bool:
     the watch of pods can be ahead of the watch of nodes.
     """
     return before is not None and (after is None or after.uid != before.uid)
+
+
+class JustBound(NamedTuple):
+    """A pod whose binding was observed a moment ago, ``age`` seconds. ``pod``: ``namespace/name``;
+    where only its workload is known, that. ``cpu`` in cores and ``memory`` in bytes: its requests.
+    """
+
+    pod: str
+    cpu: float
+    memory: float
+    age: float
+
+
+class BoundOnNode(NamedTuple):
+    """The latest ``MOST_BOUND`` of ``total`` pods, the latest first."""
+
+    total: int
+    pods: list[JustBound]
+
+
+def just_bound(pods: Iterable[RecentPod], node: str) -> BoundOnNode:
+    """Those that were bound to ``node`` and have not ended; ones that are only assumed to be do not
+    count.
+    """
+    found = [
+        JustBound(pod.name or pod.workload, pod.cpu, pod.memory, age)
+        for pod, age, ended in pods
+        if pod.node == node and age is not None and ended is None and not pod.assumed
+    ]
+    return BoundOnNode(len(found), heapq.nsmallest(MOST_BOUND, found, key=attrgetter("age")))
