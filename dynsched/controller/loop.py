@@ -14,7 +14,6 @@ from dynsched.controller.apply import Written, write_all
 from dynsched.controller.pod_tracking import PodTracking
 from dynsched.controller.reporting import Reporter
 from dynsched.controller.restore import Past
-from dynsched.engine.adoption import with_early_as_marked
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.disputes import Disputes
@@ -25,6 +24,7 @@ from dynsched.engine.inventory import Inventory
 from dynsched.engine.lease import Patience
 from dynsched.engine.model import Action, QueryResult
 from dynsched.engine.pacing import Chosen, Pace
+from dynsched.engine.replay import with_early_as_marked
 from dynsched.engine.snapshot import Decision, Snapshot
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.events import NodeEvents

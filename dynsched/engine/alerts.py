@@ -75,7 +75,7 @@ class AlertTable:
         )
 
     @property
-    def _columns(self) -> tuple[Floats | Bools | Codes, ...]:
+    def columns(self) -> tuple[Floats | Bools | Codes, ...]:
         """What `_alert` takes, in its order."""
         states = self.states
         return (
@@ -85,14 +85,15 @@ class AlertTable:
         )
 
     def alert(self, row: int, place: int) -> Alert:
-        values: list[Any] = [column.item(row, place) for column in self._columns]
-        return _alert(self.rules[row], self.roster.names[place], self.roster.uids[place], *values)
+        node, uid = self.roster.names[place], self.roster.uids[place]
+        cell = [column[row, place].item() for column in self.columns]
+        return _alert(self.rules[row], node, uid, *cell)
 
     def of_nodes(self, places: Sequence[int]) -> list[tuple[Alert, ...]]:
         """The alerts of each of these nodes, in the order of the rules."""
         names = [self.roster.names[place] for place in places]
         uids = [self.roster.uids[place] for place in places]
-        taken = [column[:, places].tolist() for column in self._columns]
+        taken = [column[:, places].tolist() for column in self.columns]
         rows = [
             map(partial(_alert, rule), names, uids, *(column[row] for column in taken))
             for row, rule in enumerate(self.rules)
@@ -149,19 +150,16 @@ class AlertTable:
     def having(self, alerts: Iterable[Alert]) -> AlertTable:
         """With these in the place of ours."""
         found = self._each(np.copy)
-        states = found.states
-        for alert in alerts:
-            cell = self.rules.index(alert.rule), self.roster.places[alert.node]
+        for one in alerts:
+            cell = self.rules.index(one.rule), self.roster.places[one.node]
+            values = (
+                *(one.firing, one.state is AlertState.PENDING, one.since, one.updated_at),
+                *(one.known_at, CODES[one.quality], one.value, one.sampled_at),
+                *(one.active_since, one.keep_firing_since, one.adopted),
+            )
             found.exists[cell] = True
-            states.firing[cell] = alert.state is AlertState.FIRING
-            states.pending[cell] = alert.state is AlertState.PENDING
-            states.active_since[cell] = _or_nan(alert.active_since)
-            states.keep_firing_since[cell] = _or_nan(alert.keep_firing_since)
-            found.since[cell], found.updated_at[cell] = alert.since, alert.updated_at
-            found.known_at[cell], found.quality[cell] = alert.known_at, CODES[alert.quality]
-            found.value[cell] = _or_nan(alert.value)
-            found.sampled_at[cell] = _or_nan(alert.sampled_at)
-            found.adopted[cell] = alert.adopted
+            for column, value in zip(found.columns, values, strict=True):
+                column[cell] = np.nan if value is None else value
         return found
 
     def _each(self, change: Callable[..., Any], *others: AlertTable) -> AlertTable:
@@ -286,12 +284,6 @@ class Verdicts:
             severity[places] = worst(limits.excess(alerts.value[:, places]), counting)
         return cls(alerts, hot, early, since, severity)
 
-    @property
-    def wanting(self) -> list[str]:
-        """The names of the nodes that are to carry the mark, as far as ``guard`` allows."""
-        names = self.alerts.roster.names
-        return [names[place] for place in np.flatnonzero(self.hot | self.early)]
-
     def of_nodes(self, places: Sequence[int]) -> list[Verdict]:
         names = [self.alerts.roster.names[place] for place in places]
         columns = (self.hot, self.since, self.severity)
@@ -319,32 +311,12 @@ def worst(excess: Floats, counting: Bools) -> Floats:
     return np.asarray(found, np.float64)
 
 
-def _alert(  # noqa: PLR0917 - the columns
-    rule: str,
-    node: str,
-    uid: str,
-    firing: bool,  # noqa: FBT001 - the columns
-    pending: bool,  # noqa: FBT001 - the columns
-    since: float,
-    updated_at: float,
-    known_at: float,
-    quality: int,
-    value: float,
-    sampled_at: float,
-    active_since: float,
-    keep_firing_since: float,
-    adopted: bool,  # noqa: FBT001 - the columns
-) -> Alert:
+def _alert(rule: str, node: str, uid: str, *cell: Any) -> Alert:
+    """Of one element of each of the columns."""
+    firing, pending, since, updated_at, known_at, quality, *measured, adopted = cell
     state = AlertState.FIRING if firing else AlertState.PENDING if pending else AlertState.INACTIVE
+    value, sampled_at, active_since, keep_since = [None if isnan(x) else x for x in measured]
     return Alert(
         *(rule, node, state, since, updated_at, known_at, QUALITIES[quality]),
-        None if isnan(value) else value,
-        None if isnan(sampled_at) else sampled_at,
-        None if isnan(active_since) else active_since,
-        None if isnan(keep_firing_since) else keep_firing_since,
-        *(adopted, uid),
+        *(value, sampled_at, active_since, keep_since, adopted, uid),
     )
-
-
-def _or_nan(value: float | None) -> float:
-    return np.nan if value is None else value

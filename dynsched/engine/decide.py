@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dynsched.engine.adoption import with_adopted, with_renamed
+import numpy as np
+
 from dynsched.engine.alerts import AlertTable, Evaluation, Verdicts, evaluated
 from dynsched.engine.columns import NodeReadings
 from dynsched.engine.expected import NO_PODS, ExpectedLoad, KnownPods, above_line, expected_load
@@ -18,6 +19,7 @@ from dynsched.engine.inventory import Inventory, take_inventory
 from dynsched.engine.match import Matched, match_samples
 from dynsched.engine.model import Node, QueryResult
 from dynsched.engine.plan import plan
+from dynsched.engine.replay import with_adopted, with_renamed
 from dynsched.engine.snapshot import Decision
 from dynsched.rules.rule_set import RuleSet
 
@@ -64,7 +66,8 @@ def decide(
     # On all other nodes nothing can be due. In the order of the nodes, so that the order of patches
     # does not depend on a hash.
     roster = seen.index.roster
-    places = sorted(map(roster.places.__getitem__, seen.touched.union(verdicts.wanting)))
+    wanting = np.flatnonzero(verdicts.hot | verdicts.early).tolist()
+    places = sorted({*wanting, *roster.places_of(seen.touched)})
     concerned = [roster.names[place] for place in places]
     verdict_of = dict(zip(concerned, verdicts.of_nodes(places), strict=True))
     selection = select(

@@ -17,7 +17,7 @@ node under each of several settings of the rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -86,13 +86,15 @@ class Limits:
     """
 
     def __init__(self, settings: Sequence[Setting], lanes: int = 1) -> None:
-        shape = (len(settings), lanes)
-        self.hold = of_each(shape, [one.hold_duration - GRAIN for one in settings])
-        self.keep_firing = of_each(shape, [one.keep_firing_for - GRAIN for one in settings])
-        self.stale_after = of_each(shape, [one.stale_after for one in settings])
+        def of_each(values: Iterable[float | Floats]) -> Floats:
+            return np.array([np.broadcast_to(value, lanes) for value in values], np.float64)
+
+        self.hold = of_each(one.hold_duration - GRAIN for one in settings)
+        self.keep_firing = of_each(one.keep_firing_for - GRAIN for one in settings)
+        self.stale_after = of_each(one.stale_after for one in settings)
         self.releases_stale = np.array([[not one.holds_stale] for one in settings], np.bool_)
-        self.threshold = of_each(shape, [one.threshold for one in settings])
-        self.unit = of_each(shape, [one.unit for one in settings])
+        self.threshold = of_each(one.threshold for one in settings)
+        self.unit = of_each(one.unit for one in settings)
 
     def excess(self, values: Floats, rows: Sequence[int] | slice = slice(None)) -> Floats:
         """How far the values of these rules are beyond the threshold, as a share of it (of an early
@@ -169,10 +171,3 @@ def advance(
         pending |= before.pending & unknown & ~expired
     active_since[gone] = keep_since[gone] = np.nan
     return States((firing & ~ended) | begun, pending, active_since, keep_since)
-
-
-def of_each(shape: tuple[int, int], values: Sequence[float | Floats]) -> Floats:
-    found = np.empty(shape)
-    for row, value in enumerate(values):
-        found[row] = value
-    return found

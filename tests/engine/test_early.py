@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from properties import steady
 from snapshots import patched
 
-from dynsched.engine.adoption import with_early_as_marked
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.disputes import TIMES, Disputes
@@ -24,6 +23,7 @@ from dynsched.engine.expected import KnownPods
 from dynsched.engine.mark_state import read_evidence
 from dynsched.engine.model import Action, Node, QueryResult
 from dynsched.engine.pod_values import BoundPod, RecentPod
+from dynsched.engine.replay import with_early_as_marked
 from dynsched.engine.snapshot import Decision
 from dynsched.rules.keys import CONTROL_PLANE_LABELS
 from dynsched.rules.rule_errors import RulesInvalidError
