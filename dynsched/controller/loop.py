@@ -17,7 +17,7 @@ from dynsched.controller.restore import Past
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.disputes import Disputes
-from dynsched.engine.dry_run import Rehearsal
+from dynsched.engine.dry_run import Overlay
 from dynsched.engine.expected import NO_PODS, KnownPods
 from dynsched.engine.health import rules_health, why_unsuccessful
 from dynsched.engine.inventory import Inventory
@@ -97,7 +97,7 @@ class Loop:
         self._leadership = leadership
         self._publish = publish
         self._pods = pods
-        self._rehearsal = Rehearsal() if dry_run else None
+        self._overlay = Overlay() if dry_run else None
         self._clock = clock
         self._monotonic = monotonic
         self._offset = clock() - monotonic()
@@ -171,7 +171,7 @@ class Loop:
         decision = await self._decide(answers, pods)
         leading = self._leadership.may_write
         chosen = Chosen(decision.patches)
-        if leading or self._rehearsal:
+        if leading or self._overlay:
             chosen = self._pace.choose(decision, answers.began)
             decision = decision.without(chosen.delayed) if chosen.delayed else decision
         self._released += sum(patch.action is Action.RELEASE for patch in chosen.patches)
@@ -179,11 +179,11 @@ class Loop:
             self._alerts = with_early_as_marked(
                 answers.rule_set, decision.evaluation.alerts, decision.inventory.marked
             )
-        if self._rehearsal:
-            self._rehearsal.write(chosen.patches)
+        if self._overlay:
+            self._overlay.write(chosen.patches)
         written = await write_all(
             self._cluster,
-            chosen.patches if leading and not self._rehearsal else (),
+            chosen.patches if leading and not self._overlay else (),
             replan=decision.replan,
             on_written=self._reporter.change,
         )
@@ -197,8 +197,8 @@ class Loop:
     async def _decide(self, answers: _Answers, pods: KnownPods) -> Decision:
         began = self._monotonic()
         nodes = self._cluster.nodes()
-        if self._rehearsal:
-            nodes = self._rehearsal.nodes(nodes)
+        if self._overlay:
+            nodes = self._overlay.nodes(nodes)
         # In a thread: at 5,000 nodes this is some 100 ms, for which HTTP should not wait.
         decision = await asyncio.to_thread(
             partial(decide, pods=pods, released=self._released, before=self._inventory),
@@ -220,7 +220,7 @@ class Loop:
         leading: bool,
     ) -> Snapshot:
         """What the tick came to, on the nodes as they are after the writes."""
-        rule_set, results, dry_run = answers.rule_set, answers.results, self._rehearsal is not None
+        rule_set, results, dry_run = answers.rule_set, answers.results, self._overlay is not None
         nodes, leader = self._cluster.nodes(), self._leadership.leader
         failures = (*written.failures, *chosen.refused)
         if answers.reloaded:
