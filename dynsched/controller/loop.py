@@ -258,10 +258,8 @@ class Loop:
             rules_error=self._rules_file.error,
             reloaded=answers.reloaded,
             refused=answers.refused,
-            uses={name: load.use for name, load in decision.expected.items()},
-            pod_changes=pods.sequence,
             queried=not answers.known,
-            pods=None if pods is NO_PODS else pods.summary,
+            pods=pods,
         )
 
     async def _read_rules(self) -> tuple[bool, bool]:

@@ -21,7 +21,7 @@ from dynsched.engine.columns import MISSING, Bools, Floats, Ints, NodeReadings, 
 from dynsched.engine.guard import early_limit
 from dynsched.engine.inventory import NodeColumns
 from dynsched.engine.model import Node
-from dynsched.engine.pod_values import Added, Allocatable, BoundPod, PodsSummary, PodUse, RecentPod
+from dynsched.engine.pod_values import Added, Allocatable, BoundPod, PodUse, RecentPod
 from dynsched.rules.fields import Limit
 from dynsched.rules.rule_set import FileRule, Rule
 from dynsched.util.durations import parse_duration
@@ -166,16 +166,6 @@ class KnownPods:
     """The number of the last change of ``recent`` (`RecentPods.sequence`)."""
     error: str | None = None
     """Why the watch of pods does not work at the moment; None while it does."""
-
-    @property
-    def summary(self) -> PodsSummary:
-        return PodsSummary(
-            error=self.error,
-            running=self.running,
-            recent=len(self.recent),
-            workloads={name: len(uses) for name, uses in self.use_of_workloads.items()},
-            scrape_intervals=self.scrape_intervals,
-        )
 
 
 NO_PODS: Final = KnownPods()

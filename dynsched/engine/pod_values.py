@@ -79,22 +79,6 @@ class PodUse:
         return min(100 * use / capacity, MAX_POINTS) if capacity > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class PodsSummary:
-    """How much is known of pods, for a person who wonders what the expected load is made of."""
-
-    error: str | None
-    """Why the watch of pods does not work at the moment; None while it does."""
-    running: int | None
-    """How many pods run in the cluster; None while they are not counted."""
-    recent: int
-    """How many were bound or ended within the time that is remembered."""
-    workloads: Mapping[str, int]
-    """By resource: of how many workloads it is known what their pods use."""
-    scrape_intervals: Mapping[str, float]
-    """By rule, in seconds; without rules of which it is not known."""
-
-
 class AboveRequest(NamedTuple):
     """A pod (``namespace/name``) and how much more it uses of ``resource`` than it requests: cores
     of ``cpu``, bytes of ``memory``.

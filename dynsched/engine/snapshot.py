@@ -14,7 +14,7 @@ import numpy as np
 
 from dynsched.engine.alerts import Evaluation, Verdicts
 from dynsched.engine.columns import OK, Bools
-from dynsched.engine.expected import ExpectedLoad
+from dynsched.engine.expected import NO_PODS, ExpectedLoad, KnownPods
 from dynsched.engine.guard import Selection, pool_of
 from dynsched.engine.inventory import Inventory, take_inventory
 from dynsched.engine.mark_state import MarkState, carried, mark_state
@@ -29,7 +29,7 @@ from dynsched.engine.model import (
     WriteFailure,
 )
 from dynsched.engine.plan import plan_node
-from dynsched.engine.pod_values import PodsSummary, PodUse
+from dynsched.engine.pod_values import PodUse
 from dynsched.rules.rule_set import RuleSet
 
 HOT: Final = 1.0
@@ -293,10 +293,13 @@ class Snapshot:
     """Whether the rules file changed since the last tick and its content was accepted."""
     refused: bool = False
     """Whether the rules file changed since the last tick and its content was refused."""
-    uses: Mapping[str, PodUse] = field(default_factory=dict)
-    """By rule: what a pod is expected to use; empty when nothing is known of pods."""
-    pod_changes: int = 0
     queried: bool = True
     """Whether the rules were queried for it; False where it was decided again on the last answers,
     because pods were bound or ended."""
-    pods: PodsSummary | None = None
+    pods: KnownPods = NO_PODS
+    """What was known of pods; NO_PODS where they are not watched."""
+
+    @property
+    def uses(self) -> Mapping[str, PodUse]:
+        """By rule: what a pod is expected to use; empty when nothing is known of pods."""
+        return {name: load.use for name, load in self.nodes.expected.items()}

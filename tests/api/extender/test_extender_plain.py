@@ -56,7 +56,7 @@ class Plain:
         weighed = weighted_profile(self.snapshot.rule_set, scheduler)
         loads = node_loads(self.snapshot.nodes, weighed)
         fresh = {name: FreshPods(weighed) for name in loads}
-        for change in self.bound.changes_after(self.snapshot.pod_changes):
+        for change in self.bound.changes_after(self.snapshot.pods.sequence):
             if change.pod.node in loads:
                 fresh[change.pod.node].count(change, self.snapshot.uses, ROOM)
         return {name: fresh[name].add_to(load, ROOM) for name, load in loads.items()}
