@@ -109,7 +109,7 @@ def select(
         """
         for name in ranked:
             kind = kinds[name]
-            if free > 0 and (verdicts[name].pressured or used[kind] < limits[kind]):
+            if free > 0 and (verdicts[name].hot or used[kind] < limits[kind]):
                 free -= 1
                 used[kind] += 1
                 yield name
@@ -143,7 +143,7 @@ def select(
     capped = frozenset(
         pool
         for pool, names in wanting.items()
-        if sum(verdicts[name].pressured for name in names) > caps[pool]
+        if sum(verdicts[name].hot for name in names) > caps[pool]
     )
     return Selection(frozenset(result), withheld, capped)
 
@@ -175,9 +175,9 @@ def _ranked(
 
     def rank(name: str) -> tuple[bool, float, bool, str]:
         verdict = verdicts[name]
-        bonus = INCUMBENT_BONUS if verdict.pressured else EARLY_INCUMBENT_BONUS
+        bonus = INCUMBENT_BONUS if verdict.hot else EARLY_INCUMBENT_BONUS
         is_new = name not in incumbents
-        return (not verdict.pressured, -verdict.severity - (0 if is_new else bonus), is_new, name)
+        return (not verdict.hot, -verdict.severity - (0 if is_new else bonus), is_new, name)
 
     return sorted(names, key=rank)
 

@@ -146,7 +146,7 @@ class Alert(Struct, frozen=True, gc=False):
 
 class Verdict(Struct, frozen=True, gc=False):
     node: str
-    pressured: bool
+    hot: bool
     """Whether the node is hot: at least one alert fires that is not of an early mark."""
     since: float | None
     severity: float
@@ -160,7 +160,7 @@ class Verdict(Struct, frozen=True, gc=False):
     @property
     def wants_mark(self) -> bool:
         """Whether the node is to carry the mark, as far as ``guard`` allows."""
-        return self.pressured or self.early
+        return self.hot or self.early
 
 
 class Action(StrEnum):
@@ -201,7 +201,7 @@ class NodeView(Struct, frozen=True, gc=False):
     carries: tuple[str, ...]
     """The labels and taints on the node that dynsched set, each as ``label status=presure``; those
     of an older configuration are included."""
-    pressured: bool
+    hot: bool
     """Whether the node is hot: a rule fires on it."""
     since: float | None
     alerts: tuple[Alert, ...]
@@ -211,7 +211,7 @@ class NodeView(Struct, frozen=True, gc=False):
     """Which label or taint of somebody else has the key of the mark and another value; else
     None."""
     withheld: str | None = None
-    """Why the guard leaves a pressured node unmarked or delays the release of a cool one; else
+    """Why the guard leaves a hot node unmarked or delays the release of a cool one; else
     None."""
     early: bool = False
     """Whether the node is not hot, and is to be avoided by its expected load."""

@@ -138,7 +138,7 @@ class NodeViews(Mapping[str, NodeView]):
             name=name,
             ineligible=state.ineligible,
             carries=carried(state, self._mark),
-            pressured=verdict.pressured,
+            hot=verdict.hot,
             since=verdict.since,
             alerts=verdict.alerts,
             due=decision.due(state, verdict),

@@ -43,7 +43,7 @@ def seen(quality: Quality, samples: int = 3) -> Snapshot:
     return replace(
         snapshot(),
         rules=(health,),
-        nodes={"n1": NodeView("n1", None, (), pressured=False, since=None, alerts=())},
+        nodes={"n1": NodeView("n1", None, (), hot=False, since=None, alerts=())},
     )
 
 

@@ -75,7 +75,7 @@ def test_of_many_the_hottest_are_those_of_the_whole_order(values, later, most) -
         readings = {name: value for name, value in pairs if value is not None}
         snapshot = scene.tick(NOON + 60 * at, cpu=readings)
     views = enumerate(snapshot.nodes.values())
-    order = [(view.pressured, beyond(view), number, view.name) for number, view in views]
+    order = [(view.hot, beyond(view), number, view.name) for number, view in views]
     expected = [name for *_, name in sorted(order, reverse=True)[:most]]
     assert hottest(snapshot, most) == expected
 
