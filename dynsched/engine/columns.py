@@ -78,11 +78,6 @@ class _OnDemand(Sequence[_T]):
         places = range(len(self))[index]
         return self._made(places) if isinstance(places, int) else list(map(self._made, places))
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]  # as a list
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vector(_OnDemand[Sample]):

@@ -20,10 +20,9 @@ from dynsched.rules.rule_set import RuleSet
 from dynsched.util.durations import format_duration
 
 OVERDUE_INTERVALS: Final = 3
-"""Number of intervals without a finished tick after which the loop counts as stuck."""
+"""Intervals without a finished tick after which the loop counts as stuck."""
 OVERDUE_AT_LEAST: Final = 30.0
-"""Seconds: the shortest time after which the loop counts as stuck, however short the interval is,
-because a single query may take several seconds."""
+"""Seconds, however short the interval is: a single query may take several."""
 
 
 def why_unsuccessful(
@@ -57,7 +56,7 @@ def why_unhealthy(snapshot: Snapshot | None, age: float, interval: float) -> str
 
 
 def is_overdue(age: float, interval: float) -> bool:
-    """Whether the loop counts as stuck, by the age of its last Snapshot; both in seconds."""
+    """By the age of the last Snapshot; both in seconds."""
     return age > overdue_after(interval)
 
 
@@ -110,13 +109,12 @@ def why_incomplete(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def blindness(snapshot: Snapshot) -> dict[str, str | None]:
-    """For each rule whose query succeeds: why none of its samples matches a node (for example a
-    misspelled metric, or an aggregation that drops the node's label), in one line; None when one
-    does.
+    """For each rule whose query succeeds: why none of its samples matches a node (a misspelled
+    metric, an aggregation that drops the node's label), in one line; None when one does.
     """
     first = {found.rule: found for found in reversed(snapshot.unmatched)}
     return {
-        health.rule.name: (_why_blind(health, first.get(health.rule.name)))
+        health.rule.name: _why_blind(health, first.get(health.rule.name))
         for health in snapshot.rules
         if health.error is None and snapshot.nodes and health.rule.early_of is None
     }

@@ -8,7 +8,7 @@ says to a person why the node is marked, and to us what was put on it and is to 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeVar
@@ -21,6 +21,7 @@ from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark, Mark, TaintMark, parse_label, parse_taint
 from dynsched.rules.rule_set import NodeRules, RuleSet
 from dynsched.util.formatting import format_time
+from dynsched.util.untyped import as_mapping, as_mappings
 
 _T = TypeVar("_T")
 
@@ -69,25 +70,21 @@ def read_evidence(node: Node) -> Evidence | None:
 
 @lru_cache(maxsize=_KEPT)
 def _evidence(text: str) -> Evidence:
-    record = _record(text)
+    try:
+        record = as_mapping(json.loads(text))
+    except (ValueError, RecursionError):
+        record = {}
+    names = [fired.get("rule") for fired in as_mappings(record.get("rules"))]
     return Evidence(
         _parsed(parse_label, record.get("label")),
         _parsed(parse_taint, record.get("taint")),
-        _rules(record),
+        tuple(name for name in names if isinstance(name, str)),
         record.get("early") is True,
     )
 
 
 def fired_rules(text: str) -> tuple[str, ...]:
-    return _rules(_record(text))
-
-
-def _record(text: str) -> Mapping[str, Any]:
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, Mapping) else {}
+    return _evidence(text).rules
 
 
 def _parsed(parse: Callable[[str], _T], text: Any) -> _T | None:
@@ -97,14 +94,6 @@ def _parsed(parse: Callable[[str], _T], text: Any) -> _T | None:
         return parse(text)
     except (TypeError, AttributeError, ValueError):
         return None
-
-
-def _rules(record: Mapping[str, Any]) -> tuple[str, ...]:
-    fired = record.get("rules")
-    if not isinstance(fired, list):
-        return ()
-    names = (entry.get("rule") for entry in fired if isinstance(entry, Mapping))
-    return tuple(name for name in names if isinstance(name, str))
 
 
 class MarkState(Struct, frozen=True, gc=False):

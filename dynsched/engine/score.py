@@ -27,7 +27,7 @@ from dynsched.engine.loads import rule_loads
 from dynsched.engine.model import Alert, Quality
 from dynsched.engine.pod_values import PodChange, PodUse
 from dynsched.engine.snapshot import NodeViews, Snapshot
-from dynsched.rules.rule_set import ExtenderRules, Profile, Rule, RuleSet
+from dynsched.rules.rule_set import Profile, Rule, RuleSet
 from dynsched.util.formatting import format_threshold, format_value
 
 BEST: Final = 10
@@ -104,11 +104,6 @@ def weighted_profile(rule_set: RuleSet, scheduler: str) -> WeightedProfile:
         ),
         profile.method,
     )
-
-
-def profile_name(extender: ExtenderRules, scheduler: str) -> str:
-    """The key under which a schedulerName's answers are the same."""
-    return scheduler if scheduler in extender.profiles else "default"
 
 
 class FreshPods:

@@ -39,14 +39,13 @@ COOL: Final = 0.0
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What one tick came to, on the nodes as they were. ``patches`` are due; nothing has been
-    written yet.
-    """
+    """What one tick came to, on the nodes as they were."""
 
     inventory: Inventory
     evaluation: Evaluation
     selection: Selection
     patches: tuple[NodePatch, ...]
+    """Those that are due; nothing has been written yet."""
     unmatched: tuple[Unmatched, ...]
     several: Mapping[str, SeveralSeries]
     expected: Mapping[str, ExpectedLoad]
@@ -61,15 +60,13 @@ class Decision:
         return replace(self, selection=replace(self.selection, withheld=withheld))
 
     def replan(self, node: Node) -> NodePatch | None:
-        """The patch for one node that changed since; None when nothing is due any more.
-
-        One that has replaced the node of its name is decided on in the next tick.
+        """The patch for one node that changed since; None when nothing is due any more, or when it
+        has replaced the node of its name: it is decided on in the next tick.
         """
         if not self.is_of(node):
             return None
-        (verdict,) = self.evaluation.verdicts.of_nodes(
-            self.inventory.index.roster.places_of([node.name])
-        )
+        places = self.inventory.index.roster.places_of([node.name])
+        (verdict,) = self.evaluation.verdicts.of_nodes(places)
         return self.due(mark_state(node, self.rule_set.mark, self.rule_set.nodes), verdict)
 
     def due(self, state: MarkState, verdict: Verdict) -> NodePatch | None:
@@ -88,17 +85,16 @@ class Decision:
 
 
 class NodeViews(Mapping[str, NodeView]):
-    """The state of each node in the last tick, by name; a view is made when somebody asks for it.
-
-    What many ask of all nodes is answered from the columns. Immutable: ``nodes`` must not change.
+    """The state of each node in the last tick, by name; a view is made when somebody asks for it,
+    and what many ask of all nodes is answered from the columns. ``nodes`` must not change.
     """
 
     def __init__(self, decision: Decision, nodes: Mapping[str, Node]) -> None:
         rule_set, decided = decision.rule_set, decision.inventory
-        if any(decided.nodes.get(name) is not node for name, node in nodes.items()):
-            new = {name for name, node in nodes.items() if not decision.is_of(node)}
-            if new:  # they are decided on in the next tick
-                nodes = {name: node for name, node in nodes.items() if name not in new}
+        changed = [node for name, node in nodes.items() if decided.nodes.get(name) is not node]
+        if new := {node.name for node in changed if not decision.is_of(node)}:
+            # They are decided on in the next tick.
+            nodes = {name: node for name, node in nodes.items() if name not in new}
         self._decision = decision
         self.inventory = take_inventory(nodes, rule_set, decided)
         """As of the nodes after the writes."""
@@ -258,17 +254,17 @@ class Snapshot:
     taken_at: float
     """When the tick was finished, in Unix seconds."""
     tick: int
-    """The number of the tick; the first after a start is 1."""
+    """The first after a start is 1."""
     duration: float
-    """How long the tick took, in seconds, queries and writes included."""
+    """Seconds, queries and writes included."""
     rule_set: RuleSet
     nodes: NodeViews
     rules: tuple[RuleHealth, ...]
     """One per rule, in the order of the rules."""
     unmatched: tuple[Unmatched, ...] = ()
     capped: frozenset[str] = frozenset()
-    """The pools in which ``guard.max_marked`` is reached and hot nodes stay unmarked; the empty
-    string stands for all nodes, when no pools are configured."""
+    """The pools in which ``guard.max_marked`` is reached and hot nodes stay unmarked; "" stands for
+    all nodes where there are no pools."""
     disputes: Mapping[str, str] = field(default_factory=dict)
     """By node name: a sign that another program or person changes the node's mark too."""
     planned: tuple[NodePatch, ...] = ()
@@ -279,20 +275,18 @@ class Snapshot:
     delayed: int = 0
     """How many of the planned patches wait for ``guard.max_writes_per_minute``."""
     error: str | None = None
-    """One line with the reason when the tick failed; None when it succeeded."""
+    """Why the tick failed, in one line; None when it succeeded."""
     dry_run: bool = False
-    """Whether nothing is written at all."""
     leading: bool = True
     """Whether this process is the leader and writes."""
     leader: str | None = None
     """The identity of the leader, when it is known."""
     rules_error: str | None = None
-    """Why the present content of the rules file is refused while older rules are in force; else
-    None."""
+    """Why the present content of the rules file is refused while older rules are in force."""
     reloaded: bool = False
     """Whether the rules file changed since the last tick and its content was accepted."""
     refused: bool = False
-    """Whether the rules file changed since the last tick and its content was refused."""
+    """The same, and its content was refused."""
     queried: bool = True
     """Whether the rules were queried for it; False where it was decided again on the last answers,
     because pods were bound or ended."""

@@ -22,7 +22,6 @@ from dynsched.engine.score import (
     load_refusals,
     node_loads,
     plain,
-    profile_name,
     weighted_profile,
 )
 from dynsched.engine.snapshot import Snapshot
@@ -86,7 +85,7 @@ class ScoringSnapshot:
         }
 
     def profile(self, scheduler: str) -> ProfileLoads:
-        return self._profiles[profile_name(self.rules, scheduler)]
+        return self._profiles.get(scheduler, self._profiles["default"])
 
     def add(self, changes: Sequence[PodChange], nodes: Mapping[str, Node]) -> None:
         for profile in self._profiles.values():
