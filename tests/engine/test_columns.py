@@ -140,7 +140,7 @@ def test_the_last_point_of_each_series_within_a_span(times, since, length) -> No
         for number, found in enumerate(times)
     ]
     spans = Spans.of(series)
-    assert spans == series
+    assert list(spans) == series
     assert spans[-len(series) :] == series
     within = [[at for at in found if since < at <= since + length] for found in times]
     assert [
