@@ -172,17 +172,6 @@ class AlertTable:
             **{name: change(*(getattr(one, name) for one in both)) for name in arrays},
         )
 
-    def fired_as(self, firing: Bools, which: Bools) -> AlertTable:
-        """Where ``which`` is True, an alert fires or is inactive as ``firing`` says of its node."""
-        changed = which & (self.states.firing != firing)
-        states = replace(
-            self.states,
-            firing=np.where(changed, firing, self.states.firing),
-            pending=self.states.pending & ~changed,
-        )
-        since = np.where(changed, self.updated_at, self.since)
-        return replace(self, states=states, since=since)
-
     def without(self, which: Bools) -> AlertTable:
         return replace(self, exists=self.exists & ~which)
 

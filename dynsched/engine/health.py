@@ -50,14 +50,9 @@ def why_unhealthy(snapshot: Snapshot | None, age: float, interval: float) -> str
     """
     if snapshot is None:
         return "no tick has finished yet"
-    if is_overdue(age, interval):
+    if age > overdue_after(interval):
         return f"the last tick finished {format_duration(round(age))} ago"
     return snapshot.error or _why_blind_to_all(snapshot)
-
-
-def is_overdue(age: float, interval: float) -> bool:
-    """By the age of the last Snapshot; both in seconds."""
-    return age > overdue_after(interval)
 
 
 def overdue_after(interval: float) -> float:

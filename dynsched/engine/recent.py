@@ -20,7 +20,6 @@ from dynsched.engine.pod_values import BoundPod, PodChange, RecentPod
 WINDOW: Final = 60.0
 """Seconds for which a change is remembered at least; and for which an assumed pod counts, if its
 binding is never observed."""
-
 MAX_PODS: Final = 50_000
 """Pods that are remembered at most; beyond it the oldest are forgotten first."""
 MOST_BOUND: Final = 20

@@ -10,6 +10,7 @@ as every tick, with the marks adopted at its beginning, so that a restart loses 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -109,7 +110,14 @@ def with_early_as_marked(
     rules = [rule_set.by_name[name] for name in alerts.rules]
     is_early = np.array([r.early_of is not None and not r.shadow for r in rules], np.bool_)
     is_marked = np.array([name in marked for name in alerts.roster.names], np.bool_)
-    return alerts.fired_as(is_marked, is_early[:, None] & alerts.exists)
+    states = alerts.states
+    changed = is_early[:, None] & alerts.exists & (states.firing != is_marked)
+    firing = np.where(changed, is_marked, states.firing)
+    return replace(
+        alerts,
+        states=replace(states, firing=firing, pending=states.pending & ~changed),
+        since=np.where(changed, alerts.updated_at, alerts.since),
+    )
 
 
 def replay_times(rule_set: RuleSet, now: float, interval: float) -> tuple[float, ...]:

@@ -6,9 +6,9 @@ docs/extender.md has the formulas. A node's load is a whole number of *tenths of
 whole numbers are compared and looked up several times as fast as 5,000 floats.
 
 A node on which one of the profile's rules fires scores 0 while there is a candidate on which none
-does. Of those the best then scores 10, whatever its load, and none less than 5: an alert is held
-through a gap in the data, and a burst of pods onto the cool nodes must not make a hot one look
-good, which is empty by now and which the scheduler's own plugins like for that.
+does. Of those the best then scores 10, whatever its load, and none less than 5: a burst of pods
+onto the cool nodes must not make a hot one look good, whose alert is held through a gap in the data
+and which the scheduler's own plugins like because it is empty by now.
 """
 
 from __future__ import annotations
@@ -32,37 +32,25 @@ from dynsched.util.formatting import format_threshold, format_value
 
 BEST: Final = 10
 """``extenderv1.MaxExtenderPriority``. A score beyond it would outweigh every plugin."""
-
 NEUTRAL: Final = BEST // 2
 """Where no candidate's load is known."""
-
 MIN_COOL: Final = 5
 """What a node on which nothing fires scores at least, beside one on which something does."""
-
 SPREAD: Final = 10.0
 """Points. ``relative``: loads that differ by less count as if they were so far apart, so that one
 point does not become 10 against 0."""
-
 TENTHS: Final = 10
 """Of a point, in a point."""
-
 FEW_BEST: Final = 16
 """Where no more candidates than these share the best score, the least loaded is put before them, so
 that it is known which node a pod gets: the next pods are asked about before the watch tells. Among
-more, the scheduler's own choice spreads them.
-"""
-
+more, the scheduler's own choice spreads them."""
 MAX_CANDIDATES_ASSUMED: Final = 1000
-"""Among more candidates than these it is not done either: an answer for each pod would cost more
-than it gains. A scheduler asks about a tenth of 5,000 nodes, unless percentageOfNodesToScore is
-set.
-"""
-
+"""Among more candidates it is not done either: an answer for each pod would cost more than it
+gains. A scheduler asks about a tenth of 5,000 nodes, unless percentageOfNodesToScore is set."""
 FIRING: Final = 10_000
-"""Tenths. Added to the load of a node on which a rule fires, to tell the two kinds apart. A load is
-below it: what a rule measures is at most ``MAX_LOAD``, and pods add at most ``_MAX_ADDED``.
-"""
-
+"""Tenths. Added to the load of a node on which a rule fires. A load is below it: what a rule
+measures is at most ``MAX_LOAD``, and pods add at most ``_MAX_ADDED``."""
 UNKNOWN: Final = 2 * FIRING + 1
 """In an array of loads: nothing is known of this node. Any load is less."""
 
@@ -70,9 +58,7 @@ Loads = NDArray[np.int16]
 """Loads in tenths, one for each candidate."""
 Scores = NDArray[np.uint8]
 """The score of each load, by the load, so that ``scores[loads]`` are those of the candidates. Only
-for loads that occur; UNKNOWN has one as well.
-"""
-
+for loads that occur; UNKNOWN has one as well."""
 _FULL: Final = 100 * TENTHS
 _MAX_ADDED: Final = 2500
 """Tenths."""
@@ -83,7 +69,7 @@ Method = Literal["linear", "relative", "least"]
 
 @dataclass(frozen=True, slots=True)
 class WeightedProfile:
-    """A profile, made ready: its rules with their weights (their sum is 1), and its method."""
+    """``rules`` with their weights, of which the sum is 1."""
 
     rules: tuple[tuple[Rule, float], ...]
     method: Method

@@ -10,15 +10,15 @@ a firing alert goes on firing until the condition was false for ``keep_firing_fo
   unknown reading changes no state until there has been no good reading for ``stale_after``. A
   pending alert then becomes inactive, and a firing one too unless ``on_stale`` is ``hold``.
 
-The tick (`alerts.evaluated`) and the replay of a history (`dynsched.tools.backtest`) both go by
-`advance`. Its arrays have one row for each rule and one column for each node; in a replay, for each
-node under each of several settings of the rules.
+The tick (`alerts.evaluated`) and `dynsched.tools.backtest` both go by `advance`. Its arrays have
+one row for each rule and one column (a lane) for each node; in a backtest, for each node under each
+of several settings of the rules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -48,7 +48,6 @@ class Setting:
 
     @classmethod
     def of(cls, rule: Rule, rule_set: RuleSet) -> Setting:
-        """That of a rule as it stands in the file."""
         return cls(
             op=rule.op,
             threshold=rule.threshold,
@@ -123,13 +122,8 @@ class States:
 
     def each(self, change: Callable[..., Any], *others: States) -> States:
         """``change`` of each of our arrays, with those of ``others`` beside it."""
-        both = (self, *others)
-        return States(
-            change(*(one.firing for one in both)),
-            change(*(one.pending for one in both)),
-            change(*(one.active_since for one in both)),
-            change(*(one.keep_firing_since for one in both)),
-        )
+        names, both = [each.name for each in fields(self)], (self, *others)
+        return States(*(change(*(getattr(one, name) for one in both)) for name in names))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
