@@ -4,8 +4,8 @@ node. An `Alert` or a `Verdict` is made of those that somebody asks for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress, repeat
 from math import isnan
@@ -33,8 +33,8 @@ _FAILED: Final = CODES[Quality.FAILED]
 _STALE: Final = CODES[Quality.STALE]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AlertTable:
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class AlertTable(States):
     """All arrays have the shape (rules, nodes), and are never changed. They are the fields of
     `Alert`; NaN stands for None.
     """
@@ -44,7 +44,6 @@ class AlertTable:
     roster: Roster
     exists: Bools
     """Whether there is an alert: the rule's selector selects the node."""
-    states: States
     since: Floats
     updated_at: Floats
     known_at: Floats
@@ -64,7 +63,10 @@ class AlertTable:
             rules=tuple(rules),
             roster=roster,
             exists=none if exists is None else exists,
-            states=States.inactive(shape),
+            firing=none,
+            pending=none,
+            active_since=nothing,
+            keep_firing_since=nothing,
             since=began,
             updated_at=began,
             known_at=began,
@@ -77,11 +79,10 @@ class AlertTable:
     @property
     def columns(self) -> tuple[Floats | Bools | Codes, ...]:
         """What `_alert` takes, in its order."""
-        states = self.states
         return (
-            *(states.firing, states.pending, self.since, self.updated_at, self.known_at),
+            *(self.firing, self.pending, self.since, self.updated_at, self.known_at),
             *(self.quality, self.value, self.sampled_at),
-            *(states.active_since, states.keep_firing_since, self.adopted),
+            *(self.active_since, self.keep_firing_since, self.adopted),
         )
 
     def alert(self, row: int, place: int) -> Alert:
@@ -117,8 +118,8 @@ class AlertTable:
         row = self.rules.index(rule)
         exists = self.exists[row]
         numbers = np.bincount(self.quality[row, exists], minlength=len(QUALITIES)).tolist()
-        firing = int(np.count_nonzero(self.states.firing[row] & exists))
-        pending = int(np.count_nonzero(self.states.pending[row] & exists))
+        firing = int(np.count_nonzero(self.firing[row] & exists))
+        pending = int(np.count_nonzero(self.pending[row] & exists))
         inactive = int(np.count_nonzero(exists)) - firing - pending
         states = zip(AlertState, (inactive, pending, firing), strict=True)
         return (
@@ -135,7 +136,7 @@ class AlertTable:
         rows = np.array([self.rules.index(r) if r in self.rules else -1 for r in rules], np.int64)
         places = roster.places_in(self.roster)
         cells = np.ix_(rows, places)
-        taken = replace(self._each(lambda column: column[cells]), rules=tuple(rules), roster=roster)
+        taken = replace(self.each(lambda column: column[cells]), rules=tuple(rules), roster=roster)
         return taken.without(~((rows >= 0)[:, None] & (places >= 0)))
 
     def with_new(self, exists: Bools, now: float) -> AlertTable:
@@ -144,12 +145,12 @@ class AlertTable:
         if np.array_equal(ours, exists):
             return replace(self, exists=exists)
         new = AlertTable.new(self.rules, self.roster, exists, now)
-        both = self._each(lambda mine, theirs: np.where(ours, mine, theirs), new)
+        both = self.each(lambda mine, theirs: np.where(ours, mine, theirs), new)
         return replace(both, exists=exists)
 
     def having(self, alerts: Iterable[Alert]) -> AlertTable:
         """With these in the place of ours."""
-        found = self._each(np.copy)
+        found = self.each(np.copy)
         for one in alerts:
             cell = self.rules.index(one.rule), self.roster.places[one.node]
             values = (
@@ -162,31 +163,14 @@ class AlertTable:
                 column[cell] = np.nan if value is None else value
         return found
 
-    def _each(self, change: Callable[..., Any], *others: AlertTable) -> AlertTable:
-        """``change`` of each of our arrays, with those of ``others`` beside it."""
-        both = (self, *others)
-        arrays = [each.name for each in fields(self) if each.name not in _NO_ARRAYS]
-        return replace(
-            self,
-            states=self.states.each(change, *(other.states for other in others)),
-            **{name: change(*(getattr(one, name) for one in both)) for name in arrays},
-        )
-
     def without(self, which: Bools) -> AlertTable:
         return replace(self, exists=self.exists & ~which)
 
     def shifted(self, seconds: float) -> AlertTable:
         """The same with all times changed by ``seconds``, after the clock was set by as much."""
-
-        def moved(of: Any, *times: str) -> Any:
-            return replace(of, **{time: getattr(of, time) + seconds for time in times})
-
-        states = moved(self.states, "active_since", "keep_firing_since")
-        times = "since", "updated_at", "known_at", "sampled_at"
-        return moved(replace(self, states=states), *times)  # type: ignore[no-any-return]
-
-
-_NO_ARRAYS: Final = ("rules", "roster", "states")
+        alert = "since", "updated_at", "known_at", "sampled_at"
+        times = *alert, "active_since", "keep_firing_since"
+        return replace(self, **{time: getattr(self, time) + seconds for time in times})
 
 
 def no_alerts() -> AlertTable:
@@ -223,13 +207,11 @@ def evaluated(
         np.stack([one.breached(row) for one, row in zip(settings, values, strict=True)]),
         np.stack([one.holds(row) for one, row in zip(settings, values, strict=True)]),
     )
-    states = advance(before.states, seen, before.known_at, then, limits)
-    changed = states.firing != before.states.firing
-    changed |= states.pending != before.states.pending
+    after = advance(before, seen, before.known_at, then, limits)
+    changed = (after.firing != before.firing) | (after.pending != before.pending)
     known = np.maximum(before.known_at, np.minimum(then, taken))
     return replace(
-        before,
-        states=states,
+        after,
         since=np.where(changed, then, before.since),
         updated_at=then,
         known_at=np.where(ok, known, before.known_at),
@@ -259,7 +241,7 @@ class Verdicts:
         rules = [rule_set.by_name[name] for name in alerts.rules]
         is_hot = np.array([not r.shadow and r.early_of is None for r in rules], np.bool_)
         is_early = np.array([not r.shadow and r.early_of is not None for r in rules], np.bool_)
-        firing = alerts.states.firing & alerts.exists
+        firing = alerts.firing & alerts.exists
         hot = np.logical_or.reduce(firing[is_hot], axis=0)
         early: Bools = np.logical_or.reduce(firing[is_early], axis=0) & ~hot
         since, severity = filled(hot.shape, np.nan), filled(hot.shape, 0.0)

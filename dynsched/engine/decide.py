@@ -35,10 +35,9 @@ def decide(
     released: int = 0,
     before: Inventory | None = None,
 ) -> Decision:
-    """Decide over all nodes. ``results`` by rule name; ``previous`` the last evaluation's alerts;
-    ``pods``: what is known of them, for the expected load. ``released``: how many marks went in
-    this tick before, of those that ``guard.max_releases`` allows in one. ``before``: the last
-    inventory of the nodes, so that only those that changed are looked at again.
+    """Decide over all nodes. ``results`` by rule name; ``previous``: the last evaluation's alerts.
+    ``released``: how many marks went in this tick before, of those that ``guard.max_releases``
+    allows in one. ``before``: the last inventory of the nodes.
 
     A node that carries our mark and has no alert in ``previous`` is adopted as firing; so is one
     that has replaced another of its name.

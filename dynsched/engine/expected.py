@@ -32,15 +32,11 @@ FIRST: Final = 10
 """What a pod of unknown use counts, however little it requests: 4 points each of the first ten, 2
 each further. Without this a hundred pods of a large node's 0.1 % would all go to the one coolest
 node. It flattens: small pods by the dozen should not make a node at 20 % look nearly hot."""
-
 BELOW_MEAN: Final = 10.0
 """Points. So far below the mean measured load of its kind a node may come by pods that ended:
-early marks are released 8 points below it.
-"""
-
+early marks are released 8 points below it."""
 _NOTHING_LEFT: Final = 1e-9
 """Of pods: but for what the floats have gathered."""
-
 GAP: Final = 6.0
 """Points by which a node must be hotter than those that get the pods in its place: what is
 measured on equal nodes differs by 3 points either way."""
@@ -81,7 +77,6 @@ def lag_of_range(window: float, scrape: float) -> Lag:
 
 DEFAULT_SCRAPE: Final = 30.0
 """Seconds between two samples, where neither Prometheus nor a range tells."""
-
 METRICS_SERVER: Final = Lag(7.5, 15.0)
 """metrics-server scrapes every 15 s by default, and gives the rate between the last two scrapes."""
 
@@ -297,12 +292,12 @@ def above_line(  # noqa: PLR0917 - the columns
     counts: Bools,
     max_marked: Limit,
 ) -> Floats:
-    """How far each load is above the early line, in points, for a ``rule`` that has ``early``.
-    ``loads``: NaN where nothing is known; the last axis has one element for each node, as the other
-    arrays have. ``kind``: a number for each; each kind has a line of its own.
+    """How far each load is above the early line of its ``kind``, in points, for a ``rule`` that has
+    ``early``. ``loads``: NaN where nothing is known; its last axis has one element for each node,
+    as the other arrays have.
 
     The line is the mean of the nodes that ``counts`` names (those that may be marked), weighted by
-    what they have of the rule's resource; or ``mean_at_least`` where that is higher. A node's
+    what they have of the rule's resource, or ``mean_at_least`` where that is higher. A node's
     weight and load are limited here: one node does not decide about all others.
 
     So many nodes stay unmarked as ``max_marked`` leaves out, the coolest. One that is not GAP

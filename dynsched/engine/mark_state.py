@@ -31,11 +31,12 @@ _KEPT: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the annotation says: the parts of the mark that were put, and the rules that fired."""
+    """What the annotation says."""
 
     label: LabelMark | None
     taint: TaintMark | None
     rules: tuple[str, ...]
+    """Those that fired."""
     early: bool = False
     """Whether the node was not hot, but marked by its expected load."""
 
@@ -103,15 +104,14 @@ class MarkState(Struct, frozen=True, gc=False):
     has_label: bool
     has_taint: bool
     evidence: Evidence | None
-    """What our annotation says; None where the node has none."""
     conflict: str | None
-    """Which label or taint of somebody else has the mark's key and another value; else None."""
+    """Which label or taint of somebody else has the mark's key and another value."""
     older: Mark
     """What an older configuration put there, as the evidence says, and what is still there."""
     unproven: LabelMark | None = None
     """A label that the evidence names, and that nothing shows to be ours."""
     ineligible: str | None = None
-    """Why the node must not be marked at all; None when it may be."""
+    """Why the node must not be marked at all."""
 
     @property
     def may_mark(self) -> bool:
@@ -119,12 +119,12 @@ class MarkState(Struct, frozen=True, gc=False):
 
     @property
     def touched(self) -> bool:
-        """Whether the node carries anything of ours."""
+        """The node carries anything of ours."""
         return self.evidence is not None or self.marked
 
     @property
     def marked(self) -> bool:
-        """Whether the node carries our mark, a part of it, or one of an older configuration."""
+        """The node carries our mark, a part of it, or one of an older configuration."""
         older = self.older
         return self.has_label or self.has_taint or bool(older.label or older.taint)
 

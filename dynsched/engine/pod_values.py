@@ -25,7 +25,6 @@ MIN_MEMORY: Final = 200 * 2.0**20
 @dataclass(frozen=True, slots=True)
 class BoundPod:
     uid: str
-    """``metadata.uid``."""
     node: str
     cpu: float = MIN_CPU
     memory: float = MIN_MEMORY
@@ -34,8 +33,8 @@ class BoundPod:
     name: str = ""
     """``namespace/name`` of the pod itself; empty when that is not known."""
     assumed: bool = False
-    """Whether the scheduler asked about the pod and this node has the best score, but no binding
-    was observed yet."""
+    """The scheduler asked about the pod and this node has the best score; no binding was observed
+    yet."""
 
 
 class RecentPod(NamedTuple):

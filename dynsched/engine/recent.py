@@ -62,9 +62,8 @@ class Remembered(Collection[RecentPod]):
 
 
 class RecentPods:
-    """What happened to pods in the last ``window`` seconds, which may be changed at any time.
-
-    Times are seconds of any one clock that does not go back. ``most`` bounds the memory.
+    """What happened to pods in the last ``window`` seconds, which may be changed at any time. Times
+    are seconds of any one clock that does not go back; ``most`` bounds the memory.
     """
 
     def __init__(self, window: float = WINDOW, *, most: int = MAX_PODS) -> None:
@@ -115,9 +114,8 @@ class RecentPods:
             self._tell(PodChange(known.pod, -1))
 
     def never_ran(self, uid: str) -> None:
-        """A pod is gone of which no container ever ran: no metric shows anything of it. That is no
-        change: of what it counted a part has faded, and a change would take off all of it until
-        loads are worked out again.
+        """A pod is gone of which no container ever ran. That is no change: a part of its count
+        has faded, and a change would take off all of it until loads are worked out again.
         """
         self._entries.pop(uid, None)
 
@@ -128,18 +126,19 @@ class RecentPods:
             self._tell(PodChange(known.pod, -1))
 
     def follow(self, nodes: Mapping[str, Node]) -> None:
-        """Forget the pods of nodes that were deleted or replaced since this was last called:
-        another machine under the same name holds none of them. ``nodes`` by name, never changed
-        later.
+        """Forget the pods of nodes that were deleted or replaced since this was last called. A node
+        that was never seen may be on its way: the watch of pods can be ahead of that of nodes.
         """
         before, self._nodes = self._nodes, nodes
         if before is nodes:
             return
-        on_nodes = {entry.pod.node for entry in self._entries.values()}
-        gone = {name for name in on_nodes if _is_gone(before.get(name), nodes.get(name))}
-        if gone:
-            for uid in [uid for uid, entry in self._entries.items() if entry.pod.node in gone]:
-                self.remove(uid)
+        gone = {
+            name
+            for name in {entry.pod.node for entry in self._entries.values()} & before.keys()
+            if name not in nodes or nodes[name].uid != before[name].uid
+        }
+        for uid in [uid for uid, entry in self._entries.items() if entry.pod.node in gone]:
+            self.remove(uid)
 
     def pods(self, now: float, *, ago: float = 0.0) -> Remembered:
         """All that is remembered, its ages as of ``ago`` seconds before ``now`` (negative for what
@@ -197,13 +196,6 @@ class RecentPods:
         entry = self._entries.get(uid)
         if entry is not None and at == (entry.bound if entry.ended is None else entry.ended):
             del self._entries[uid]
-
-
-def _is_gone(before: Node | None, after: Node | None) -> bool:
-    """Whether this node was there, and is not any more. One that was never seen may be on its way:
-    the watch of pods can be ahead of the watch of nodes.
-    """
-    return before is not None and (after is None or after.uid != before.uid)
 
 
 class JustBound(NamedTuple):

@@ -81,7 +81,7 @@ def with_renamed(
     if not (gone and new):
         return alerts
     before = previous.on(gone, alerts.roster)
-    fired = np.logical_or.reduce(before.states.firing & before.exists, axis=0)
+    fired = np.logical_or.reduce(before.firing & before.exists, axis=0)
     return alerts.having(
         _firing(rule.name, state.node, now)
         for state in marked
@@ -110,12 +110,11 @@ def with_early_as_marked(
     rules = [rule_set.by_name[name] for name in alerts.rules]
     is_early = np.array([r.early_of is not None and not r.shadow for r in rules], np.bool_)
     is_marked = np.array([name in marked for name in alerts.roster.names], np.bool_)
-    states = alerts.states
-    changed = is_early[:, None] & alerts.exists & (states.firing != is_marked)
-    firing = np.where(changed, is_marked, states.firing)
+    changed = is_early[:, None] & alerts.exists & (alerts.firing != is_marked)
     return replace(
         alerts,
-        states=replace(states, firing=firing, pending=states.pending & ~changed),
+        firing=np.where(changed, is_marked, alerts.firing),
+        pending=alerts.pending & ~changed,
         since=np.where(changed, alerts.updated_at, alerts.since),
     )
 
@@ -187,7 +186,7 @@ def finish_replay(seen: Inventory, table: AlertTable, now: float) -> AlertTable:
     table = with_adopted(rule_set, seen.marked_states, table, now)
     unmarked = np.array([name not in seen.marked for name in table.roster.names], np.bool_)
     settled = [
-        table.states.firing[row]
+        table.firing[row]
         & unmarked
         & (not rule.shadow)
         & ~Setting.of(rule, rule_set).breached(table.value[row])

@@ -145,7 +145,7 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
             counts = alerts.exists[row]
             total += np.where(counts, weight * loads, 0.0)
             weights += np.where(counts, weight, 0.0)
-    firing = (alerts.states.firing & alerts.exists)[rows].any(axis=0)
+    firing = (alerts.firing & alerts.exists)[rows].any(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         tenths = np.rint(np.where(is_known, TENTHS * total / weights, _FULL))
     tenths += np.where(firing, FIRING, 0)
@@ -250,7 +250,7 @@ def load_refusals(snapshot: Snapshot) -> dict[str, Refusal]:
         if name not in snapshot.rule_set.extender.reject:
             continue
         since = snapshot.taken_at - snapshot.rule_set.stale_after_of(rule)
-        firing = alerts.states.firing[row] & alerts.exists[row] & (alerts.known_at[row] >= since)
+        firing = alerts.firing[row] & alerts.exists[row] & (alerts.known_at[row] >= since)
         for place in np.flatnonzero(firing).tolist():
             node = alerts.roster.names[place]
             if node not in refused and node in views:

@@ -98,8 +98,11 @@ class NodeViews(Mapping[str, NodeView]):
         self._decision = decision
         self.inventory = take_inventory(nodes, rule_set, decided)
         """As of the nodes after the writes."""
+        self.marked = self.inventory.marked
+        self.ineligible = self.inventory.ineligible
+        self.conflicts = self.inventory.conflicts
         self.evaluation = decision.evaluation
-        """The alerts and verdicts in columns, with one element for each node, in our order."""
+        """In columns, with one element for each node, in our order."""
         roster = self.inventory.index.roster
         if roster is not decided.index.roster:
             alerts = self.evaluation.alerts.on(self.evaluation.alerts.rules, roster)
@@ -171,25 +174,10 @@ class NodeViews(Mapping[str, NodeView]):
     def _named(self, which: Bools) -> frozenset[str]:
         return frozenset([self._names[place] for place in np.flatnonzero(which)])
 
-    @property
-    def marked(self) -> frozenset[str]:
-        """Those that carry the mark, a part of it, or the mark of an older configuration."""
-        return self.inventory.marked
-
     def carrying(self, part: str) -> frozenset[str]:
         """Those that carry a part of the mark, as it stands in ``NodeView.carries``."""
         states = self.inventory.marked_states
         return frozenset([s.node.name for s in states if part in carried(s, self._mark)])
-
-    @property
-    def ineligible(self) -> Mapping[str, str]:
-        """Of those that must not be marked at all: why."""
-        return self.inventory.ineligible
-
-    @property
-    def conflicts(self) -> Mapping[str, str]:
-        """Of those on which something of somebody else stands in the mark's place: what."""
-        return self.inventory.conflicts
 
     @cached_property
     def withheld(self) -> Mapping[str, str]:
@@ -232,10 +220,10 @@ class NodeViews(Mapping[str, NodeView]):
         rules = [self._decision.rule_set.by_name[name] for name in table.rules]
         rows = [n for n, rule in enumerate(rules) if rule.early_of is None and not rule.shadow]
         cells = np.ix_(rows, places)
-        states, early = table.states, self.evaluation.verdicts.early[places]
-        exists, ok, firing = table.exists[cells], table.quality[cells] == OK, states.firing[cells]
-        goes_on = exists & ok & firing & np.isnan(states.keep_firing_since[cells])
-        is_idle = ok & ~firing & ~states.pending[cells]
+        early = self.evaluation.verdicts.early[places]
+        exists, ok, firing = table.exists[cells], table.quality[cells] == OK, table.firing[cells]
+        goes_on = exists & ok & firing & np.isnan(table.keep_firing_since[cells])
+        is_idle = ok & ~firing & ~table.pending[cells]
         cool = ~early & exists.any(axis=0) & (is_idle | ~exists).all(axis=0)
         marked = np.array([name in self.marked for name in names], np.bool_)
         may_mark = [self.inventory.states[name].may_mark for name in names]

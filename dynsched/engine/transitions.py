@@ -18,13 +18,15 @@ of several settings of the rules.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Final
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Self, TypeVar
 
 import numpy as np
 
 from dynsched.engine.columns import Bools, Floats, filled
 from dynsched.rules.rule_set import COMPARE, Rule, RuleSet
+
+_S = TypeVar("_S", bound="States")
 
 GRAIN: Final = 0.001
 """Tolerance in seconds when durations are compared. ``for: 4s`` must have passed after two
@@ -103,7 +105,7 @@ class Limits:
             return np.asarray((values - self.threshold[rows]) / self.unit[rows], np.float64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class States:
     """Of alerts; one that neither fires nor is pending is inactive. Not changed in place."""
 
@@ -114,16 +116,18 @@ class States:
     keep_firing_since: Floats
     """Unix seconds; NaN where it does not fire because of ``keep_firing_for`` alone."""
 
-    @classmethod
-    def inactive(cls, shape: tuple[int, int]) -> States:
+    @staticmethod
+    def inactive(shape: tuple[int, int]) -> States:
         """Those of new alerts."""
         none, nothing = np.zeros(shape, np.bool_), filled(shape, np.nan)
-        return cls(none, none, nothing, nothing)
+        return States(firing=none, pending=none, active_since=nothing, keep_firing_since=nothing)
 
-    def each(self, change: Callable[..., Any], *others: States) -> States:
+    def each(self, change: Callable[..., Any], *others: Self) -> Self:
         """``change`` of each of our arrays, with those of ``others`` beside it."""
         names, both = [each.name for each in fields(self)], (self, *others)
-        return States(*(change(*(getattr(one, name) for one in both)) for name in names))
+        arrays = [name for name in names if isinstance(getattr(self, name), np.ndarray)]
+        changed = {name: change(*(getattr(one, name) for one in both)) for name in arrays}
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,10 +142,10 @@ class Readings:
 
 
 def advance(
-    before: States, seen: Readings, known_at: Floats, now: Floats | float, limits: Limits
-) -> States:
-    """The states after one evaluation at ``now`` (Unix seconds). ``known_at``: when there was a
-    good reading before this one.
+    before: _S, seen: Readings, known_at: Floats, now: Floats | float, limits: Limits
+) -> _S:
+    """``before`` with the states after one evaluation at ``now`` (Unix seconds). ``known_at``: when
+    there was a good reading before this one.
     """
     ok, firing = seen.ok, before.firing
     active_since, keep_since = before.active_since.copy(), before.keep_firing_since.copy()
@@ -164,4 +168,10 @@ def advance(
         ended |= expired
         pending |= before.pending & unknown & ~expired
     active_since[gone] = keep_since[gone] = np.nan
-    return States((firing & ~ended) | begun, pending, active_since, keep_since)
+    return replace(
+        before,
+        firing=(firing & ~ended) | begun,
+        pending=pending,
+        active_since=active_since,
+        keep_firing_since=keep_since,
+    )

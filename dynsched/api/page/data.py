@@ -132,10 +132,10 @@ def _column(
     known.
     """
     rule, alerts, cells = snapshot.rule_set.rules[row], snapshot.nodes.evaluation.alerts, (row, at)
-    states, full, digits = alerts.states, full_at(rule), _digits(rule.threshold)
+    full, digits = full_at(rule), _digits(rule.threshold)
     exists, quality = alerts.exists[cells], alerts.quality[cells]
-    firing, held = states.firing[cells], ~np.isnan(states.keep_firing_since[cells])
-    active = exists & (firing | states.pending[cells])
+    firing, held = alerts.firing[cells], ~np.isnan(alerts.keep_firing_since[cells])
+    active = exists & (firing | alerts.pending[cells])
     letters = np.select(
         [~exists, ~active, held, firing], [_NO_ALERT, _INACTIVE, _HELD, _FIRING], _PENDING
     )
