@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import compress, repeat
+from itertools import compress
 from math import isnan
 from typing import Any, Final, NamedTuple
 
@@ -99,11 +99,8 @@ class AlertTable(States):
             map(partial(_alert, rule), names, uids, *(column[row] for column in taken))
             for row, rule in enumerate(self.rules)
         ]
-        found = zip(*rows, strict=True) if rows else repeat((), len(names))
-        exists = self.exists[:, places]
-        if exists.all():
-            return list(found)
-        return [tuple(compress(*both)) for both in zip(found, exists.T.tolist(), strict=True)]
+        both = zip(zip(*rows, strict=True), self.exists[:, places].T.tolist(), strict=True)
+        return [tuple(compress(alerts, exists)) for alerts, exists in both]
 
     def good_values(self, rows: Any = slice(None), places: Any = slice(None)) -> Floats:
         """The values that are good now, NaN for all others: of some ``rows`` and ``places``, as
@@ -285,9 +282,13 @@ def worst(excess: Floats, counting: Bools) -> Floats:
 def _alert(rule: str, node: str, uid: str, *cell: Any) -> Alert:
     """Of one element of each of the columns."""
     firing, pending, since, updated_at, known_at, quality, *measured, adopted = cell
+    value, sampled_at, active_since, keep_since = measured
     state = AlertState.FIRING if firing else AlertState.PENDING if pending else AlertState.INACTIVE
-    value, sampled_at, active_since, keep_since = [None if isnan(x) else x for x in measured]
     return Alert(
         *(rule, node, state, since, updated_at, known_at, QUALITIES[quality]),
-        *(value, sampled_at, active_since, keep_since, adopted, uid),
+        None if isnan(value) else value,
+        None if isnan(sampled_at) else sampled_at,
+        None if isnan(active_since) else active_since,
+        None if isnan(keep_since) else keep_since,
+        *(adopted, uid),
     )

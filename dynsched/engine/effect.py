@@ -80,12 +80,11 @@ class Placements:
 
 
 def newly_bound(changes: Sequence[PodChange]) -> list[str]:
-    """The node of each pod whose binding was observed, of the changes as `RecentPods` tells them. A
-    pod that is only assumed to be bound does not count, nor does one whose requests are corrected:
-    that is told as one pod less and one more.
+    """The node of each pod whose binding was observed, of the changes of `RecentPods`. One that is
+    only assumed to be bound does not count, nor does one whose requests are corrected: that is told
+    as one pod less and one more.
     """
-    found = []
-    corrected = ""
+    found, corrected = [], ""
     for pod, sign, _ in changes:
         if sign < 0:
             corrected = "" if pod.assumed else pod.uid
