@@ -1,7 +1,7 @@
 """Columns: what is known of all nodes, as arrays with one element for each node.
 
-Of 65,000 nodes and three rules nearly all 195,000 readings and alerts stay the same from one tick to
-the next. In arrays they are compared in milliseconds, and take a tenth of the memory of objects.
+Of 65,000 nodes and three rules nearly all 195,000 readings and alerts stay the same from one tick
+to the next. In arrays they are compared in milliseconds, and take a tenth of the memory of objects.
 """
 
 from __future__ import annotations
