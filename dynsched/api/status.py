@@ -14,7 +14,7 @@ import msgspec
 from dynsched import __version__
 from dynsched.api.nodes import encode_each
 from dynsched.engine.expected import NO_PODS, KnownPods
-from dynsched.engine.health import blindness, crowding, why_incomplete
+from dynsched.engine.health import several_series, unmatched_rules, why_incomplete
 from dynsched.engine.loads import full_at
 from dynsched.engine.model import AlertState, Quality, RuleHealth, Unmatched
 from dynsched.engine.snapshot import Snapshot
@@ -58,7 +58,7 @@ def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
     """The body of `/rules`: what is loaded, in the keys of rules.yaml, and how it fares."""
     rule_set = snapshot.rule_set
     mark, guard = rule_set.mark, rule_set.guard
-    blind = blindness(snapshot)
+    blind = unmatched_rules(snapshot)
     return {
         "mark": {
             "label": str(mark.label) if mark.label else None,
@@ -92,7 +92,7 @@ def pass_report(snapshot: Snapshot) -> bytes:
     `/rules`, every node as in `/nodes`, and every sample that found no node.
     """
     errors, rule_set = why_incomplete(snapshot), snapshot.rule_set
-    crowded = crowding(snapshot).items()
+    crowded = several_series(snapshot).items()
     return msgspec.json.encode(
         {
             "ok": not errors,
@@ -116,7 +116,7 @@ def pass_report(snapshot: Snapshot) -> bytes:
 
 
 def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
-    nodes, blind = snapshot.nodes, blindness(snapshot)
+    nodes, blind = snapshot.nodes, unmatched_rules(snapshot)
     conflicts = [{"node": name, "conflict": text} for name, text in sorted(nodes.conflicts.items())]
     unmatched = list(map(_unmatched, snapshot.unmatched[:MAX_LISTED]))
     return {

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from dynsched.engine.health import blindness, crowding
+from dynsched.engine.health import several_series, unmatched_rules
 from dynsched.engine.mark_state import fired_rules
 from dynsched.engine.model import Action, Node, NodePatch, WriteFailure
 from dynsched.engine.snapshot import Snapshot
@@ -164,8 +164,8 @@ class Reporter:
             text = "%s: no history available, so durations count from now: %s"
             logger.warning(text, named_rules(names), why, extra=_field("rule", names))
         for trouble, found in (
-            (self._blind, blindness(snapshot)),
-            (self._crowded, crowding(snapshot)),
+            (self._blind, unmatched_rules(snapshot)),
+            (self._crowded, several_series(snapshot)),
         ):
             trouble.tell({name: why for name, why in found.items() if why is not None}, found)
 

@@ -72,7 +72,7 @@ class Patience:
     """
 
     def __init__(self) -> None:
-        self._blind_since: float | None = None
+        self._since: float | None = None
         self._seconds = FIRST_PATIENCE
 
     def is_over(self, now: float, *, sees: bool, leads: bool) -> bool:
@@ -80,13 +80,13 @@ class Patience:
         that never steps.
         """
         if sees:
-            self._blind_since, self._seconds = None, FIRST_PATIENCE
+            self._since, self._seconds = None, FIRST_PATIENCE
             return False
-        if self._blind_since is None:
-            self._blind_since = now
-        if not leads or now - self._blind_since < self._seconds:
+        if self._since is None:
+            self._since = now
+        if not leads or now - self._since < self._seconds:
             return False
-        self._blind_since, self._seconds = now, min(2 * self._seconds, MOST_PATIENCE)
+        self._since, self._seconds = now, min(2 * self._seconds, MOST_PATIENCE)
         return True
 
 

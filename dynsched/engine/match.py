@@ -150,11 +150,11 @@ def match_samples(
     counts = np.bincount(places[which], minlength=len(index.roster))
     several = None
     if counts.size and counts.max() > 1:
-        is_crowded = counts[places[which]] > 1
-        crowded = which[is_crowded]
-        several = _several(rule, vector, crowded, places[crowded], index)
-        best = crowded[_best(rule, vector, crowded, places[crowded], fresh_since)]
-        which = np.concatenate([which[~is_crowded], best])
+        is_double = counts[places[which]] > 1
+        doubles = which[is_double]
+        several = _several(rule, vector, doubles, places[doubles], index)
+        best = doubles[_best(rule, vector, doubles, places[doubles], fresh_since)]
+        which = np.concatenate([which[~is_double], best])
     readings = NodeReadings.none(index.roster)
     at, values = places[which], vector.values[which]
     readings.value[at], readings.taken[at] = values, vector.taken[which]
@@ -191,12 +191,12 @@ def _place_of(rule: Rule, labels: Mapping[str, str], index: NodeIndex) -> tuple[
 
 
 def _best(
-    rule: Rule, vector: Vector, crowded: Ints, places: Ints, fresh_since: float
+    rule: Rule, vector: Vector, doubles: Ints, places: Ints, fresh_since: float
 ) -> NDArray[np.intp]:
-    """Of the ``crowded`` samples, of nodes at these ``places``, those that count: indices into
+    """Of the ``doubles`` samples, of nodes at these ``places``, those that count: indices into
     both, one for each node. Among samples that cannot be used, the latest.
     """
-    values, taken = vector.values[crowded], vector.taken[crowded]
+    values, taken = vector.values[doubles], vector.taken[doubles]
     is_valid = np.isfinite(values)
     is_fresh = is_valid & (taken >= fresh_since)
     height = np.where(is_valid, values if rule.rises else -values, 0.0)
@@ -208,7 +208,7 @@ def _best(
 
 
 def _several(
-    rule: Rule, vector: Vector, crowded: Ints, places: Ints, index: NodeIndex
+    rule: Rule, vector: Vector, doubles: Ints, places: Ints, index: NodeIndex
 ) -> SeveralSeries:
     """How many nodes have more than one series; and of one of them, in which labels these differ:
     to read the labels of all series of a node for each core would take longer than all else.
@@ -217,7 +217,7 @@ def _several(
     nodes = np.unique(places).tolist()
     example = min(nodes, key=names.__getitem__)
     first, *others = (
-        vector.labels_of(vector.series[number]) for number in crowded[places == example].tolist()
+        vector.labels_of(vector.series[number]) for number in doubles[places == example].tolist()
     )
     # A label that differs in two of them differs from the first in one of these.
     differing = {name for other in others for name, _ in first.items() ^ other.items()}
