@@ -20,8 +20,7 @@ from dynsched.engine.model import Node, Verdict
 from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark, Mark, TaintMark, parse_label, parse_taint
 from dynsched.rules.rule_set import NodeRules, RuleSet
-from dynsched.util.formatting import format_time
-from dynsched.util.untyped import as_mapping, as_mappings
+from dynsched.util.formatting import as_mapping, as_mappings, format_time
 
 _T = TypeVar("_T")
 

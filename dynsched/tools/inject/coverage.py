@@ -23,8 +23,8 @@ from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark
 from dynsched.tools.doctor.avoiders import PREFERRED
 from dynsched.tools.inject.policy import differences
+from dynsched.util.formatting import as_mapping, as_mappings
 from dynsched.util.tables import make_table, plain, show
-from dynsched.util.untyped import as_mapping, as_mappings
 
 
 class Standing(StrEnum):
