@@ -35,18 +35,12 @@ class Kind(StrEnum):
     CLEAN = "clean"
 
 
-class Placed(NamedTuple):
-    """Pods that were bound within one step, which begins at ``at`` (Unix seconds)."""
-
-    at: float
-    counts: Counter[Kind]
-
-
 class Placements:
     """Counts of the last hour."""
 
     def __init__(self) -> None:
-        self._kept: deque[Placed] = deque(maxlen=STEPS)
+        # When each step began (Unix seconds), and the pods that were bound within it.
+        self._kept: deque[tuple[float, Counter[Kind]]] = deque(maxlen=STEPS)
 
     def count(
         self, nodes: Iterable[str], hot: Collection[str], marked: Collection[str], at: float
@@ -59,24 +53,24 @@ class Placements:
             Kind.HOT if name in hot else Kind.MARKED if name in marked else Kind.CLEAN
             for name in nodes
         )
-        self._step(at).counts.update(found)
+        self._step(at).update(found)
         return found
 
     def columns(self) -> dict[str, Any]:
         """By kind, a count for each of ``times``, the oldest first."""
         return {
             "step": STEP,
-            "times": [step.at for step in self._kept],
-            **{kind.value: [step.counts[kind] for step in self._kept] for kind in Kind},
+            "times": [at for at, _ in self._kept],
+            **{kind.value: [counts[kind] for _, counts in self._kept] for kind in Kind},
         }
 
-    def _step(self, at: float) -> Placed:
+    def _step(self, at: float) -> Counter[Kind]:
         begins = at - at % STEP
         # A clock that is set back counts on in the step that is the last.
-        while not self._kept or self._kept[-1].at < begins:
-            last = self._kept[-1].at if self._kept else begins - STEP
-            self._kept.append(Placed(max(last + STEP, begins - (STEPS - 1) * STEP), Counter()))
-        return self._kept[-1]
+        while not self._kept or self._kept[-1][0] < begins:
+            last = self._kept[-1][0] if self._kept else begins - STEP
+            self._kept.append((max(last + STEP, begins - (STEPS - 1) * STEP), Counter()))
+        return self._kept[-1][1]
 
 
 def newly_bound(changes: Sequence[PodChange]) -> list[str]:
