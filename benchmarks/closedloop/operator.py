@@ -29,7 +29,6 @@ from dynsched.engine.model import Node, NodePatch, QueryResult, Sample
 from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.recent import WINDOW, RecentPods
 from dynsched.engine.snapshot import Snapshot
-from dynsched.engine.verdict_value import verdict_values
 from dynsched.kube.leader import SoleWriter
 from dynsched.rules.file import FixedRules, parse_rules
 from dynsched.rules.labels import SOFT_EFFECT, Mark
@@ -174,9 +173,9 @@ class Operator:
         """What `/metrics` says of each node, by its place in the ledger."""
         if self._snapshot is None:
             return {}
-        views, rule_set = self._snapshot.nodes, self._snapshot.rule_set
+        views = self._snapshot.nodes
         known = {name: at for at, name in enumerate(self._cluster.names) if name in views}
-        return dict(zip(known.values(), verdict_values(views, list(known), rule_set), strict=True))
+        return dict(zip(known.values(), views.verdict_values(list(known)), strict=True))
 
     async def tick(self, values: Floats) -> None:
         """One tick on what Prometheus answers, in per cent by node; NaN: no sample."""

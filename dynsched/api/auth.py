@@ -21,7 +21,7 @@ from aiohttp.typedefs import Middleware
 
 from dynsched.api.transport.answering import Handler, refused, turn
 from dynsched.api.transport.quiet import quiet_logger
-from dynsched.engine.user import User
+from dynsched.engine.model import User
 from dynsched.util.errors import ClusterError
 
 logger = quiet_logger(__name__)

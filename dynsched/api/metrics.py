@@ -25,10 +25,10 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from dynsched import __version__
+from dynsched.engine.effect import Kind
+from dynsched.engine.expected import NO_PODS, KnownPods
 from dynsched.engine.loads import rule_load
 from dynsched.engine.model import Action, AlertState, Quality, RuleHealth
-from dynsched.engine.placements import Kind
-from dynsched.engine.pod_values import PodsSummary
 from dynsched.engine.snapshot import Snapshot
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
@@ -115,7 +115,7 @@ class Metrics:
         yield info
         if self._snapshot is not None:
             yield from _of_nodes(self._snapshot)
-            if self._snapshot.pods is not None:
+            if self._snapshot.pods is not NO_PODS:
                 yield from _of_pods(self._snapshot.pods)
             yield from _of_rules(self._snapshot)
 
@@ -156,12 +156,13 @@ def _of_nodes(snapshot: Snapshot) -> Iterator[Metric]:
     yield _gauge("pool_pressured_nodes", "pool", {pool: counts[pool, True] for pool in pools})
 
 
-def _of_pods(known: PodsSummary) -> Iterator[Metric]:
+def _of_pods(known: KnownPods) -> Iterator[Metric]:
     yield _gauge("pods_watch_up", value=known.error is None)
-    yield _gauge("pods_recent", value=known.recent)
+    yield _gauge("pods_recent", value=len(known.recent))
     if known.running is not None:
         yield _gauge("pods_running", value=known.running)
-    yield _gauge("workloads_of_known_use", "resource", known.workloads)
+    workloads = {name: len(uses) for name, uses in known.use_of_workloads.items()}
+    yield _gauge("workloads_of_known_use", "resource", workloads)
 
 
 def _of_rules(snapshot: Snapshot) -> Iterator[Metric]:

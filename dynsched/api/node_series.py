@@ -15,7 +15,6 @@ import numpy as np
 from dynsched.api.why import Reason, reasons
 from dynsched.engine.loads import rule_loads
 from dynsched.engine.snapshot import Snapshot
-from dynsched.engine.verdict_value import verdict_values
 
 FAMILIES: Final = (
     (
@@ -53,7 +52,7 @@ class NodeSeries:
     def add(self, names: Sequence[str]) -> None:
         nodes, uses = self._snapshot.nodes, self._snapshot.uses
         indices = np.array(nodes.places_of(names), np.int64)
-        verdicts = verdict_values(nodes, names, self._snapshot.rule_set)
+        verdicts = nodes.verdict_values(names)
         self._put(_VERDICT, _lines(_VERDICT, names, [f"{value:g}" for value in verdicts]))
         self._put(_UNMARKED, self._unmarked(names))
         measured, expected = [], []

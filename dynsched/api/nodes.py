@@ -166,7 +166,7 @@ def _answer(view: NodeView, expecting: Container[str], snapshot: Snapshot) -> No
     return NodeAnswer(
         view.name,
         view.marked,
-        view.pressured,
+        view.hot,
         view.eligible,
         _time_or_none(view.since),
         [

@@ -16,8 +16,8 @@ from dynsched.api.page.data import About
 from dynsched.api.page.facts import PageFacts
 from dynsched.api.page.feed import Feed
 from dynsched.api.transport.answering import Pieces
-from dynsched.engine.health import is_overdue, overdue_after, why_unhealthy
-from dynsched.engine.pod_facts import BoundOnNode
+from dynsched.engine.health import overdue_after, why_unhealthy
+from dynsched.engine.recent import BoundOnNode
 from dynsched.engine.snapshot import Snapshot
 
 _T = TypeVar("_T")
@@ -129,7 +129,7 @@ class SnapshotStore:
         a program that acts on them must not go by a state that is not kept up to date.
         """
         common, snapshot = self.metrics.exposition(), self.snapshot
-        if not self.node_series or snapshot is None or is_overdue(self.age(), self.interval):
+        if not self.node_series or snapshot is None or self.age() > overdue_after(self.interval):
             return [common]
         return [common, *await self._once("series", partial(_series_of, snapshot))]
 

@@ -13,10 +13,10 @@ import msgspec
 
 from dynsched import __version__
 from dynsched.api.nodes import encode_each
-from dynsched.engine.health import blindness, crowding, why_incomplete
+from dynsched.engine.expected import NO_PODS, KnownPods
+from dynsched.engine.health import several_series, unmatched_rules, why_incomplete
 from dynsched.engine.loads import full_at
 from dynsched.engine.model import AlertState, Quality, RuleHealth, Unmatched
-from dynsched.engine.pod_values import PodsSummary
 from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.lint import lint
 from dynsched.rules.rule_set import RuleSet
@@ -25,8 +25,6 @@ from dynsched.util.formatting import format_time
 
 MAX_LISTED: Final = 20
 """The most conflicts, unmatched samples and failures that `/status` lists; it counts all."""
-
-_NO_PODS: Final = PodsSummary(None, None, 0, {}, {})
 
 _BEFORE_THE_FIRST_TICK: Final[Mapping[str, None]] = dict.fromkeys(
     (
@@ -60,7 +58,7 @@ def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
     """The body of `/rules`: what is loaded, in the keys of rules.yaml, and how it fares."""
     rule_set = snapshot.rule_set
     mark, guard = rule_set.mark, rule_set.guard
-    blind = blindness(snapshot)
+    blind = unmatched_rules(snapshot)
     return {
         "mark": {
             "label": str(mark.label) if mark.label else None,
@@ -94,7 +92,7 @@ def pass_report(snapshot: Snapshot) -> bytes:
     `/rules`, every node as in `/nodes`, and every sample that found no node.
     """
     errors, rule_set = why_incomplete(snapshot), snapshot.rule_set
-    crowded = crowding(snapshot).items()
+    crowded = several_series(snapshot).items()
     return msgspec.json.encode(
         {
             "ok": not errors,
@@ -118,7 +116,7 @@ def pass_report(snapshot: Snapshot) -> bytes:
 
 
 def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
-    nodes, blind = snapshot.nodes, blindness(snapshot)
+    nodes, blind = snapshot.nodes, unmatched_rules(snapshot)
     conflicts = [{"node": name, "conflict": text} for name, text in sorted(nodes.conflicts.items())]
     unmatched = list(map(_unmatched, snapshot.unmatched[:MAX_LISTED]))
     return {
@@ -162,15 +160,15 @@ def _listed(items: Sequence[Any], count: int | None = None) -> dict[str, Any]:
     return {"count": len(items) if count is None else count, "first": list(items[:MAX_LISTED])}
 
 
-def _pods(known: PodsSummary | None) -> dict[str, Any]:
+def _pods(known: KnownPods) -> dict[str, Any]:
     """How much is known of pods: what the expected load is worked out from."""
-    is_watched, known = known is not None, known or _NO_PODS
+    workloads = {name: len(uses) for name, uses in known.use_of_workloads.items()}
     return {
-        "watched": is_watched,
+        "watched": known is not NO_PODS,
         "error": known.error,
         "running": known.running,
-        "recent": known.recent,
-        "workloads_of_known_use": dict(known.workloads),
+        "recent": len(known.recent),
+        "workloads_of_known_use": workloads,
         "scrape_interval_seconds": dict(known.scrape_intervals),
     }
 

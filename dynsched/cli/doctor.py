@@ -154,10 +154,10 @@ def reach(
     """
     from rich.console import Console
 
-    from dynsched.engine.avoiders import reach_of
     from dynsched.kube.client import open_client
     from dynsched.rules.file import load_rules
     from dynsched.tools.doctor.ask_cluster import count_pods
+    from dynsched.tools.doctor.avoiders import reach_of
     from dynsched.tools.doctor.reach_report import as_json, render_reach
     from dynsched.util.errors import ClusterError
 

@@ -14,7 +14,6 @@ from dynsched.controller.apply import Written, write_all
 from dynsched.controller.pod_tracking import PodTracking
 from dynsched.controller.reporting import Reporter
 from dynsched.controller.restore import Sources, past_alerts
-from dynsched.engine.adoption import with_early_as_marked
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.disputes import Disputes
@@ -24,6 +23,7 @@ from dynsched.engine.inventory import Inventory
 from dynsched.engine.lease import Patience
 from dynsched.engine.model import Action, QueryResult
 from dynsched.engine.pacing import Chosen, Pace
+from dynsched.engine.replay import with_early_as_marked
 from dynsched.engine.snapshot import Decision, Snapshot
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.events import NodeEvents
@@ -34,7 +34,7 @@ from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.util.stopping import pause, until_so
 
 if TYPE_CHECKING:
-    from dynsched.engine.dry_run import Rehearsal
+    pass
 
 logger = logging.getLogger(__name__)
 
@@ -99,11 +99,11 @@ class Loop:
         self._leadership = leadership
         self._publish = publish
         self._pods = pods
-        self._overlay: Rehearsal | None = None
+        self._overlay: Overlay | None = None
         if dry_run:
-            from dynsched.engine.dry_run import Rehearsal
+            from dynsched.engine.dry_run import Overlay
 
-            self._overlay = Rehearsal()
+            self._overlay = Overlay()
         self._clock = clock
         self._monotonic = monotonic
         self._offset = clock() - monotonic()
@@ -263,10 +263,8 @@ class Loop:
             rules_error=self._rules_file.error,
             reloaded=answers.reloaded,
             refused=answers.refused,
-            uses={name: load.use for name, load in decision.expected.items()},
-            pod_changes=pods.sequence,
             queried=not answers.known,
-            pods=None if pods is NO_PODS else pods.summary,
+            pods=pods,
         )
 
     async def _read_rules(self) -> tuple[bool, bool]:

@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from dynsched.engine.effect import newly_bound
 from dynsched.engine.expected import NO_PODS, KnownPods, lag_of
-from dynsched.engine.placements import newly_bound
-from dynsched.engine.pod_facts import BoundOnNode, just_bound
-from dynsched.engine.recent import WINDOW, RecentPods
+from dynsched.engine.recent import WINDOW, BoundOnNode, RecentPods, just_bound
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.transport import KubeApi

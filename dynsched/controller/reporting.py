@@ -6,9 +6,8 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from dynsched.engine.health import blindness, crowding
+from dynsched.engine.health import several_series, unmatched_rules
 from dynsched.engine.mark_state import fired_rules
-from dynsched.engine.message_kind import LoggedKinds
 from dynsched.engine.model import Action, Node, NodePatch, WriteFailure
 from dynsched.engine.snapshot import Snapshot
 from dynsched.engine.wording import by_reason, named_nodes, named_rules, some
@@ -16,6 +15,7 @@ from dynsched.kube.events import NodeEvents
 from dynsched.rules import keys
 from dynsched.rules.lint import lint
 from dynsched.rules.rule_set import RuleSet
+from dynsched.util.logs import LoggedKinds
 
 logger = logging.getLogger(__name__)
 
@@ -158,8 +158,8 @@ class Reporter:
         for why, names in by_reason(unknown).items():
             text = "%s: no history available, so durations count from now: %s"
             logger.warning(text, named_rules(names), why, extra=_fields("rule", names))
-        self._blind.tell(blindness(snapshot))
-        self._crowded.tell(crowding(snapshot))
+        self._blind.tell(unmatched_rules(snapshot))
+        self._crowded.tell(several_series(snapshot))
 
     def _nodes(self, snapshot: Snapshot, *, may_post: bool) -> None:
         nodes, max_marked = snapshot.nodes.inventory.nodes, snapshot.rule_set.guard.max_marked

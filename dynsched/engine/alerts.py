@@ -4,10 +4,10 @@ node. An `Alert` or a `Verdict` is made of those that somebody asks for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import compress, repeat
+from itertools import compress
 from math import isnan
 from typing import Any, Final, NamedTuple
 
@@ -33,8 +33,8 @@ _FAILED: Final = CODES[Quality.FAILED]
 _STALE: Final = CODES[Quality.STALE]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AlertTable:
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class AlertTable(States):
     """All arrays have the shape (rules, nodes), and are never changed. They are the fields of
     `Alert`; NaN stands for None.
     """
@@ -44,7 +44,6 @@ class AlertTable:
     roster: Roster
     exists: Bools
     """Whether there is an alert: the rule's selector selects the node."""
-    states: States
     since: Floats
     updated_at: Floats
     known_at: Floats
@@ -64,7 +63,10 @@ class AlertTable:
             rules=tuple(rules),
             roster=roster,
             exists=none if exists is None else exists,
-            states=States.inactive(shape),
+            firing=none,
+            pending=none,
+            active_since=nothing,
+            keep_firing_since=nothing,
             since=began,
             updated_at=began,
             known_at=began,
@@ -75,33 +77,30 @@ class AlertTable:
         )
 
     @property
-    def _columns(self) -> tuple[Floats | Bools | Codes, ...]:
+    def columns(self) -> tuple[Floats | Bools | Codes, ...]:
         """What `_alert` takes, in its order."""
-        states = self.states
         return (
-            *(states.firing, states.pending, self.since, self.updated_at, self.known_at),
+            *(self.firing, self.pending, self.since, self.updated_at, self.known_at),
             *(self.quality, self.value, self.sampled_at),
-            *(states.active_since, states.keep_firing_since, self.adopted),
+            *(self.active_since, self.keep_firing_since, self.adopted),
         )
 
     def alert(self, row: int, place: int) -> Alert:
-        values: list[Any] = [column.item(row, place) for column in self._columns]
-        return _alert(self.rules[row], self.roster.names[place], self.roster.uids[place], *values)
+        node, uid = self.roster.names[place], self.roster.uids[place]
+        cell = [column[row, place].item() for column in self.columns]
+        return _alert(self.rules[row], node, uid, *cell)
 
     def of_nodes(self, places: Sequence[int]) -> list[tuple[Alert, ...]]:
         """The alerts of each of these nodes, in the order of the rules."""
         names = [self.roster.names[place] for place in places]
         uids = [self.roster.uids[place] for place in places]
-        taken = [column[:, places].tolist() for column in self._columns]
+        taken = [column[:, places].tolist() for column in self.columns]
         rows = [
             map(partial(_alert, rule), names, uids, *(column[row] for column in taken))
             for row, rule in enumerate(self.rules)
         ]
-        found = zip(*rows, strict=True) if rows else repeat((), len(names))
-        exists = self.exists[:, places]
-        if exists.all():
-            return list(found)
-        return [tuple(compress(*both)) for both in zip(found, exists.T.tolist(), strict=True)]
+        both = zip(zip(*rows, strict=True), self.exists[:, places].T.tolist(), strict=True)
+        return [tuple(compress(alerts, exists)) for alerts, exists in both]
 
     def good_values(self, rows: Any = slice(None), places: Any = slice(None)) -> Floats:
         """The values that are good now, NaN for all others: of some ``rows`` and ``places``, as
@@ -116,8 +115,8 @@ class AlertTable:
         row = self.rules.index(rule)
         exists = self.exists[row]
         numbers = np.bincount(self.quality[row, exists], minlength=len(QUALITIES)).tolist()
-        firing = int(np.count_nonzero(self.states.firing[row] & exists))
-        pending = int(np.count_nonzero(self.states.pending[row] & exists))
+        firing = int(np.count_nonzero(self.firing[row] & exists))
+        pending = int(np.count_nonzero(self.pending[row] & exists))
         inactive = int(np.count_nonzero(exists)) - firing - pending
         states = zip(AlertState, (inactive, pending, firing), strict=True)
         return (
@@ -134,7 +133,7 @@ class AlertTable:
         rows = np.array([self.rules.index(r) if r in self.rules else -1 for r in rules], np.int64)
         places = roster.places_in(self.roster)
         cells = np.ix_(rows, places)
-        taken = replace(self._each(lambda column: column[cells]), rules=tuple(rules), roster=roster)
+        taken = replace(self.each(lambda column: column[cells]), rules=tuple(rules), roster=roster)
         return taken.without(~((rows >= 0)[:, None] & (places >= 0)))
 
     def with_new(self, exists: Bools, now: float) -> AlertTable:
@@ -143,63 +142,32 @@ class AlertTable:
         if np.array_equal(ours, exists):
             return replace(self, exists=exists)
         new = AlertTable.new(self.rules, self.roster, exists, now)
-        both = self._each(lambda mine, theirs: np.where(ours, mine, theirs), new)
+        both = self.each(lambda mine, theirs: np.where(ours, mine, theirs), new)
         return replace(both, exists=exists)
 
     def having(self, alerts: Iterable[Alert]) -> AlertTable:
         """With these in the place of ours."""
-        found = self._each(np.copy)
-        states = found.states
-        for alert in alerts:
-            cell = self.rules.index(alert.rule), self.roster.places[alert.node]
+        found = self.each(np.copy)
+        for one in alerts:
+            cell = self.rules.index(one.rule), self.roster.places[one.node]
+            values = (
+                *(one.firing, one.state is AlertState.PENDING, one.since, one.updated_at),
+                *(one.known_at, CODES[one.quality], one.value, one.sampled_at),
+                *(one.active_since, one.keep_firing_since, one.adopted),
+            )
             found.exists[cell] = True
-            states.firing[cell] = alert.state is AlertState.FIRING
-            states.pending[cell] = alert.state is AlertState.PENDING
-            states.active_since[cell] = _or_nan(alert.active_since)
-            states.keep_firing_since[cell] = _or_nan(alert.keep_firing_since)
-            found.since[cell], found.updated_at[cell] = alert.since, alert.updated_at
-            found.known_at[cell], found.quality[cell] = alert.known_at, CODES[alert.quality]
-            found.value[cell] = _or_nan(alert.value)
-            found.sampled_at[cell] = _or_nan(alert.sampled_at)
-            found.adopted[cell] = alert.adopted
+            for column, value in zip(found.columns, values, strict=True):
+                column[cell] = np.nan if value is None else value
         return found
-
-    def _each(self, change: Callable[..., Any], *others: AlertTable) -> AlertTable:
-        """``change`` of each of our arrays, with those of ``others`` beside it."""
-        both = (self, *others)
-        arrays = [each.name for each in fields(self) if each.name not in _NO_ARRAYS]
-        return replace(
-            self,
-            states=self.states.each(change, *(other.states for other in others)),
-            **{name: change(*(getattr(one, name) for one in both)) for name in arrays},
-        )
-
-    def fired_as(self, firing: Bools, which: Bools) -> AlertTable:
-        """Where ``which`` is True, an alert fires or is inactive as ``firing`` says of its node."""
-        changed = which & (self.states.firing != firing)
-        states = replace(
-            self.states,
-            firing=np.where(changed, firing, self.states.firing),
-            pending=self.states.pending & ~changed,
-        )
-        since = np.where(changed, self.updated_at, self.since)
-        return replace(self, states=states, since=since)
 
     def without(self, which: Bools) -> AlertTable:
         return replace(self, exists=self.exists & ~which)
 
     def shifted(self, seconds: float) -> AlertTable:
         """The same with all times changed by ``seconds``, after the clock was set by as much."""
-
-        def moved(of: Any, *times: str) -> Any:
-            return replace(of, **{time: getattr(of, time) + seconds for time in times})
-
-        states = moved(self.states, "active_since", "keep_firing_since")
-        times = "since", "updated_at", "known_at", "sampled_at"
-        return moved(replace(self, states=states), *times)  # type: ignore[no-any-return]
-
-
-_NO_ARRAYS: Final = ("rules", "roster", "states")
+        alert = "since", "updated_at", "known_at", "sampled_at"
+        times = *alert, "active_since", "keep_firing_since"
+        return replace(self, **{time: getattr(self, time) + seconds for time in times})
 
 
 def no_alerts() -> AlertTable:
@@ -236,13 +204,11 @@ def evaluated(
         np.stack([one.breached(row) for one, row in zip(settings, values, strict=True)]),
         np.stack([one.holds(row) for one, row in zip(settings, values, strict=True)]),
     )
-    states = advance(before.states, seen, before.known_at, then, limits)
-    changed = states.firing != before.states.firing
-    changed |= states.pending != before.states.pending
+    after = advance(before, seen, before.known_at, then, limits)
+    changed = (after.firing != before.firing) | (after.pending != before.pending)
     known = np.maximum(before.known_at, np.minimum(then, taken))
     return replace(
-        before,
-        states=states,
+        after,
         since=np.where(changed, then, before.since),
         updated_at=then,
         known_at=np.where(ok, known, before.known_at),
@@ -272,7 +238,7 @@ class Verdicts:
         rules = [rule_set.by_name[name] for name in alerts.rules]
         is_hot = np.array([not r.shadow and r.early_of is None for r in rules], np.bool_)
         is_early = np.array([not r.shadow and r.early_of is not None for r in rules], np.bool_)
-        firing = alerts.states.firing & alerts.exists
+        firing = alerts.firing & alerts.exists
         hot = np.logical_or.reduce(firing[is_hot], axis=0)
         early: Bools = np.logical_or.reduce(firing[is_early], axis=0) & ~hot
         since, severity = filled(hot.shape, np.nan), filled(hot.shape, 0.0)
@@ -285,12 +251,6 @@ class Verdicts:
             limits = Limits([Setting.of(rule, rule_set) for rule in rules])
             severity[places] = worst(limits.excess(alerts.value[:, places]), counting)
         return cls(alerts, hot, early, since, severity)
-
-    @property
-    def wanting(self) -> list[str]:
-        """The names of the nodes that are to carry the mark, as far as ``guard`` allows."""
-        names = self.alerts.roster.names
-        return [names[place] for place in np.flatnonzero(self.hot | self.early)]
 
     def of_nodes(self, places: Sequence[int]) -> list[Verdict]:
         names = [self.alerts.roster.names[place] for place in places]
@@ -319,32 +279,16 @@ def worst(excess: Floats, counting: Bools) -> Floats:
     return np.asarray(found, np.float64)
 
 
-def _alert(  # noqa: PLR0917 - the columns
-    rule: str,
-    node: str,
-    uid: str,
-    firing: bool,  # noqa: FBT001 - the columns
-    pending: bool,  # noqa: FBT001 - the columns
-    since: float,
-    updated_at: float,
-    known_at: float,
-    quality: int,
-    value: float,
-    sampled_at: float,
-    active_since: float,
-    keep_firing_since: float,
-    adopted: bool,  # noqa: FBT001 - the columns
-) -> Alert:
+def _alert(rule: str, node: str, uid: str, *cell: Any) -> Alert:
+    """Of one element of each of the columns."""
+    firing, pending, since, updated_at, known_at, quality, *measured, adopted = cell
+    value, sampled_at, active_since, keep_since = measured
     state = AlertState.FIRING if firing else AlertState.PENDING if pending else AlertState.INACTIVE
     return Alert(
         *(rule, node, state, since, updated_at, known_at, QUALITIES[quality]),
         None if isnan(value) else value,
         None if isnan(sampled_at) else sampled_at,
         None if isnan(active_since) else active_since,
-        None if isnan(keep_firing_since) else keep_firing_since,
+        None if isnan(keep_since) else keep_since,
         *(adopted, uid),
     )
-
-
-def _or_nan(value: float | None) -> float:
-    return np.nan if value is None else value

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dynsched.engine.adoption import with_adopted, with_renamed
+import numpy as np
+
 from dynsched.engine.alerts import AlertTable, Evaluation, Verdicts, evaluated
 from dynsched.engine.columns import NodeReadings
 from dynsched.engine.expected import NO_PODS, ExpectedLoad, KnownPods, above_line, expected_load
@@ -18,6 +19,7 @@ from dynsched.engine.inventory import Inventory, take_inventory
 from dynsched.engine.match import Matched, match_samples
 from dynsched.engine.model import Node, QueryResult
 from dynsched.engine.plan import plan
+from dynsched.engine.replay import with_adopted, with_renamed
 from dynsched.engine.snapshot import Decision
 from dynsched.rules.rule_set import RuleSet
 
@@ -33,10 +35,9 @@ def decide(
     released: int = 0,
     before: Inventory | None = None,
 ) -> Decision:
-    """Decide over all nodes. ``results`` by rule name; ``previous`` the last evaluation's alerts;
-    ``pods``: what is known of them, for the expected load. ``released``: how many marks went in
-    this tick before, of those that ``guard.max_releases`` allows in one. ``before``: the last
-    inventory of the nodes, so that only those that changed are looked at again.
+    """Decide over all nodes. ``results`` by rule name; ``previous``: the last evaluation's alerts.
+    ``released``: how many marks went in this tick before, of those that ``guard.max_releases``
+    allows in one. ``before``: the last inventory of the nodes.
 
     A node that carries our mark and has no alert in ``previous`` is adopted as firing; so is one
     that has replaced another of its name.
@@ -64,15 +65,16 @@ def decide(
     # On all other nodes nothing can be due. In the order of the nodes, so that the order of patches
     # does not depend on a hash.
     roster = seen.index.roster
-    places = sorted(map(roster.places.__getitem__, seen.touched.union(verdicts.wanting)))
+    wanting = np.flatnonzero(verdicts.hot | verdicts.early).tolist()
+    places = sorted({*wanting, *roster.places_of(seen.touched)})
     concerned = [roster.names[place] for place in places]
     verdict_of = dict(zip(concerned, verdicts.of_nodes(places), strict=True))
     selection = select(
-        [nodes[name] for name in concerned if seen.may_mark(name)],
+        [nodes[name] for name in concerned if seen.states[name].may_mark],
         verdict_of,
         seen.marked,
         rule_set.guard,
-        outgoing=[nodes[name] for name in seen.marked if not seen.may_mark(name)],
+        outgoing=[state.node for state in seen.marked_states if not state.may_mark],
         released=released,
         sizes=seen.columns.sizes,
     )

@@ -8,21 +8,17 @@ Each of them finds its own writes in order; only what becomes of them shows it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from dynsched.engine.model import Action, Node, NodePatch
 
 TIMES: Final = 3
 """How many times in a row the same change must be needed on a node to count as a dispute."""
-
 WITHIN: Final = 1200.0
 """Seconds; a write that is due again later than this has nothing to do with the last one."""
-
 DIFFERS: Final = 300.0
 """Seconds for which another leader may leave undone what this replica would do: its rules file may
 be about to change, its query may have come a moment later."""
-
 TAKEN_OFF: Final = (
     "its mark is removed by somebody else each time it is set; is another dynsched running "
     "here, with a Lease of its own, or something that resets labels?"
@@ -38,8 +34,7 @@ _WOULD: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Writes:
+class _Writes(NamedTuple):
     """The same thing written to a node again and again, with nothing else of ours in between."""
 
     uid: str
@@ -69,9 +64,12 @@ class Disputes:
         """
         self._undone.clear()
         for patch in applied:
-            node = nodes.get(patch.node)
+            node, known = nodes.get(patch.node), self._written.get(patch.node)
             if node is not None and not patch.restates:
-                self._wrote(node, puts=patch.action is not Action.RELEASE, now=now)
+                puts, times = patch.action is not Action.RELEASE, 1
+                if known is not None and (known.uid, known.puts) == (node.uid, puts):
+                    times += known.times
+                self._written[node.name] = _Writes(node.uid, puts, times, now)
         self._written = {
             name: writes
             for name, writes in self._written.items()
@@ -83,13 +81,6 @@ class Disputes:
             if writes.times >= TIMES
         }
 
-    def _wrote(self, node: Node, *, puts: bool, now: float) -> None:
-        known = self._written.get(node.name)
-        if known is not None and (known.uid, known.puts) == (node.uid, puts):
-            self._written[node.name] = replace(known, times=known.times + 1, at=now)
-        else:
-            self._written[node.name] = _Writes(node.uid, puts, 1, now)
-
     def following(
         self, planned: Collection[NodePatch], leader: str | None, now: float
     ) -> dict[str, str]:
@@ -97,14 +88,12 @@ class Disputes:
         leader is known, so no other replica can have decided otherwise.
         """
         self._written.clear()
-        before = self._undone if leader is not None else {}
-        self._undone = {}
-        for patch in planned if leader is not None else ():
+        before, self._undone = self._undone, {}
+        if leader is None:
+            return {}
+        for patch in planned:
             action, since = before.get(patch.node, (patch.action, now))
-            self._undone[patch.node] = (
-                patch.action,
-                since if action is patch.action else now,
-            )
+            self._undone[patch.node] = patch.action, since if action is patch.action else now
         return {
             name: f"this replica would {_WOULD[action]}, and {leader}, who leads, does not; have "
             "all replicas the same rules and the same Prometheus?"

@@ -8,7 +8,7 @@ earlier passes would have left them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dynsched.engine.model import Node, NodePatch
@@ -16,85 +16,72 @@ from dynsched.rules import keys
 
 
 @dataclass(frozen=True, slots=True)
-class _Imagined:
-    """``node``: as the patches would have left it. ``real``: as it was when last looked at."""
+class _Change:
+    """What patches would have changed on the node ``before``. None removes a key."""
 
-    real: Node
-    node: Node
+    before: Node
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
+    taints: tuple[Mapping[str, Any], ...] | None = None
+    """All of ours, where these change."""
+
+    def and_then(self, node: Node, body: Mapping[str, Any]) -> _Change:
+        """With one more patch, decided on when the node was really ``node``."""
+        metadata = body["metadata"]
+        return _Change(
+            node,
+            {**self.labels, **metadata.get("labels", {})},
+            {**self.annotations, **metadata.get("annotations", {})},
+            _ours(body["spec"]["taints"] or ()) if "spec" in body else self.taints,
+        )
+
+    def on(self, node: Node) -> Node | None:
+        """The node with the changes in it; None where it was replaced, or somebody has changed what
+        they would have changed.
+        """
+        before = self.before
+        if (
+            node.uid != before.uid
+            or any(node.labels.get(key) != before.labels.get(key) for key in self.labels)
+            or any(node.annotations.get(k) != before.annotations.get(k) for k in self.annotations)
+            or _ours(node.taints) != _ours(before.taints)
+        ):
+            return None
+        theirs = [taint for taint in node.taints if not _is_ours(taint)]
+        return replace(
+            node,
+            labels=_merged(node.labels, self.labels),
+            annotations=_merged(node.annotations, self.annotations),
+            taints=node.taints if self.taints is None else (*theirs, *self.taints),
+            # As the API server would record it.
+            owned=node.owned.union(key for key, value in self.labels.items() if value is not None),
+        )
 
 
-class Rehearsal:
+class Overlay:
     def __init__(self) -> None:
-        self._imagined: dict[str, _Imagined] = {}
+        self._changes: dict[str, _Change] = {}
         self._real: Mapping[str, Node] = {}
 
     def nodes(self, real: Mapping[str, Node]) -> dict[str, Node]:
-        """The nodes as they would be. A node that was replaced, and one on which somebody has
-        changed what a patch would have changed, are as they are.
-        """
+        """The nodes as they would be."""
         self._real = real
-        kept = {}
-        for name, imagined in self._imagined.items():
-            node = _carried_over(imagined, real.get(name))
-            if node is not None:
-                kept[name] = _Imagined(real[name], node)
-        self._imagined = kept
-        return {**real, **{name: imagined.node for name, imagined in kept.items()}}
+        there = {name: change for name, change in self._changes.items() if name in real}
+        found = {name: change.on(real[name]) for name, change in there.items()}
+        changed = {name: node for name, node in found.items() if node is not None}
+        self._changes = {name: there[name] for name in changed}
+        return {**real, **changed}
 
     def write(self, patches: Iterable[NodePatch]) -> None:
         """Count these patches, which were decided on the last ``nodes``, as written."""
         for patch in patches:
-            real = self._real[patch.node]
-            before = self._imagined.get(patch.node, _Imagined(real, real))
-            self._imagined[patch.node] = _Imagined(real, _patched(before.node, patch.body))
-
-
-def _carried_over(imagined: _Imagined, now: Node | None) -> Node | None:
-    """The node as it is now with the imagined changes in it; None where they do not count."""
-    real, node = imagined.real, imagined.node
-    labels = _difference(real.labels, node.labels)
-    annotations = _difference(real.annotations, node.annotations)
-    if (
-        now is None
-        or now.uid != real.uid
-        or any(now.labels.get(key) != real.labels.get(key) for key in labels)
-        or any(now.annotations.get(key) != real.annotations.get(key) for key in annotations)
-        or _ours(now.taints) != _ours(real.taints)
-    ):
-        return None
-    theirs = [taint for taint in now.taints if not _is_ours(taint)]
-    return replace(
-        now,
-        labels=_merged(now.labels, labels),
-        annotations=_merged(now.annotations, annotations),
-        taints=(*theirs, *_ours(node.taints)),
-        owned=now.owned | _written(labels),
-    )
-
-
-def _patched(node: Node, body: Mapping[str, Any]) -> Node:
-    metadata = body["metadata"]
-    taints = body["spec"]["taints"] if "spec" in body else node.taints
-    return replace(
-        node,
-        labels=_merged(node.labels, metadata.get("labels", {})),
-        annotations=_merged(node.annotations, metadata.get("annotations", {})),
-        taints=tuple(taints or ()),
-        owned=node.owned | _written(metadata.get("labels", {})),
-    )
-
-
-def _written(labels: Mapping[str, str | None]) -> frozenset[str]:
-    """The keys that the API server would record as set by us."""
-    return frozenset(key for key, value in labels.items() if value is not None)
+            node = self._real[patch.node]
+            change = self._changes.get(patch.node, _Change(node))
+            self._changes[patch.node] = change.and_then(node, patch.body)
 
 
 def _merged(old: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
     return {key: value for key, value in {**old, **changes}.items() if value is not None}
-
-
-def _difference(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str | None]:
-    return {key: new.get(key) for key in {**old, **new} if old.get(key) != new.get(key)}
 
 
 def _is_ours(taint: Mapping[str, Any]) -> bool:

@@ -21,7 +21,7 @@ from dynsched.engine.columns import MISSING, Bools, Floats, Ints, NodeReadings, 
 from dynsched.engine.guard import early_limit
 from dynsched.engine.inventory import NodeColumns
 from dynsched.engine.model import Node
-from dynsched.engine.pod_values import Added, Allocatable, BoundPod, PodsSummary, PodUse, RecentPod
+from dynsched.engine.pod_values import Added, Allocatable, BoundPod, PodUse, RecentPod
 from dynsched.rules.fields import Limit
 from dynsched.rules.rule_set import FileRule, Rule
 from dynsched.util.durations import parse_duration
@@ -32,15 +32,11 @@ FIRST: Final = 10
 """What a pod of unknown use counts, however little it requests: 4 points each of the first ten, 2
 each further. Without this a hundred pods of a large node's 0.1 % would all go to the one coolest
 node. It flattens: small pods by the dozen should not make a node at 20 % look nearly hot."""
-
 BELOW_MEAN: Final = 10.0
 """Points. So far below the mean measured load of its kind a node may come by pods that ended:
-early marks are released 8 points below it.
-"""
-
+early marks are released 8 points below it."""
 _NOTHING_LEFT: Final = 1e-9
 """Of pods: but for what the floats have gathered."""
-
 GAP: Final = 6.0
 """Points by which a node must be hotter than those that get the pods in its place: what is
 measured on equal nodes differs by 3 points either way."""
@@ -51,8 +47,8 @@ _FULL: Final = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How a value follows the truth: it shows nothing of a change for ``delay`` seconds, then
-    more and more of it, and all after ``span`` more.
+    """A value shows nothing of a change for ``delay`` seconds, then more and more of it, and all
+    after ``span`` more.
     """
 
     delay: float
@@ -60,21 +56,18 @@ class Lag:
 
     @property
     def total(self) -> float:
-        """Seconds until a change is shown as a whole."""
         return self.delay + self.span
 
     def unseen(self, age: float) -> float:
-        """The share of a change that a value does not show that was taken ``age`` seconds after
-        it.
-        """
+        """The share of a change that a value taken ``age`` seconds after it does not show."""
         if age >= self.total:
             return 0.0
         return 1.0 if age <= self.delay else 1.0 - (age - self.delay) / self.span
 
 
 def lag_of_range(window: float, scrape: float) -> Lag:
-    """The lag of a ``rate`` over ``window`` seconds, of samples every ``scrape`` seconds; 0: of
-    the last sample itself. The last sample is half a scrape old on average, and the first one in
+    """The lag of a ``rate`` over ``window`` seconds (0: of the last sample itself), of samples
+    every ``scrape`` seconds. The last sample is half a scrape old on average, and the first one in
     the range half a scrape younger than the range.
     """
     if not window:
@@ -84,7 +77,6 @@ def lag_of_range(window: float, scrape: float) -> Lag:
 
 DEFAULT_SCRAPE: Final = 30.0
 """Seconds between two samples, where neither Prometheus nor a range tells."""
-
 METRICS_SERVER: Final = Lag(7.5, 15.0)
 """metrics-server scrapes every 15 s by default, and gives the rate between the last two scrapes."""
 
@@ -112,22 +104,17 @@ class Unseen:
             self._pods = self._cpu = self._memory = 0.0
 
     def ended(self, points: float | None, share: float) -> None:
-        """Count an ended pod. One of unknown use counts nothing: what it requested is a guess that
-        may mark a node too early, but must not make a busy one look idle.
+        """Count an ended pod. One of unknown use counts nothing: a guess by requests may mark a
+        node too early, but must not make a busy one look idle.
         """
         if points is not None:
             self._ended += share * points
 
     def parts(self, allocatable: Allocatable, resource: str | None) -> tuple[float, float]:
-        """The points to add for bound pods, and those to subtract for ended ones."""
-        return self._bound + self._requested(allocatable, resource), self._ended
-
-    def _requested(self, allocatable: Allocatable, resource: str | None) -> float:
-        """By the resource that the rule measures; where that is not known, by the one of which more
-        is requested.
+        """The points to add for bound pods, and those to subtract for ended ones. Pods of unknown
+        use count by the resource that the rule measures; where that is not known, by the one of
+        which more is requested.
         """
-        if not self._pods:
-            return 0.0
         shares = [
             100 * requested / allocatable[name]
             for name, requested in (("cpu", self._cpu), ("memory", self._memory))
@@ -135,7 +122,7 @@ class Unseen:
         ]
         first = min(self._pods, FIRST)
         by_number = POINTS_EACH * first + POINTS_FURTHER * (self._pods - first)
-        return max([by_number, *shares])
+        return self._bound + max([by_number, *shares]), self._ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,27 +142,16 @@ class ExpectedLoad:
 @dataclass(frozen=True, slots=True)
 class KnownPods:
     recent: Collection[RecentPod] = ()
-    """Those that were bound or ended a moment ago."""
     running: int | None = None
     """How many run in the cluster; None when that is not known."""
     use_of_workloads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By resource (``cpu`` in cores, ``memory`` in bytes), then by workload: the use of one pod."""
     scrape_intervals: Mapping[str, float] = field(default_factory=dict)
-    """By rule: the seconds between two samples, where it is known."""
+    """By rule, in seconds, where it is known."""
     sequence: int = 0
     """The number of the last change of ``recent`` (`RecentPods.sequence`)."""
     error: str | None = None
     """Why the watch of pods does not work at the moment; None while it does."""
-
-    @property
-    def summary(self) -> PodsSummary:
-        return PodsSummary(
-            error=self.error,
-            running=self.running,
-            recent=len(self.recent),
-            workloads={name: len(uses) for name, uses in self.use_of_workloads.items()},
-            scrape_intervals=self.scrape_intervals,
-        )
 
 
 NO_PODS: Final = KnownPods()
@@ -234,14 +210,9 @@ def expected_load(
         if not (more or less) or pod.node not in nodes:
             continue
         points = use.points(pod, nodes[pod.node].allocatable)
-        if points is None and less:
-            continue
-        node = counted.get(pod.node)
-        if node is None:
-            node = counted[pod.node] = Unseen()
-        if more:
+        if more or (less and points is not None):
+            node = counted.setdefault(pod.node, Unseen())
             node.bound(pod, points, more)
-        if less:
             node.ended(points, less)
     rooms, places = _rooms(readings.loads(rule), columns), columns.roster.places
     added = {}
@@ -283,9 +254,9 @@ def _shown(
     with_value: int,
     nodes: int,
 ) -> float | None:
-    """How many pods the values show: those that run, less what is not seen yet of those that were
-    just bound, and with what is still seen of those that ended. Where only some of the nodes have a
-    value, that share of the pods that run. None when it is not known.
+    """How many pods the values show: those that run, less what is not seen yet of those just bound,
+    and with what is still seen of those that ended; where only some nodes have a value, of that
+    share of the pods that run. None when it is not known.
     """
     if running is None or not nodes:
         return None
@@ -300,9 +271,8 @@ def _mean_use(
     with_value: int,
     shown: float | None,
 ) -> float | None:
-    """What a running pod uses on average: all that is measured, by the number of pods that it is
-    the use of. None where fewer pods run than nodes have a value: then most of the load is not that
-    of pods.
+    """What a running pod uses on average: all that is measured, by the number of pods ``shown``.
+    None where fewer pods run than nodes have a value: then most of the load is not that of pods.
     """
     if not shown or shown < with_value or not rule.rises:
         return None
@@ -322,12 +292,12 @@ def above_line(  # noqa: PLR0917 - the columns
     counts: Bools,
     max_marked: Limit,
 ) -> Floats:
-    """How far each load is above the early line, in points, for a ``rule`` that has ``early``.
-    ``loads``: NaN where nothing is known; the last axis has one element for each node, as the other
-    arrays have. ``kind``: a number for each; each kind has a line of its own.
+    """How far each load is above the early line of its ``kind``, in points, for a ``rule`` that has
+    ``early``. ``loads``: NaN where nothing is known; its last axis has one element for each node,
+    as the other arrays have.
 
     The line is the mean of the nodes that ``counts`` names (those that may be marked), weighted by
-    what they have of the rule's resource; or ``mean_at_least`` where that is higher. A node's
+    what they have of the rule's resource, or ``mean_at_least`` where that is higher. A node's
     weight and load are limited here: one node does not decide about all others.
 
     So many nodes stay unmarked as ``max_marked`` leaves out, the coolest. One that is not GAP

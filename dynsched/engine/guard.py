@@ -15,11 +15,8 @@ from dynsched.rules.rule_set import GuardRules, NodeRules
 INCUMBENT_BONUS: Final = 0.1
 """A marked node counts as this share of its threshold hotter than it is, so that two nodes of
 about the same load do not swap the last place under the cap at every tick."""
-
-
 EARLY_INCUMBENT_BONUS: Final = 0.04
 """The same for early marks, as a share of full: four points."""
-
 _HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
 
 
@@ -33,14 +30,12 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which nodes shall carry the mark after this tick; and why others, contrary to their
-    verdict, are not marked yet or still marked. ``capped``: the pools (label value, or ``""``)
-    in which ``max_marked`` binds.
-    """
-
     marked: frozenset[str]
+    """Which nodes shall carry the mark after this tick."""
     withheld: Mapping[str, str]
+    """Why others, contrary to their verdict, are not marked yet or still marked."""
     capped: frozenset[str]
+    """The pools in which ``max_marked`` binds."""
 
 
 def count_of(limit: Limit, total: int) -> int:
@@ -78,14 +73,12 @@ def select(
     """Apply ``max_releases`` over all, then ``max_marked`` in every pool, hottest first. Among the
     nodes of one kind ``max_marked`` is the limit of early marks, and one node stays without.
 
-    ``eligible``: of the nodes that may be marked (no conflict stands on them), those that carry the
-    mark or should by their verdict, at least; ``sizes``: how many there may be of each kind, when
-    that is more than there are in ``eligible``.
-    ``marked``: the names that carry the mark now; ``released`` others did when this tick began.
-    ``outgoing``: the nodes that carry it and are not eligible (any more). Each mark counts under
-    the cap, those too that are to go: a place is free when its mark is seen to be gone, for a write
-    may fail, and the writes of a tick are made in no order. What the cap is a share of, are the
-    eligible nodes alone.
+    ``eligible``: of the nodes that may be marked, those that carry the mark or should by their
+    verdict, at least; ``sizes``: how many there are of each kind, where that is more. ``marked``:
+    the names that carry the mark now; ``released`` others did when this tick began. ``outgoing``:
+    the nodes that carry it and are not eligible (any more). Marks that are to go count under the
+    cap until they are seen to be gone: a write may fail, and they are made in no order. The cap is
+    a share of the eligible nodes alone.
     """
     kinds = {node.name: kind_of(node, guard) for node in eligible}
     pools: dict[str, list[str]] = defaultdict(list)
@@ -109,7 +102,7 @@ def select(
         """
         for name in ranked:
             kind = kinds[name]
-            if free > 0 and (verdicts[name].pressured or used[kind] < limits[kind]):
+            if free > 0 and (verdicts[name].hot or used[kind] < limits[kind]):
                 free -= 1
                 used[kind] += 1
                 yield name
@@ -143,13 +136,13 @@ def select(
     capped = frozenset(
         pool
         for pool, names in wanting.items()
-        if sum(verdicts[name].pressured for name in names) > caps[pool]
+        if sum(verdicts[name].hot for name in names) > caps[pool]
     )
     return Selection(frozenset(result), withheld, capped)
 
 
 def pool_of(node: Node, guard: GuardRules) -> str:
-    """The pool of a node: the value of ``guard.pool_label``; "" where that is not set."""
+    """The value of ``guard.pool_label``; "" where that is not set."""
     return node.labels.get(guard.pool_label, "") if guard.pool_label else ""
 
 
@@ -162,8 +155,8 @@ def kind_of(node: Node, guard: GuardRules) -> Kind:
 
 
 def early_limit(limit: Limit, size: int) -> int:
-    """How many of ``size`` nodes of a kind may be marked so that early marks are among them: one
-    stays unmarked, so that pods have where to go.
+    """How many of ``size`` nodes of a kind may carry early marks: one stays unmarked, so that pods
+    have where to go.
     """
     return min(count_of(limit, size), size - 1)
 
@@ -171,13 +164,13 @@ def early_limit(limit: Limit, size: int) -> int:
 def _ranked(
     names: Iterable[str], verdicts: Mapping[str, Verdict], incumbents: Collection[str]
 ) -> list[str]:
-    """Those that want the mark: the hot ones first, then the early ones, the hottest first."""
+    """The hot ones first, then the early ones, the hottest first."""
 
     def rank(name: str) -> tuple[bool, float, bool, str]:
         verdict = verdicts[name]
-        bonus = INCUMBENT_BONUS if verdict.pressured else EARLY_INCUMBENT_BONUS
+        bonus = INCUMBENT_BONUS if verdict.hot else EARLY_INCUMBENT_BONUS
         is_new = name not in incumbents
-        return (not verdict.pressured, -verdict.severity - (0 if is_new else bonus), is_new, name)
+        return (not verdict.hot, -verdict.severity - (0 if is_new else bonus), is_new, name)
 
     return sorted(names, key=rank)
 
@@ -188,9 +181,7 @@ def _kept(
     verdicts: Mapping[str, Verdict],
     allowed: int,
 ) -> frozenset[str]:
-    """Of the marked nodes that are ``present``, those that should be released but must wait for a
-    later tick: ``allowed`` may go.
-    """
+    """Of the marked nodes that are ``present``, those whose release waits: ``allowed`` may go."""
     leaving = [name for name in present if not any(name in chosen for chosen in granted.values())]
     # The coolest go first; those that should be marked but are over the cap go last.
     leaving.sort(key=lambda name: (verdicts[name].wants_mark, verdicts[name].severity, name))

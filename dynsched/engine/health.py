@@ -20,10 +20,9 @@ from dynsched.rules.rule_set import RuleSet
 from dynsched.util.durations import format_duration
 
 OVERDUE_INTERVALS: Final = 3
-"""Number of intervals without a finished tick after which the loop counts as stuck."""
+"""Intervals without a finished tick after which the loop counts as stuck."""
 OVERDUE_AT_LEAST: Final = 30.0
-"""Seconds: the shortest time after which the loop counts as stuck, however short the interval is,
-because a single query may take several seconds."""
+"""Seconds, however short the interval is: a single query may take several."""
 
 
 def why_unsuccessful(
@@ -51,14 +50,9 @@ def why_unhealthy(snapshot: Snapshot | None, age: float, interval: float) -> str
     """
     if snapshot is None:
         return "no tick has finished yet"
-    if is_overdue(age, interval):
+    if age > overdue_after(interval):
         return f"the last tick finished {format_duration(round(age))} ago"
-    return snapshot.error or _why_blind_to_all(snapshot)
-
-
-def is_overdue(age: float, interval: float) -> bool:
-    """Whether the loop counts as stuck, by the age of its last Snapshot; both in seconds."""
-    return age > overdue_after(interval)
+    return snapshot.error or _why_none_is_usable(snapshot)
 
 
 def overdue_after(interval: float) -> float:
@@ -66,7 +60,7 @@ def overdue_after(interval: float) -> float:
     return max(OVERDUE_AT_LEAST, OVERDUE_INTERVALS * interval)
 
 
-def _why_blind_to_all(snapshot: Snapshot) -> str | None:
+def _why_none_is_usable(snapshot: Snapshot) -> str | None:
     """Queries that succeed without a usable sample for any node (no series, only old or invalid
     samples, names that match no node) are reported like queries that fail.
     """
@@ -74,9 +68,9 @@ def _why_blind_to_all(snapshot: Snapshot) -> str | None:
     asked = [health for health in snapshot.rules if health.rule.name in names]
     if not asked or not snapshot.nodes or any(health.quality.get(Quality.OK) for health in asked):
         return None
-    blind = blindness(snapshot)
+    unmatched = unmatched_rules(snapshot)
     reasons = {
-        health.rule.name: health.error or blind.get(health.rule.name) or _why_unusable(health)
+        health.rule.name: health.error or unmatched.get(health.rule.name) or _why_unusable(health)
         for health in asked
     }
     first = next(iter(by_reason(reasons)))
@@ -109,31 +103,30 @@ def why_incomplete(snapshot: Snapshot) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def blindness(snapshot: Snapshot) -> dict[str, str | None]:
-    """For each rule whose query succeeds: why none of its samples matches a node (for example a
-    misspelled metric, or an aggregation that drops the node's label), in one line; None when one
-    does.
+def unmatched_rules(snapshot: Snapshot) -> dict[str, str | None]:
+    """For each rule whose query succeeds: why none of its samples matches a node (a misspelled
+    metric, an aggregation that drops the node's label), in one line; None when one does.
     """
     first = {found.rule: found for found in reversed(snapshot.unmatched)}
     return {
-        health.rule.name: (_why_blind(health, first.get(health.rule.name)))
+        health.rule.name: _why_unmatched(health, first.get(health.rule.name))
         for health in snapshot.rules
         if health.error is None and snapshot.nodes and health.rule.early_of is None
     }
 
 
-def crowding(snapshot: Snapshot) -> dict[str, str | None]:
+def several_series(snapshot: Snapshot) -> dict[str, str | None]:
     """Of each rule whose query answers: that it has more than one series for a node, and what to do
     about it, in one line; None where it has not.
     """
     return {
-        health.rule.name: None if health.several is None else _why_crowded(health.several)
+        health.rule.name: None if health.several is None else _why_several(health.several)
         for health in snapshot.rules
         if health.error is None and health.rule.early_of is None
     }
 
 
-def _why_crowded(several: SeveralSeries) -> str:
+def _why_several(several: SeveralSeries) -> str:
     differ = f"which differ in {', '.join(several.labels)}" if several.labels else "which are alike"
     select = f', as in {{{several.labels[0]}="..."}}' if several.labels else ""
     return (
@@ -143,7 +136,7 @@ def _why_crowded(several: SeveralSeries) -> str:
     )
 
 
-def _why_blind(health: RuleHealth, unmatched: Unmatched | None) -> str | None:
+def _why_unmatched(health: RuleHealth, unmatched: Unmatched | None) -> str | None:
     if health.rule.selector.requirements and not health.states:
         return f"its selector {health.rule.selector} matches no node"
     if health.samples != health.unmatched:

@@ -20,23 +20,18 @@ from dynsched.util.formatting import format_micro_time, parse_time
 CLOCK_ERROR: Final = 0.1
 """The largest error of a clock's rate, as a share, with which two replicas never write at the same
 time."""
-
 MAX_DURATION: Final = 300.0
-"""Upper bound, in seconds, for the duration that a Lease of another holder states: one of years,
-for example a typing error, must not stop all replicas from writing."""
-
+"""Seconds: the upper bound for the duration that the Lease of another holder states. One of years,
+say a typing error, must not stop all replicas from writing."""
 _GIVEN_UP: Final = 1
 """``leaseDurationSeconds`` of a Lease that its holder released, as in client-go; the API server
 requires a value above 0."""
-
 _MAX_TRANSITIONS: Final = 2**31 - 1
-"""The largest ``leaseTransitions`` that the API server accepts; it would refuse every write of the
-Lease with a larger one."""
-
+"""The largest ``leaseTransitions`` that the API server accepts."""
 _SET_BACK: Final = 1.0
-"""The largest step, in seconds, by which the holder's clock may have been set back between its last
-renewal and the release of the Lease. After a larger step the release is not trusted, and other
-replicas wait for the full duration, as after a crash."""
+"""Seconds by which the holder's clock may have been set back between its last renewal and the
+release of the Lease. After a larger step the release is not trusted, and other replicas wait for
+the full duration, as after a crash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +67,12 @@ MOST_PATIENCE: Final = 3600.0
 
 class Patience:
     """When a leader that can ask no rule gives way to another replica, which perhaps can: after a
-    minute. Each time that this brought nothing it waits twice as long as before, up to an hour, so
-    that replicas that are all cut off do not take turns for ever.
+    minute, then each time twice as long as before, up to an hour, so that replicas that are all cut
+    off do not take turns for ever.
     """
 
     def __init__(self) -> None:
-        self._blind_since: float | None = None
+        self._since: float | None = None
         self._seconds = FIRST_PATIENCE
 
     def is_over(self, now: float, *, sees: bool, leads: bool) -> bool:
@@ -85,13 +80,13 @@ class Patience:
         that never steps.
         """
         if sees:
-            self._blind_since, self._seconds = None, FIRST_PATIENCE
+            self._since, self._seconds = None, FIRST_PATIENCE
             return False
-        if self._blind_since is None:
-            self._blind_since = now
-        if not leads or now - self._blind_since < self._seconds:
+        if self._since is None:
+            self._since = now
+        if not leads or now - self._since < self._seconds:
             return False
-        self._blind_since, self._seconds = now, min(2 * self._seconds, MOST_PATIENCE)
+        self._since, self._seconds = now, min(2 * self._seconds, MOST_PATIENCE)
         return True
 
 
@@ -162,15 +157,7 @@ def contested(now: float, *, least: float) -> Lease:
     """The state of a Lease that changed between our read and our write: another replica may hold it
     from now on, so it counts as held for ``least`` seconds.
     """
-    return Lease(
-        holder="",
-        released=False,
-        duration=least,
-        transitions=0,
-        resource_version="",
-        body={},
-        seen_at=now,
-    )
+    return read_lease({}, None, now, least=least)
 
 
 def held_by(
@@ -224,8 +211,8 @@ def _is_later(body: Mapping[str, Any], previous: Lease) -> bool:
 
 
 def _is_same(seen: Lease, previous: Lease) -> bool:
-    """Whether the Lease was not written since. The resourceVersion alone does not prove it, because
-    after a restore of etcd the same versions are assigned again.
+    """Whether it was not written since. The resourceVersion alone does not prove it: after a
+    restore of etcd the same versions are assigned again.
     """
     same_version = seen.resource_version == previous.resource_version
     return same_version and _spec(seen.body) == _spec(previous.body)

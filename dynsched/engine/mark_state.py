@@ -1,6 +1,5 @@
 """How the mark stands on a node: which parts of it, whose they are, what stands in their place, and
-the evidence beside it. Computed once for each node and tick; `plan`, `decide` and `adoption` go by
-it.
+the evidence beside it.
 
 The evidence is the annotation ``dynsched.io/pressure``: compact JSON, written with the mark. It
 says to a person why the node is marked, and to us what was put on it and is to be taken back.
@@ -9,18 +8,19 @@ says to a person why the node is marked, and to us what was put on it and is to 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
+from dynsched.engine.guard import why_ineligible
 from dynsched.engine.model import Node, Verdict
 from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark, Mark, TaintMark, parse_label, parse_taint
-from dynsched.rules.rule_set import RuleSet
-from dynsched.util.formatting import format_time
+from dynsched.rules.rule_set import NodeRules, RuleSet
+from dynsched.util.formatting import as_mapping, as_mappings, format_time
 
 _T = TypeVar("_T")
 
@@ -30,11 +30,12 @@ _KEPT: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the annotation says: the parts of the mark that were put, and the rules that fired."""
+    """What the annotation says."""
 
     label: LabelMark | None
     taint: TaintMark | None
     rules: tuple[str, ...]
+    """Those that fired."""
     early: bool = False
     """Whether the node was not hot, but marked by its expected load."""
 
@@ -62,34 +63,28 @@ def write_evidence(mark: Mark, verdict: Verdict, rule_set: RuleSet) -> str:
 
 
 def read_evidence(node: Node) -> Evidence | None:
-    """The evidence on a node; None when it has none. What cannot be read counts as not said."""
+    """None when it has none. What cannot be read counts as not said."""
     text = node.annotations.get(keys.EVIDENCE_ANNOTATION)
-    if text is None:
-        return None
-    return _evidence(text)
+    return None if text is None else _evidence(text)
 
 
 @lru_cache(maxsize=_KEPT)
 def _evidence(text: str) -> Evidence:
-    record = _record(text)
+    try:
+        record = as_mapping(json.loads(text))
+    except (ValueError, RecursionError):
+        record = {}
+    names = [fired.get("rule") for fired in as_mappings(record.get("rules"))]
     return Evidence(
         _parsed(parse_label, record.get("label")),
         _parsed(parse_taint, record.get("taint")),
-        _rules(record),
+        tuple(name for name in names if isinstance(name, str)),
         record.get("early") is True,
     )
 
 
 def fired_rules(text: str) -> tuple[str, ...]:
-    return _rules(_record(text))
-
-
-def _record(text: str) -> Mapping[str, Any]:
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, Mapping) else {}
+    return _evidence(text).rules
 
 
 def _parsed(parse: Callable[[str], _T], text: Any) -> _T | None:
@@ -101,37 +96,34 @@ def _parsed(parse: Callable[[str], _T], text: Any) -> _T | None:
         return None
 
 
-def _rules(record: Mapping[str, Any]) -> tuple[str, ...]:
-    fired = record.get("rules")
-    if not isinstance(fired, list):
-        return ()
-    names = (entry.get("rule") for entry in fired if isinstance(entry, Mapping))
-    return tuple(name for name in names if isinstance(name, str))
-
-
 class MarkState(Struct, frozen=True, gc=False):
-    """Which parts of the mark are on a node, and whose they are."""
+    """Which parts of the mark are on a node, whose they are, and whether it may be marked."""
 
     node: Node
     has_label: bool
     has_taint: bool
     evidence: Evidence | None
-    """What our annotation says; None where the node has none."""
     conflict: str | None
-    """Which label or taint of somebody else has the mark's key and another value; else None."""
+    """Which label or taint of somebody else has the mark's key and another value."""
     older: Mark
     """What an older configuration put there, as the evidence says, and what is still there."""
     unproven: LabelMark | None = None
     """A label that the evidence names, and that nothing shows to be ours."""
+    ineligible: str | None = None
+    """Why the node must not be marked at all."""
+
+    @property
+    def may_mark(self) -> bool:
+        return self.ineligible is None and self.conflict is None
 
     @property
     def touched(self) -> bool:
-        """Whether the node carries anything of ours."""
+        """The node carries anything of ours."""
         return self.evidence is not None or self.marked
 
     @property
     def marked(self) -> bool:
-        """Whether the node carries our mark, a part of it, or one of an older configuration."""
+        """The node carries our mark, a part of it, or one of an older configuration."""
         older = self.older
         return self.has_label or self.has_taint or bool(older.label or older.taint)
 
@@ -153,8 +145,8 @@ def carried(state: MarkState, mark: Mark) -> tuple[str, ...]:
     return tuple(part for part in present if part is not None)
 
 
-def mark_state(node: Node, mark: Mark) -> MarkState:
-    """Compare one node with the mark."""
+def mark_state(node: Node, mark: Mark, rules: NodeRules | None = None) -> MarkState:
+    """Compare one node with the mark, and with the ``rules`` of which nodes may be marked."""
     evidence = read_evidence(node)
     older, unproven = _older(node, evidence, mark)
     has_label = has_taint = False
@@ -172,7 +164,8 @@ def mark_state(node: Node, mark: Mark) -> MarkState:
                 conflict = (
                     f"taint {mark.taint.key}={taint.get('value', '')} was set by somebody else"
                 )
-    return MarkState(node, has_label, has_taint, evidence, conflict, older, unproven)
+    ineligible = None if rules is None else why_ineligible(node, rules)
+    return MarkState(node, has_label, has_taint, evidence, conflict, older, unproven, ineligible)
 
 
 def _older(node: Node, evidence: Evidence | None, mark: Mark) -> tuple[Mark, LabelMark | None]:

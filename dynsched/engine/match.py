@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from operator import attrgetter
 from typing import Final
 
@@ -22,22 +21,12 @@ from dynsched.engine.wording import some
 from dynsched.rules.rule_set import Rule
 from dynsched.util.formatting import canonical
 
-_MAX_KEPT: Final = 8192
-"""Spellings of IPv6 addresses that are remembered: each is read anew in 5 microseconds, and comes
-with every tick. Those that are canonical, or mostly so, need no memory."""
 _SPARE: Final = 4
 """For each name and address of a node, or series of the largest answer where these are more: series
-whose places are remembered."""
-_MAX_TEXTS: Final = 100_000
-"""Values of labels that are remembered with what they stand for, those too that name no node: the
-nodes of other clusters in the same Prometheus."""
+that are remembered."""
 _NOWHERE: Final = -1
-_NO_NODE: Final = _NOWHERE, "no node has this name or address"
 _MAX_NAMED: Final = 3
 """Nodes that are named where many share one address."""
-
-
-_canonical = lru_cache(maxsize=_MAX_KEPT)(canonical)
 
 
 def spellings(text: str) -> Iterable[str]:
@@ -50,73 +39,70 @@ def spellings(text: str) -> Iterable[str]:
     has_port = colon and port.isdigit() and (":" not in host or host.startswith("["))
     bare = (host if has_port else text).removeprefix("[").removesuffix("]")
     yield bare
-    yield _canonical(bare) if ":" in bare else canonical(bare)
+    yield canonical(bare)
 
 
-class KnownSeries:
-    """The places of the nodes of series, which are the same at every tick. Mutable, for one thread
-    at a time.
+class _KnownSeries:
+    """Which nodes series are of, which is the same at every tick. Mutable, for one thread at a
+    time.
     """
 
-    __slots__ = ("_largest", "places")
+    __slots__ = ("_largest", "indices", "unmatched")
 
     def __init__(self) -> None:
-        self.places: dict[Hashable, int] = {}
+        self.indices: dict[Hashable, int] = {}
+        self.unmatched: dict[Hashable, tuple[str, str]] = {}
+        """Of those whose index is -1: the value of the label, and why it names no node."""
         self._largest = 0
 
     def make_room(self, series: int) -> None:
-        """Before an answer of so many ``series`` is looked at, or where there are so many names and
-        addresses of nodes: where many series came and went, forget all.
-        """
+        """Before an answer of so many ``series`` is read: where many came and went, forget all."""
         self._largest = max(self._largest, series)
-        if len(self.places) > _SPARE * self._largest:
-            self.places.clear()
+        if len(self.indices) > _SPARE * self._largest:
+            self.indices.clear()
+            self.unmatched.clear()
 
 
 @dataclass(frozen=True, slots=True)
 class NodeIndex:
-    """Every name and address of every node, in its canonical text -> the node's name; the names of
-    all of them where several nodes share an address. ``roster``: the places of these nodes.
+    """``names``: every name and address of every node, in its canonical text -> the node's name.
+    ``shared``: those addresses that several nodes have -> all their names. ``roster``: these nodes.
     """
 
-    places: Mapping[str, str | list[str]]
+    names: Mapping[str, str]
+    shared: Mapping[str, list[str]]
     roster: Roster
-    _found: dict[tuple[str, ...], KnownSeries] = field(
+    _known: dict[tuple[str, ...], _KnownSeries] = field(
         default_factory=dict, repr=False, compare=False
     )
-    _texts: dict[str, tuple[int, str]] = field(default_factory=dict, repr=False, compare=False)
 
     def find(self, text: str) -> str | None:
         """The node of a label value, or None. ValueError when several nodes share that address."""
         for spelling in spellings(text):
-            name = self.places.get(spelling)
-            if isinstance(name, str):
-                return name
-            if name is not None:
-                names = some(sorted(name), _MAX_NAMED)
+            if spelling in self.shared:
+                names = some(sorted(self.shared[spelling]), _MAX_NAMED)
                 raise ValueError(f"more than one node has the address {spelling}: {names}")
+            if spelling in self.names:
+                return self.names[spelling]
         return None
 
     def place_of(self, text: str) -> tuple[int, str]:
-        """The place of the node of a label value; -1 where it has none, and why."""
-        found = self._texts.get(text)
-        if found is None:
-            if len(self._texts) > _SPARE * len(self.places) + _MAX_TEXTS:
-                self._texts.clear()
-            try:
-                name = self.find(text)
-            except ValueError as error:
-                found = _NOWHERE, str(error)
-            else:
-                found = (self.roster.places[name], "") if name is not None else _NO_NODE
-            self._texts[text] = found
-        return found
+        """The index of the node of a label value; -1 where it has none, and why."""
+        try:
+            name = self.find(text)
+        except ValueError as error:
+            return _NOWHERE, str(error)
+        if name is None:
+            return _NOWHERE, "no node has this name or address"
+        return self.roster.places[name], ""
 
-    def known(self, labels: tuple[str, ...]) -> KnownSeries:
+    def known(self, labels: tuple[str, ...], series: int) -> _KnownSeries:
         """What was found for the series of rules with these ``node_labels``: most rules have the
-        same ones.
+        same ones. ``series``: how many are to be read.
         """
-        return self._found.setdefault(labels, KnownSeries())
+        found = self._known.setdefault(labels, _KnownSeries())
+        found.make_room(max(series, len(self.names)))
+        return found
 
 
 def index_nodes(nodes: Iterable[Node], roster: Roster | None = None) -> NodeIndex:
@@ -124,23 +110,17 @@ def index_nodes(nodes: Iterable[Node], roster: Roster | None = None) -> NodeInde
     that of these nodes, where there is one already.
     """
     nodes = tuple(nodes)
-    places: dict[str, str | list[str]] = {}
+    names: dict[str, str] = {}
+    shared: dict[str, list[str]] = {}
     for node in nodes:
         for address in node.known_as[1:]:
-            other = places.setdefault(address, node.name)
-            if other is not node.name:
-                _share(places, address, other, node.name)
-    places.update((node.known_as[0], node.name) for node in nodes)
-    return NodeIndex(places, Roster(nodes) if roster is None else roster)
-
-
-def _share(
-    places: dict[str, str | list[str]], address: str, other: str | list[str], name: str
-) -> None:
-    if isinstance(other, list):
-        other.append(name)
-    elif other != name:
-        places[address] = [other, name]
+            other = names.setdefault(address, node.name)
+            if other != node.name:
+                shared.setdefault(address, [other]).append(node.name)
+    for node in nodes:
+        names[node.known_as[0]] = node.name
+        shared.pop(node.known_as[0], None)
+    return NodeIndex(names, shared, Roster(nodes) if roster is None else roster)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +150,11 @@ def match_samples(
     counts = np.bincount(places[which], minlength=len(index.roster))
     several = None
     if counts.size and counts.max() > 1:
-        is_crowded = counts[places[which]] > 1
-        crowded = which[is_crowded]
-        several = _several(rule, vector, crowded, places[crowded], index)
-        best = crowded[_best(rule, vector, crowded, places[crowded], fresh_since)]
-        which = np.concatenate([which[~is_crowded], best])
+        is_double = counts[places[which]] > 1
+        doubles = which[is_double]
+        several = _several(rule, vector, doubles, places[doubles], index)
+        best = doubles[_best(rule, vector, doubles, places[doubles], fresh_since)]
+        which = np.concatenate([which[~is_double], best])
     readings = NodeReadings.none(index.roster)
     at, values = places[which], vector.values[which]
     readings.value[at], readings.taken[at] = values, vector.taken[which]
@@ -183,28 +163,26 @@ def match_samples(
 
 
 def _places(rule: Rule, vector: Vector, index: NodeIndex) -> tuple[Ints, list[Unmatched]]:
-    """The place of each sample's node, -1 where it has none; and why it has none."""
-    known = index.known(rule.node_labels)
-    known.make_room(max(len(vector), len(index.places)))
-    found = list(map(known.places.get, vector.series))
-    unmatched = []
+    """The index of each sample's node, -1 where it has none; and why it has none."""
+    known = index.known(rule.node_labels, len(vector))
+    found = list(map(known.indices.get, vector.series))
     if None in found:
-        for number, place in enumerate(found):
-            if place is not None:
-                continue
-            key = vector.series[number]
-            text, at, why = _place_of(rule, vector.labels_of(key), index)
-            found[number] = at
-            if at != _NOWHERE:
-                known.places[key] = at
-            else:
-                unmatched.append(Unmatched(rule.name, text, why))
-    unmatched.sort(key=attrgetter("value", "reason"))
-    return np.array(found, np.int64), unmatched
+        for number, key in enumerate(vector.series):
+            if found[number] is None:
+                text, at, why = _place_of(rule, vector.labels_of(key), index)
+                found[number] = known.indices[key] = at
+                if at == _NOWHERE:
+                    known.unmatched[key] = text, why
+    places = np.array(found, np.int64)
+    unmatched = [
+        Unmatched(rule.name, *known.unmatched[vector.series[number]])
+        for number in np.flatnonzero(places == _NOWHERE).tolist()
+    ]
+    return places, sorted(unmatched, key=attrgetter("value", "reason"))
 
 
 def _place_of(rule: Rule, labels: Mapping[str, str], index: NodeIndex) -> tuple[str, int, str]:
-    """The value of the label that names the node; the node's place, -1 for none, and why."""
+    """The value of the label that names the node; the node's index, -1 for none, and why."""
     for label in rule.node_labels:
         text = labels.get(label)
         if text is not None:
@@ -213,12 +191,12 @@ def _place_of(rule: Rule, labels: Mapping[str, str], index: NodeIndex) -> tuple[
 
 
 def _best(
-    rule: Rule, vector: Vector, crowded: Ints, places: Ints, fresh_since: float
+    rule: Rule, vector: Vector, doubles: Ints, places: Ints, fresh_since: float
 ) -> NDArray[np.intp]:
-    """Of the ``crowded`` samples, of nodes at these ``places``, those that count: indices into
+    """Of the ``doubles`` samples, of nodes at these ``places``, those that count: indices into
     both, one for each node. Among samples that cannot be used, the latest.
     """
-    values, taken = vector.values[crowded], vector.taken[crowded]
+    values, taken = vector.values[doubles], vector.taken[doubles]
     is_valid = np.isfinite(values)
     is_fresh = is_valid & (taken >= fresh_since)
     height = np.where(is_valid, values if rule.rises else -values, 0.0)
@@ -230,7 +208,7 @@ def _best(
 
 
 def _several(
-    rule: Rule, vector: Vector, crowded: Ints, places: Ints, index: NodeIndex
+    rule: Rule, vector: Vector, doubles: Ints, places: Ints, index: NodeIndex
 ) -> SeveralSeries:
     """How many nodes have more than one series; and of one of them, in which labels these differ:
     to read the labels of all series of a node for each core would take longer than all else.
@@ -239,7 +217,7 @@ def _several(
     nodes = np.unique(places).tolist()
     example = min(nodes, key=names.__getitem__)
     first, *others = (
-        vector.labels_of(vector.series[number]) for number in crowded[places == example].tolist()
+        vector.labels_of(vector.series[number]) for number in doubles[places == example].tolist()
     )
     # A label that differs in two of them differs from the first in one of these.
     differing = {name for other in others for name, _ in first.items() ^ other.items()}

@@ -30,9 +30,9 @@ class QueryResult:
     """The result of one rule's query: samples or an error. A failed query raises no exception."""
 
     samples: Sequence[Sample] = ()
-    """Empty when the query failed; this means that nothing is known, not that there is no load."""
+    """None when the query failed: nothing is known then, which is not "no load"."""
     error: str | None = None
-    """One line for a person (what is wrong, where, what to do) when the query failed, else None."""
+    """One line for a person (what is wrong, where, what to do) when the query failed."""
     warnings: tuple[str, ...] = ()
     """Not empty for a partial answer: a node without a sample in it is MISSING, not cool."""
     duration: float = 0.0
@@ -51,35 +51,43 @@ class Node:
 
     name: str
     uid: str = ""
-    """``metadata.uid``: differs for a node that was deleted and created again under its name."""
+    """Differs for a node that was deleted and created again under its name."""
     resource_version: str = ""
-    """``metadata.resourceVersion`` of the object that this was read from."""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Only the annotations under ``dynsched.io/``."""
     taints: tuple[Mapping[str, Any], ...] = ()
-    """The raw mappings in the order of the API server. ``spec.taints`` is an atomic list, so a
-    write must send the taints of others back unchanged."""
+    """As they came: ``spec.taints`` is an atomic list, so a write must send the taints of others
+    back unchanged."""
     addresses: tuple[tuple[str, str], ...] = ()
-    """Pairs ``(type, address)``; the type is InternalIP, Hostname, ExternalIP or similar."""
+    """Pairs ``(type, address)``."""
     allocatable: Mapping[str, float] = field(default_factory=dict)
     """``cpu`` in cores, ``memory`` in bytes."""
     created: float = 0.0
-    """When the Node was created, in Unix seconds without a fraction, by the API server's clock; 0
-    when this is unknown."""
+    """In whole Unix seconds, by the API server's clock; 0 when it is unknown."""
     owned: frozenset[str] = frozenset()
     """Keys of the labels whose present values dynsched wrote, according to managedFields."""
     known_as: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    """The name, then the addresses, as `canonical` gives them. Computed."""
+    """The name, then the addresses, as `canonical` gives them: once per change of the node."""
 
     def __post_init__(self) -> None:
-        """Canonicalise the addresses once per change of the node instead of once per tick."""
         texts = (self.name, *(address for _kind, address in self.addresses))
         object.__setattr__(self, "known_as", tuple(dict.fromkeys(map(canonical, texts))))
 
 
+@dataclass(frozen=True, slots=True)
+class NodeUsage:
+    """One NodeMetrics of metrics-server: what a node uses."""
+
+    node: str
+    amounts: Mapping[str, float]
+    """Cores (``cpu``) and bytes (``memory``), without what could not be read."""
+    taken_at: float | None
+    """None where the time could not be read."""
+
+
 class Quality(StrEnum):
-    """The quality of one rule's sample for one node in this tick."""
+    """Of one rule's sample for one node in this tick."""
 
     OK = "ok"
     MISSING = "missing"  # the query succeeded, but has no sample for this node
@@ -107,36 +115,32 @@ class Alert(Struct, frozen=True, gc=False):
     since: float
     """When the alert entered ``state``."""
     updated_at: float
-    """When the alert was last evaluated. Never decreases, even if the clock is set back."""
+    """Never decreases, even if the clock is set back."""
     known_at: float
-    """When there last was an OK reading, or when the alert was adopted. Staleness is measured
-    from this time."""
+    """When there last was an OK reading, or when the alert was adopted: stale since then."""
     quality: Quality = Quality.OK
-    """The quality of the reading in the last evaluation."""
     value: float | None = None
     """The value of the last OK reading; None before the first."""
     sampled_at: float | None = None
     active_since: float | None = None
     """When the threshold was first breached, while PENDING or FIRING (Prometheus's ActiveAt)."""
     keep_firing_since: float | None = None
-    """While the alert fires only because of ``keep_firing_for``: when the value first was on the
-    clear side of ``clear_threshold``; else None (Prometheus's KeepFiringSince)."""
+    """While it fires only because of ``keep_firing_for``: when the value first was on the clear
+    side of ``clear_threshold`` (Prometheus's KeepFiringSince)."""
     adopted: bool = False
-    """Whether the alert was derived from a mark that was on the node at the start, and there has
-    been no OK reading since."""
+    """Whether it was derived from a mark on the node, without an OK reading since."""
     uid: str = ""
-    """The node's uid. A node that was created again under its name gets new alerts."""
+    """The node's: one that was created again under its name gets new alerts."""
 
     @property
     def firing(self) -> bool:
-        """Whether its state is firing."""
         return self.state is AlertState.FIRING
 
 
 class Verdict(Struct, frozen=True, gc=False):
     node: str
-    pressured: bool
-    """Whether the node is hot: at least one alert fires that is not of an early mark."""
+    hot: bool
+    """At least one alert fires that is not of an early mark."""
     since: float | None
     severity: float
     """How far the worst firing alert is beyond its threshold, as a share of the threshold (of a
@@ -144,20 +148,19 @@ class Verdict(Struct, frozen=True, gc=False):
     alerts: tuple[Alert, ...]
     """One per rule that applies to the node, in the order of the rules."""
     early: bool = False
-    """Whether the node is not hot, and the alert of an early mark fires."""
+    """Not hot, and the alert of an early mark fires."""
 
     @property
     def wants_mark(self) -> bool:
-        """Whether the node is to carry the mark, as far as ``guard`` allows."""
-        return self.pressured or self.early
+        """As far as ``guard`` allows."""
+        return self.hot or self.early
 
 
 class Action(StrEnum):
     MARK = "mark"
     RELEASE = "release"
-    REPAIR = (
-        "repair"  # the mark stays; a part of it was missing or belongs to an older configuration
-    )
+    REPAIR = "repair"
+    """The mark stays; a part of it was missing or belongs to an older configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,20 +168,19 @@ class NodePatch:
     node: str
     action: Action
     body: Mapping[str, Any]
-    """The patch. It contains the observed resourceVersion, so that the API server refuses it when
-    the Node has changed since."""
+    """With the observed resourceVersion, so that the API server refuses it when the Node has
+    changed since."""
     reason: str
     """One line for a person: the rules, values and thresholds behind the patch."""
     early: bool = False
     """Whether it sets or removes an early mark: the node is not hot, so no Event is posted."""
     restates: bool = False
-    """Whether it changes only what the evidence says of a mark that stays: hot instead of early, or
-    early instead of hot."""
+    """Whether it changes only whether the evidence says hot or early, of a mark that stays."""
 
     @property
     def version(self) -> str:
-        """The resourceVersion in the patch; empty when there is none."""
-        return str((self.body.get("metadata") or {}).get("resourceVersion") or "")
+        """The observed resourceVersion; empty when there is none."""
+        return str(self.body.get("metadata", {}).get("resourceVersion", ""))
 
 
 class NodeView(Struct, frozen=True, gc=False):
@@ -190,26 +192,21 @@ class NodeView(Struct, frozen=True, gc=False):
     carries: tuple[str, ...]
     """The labels and taints on the node that dynsched set, each as ``label status=presure``; those
     of an older configuration are included."""
-    pressured: bool
-    """Whether the node is hot: a rule fires on it."""
+    hot: bool
     since: float | None
     alerts: tuple[Alert, ...]
     due: NodePatch | None = None
-    """The patch that the node needs and that has not been written; None when it needs none."""
+    """The patch that the node needs and that has not been written."""
     conflict: str | None = None
-    """Which label or taint of somebody else has the key of the mark and another value; else
-    None."""
+    """Which label or taint of somebody else has the key of the mark and another value."""
     withheld: str | None = None
-    """Why the guard leaves a pressured node unmarked or delays the release of a cool one; else
-    None."""
+    """Why the guard leaves a hot node unmarked or delays the release of a cool one."""
     early: bool = False
-    """Whether the node is not hot, and is to be avoided by its expected load."""
+    """Not hot, and to be avoided by its expected load."""
     pool: str = ""
-    """The value of ``guard.pool_label``; empty where that is not set, or the node has no such
-    label."""
+    """The value of ``guard.pool_label``; empty without one."""
     added: Mapping[str, Added] = {}
-    """By rule: what pods that were just bound add to the node's load, and what those that just
-    ended take off; without rules to which nothing is added."""
+    """By rule; without rules to which nothing is added."""
 
     @property
     def eligible(self) -> bool:
@@ -217,7 +214,6 @@ class NodeView(Struct, frozen=True, gc=False):
 
     @property
     def marked(self) -> bool:
-        """Whether the node has the mark, a part of it, or the mark of an older configuration."""
         return bool(self.carries)
 
 
@@ -235,9 +231,9 @@ class SeveralSeries:
 
     rule: str
     nodes: int
-    """The number of nodes with more than one series."""
+    """How many have more than one series."""
     example: str
-    """The name of one of these nodes."""
+    """The name of one of them."""
     labels: tuple[str, ...]
     """The labels in which its series differ."""
 
@@ -250,20 +246,19 @@ class RuleHealth:
     error: str | None
     """Why the last query failed; None when it succeeded."""
     warnings: tuple[str, ...]
-    """The warnings of the last query; not empty for a partial answer."""
     duration: float
     last_success: float | None
-    """When the query last succeeded, in Unix seconds; None if it never has."""
+    """In Unix seconds; None if the query never succeeded."""
     samples: int
     unmatched: int
-    """The number of these samples that match no node."""
+    """How many of these samples match no node."""
     quality: Mapping[Quality, int]
-    """The number of nodes by the quality of their reading."""
+    """How many nodes, by the quality of their reading."""
     states: Mapping[AlertState, int]
-    """The number of nodes by the state of their alert."""
+    """How many nodes, by the state of their alert."""
     past_error: str | None = None
-    """Why no history of the rule was available at the start, so that its durations count from the
-    start. Only in the first Snapshot after a start; else None."""
+    """In the first Snapshot after a start: why there was no history of the rule, so that its
+    durations count from the start."""
     several: SeveralSeries | None = None
     """Set when there was more than one series for a node."""
 
@@ -283,3 +278,15 @@ class WriteFailure:
 
     def __str__(self) -> str:
         return f"{self.node}: {self.cause}"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who asks over HTTP, as the API server knows them: RBAC goes by name and groups, a webhook
+    perhaps by all.
+    """
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from dynsched.engine.model import Action, NodePatch, WriteFailure
 from dynsched.engine.snapshot import Decision
@@ -20,17 +20,15 @@ LONGEST_PAUSE: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """``patches`` are sent now, in this order. ``delayed``: why others wait, by node; ``refused``:
-    what the API server said of those that wait because it refused them.
-    """
-
     patches: tuple[NodePatch, ...]
+    """To be sent now, in this order."""
     delayed: Mapping[str, str] = field(default_factory=dict)
+    """Why others wait, by node."""
     refused: tuple[WriteFailure, ...] = ()
+    """What the API server said of those that wait because it refused them."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Pause:
+class _Pause(NamedTuple):
     """``seconds`` long, until ``end``; ``failure``: why, None where it was not even tried."""
 
     seconds: float
@@ -80,11 +78,7 @@ class Pace:
         return Chosen(
             patches=(*urgent, *others[:room]),
             delayed={patch.node: why for patch in others[room:]},
-            refused=tuple(
-                replace(pause.failure, again=True)
-                for pause in pausing.values()
-                if pause.failure is not None
-            ),
+            refused=tuple(replace(p.failure, again=True) for p in pausing.values() if p.failure),
         )
 
     def refused(

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from dynsched.engine.guard import why_ineligible
 from dynsched.engine.mark_state import MarkState, mark_state, write_evidence
 from dynsched.engine.model import Action, Alert, Node, NodePatch, Verdict
 from dynsched.engine.wording import beside_the_line
 from dynsched.rules import keys
-from dynsched.rules.labels import Mark, TaintMark
+from dynsched.rules.labels import Mark
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.util.formatting import format_threshold, format_value
 
@@ -27,26 +26,24 @@ def plan(
     and what dynsched set on it is removed. A node that is wanted only because its release is
     delayed is not marked again when its mark is gone. The result needs no further patches.
     """
-    planned = (plan_node(state, wanted, verdicts, rule_set) for state in states)
-    return [patch for patch in planned if patch is not None]
+    found = []
+    for state in states:
+        name = state.node.name
+        patch = plan_node(state, verdicts[name], rule_set, wanted=name in wanted)
+        if patch is not None:
+            found.append(patch)
+    return found
 
 
 def plan_node(
-    state: MarkState,
-    wanted: Collection[str],
-    verdicts: Mapping[str, Verdict],
-    rule_set: RuleSet,
+    state: MarkState, verdict: Verdict, rule_set: RuleSet, *, wanted: bool
 ) -> NodePatch | None:
     """As ``plan``, for one node; None when nothing is due on it."""
-    node = state.node
-    if node.name not in wanted and not state.touched:
+    if not wanted and not state.touched:
         return None  # most nodes, at every tick
-    stays = node.name in wanted and (state.marked or verdicts[node.name].wants_mark)
-    if stays and state.conflict is None:
-        return _put(state, verdicts[node.name], rule_set)
-    ineligible = why_ineligible(node, rule_set.nodes)
-    reason = _relief(verdicts.get(node.name), state, ineligible)
-    return _take_back(state, rule_set.mark, reason)
+    if wanted and state.conflict is None and (state.marked or verdict.wants_mark):
+        return _put(state, verdict, rule_set)
+    return _take_back(state, rule_set.mark, _relief(state, verdict))
 
 
 def plan_prune(nodes: Iterable[Node], mark: Mark) -> list[NodePatch]:
@@ -65,15 +62,12 @@ def _put(state: MarkState, verdict: Verdict, rule_set: RuleSet) -> NodePatch | N
     if mark.label and not state.has_label:
         edit.labels[mark.label.key] = mark.label.value
     if mark.taint and not state.has_taint:
-        edit.taints = [*edit.taints, _raw(mark.taint)]
+        taint = mark.taint
+        raw = {"key": taint.key, "value": taint.value, "effect": taint.effect}
+        edit.taints = [*edit.taints, raw]
     evidence = state.evidence
     is_new = edit.changed or evidence is None or Mark(evidence.label, evidence.taint) != mark
-    restates = (
-        not is_new
-        and evidence is not None
-        and verdict.wants_mark
-        and evidence.early is not verdict.early
-    )
+    restates = not is_new and verdict.wants_mark and state.is_early is not verdict.early
     if not (is_new or restates):  # most marked nodes, at every tick: no text is made for them
         return None
     edit.annotations[keys.EVIDENCE_ANNOTATION] = write_evidence(mark, verdict, rule_set)
@@ -102,15 +96,11 @@ def _with_rest(reason: str, state: MarkState) -> str:
 def is_done(patch: NodePatch, node: Node) -> bool:
     metadata = patch.body["metadata"]
     taints = patch.body["spec"]["taints"] if "spec" in patch.body else node.taints
-    return (
-        _has(node.labels, metadata.get("labels", {}))
-        and _has(node.annotations, metadata.get("annotations", {}))
-        and list(taints or ()) == list(node.taints)
+    return list(taints or ()) == list(node.taints) and all(
+        present.get(key) == value
+        for present, part in ((node.labels, "labels"), (node.annotations, "annotations"))
+        for key, value in metadata.get(part, {}).items()
     )
-
-
-def _has(present: Mapping[str, str], changes: Mapping[str, str | None]) -> bool:
-    return all(present.get(key) == value for key, value in changes.items())
 
 
 def describe(verdict: Verdict, rule_set: RuleSet) -> str:
@@ -134,20 +124,14 @@ def _reason(rule: Rule, alert: Alert) -> str:
     return f"{rule.name} was {over}, is {value}"
 
 
-def _relief(verdict: Verdict | None, state: MarkState, ineligible: str | None) -> str:
+def _relief(state: MarkState, verdict: Verdict) -> str:
     if state.conflict is not None:
         return state.conflict
-    if ineligible is not None:
-        return f"the node is not eligible: {ineligible}"
-    if verdict is None:
-        return "nothing is known of the node"
+    if state.ineligible is not None:
+        return f"the node is not eligible: {state.ineligible}"
     if verdict.wants_mark:
         return "another node is hotter and the number of marks is limited"
     return "no rule fires any more"
-
-
-def _raw(taint: TaintMark) -> dict[str, str]:
-    return {"key": taint.key, "value": taint.value, "effect": taint.effect}
 
 
 class _Edit:

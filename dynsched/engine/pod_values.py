@@ -5,6 +5,7 @@ Units: ``cpu`` in cores, ``memory`` in bytes; points of load: 0 is idle, 100 is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -24,17 +25,16 @@ MIN_MEMORY: Final = 200 * 2.0**20
 @dataclass(frozen=True, slots=True)
 class BoundPod:
     uid: str
-    """``metadata.uid``."""
     node: str
     cpu: float = MIN_CPU
     memory: float = MIN_MEMORY
     workload: str = ""
-    """``namespace/name`` of what made it (`engine.workloads`); empty when that is not known."""
+    """``namespace/name`` of what made it (`workload_of`); empty when that is not known."""
     name: str = ""
     """``namespace/name`` of the pod itself; empty when that is not known."""
     assumed: bool = False
-    """Whether the scheduler asked about the pod and this node has the best score, but no binding
-    was observed yet."""
+    """The scheduler asked about the pod and this node has the best score; no binding was observed
+    yet."""
 
 
 class RecentPod(NamedTuple):
@@ -78,20 +78,14 @@ class PodUse:
         return min(100 * use / capacity, MAX_POINTS) if capacity > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class PodsSummary:
-    """How much is known of pods, for a person who wonders what the expected load is made of."""
+class AboveRequest(NamedTuple):
+    """A pod (``namespace/name``) and how much more it uses of ``resource`` than it requests: cores
+    of ``cpu``, bytes of ``memory``.
+    """
 
-    error: str | None
-    """Why the watch of pods does not work at the moment; None while it does."""
-    running: int | None
-    """How many pods run in the cluster; None while they are not counted."""
-    recent: int
-    """How many were bound or ended within the time that is remembered."""
-    workloads: Mapping[str, int]
-    """By resource: of how many workloads it is known what their pods use."""
-    scrape_intervals: Mapping[str, float]
-    """By rule, in seconds; without rules of which it is not known."""
+    pod: str
+    resource: str
+    above: float
 
 
 class Added(NamedTuple):
@@ -105,3 +99,20 @@ class Added(NamedTuple):
         measured; the rest is an error of its estimate, and is not taken off what was bound.
         """
         return min(max(0.0, measured - self.ended) + self.bound, MAX_LOAD)
+
+
+_RANDOM: Final = "[bcdfghjklmnpqrstvwxz2456789]"
+"""What Kubernetes makes random names and hashes of: no vowels, so that they are no words. By that
+``node-exporter-x2x4p`` is a pod of ``node-exporter``, and not of ``node``."""
+POD_NAME: Final = f"(.+?)(?:-(?:{_RANDOM}{{6,10}}|[0-9]{{8,10}}))?-(?:{_RANDOM}{{5}}|[0-9]+)"
+"""The first group of a match of the whole name is the workload's name: of a Deployment's pod
+``web-5d9c7b9d4f-x2x4p``, a CronJob's ``report-28912345-x2x4p`` (minutes since 1970), a DaemonSet's
+or Job's ``agent-x2x4p``, a StatefulSet's ``db-0``. The kubelets' metrics tell no more of a pod than
+its name and namespace. RE2, which Prometheus uses, and ``re`` read it in the same way."""
+_POD_NAME: Final = re.compile(POD_NAME)
+
+
+def workload_of(namespace: str, pod: str) -> str:
+    """``namespace/workload``; of a pod that no controller named, with its own name."""
+    match = _POD_NAME.fullmatch(pod)
+    return f"{namespace}/{match[1] if match else pod}"

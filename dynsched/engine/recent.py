@@ -7,9 +7,11 @@ what follows for the load. Here the pods are remembered, each once by its uid.
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from dynsched.engine.model import Node
@@ -18,9 +20,10 @@ from dynsched.engine.pod_values import BoundPod, PodChange, RecentPod
 WINDOW: Final = 60.0
 """Seconds for which a change is remembered at least; and for which an assumed pod counts, if its
 binding is never observed."""
-
 MAX_PODS: Final = 50_000
 """Pods that are remembered at most; beyond it the oldest are forgotten first."""
+MOST_BOUND: Final = 20
+"""Pods of one node that are listed, the latest ones."""
 
 
 class _Entry(NamedTuple):
@@ -59,9 +62,8 @@ class Remembered(Collection[RecentPod]):
 
 
 class RecentPods:
-    """What happened to pods in the last ``window`` seconds, which may be changed at any time.
-
-    Times are seconds of any one clock that does not go back. ``most`` bounds the memory.
+    """What happened to pods in the last ``window`` seconds, which may be changed at any time. Times
+    are seconds of any one clock that does not go back; ``most`` bounds the memory.
     """
 
     def __init__(self, window: float = WINDOW, *, most: int = MAX_PODS) -> None:
@@ -112,9 +114,8 @@ class RecentPods:
             self._tell(PodChange(known.pod, -1))
 
     def never_ran(self, uid: str) -> None:
-        """A pod is gone of which no container ever ran: no metric shows anything of it. That is no
-        change: of what it counted a part has faded, and a change would take off all of it until
-        loads are worked out again.
+        """A pod is gone of which no container ever ran. That is no change: a part of its count
+        has faded, and a change would take off all of it until loads are worked out again.
         """
         self._entries.pop(uid, None)
 
@@ -125,18 +126,19 @@ class RecentPods:
             self._tell(PodChange(known.pod, -1))
 
     def follow(self, nodes: Mapping[str, Node]) -> None:
-        """Forget the pods of nodes that were deleted or replaced since this was last called:
-        another machine under the same name holds none of them. ``nodes`` by name, never changed
-        later.
+        """Forget the pods of nodes that were deleted or replaced since this was last called. A node
+        that was never seen may be on its way: the watch of pods can be ahead of that of nodes.
         """
         before, self._nodes = self._nodes, nodes
         if before is nodes:
             return
-        on_nodes = {entry.pod.node for entry in self._entries.values()}
-        gone = {name for name in on_nodes if _is_gone(before.get(name), nodes.get(name))}
-        if gone:
-            for uid in [uid for uid, entry in self._entries.items() if entry.pod.node in gone]:
-                self.remove(uid)
+        gone = {
+            name
+            for name in {entry.pod.node for entry in self._entries.values()} & before.keys()
+            if name not in nodes or nodes[name].uid != before[name].uid
+        }
+        for uid in [uid for uid, entry in self._entries.items() if entry.pod.node in gone]:
+            self.remove(uid)
 
     def pods(self, now: float, *, ago: float = 0.0) -> Remembered:
         """All that is remembered, its ages as of ``ago`` seconds before ``now`` (negative for what
@@ -196,8 +198,31 @@ class RecentPods:
             del self._entries[uid]
 
 
-def _is_gone(before: Node | None, after: Node | None) -> bool:
-    """Whether this node was there, and is not any more. One that was never seen may be on its way:
-    the watch of pods can be ahead of the watch of nodes.
+class JustBound(NamedTuple):
+    """A pod whose binding was observed a moment ago, ``age`` seconds. ``pod``: ``namespace/name``;
+    where only its workload is known, that. ``cpu`` in cores and ``memory`` in bytes: its requests.
     """
-    return before is not None and (after is None or after.uid != before.uid)
+
+    pod: str
+    cpu: float
+    memory: float
+    age: float
+
+
+class BoundOnNode(NamedTuple):
+    """The latest ``MOST_BOUND`` of ``total`` pods, the latest first."""
+
+    total: int
+    pods: list[JustBound]
+
+
+def just_bound(pods: Iterable[RecentPod], node: str) -> BoundOnNode:
+    """Those that were bound to ``node`` and have not ended; ones that are only assumed to be do not
+    count.
+    """
+    found = [
+        JustBound(pod.name or pod.workload, pod.cpu, pod.memory, age)
+        for pod, age, ended in pods
+        if pod.node == node and age is not None and ended is None and not pod.assumed
+    ]
+    return BoundOnNode(len(found), heapq.nsmallest(MOST_BOUND, found, key=attrgetter("age")))

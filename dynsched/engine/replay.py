@@ -1,24 +1,26 @@
-"""Computes the alerts as if the process had been running all the time, so that a restart loses
-nothing.
+"""The alerts of a process that remembers nothing, after a restart or a reload.
 
-The history of each rule's expression goes through the same evaluation as every tick. Marks
-that are on nodes are adopted at the beginning of the history, so that the readings that kept them
-are evaluated again.
+A mark must not be removed because memory is empty. So the rules of a mark that is found count as
+firing until something is known: the rules that its evidence names, else all of them. After a reload
+the rules that are new count as firing on the nodes that a rule marked which is gone: it may have
+been renamed. At a start the history of each rule's expression then goes through the same evaluation
+as every tick, with the marks adopted at its beginning, so that a restart loses nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from dynsched.engine.adoption import adopted, with_adopted
 from dynsched.engine.alerts import AlertTable, evaluated
 from dynsched.engine.columns import Spans
 from dynsched.engine.inventory import Inventory
+from dynsched.engine.mark_state import MarkState
 from dynsched.engine.match import match_samples
-from dynsched.engine.model import Alert, Series
+from dynsched.engine.model import Alert, AlertState, Node, Quality, Series
 from dynsched.engine.transitions import GRAIN, Setting
 from dynsched.rules.rule_set import RuleSet
 
@@ -32,6 +34,89 @@ node that is further ahead is ignored."""
 Histories = Mapping[str, Sequence[Series] | None]
 """Rule name -> the history of its expression; None when no history is available: all of it is
 then unknown."""
+
+
+def with_adopted(
+    rule_set: RuleSet, marked: Iterable[MarkState], alerts: AlertTable, now: float
+) -> AlertTable:
+    """``alerts``, and a firing alert for each node that carries our mark (its state is in
+    ``marked``) and of which nothing is remembered.
+    """
+    places, is_remembered = alerts.roster.places, np.logical_or.reduce(alerts.exists, axis=0)
+    unknown = [state for state in marked if not is_remembered[places[state.node.name]]]
+    return alerts.having(adopted(rule_set, unknown, now)) if unknown else alerts
+
+
+def adopted(rule_set: RuleSet, marked: Iterable[MarkState], now: float) -> list[Alert]:
+    """Firing alerts for each node with our mark.
+
+    Where none of the rules that the evidence names exists any more (or there is no evidence:
+    dynamicScheduler left none), every rule is taken to have fired, of an early mark every one that
+    marks early: the mark then stays until each rule has a good reading that clears it, or is stale.
+    """
+    found = []
+    for state in marked:
+        node, fired = state.node, state.evidence.rules if state.evidence else ()
+        known = [r for r in rule_set.rules if not r.shadow and r.applies_to(node.labels)]
+        names = {rule.name for rule in known}.intersection(fired) or {
+            rule.name for rule in known if (rule.early_of is not None) is state.is_early
+        }
+        found += [_firing(name, node, now) for name in names]
+    return found
+
+
+def with_renamed(
+    rule_set: RuleSet,
+    marked: Iterable[MarkState],
+    previous: AlertTable,
+    alerts: AlertTable,
+    now: float,
+) -> AlertTable:
+    """``alerts``, and one that fires by each new rule on each of the nodes (``marked``: they carry
+    our mark) on which a rule fired in ``previous`` that is gone. An early mark goes to the rules
+    that mark early, a hot one to the others.
+    """
+    gone = [name for name in previous.rules if name not in rule_set.by_name]
+    new = [rule for rule in rule_set.rules if rule.name not in previous.rules and not rule.shadow]
+    if not (gone and new):
+        return alerts
+    before = previous.on(gone, alerts.roster)
+    fired = np.logical_or.reduce(before.firing & before.exists, axis=0)
+    return alerts.having(
+        _firing(rule.name, state.node, now)
+        for state in marked
+        if fired[alerts.roster.places[state.node.name]]
+        for rule in new
+        if rule.applies_to(state.node.labels) and (rule.early_of is not None) is state.is_early
+    )
+
+
+def _firing(rule: str, node: Node, now: float) -> Alert:
+    return Alert(
+        *(rule, node.name, AlertState.FIRING, now, now, now, Quality.MISSING),
+        active_since=now,
+        adopted=True,
+        uid=node.uid,
+    )
+
+
+def with_early_as_marked(
+    rule_set: RuleSet, alerts: AlertTable, marked: Collection[str]
+) -> AlertTable:
+    """``alerts`` of a replica that does not write, with those of early marks as the leader has
+    them: firing on the nodes that carry the mark, and nowhere else. Between their two lines they
+    depend on what was before, and after a change of the leader no mark should change for that.
+    """
+    rules = [rule_set.by_name[name] for name in alerts.rules]
+    is_early = np.array([r.early_of is not None and not r.shadow for r in rules], np.bool_)
+    is_marked = np.array([name in marked for name in alerts.roster.names], np.bool_)
+    changed = is_early[:, None] & alerts.exists & (alerts.firing != is_marked)
+    return replace(
+        alerts,
+        firing=np.where(changed, is_marked, alerts.firing),
+        pending=alerts.pending & ~changed,
+        since=np.where(changed, alerts.updated_at, alerts.since),
+    )
 
 
 def replay_times(rule_set: RuleSet, now: float, interval: float) -> tuple[float, ...]:
@@ -61,6 +146,7 @@ def replay(
     ``until`` is when the whole replay ends, of which ``times`` may be a part.
     """
     rule_set, places = seen.rule_set, alerts.roster.places
+    rows = {name: row for row, name in enumerate(alerts.rules)}
     created = np.array([node.created for node in seen.nodes.values()], np.float64)
     spans = {name: Spans.of(found) for name, found in histories.items() if found is not None}
     for now in times:
@@ -75,7 +161,11 @@ def replay(
                 readings[rule.name] = matched.readings
         there = [state for state in seen.marked_states if not is_later[places[state.node.name]]]
         found = adopted(rule_set, there, now)
-        before = _without_aging(alerts, found).with_new(seen.columns.applies & ~is_later, now)
+        # Alerts that were adopted and have had no good reading since are adopted once more: they do
+        # not grow stale in a time of which nothing is known.
+        stays = alerts.exists & ~alerts.adopted
+        renewed = [each for each in found if not stays[rows[each.rule], places[each.node]]]
+        before = alerts.having(renewed).with_new(seen.columns.applies & ~is_later, now)
         alerts = evaluated(rule_set, readings, before, now)
         # For a rule without history, the marks on the nodes are adopted as of now.
         is_unknown = np.array([rule.name not in readings for rule in rule_set.rules], np.bool_)
@@ -83,18 +173,6 @@ def replay(
             kept = [alert for alert in found if alert.rule not in readings]
             alerts = alerts.without(is_unknown[:, None] & alerts.exists).having(kept)
     return alerts
-
-
-def _without_aging(alerts: AlertTable, found: Sequence[Alert]) -> AlertTable:
-    """``alerts``, and those that were ``found`` and are not among them. Alerts that were adopted
-    and have had no good reading since are adopted once more: they do not grow stale in a time of
-    which nothing is known.
-    """
-    stays = alerts.exists & ~alerts.adopted
-    rows = {name: row for row, name in enumerate(alerts.rules)}
-    places = alerts.roster.places
-    renewed = [each for each in found if not stays[rows[each.rule], places[each.node]]]
-    return alerts.having(renewed) if renewed else alerts
 
 
 def finish_replay(seen: Inventory, table: AlertTable, now: float) -> AlertTable:
@@ -108,7 +186,7 @@ def finish_replay(seen: Inventory, table: AlertTable, now: float) -> AlertTable:
     table = with_adopted(rule_set, seen.marked_states, table, now)
     unmarked = np.array([name not in seen.marked for name in table.roster.names], np.bool_)
     settled = [
-        table.states.firing[row]
+        table.firing[row]
         & unmarked
         & (not rule.shadow)
         & ~Setting.of(rule, rule_set).breached(table.value[row])

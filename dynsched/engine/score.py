@@ -1,66 +1,56 @@
-"""Readings -> the extender's scores: whole numbers 0..10, higher is better.
+"""What the extender answers by: scores, whole numbers 0..10 of which higher is better, and which
+nodes are refused by load.
 
 A profile's rules make one load a node, and a method makes scores of the loads of the candidates.
 docs/extender.md has the formulas. A node's load is a whole number of *tenths of a point*: 5,000
 whole numbers are compared and looked up several times as fast as 5,000 floats.
 
 A node on which one of the profile's rules fires scores 0 while there is a candidate on which none
-does. Of those the best then scores 10, whatever its load, and none less than 5: an alert is held
-through a gap in the data, and a burst of pods onto the cool nodes must not make a hot one look
-good, which is empty by now and which the scheduler's own plugins like for that.
+does. Of those the best then scores 10, whatever its load, and none less than 5: a burst of pods
+onto the cool nodes must not make a hot one look good, whose alert is held through a gap in the data
+and which the scheduler's own plugins like because it is empty by now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any, Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dynsched.engine.alerts import AlertTable
-from dynsched.engine.columns import Floats, filled
-from dynsched.engine.expected import ExpectedLoad, Unseen
+from dynsched.engine.columns import filled
+from dynsched.engine.expected import Unseen
 from dynsched.engine.loads import rule_loads
+from dynsched.engine.model import Alert, Quality
 from dynsched.engine.pod_values import PodChange, PodUse
-from dynsched.engine.snapshot import NodeViews
-from dynsched.rules.rule_set import ExtenderRules, Profile, Rule, RuleSet
+from dynsched.engine.snapshot import NodeViews, Snapshot
+from dynsched.rules.rule_set import Profile, Rule, RuleSet
+from dynsched.util.formatting import format_threshold, format_value
 
 BEST: Final = 10
 """``extenderv1.MaxExtenderPriority``. A score beyond it would outweigh every plugin."""
-
 NEUTRAL: Final = BEST // 2
 """Where no candidate's load is known."""
-
 MIN_COOL: Final = 5
 """What a node on which nothing fires scores at least, beside one on which something does."""
-
 SPREAD: Final = 10.0
 """Points. ``relative``: loads that differ by less count as if they were so far apart, so that one
 point does not become 10 against 0."""
-
 TENTHS: Final = 10
 """Of a point, in a point."""
-
 FEW_BEST: Final = 16
 """Where no more candidates than these share the best score, the least loaded is put before them, so
 that it is known which node a pod gets: the next pods are asked about before the watch tells. Among
-more, the scheduler's own choice spreads them.
-"""
-
+more, the scheduler's own choice spreads them."""
 MAX_CANDIDATES_ASSUMED: Final = 1000
-"""Among more candidates than these it is not done either: an answer for each pod would cost more
-than it gains. A scheduler asks about a tenth of 5,000 nodes, unless percentageOfNodesToScore is
-set.
-"""
-
+"""Among more candidates it is not done either: an answer for each pod would cost more than it
+gains. A scheduler asks about a tenth of 5,000 nodes, unless percentageOfNodesToScore is set."""
 FIRING: Final = 10_000
-"""Tenths. Added to the load of a node on which a rule fires, to tell the two kinds apart. A load is
-below it: what a rule measures is at most ``MAX_LOAD``, and pods add at most ``_MAX_ADDED``.
-"""
-
+"""Tenths. Added to the load of a node on which a rule fires. A load is below it: what a rule
+measures is at most ``MAX_LOAD``, and pods add at most ``_MAX_ADDED``."""
 UNKNOWN: Final = 2 * FIRING + 1
 """In an array of loads: nothing is known of this node. Any load is less."""
 
@@ -68,21 +58,18 @@ Loads = NDArray[np.int16]
 """Loads in tenths, one for each candidate."""
 Scores = NDArray[np.uint8]
 """The score of each load, by the load, so that ``scores[loads]`` are those of the candidates. Only
-for loads that occur; UNKNOWN has one as well.
-"""
-
+for loads that occur; UNKNOWN has one as well."""
 _FULL: Final = 100 * TENTHS
 _MAX_ADDED: Final = 2500
 """Tenths."""
 
 Method = Literal["linear", "relative", "least"]
-_ScoreOf = Callable[[Any], Any]
-"""The score of a load in points, or those of an array of loads; not rounded, nor within bounds."""
+"""``least`` was another one, and is the same as ``relative``; `rules.lint` says so."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightedProfile:
-    """A profile, made ready: its rules with their weights (their sum is 1), and its method."""
+    """``rules`` with their weights, of which the sum is 1."""
 
     rules: tuple[tuple[Rule, float], ...]
     method: Method
@@ -103,11 +90,6 @@ def weighted_profile(rule_set: RuleSet, scheduler: str) -> WeightedProfile:
         ),
         profile.method,
     )
-
-
-def profile_name(extender: ExtenderRules, scheduler: str) -> str:
-    """The key under which a schedulerName's answers are the same."""
-    return scheduler if scheduler in extender.profiles else "default"
 
 
 class FreshPods:
@@ -152,7 +134,10 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
     total, weights = filled(shape, 0.0), filled(shape, 0.0)
     is_known = np.zeros(shape, np.bool_)
     for row, (rule, weight) in zip(rows, weighed.rules, strict=True):
-        loads = _loads(rule, alerts, row, views.expected.get(rule.name))
+        loads = rule_loads(rule, alerts.good_values(row))
+        expected = views.expected.get(rule.name)
+        if expected is not None:
+            expected.add_to(loads, alerts.roster)
         has_value = ~np.isnan(loads)
         is_known |= has_value
         if has_value.any():
@@ -160,21 +145,13 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
             counts = alerts.exists[row]
             total += np.where(counts, weight * loads, 0.0)
             weights += np.where(counts, weight, 0.0)
-    firing = (alerts.states.firing & alerts.exists)[rows].any(axis=0)
+    firing = (alerts.firing & alerts.exists)[rows].any(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         tenths = np.rint(np.where(is_known, TENTHS * total / weights, _FULL))
     tenths += np.where(firing, FIRING, 0)
     counts = is_known | firing
     found = tenths[counts].astype(np.int64).tolist()
     return dict(zip(compress(views, counts.tolist()), found, strict=True))
-
-
-def _loads(rule: Rule, alerts: AlertTable, row: int, expected: ExpectedLoad | None) -> Floats:
-    """One rule's load on each node, NaN where it knows nothing."""
-    loads = rule_loads(rule, alerts.good_values(row))
-    if expected is not None:
-        expected.add_to(loads, alerts.roster)
-    return loads
 
 
 def scores_by_load(loads: Loads, method: Method) -> Scores:
@@ -198,11 +175,13 @@ def _score_values(known: NDArray[np.intp], method: Method) -> Scores:
     """The scores of distinct loads, which rise."""
     firing = known >= FIRING
     plains = np.where(firing, known - FIRING, known)
-    score = _METHODS[method](int(plains.min()) / TENTHS, int(plains.max()) / TENTHS)
+    low, high = plains.min() / TENTHS, plains.max() / TENTHS
+    spread = max(high - low, SPREAD)
+    points = plains / TENTHS
+    scores = (100 - points) / 10 if method == "linear" else BEST * (low + spread - points) / spread
     if not firing[-1] or firing[0]:
-        return _rounded(score(plains / TENTHS), 0)
-    lift = BEST - score(int(known[0]) / TENTHS)
-    return np.where(firing, np.uint8(0), _rounded(score(plains / TENTHS) + lift, MIN_COOL))
+        return _rounded(scores, 0)
+    return np.where(firing, np.uint8(0), _rounded(scores + (BEST - scores[0]), MIN_COOL))
 
 
 def _rounded(scores: NDArray[np.float64], least: int) -> Scores:
@@ -238,22 +217,6 @@ def plain(load: int) -> int:
     return load - FIRING if load >= FIRING else load
 
 
-def _linear(_low: float, _high: float) -> _ScoreOf:
-    return lambda load: (100 - load) / 10
-
-
-def _relative(low: float, high: float) -> _ScoreOf:
-    spread = max(high - low, SPREAD)
-    return lambda load: BEST * (low + spread - load) / spread
-
-
-_METHODS: Final[Mapping[str, Callable[[float, float], _ScoreOf]]] = {
-    "linear": _linear,
-    "relative": _relative,
-    "least": _relative,  # an older method; `rules.lint` says so
-}
-
-
 def _median(scores: Scores) -> int:
     """The median (the lower one of two)."""
     below = np.cumsum(np.bincount(scores, minlength=BEST + 1))
@@ -263,3 +226,47 @@ def _median(scores: Scores) -> int:
 def _every_rule(rule_set: RuleSet) -> Profile:
     scored = (rule for rule in rule_set.rules if rule.is_asked and not rule.shadow)
     return Profile(score={rule.name: 1.0 for rule in scored})
+
+
+class Refusal(NamedTuple):
+    """Why a node is refused: with the value, for a few nodes; without it, for the scheduler's
+    event, which counts nodes by equal reasons (``3 node load high: node-mem-usage > 85``).
+    """
+
+    long: str
+    short: str
+
+
+def load_refusals(snapshot: Snapshot) -> dict[str, Refusal]:
+    """The nodes that `/filter` and `/preempt` refuse: a rule of ``extender.reject`` fires, and
+    something was known of the node within the rule's ``stale_after`` (also with ``on_stale: hold``:
+    that keeps a soft mark, and must not close a node for ever).
+    """
+    refused: dict[str, Refusal] = {}
+    views = snapshot.nodes
+    alerts = views.evaluation.alerts
+    for row, name in enumerate(alerts.rules):
+        rule = snapshot.rule_set.by_name[name]
+        if name not in snapshot.rule_set.extender.reject:
+            continue
+        since = snapshot.taken_at - snapshot.rule_set.stale_after_of(rule)
+        firing = alerts.firing[row] & alerts.exists[row] & (alerts.known_at[row] >= since)
+        for place in np.flatnonzero(firing).tolist():
+            node = alerts.roster.names[place]
+            if node not in refused and node in views:
+                refused[node] = _refusal(rule, alerts.alert(row, place))
+    return refused
+
+
+def missing_label(key: str) -> str:
+    """Why a node without the required label is refused."""
+    return f"node does not carry the label {key}"
+
+
+def _refusal(rule: Rule, alert: Alert) -> Refusal:
+    limit = f"{rule.op} {format_threshold(rule.threshold)}"
+    short = f"node load high: {rule.name} {limit}"
+    if alert.quality is Quality.OK and rule.breached(alert.value):
+        return Refusal(f"node load high: {rule.name} {format_value(alert.value)} {limit}", short)
+    # Held by clear_threshold, keep_firing_for, or through a gap in the data.
+    return Refusal(f"node load high: {rule.name} was {limit} and is held", short)

@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 
 from dynsched.engine.alerts import Evaluation, Verdicts
-from dynsched.engine.columns import Bools
-from dynsched.engine.expected import ExpectedLoad
-from dynsched.engine.guard import Selection, pool_of, why_ineligible
+from dynsched.engine.columns import OK, Bools
+from dynsched.engine.expected import NO_PODS, ExpectedLoad, KnownPods
+from dynsched.engine.guard import Selection, pool_of
 from dynsched.engine.inventory import Inventory, take_inventory
 from dynsched.engine.mark_state import MarkState, carried, mark_state
 from dynsched.engine.model import (
@@ -28,20 +29,23 @@ from dynsched.engine.model import (
     WriteFailure,
 )
 from dynsched.engine.plan import plan_node
-from dynsched.engine.pod_values import PodsSummary, PodUse
+from dynsched.engine.pod_values import PodUse
 from dynsched.rules.rule_set import RuleSet
+
+HOT: Final = 1.0
+UNDECIDED: Final = 0.5
+COOL: Final = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What one tick came to, on the nodes as they were. ``patches`` are due; nothing has been
-    written yet.
-    """
+    """What one tick came to, on the nodes as they were."""
 
     inventory: Inventory
     evaluation: Evaluation
     selection: Selection
     patches: tuple[NodePatch, ...]
+    """Those that are due; nothing has been written yet."""
     unmatched: tuple[Unmatched, ...]
     several: Mapping[str, SeveralSeries]
     expected: Mapping[str, ExpectedLoad]
@@ -56,21 +60,19 @@ class Decision:
         return replace(self, selection=replace(self.selection, withheld=withheld))
 
     def replan(self, node: Node) -> NodePatch | None:
-        """The patch for one node that changed since; None when nothing is due any more.
-
-        One that has replaced the node of its name is decided on in the next tick.
+        """The patch for one node that changed since; None when nothing is due any more, or when it
+        has replaced the node of its name: it is decided on in the next tick.
         """
         if not self.is_of(node):
             return None
-        place = self.inventory.index.roster.places[node.name]
-        (verdict,) = self.evaluation.verdicts.of_nodes([place])
-        ineligible = why_ineligible(node, self.rule_set.nodes)
-        return self.due(mark_state(node, self.rule_set.mark), ineligible, verdict)
+        places = self.inventory.index.roster.places_of([node.name])
+        (verdict,) = self.evaluation.verdicts.of_nodes(places)
+        return self.due(mark_state(node, self.rule_set.mark, self.rule_set.nodes), verdict)
 
-    def due(self, state: MarkState, ineligible: str | None, verdict: Verdict) -> NodePatch | None:
+    def due(self, state: MarkState, verdict: Verdict) -> NodePatch | None:
         """The patch for a node as it is now."""
-        wanted = self.selection.marked if ineligible is None else frozenset()
-        return plan_node(state, wanted, {verdict.node: verdict}, self.rule_set)
+        wanted = verdict.node in self.selection.marked and state.ineligible is None
+        return plan_node(state, verdict, self.rule_set, wanted=wanted)
 
     def is_of(self, node: Node) -> bool:
         """Whether this node, and not a former one of its name, was decided on."""
@@ -83,22 +85,24 @@ class Decision:
 
 
 class NodeViews(Mapping[str, NodeView]):
-    """The state of each node in the last tick, by name; a view is made when somebody asks for it.
-
-    What many ask of all nodes is answered from the columns. Immutable: ``nodes`` must not change.
+    """The state of each node in the last tick, by name; a view is made when somebody asks for it,
+    and what many ask of all nodes is answered from the columns. ``nodes`` must not change.
     """
 
     def __init__(self, decision: Decision, nodes: Mapping[str, Node]) -> None:
         rule_set, decided = decision.rule_set, decision.inventory
-        if any(decided.nodes.get(name) is not node for name, node in nodes.items()):
-            new = {name for name, node in nodes.items() if not decision.is_of(node)}
-            if new:  # they are decided on in the next tick
-                nodes = {name: node for name, node in nodes.items() if name not in new}
+        changed = [node for name, node in nodes.items() if decided.nodes.get(name) is not node]
+        if new := {node.name for node in changed if not decision.is_of(node)}:
+            # They are decided on in the next tick.
+            nodes = {name: node for name, node in nodes.items() if name not in new}
         self._decision = decision
         self.inventory = take_inventory(nodes, rule_set, decided)
         """As of the nodes after the writes."""
+        self.marked = self.inventory.marked
+        self.ineligible = self.inventory.ineligible
+        self.conflicts = self.inventory.conflicts
         self.evaluation = decision.evaluation
-        """The alerts and verdicts in columns, with one element for each node, in our order."""
+        """In columns, with one element for each node, in our order."""
         roster = self.inventory.index.roster
         if roster is not decided.index.roster:
             alerts = self.evaluation.alerts.on(self.evaluation.alerts.rules, roster)
@@ -128,15 +132,15 @@ class NodeViews(Mapping[str, NodeView]):
 
     def _view(self, verdict: Verdict) -> NodeView:
         decision, seen, name = self._decision, self.inventory, verdict.node
-        state, ineligible = seen.states[name], seen.ineligible.get(name)
+        state = seen.states[name]
         return NodeView(
             name=name,
-            ineligible=ineligible,
+            ineligible=state.ineligible,
             carries=carried(state, self._mark),
-            pressured=verdict.pressured,
+            hot=verdict.hot,
             since=verdict.since,
             alerts=verdict.alerts,
-            due=decision.due(state, ineligible, verdict),
+            due=decision.due(state, verdict),
             conflict=state.conflict,
             withheld=decision.selection.withheld.get(name),
             early=verdict.early,
@@ -170,25 +174,10 @@ class NodeViews(Mapping[str, NodeView]):
     def _named(self, which: Bools) -> frozenset[str]:
         return frozenset([self._names[place] for place in np.flatnonzero(which)])
 
-    @property
-    def marked(self) -> frozenset[str]:
-        """Those that carry the mark, a part of it, or the mark of an older configuration."""
-        return self.inventory.marked
-
     def carrying(self, part: str) -> frozenset[str]:
         """Those that carry a part of the mark, as it stands in ``NodeView.carries``."""
         states = self.inventory.marked_states
         return frozenset([s.node.name for s in states if part in carried(s, self._mark)])
-
-    @property
-    def ineligible(self) -> Mapping[str, str]:
-        """Of those that must not be marked at all: why."""
-        return self.inventory.ineligible
-
-    @property
-    def conflicts(self) -> Mapping[str, str]:
-        """Of those on which something of somebody else stands in the mark's place: what."""
-        return self.inventory.conflicts
 
     @cached_property
     def withheld(self) -> Mapping[str, str]:
@@ -215,16 +204,35 @@ class NodeViews(Mapping[str, NodeView]):
     def due_of(self, names: Iterable[str]) -> list[str]:
         """`due`, of some nodes."""
         # On all other nodes nothing can be due.
-        touched, wanted = self.inventory.touched, self._decision.selection.marked
-        concerned = [n for n in names if n in self and (n in touched or n in wanted)]
-        seen = self.inventory
-        return [
-            verdict.node
-            for verdict in self.evaluation.verdicts.of_nodes(self.places_of(concerned))
-            if self._decision.due(
-                seen.states[verdict.node], seen.ineligible.get(verdict.node), verdict
-            )
-        ]
+        seen, wanted = self.inventory, self._decision.selection.marked
+        concerned = [n for n in names if n in self and (n in seen.touched or n in wanted)]
+        verdicts = self.evaluation.verdicts.of_nodes(self.places_of(concerned))
+        return [each.node for each in verdicts if self._decision.due(seen.states[each.node], each)]
+
+    def verdict_values(self, names: Sequence[str]) -> list[float]:
+        """One number for each of these nodes, for programs that act on it. HOT: the node is marked,
+        and a rule fires on it that has not cleared. COOL: it is known that no rule fires or is
+        pending, and the node carries no mark. UNDECIDED: all else, such as a mark that is only held
+        by ``keep_firing_for``, an early mark, a hot node that the cap leaves unmarked, an unknown
+        value, a conflict, a node that must not be marked: nothing is to be done about those.
+        """
+        table, places = self.evaluation.alerts, self.places_of(names)
+        rules = [self._decision.rule_set.by_name[name] for name in table.rules]
+        rows = [n for n, rule in enumerate(rules) if rule.early_of is None and not rule.shadow]
+        cells = np.ix_(rows, places)
+        early = self.evaluation.verdicts.early[places]
+        exists, ok, firing = table.exists[cells], table.quality[cells] == OK, table.firing[cells]
+        goes_on = exists & ok & firing & np.isnan(table.keep_firing_since[cells])
+        is_idle = ok & ~firing & ~table.pending[cells]
+        cool = ~early & exists.any(axis=0) & (is_idle | ~exists).all(axis=0)
+        marked = np.array([name in self.marked for name in names], np.bool_)
+        may_mark = [self.inventory.states[name].may_mark for name in names]
+        found = np.select(
+            [~np.array(may_mark, np.bool_), marked & goes_on.any(axis=0), cool & ~marked],
+            [UNDECIDED, HOT, COOL],
+            UNDECIDED,
+        )
+        return [float(value) for value in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,17 +242,17 @@ class Snapshot:
     taken_at: float
     """When the tick was finished, in Unix seconds."""
     tick: int
-    """The number of the tick; the first after a start is 1."""
+    """The first after a start is 1."""
     duration: float
-    """How long the tick took, in seconds, queries and writes included."""
+    """Seconds, queries and writes included."""
     rule_set: RuleSet
     nodes: NodeViews
     rules: tuple[RuleHealth, ...]
     """One per rule, in the order of the rules."""
     unmatched: tuple[Unmatched, ...] = ()
     capped: frozenset[str] = frozenset()
-    """The pools in which ``guard.max_marked`` is reached and hot nodes stay unmarked; the empty
-    string stands for all nodes, when no pools are configured."""
+    """The pools in which ``guard.max_marked`` is reached and hot nodes stay unmarked; "" stands for
+    all nodes where there are no pools."""
     disputes: Mapping[str, str] = field(default_factory=dict)
     """By node name: a sign that another program or person changes the node's mark too."""
     planned: tuple[NodePatch, ...] = ()
@@ -255,24 +263,25 @@ class Snapshot:
     delayed: int = 0
     """How many of the planned patches wait for ``guard.max_writes_per_minute``."""
     error: str | None = None
-    """One line with the reason when the tick failed; None when it succeeded."""
+    """Why the tick failed, in one line; None when it succeeded."""
     dry_run: bool = False
-    """Whether nothing is written at all."""
     leading: bool = True
     """Whether this process is the leader and writes."""
     leader: str | None = None
     """The identity of the leader, when it is known."""
     rules_error: str | None = None
-    """Why the present content of the rules file is refused while older rules are in force; else
-    None."""
+    """Why the present content of the rules file is refused while older rules are in force."""
     reloaded: bool = False
     """Whether the rules file changed since the last tick and its content was accepted."""
     refused: bool = False
-    """Whether the rules file changed since the last tick and its content was refused."""
-    uses: Mapping[str, PodUse] = field(default_factory=dict)
-    """By rule: what a pod is expected to use; empty when nothing is known of pods."""
-    pod_changes: int = 0
+    """The same, and its content was refused."""
     queried: bool = True
     """Whether the rules were queried for it; False where it was decided again on the last answers,
     because pods were bound or ended."""
-    pods: PodsSummary | None = None
+    pods: KnownPods = NO_PODS
+    """What was known of pods; NO_PODS where they are not watched."""
+
+    @property
+    def uses(self) -> Mapping[str, PodUse]:
+        """By rule: what a pod is expected to use; empty when nothing is known of pods."""
+        return {name: load.use for name, load in self.nodes.expected.items()}

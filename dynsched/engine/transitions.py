@@ -10,21 +10,23 @@ a firing alert goes on firing until the condition was false for ``keep_firing_fo
   unknown reading changes no state until there has been no good reading for ``stale_after``. A
   pending alert then becomes inactive, and a firing one too unless ``on_stale`` is ``hold``.
 
-The tick (`alerts.evaluated`) and the replay of a history (`dynsched.tools.backtest`) both go by
-`advance`. Its arrays have one row for each rule and one column for each node; in a replay, for each
-node under each of several settings of the rules.
+The tick (`alerts.evaluated`) and `dynsched.tools.backtest` both go by `advance`. Its arrays have
+one row for each rule and one column (a lane) for each node; in a backtest, for each node under each
+of several settings of the rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Self, TypeVar
 
 import numpy as np
 
 from dynsched.engine.columns import Bools, Floats, filled
 from dynsched.rules.rule_set import COMPARE, Rule, RuleSet
+
+_S = TypeVar("_S", bound="States")
 
 GRAIN: Final = 0.001
 """Tolerance in seconds when durations are compared. ``for: 4s`` must have passed after two
@@ -48,7 +50,6 @@ class Setting:
 
     @classmethod
     def of(cls, rule: Rule, rule_set: RuleSet) -> Setting:
-        """That of a rule as it stands in the file."""
         return cls(
             op=rule.op,
             threshold=rule.threshold,
@@ -86,13 +87,15 @@ class Limits:
     """
 
     def __init__(self, settings: Sequence[Setting], lanes: int = 1) -> None:
-        shape = (len(settings), lanes)
-        self.hold = of_each(shape, [one.hold_duration - GRAIN for one in settings])
-        self.keep_firing = of_each(shape, [one.keep_firing_for - GRAIN for one in settings])
-        self.stale_after = of_each(shape, [one.stale_after for one in settings])
+        def of_each(values: Iterable[float | Floats]) -> Floats:
+            return np.array([np.broadcast_to(value, lanes) for value in values], np.float64)
+
+        self.hold = of_each(one.hold_duration - GRAIN for one in settings)
+        self.keep_firing = of_each(one.keep_firing_for - GRAIN for one in settings)
+        self.stale_after = of_each(one.stale_after for one in settings)
         self.releases_stale = np.array([[not one.holds_stale] for one in settings], np.bool_)
-        self.threshold = of_each(shape, [one.threshold for one in settings])
-        self.unit = of_each(shape, [one.unit for one in settings])
+        self.threshold = of_each(one.threshold for one in settings)
+        self.unit = of_each(one.unit for one in settings)
 
     def excess(self, values: Floats, rows: Sequence[int] | slice = slice(None)) -> Floats:
         """How far the values of these rules are beyond the threshold, as a share of it (of an early
@@ -102,7 +105,7 @@ class Limits:
             return np.asarray((values - self.threshold[rows]) / self.unit[rows], np.float64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class States:
     """Of alerts; one that neither fires nor is pending is inactive. Not changed in place."""
 
@@ -113,21 +116,18 @@ class States:
     keep_firing_since: Floats
     """Unix seconds; NaN where it does not fire because of ``keep_firing_for`` alone."""
 
-    @classmethod
-    def inactive(cls, shape: tuple[int, int]) -> States:
+    @staticmethod
+    def inactive(shape: tuple[int, int]) -> States:
         """Those of new alerts."""
         none, nothing = np.zeros(shape, np.bool_), filled(shape, np.nan)
-        return cls(none, none, nothing, nothing)
+        return States(firing=none, pending=none, active_since=nothing, keep_firing_since=nothing)
 
-    def each(self, change: Callable[..., Any], *others: States) -> States:
+    def each(self, change: Callable[..., Any], *others: Self) -> Self:
         """``change`` of each of our arrays, with those of ``others`` beside it."""
-        both = (self, *others)
-        return States(
-            change(*(one.firing for one in both)),
-            change(*(one.pending for one in both)),
-            change(*(one.active_since for one in both)),
-            change(*(one.keep_firing_since for one in both)),
-        )
+        names, both = [each.name for each in fields(self)], (self, *others)
+        arrays = [name for name in names if isinstance(getattr(self, name), np.ndarray)]
+        changed = {name: change(*(getattr(one, name) for one in both)) for name in arrays}
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,10 +142,10 @@ class Readings:
 
 
 def advance(
-    before: States, seen: Readings, known_at: Floats, now: Floats | float, limits: Limits
-) -> States:
-    """The states after one evaluation at ``now`` (Unix seconds). ``known_at``: when there was a
-    good reading before this one.
+    before: _S, seen: Readings, known_at: Floats, now: Floats | float, limits: Limits
+) -> _S:
+    """``before`` with the states after one evaluation at ``now`` (Unix seconds). ``known_at``: when
+    there was a good reading before this one.
     """
     ok, firing = seen.ok, before.firing
     active_since, keep_since = before.active_since.copy(), before.keep_firing_since.copy()
@@ -168,11 +168,10 @@ def advance(
         ended |= expired
         pending |= before.pending & unknown & ~expired
     active_since[gone] = keep_since[gone] = np.nan
-    return States((firing & ~ended) | begun, pending, active_since, keep_since)
-
-
-def of_each(shape: tuple[int, int], values: Sequence[float | Floats]) -> Floats:
-    found = np.empty(shape)
-    for row, value in enumerate(values):
-        found[row] = value
-    return found
+    return replace(
+        before,
+        firing=(firing & ~ended) | begun,
+        pending=pending,
+        active_since=active_since,
+        keep_firing_since=keep_since,
+    )

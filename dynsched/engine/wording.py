@@ -17,8 +17,6 @@ UNKNOWN: Final[Mapping[Quality, str]] = {
     Quality.FAILED: "the query failed",
 }
 """Why a rule has no current value for a node, by quality; there is no entry for OK."""
-
-
 MAX_NAMED: Final = 20
 """The most names that one line lists; the others are counted."""
 

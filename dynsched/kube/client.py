@@ -17,8 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from dynsched.engine.model import Node, NodePatch
-from dynsched.engine.usage import NodeUsage
+from dynsched.engine.model import Node, NodePatch, NodeUsage
 from dynsched.kube.failures import Call
 from dynsched.kube.kubeconfig import KubeConfig, load_config
 from dynsched.kube.pages import METADATA_ONLY, Named, Page, first_item, pages

@@ -15,13 +15,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from dynsched.engine.message_kind import LoggedKinds
 from dynsched.engine.model import Node
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient
 from dynsched.kube.transport import HOST
 from dynsched.rules.keys import FIELD_MANAGER
 from dynsched.util.errors import ClusterError
 from dynsched.util.formatting import format_time
+from dynsched.util.logs import LoggedKinds
 
 logger = logging.getLogger(__name__)
 

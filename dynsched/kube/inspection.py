@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
-from dynsched.engine.avoidance import PodFacts, Term
-from dynsched.engine.avoiders import DEFAULT_SCHEDULER, Owner, PodShape
 from dynsched.kube.failures import Call
 from dynsched.kube.pages import ObjectMeta, pages
 from dynsched.kube.pod_requests import RUNNING, PodSpec, PodStatus, requests_of
@@ -25,7 +24,7 @@ from dynsched.rules import keys
 _REVIEWS: Final = "authorization.k8s.io/v1"
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io"
 _VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
-_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+DEFAULT_SCHEDULER: Final = "default-scheduler"
 _PROGRAMS: Final = (
     ("Deployment", "apps/v1/deployments", ("spec", "template", "spec")),
     ("CronJob", "batch/v1/cronjobs", ("spec", "jobTemplate", "spec", "template", "spec")),
@@ -131,19 +130,9 @@ async def namespaces_that_ask(api: KubeApi) -> list[str]:
     return sorted([item["metadata"]["name"] async for item in found])
 
 
-async def running_pods(api: KubeApi, namespace: str) -> AsyncIterator[PodFacts]:
+def running_pods(api: KubeApi, namespace: str) -> AsyncIterator[dict[str, Any]]:
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
-    async for item in _items(api, "pods", path, RUNNING):
-        yield PodFacts(
-            _at(item, "metadata", "labels") or {},
-            _at(item, "metadata", "annotations") or {},
-            tuple(owner["kind"] for owner in _at(item, "metadata", "ownerReferences") or ()),
-            tuple(
-                Term(each["key"], each["operator"], tuple(each.get("values") or ()))
-                for term in _at(item, "spec", "affinity", "nodeAffinity", _PREFERRED) or ()
-                for each in _at(term, "preference", "matchExpressions") or ()
-            ),
-        )
+    return _items(api, "pods", path, RUNNING)
 
 
 async def _items(
@@ -155,6 +144,29 @@ async def _items(
         for item in page.items or ():
             yield item
         del page
+
+
+class Owner(NamedTuple):
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodShape:
+    """What is looked at of a pod that has a node. The three parts of the specification are JSON;
+    empty where the pod has none. ``cpu`` in cores, ``memory`` in bytes: its requests.
+    """
+
+    namespace: str
+    name: str
+    owner: Owner | None = None
+    template_hash: str = ""
+    scheduler: str = DEFAULT_SCHEDULER
+    affinity: bytes = b""
+    tolerations: bytes = b""
+    selector: bytes = b""
+    cpu: float = 0.0
+    memory: float = 0.0
 
 
 class _Owner(msgspec.Struct, gc=False):

@@ -19,9 +19,8 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from dynsched.engine.pod_values import BoundPod
+from dynsched.engine.pod_values import BoundPod, workload_of
 from dynsched.engine.recent import RecentPods
-from dynsched.engine.workloads import workload_of
 from dynsched.kube import failures
 from dynsched.kube.failures import Call, ExpiredError
 from dynsched.kube.pages import METADATA_ONLY, Event, Named, first_item, is_older, pages, read_lines

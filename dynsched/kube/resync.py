@@ -19,7 +19,6 @@ from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
-from dynsched.engine.message_kind import LoggedKinds
 from dynsched.engine.model import Node
 from dynsched.engine.wording import counted
 from dynsched.kube.client import KubeClient, Listing, Seen
@@ -27,6 +26,7 @@ from dynsched.kube.cluster import NodeStore
 from dynsched.kube.failures import SetupError
 from dynsched.kube.pages import is_older
 from dynsched.util.errors import ClusterError, ForbiddenError
+from dynsched.util.logs import LoggedKinds
 from dynsched.util.stopping import Backoff, jittered, pause
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dynsched.engine.user import User
+from dynsched.engine.model import User
 from dynsched.kube.failures import Call
 from dynsched.kube.transport import KubeApi
 

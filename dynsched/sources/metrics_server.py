@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from dynsched.engine.model import Node, QueryResult
-from dynsched.engine.usage import NodeUsage, utilization
+from dynsched.engine.model import Node, NodeUsage, QueryResult, Sample
+from dynsched.engine.wording import some
 from dynsched.rules.rule_set import Rule
 from dynsched.util.errors import ClusterError
 
@@ -22,6 +23,8 @@ Fetch = Callable[[], Awaitable[Sequence[NodeUsage]]]
 TIMEOUT: Final = 8.0
 """Seconds for the whole list: fewer than one call to the API server may take, so that the error
 tells whose fault it is."""
+_MAX_NAMED: Final = 3
+"""The most nodes that a warning names."""
 
 
 class MetricsServerSource:
@@ -67,3 +70,36 @@ class MetricsServerSource:
                 f"metrics-server: no whole answer within {self._timeout:g} s; is it up? look at "
                 "`kubectl get apiservice v1beta1.metrics.k8s.io`"
             ) from None
+
+
+def utilization(
+    resource: str, usages: Iterable[NodeUsage], nodes: Mapping[str, Node], *, label: str = "node"
+) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
+    """A sample for each usage, in per cent of allocatable, and warnings about those without a
+    value.
+
+    Such a sample is NaN, hence unknown, never 0. A node that is not in ``nodes`` gives one too,
+    which then matches nothing. What was measured before a node was made is of a former one of its
+    name, and left out.
+    """
+    samples = []
+    unreadable: dict[str, list[str]] = {}
+    for usage in usages:
+        value, problem = math.nan, None
+        node = nodes.get(usage.node)
+        if node is not None and usage.taken_at is not None and usage.taken_at < node.created:
+            continue
+        used = usage.amounts.get(resource)
+        if used is None:
+            problem = f"no {resource} usage in its NodeMetrics"
+        elif usage.taken_at is None:
+            problem = "no timestamp in its NodeMetrics"
+        elif node is not None and not node.allocatable.get(resource):
+            problem = f"no allocatable {resource} in the Node's status"
+        elif node is not None:
+            value = used / node.allocatable[resource] * 100
+        if problem is not None:
+            unreadable.setdefault(problem, []).append(usage.node)
+        samples.append(Sample({label: usage.node}, value, usage.taken_at or 0.0))
+    warnings = (f"{some(sorted(them), _MAX_NAMED)}: {why}" for why, them in unreadable.items())
+    return tuple(samples), tuple(warnings)

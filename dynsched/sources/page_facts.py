@@ -15,13 +15,13 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
-from dynsched.engine.message_kind import LoggedKinds
+from dynsched.engine.effect import DAY, DAYS, Overload, day_of, name_of
 from dynsched.engine.model import Node, Sample
-from dynsched.engine.overload import DAY, DAYS, Overload, day_of, name_of
-from dynsched.engine.pod_facts import AboveRequest
+from dynsched.engine.pod_values import AboveRequest
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.pod_use import EVERY, OF_POD
 from dynsched.sources.prometheus import PrometheusSource
+from dynsched.util.logs import LoggedKinds
 from dynsched.util.stopping import pause, unless_stopped
 
 logger = logging.getLogger(__name__)

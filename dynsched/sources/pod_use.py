@@ -10,11 +10,11 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from dynsched.engine.message_kind import LoggedKinds
 from dynsched.engine.model import Sample
-from dynsched.engine.workloads import POD_NAME
+from dynsched.engine.pod_values import POD_NAME
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import PrometheusSource
+from dynsched.util.logs import LoggedKinds
 from dynsched.util.stopping import pause, unless_stopped
 
 logger = logging.getLogger(__name__)

@@ -31,9 +31,9 @@ from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, Gauge, push_to_gateway
 
-from dynsched.engine.message_kind import LoggedKinds
 from dynsched.util.connection_errors import Cause, find_failure, no_answer
 from dynsched.util.durations import format_duration
+from dynsched.util.logs import LoggedKinds
 from dynsched.util.proxies import opener, proxy_for, through
 
 logger = logging.getLogger(__name__)

@@ -8,9 +8,10 @@ import logging
 import math
 import os
 import queue
+import re
 import select
 import sys
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from concurrent.futures import wait
 from datetime import UTC, datetime
 from logging.handlers import QueueHandler
@@ -31,6 +32,13 @@ USED_UP_SECONDS: Final = 60.0
 _USED_UP: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 FLUSH_SECONDS: Final = 1.0
 """How long the end of the process waits until all lines are written."""
+
+MAX_KINDS: Final = 20
+"""Kinds of message per trouble that are logged; further ones not until the trouble is over."""
+_QUOTED: Final = re.compile(r"(?<!\w)('[^']*'|\"[^\"]*\")(?!\w)")
+_NUMBERED: Final = re.compile(r"\S*\d\S*")
+_LIST: Final = re.compile(r"#(?:\W*#)+")
+"""A list of such words counts as one, however long it is."""
 
 
 def configure_logging(log_format: str, level: str) -> None:
@@ -178,3 +186,31 @@ class _Aside(QueueHandler):
 def _missing(count: int) -> logging.LogRecord:
     text = "%d log lines are missing here: standard error was not read fast enough"
     return logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, (count,), None)
+
+
+def kind_of(trouble: str) -> str:
+    """What stays the same of a message while the trouble is the same: all but what it quotes, and
+    the words that have a number in them (counts, addresses, times, sizes).
+    """
+    return _LIST.sub("#", _NUMBERED.sub("#", _QUOTED.sub("#", trouble)))
+
+
+class LoggedKinds:
+    """Which kinds of trouble were logged, by the ``key`` of the part in trouble, until it has
+    recovered: the numbers in a message may change each time, or two kinds may alternate.
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[Hashable, frozenset[str]] = {}
+
+    def is_new(self, key: Hashable, trouble: str) -> bool:
+        """Whether to log this trouble now; it counts as logged from then on."""
+        told, kind = self._told.get(key, frozenset()), kind_of(trouble)
+        if kind in told or len(told) >= MAX_KINDS:
+            return False
+        self._told[key] = told | {kind}
+        return True
+
+    def forget(self, key: Hashable) -> bool:
+        """``key`` has recovered; whether any trouble of it was logged."""
+        return self._told.pop(key, None) is not None

@@ -100,7 +100,7 @@ async def test_answers_count_what_the_nodes_have(make, client, snapshots) -> Non
         "total": len(views),
         "eligible": sum(view.eligible for view in views),
         "marked": sum(view.marked for view in views),
-        "pressured": sum(view.pressured for view in views),
+        "pressured": sum(view.hot for view in views),
         "early": sum(view.early for view in views),
     }
     assert status["conflicts"]["count"] == sum(view.conflict is not None for view in views)

@@ -24,7 +24,7 @@ from closedloop.workload import MIB, Kind, Pod, Scenario, draw, node_cores
 from closedloop.world import Outcome, Player, World, make_world, simulate
 from scheduling_support import clear
 
-from dynsched.engine.verdict_value import COOL, HOT, UNDECIDED
+from dynsched.engine.snapshot import COOL, HOT, UNDECIDED
 from dynsched.rules.file import parse_rules
 
 pytestmark = pytest.mark.thorough

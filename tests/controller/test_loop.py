@@ -68,9 +68,9 @@ async def test_from_tick_to_tick_only_changed_nodes_are_looked_at_again(
 ) -> None:
     looked_at = []
 
-    def seen(node, mark):
+    def seen(node, *of):
         looked_at.append(node.name)
-        return mark_state(node, mark)
+        return mark_state(node, *of)
 
     monkeypatch.setattr(inventory, "mark_state", seen)
     bench = Bench("a", "b", "c", dry_run=dry_run)
@@ -774,7 +774,7 @@ async def test_pods_that_are_bound_between_two_ticks_are_decided_on_at_once() ->
     await bench.loop.respond()
     assert bench.label("a") == "presure"
     snapshot = bench.snapshots[-1]
-    assert (snapshot.tick, snapshot.pod_changes) == (2, 1)
+    assert (snapshot.tick, snapshot.pods.sequence) == (2, 1)
     assert snapshot.nodes["a"].added["cpu"].bound == 50
 
     await bench.loop.respond()

@@ -18,7 +18,7 @@ from dynsched.api.certificates import TlsConfig
 from dynsched.api.server import ListenError
 from dynsched.controller.main import serving
 from dynsched.controller.settings import Settings
-from dynsched.engine.user import User
+from dynsched.engine.model import User
 from dynsched.sources.prometheus import PrometheusConfig
 
 PROMETHEUS = PrometheusConfig("http://prometheus:9090")

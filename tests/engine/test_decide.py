@@ -194,7 +194,7 @@ def test_a_restart_with_another_mark_adopts_and_moves_it() -> None:
 
 
 def test_only_what_is_not_remembered_is_adopted() -> None:
-    """A label put by hand while we run is no reason to take the node for pressured; that of a node
+    """A label put by hand while we run is no reason to take the node for hot; that of a node
     that joins later is.
     """
     cluster = fleet(2)
@@ -202,8 +202,8 @@ def test_only_what_is_not_remembered_is_adopted() -> None:
     cluster.raws["n1"]["metadata"]["labels"] = dict(STATUS)
     cluster.raws["n9"] = body("n9", labels=STATUS)
     decision = cluster.tick(unlimited(), {"cpu": answer({"n0": 50, "n1": 50}, NOON + 10)}, 10)
-    assert not verdict_on("n1", decision).pressured
-    assert verdict_on("n9", decision).pressured
+    assert not verdict_on("n1", decision).hot
+    assert verdict_on("n9", decision).hot
     assert cluster.marked == "n9"
 
 
@@ -235,7 +235,7 @@ def test_the_early_mark_of_a_renamed_rule_stays_an_early_one() -> None:
     decision = cluster.tick(renamed, {"node-cpu": answer(load, NOON + 10)}, 10)
     assert (decision.patches, cluster.marked) == ((), "n0")
     assert verdict_on("n0", decision).early
-    assert not verdict_on("n0", decision).pressured
+    assert not verdict_on("n0", decision).hot
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_a_node_that_is_not_eligible_is_not_marked_and_loses_its_mark(labels, se
     rules = unlimited(nodes=section)
     cluster = Cluster(body("n0", labels=labels))
     decision = cluster.hot(rules, "n0")
-    assert verdict_on("n0", decision).pressured
+    assert verdict_on("n0", decision).hot
     assert decision.patches == ()
     cluster.raws["n0"]["metadata"]["labels"] |= STATUS
     (patch,) = cluster.hot(rules, "n0", at=10).patches
@@ -263,7 +263,7 @@ def test_a_node_that_is_not_eligible_is_not_marked_and_loses_its_mark(labels, se
     assert cluster.raws["n0"]["metadata"]["labels"] == labels
     (view,) = decision.views({"n0": project(cluster.raws["n0"])}).values()
     assert (view.eligible, view.ineligible) == (False, why)
-    assert (view.marked, view.pressured) == (False, True)
+    assert (view.marked, view.hot) == (False, True)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from properties import steady
 from snapshots import patched
 
-from dynsched.engine.adoption import with_early_as_marked
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.disputes import TIMES, Disputes
@@ -24,6 +23,7 @@ from dynsched.engine.expected import KnownPods
 from dynsched.engine.mark_state import read_evidence
 from dynsched.engine.model import Action, Node, QueryResult
 from dynsched.engine.pod_values import BoundPod, RecentPod
+from dynsched.engine.replay import with_early_as_marked
 from dynsched.engine.snapshot import Decision
 from dynsched.rules.keys import CONTROL_PLANE_LABELS
 from dynsched.rules.rule_errors import RulesInvalidError
@@ -294,7 +294,7 @@ def test_from_early_to_hot_and_back_the_mark_stays_and_the_evidence_is_written_a
         assert disputes.leading(decision.patches, some.nodes, some.now) == {}
         view = decision.views(some.nodes)["a"]
         evidence = read_evidence(some.nodes["a"])
-        seen.append((view.early, view.pressured, evidence and evidence.rules))
+        seen.append((view.early, view.hot, evidence and evidence.rules))
         assert evidence is None or evidence.early is view.early
     early, hot = (True, False, ("cpu-early",)), (False, True, ("cpu", "cpu-early"))
     cool = (False, False, None)

@@ -16,10 +16,10 @@ from builders import NOON, named, rule, rule_set
 from evaluating import Reading, RuleReadings, alerts_of, evaluate
 from msgspec.structs import replace
 
-from dynsched.engine.adoption import adopted
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.mark_state import mark_state
 from dynsched.engine.model import Alert, AlertState, Node, Quality
+from dynsched.engine.replay import adopted
 from dynsched.rules.keys import EVIDENCE_ANNOTATION
 from dynsched.rules.rule_set import RuleSet
 

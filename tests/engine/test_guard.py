@@ -20,7 +20,7 @@ Heat = Mapping[str, float | None]
 def verdict(name: str, heat: float | None, *, early: bool = False) -> Verdict:
     return Verdict(
         name,
-        pressured=heat is not None and not early,
+        hot=heat is not None and not early,
         since=None if heat is None else 0.0,
         severity=heat or 0.0,
         alerts=(),
@@ -233,7 +233,7 @@ def test_what_always_holds(cluster: Cluster) -> None:
     # the order of the input does not matter
     backwards = dict(reversed(verdicts.items()))
     assert select(nodes[::-1], backwards, before, guard) == result
-    hot = {name for name, found in verdicts.items() if found.pressured}
+    hot = {name for name, found in verdicts.items() if found.hot}
     # only known nodes; only hot ones are added; only cool ones wait; only hot ones are refused
     assert result.marked <= verdicts.keys()
     assert result.marked - before <= hot
@@ -267,7 +267,7 @@ def test_it_comes_to_rest_with_the_hottest_marked(cluster: Cluster) -> None:
         marked = result.marked
     assert select(nodes, verdicts, marked, guard).marked == marked
     for names_in_pool in by_pool(nodes, guard).values():
-        hot = {name for name in names_in_pool if verdicts[name].pressured}
+        hot = {name for name in names_in_pool if verdicts[name].hot}
         mine = marked & names_in_pool
         assert mine <= hot
         assert len(mine) == min(len(hot), count_of(guard.max_marked, len(names_in_pool)))

@@ -1,6 +1,6 @@
 """What was told of a trouble is not told again until all is well."""
 
-from dynsched.engine.message_kind import MAX_KINDS, LoggedKinds
+from dynsched.util.logs import MAX_KINDS, LoggedKinds
 
 
 def test_a_kind_of_trouble_is_new_once_however_its_numbers_change() -> None:

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from properties import steady
 from snapshots import NOON, Scene, example
 
+from dynsched.engine.effect import hottest
 from dynsched.engine.model import Node, Quality
-from dynsched.engine.pod_facts import MOST_BOUND, hottest, just_bound
 from dynsched.engine.pod_values import BoundPod, RecentPod
+from dynsched.engine.recent import MOST_BOUND, just_bound
 
 
 def recent(name, node="a", *, bound=1.0, ended=None, assumed=False):
@@ -73,7 +74,8 @@ def test_of_many_the_hottest_are_those_of_the_whole_order(values, later, most) -
         pairs = zip(names, found, strict=False)
         readings = {name: value for name, value in pairs if value is not None}
         snapshot = scene.tick(NOON + 60 * at, cpu=readings)
-    order = [(view.pressured, beyond(view), view.name) for view in snapshot.nodes.values()]
+    views = enumerate(snapshot.nodes.values())
+    order = [(view.hot, beyond(view), number, view.name) for number, view in views]
     expected = [name for *_, name in sorted(order, reverse=True)[:most]]
     assert hottest(snapshot, most) == expected
 

@@ -3,14 +3,14 @@
 import pytest
 from snapshots import NOON, example
 
-from dynsched.engine.model import Node
-from dynsched.engine.placements import (
+from dynsched.engine.effect import (
     STEP,
     STEPS,
     Kind,
     Placements,
     newly_bound,
 )
+from dynsched.engine.model import Node
 from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.recent import RecentPods
 

@@ -46,7 +46,8 @@ def hot(rules: RuleSet, name: str = "n1", value: float = 91) -> Mapping[str, Ver
 def planned_all(
     nodes: Iterable[Node], wanted: Collection[str], verdicts: Mapping[str, Verdict], rules: RuleSet
 ) -> list[NodePatch]:
-    return plan([mark_state(each, rules.mark) for each in nodes], wanted, verdicts, rules)
+    states = [mark_state(each, rules.mark, rules.nodes) for each in nodes]
+    return plan(states, wanted, verdicts, rules)
 
 
 def planned(rules: RuleSet, observed: Node, *, wanted: bool) -> NodePatch | None:
@@ -361,8 +362,6 @@ def test_the_reasons_where_nothing_is_known() -> None:
     marked = node(labels=STATUS)
     (patch,) = decide(LABEL_ONLY, {}, {"n1": marked}, no_alerts(), NOON).patches
     assert (patch.action, patch.reason) == (Action.REPAIR, "cpu ? > 80")
-    (patch,) = planned_all([marked], (), {}, LABEL_ONLY)
-    assert patch.reason == "nothing is known of the node"
 
 
 @pytest.mark.parametrize(

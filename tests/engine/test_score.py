@@ -247,7 +247,7 @@ def test_no_load_is_taken_for_that_of_a_node_on_which_a_rule_fires(
     known = KnownPods(recent=(RecentPod(many, 0.0, None),))
     decision = decide(rules, {"cpu": answer({"a": value})}, nodes, no_alerts(), NOON, pods=known)
     views = decision.views(nodes)
-    sign = FIRING * views["a"].pressured
+    sign = FIRING * views["a"].hot
     loads = node_loads(views, weighted_profile(rules, ""))
     assert sign <= loads["a"] < sign + FIRING
     assert sign <= with_fresh(rules, loads["a"], [many] * 3, room) < sign + FIRING

@@ -4,13 +4,12 @@ from builders import rule
 from snapshots import NOON, Scene, example
 
 from dynsched.engine.model import Node
-from dynsched.engine.snapshot import Snapshot
-from dynsched.engine.verdict_value import COOL, HOT, UNDECIDED, verdict_values
+from dynsched.engine.snapshot import COOL, HOT, UNDECIDED, Snapshot
 
 
 def values_of(snapshot: Snapshot) -> dict[str, float]:
     names = sorted(snapshot.nodes)
-    found = verdict_values(snapshot.nodes, names, snapshot.rule_set)
+    found = snapshot.nodes.verdict_values(names)
     return dict(zip(names, found, strict=True))
 
 

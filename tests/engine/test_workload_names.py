@@ -3,7 +3,7 @@
 import pytest
 from pod_names import PODS
 
-from dynsched.engine.workloads import workload_of
+from dynsched.engine.pod_values import workload_of
 
 
 @pytest.mark.parametrize(("pod", "workload"), PODS.items())

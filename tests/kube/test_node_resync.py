@@ -12,7 +12,6 @@ import pytest
 from cluster import NODES, Cluster, SimCluster
 from watch_support import Watching, hasten, watching
 
-from dynsched.engine.message_kind import kind_of
 from dynsched.engine.model import Node
 from dynsched.kube import resync
 from dynsched.kube.client import Listing, Seen
@@ -23,6 +22,7 @@ from dynsched.kube.pages import PAGE
 from dynsched.kube.resync import Resync, Troubles
 from dynsched.sim.apiserver.faults import Fault
 from dynsched.sim.examples import make_node
+from dynsched.util.logs import kind_of
 
 NAMES_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 OFTEN = 0.15

@@ -17,8 +17,8 @@ from manifest_support import COMPONENTS, Doc, Kubectl
 from operator_support import until
 from programs import ROOT, run
 
-from dynsched.engine.avoidance import PodFacts, Standing, Term, standing
 from dynsched.rules.labels import parse_label
+from dynsched.tools.inject.coverage import Standing, standing
 from dynsched.tools.inject.policy import policy_text
 
 pytestmark = pytest.mark.slow
@@ -186,18 +186,7 @@ async def test_a_pod_gets_the_preference_and_all_else_stays(cluster: EnvtestClus
 @pytest.mark.parametrize("case", [*GIVEN, *LEFT_ALONE[:-1]], ids=lambda case: case.name)
 def test_the_check_judges_a_running_pod_as_the_policy_does_a_new_one(case: Case) -> None:
     pod = merge(POD, case.pod)
-    meta, nodes = pod["metadata"], pod["spec"].get("affinity", {}).get("nodeAffinity", {})
-    facts = PodFacts(
-        meta.get("labels", {}),
-        meta.get("annotations", {}),
-        tuple(each["kind"] for each in meta.get("ownerReferences", ())),
-        tuple(
-            Term(each["key"], each["operator"], tuple(each.get("values", ())))
-            for one in nodes.get(PREFERRED, ())
-            for each in one["preference"].get("matchExpressions", ())
-        ),
-    )
-    said = standing(facts, parse_label("status=presure"))
+    said = standing(pod, parse_label("status=presure"))
     assert (said is Standing.LACKS) is (case.want is not None)
 
 

@@ -160,7 +160,7 @@ def test_the_evidence_of_all_rules_fits_into_an_annotation(file: Path) -> None:
         Alert(name, "n", AlertState.FIRING, since=0, updated_at=0, known_at=0, value=-1.5e300)
         for name in names
     )
-    verdict = Verdict("n", pressured=True, since=0, severity=1, alerts=alerts)
+    verdict = Verdict("n", hot=True, since=0, severity=1, alerts=alerts)
     assert len(write_evidence(rule_set.mark, verdict, rule_set).encode()) < 100_000
 
 

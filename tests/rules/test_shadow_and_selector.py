@@ -8,14 +8,13 @@ from builders import NOON, Body, answer, apply, body, project, rule, rule_set, u
 from evaluating import alerts_of, table_of, verdicts_of
 from snapshots import Scene
 
-from dynsched.engine.adoption import adopted
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
-from dynsched.engine.health import blindness, why_unhealthy
+from dynsched.engine.health import unmatched_rules, why_unhealthy
 from dynsched.engine.inventory import take_inventory
 from dynsched.engine.mark_state import mark_state
 from dynsched.engine.model import Action, Alert, AlertState, Node, Quality
-from dynsched.engine.replay import finish_replay
+from dynsched.engine.replay import adopted, finish_replay
 from dynsched.engine.score import node_loads, weighted_profile
 from dynsched.engine.snapshot import Decision
 from dynsched.rules.keys import EVIDENCE_ANNOTATION
@@ -147,7 +146,7 @@ def test_a_selector_without_a_node_is_told() -> None:
     scene = Scene({"rules": [rule("cpu", selector="pool=bacth")]}, [project(body("a"))])
     snapshot = scene.tick(NOON, cpu={"a": 90.0})
     reason = "its selector pool=bacth matches no node"
-    assert blindness(snapshot) == {"cpu": reason}
+    assert unmatched_rules(snapshot) == {"cpu": reason}
     assert reason in str(why_unhealthy(snapshot, 0, 10))
 
 

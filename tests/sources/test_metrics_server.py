@@ -20,8 +20,7 @@ from replica_support import is_marked, some_ticks
 
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
-from dynsched.engine.model import Node, Quality
-from dynsched.engine.usage import NodeUsage
+from dynsched.engine.model import Node, NodeUsage, Quality
 from dynsched.kube.client import list_node_metrics
 from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_set import Rule

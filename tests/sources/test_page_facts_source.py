@@ -12,9 +12,9 @@ from source_past import NOW
 from source_support import Fake, vector
 from store_support import Clock
 
+from dynsched.engine.effect import DAY, DAYS, Overload, day_of, name_of
 from dynsched.engine.model import Node, QueryResult
-from dynsched.engine.overload import DAY, DAYS, Overload, day_of, name_of
-from dynsched.engine.pod_facts import AboveRequest
+from dynsched.engine.pod_values import AboveRequest
 from dynsched.sources import page_facts
 from dynsched.sources.page_facts import HOTTEST, PageFactsSource
 from dynsched.sources.prometheus import PrometheusSource

@@ -11,7 +11,7 @@ from source_past import CPU_SHARE, MEMORY, STEP
 from source_support import Fake, vector
 
 from dynsched.engine.model import QueryResult
-from dynsched.engine.workloads import workload_of
+from dynsched.engine.pod_values import workload_of
 from dynsched.sources import pod_use
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.sources.prometheus import PrometheusSource

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from snapshots import example
 
 from dynsched.api.metrics import Metrics
-from dynsched.engine.placements import Kind
+from dynsched.engine.effect import Kind
 from dynsched.engine.snapshot import Snapshot
 
 FOLDER: Final = COMPONENTS / "monitoring"

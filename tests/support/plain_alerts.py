@@ -48,12 +48,12 @@ def fold(node: str, alerts: tuple[Alert, ...], rule_set: RuleSet) -> Verdict:
         if alert.firing and not (rule := rule_set.by_name[alert.rule]).shadow
     ]
     if not firing:
-        return Verdict(node, pressured=False, since=None, severity=0.0, alerts=alerts)
+        return Verdict(node, hot=False, since=None, severity=0.0, alerts=alerts)
     hot = [(rule, alert) for rule, alert in firing if rule.early_of is None]
     early, firing = not hot, hot or firing
     return Verdict(
         node,
-        pressured=not early,
+        hot=not early,
         early=early,
         since=min(alert.since for _, alert in firing),
         severity=max(

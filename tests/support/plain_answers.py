@@ -9,8 +9,7 @@ from typing import Any, Final
 from dynsched.api.node_series import FAMILIES, NodeSeries
 from dynsched.engine.loads import full_at, rule_load
 from dynsched.engine.model import Alert, AlertState, NodeView, Quality
-from dynsched.engine.snapshot import Snapshot
-from dynsched.engine.verdict_value import COOL, HOT, UNDECIDED
+from dynsched.engine.snapshot import COOL, HOT, UNDECIDED, Snapshot
 from dynsched.rules.rule_set import Rule, RuleSet
 
 STATES: Final = {AlertState.INACTIVE: "i", AlertState.PENDING: "p", AlertState.FIRING: "f"}
@@ -31,7 +30,7 @@ def plain_series(snapshot: Snapshot) -> bytes:
     for view in _views(snapshot):
         node = f'node="{view.name}"'
         verdicts.append(f"{{{node}}} {_verdict(view, snapshot.rule_set):g}")
-        if view.pressured and not view.marked:
+        if view.hot and not view.marked:
             why = _why(view, snapshot)
             unmarked.append(f'{{{node},reason="{why[0] if why else "next_tick"}"}} 1')
         for alert in view.alerts:
@@ -86,16 +85,16 @@ def _verdict(view: NodeView, rule_set: RuleSet) -> float:
     good = [alert for alert in alerts if alert.quality is Quality.OK]
     if view.marked:
         not_cleared = (a.firing and a.keep_firing_since is None for a in good)
-        return HOT if view.pressured and any(not_cleared) else UNDECIDED
+        return HOT if view.hot and any(not_cleared) else UNDECIDED
     is_known = good == alerts != [] and all(a.state is AlertState.INACTIVE for a in alerts)
-    return COOL if is_known and not view.early and not view.pressured else UNDECIDED
+    return COOL if is_known and not view.early and not view.hot else UNDECIDED
 
 
 def _flags(view: NodeView, snapshot: Snapshot) -> int:
     asked = {rule.name for rule in snapshot.rule_set.asked_rules}
     bits = (
         view.marked,
-        view.pressured,
+        view.hot,
         view.early,
         view.ineligible is not None,
         view.conflict is not None,

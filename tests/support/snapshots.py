@@ -78,9 +78,7 @@ class Scene:
             planned=decision.patches,
             applied=applied,
             dry_run=dry_run,
-            uses={name: load.use for name, load in decision.expected.items()},
-            pod_changes=pods.sequence,
-            pods=None if pods is NO_PODS else pods.summary,
+            pods=pods,
         )
 
 

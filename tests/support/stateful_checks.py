@@ -104,7 +104,7 @@ def _check_each_write(tick: Tick) -> None:
         else:
             assert EVIDENCE not in after.annotations
         if written.patch.action is Action.MARK:
-            assert tick.replica.beliefs.is_pressured(before.name)
+            assert tick.replica.beliefs.is_hot(before.name)
             assert tick.replica.beliefs.uids(before.name) == {before.uid}
         if marks_on(before, mark) and not marks_on(after, mark):
             assert written.patch.action is Action.RELEASE
@@ -155,7 +155,7 @@ def _check_releases(tick: Tick) -> None:
         len(before & names) > count_of(rule_set.guard.max_marked, len(names))
         for names in pools.values()
     )
-    cool = {name for name in before if not beliefs.is_pressured(name)}
+    cool = {name for name in before if not beliefs.is_hot(name)}
     assert gone or not (cool or over), f"none is released of {cool or before}"
 
 
@@ -188,7 +188,7 @@ def _check_marks(tick: Tick) -> None:
         assert is_eligible(stored, tick.rule_set), name
         assert not conflict_on(stored, mark), name
         assert ours == texts_of(mark), name
-        if not tick.replica.beliefs.is_pressured(name):
+        if not tick.replica.beliefs.is_hot(name):
             assert marks_on(tick.before[name], mark), name
             assert "release delayed" in str(tick.views[name].withheld)
 
@@ -227,7 +227,7 @@ def check_rest(world: World, tick: Tick) -> None:
     rule_set, beliefs = tick.rule_set, tick.replica.beliefs
     pools = pools_of(tick.after.values(), rule_set)
     for pool, names in pools.items():
-        hot = {name for name in names if beliefs.is_pressured(name)}
+        hot = {name for name in names if beliefs.is_hot(name)}
         marked = _marked(tick.after, names, rule_set)
         assert marked <= hot
         assert len(marked) == min(len(hot), count_of(rule_set.guard.max_marked, len(names)))
@@ -264,7 +264,7 @@ def _count(world: World, tick: Tick) -> None:
     tally["ticks on an old view"] += not tick.fresh_before
     tally["ticks under the cap"] += bool(snapshot.capped)
     tally["releases that wait"] += any(
-        view.withheld and not view.pressured for view in tick.views.values()
+        view.withheld and not view.hot for view in tick.views.values()
     )
     tally["conflicts"] += any(view.conflict for view in tick.views.values())
     tally["adoptions"] += any(a.adopted for view in tick.views.values() for a in view.alerts)

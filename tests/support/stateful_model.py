@@ -203,7 +203,7 @@ class Beliefs:
             for rule, by_node in alerts.items()
         }
 
-    def is_pressured(self, name: str) -> bool:
+    def is_hot(self, name: str) -> bool:
         return any(by_node[name].firing for by_node in self.of.values() if name in by_node)
 
     def uids(self, name: str) -> set[str]:

@@ -13,7 +13,7 @@ from store_support import Clock, make_store
 
 from dynsched.api.app import ENDPOINTS, make_app
 from dynsched.api.snapshots import SnapshotStore
-from dynsched.engine.user import User
+from dynsched.engine.model import User
 
 JSON = {"Accept": "application/json"}
 OF_A_NODE = ("/page/history", "/page/pods")

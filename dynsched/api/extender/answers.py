@@ -18,8 +18,7 @@ from dynsched.api.transport.quiet import quiet_logger
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.recent import RecentPods
-from dynsched.engine.refusals import Refusal, missing_label
-from dynsched.engine.score import NEUTRAL, break_ties, scores_by_load
+from dynsched.engine.score import NEUTRAL, Refusal, break_ties, missing_label, scores_by_load
 from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.rule_set import ExtenderRules
 from dynsched.util.errors import ClusterError

@@ -13,16 +13,15 @@ from dynsched.api.extender.names import NodeNumbers, Numbers
 from dynsched.engine.expected import BELOW_MEAN
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import PodChange
-from dynsched.engine.refusals import load_refusals
 from dynsched.engine.score import (
     TENTHS,
     UNKNOWN,
     FreshPods,
     Loads,
     WeightedProfile,
+    load_refusals,
     node_loads,
     plain,
-    profile_name,
     weighted_profile,
 )
 from dynsched.engine.snapshot import Snapshot
@@ -72,7 +71,7 @@ class ScoringSnapshot:
     def __init__(self, snapshot: Snapshot, before: ScoringSnapshot | None = None) -> None:
         self.rules = snapshot.rule_set.extender
         self.stale_after = snapshot.rule_set.stale_after
-        self.pod_changes = snapshot.pod_changes
+        self.pod_changes = snapshot.pods.sequence
         self.numbers: NodeNumbers
         if before is None or before.numbers.number.keys() != snapshot.nodes.keys():
             self.numbers = NodeNumbers(snapshot.nodes)
@@ -86,7 +85,7 @@ class ScoringSnapshot:
         }
 
     def profile(self, scheduler: str) -> ProfileLoads:
-        return self._profiles[profile_name(self.rules, scheduler)]
+        return self._profiles.get(scheduler, self._profiles["default"])
 
     def add(self, changes: Sequence[PodChange], nodes: Mapping[str, Node]) -> None:
         for profile in self._profiles.values():

@@ -19,7 +19,7 @@ from dynsched import __version__
 from dynsched.api.status import rules_answer
 from dynsched.api.why import reasons
 from dynsched.engine.columns import OK, QUALITIES, Bools, Floats, Ints
-from dynsched.engine.health import blindness
+from dynsched.engine.health import unmatched_rules
 from dynsched.engine.loads import full_at
 from dynsched.engine.snapshot import NodeViews, Snapshot
 
@@ -87,7 +87,7 @@ async def page_data(
             "capped": sorted(snapshot.capped),
             "failures": len(snapshot.failures),
             "disputes": len(snapshot.disputes),
-            "blind": {name: why for name, why in blindness(snapshot).items() if why},
+            "blind": {name: why for name, why in unmatched_rules(snapshot).items() if why},
             "mark": str(rule_set.mark),
             "guard": rules["guard"],
             "rules": rules["rules"],
@@ -132,10 +132,10 @@ def _column(
     known.
     """
     rule, alerts, cells = snapshot.rule_set.rules[row], snapshot.nodes.evaluation.alerts, (row, at)
-    states, full, digits = alerts.states, full_at(rule), _digits(rule.threshold)
+    full, digits = full_at(rule), _digits(rule.threshold)
     exists, quality = alerts.exists[cells], alerts.quality[cells]
-    firing, held = states.firing[cells], ~np.isnan(states.keep_firing_since[cells])
-    active = exists & (firing | states.pending[cells])
+    firing, held = alerts.firing[cells], ~np.isnan(alerts.keep_firing_since[cells])
+    active = exists & (firing | alerts.pending[cells])
     letters = np.select(
         [~exists, ~active, held, firing], [_NO_ALERT, _INACTIVE, _HELD, _FIRING], _PENDING
     )

@@ -167,19 +167,18 @@ class Changes:
         told again.
         """
         table = views.evaluation.alerts
-        states = table.states
         # A change of state is the only thing that sets both times to the same moment.
         changed = table.exists & (table.since == table.updated_at)
         if not self._known:  # of new nodes, to be inactive is no change
-            changed &= states.firing | states.pending
+            changed &= table.firing | table.pending
         indices, rows = np.nonzero(changed.T)  # by node: what is too much, are whole nodes
         for index, row in zip(
             indices[-MAX_CHANGES:].tolist(), rows[-MAX_CHANGES:].tolist(), strict=True
         ):
             name, rule = table.roster.names[index], table.rules[row]
             kind = AlertState.INACTIVE
-            if states.firing[row, index] or states.pending[row, index]:
-                kind = AlertState.FIRING if states.firing[row, index] else AlertState.PENDING
+            if table.firing[row, index] or table.pending[row, index]:
+                kind = AlertState.FIRING if table.firing[row, index] else AlertState.PENDING
             elif name not in self._known:
                 continue
             since, value = float(table.since[row, index]), float(table.value[row, index])

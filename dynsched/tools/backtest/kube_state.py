@@ -14,8 +14,8 @@ import numpy as np
 from dynsched.engine.columns import Bools, Floats
 from dynsched.engine.match import NodeIndex
 from dynsched.engine.model import Series
+from dynsched.engine.pod_values import workload_of
 from dynsched.engine.wording import counted
-from dynsched.engine.workloads import workload_of
 from dynsched.sources import page_facts
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.sources.prometheus.decode import AnswerLimit

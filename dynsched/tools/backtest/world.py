@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from dynsched.engine.columns import Bools, Floats, Ints
-from dynsched.engine.dry_run import Rehearsal
+from dynsched.engine.dry_run import Overlay
 from dynsched.engine.guard import is_eligible, kind_of
 from dynsched.engine.mark_state import mark_state
 from dynsched.engine.match import NodeIndex
@@ -66,10 +66,10 @@ def make_world(
     """``nodes`` as `dynsched prune` would leave them: a replay begins without marks. Without an
     entry in ``spans`` a node is there from its creation on.
     """
-    rehearsal = Rehearsal()
-    rehearsal.nodes(nodes)
-    rehearsal.write(plan_prune(nodes.values(), rule_set.mark))
-    ordered = tuple(node for _, node in sorted(rehearsal.nodes(nodes).items()))
+    overlay = Overlay()
+    overlay.nodes(nodes)
+    overlay.write(plan_prune(nodes.values(), rule_set.mark))
+    ordered = tuple(node for _, node in sorted(overlay.nodes(nodes).items()))
     eligible = [
         is_eligible(node, rule_set.nodes) and mark_state(node, rule_set.mark).conflict is None
         for node in ordered

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import yaml
 
-from dynsched.engine.avoiders import Reach
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient
 from dynsched.kube.inspection import Program, Right, config_map, fold_pods, is_allowed
 from dynsched.kube.leases import LEASE_NAME
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.rule_set import RuleSet
+from dynsched.tools.doctor.avoiders import Reach
 from dynsched.util.errors import ClusterError, ConflictError
 
 AUTOSCALER: Final = "cluster-autoscaler"

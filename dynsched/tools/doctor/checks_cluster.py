@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
-from dynsched.engine.avoiders import PREFERRED, Cause, Reach, Workload
 from dynsched.engine.guard import count_of, is_eligible, pool_of
 from dynsched.engine.mark_state import mark_state
 from dynsched.engine.model import Node
@@ -19,6 +18,7 @@ from dynsched.kube.inspection import Program, Right
 from dynsched.rules.labels import LabelMark, Mark
 from dynsched.rules.rule_set import RuleSet
 from dynsched.tools.doctor.ask_cluster import AUTOSCALER, KARPENTER
+from dynsched.tools.doctor.avoiders import PREFERRED, Cause, Reach, Workload
 from dynsched.tools.doctor.findings import Finding, error, hint, warning
 from dynsched.tools.doctor.reach_report import headline
 from dynsched.util.formatting import as_mapping, as_mappings

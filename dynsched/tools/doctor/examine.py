@@ -9,7 +9,6 @@ from typing import Final, TypeVar
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from dynsched.engine.avoiders import reach_of
 from dynsched.engine.match import index_nodes
 from dynsched.engine.model import Node
 from dynsched.kube.client import KubeClient, list_node_metrics, open_client
@@ -21,6 +20,7 @@ from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.sources.prometheus.decode import answer_limit
 from dynsched.tools.doctor import ask_cluster as cluster
 from dynsched.tools.doctor import checks_cluster as checks
+from dynsched.tools.doctor.avoiders import reach_of
 from dynsched.tools.doctor.checks_rules import check_rules
 from dynsched.tools.doctor.checks_values import World
 from dynsched.tools.doctor.findings import Finding, NotChecked, Report, error, findings, warning

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from dynsched.engine.avoiders import Cause, Reach, Requests, Way, Workload, patch_of
 from dynsched.engine.wording import counted, listed, some
+from dynsched.tools.doctor.avoiders import Cause, Reach, Requests, Way, Workload, patch_of
 from dynsched.util.defaults import MAX_ROWS
 from dynsched.util.tables import make_table, plain, show
 

@@ -1,36 +1,25 @@
-"""The admission policy as text, for the label of one rules file; and `dynsched inject --check`: the
-policy as it is installed, and the pods that it is for.
-"""
+"""The admission policy as text, for the label of one rules file."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections import Counter
 from importlib import resources
-from pathlib import Path
 from typing import Any, Final
 
-import click
 import yaml
-from rich.console import Console
 
-from dynsched.engine.avoidance import Standing, standing
-from dynsched.engine.wording import counted
-from dynsched.kube.client import open_client
-from dynsched.kube.inspection import avoid_policy, namespaces_that_ask, running_pods
 from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.defaults import AVOIDANCE_WEIGHT
 from dynsched.util.errors import ExpectedError
-from dynsched.util.tables import make_table, plain, show
 
 _PLACES: Final = re.compile(r"'status'|'presure'|dyn\(100\)")
 """Where policy.yaml has the key, the value and the weight; these forms stand for nothing else."""
 
 
 def label_of(rule_set: RuleSet) -> LabelMark:
+    """The label that marks nodes. ExpectedError where it is none."""
     label = rule_set.mark.label
     if label is None:
         raise ExpectedError(
@@ -55,6 +44,7 @@ def policy_text(label: LabelMark, weight: int = AVOIDANCE_WEIGHT) -> str:
 
 
 def policy_objects(label: LabelMark, weight: int = AVOIDANCE_WEIGHT) -> list[dict[str, Any]]:
+    """The policy and its binding as objects."""
     return list(yaml.safe_load_all(policy_text(label, weight)))
 
 
@@ -81,45 +71,3 @@ def _words(part: Any) -> str:
     """A part of the spec without what may differ: spaces, and the weight."""
     text = re.sub(r"\s+", " ", yaml.safe_dump(part, width=10**6))
     return re.sub(r"dyn\(\d+\)", "dyn()", text)
-
-
-async def check_policy(
-    label: LabelMark, kubeconfig: Path | None, context: str | None, output: str | None
-) -> None:
-    """Print what `inject --check` finds; ClickException where the policy is not as it should be."""
-    async with open_client(kubeconfig, context) as api:
-        found = differences(label, *await avoid_policy(api))
-        pods = {
-            name: Counter([standing(pod, label) async for pod in running_pods(api, name)])
-            for name in await namespaces_that_ask(api)
-        }
-    if output == "json":
-        told = {
-            "label": str(label),
-            "policy": {"ok": not found, "problems": found},
-            "namespaces": [
-                {"name": name} | {str(each): count[each] for each in Standing}
-                for name, count in pods.items()
-            ],
-        }
-        click.echo(json.dumps(told, indent=2))
-    else:
-        _show(label, pods)
-    if found:
-        raise click.ClickException("\n".join(found))
-
-
-def _show(label: LabelMark, pods: dict[str, Counter[Standing]]) -> None:
-    if not pods:
-        click.echo(
-            f"no namespace asks for it: kubectl label namespace NAME {keys.AVOID_LABEL}=true"
-        )
-        return
-    table = make_table("NAMESPACE", f"AVOID {label}", "EXEMPT", "LACK IT")
-    for name, count in pods.items():
-        table.add_row(plain(name), *(plain(str(count[each])) for each in Standing))
-    show(Console(), table)
-    lacking = sum(count[Standing.LACKS] for count in pods.values())
-    if lacking:
-        rest = f"{counted(lacking, 'running pod')} lack{'s' if lacking == 1 else ''} it"
-        click.echo(f"{rest} until created anew: kubectl -n NAMESPACE rollout restart deployment")

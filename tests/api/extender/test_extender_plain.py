@@ -23,8 +23,7 @@ from dynsched.engine.expected import KnownPods
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.recent import RecentPods
-from dynsched.engine.refusals import load_refusals
-from dynsched.engine.score import FreshPods, node_loads, weighted_profile
+from dynsched.engine.score import FreshPods, load_refusals, node_loads, weighted_profile
 from dynsched.engine.snapshot import Snapshot
 
 LONG = "a-very-long-name" * 15
@@ -57,7 +56,7 @@ class Plain:
         weighed = weighted_profile(self.snapshot.rule_set, scheduler)
         loads = node_loads(self.snapshot.nodes, weighed)
         fresh = {name: FreshPods(weighed) for name in loads}
-        for change in self.bound.changes_after(self.snapshot.pod_changes):
+        for change in self.bound.changes_after(self.snapshot.pods.sequence):
             if change.pod.node in loads:
                 fresh[change.pod.node].count(change, self.snapshot.uses, ROOM)
         return {name: fresh[name].add_to(load, ROOM) for name, load in loads.items()}

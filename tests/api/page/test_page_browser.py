@@ -23,9 +23,10 @@ from dynsched.api import auth
 from dynsched.api.app import make_app
 from dynsched.api.auth import require_token
 from dynsched.api.transport.answering import PROBES
+from dynsched.engine.effect import day_of
 from dynsched.engine.model import Node
-from dynsched.engine.overload import day_of
-from dynsched.engine.pod_facts import AboveRequest, BoundOnNode, JustBound
+from dynsched.engine.pod_values import AboveRequest
+from dynsched.engine.recent import BoundOnNode, JustBound
 from dynsched.util.errors import ClusterError
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.thorough]

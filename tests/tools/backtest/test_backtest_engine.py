@@ -16,7 +16,7 @@ from properties import steady
 
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
-from dynsched.engine.dry_run import Rehearsal
+from dynsched.engine.dry_run import Overlay
 from dynsched.engine.guard import count_of
 from dynsched.engine.model import Node, QueryResult, Sample
 from dynsched.engine.snapshot import Decision
@@ -106,7 +106,7 @@ def by_the_core(drawn: Drawn) -> Iterator[tuple[Decision, dict[str, Node]]]:
     nodes after it.
     """
     made, world, lasts, values = drawn
-    rehearsal = Rehearsal()
+    overlay = Overlay()
     alerts = no_alerts()
     for number in range(values.shape[1]):
         now = NOON + number * STEP
@@ -121,10 +121,10 @@ def by_the_core(drawn: Drawn) -> Iterator[tuple[Decision, dict[str, Node]]]:
             )
             for row, one in enumerate(made.file_rules)
         }
-        decision = decide(made, results, rehearsal.nodes(there), alerts, now)
-        rehearsal.write(decision.patches)
+        decision = decide(made, results, overlay.nodes(there), alerts, now)
+        overlay.write(decision.patches)
         alerts = decision.evaluation.alerts
-        yield decision, rehearsal.nodes(there)
+        yield decision, overlay.nodes(there)
 
 
 @steady(200)

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from pods_support import create
 
-from dynsched.engine.avoiders import PodShape
 from dynsched.kube import pages
+from dynsched.kube.inspection import PodShape
 from dynsched.tools.doctor import ask_cluster
 from dynsched.util.errors import ConflictError
 

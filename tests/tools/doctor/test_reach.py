@@ -6,17 +6,16 @@ from typing import Any
 import pytest
 from builders import rule_set
 
-from dynsched.engine.avoiders import (
+from dynsched.kube.inspection import Owner, PodShape
+from dynsched.rules.labels import LabelMark, Mark, TaintMark
+from dynsched.tools.doctor.avoiders import (
     Cause,
-    Owner,
-    PodShape,
     Reach,
     Way,
     Workload,
     patch_of,
     reach_of,
 )
-from dynsched.rules.labels import LabelMark, Mark, TaintMark
 
 LABEL = LabelMark("status", "presure")
 TAINT = TaintMark("dynsched.io/pressure", "true")

@@ -11,7 +11,7 @@ from properties import steady
 
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
-from dynsched.engine.dry_run import Rehearsal
+from dynsched.engine.dry_run import Overlay
 from dynsched.engine.model import Action, Node, NodePatch
 from dynsched.engine.snapshot import Decision
 from dynsched.rules.rule_set import RuleSet
@@ -31,17 +31,17 @@ class DryRun:
     def __init__(self, rules: RuleSet, *nodes: Node) -> None:
         self.rules = rules
         self.nodes = {each.name: each for each in nodes}
-        self.rehearsal = Rehearsal()
+        self.overlay = Overlay()
         self.alerts = no_alerts()
         self.now = NOON
 
     def tick(self, **values: float) -> Decision:
         self.now += 10
-        nodes = self.rehearsal.nodes(self.nodes)
+        nodes = self.overlay.nodes(self.nodes)
         results = {each.name: answer(values, self.now) for each in self.rules.rules}
         decision = decide(self.rules, results, nodes, self.alerts, self.now)
         self.alerts = decision.evaluation.alerts
-        self.rehearsal.write(decision.patches)
+        self.overlay.write(decision.patches)
         return decision
 
     def told(self, **values: float) -> list[str]:
@@ -93,7 +93,7 @@ def test_changes_that_are_none_of_ours_are_seen_and_change_nothing(dry: DryRun) 
     theirs = soft("theirs")
     dry.nodes["a"] = node("a", labels={"team": "x"}, taints=[theirs])
     assert dry.told(a=91, b=1) == []
-    imagined = dry.rehearsal.nodes(dry.nodes)["a"]
+    imagined = dry.overlay.nodes(dry.nodes)["a"]
     assert imagined.labels == {"team": "x", "status": "presure"}
     assert imagined.taints == (theirs, soft())
 
@@ -117,7 +117,7 @@ def test_where_another_instance_writes_it_counts_as_written(dry: DryRun) -> None
 def test_a_node_that_is_gone_or_replaced_is_forgotten(dry: DryRun) -> None:
     dry.nodes.pop("a")
     assert dry.told(b=1) == []
-    assert dry.rehearsal.nodes(dry.nodes).keys() == {"b"}
+    assert dry.overlay.nodes(dry.nodes).keys() == {"b"}
     dry.nodes["a"] = Node("a", uid="another")
     (patch,) = dry.tick(a=91, b=1).patches
     assert (patch.node, patch.action) == ("a", Action.MARK)

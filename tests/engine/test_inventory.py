@@ -1,4 +1,4 @@
-"""From one look at the nodes to the next, only what changed is looked at again: the same result."""
+"""From one inventory of the nodes to the next, only what changed is read again: the same result."""
 
 from dataclasses import replace
 

@@ -14,14 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from dynsched.kube.inspection import DEFAULT_SCHEDULER, PodShape
 from dynsched.rules.labels import LabelMark, Mark, TaintMark
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.defaults import AVOIDANCE_WEIGHT
 from dynsched.util.formatting import as_mapping, as_mappings
 
-DEFAULT_SCHEDULER: Final = "default-scheduler"
 _HOSTNAME: Final = "kubernetes.io/hostname"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 """The key of the soft node affinity in a pod's specification."""
@@ -43,29 +43,6 @@ class Cause(StrEnum):
     PINNED = "pinned to a node"
     SCHEDULER = "another scheduler"
     TOLERATES = "tolerates every taint"
-
-
-class Owner(NamedTuple):
-    kind: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class PodShape:
-    """What is looked at of a pod that has a node. The three parts of the specification are JSON;
-    empty where the pod has none. ``cpu`` in cores, ``memory`` in bytes: its requests.
-    """
-
-    namespace: str
-    name: str
-    owner: Owner | None = None
-    template_hash: str = ""
-    scheduler: str = DEFAULT_SCHEDULER
-    affinity: bytes = b""
-    tolerations: bytes = b""
-    selector: bytes = b""
-    cpu: float = 0.0
-    memory: float = 0.0
 
 
 @dataclass(slots=True)

@@ -1,0 +1,171 @@
+"""Whether marks help: where pods were placed (on hot, on marked or on other nodes), how much of the
+nodes' time was hot by day, and which nodes are the hottest. The page and `/metrics` show it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from dynsched.engine.pod_values import PodChange
+from dynsched.engine.snapshot import Snapshot
+from dynsched.engine.transitions import Limits, Setting
+
+STEP: Final = 300.0
+"""Seconds over which pods are counted together."""
+STEPS: Final = 12
+"""Counts that are kept: an hour."""
+DAY: Final = 86_400.0
+DAYS: Final = 8
+"""Days that are kept: today, and the seven before."""
+MAX_SECONDS: Final = 600.0
+"""Seconds that one tick stands for at most: of a longer pause nothing is known."""
+
+
+class Kind(StrEnum):
+    """What a node was when a pod was placed on it."""
+
+    HOT = "hot"  # marked or not
+    MARKED = "marked"  # not hot (any more): an early mark, or one that is not released yet
+    CLEAN = "clean"
+
+
+class Placements:
+    """Counts of the last hour."""
+
+    def __init__(self) -> None:
+        # When each step began (Unix seconds), and the pods that were bound within it.
+        self._kept: deque[tuple[float, Counter[Kind]]] = deque(maxlen=STEPS)
+
+    def count(
+        self, nodes: Iterable[str], hot: Collection[str], marked: Collection[str], at: float
+    ) -> Counter[Kind]:
+        """Take in pods that were bound to ``nodes`` (a name for each pod) by ``at``, and tell how
+        many of each kind these are. A node counts as hot or marked as the scheduler could know it:
+        by what was ``hot`` and ``marked`` in the tick before.
+        """
+        found = Counter(
+            Kind.HOT if name in hot else Kind.MARKED if name in marked else Kind.CLEAN
+            for name in nodes
+        )
+        self._step(at).update(found)
+        return found
+
+    def columns(self) -> dict[str, Any]:
+        """By kind, a count for each of ``times``, the oldest first."""
+        return {
+            "step": STEP,
+            "times": [at for at, _ in self._kept],
+            **{kind.value: [counts[kind] for _, counts in self._kept] for kind in Kind},
+        }
+
+    def _step(self, at: float) -> Counter[Kind]:
+        begins = at - at % STEP
+        # A clock that is set back counts on in the step that is the last.
+        while not self._kept or self._kept[-1][0] < begins:
+            last = self._kept[-1][0] if self._kept else begins - STEP
+            self._kept.append((max(last + STEP, begins - (STEPS - 1) * STEP), Counter()))
+        return self._kept[-1][1]
+
+
+def newly_bound(changes: Sequence[PodChange]) -> list[str]:
+    """The node of each pod whose binding was observed, of the changes of `RecentPods`. One that is
+    only assumed to be bound does not count, nor does one whose requests are corrected: that is told
+    as one pod less and one more.
+    """
+    found, corrected = [], ""
+    for pod, sign, _ in changes:
+        if sign < 0:
+            corrected = "" if pod.assumed else pod.uid
+        elif not pod.assumed and pod.uid != corrected:
+            found.append(pod.node)
+    return found
+
+
+def day_of(at: float) -> int:
+    """The number of the day in UTC; ``at`` in Unix seconds."""
+    return int(at // DAY)
+
+
+def name_of(day: int) -> str:
+    """As ``2026-11-20``."""
+    return datetime.fromtimestamp(day * DAY, UTC).date().isoformat()
+
+
+class _Seen(NamedTuple):
+    """Of one day, as far as the process saw it: node-seconds that were hot, all of them, and how
+    many seconds that was.
+    """
+
+    hot: float = 0.0
+    all: float = 0.0
+    seconds: float = 0.0
+
+
+class Overload:
+    """The share of node-time in which nodes were hot, of each day: by what the process saw since it
+    was started, or by what Prometheus knows of the day, whichever is of more of it.
+    """
+
+    def __init__(self) -> None:
+        self._at: float | None = None
+        self._seen: dict[int, _Seen] = {}
+        self._known: dict[int, tuple[float, float]] = {}  # the share, and of how many seconds
+
+    def count(self, hot: int, nodes: int, at: float) -> None:
+        """Of ``nodes``, ``hot`` have been hot since the last call, until ``at`` (Unix seconds)."""
+        seconds = 0.0 if self._at is None else min(max(0.0, at - self._at), MAX_SECONDS)
+        self._at, day = at, day_of(at)
+        if nodes and seconds:
+            seen = self._seen.get(day, _Seen())
+            self._seen[day] = _Seen(
+                seen.hot + hot * seconds, seen.all + nodes * seconds, seen.seconds + seconds
+            )
+        for kept in (self._seen, self._known):
+            for old in [old for old in kept if not day - DAYS < old <= day]:
+                del kept[old]
+
+    def skip(self, at: float) -> None:
+        """Nothing is known of the time since the last call."""
+        self._at = at
+
+    def set_known_shares(self, shares: Mapping[int, float], at: float) -> None:
+        """Take in what Prometheus knows of each day, as of ``at`` (Unix seconds)."""
+        self._known |= {day: (share, min(DAY, at - day * DAY)) for day, share in shares.items()}
+
+    def columns(self, at: float) -> dict[str, Any] | None:
+        """``days`` as text, the oldest first, and the ``share`` of each; None for one that is not
+        known. None in place of both while nothing is known.
+        """
+        today = day_of(at)
+        shares = {day: self._share(day) for day in range(today - DAYS + 1, today + 1)}
+        first = min((day for day, share in shares.items() if share is not None), default=None)
+        if first is None:
+            return None
+        days = range(first, today + 1)
+        return {"days": [name_of(day) for day in days], "share": [shares[day] for day in days]}
+
+    def _share(self, day: int) -> float | None:
+        seen, (share, seconds) = self._seen.get(day, _Seen()), self._known.get(day, (0.0, -1.0))
+        if seconds >= seen.seconds:
+            return round(share, 5)
+        return round(seen.hot / seen.all, 5) if seen.all else None
+
+
+def hottest(snapshot: Snapshot, most: int) -> list[str]:
+    """The names of the nodes furthest beyond a threshold, the worst first; hot ones come before
+    all others.
+    """
+    alerts, hot = snapshot.nodes.evaluation.alerts, snapshot.nodes.evaluation.verdicts.hot
+    by_name = snapshot.rule_set.by_name
+    rows = [row for row, name in enumerate(alerts.rules) if by_name[name].early_of is None]
+    limits = Limits([Setting.of(by_name[alerts.rules[row]], snapshot.rule_set) for row in rows])
+    beyond = limits.excess(alerts.good_values(rows))
+    worst = np.where(np.isnan(beyond), -np.inf, beyond).max(axis=0, initial=-np.inf)
+    order = np.lexsort((worst, hot))[::-1][:most]
+    return [alerts.roster.names[place] for place in order.tolist()]
