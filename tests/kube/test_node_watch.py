@@ -12,7 +12,7 @@ from cluster import Cluster, SimCluster
 from watch_support import hasten, watching
 
 from dynsched.engine.model import Action, Node, NodePatch
-from dynsched.kube import kopf_operator, node_watch
+from dynsched.kube import kopf_operator, kubeconfig, node_watch
 from dynsched.kube.client import KubeClient
 from dynsched.kube.failures import SetupError
 from dynsched.sim.examples import make_node
@@ -292,7 +292,9 @@ async def test_a_rotated_token(tmp_path, monkeypatch, in_a_file) -> None:
     async with SimCluster(tmp_path, token="first-secret") as sim:
         await sim.create_node(make_node("worker-0"))
         if in_a_file:
-            monkeypatch.setattr(kopf_operator, "TOKEN_MAX_AGE", 0.0)
+            age = 0.5
+            monkeypatch.setattr(kopf_operator, "TOKEN_MAX_AGE", age)
+            monkeypatch.setattr(kubeconfig, "TOKEN_MAX_AGE", age)
             config = yaml.safe_load(sim.kubeconfig.read_text())
             config["users"][0]["user"] = {"tokenFile": str(token)}
             sim.kubeconfig.write_text(yaml.safe_dump(config))
@@ -301,6 +303,7 @@ async def test_a_rotated_token(tmp_path, monkeypatch, in_a_file) -> None:
             await running.follows(sim)
             if in_a_file:
                 token.write_text("second-secret")
+                await asyncio.sleep(age)
             sim.server.token = sim.token = "second-secret"
             if not in_a_file:
                 sim.server.kubeconfig(sim.kubeconfig)
