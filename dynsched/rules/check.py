@@ -14,14 +14,7 @@ from typing import Final
 import yaml
 
 from dynsched.rules.document import YamlError, find, locate, place_in_block, read_documents
-from dynsched.rules.file import (
-    MAX_BYTES,
-    Remark,
-    path_of_expr,
-    placed,
-    read_rules,
-    unreadable,
-)
+from dynsched.rules.file import MAX_BYTES, Remark, path_of_expr, placed, read_rules, unreadable
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.files import read_stream
 
@@ -33,10 +26,9 @@ _RULES_KEY: Final = re.compile(r"""^\s*\{?\s*["']?(?:rules|Rulename)["']?\s*:"""
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One rules file, or one key of a ConfigMap: its name; its rules where they can be used;
-    every error and every warning as a line that begins with the file and, where known, the line and
-    column. ``place_in_expr`` makes such a line of a message about the expression of the rule at an
-    index.
+    """One rules file, or one key of a ConfigMap. Each error and warning is a line that begins with
+    the file and, where known, line and column. ``place_in_expr`` makes such a line of a message
+    about the expression of the rule at an index.
     """
 
     name: str
@@ -47,9 +39,8 @@ class Checked:
 
 
 def check(path: Path, remedy: str) -> tuple[Checked, ...]:
-    """Check a file, or standard input for ``-``. Where it holds Kubernetes objects, the rules in
-    its ConfigMaps are what is checked, each by itself. ``remedy``: what to do where there is no
-    such file.
+    """Check a file, or standard input for ``-``; of Kubernetes objects the rules in ConfigMaps.
+    ``remedy``: what to do where there is no such file.
     """
     is_stdin = path == STANDARD_INPUT
     name = "standard input" if is_stdin else str(path)
@@ -102,8 +93,8 @@ def _in_config_maps(file: str, text: str, objects: Iterable[yaml.Node]) -> Itera
 def _place_in_object(
     file: str, key: yaml.Node, value: yaml.ScalarNode, text: str, remark: Remark
 ) -> str:
-    """A remark about the text of ``value``, by its line in the file; where that cannot be told (a
-    text in quotes may be folded), by that of ``key``, and by the line in the text.
+    """By the line in the file; where that cannot be told (a text in quotes may be folded), by that
+    of ``key``, and the line in the text.
     """
     start = key.start_mark.line + 1, key.start_mark.column + 1
     if remark.line is None or remark.column is None:

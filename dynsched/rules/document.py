@@ -31,7 +31,7 @@ _CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Its nodes know where they stand. ``start`` is the line (from 1) on which it begins."""
+    """``start`` is the line (from 1) on which it begins."""
 
     root: yaml.Node | None = None
     data: object = None
@@ -110,9 +110,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_documents(text: str) -> tuple[Document, ...]:
-    """None for an empty text. YamlError, and no other, when it cannot be read or goes beyond the
-    bounds.
-    """
+    """None for an empty text. Raises YamlError only: it cannot be read, or exceeds the bounds."""
     try:
         loader = _Loader(text)
         try:
@@ -202,7 +200,7 @@ def locate(root: yaml.Node | None, path: tuple[str | int, ...]) -> tuple[int, in
 def _steps(
     root: yaml.Node | None, path: Iterable[str | int]
 ) -> Iterable[tuple[yaml.Node, yaml.Node]]:
-    """For each part of a path that is there, its key (an item of a list is its own) and its value.
+    """Key (an item of a list is its own) and value of each part of a path, while they are there.
     A key's last occurrence counts, as it does for YAML.
     """
     node = root
@@ -220,9 +218,7 @@ def _steps(
 
 
 def place_in_block(text: str, node: yaml.ScalarNode, line: int, column: int) -> tuple[int, int]:
-    """Where in ``text`` a line and a column (from 1) of the value of ``node`` stand, a block that
-    ``|`` begins.
-    """
+    """Where in ``text`` a line and column (from 1) of ``node``'s value are, a block after ``|``."""
     written = text[node.start_mark.index : node.end_mark.index]
     rows = zip(_LINE_BREAK.split(written)[1:], _LINE_BREAK.split(node.value), strict=False)
     indent = next((len(row) - len(inner) for row, inner in rows if inner), 0)

@@ -1,6 +1,4 @@
-"""The values that rules.yaml can hold: how each is read, and within which bounds; the sources of
-rules, and what follows from each.
-"""
+"""The values that rules.yaml can hold: how each is read, and within which bounds."""
 
 from __future__ import annotations
 
@@ -31,9 +29,8 @@ _MAX_WEIGHT: Final = 1000.0
 
 
 def read_by(parse: Callable[[str], T]) -> BeforeValidator:
-    """Read text by ``parse``, whose ValueError becomes the message.
-
-    Other types pass through but for mappings: pydantic would make a dataclass of one, unparsed.
+    """Read text by ``parse``, whose ValueError becomes the message. Other types pass but for
+    mappings, of which pydantic would make a dataclass, unparsed.
     """
 
     def validate(value: object) -> object:
@@ -56,12 +53,6 @@ def _duration(value: object) -> object:
         raise problem(f"{shown(value)} has no unit; write it like 30s, 2m or 1h30m")
     if not isinstance(value, str):
         raise problem(f"{shown(value)} is not a duration; write it like 30s, 2m or 1h30m")
-    return value
-
-
-def _longer_than_zero(value: float) -> float:
-    if value <= 0:
-        raise problem("must be longer than 0s")
     return value
 
 
@@ -102,7 +93,7 @@ def _printable(name: str) -> str:
 
 
 Duration = Annotated[float, read_by(parse_duration), BeforeValidator(_duration)]
-PositiveDuration = Annotated[Duration, AfterValidator(_longer_than_zero)]
+PositiveDuration = Annotated[Duration, Field(gt=0)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Weight = Annotated[Number, Field(ge=0), AfterValidator(_weight)]
 Expr = Annotated[str, Field(strict=True, pattern=r"\S", max_length=MAX_EXPR_LENGTH)]
@@ -111,14 +102,10 @@ Name = Annotated[str, Field(strict=True, pattern=r"^\S(.{0,98}\S)?$"), AfterVali
 NodeLimit = Annotated[Limit, BeforeValidator(_limit)]
 
 SourceName = Literal["prometheus", "metrics-server", "expected-load"]
-FileSource = Literal["prometheus", "metrics-server"]
-"""The sources that a rule in a file can name. ``expected-load`` is that of a rule's ``early``."""
-
-
+"""``expected-load`` is that of a rule's ``early``; a rule in a file can name the others."""
 NEEDS: Final[Mapping[SourceName, Literal["expr", "resource"]]] = {
     "prometheus": "expr",
     "metrics-server": "resource",
 }
 """The field of a rule that says what its source is asked. The values of any other source are worked
-out from those of another rule (`engine.expected.above_line`), by which the extender scores already.
-"""
+out from those of another rule (`engine.expected.above_line`)."""

@@ -1,6 +1,4 @@
-"""The rules file: from its text, in dynsched's format or in dynamicScheduler's, to rules, or to all
-its errors with line and column; and read again while the process runs.
-"""
+"""The rules file, in dynsched's format or in dynamicScheduler's: rules, or all errors in it."""
 
 from __future__ import annotations
 
@@ -52,7 +50,7 @@ class RulesFileError(ExpectedError):
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Of a text: line and column (from 1) where they are known, and a message."""
+    """Line and column are from 1, and None where they are not known."""
 
     line: int | None
     column: int | None
@@ -65,7 +63,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a text came to: rules (None where there are errors), and what lint says of them."""
+    """``rule_set`` is None where there are errors; ``warnings`` are those of lint."""
 
     rule_set: RuleSet | None
     errors: tuple[Remark, ...] = ()
@@ -122,10 +120,9 @@ class FixedRules:
 
 
 class RulesFile:
-    """A rules file that is read again and again. Made with a good file only (RulesFileError
-    otherwise). ``rule_set`` is the last valid content; ``error`` says why the present content is
-    refused. Both this and ``changed`` take READ_SECONDS at most, even if the path is a pipe or a
-    device.
+    """A rules file that is read again and again. RulesFileError unless the first content is good.
+    ``rule_set`` is the last valid content; ``error`` says why the present one is refused. A reading
+    takes READ_SECONDS at most, even of a pipe or a device.
     """
 
     def __init__(self, path: Path) -> None:
@@ -136,7 +133,7 @@ class RulesFile:
         self.rule_set = self._read()
 
     def changed(self) -> bool:
-        """Read it again; whether there is a new ``rule_set``."""
+        """Read it again: is there a new ``rule_set``?"""
         try:
             rule_set = self._read()
         except RulesFileError as error:
@@ -222,25 +219,19 @@ class _DynamicSchedulerFile(BaseModel):
         Field(alias=DYNAMIC_SCHEDULER_KEY, min_length=1, max_length=MAX_RULES),
     ]
 
-    def as_rule_set(self) -> RuleSet:
-        return RuleSet(
-            rules=tuple(
-                FileRule(name=name, expr=rule.promsql, threshold=rule.threshold)
-                for name, rule in self.rules.items()
-            )
-        )
-
 
 def parse_rules(data: object) -> RuleSet:
-    """A RuleSet from the parsed YAML of a rules file, in either format.
-
-    Raises RulesInvalidError with all errors at once (if there are very many, with the first ones).
-    """
+    """From parsed YAML, in either format. RulesInvalidError with the first MAX_ERRORS errors."""
     if not isinstance(data, Mapping):
         raise RulesInvalidError((RuleError((), "a rules file is a mapping with the key `rules`"),))
     try:
         if DYNAMIC_SCHEDULER_KEY in data:
-            return _DynamicSchedulerFile.model_validate(data).as_rule_set()
+            found = _DynamicSchedulerFile.model_validate(data).rules.items()
+            rules = (
+                FileRule(name=name, expr=rule.promsql, threshold=rule.threshold)
+                for name, rule in found
+            )
+            return RuleSet(rules=tuple(rules))
         rule_set = RuleSet.model_validate(data)
     except ValidationError as error:
         raise RulesInvalidError(chain(explain(error, _KNOWN_KEYS), _cross_checks(data))) from None
@@ -258,9 +249,7 @@ _KNOWN_KEYS: Final = frozenset(
 
 
 def _cross_checks(data: Mapping[Any, Any]) -> Iterable[RuleError]:
-    """Errors that concern several fields. They are looked for in the raw data, so that they are
-    found even if there are other errors.
-    """
+    """Errors that concern several fields, in raw data: found even if there are other errors."""
     rules = data.get("rules")
     names: dict[object, int] = {}
     shadows = set()
@@ -282,10 +271,8 @@ def _cross_checks(data: Mapping[Any, Any]) -> Iterable[RuleError]:
             if isinstance(name, str) and name not in names:
                 yield RuleError(("extender", *path), f"{shown(name)} is not the name of a rule")
             elif name in shadows:
-                text = (
-                    f"{shown(name)} is a shadow rule: it is on trial, and pods are not placed by it"
-                )
-                yield RuleError(("extender", *path), text)
+                text = "is a shadow rule: it is on trial, and pods are not placed by it"
+                yield RuleError(("extender", *path), f"{shown(name)} {text}")
 
 
 def _rule_references(

@@ -1,10 +1,8 @@
-"""Labels and taints: how their keys and values are written, selectors of labels, and the mark that
-is put on a node.
+"""Labels and taints, selectors of labels, and the mark that is put on a node.
 
-Grammar and meaning of a selector are those of apimachinery's ``labels.Parse``, as ``kubectl get``
-takes it with ``-l``: requirements joined by commas; ``k=v``, ``k==v``, ``k!=v``, ``k in (a, b)``,
-``k notin (a, b)``, ``k``, ``!k``, and of integers ``k>4``, ``k<4``. ``!=`` and ``notin`` also match
-an object without the key.
+A selector is as in apimachinery's ``labels.Parse`` (``kubectl get -l``): requirements joined by
+commas, each ``k=v``, ``k==v``, ``k!=v``, ``k in (a, b)``, ``k notin (a, b)``, ``k``, ``!k``,
+``k>4`` or ``k<4``. ``!=`` and ``notin`` also match an object without the key.
 """
 
 from __future__ import annotations
@@ -39,7 +37,6 @@ _MAX_NUMBER: Final = 2**63 - 1
 
 
 def is_label_key(text: str) -> bool:
-    """Whether ``text`` is a valid label, annotation or taint key (optional prefix, name)."""
     prefix, slash, _ = text.rpartition("/")
     return _KEY_RE.fullmatch(text) is not None and not (slash and len(prefix) > 253)  # noqa: PLR2004 (a DNS subdomain's limit)
 
@@ -50,11 +47,9 @@ def is_label_value(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Requirement:
-    """``op``: ``in``, ``notin``, ``<``, ``>``, ``!``, or nothing where only the key is wanted."""
-
     text: str
     key: str
-    op: str
+    op: str  # in, notin, <, >, !, or nothing where only the key is wanted
     values: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -80,9 +75,7 @@ class Selector:
         return self.unmet(labels) is None
 
     def unmet(self, labels: Mapping[str, str]) -> str | None:
-        """The first requirement that an object with these labels does not meet, as ``kubectl get
-        -l`` takes it; None when it is selected.
-        """
+        """The first requirement that these labels do not meet; None when they are selected."""
         for requirement in self.requirements:
             if not requirement.matches(labels):
                 return requirement.text

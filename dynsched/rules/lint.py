@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import promql_parser as promql
 
@@ -30,9 +30,7 @@ _SHOWN: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class LintWarning:
-    """What a rule will do, and what to write; the rule by its index and name. For a setting beside
-    the rules, its path.
-    """
+    """Of a rule, by index and name, or of a setting beside the rules, by path."""
 
     message: str
     index: int = -1
@@ -44,8 +42,8 @@ class LintWarning:
 
 
 def lint(rule_set: RuleSet) -> Iterator[LintWarning]:
-    """Settings of older versions, which are read and no longer do what they did. Rules whose
-    expression leaves nodes out of its answer depending on their load.
+    """Settings of older versions that do something else now, and rules whose expression leaves
+    nodes out of its answer depending on their load.
     """
     if rule_set.guard.bind_burst:
         yield LintWarning(
@@ -63,9 +61,10 @@ def lint(rule_set: RuleSet) -> Iterator[LintWarning]:
         root = None if rule.expr is None else parse_expr(rule.expr)
         cause = None if root is None else _cause(root)
         if cause is not None:
+            what, remedy = cause
             yield LintWarning(
-                f"{cause.what}, and a node that is left out is unknown, not cool: its mark goes "
-                f"only after stale_after, and clear_threshold has no effect. {cause.remedy}",
+                f"{what}, and a node that is left out is unknown, not cool: its mark goes "
+                f"only after stale_after, and clear_threshold has no effect. {remedy}",
                 index,
                 rule.name,
             )
@@ -81,11 +80,8 @@ def parse_expr(text: str) -> Any:
         return None
 
 
-class _Cause(NamedTuple):
-    """What leaves series out, and what to do about it."""
-
-    what: str
-    remedy: str
+_Cause = tuple[str, str]
+"""What leaves series out, and what to do about it."""
 
 
 def _cause(found: Any, *, deep: bool = False) -> _Cause | None:
@@ -95,17 +91,16 @@ def _cause(found: Any, *, deep: bool = False) -> _Cause | None:
     if isinstance(found, promql.VectorSelector):
         return _OF_ALERTS if found.name in _ALERTS else None
     if isinstance(found, promql.BinaryExpr):
-        if str(found.op) in _COMPARISONS and not _is_bool(found):
+        is_bool = found.modifier and found.modifier.return_bool
+        if str(found.op) in _COMPARISONS and not is_bool:
             return _of_comparison(found, deep=deep)
         return _of_operator(found, deep=deep)
     name = _name(found)
     if name in _ALWAYS_ANSWER:
         return None
     if name in _RANKS and found.modifier is None:
-        return _Cause(
-            f"{name} leaves all other nodes out of the answer",
-            "Remove it: guard.max_marked limits how many nodes are marked, the hottest first",
-        )
+        remedy = "Remove it: guard.max_marked limits how many nodes are marked, the hottest first"
+        return f"{name} leaves all other nodes out of the answer", remedy
     causes = (_cause(part, deep=deep or bool(name)) for part in _parts(found))
     return next(filter(None, causes), None)
 
@@ -128,40 +123,25 @@ def _of_comparison(found: Any, *, deep: bool) -> _Cause | None:
     remedy = "Remove it: op and threshold compare"
     if deep:
         remedy = "With bool it gives 0 or 1 for each node, and leaves none out"
-    return _Cause(
-        f"the comparison {_compared(found)!r} leaves out the nodes for which it does not hold",
-        remedy,
-    )
+    from_operator = str(found).removeprefix(str(found.lhs)).replace("{}", "")
+    compared = one_line(from_operator, _SHOWN)
+    return f"the comparison {compared!r} leaves out the nodes for which it does not hold", remedy
 
 
 def _of_condition(found: Any) -> _Cause | None:
     """``and`` and ``unless``: their right side decides which series of the left side stay."""
     if _cause(found.rhs, deep=True) is None:
         return None
-    return _Cause(
-        f"{str(found.op)!r} with a condition on a value leaves nodes out of the answer",
-        "Multiply by the condition instead, with bool: A * on (instance) (B > bool 80)",
-    )
+    what = f"{str(found.op)!r} with a condition on a value leaves nodes out of the answer"
+    return what, "Multiply by the condition instead, with bool: A * on (instance) (B > bool 80)"
 
 
 def _picks(found: Any) -> bool:
-    """Whether a comparison is on something else than load: an equality is on a state, one with 0
-    keeps from dividing by it, and one with a time picks samples that are fresh.
+    """Whether a comparison is not on load: an equality is on a state, one with 0 keeps from
+    dividing by it, and one with a time picks samples that are fresh.
     """
     sides = (found.lhs, found.rhs)
     return str(found.op) in ("==", "!=") or any(_is_zero(s) or _is_of_time(s) for s in sides)
-
-
-def _is_bool(found: Any) -> bool:
-    return isinstance(found, promql.BinaryExpr) and bool(
-        found.modifier and found.modifier.return_bool
-    )
-
-
-def _compared(found: Any) -> str:
-    """The operator and its right side."""
-    text = str(found).removeprefix(str(found.lhs)).replace("{}", "")
-    return one_line(text, _SHOWN)
 
 
 def _is_scalar(found: Any) -> bool:
@@ -184,7 +164,6 @@ def _is_zero(found: Any) -> bool:
 
 
 def _name(found: Any) -> str:
-    """Of a function or an aggregation."""
     if isinstance(found, promql.AggregateExpr):
         return str(found.op)
     return str(found.func.name) if isinstance(found, promql.Call) else ""
@@ -196,7 +175,7 @@ def _parts(found: Any) -> list[Any]:
     return [*(part for part in named if part is not None), *getattr(found, "args", ())]
 
 
-_OF_ALERTS: Final = _Cause(
+_OF_ALERTS: Final[_Cause] = (
     "ALERTS has a series only while an alert is pending or fires",
     "Write the alert's own expression, without its comparison",
 )

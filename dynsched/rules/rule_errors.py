@@ -15,10 +15,9 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from dynsched.util.formatting import one_line
 
 MAX_ERRORS: Final = 100
-"""The most errors that are reported at once. They go into a log line, an Event and `/status`, and
-more of them would not help the reader."""
+"""Errors reported at once: they go into a log line, an Event and `/status`."""
 _LINE: Final = 60
-"""Characters of the file's own text in a message: one line of a terminal holds them."""
+"""Characters of the file's own text in a message."""
 _MESSAGE: Final = 400
 
 
@@ -124,6 +123,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "float_type": _NO_NUMBER,
     "float_parsing": _NO_NUMBER,
     "finite_number": "{value} is not a finite number",
+    "greater_than": "must be above {gt:g}",
     "greater_than_equal": "{value} is below {ge:g}",
     "less_than_equal": "{value} is above {le}",
     "bool_type": "{value} is not true or false",

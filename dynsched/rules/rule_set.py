@@ -1,8 +1,4 @@
-"""What rules.yaml holds: the rules and the other sections, and what follows from them together.
-
-docs/rules.md has what each key means. ``rules.file`` makes a RuleSet of a parsed mapping, or says
-all that is wrong.
-"""
+"""What rules.yaml holds: all sections. docs/rules.md has what each key means."""
 
 from __future__ import annotations
 
@@ -21,7 +17,6 @@ from dynsched.rules.fields import (
     NEEDS,
     Duration,
     Expr,
-    FileSource,
     Key,
     Limit,
     Name,
@@ -115,9 +110,8 @@ class ExtenderRules(_Model):
 
 
 class EarlyMark(_Model):
-    """``early`` of a rule: marks a node before it is hot, by its expected load (`engine.expected`)
-    compared with the early line of its kind (`engine.expected.above_line`): the mean, or
-    ``mean_at_least``. All are points: 0 is idle, 100 is full.
+    """Marks a node before it is hot, by how its expected load compares with the early line of its
+    kind (`engine.expected.above_line`). All are points: 0 is idle, 100 is full.
     """
 
     above_mean: Number = 0.0
@@ -145,8 +139,7 @@ class Rule(_Model):
     source: SourceName = "prometheus"
     expr: Expr | None = Field(default=None, validate_default=True)
     resource: Literal["cpu", "memory"] | None = Field(default=None, validate_default=True)
-    """Required for source metrics-server; beside ``expr`` it says in which unit the use of pods is
-    added to the value."""
+    """For metrics-server; beside ``expr``: the unit in which the use of pods is added."""
     op: Literal[">", ">=", "<", "<="] = ">"
     threshold: Number
     clear_threshold: Number = Field(default_factory=lambda data: data.get("threshold", 0.0))
@@ -155,15 +148,13 @@ class Rule(_Model):
     keep_firing_for: Duration = 0.0
     node_label: Key | None = None
     full_at: Annotated[Number, Field(gt=0)] | None = None
-    """The value that counts as full (100 points of load) in the extender's scores; None: derived
-    from the threshold."""
+    """The value that is 100 points of load; None: derived from the threshold."""
     stale_after: PositiveDuration | None = None
-    """None: as for the whole file."""
     on_stale: Literal["release", "hold"] | None = None
-    """None: as for the whole file."""
+    """None, for both: as for the whole file."""
     lag: PositiveDuration | None = None
-    """How long it takes until the value shows all of what a new pod uses; None: by the ranges of
-    the expression and the scrape interval."""
+    """Until the value shows all that a new pod uses; None: by the expression's ranges and the
+    scrape interval."""
     early: EarlyMark | None = None
     selector: _SelectorText = Selector()
     shadow: _Flag = False
@@ -185,7 +176,6 @@ class Rule(_Model):
         needed = NEEDS.get(source)
         if value is None and info.field_name == needed:
             raise problem(f"is missing: a rule of source {source} needs it")
-        # `resource` beside `expr` says in which unit the use of pods is added to the value.
         if value is not None and needed not in (info.field_name, "expr"):
             raise problem(f"has no meaning for source {source}; use {needed}")
         return value
@@ -206,9 +196,7 @@ class Rule(_Model):
 
     @property
     def is_asked(self) -> bool:
-        """A service is asked over the network, so that an answer may fail to come, and one that
-        comes is knowledge of a node. Else the value is worked out from that of another rule.
-        """
+        """By a query, which may fail; else the value is worked out from that of another rule."""
         return self.source in NEEDS
 
     @property
@@ -222,7 +210,6 @@ class Rule(_Model):
 
     @property
     def rises(self) -> bool:
-        """With load."""
         return self.op in (">", ">=")
 
     @property
@@ -240,9 +227,7 @@ class Rule(_Model):
 
 
 class EarlyRule(Rule):
-    """The rule that ``early`` of another one, ``measures``, stands for. Its value is how far a
-    node's expected load is above its early line, in points.
-    """
+    """What ``early`` of the rule ``measures`` stands for. Value: points above the early line."""
 
     measures: str
 
@@ -254,7 +239,7 @@ class EarlyRule(Rule):
 class FileRule(Rule):
     """A rule as a file can have it."""
 
-    source: FileSource = "prometheus"
+    source: Literal["prometheus", "metrics-server"] = "prometheus"
 
     @property
     def early_rule(self) -> EarlyRule | None:
@@ -274,8 +259,6 @@ class FileRule(Rule):
 
 
 class RuleSet(_Model):
-    """A whole rules file."""
-
     mark_rules: MarkRules = Field(default_factory=MarkRules, alias="mark")
     nodes: NodeRules = Field(default_factory=NodeRules)
     guard: GuardRules = Field(default_factory=GuardRules)
@@ -310,8 +293,8 @@ class RuleSet(_Model):
 
     @cached_property
     def asked_rules(self) -> tuple[Rule, ...]:
-        """The rules whose source is asked for values, and that may mark nodes: where none of them
-        has a value, nothing is known. If all are shadow rules, those.
+        """Those that may mark nodes (if all are shadow rules, those): where none of them has a
+        value, nothing is known.
         """
         asked = tuple(rule for rule in self.rules if rule.is_asked)
         return tuple(rule for rule in asked if not rule.shadow) or asked
@@ -327,7 +310,6 @@ class RuleSet(_Model):
 
     @property
     def has_extender(self) -> bool:
-        """Whether there is a section ``extender``, so that its paths answer."""
         return "extender" in self.model_fields_set
 
     @property
