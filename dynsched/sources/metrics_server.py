@@ -1,6 +1,4 @@
-"""Samples from metrics-server: usage of cpu or memory, in per cent of the node's allocatable. All
-rules of one tick share one list: queries that run side by side wait for the same request.
-"""
+"""Samples from metrics-server: usage of cpu or memory, in per cent of the node's allocatable."""
 
 from __future__ import annotations
 
@@ -21,14 +19,13 @@ Fetch = Callable[[], Awaitable[Sequence[NodeUsage]]]
 """Lists the NodeMetrics, once. Raises ClusterError with one line for a person."""
 
 TIMEOUT: Final = 8.0
-"""Seconds for the whole list: fewer than one call to the API server may take, so that the error
-tells whose fault it is."""
+"""Seconds: fewer than a call to the API server may take, so that the error names metrics-server."""
 _MAX_NAMED: Final = 3
 """The most nodes that a warning names."""
 
 
 class MetricsServerSource:
-    """``nodes`` gives the nodes as they are now, by name."""
+    """Queries that run side by side share one list."""
 
     def __init__(
         self, fetch: Fetch, nodes: Callable[[], Mapping[str, Node]], *, timeout: float = TIMEOUT
@@ -75,12 +72,8 @@ class MetricsServerSource:
 def utilization(
     resource: str, usages: Iterable[NodeUsage], nodes: Mapping[str, Node], *, label: str = "node"
 ) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
-    """A sample for each usage, in per cent of allocatable, and warnings about those without a
-    value.
-
-    Such a sample is NaN, hence unknown, never 0. A node that is not in ``nodes`` gives one too,
-    which then matches nothing. What was measured before a node was made is of a former one of its
-    name, and left out.
+    """Samples, in per cent of allocatable, and warnings. One without a value is NaN, hence unknown,
+    never 0. What was measured before a node was made is of a former one of its name: left out.
     """
     samples = []
     unreadable: dict[str, list[str]] = {}

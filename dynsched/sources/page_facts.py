@@ -1,8 +1,5 @@
-"""What is asked of Prometheus for the page alone: what pods request on each node, which pods use
-more than they request, and how hot the last days were.
-
-Nothing is asked while no page is open, and nothing more often because many are. kube-state-metrics
-may run twice, and then has each series twice: hence ``max by``.
+"""What is asked of Prometheus for the page alone, while one is open: what pods request, which use
+more than that, and how hot the last days were. kube-state-metrics may run twice: hence ``max by``.
 """
 
 from __future__ import annotations
@@ -53,10 +50,8 @@ class Board(Protocol):
 
 
 class PageFactsSource:
-    """Asks, and hands the answers to ``board``. What fails keeps what was known.
-
-    ``nodes``: by name. ``namespace``: that of this process. ``clock`` gives Unix seconds,
-    ``monotonic`` seconds that never go back.
+    """Hands the answers to ``board``; what fails keeps what was known. ``namespace``: of this
+    process. ``clock`` gives Unix seconds, ``monotonic`` seconds that never go back.
     """
 
     def __init__(
@@ -89,7 +84,6 @@ class PageFactsSource:
             await pause(stop, _POLL)
 
     async def ask(self) -> None:
-        """Ask for what is due, one after the other."""
         for part, due in self._due.items():
             now = self._monotonic()
             if now < due:
@@ -169,9 +163,7 @@ class PageFactsSource:
 
 
 def _percent(samples: Iterable[Sample], resource: str, nodes: Mapping[str, Node]) -> dict[str, int]:
-    """Of what each node can give. Whole numbers and names that are known already: at 5,000 nodes
-    this is half a megabyte for both resources.
-    """
+    """Of allocatable. Whole numbers and known names: half a megabyte for both at 5,000 nodes."""
     found = {}
     for sample in samples:
         node = nodes.get(sample.labels.get("node", ""))
@@ -182,7 +174,7 @@ def _percent(samples: Iterable[Sample], resource: str, nodes: Mapping[str, Node]
 
 
 def requested(resource: str) -> str:
-    """By node: what the pods on it request that have not ended; cores or bytes."""
+    """By node, of pods that have not ended; cores or bytes."""
     return (
         f"sum by (node) ({_requests(resource, 'namespace, pod, uid, container, node')} "
         "unless on (namespace, pod, uid) "
@@ -191,9 +183,8 @@ def requested(resource: str) -> str:
 
 
 def above(resource: str, nodes: Sequence[str]) -> str:
-    """By node, namespace and pod: how much more the pods furthest above their requests use. A pod
-    without any request is above it by all that it uses. Where there is none, a sample without
-    labels; where pods or their use are not known, nothing.
+    """By node, namespace and pod: how much more than requested the furthest ones use; without a
+    request, all of it. Where there is none, a sample without labels; where unknown, nothing.
     """
     on_nodes = f',node=~"{"|".join(name.replace(".", "[.]") for name in nodes)}"'
     of_pod = "namespace, pod, node"
@@ -206,9 +197,7 @@ def above(resource: str, nodes: Sequence[str]) -> str:
 
 
 def overload(now: float) -> str:
-    """By the labels ``day`` and ``namespace``: the share of node-time that was hot, of today and of
-    the days before. ``now`` in Unix seconds.
-    """
+    """By ``day`` and ``namespace``: the share of node-time that was hot. ``now``: Unix seconds."""
     today = day_of(now)
     parts = []
     for day in range(today - DAYS + 1, today + 1):
@@ -236,10 +225,8 @@ def _requests(resource: str, labels: str, selector: str = ',node!=""') -> str:
 
 
 def of_containers(selector: str, over: str = "") -> str:
-    """What containers request that run as long as their pod: the main ones and sidecars.
-
-    ``over``: a range of which the last value counts. Other init containers, of which the scheduler
-    counts the largest where it is more than all of these, and the pod's overhead are not in it.
+    """Of main containers and sidecars, not other init containers nor the pod's overhead.
+    ``over``: a range of which the last value counts.
     """
 
     def last(metric: str, selected: str) -> str:

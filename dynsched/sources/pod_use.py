@@ -1,5 +1,5 @@
-"""What is asked of Prometheus beside the rules, every few minutes: what the pods of each workload
-use, and how often nodes are scraped. Both make the expected load more exact; neither is needed.
+"""What makes the expected load more exact: what the pods of each workload use, and how often nodes
+are scraped, asked of Prometheus every few minutes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ logger = logging.getLogger(__name__)
 
 EVERY: Final = 300.0
 """Seconds between two rounds of queries."""
-
 SCRAPES_OVER: Final = 600.0
 """Seconds over which scrapes are counted."""
-
 Ask = Callable[[str, str], Awaitable[Sequence[Sample] | None]]
 """An expression and the label that names the node -> samples; None when the query failed."""
 
@@ -37,17 +35,15 @@ OF_POD: Final[Mapping[str, str]] = {
         'sum by (namespace, pod) (container_memory_working_set_bytes{container!="",pod!=""})'
     ),
 }
-"""By resource: what each pod uses, from the kubelets' metrics (cAdvisor).
-
-Not ``rate``, which divides by the whole range: of a pod that is one minute old it gives a fifth of
-what the pod uses. ``deriv`` is the slope of the samples that there are. A container that was
-restarted has a series of its own; where it has not, its slope is below 0, and counts as 0.
+"""By resource: what each pod uses. Not ``rate``, which divides by the whole range: of a pod that is
+one minute old it gives a fifth. ``deriv`` is the slope of the samples that there are; below 0 where
+a restarted container has no series of its own.
 """
 
 
 class PodUseSource:
-    """``of_workloads``: by resource, then by workload, what one of its pods uses on average (cores,
-    bytes). ``scrape_intervals``: by rule, seconds.
+    """``of_workloads``: by resource and workload, a pod's mean use (cores, bytes).
+    ``scrape_intervals``: by rule, seconds.
     """
 
     def __init__(self, prometheus: PrometheusSource, rule_set: Callable[[], RuleSet]) -> None:
@@ -69,7 +65,7 @@ class PodUseSource:
             await pause(stop, EVERY)
 
     async def ask(self) -> None:
-        """One round, for the rules that Prometheus answers. What fails keeps its last values."""
+        """One round. What fails keeps its last values."""
         rules = [rule for rule in self._rule_set().file_rules if rule.source == "prometheus"]
         resources = {rule.resource for rule in rules if rule.resource}
         for resource in sorted(resources):

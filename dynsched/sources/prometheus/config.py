@@ -34,7 +34,7 @@ class Credentials:
     secrets: tuple[str, ...] = field(repr=False)
 
     def redact(self, text: str) -> str:
-        """``text`` without any of the secrets: a server may echo what it was sent."""
+        """A server may echo what it was sent."""
         for secret in sorted(self.secrets, key=len, reverse=True):
             if len(secret) >= _MIN_SECRET_LENGTH:
                 text = text.replace(secret, "***")
@@ -43,13 +43,10 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class PrometheusConfig:
-    """One Prometheus. ``timeout`` is the whole time of a query, in seconds.
-
-    A user and password in ``url`` become ``username`` and ``password``. ``*_file`` are read anew
-    when they change, so a rotated token or certificate needs no restart. Without ``ca_file`` the
-    bundle that REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE names is used, else the public authorities.
-    ``external_url`` is where people reach its pages, for links; None: at ``url``. Raises ValueError
-    with everything that is wrong.
+    """``timeout`` is the whole time of a query, in seconds. A user and password in ``url`` become
+    ``username`` and ``password``. ``*_file`` are read anew when they change. Without ``ca_file``,
+    the bundle of REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE, else the public authorities. None for
+    ``external_url``, where people reach its pages: at ``url``. ValueError with all that is wrong.
     """
 
     url: str
@@ -81,7 +78,7 @@ class PrometheusConfig:
             raise ValueError("; ".join(problems))
 
     def _settle_url(self) -> list[str]:
-        """Move the URL's user and password out of it; what is wrong with it."""
+        """Move user and password out of it; returns what is wrong."""
         if problem := _url_problem(self.url):
             # Whatever is wrong, the message must not repeat a password that stands in the URL.
             return [f"Prometheus URL {_shown(self.url)!r}: {problem}"]
@@ -99,7 +96,6 @@ class PrometheusConfig:
         return []
 
     def _settle_external_url(self) -> list[str]:
-        """What is wrong with it. It is shown to everybody who opens the page."""
         if self.external_url is None:
             return []
         problem = _url_problem(self.external_url)
@@ -139,7 +135,7 @@ class PrometheusConfig:
         return problems
 
     def credentials(self) -> Credentials:
-        """What a request made now carries. QueryFailedError when a file cannot be used now."""
+        """For a request made now. QueryFailedError when a file cannot be used."""
         authorization = self._authorization()
         headers = dict(self.headers)
         secrets = [part for value in headers.values() for part in (value, *value.split())]
@@ -199,9 +195,7 @@ def _url_problem(url: str) -> str | None:
 
 
 def read_secret(path: str, what: str, fits: Callable[[str], object]) -> str:
-    """The secret in a file, without the white space around it. Read at each query, so that there is
-    no copy that could be stale. QueryFailedError names the file, and never what is in it.
-    """
+    """Without the white space around it. QueryFailedError names the file, never what is in it."""
     wrong = f"does not hold one {what} and nothing else"
     try:
         secret = read_file(path, _SECRET_LIMIT).decode().strip()
@@ -219,9 +213,8 @@ def read_secret(path: str, what: str, fits: Callable[[str], object]) -> str:
 
 
 class TlsFiles:
-    """The CA bundle and the client certificate of one configuration: one SSLContext, made again
-    when its files change. Safe to use from threads. (requests would make one for each connection,
-    which costs 15 ms, and lets REQUESTS_CA_BUNDLE win over a session's own CA file.)
+    """One SSLContext, made again when its files change; thread-safe. (requests would make one for
+    each connection, 15 ms, and lets REQUESTS_CA_BUNDLE win over a session's own CA file.)
     """
 
     def __init__(self, config: PrometheusConfig) -> None:
@@ -230,10 +223,7 @@ class TlsFiles:
         self._made: tuple[object, ssl.SSLContext] | None = None
 
     def context(self) -> ssl.SSLContext | None:
-        """The context for a connection made now; None for http://.
-
-        QueryFailedError names the file that is missing or that does not hold what it should.
-        """
+        """None for http://. QueryFailedError names the file that cannot be used."""
         config = self._config
         if not config.url.startswith("https://"):
             return None

@@ -1,5 +1,4 @@
-"""Prometheus's JSON, from bytes to its parts: how much it may be, and what it says. Nothing here
-raises but QueryFailedError.
+"""Prometheus's JSON, from bytes to its parts. Nothing here raises but QueryFailedError.
 
 An answer: ``{"status", "data": {"resultType", "result"}, "warnings", "errorType", "error"}``.
 ``infos`` (hints on the expression, since Prometheus 3) say nothing about completeness: not read.
@@ -35,7 +34,6 @@ _WRONG_TYPE: Final = {
     "vector": "the answer to a range query is an instant vector; is this Prometheus's query API?",
 }
 
-
 _ALL_SERIES: Final = 50_000
 """Series that all rules of a small cluster may have together. One with nine labels takes up to 2 kB
 while its answer is read: 100 MB, beside some 90 of the process, in a container of 256 MiB."""
@@ -52,9 +50,8 @@ in three, and would take a hundred times its size."""
 
 @dataclass(frozen=True, slots=True)
 class AnswerLimit:
-    """The most that one answer may hold, and for how many nodes. ``size`` in bytes of JSON;
-    ``label`` names the node in the series. A rule that forgot to aggregate (a series for each core
-    and mode, where one for each node is meant) fails by this alone.
+    """The most that one answer may hold, ``size`` in bytes of JSON. A rule that forgot to aggregate
+    (a series for each core and mode) fails by this. ``label`` names the node in the series.
     """
 
     nodes: int
@@ -63,9 +60,7 @@ class AnswerLimit:
     label: str = "instance"
 
     def check(self, series: int, size: int, parts: int = 0) -> None:
-        """QueryFailedError for more than the limit allows. ``parts``: the values that the JSON is
-        made of, by its commas; each becomes an object of some 60 to 150 bytes.
-        """
+        """QueryFailedError for more. ``parts``: commas; each value takes some 60 to 150 bytes."""
         if series > self.series:
             found = f"has more than {self.series:,} series"
         elif size > self.size:
@@ -81,7 +76,7 @@ class AnswerLimit:
 
 
 def answer_limit(nodes: int, rules: int) -> AnswerLimit:
-    """The limit for each of ``rules`` that are asked side by side, in a cluster of ``nodes``."""
+    """For each of so many ``rules`` that are asked side by side."""
     share = max(1, rules)
     return AnswerLimit(
         nodes,
@@ -91,7 +86,7 @@ def answer_limit(nodes: int, rules: int) -> AnswerLimit:
 
 
 class _Envelope(msgspec.Struct, gc=False):
-    """Its parts are undecoded, for they may be anything, of any size."""
+    """Undecoded: its parts may be anything, of any size."""
 
     status: str
     data: msgspec.Raw = _NULL  # an error has none
@@ -116,8 +111,8 @@ UNFIT: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """``received`` is our clock when the answer came, ``date`` the server's (its Date header, whole
-    seconds; None without one), ``cached`` for how many seconds a cache in between had held it.
+    """``received``: our clock when the answer came. ``date``: the server's (its Date header, whole
+    seconds). ``cached``: seconds for which a cache in between had held it.
     """
 
     received: float
@@ -130,21 +125,19 @@ class Clocks:
         return 0.0 if self.date is None else self.date + self.cached - self.received
 
     def local_of(self, timestamps: Floats) -> Floats:
-        """The times of samples by our clock, never later than now. Their age is by the server's own
-        clock: one that is minutes off has neither only stale samples nor samples from the future.
-        """
+        """By our clock, never later than now; ages by the server's, which may be minutes off."""
         now = self.received if self.date is None else self.date
         return self.received - np.maximum(0.0, now - timestamps) - self.cached
 
 
 def parse_data(body: _Bytes, _: Clocks) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-    """Whatever stands in ``data`` of a good answer, as the only item, and its warnings."""
+    """``data`` of a good answer, as the only item, and its warnings."""
     data, warnings = _open(body)
     return (_fit(_ANYTHING, data, body),), tuple(warnings)
 
 
 def open_result(body: _Bytes, wanted: str) -> tuple[msgspec.Raw, list[str]]:
-    """The result of a good answer of type ``wanted``, undecoded, and the server's warnings."""
+    """The result, of type ``wanted``, undecoded, and the server's warnings."""
     raw, warnings = _open(body)
     data = _fit(_DATA, raw, body)
     if data.result_type != wanted:
@@ -170,7 +163,7 @@ def _error_in(envelope: _Envelope) -> str | None:
 
 
 def _words(said: msgspec.Raw) -> Any:
-    """What the server says beside the data: decoded, or how much it is where that is too much."""
+    """Decoded, or how much it is where that is too much."""
     size = len(memoryview(said))
     if size > _MAX_WORDS:
         return f"{size:,} bytes of text, which are not shown"
@@ -219,9 +212,7 @@ def _fit(decoder: msgspec.json.Decoder[_T], part: _Bytes | msgspec.Raw, body: _B
 def sift(
     raw: msgspec.Raw, form: msgspec.json.Decoder[_T], why_not: Callable[[_T], str | None]
 ) -> tuple[bytes, list[str]]:
-    """The result without the series that cannot be used; and a line for each reason, with how many
-    series were left out for it and one of them.
-    """
+    """The result without the series that cannot be used, and a line for each reason why."""
     kept, unfit = [], 0
     odd: dict[str, list[msgspec.Raw]] = {}
     for piece in _fit(_PIECES, raw, bytes(raw)):

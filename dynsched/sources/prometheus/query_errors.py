@@ -1,6 +1,4 @@
-"""The words for what went wrong: one line that says what, why, and what to do. The caller adds URL
-and rule in front.
-"""
+"""What went wrong, why, and what to do, in one line. The caller adds URL and rule in front."""
 
 from __future__ import annotations
 
@@ -36,13 +34,12 @@ class QueryFailedError(Exception):
 
 
 def file_problem(what: str, path: str, error: OSError) -> str:
-    """A file that cannot be read. ``what`` is its part, as in "bearer token"."""
+    """``what`` is a key of _FLAGS."""
     reason = error.strerror or type(error).__name__
     return f"cannot read the {what} file {path}: {reason}; {file_remedy(what, error)}"
 
 
 def file_remedy(what: str, error: OSError | None = None) -> str:
-    """What to do about a file that cannot be used: the flag that names it, and where it is from."""
     flag = _FLAGS.get(what, what)
     if isinstance(error, PermissionError):
         return f"check its permissions ({flag})"
@@ -50,7 +47,6 @@ def file_remedy(what: str, error: OSError | None = None) -> str:
 
 
 def timed_out(timeout: float, phase: str) -> str:
-    """The deadline passed. ``phase`` says how far the request had come."""
     hint = "is the expression too heavy, the server overloaded, or the timeout too short?"
     if phase == CONNECTING:
         hint = "is the address right, and does a firewall or NetworkPolicy drop the packets?"
@@ -111,7 +107,6 @@ _HINTS: Final[Mapping[int, str]] = {
 
 
 def explain_status(status: int, detail: str, *, authenticated: bool, proxied: bool) -> str:
-    """``detail`` is what the server said of it."""
     name = f"HTTP {status} {http.client.responses.get(status, '')}".rstrip()
     hint = _HINTS.get(status, "")
     if "HTTP request to an HTTPS server" in detail:  # Go's words
@@ -145,9 +140,7 @@ def explain_redirect(status: int, location: str) -> str:
 
 
 def excerpt(body: bytes | bytearray) -> str:
-    """What a body that is not Prometheus's says to a person: an HTML page's title, or its text;
-    nothing for binary data.
-    """
+    """Of a body that is not Prometheus's: an HTML page's title, or text; empty for binary data."""
     if b"\0" in body[:4096]:
         return ""
     text = body[:4096].decode("utf-8", "replace").strip()

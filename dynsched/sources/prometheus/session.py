@@ -1,8 +1,7 @@
 """One query on a thread: prometheus-api-client asks, and the adapter that it asks by guards it.
 
 PrometheusConnect has no deadline, reads an answer of any size, hides its warnings and its type, and
-takes whatever is JSON. All of that is settled below it, where `requests` lets one change how a
-request is sent: so its queries either return samples or raise QueryFailedError.
+takes whatever is JSON. The adapter settles all of that: samples, or QueryFailedError.
 """
 
 from __future__ import annotations
@@ -54,11 +53,9 @@ _NO_SUCH_METHOD: Final = (HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMEN
 
 
 class Attempt:
-    """One query under way, which any thread can end.
-
-    A socket's timeout only bounds the silence between two bytes. So the one who waits calls
-    ``abort`` at the deadline; it shuts the connection down, which wakes the reading thread at once,
-    in the TLS handshake too. It works on a duplicate, because ``ssl`` takes the socket itself away.
+    """One query under way, which any thread can end: a socket's timeout only bounds the silence
+    between two bytes. At the deadline ``abort`` shuts the connection down, which wakes the reading
+    thread, in the TLS handshake too. By a duplicate, for ``ssl`` takes the socket itself away.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -70,14 +67,14 @@ class Attempt:
         self._aborted: str | None = None
 
     def remaining(self) -> float:
-        """Seconds until the deadline. QueryFailedError when it has passed, or after ``abort``."""
+        """Seconds. QueryFailedError past the deadline, or after ``abort``."""
         left = self._deadline - time.monotonic()
         if self._aborted or left <= 0:
             raise QueryFailedError(self._aborted or timed_out(self.timeout, self.phase))
         return left
 
     def watch(self, connection: socket.socket) -> None:
-        """Shut this connection down on ``abort``, or now when that has been called already."""
+        """``abort`` shuts it down; at once where that was called already."""
         self.phase = WAITING
         with self._lock:
             self._twins.append(connection.dup())
@@ -85,7 +82,7 @@ class Attempt:
             self.abort(self._aborted)
 
     def abort(self, reason: str) -> None:
-        """End the query with ``reason`` as its error, at once; nothing happens when it is over."""
+        """End the query, if it is not over, with ``reason`` as its error."""
         with self._lock:
             self._aborted = self._aborted or reason
             for twin in self._twins:
@@ -101,9 +98,8 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Question(Generic[_T]):
-    """``call`` asks it with some further parameters, by PrometheusConnect or by the session under
-    it; ``parse`` reads what comes, ``most`` is how much may come. ``only_get``: the path takes no
-    POST.
+    """``call`` asks it, with further parameters; ``parse`` reads what comes, which may be ``most``.
+    ``only_get``: the path takes no POST.
     """
 
     call: Callable[[PrometheusConnect, requests.Session, dict[str, str]], _T]
@@ -113,9 +109,8 @@ class Question(Generic[_T]):
 
 
 class Client:
-    """Asks one Prometheus, each time by a session, and with it a connection, of its own: one kept
-    from the last tick may be one that a proxy is closing at this moment, or that hangs on a backend
-    which is gone, while a new one follows the DNS and the Service to a living one.
+    """Asks one Prometheus, each time by a new connection: one kept from the last tick may be closed
+    by a proxy at this moment, or hang on a backend which is gone; a new one follows the DNS.
     """
 
     def __init__(self, config: PrometheusConfig, clock: Callable[[], float]) -> None:
@@ -123,11 +118,10 @@ class Client:
         self.clock = clock
         self.tls = TlsFiles(config)
         self.parsing = threading.Lock()
-        """Held while an answer is parsed: by turns, all would be done when the last one is, and the
-        event loop would wait for each of these threads."""
+        """Held while an answer is parsed: in parallel, all would be done when the last one is."""
 
     def ask(self, question: Question[_T], attempt: Attempt) -> Answer[_T]:
-        """What came, and its warnings. Blocks its thread; QueryFailedError shows no secret."""
+        """Blocks its thread; QueryFailedError shows no secret."""
         credentials = Credentials({}, ())
         try:
             credentials = self.config.credentials()
@@ -136,8 +130,7 @@ class Client:
                 session.trust_env = False  # it would send what ~/.netrc says
                 api = PrometheusConnect(self.config.url, credentials.headers, session=session)
                 session.mount(api.url, adapter)
-                # No `time`: the server takes its own now. Ours, on a host whose clock is off, would
-                # ask for samples that it does not have yet, or for old ones. Its `timeout` is a
+                # No `time`: by the server's clock, which ours may differ from. Its `timeout` is a
                 # little shorter than ours, so that its own explanation still reaches us.
                 limit = f"{max(1, round(attempt.remaining() * 900))}ms"
                 items = question.call(api, session, {"timeout": limit})
@@ -147,7 +140,7 @@ class Client:
 
 
 class _Answered(requests.Response):
-    """A good answer, which is parsed already."""
+    """Parsed already."""
 
     def __init__(self, items: object) -> None:
         super().__init__()
@@ -159,8 +152,8 @@ class _Answered(requests.Response):
 
 
 class _Adapter(requests.adapters.BaseAdapter):
-    """Sends what PrometheusConnect asks, once, and returns good answers only. (requests' own one
-    adds its authorities to our TLS context, and reads the whole body of a redirect.)
+    """Sends once, and returns good answers only. (requests' own adapter adds its authorities to our
+    TLS context, and reads the whole body of a redirect.)
     """
 
     def __init__(self, client: Client, question: Question[Any], attempt: Attempt) -> None:
@@ -193,9 +186,8 @@ class _Adapter(requests.adapters.BaseAdapter):
         return urllib3.ProxyManager(self._proxy.url, proxy_headers=headers, ssl_context=self._tls)
 
     def _send(self, pools: urllib3.PoolManager, request: requests.PreparedRequest) -> _Answered:
-        """By POST first, for an expression may be longer than a URL can be; a proxy that lets only
-        reading pass refuses it with 405 or 501, and is asked by GET. Each query begins with POST,
-        because the one that refuses may only be starting.
+        """By POST, for an expression may be longer than a URL can be; by GET where a proxy refuses
+        that with 405 or 501. Each query begins with POST: a proxy may refuse while it starts.
         """
         url, _, form = str(request.url).partition("?")
         pool: Any = pools.connection_from_url(url)

@@ -35,8 +35,6 @@ _T = TypeVar("_T")
 _Parse = Callable[[bytearray, Clocks], Answer[_T]]
 _Result = tuple[_T | tuple[()], str | None, tuple[str, ...], float]
 """What came, or the error; the warnings; and how many seconds it took."""
-# What Prometheus itself evaluates at a time (--query.max-concurrency); more would wait there.
-MAX_CONCURRENCY: Final = 20
 _STOPPING: Final = "the query was cancelled because dynsched is stopping"
 _SAME_TIME: Final = 2.0
 """Seconds that two clocks may differ: a Date header has whole seconds, and takes time to arrive."""
@@ -51,10 +49,8 @@ class PageResult:
 
 
 class PrometheusSource:
-    """Instant and range queries against one Prometheus; satisfies ``controller.loop.Source``.
-
-    Used from one event loop. ``limit`` is asked at each query how large its answer may be. At most
-    ``max_concurrency`` queries are under way; a further one waits within its own deadline.
+    """Satisfies ``controller.loop.Source``. Used from one event loop. ``limit``: how large an
+    answer may be, at each query. A query beyond ``max_concurrency`` waits within its own deadline.
     """
 
     def __init__(
@@ -63,7 +59,7 @@ class PrometheusSource:
         *,
         clock: Callable[[], float] = time.time,
         limit: Callable[[], AnswerLimit] = lambda: answer_limit(0, 1),
-        max_concurrency: int = MAX_CONCURRENCY,
+        max_concurrency: int = 20,  # as Prometheus's own --query.max-concurrency
     ) -> None:
         self._client = Client(config, clock)
         self._limit = limit
@@ -84,11 +80,10 @@ class PrometheusSource:
         return await self.query_expr(rule.expr or "", rule.node_labels[-1])
 
     async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
-        """``label`` names the node."""
         return QueryResult(*await self._instant(expr, partial(read_vector, self._series), label))
 
     async def raw(self, selector: str, label: str = "instance") -> RangeResult:
-        """The samples as they were scraped, of a range selector (``up[10m]``). Never raises."""
+        """Samples as they were scraped, of a range selector (``up[10m]``). Never raises."""
         return RangeResult(*await self._instant(selector, partial(read_spans, SeriesKeys()), label))
 
     async def query_range(
@@ -102,7 +97,7 @@ class PrometheusSource:
         limit: AnswerLimit | None = None,
     ) -> RangeResult:
         """From ``start`` to ``end``, both included (Unix seconds by the server's clock), every
-        ``step`` seconds. ``limit``: of this answer; default: as of all others. Never raises.
+        ``step`` seconds. Never raises.
         """
         parse = partial(read_spans, SeriesKeys())
         return RangeResult(*await self._range(expr, (start, end, step), parse, label, limit))
@@ -134,8 +129,8 @@ class PrometheusSource:
     async def read(
         self, path: str, parameters: Mapping[str, str] | None = None, *, only_get: bool = True
     ) -> PageResult:
-        """``data`` of another page of the API: ``metadata``, ``rules``, ``status/flags``. Never
-        raises. ``only_get``: the page takes no POST, by which parameters may be longer than a URL.
+        """``data`` of another page of the API, such as ``status/flags``. Never raises.
+        ``only_get``: the page takes no POST.
         """
 
         def call(api: PrometheusConnect, session: requests.Session, _: dict[str, str]) -> Any:
@@ -149,9 +144,8 @@ class PrometheusSource:
         return PageResult(items[0] if items else None, error, duration)
 
     async def history(self, rule: Rule, start: float, end: float, step: float) -> Sequence[Series]:
-        """The rule's expression from ``start`` to ``end`` by *our* clock, as are the points' times;
-        PastUnknownError when it failed. Where the server's clock shows another time, the answer
-        tells by how much, and it is asked once more.
+        """All times by *our* clock; PastUnknownError when it failed. Where the server's clock
+        differs, the answer tells by how much, and it is asked once more.
         """
         seen: list[float] = []
 
@@ -172,9 +166,7 @@ class PrometheusSource:
         return Spans.of(found).moved(-ahead) if ahead else found
 
     async def close(self) -> None:
-        """End what is under way and refuse what comes after. Threads are not waited for: one that
-        hangs in the resolver does not end.
-        """
+        """Threads are not waited for: one that hangs in the resolver does not end."""
         self._closed = True
         for attempt in self._under_way:
             attempt.abort(_STOPPING)
@@ -197,9 +189,13 @@ class PrometheusSource:
             raise QueryFailedError(_STOPPING)
         asked, loop = False, asyncio.get_running_loop()
 
+        def free_slot() -> None:
+            self._under_way.discard(attempt)
+            self._slots.release()
+
         def ended(_: object) -> None:
             with contextlib.suppress(RuntimeError):  # the event loop is closed
-                loop.call_soon_threadsafe(self._ended, attempt)
+                loop.call_soon_threadsafe(free_slot)
 
         try:
             async with asyncio.timeout(attempt.timeout):
@@ -234,7 +230,3 @@ class PrometheusSource:
             ) from None
         finally:
             attempt.close()
-
-    def _ended(self, attempt: Attempt) -> None:
-        self._under_way.discard(attempt)
-        self._slots.release()

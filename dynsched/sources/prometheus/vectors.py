@@ -1,6 +1,5 @@
-"""The answers to queries, from bytes to columns: instant vectors and range vectors. Nothing else is
-raised than QueryFailedError. A series that cannot be used is left out, with a warning; when there
-is no other series, that is an error.
+"""Instant and range vectors, from bytes to columns. QueryFailedError, and no other. A series that
+cannot be used is left out, with a warning; when there is no other series, that is an error.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _HISTOGRAM: Final = "a native histogram, not a number"
 
 @dataclass(frozen=True)
 class RangeResult:
-    """As ``QueryResult``. Each series has points, in Unix seconds by the *server's* clock."""
+    """Points are in Unix seconds by the *server's* clock."""
 
     series: Sequence[Series] = ()
     error: str | None = None
@@ -66,9 +65,8 @@ class RangeResult:
 
 
 class SeriesKeys:
-    """The series of one server, each known by the bytes in which its labels came: they are the same
-    from one answer to the next. Used by several threads; the worst of a race is a series that is
-    read twice.
+    """The series of one server, each known by the bytes of its labels, which stay the same. Used by
+    several threads; the worst of a race is a series that is read twice.
     """
 
     def __init__(self) -> None:
@@ -76,9 +74,8 @@ class SeriesKeys:
         self._largest = 0
 
     def parts(self, raw: msgspec.Raw) -> Iterator[bytes]:
-        """A result as lists of some series each, so that the objects of the whole answer never
-        exist at the same time. Each is JSON if the result is: in a string there would be a
-        backslash before each quote, and what was cut within a series has a brace without its other.
+        """Lists of some series each: objects of the whole answer never exist at the same time. Each
+        is JSON if the result is: within a string there would be a backslash before each quote.
         """
         result = bytes(raw)
         self._largest = max(self._largest, result.count(_METRIC))
@@ -91,7 +88,7 @@ class SeriesKeys:
         yield b"[" + result[start:]
 
     def of(self, metrics: Iterable[msgspec.Raw]) -> Sequence[bytes]:
-        """The same objects for the same labels. Raises what msgspec does for other than labels."""
+        """The same objects for the same labels. msgspec's errors for what is none."""
         texts = [bytes(metric) for metric in metrics]
         known = self._known
         found = [known.get(text) or _checked(text) for text in texts]
@@ -102,7 +99,7 @@ class SeriesKeys:
 def read_vector(
     keys: SeriesKeys, body: _Bytes, clocks: Clocks
 ) -> tuple[Sequence[Sample], tuple[str, ...]]:
-    """Of an instant query's answer, and the warnings that make it a partial one."""
+    """An instant query's samples and warnings."""
     (series, times, values, _), warnings = _read(keys, body, "vector")
     if not series:
         return (), warnings
