@@ -1,4 +1,4 @@
-"""The HTTP API, answered from the latest snapshot. docs/http.md documents them."""
+"""The HTTP API, answered from the latest snapshot: docs/http.md."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from dynsched.api.transport.answering import (
     respond,
     unchanged,
 )
-from dynsched.api.transport.bodies import MEMORY, BodyReader
+from dynsched.api.transport.bodies import MEMORY
 from dynsched.api.transport.quiet import quiet_logger
 from dynsched.engine.snapshot import Snapshot
 
@@ -59,9 +59,8 @@ def make_app(
     memory: int = MEMORY,
     guards: Sequence[Middleware] = (),
 ) -> web.Application:
-    """The application with all endpoints; the caller serves it (``api.server``). ``memory``: bytes
-    for the extender's questions that are under way; without ``extender`` they are not served here.
-    ``guards`` see each request before it is answered, and may refuse it.
+    """All endpoints, for ``api.server``. ``memory``: bytes for the extender's questions that are
+    under way; without ``extender`` they are not served here. ``guards`` may refuse a request.
     """
     app = _application(asyncio.Lock(), ENDPOINTS, guards)
     app[_SNAPSHOTS] = snapshots
@@ -71,7 +70,7 @@ def make_app(
         app.router.add_get(path, handler)
     app.router.add_get("/page/{file}", page_file)
     if extender is not None:
-        add_extender(app, extender, BodyReader(most=memory), snapshots.metrics.extender_asked)
+        add_extender(app, extender, memory, snapshots.metrics.extender_asked)
     return app
 
 
@@ -83,19 +82,18 @@ def make_extender_app(
     memory: int = MEMORY,
     guards: Sequence[Middleware] = (),
 ) -> web.Application:
-    """The extender's endpoints alone, for an address of their own. Answers of this application and
-    of ``main`` are computed one at a time. The rest as for `make_app`.
+    """The extender's endpoints alone, as of `make_app`. Answers of this application and of ``main``
+    are computed one at a time.
     """
     app = _application(main[FAIR_YIELD], EXTENDER_ENDPOINTS, guards)
-    add_extender(app, extender, BodyReader(most=memory), snapshots.metrics.extender_asked)
+    add_extender(app, extender, memory, snapshots.metrics.extender_asked)
     return app
 
 
 def _application(
     fair_yield: asyncio.Lock, paths: Collection[str], guards: Sequence[Middleware]
 ) -> web.Application:
-    middlewares: list[Middleware] = [one_at_a_time, _errors_as_json, *guards]
-    app = web.Application(middlewares=middlewares)
+    app = web.Application(middlewares=[one_at_a_time, _errors_as_json, *guards])
     app[FAIR_YIELD] = fair_yield
     app[_PATHS] = paths
     app.on_response_prepare.append(protect)
@@ -121,9 +119,7 @@ async def _nodes(request: web.Request) -> web.StreamResponse:
     query, snapshots = request.query, request.app[_SNAPSHOTS]
     marked = query.get("marked")
     if marked not in (None, "true", "false"):
-        raise _Refusal(
-            HTTPStatus.BAD_REQUEST, f"marked={marked}: write marked=true or marked=false"
-        )
+        raise web.HTTPBadRequest(text=f"marked={marked}: write marked=true or marked=false")
     limit = _limit(query)
     snapshot = _snapshot(request)
     # Before any wait: of the Snapshot that is encoded.
@@ -144,7 +140,8 @@ async def _node(request: web.Request) -> web.Response:
     name = request.match_info["name"]
     detail = node_detail(_snapshot(request), name)
     if detail is None:
-        raise _Refusal(HTTPStatus.NOT_FOUND, f"no node {name!r} in the cluster; /nodes lists them")
+        message = f"no node {name!r} in the cluster; /nodes lists them"
+        return refused(HTTPStatus.NOT_FOUND, message)
     return as_json(detail)
 
 
@@ -170,9 +167,7 @@ async def _openapi(request: web.Request) -> web.Response:
 
 
 async def _index(request: web.Request) -> web.Response:
-    """The page for a browser, which names HTML among what it accepts; else a list of what there is,
-    as a program has always got it.
-    """
+    """The page for a browser, which accepts HTML; else a list, as a program has always got it."""
     if "text/html" in request.headers.get(hdrs.ACCEPT, ""):
         return await page_index(request)
     rows = "".join(
@@ -207,21 +202,11 @@ ENDPOINTS: Final[Mapping[str, tuple[Handler, str]]] = {
 """Path -> handler, and one line for a person."""
 
 
-class _Refusal(Exception):  # noqa: N818 (not an error of the program)
-    """An answer that is not 200, with one line for the caller."""
-
-    def __init__(self, status: HTTPStatus, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 @web.middleware
 async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every error becomes one line of JSON; a bug is logged, and the server continues."""
+    """A bug is logged, and the server continues."""
     try:
         return await handler(request)
-    except _Refusal as refusal:
-        return refused(refusal.status, str(refusal))
     except web.HTTPException as refusal:
         # The request holds it, and it the frames that hold the request: see `one_at_a_time`.
         refusal.with_traceback(None)
@@ -245,7 +230,7 @@ def _refused(request: web.Request, refusal: web.HTTPException) -> web.Response:
             )
         return as_json({"error": error, "endpoints": list(paths)}, refusal.status)
     if not isinstance(refusal, web.HTTPMethodNotAllowed):
-        return refused(refusal.status, refusal.reason)
+        return refused(refusal.status, refusal.text or refusal.reason)
     allowed = ", ".join(sorted(refusal.allowed_methods))
     error = f"{request.method} is not for {request.path}; use {allowed}"
     response = refused(refusal.status, error)
@@ -256,7 +241,7 @@ def _refused(request: web.Request, refusal: web.HTTPException) -> web.Response:
 def _snapshot(request: web.Request) -> Snapshot:
     snapshot = request.app[_SNAPSHOTS].snapshot
     if snapshot is None:  # not an empty list, which a caller would take for "none is hot"
-        raise _Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "no tick has finished yet; try again soon")
+        raise web.HTTPServiceUnavailable(text="no tick has finished yet; try again soon")
     return snapshot
 
 
@@ -264,12 +249,12 @@ def _limit(query: Mapping[str, str]) -> int | None:
     text = query.get("limit")
     if text is None:
         if "continue" in query:
-            raise _Refusal(HTTPStatus.BAD_REQUEST, "continue=: write limit=NUMBER beside it")
+            raise web.HTTPBadRequest(text="continue=: write limit=NUMBER beside it")
         return None
     limit = int(text) if re.fullmatch("[0-9]{1,3}", text) else 0
     if not 1 <= limit <= MAX_ON_A_PAGE:
         asked = f"write a number from 1 to {MAX_ON_A_PAGE}"
-        raise _Refusal(HTTPStatus.BAD_REQUEST, f"limit={text}: {asked}")
+        raise web.HTTPBadRequest(text=f"limit={text}: {asked}")
     return limit
 
 

@@ -1,7 +1,5 @@
-"""Who may read (`--web-auth`): Kubernetes says whose a bearer token is, and what they may read.
-
-Each answer is kept for a short time, so that an open page costs some calls a minute and not two a
-request. docs/web-auth.md
+"""Who may read (`--web-auth`, docs/web-auth.md): Kubernetes says whose a bearer token is, and what
+they may read. Each answer is kept for a short time.
 """
 
 from __future__ import annotations
@@ -47,20 +45,18 @@ V = TypeVar("V")
 
 
 class Reviews(Protocol):
-    """Asks the API server. Both calls raise ClusterError."""
+    """Asks the API server; ClusterError. ``user_of`` gives None for a token that is not accepted;
+    ``path`` is a non-resource URL.
+    """
 
-    async def user_of(self, token: str) -> User | None:
-        """Whose token it is; None for one that is not accepted."""
+    async def user_of(self, token: str) -> User | None: ...
 
-    async def may_get(self, user: User, path: str) -> bool:
-        """Whether ``user`` has the verb ``get`` on the non-resource URL ``path``."""
+    async def may_get(self, user: User, path: str) -> bool: ...
 
 
 class KeptAnswers(Generic[V]):
-    """Answers of slow questions: each is asked once at a time, however many wait for it, and kept.
-
-    A false value is a refusal, any other a grant. Refusals are kept apart: a caller who makes up
-    tokens pushes out none of the grants. Errors are not kept. ``clock`` gives seconds.
+    """Answers of slow questions, each asked once at a time. A false value is a refusal; these are
+    kept apart, so that made-up tokens push out none of the grants. ``clock`` gives seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -70,7 +66,7 @@ class KeptAnswers(Generic[V]):
         self._asked: dict[Hashable, asyncio.Task[V]] = {}
 
     def kept(self, key: Hashable) -> tuple[V, float] | None:
-        """What is kept and still counts, and until when."""
+        """What still counts, and until when."""
         found = self._granted.get(key) or self._refused.get(key)
         return found if found is not None and self._clock() < found[1] else None
 
@@ -114,9 +110,8 @@ class KeptAnswers(Generic[V]):
 def require_token(
     reviews: Reviews, open_paths: Collection[str], *, clock: Callable[[], float] = time.monotonic
 ) -> Middleware:
-    """A middleware that answers 401, 403 or, where the API server cannot be asked, 503 to callers
-    who may not read a path. ``open_paths`` are not asked about; nor are paths that do not exist,
-    which show nothing, or somebody could cause a call with each new one.
+    """Answers 401, 403 or, where the API server cannot be asked, 503. It is not asked about
+    ``open_paths`` and paths that do not exist, or somebody could cause a call with each new one.
     """
     users: KeptAnswers[User | None] = KeptAnswers(clock)
     rights: KeptAnswers[bool] = KeptAnswers(clock)
@@ -162,8 +157,8 @@ def require_token(
 
 
 def _path(request: web.Request) -> str | None:
-    """The path as the matched route has it, decoded, for RBAC; None where no route matches. By the
-    route and not as it was sent, so that no other spelling of a path leads past its rule.
+    """As the matched route has it, so that no other spelling leads past its rule; decoded, for
+    RBAC. None where no route matches.
     """
     resource = request.match_info.route.resource
     if request.match_info.http_exception is not None or resource is None:

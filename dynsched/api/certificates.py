@@ -22,19 +22,15 @@ READ_AGAIN: Final = 1.0
 READ_SECONDS: Final = 2.0
 """How long the start waits for the files."""
 CHECK_SECONDS: Final = 0.25
-"""How long a check waits for them, in the event loop; where they take longer (a file system that
-hangs), the next connection has them."""
+"""How long a check waits for them, in the event loop; the next connection has them if later."""
 
 _Fingerprint = tuple[tuple[int, ...], ...]
 _Found = tuple[_Fingerprint, ssl.SSLContext]
 
 
 class ServerTls:
-    """The context to listen with. New connections get the files as they are at that time; files
-    that cannot be used, or do not come, leave the last valid ones in use, and are reported
-    once in the log.
-
-    Raises ListenError when the files cannot be used at the start.
+    """New connections get the files as they are at that time; files that cannot be used leave the
+    last valid ones in use, and are reported once in the log; ListenError at the start.
     """
 
     def __init__(self, config: TlsConfig) -> None:
@@ -87,9 +83,7 @@ class ServerTls:
 
 @web.middleware
 async def require_certificate(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse callers without a client certificate, but for the kubelet's probes, which have none.
-    One that is there was verified already.
-    """
+    """One that is there was verified already; the kubelet's probes have none."""
     has_one = request.transport is not None and request.transport.get_extra_info("peercert")
     if not has_one and request.path not in PROBES:
         return refused(HTTPStatus.FORBIDDEN, "a client certificate is needed")
@@ -97,18 +91,15 @@ async def require_certificate(request: web.Request, handler: Handler) -> web.Str
 
 
 def _read(config: TlsConfig, seen: _Fingerprint | None) -> _Found | None:
-    """The files as they are now; None when they are the ones that were seen."""
-    found = fingerprints(config.cert, config.key, config.client_ca)
-    return None if found == seen else (found, _load(config))
-
-
-def _load(config: TlsConfig) -> ssl.SSLContext:
-    context = make_context(
-        ssl.Purpose.CLIENT_AUTH, cert=config.cert, key=config.key, ca=config.client_ca
-    )
-    if config.client_ca is not None:
+    """None when they are the ones that were seen."""
+    cert, key, ca = config.cert, config.key, config.client_ca
+    found = fingerprints(cert, key, ca)
+    if found == seen:
+        return None
+    context = make_context(ssl.Purpose.CLIENT_AUTH, cert=cert, key=key, ca=ca)
+    if ca is not None:
         context.verify_mode = ssl.CERT_OPTIONAL
-    return context
+    return found, context
 
 
 def _explain(config: TlsConfig, error: Exception) -> str:

@@ -1,7 +1,4 @@
-"""`/metrics`: what dynsched says of itself to Prometheus.
-
-No series here carries a node's name: those that do are in `node_series`, because their number grows
-with the cluster, and they can be turned off.
+"""`/metrics`: what dynsched says of itself; series with a node's name are in `node_series`.
 
 Gauges are read from the last Snapshot when they are asked for, so a rule that is gone leaves no
 series behind, and before the first tick there are none: nothing known is not zero.
@@ -40,8 +37,6 @@ EXTENDER_VERBS: Final = ("filter", "prioritize", "preempt", "bind")
 
 
 class Metrics:
-    """All series, in a registry of the caller's own; process metrics included."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call] # they double the series
         self._registry = registry
@@ -75,9 +70,7 @@ class Metrics:
         GCCollector(registry=registry)
 
     def observe(self, snapshot: Snapshot) -> None:
-        """Called once for every Snapshot. One that was decided again on the last answers is no
-        tick, and no query.
-        """
+        """A Snapshot that was decided again on the last answers is no tick, and no query."""
         self._snapshot = snapshot
         if snapshot.queried:
             self._ticks.labels("ok" if snapshot.error is None else "failed").inc()
@@ -92,14 +85,18 @@ class Metrics:
         for health in _asked_rules(snapshot) if snapshot.queried else ():
             self._query_duration.labels(health.rule.name).observe(health.duration)
             self._query_failures.labels(health.rule.name).inc(0 if health.ok else 1)
-        self._forget_rules_that_are_gone(snapshot)
+        rules = frozenset(health.rule.name for health in _asked_rules(snapshot))
+        for gone in self._rules - rules:
+            self._query_duration.remove(gone)
+            self._query_failures.remove(gone)
+        self._rules = rules
 
     def extender_asked(self, verb: str) -> None:
         self._extender.labels(verb).inc()
 
     def placed(self, counts: Mapping[Kind, int]) -> None:
-        """Called once for every Snapshot where pods are watched: those that were bound since the
-        one before. Without any too, so that the series are there for rate() before the first pod.
+        """Pods that were bound since the last Snapshot. Called without any too, so that the series
+        are there for rate() before the first pod.
         """
         for kind in Kind:
             self._placed.labels(kind.value).inc(counts.get(kind, 0))
@@ -118,13 +115,6 @@ class Metrics:
             if self._snapshot.pods is not NO_PODS:
                 yield from _of_pods(self._snapshot.pods)
             yield from _of_rules(self._snapshot)
-
-    def _forget_rules_that_are_gone(self, snapshot: Snapshot) -> None:
-        rules = frozenset(health.rule.name for health in _asked_rules(snapshot))
-        for gone in self._rules - rules:
-            self._query_duration.remove(gone)
-            self._query_failures.remove(gone)
-        self._rules = rules
 
 
 def _asked_rules(snapshot: Snapshot) -> Iterator[RuleHealth]:

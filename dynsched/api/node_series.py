@@ -1,6 +1,4 @@
-"""The part of `/metrics` that has series for each node, as text: their number grows with the
-cluster, and prometheus_client would take a hundred times longer for it.
-"""
+"""Series for each node, as text: prometheus_client would take a hundred times longer."""
 
 from __future__ import annotations
 
@@ -40,8 +38,6 @@ _VERDICT, _MEASURED, _EXPECTED, _UNMARKED = (name for name, _ in FAMILIES)
 
 
 class NodeSeries:
-    """Lines for nodes, collected some nodes at a time from the columns."""
-
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._alerts = snapshot.nodes.evaluation.alerts
@@ -72,7 +68,7 @@ class NodeSeries:
         self._put(_EXPECTED, chain.from_iterable(zip(*expected, strict=True)))
 
     def pieces(self) -> list[bytes]:
-        """All of it in Prometheus's text format; a metric without series is left out."""
+        """In Prometheus's text format, without metrics that have no series."""
         found: list[bytes] = []
         for name, explained in FAMILIES:
             if parts := self._parts[name]:
@@ -104,5 +100,4 @@ def _lines(family: str, names: Sequence[str], values: Sequence[str], labels: str
 
 @lru_cache(maxsize=256)
 def _escaped(text: str) -> str:
-    """The value of a label; a rule's name may hold quotes."""
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

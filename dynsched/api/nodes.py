@@ -1,7 +1,5 @@
-"""Snapshot -> the JSON of `/nodes` and `/nodes/NAME`. Pure.
-
-Times are RFC 3339 in UTC; ages are in seconds, as of the tick. msgspec writes NaN and infinity
-as null.
+"""Snapshot -> the JSON of `/nodes` and `/nodes/NAME`. Pure. Times are RFC 3339 in UTC, ages seconds
+as of the tick. msgspec writes NaN and infinity as null.
 """
 
 from __future__ import annotations
@@ -25,16 +23,13 @@ from dynsched.util.formatting import format_time
 _time = lru_cache(maxsize=4096)(format_time)
 
 MAX_ON_A_PAGE: Final = 500
-"""Nodes. All of `/nodes` is kept once for all who ask, but each page is made for one caller:
-without a limit, 64 connections would fill the memory."""
+"""Each page is made for one caller: without a limit, 64 connections would fill the memory."""
 
 _NOTHING: Final = Added(0.0, 0.0)
 
 
 class Expected(msgspec.Struct, frozen=True, gc=False):
-    """A node's expected load by one rule, in points: ``load`` is ``measured`` and ``bound``, less
-    ``ended``, and at least 0 (`engine.expected`).
-    """
+    """In points: ``load`` is ``measured`` and ``bound``, less ``ended``, and at least 0."""
 
     load: float
     measured: float
@@ -43,7 +38,7 @@ class Expected(msgspec.Struct, frozen=True, gc=False):
 
 
 class RuleOnNode(msgspec.Struct, frozen=True, gc=False):
-    """One rule on one node. ``sample_age_seconds``: the last good sample's, when the tick ran."""
+    """``sample_age_seconds``: the last good sample's, when the tick ran."""
 
     rule: str
     state: AlertState
@@ -63,7 +58,7 @@ class RuleOnNode(msgspec.Struct, frozen=True, gc=False):
 
 
 class Due(msgspec.Struct, frozen=True, gc=False):
-    """A patch that is due on a node and not written, and why it is not: ``waits``."""
+    """``waits``: why it is not written."""
 
     action: Action
     changes: list[str]
@@ -72,7 +67,7 @@ class Due(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeAnswer(msgspec.Struct, frozen=True, gc=False):
-    """One node in `/nodes`. ``carries``: what of ours is on it, whatever the mark should be."""
+    """``carries``: what of ours is on it, whatever the mark should be."""
 
     name: str
     marked: bool
@@ -101,9 +96,8 @@ def encode_each(snapshot: Snapshot, views: Iterable[NodeView]) -> list[msgspec.R
 
 
 def around_nodes(snapshot: Snapshot, more: str | None = None) -> tuple[bytes, bytes]:
-    """What stands in the body of `/nodes` before the nodes, all or some of them, and after them.
-    ``more``: the last of the nodes, where others follow. ``counts``: the part of the mark that
-    ``num`` counts, as it stands in a node's ``carries``.
+    """The body of `/nodes` before the nodes and after them. ``more``: the last of them, where
+    others follow. ``counts``: the part of the mark that ``num`` counts, as in ``carries``.
     """
     mark = snapshot.rule_set.mark
     part = f"label {mark.label}" if mark.label else f"taint {mark.taint}"
@@ -126,7 +120,6 @@ def around_nodes(snapshot: Snapshot, more: str | None = None) -> tuple[bytes, by
 
 
 def node_detail(snapshot: Snapshot, name: str) -> NodeDetail | None:
-    """The body of `/nodes/NAME`; None when there is no such node."""
     view = snapshot.nodes.get(name)
     if view is None:
         return None
@@ -153,9 +146,7 @@ def node_detail(snapshot: Snapshot, name: str) -> NodeDetail | None:
 
 
 def _expecting(snapshot: Snapshot) -> frozenset[str]:
-    """The rules by which an expected load is worked out: where pods are watched, and where their
-    ``early`` compares loads.
-    """
+    """The rules with an expected load: where pods are watched, or ``early`` compares loads."""
     rules = snapshot.rule_set.rules
     return frozenset(rule.name for rule in rules if rule.name in snapshot.uses or rule.early)
 

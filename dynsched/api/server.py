@@ -19,19 +19,16 @@ from dynsched.api.transport.quiet import quiet_logger
 from dynsched.util.errors import ExpectedError
 
 SHUTDOWN_SECONDS: Final = 0.5
-"""How long a request in progress may go on at the end; aiohttp waits twice so long: once more after
-it was cancelled."""
+"""For a request in progress; aiohttp waits once more so long after it was cancelled."""
 
 _QUEUE: Final = 4096
-"""Callers that wait in the kernel: beyond it a probe's first packet would be dropped, and sent
-again after a second."""
+"""Callers that wait in the kernel: beyond it a probe's first packet would be dropped."""
 _ROUNDS: Final = 8
-"""Rounds of the event loop in which as many callers are taken in as there is room for: a probe is
-answered after some six, before those who come after it make it give way."""
+"""Rounds of the event loop in which all connections can be taken in: a probe is answered after some
+six, before those who come after it make it give way."""
 _SOCKET_BUFFER: Final = 256 << 10
 """Bytes that the kernel keeps for each direction of a connection (it doubles them). They count as
-the container's memory; left alone, they would grow to megabytes with a caller that does not read.
-"""
+the container's memory, and would grow to megabytes with a caller that does not read."""
 
 _ADDRESS: Final = re.compile(
     r"(?:(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%\w+)?)\]|(?P<host>[^\s:/\[\]]*)):)?(?P<port>\d{1,5})",
@@ -53,7 +50,6 @@ class Address:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine (in a pod: this pod) reaches it."""
         if self.host is None:
             return False
         try:
@@ -62,7 +58,6 @@ class Address:
             return self.host == "localhost"
 
     def overlaps(self, other: Address) -> bool:
-        """Whether the two name the same port of one host; no host names all of them."""
         hosts = {self.host, other.host}
         return self.port == other.port != 0 and (len(hosts) == 1 or None in hosts)
 
@@ -72,10 +67,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """``:9000``, ``9000``, ``0.0.0.0:9000``, ``localhost:9000``, ``[::1]:9000`` -> Address.
-
-    ValueError with the reason.
-    """
+    """``:9000``, ``9000``, ``localhost:9000``, ``[::1]:9000`` -> Address; ValueError."""
     match = _ADDRESS.fullmatch(text)
     if match is None:
         hint = "write it like :9000, 127.0.0.1:9000 or [::1]:9000"
@@ -87,9 +79,8 @@ def parse_address(text: str) -> Address:
 
 
 class WebServer:
-    """An application, served between ``start`` and ``stop`` (or inside ``async with``); over TLS
-    with a ``context``. ``flag`` is the one that the address came from. It is one of ``of`` servers,
-    which share the connections that the process takes in.
+    """Serves between ``start`` and ``stop``, over TLS with a ``context``. ``flag``: where the
+    address came from. ``of`` servers share the connections that the process takes in.
     """
 
     def __init__(
@@ -138,7 +129,6 @@ class WebServer:
 
     @property
     def port(self) -> int:
-        """The port that is listened on, also where any free one was asked for."""
         assert self._listening is not None, "not started"  # noqa: S101
         return int(self._listening.sockets[0].getsockname()[1])
 

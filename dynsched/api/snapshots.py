@@ -25,20 +25,17 @@ _T = TypeVar("_T")
 _BATCH: Final = 50
 """Nodes that are encoded in one go: about a millisecond in which no other request is answered."""
 _IN_COLUMNS: Final = 150
-"""The same, where they are taken from the columns. In operations on more than 500 elements (here
-of three rules) numpy lets other threads have a turn, and each turn is another millisecond."""
+"""The same, from the columns. In operations on more than 500 elements (here of three rules) numpy
+lets other threads have a turn, and each is another millisecond."""
 
 
 @dataclass(slots=True)
 class SnapshotStore:
-    """Holds the last Snapshot, from which all answers are made.
-
-    ``clock`` gives seconds and is never set. ``source`` is shown to every client: a URL
-    without user, password or token. ``synced``: whether the first list of nodes is complete.
-    ``node_series``: whether `/metrics` has series for each node.
-    ``leader``: which replica writes; None where that is not known, or there is no election.
-    ``graphs``: where people reach Prometheus's own pages, for links; None: at ``source``.
-    ``bound``: the pods that were just bound to a node; None where pods are not watched.
+    """``clock`` gives seconds and is never set. ``source`` is shown to every client: a URL without
+    user, password or token. ``synced``: whether the first list of nodes is complete. ``leader``:
+    which replica writes; None where that is not known, or there is no election. ``graphs``: where
+    people reach Prometheus's own pages; None: at ``source``. ``bound``: the pods that were just
+    bound to a node; None where pods are not watched.
     """
 
     clock: Callable[[], float]
@@ -51,11 +48,9 @@ class SnapshotStore:
     graphs: str | None = None
     bound: Callable[[str], BoundOnNode | None] = lambda _: None
     feed: Feed = field(init=False)
-    """What the page at `/` is answered from."""
     facts: PageFacts = field(init=False)
-    """What it shows beside the Snapshot."""
     snapshot: Snapshot | None = field(default=None, init=False)
-    """The last one published; None before the first tick is done."""
+    """None before the first tick is done."""
     _published_at: float = field(default=0.0, init=False)
     _made: dict[Hashable, asyncio.Task[Any]] = field(default_factory=dict, init=False)
     """What was made of the last Snapshot, or is being made."""
@@ -65,10 +60,8 @@ class SnapshotStore:
         self.facts = PageFacts(self.clock, self.bound)
 
     def publish(self, snapshot: Snapshot, placed: Sequence[str] | None = None) -> None:
-        """Replace the Snapshot and count its tick. It is encoded at the first request only.
-
-        ``placed``: the node of each pod that was bound since the one before; None where pods are
-        not watched. Those before the first Snapshot do not count.
+        """It is encoded at the first request only. ``placed``: the node of each pod that was bound
+        since the one before; None where pods are not watched.
         """
         found = self.facts.observe(snapshot, placed)
         if found is not None:
@@ -80,7 +73,6 @@ class SnapshotStore:
         self.feed.publish(snapshot, self._about(snapshot), self.facts.requested)
 
     def _once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, _T]]) -> Awaitable[_T]:
-        """What ``make`` comes to, once a Snapshot."""
         task = self._made.get(key)
         if task is None:
             task = self._made[key] = asyncio.create_task(make())
@@ -94,7 +86,6 @@ class SnapshotStore:
         return self.clock() - self._published_at
 
     def _about(self, snapshot: Snapshot) -> About:
-        """Times in seconds; the URLs are without user and password."""
         return {
             "interval": self.interval,
             "overdue_after": overdue_after(self.interval),
@@ -107,7 +98,6 @@ class SnapshotStore:
         }
 
     def why_not_ready(self) -> str | None:
-        """What is missing before readings can be answered, in one line; None when nothing is."""
         if not self.synced():
             return "the nodes are not listed yet"
         return None if self.snapshot else "no tick has finished yet"
@@ -115,18 +105,16 @@ class SnapshotStore:
     async def encoded_nodes(
         self, snapshot: Snapshot, *, marked: bool | None, limit: int | None = None, after: str = ""
     ) -> Pieces:
-        """The body of `/nodes` of the last Snapshot, in pieces. That of all nodes is made once;
-        with a ``limit`` it has so many, by name, that come after ``after``.
-
-        ``marked`` narrows the list of nodes, never the names and the number of the marked.
+        """The body of `/nodes`. That of all nodes is made once; with a ``limit`` it has so many, by
+        name, after ``after``. ``marked`` narrows the nodes, never names and number of the marked.
         """
         if limit is None:
             return await self._once(marked, partial(_encode, snapshot, marked=marked))
         return await _encode(snapshot, marked=marked, limit=limit, after=after)
 
     async def exposition(self) -> Pieces:
-        """The body of `/metrics`, in pieces. While ticks are overdue, there are no series of nodes:
-        a program that acts on them must not go by a state that is not kept up to date.
+        """`/metrics`. While ticks are overdue, there are no series of nodes: a program that acts on
+        them must not go by an old state.
         """
         common, snapshot = self.metrics.exposition(), self.snapshot
         if not self.node_series or snapshot is None or self.age() > overdue_after(self.interval):

@@ -1,7 +1,5 @@
-"""Snapshot -> the JSON of `/status` and `/rules`, and of `dynsched plan -o json`. Pure.
-
-Times are RFC 3339 in UTC, measured durations are seconds, configured ones are spelled as in
-rules.yaml.
+"""Snapshot -> the JSON of `/status` and `/rules`, and of `dynsched plan -o json`. Pure. Times are
+RFC 3339 in UTC, measured durations seconds, configured ones as in rules.yaml.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ def status_answer(
     interval: float,
     leader: str | None,
 ) -> dict[str, Any]:
-    """The JSON form of `/status`. Before the first tick all that comes from one is null."""
+    """Before the first tick all that comes from one is null."""
     return {
         "ok": error is None,
         "error": error,
@@ -55,7 +53,6 @@ def status_answer(
 
 
 def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
-    """The body of `/rules`: what is loaded, in the keys of rules.yaml, and how it fares."""
     rule_set = snapshot.rule_set
     mark, guard = rule_set.mark, rule_set.guard
     blind = unmatched_rules(snapshot)
@@ -88,9 +85,7 @@ def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def pass_report(snapshot: Snapshot) -> bytes:
-    """All that one pass found, on one line of JSON: what would be written, every rule as in
-    `/rules`, every node as in `/nodes`, and every sample that found no node.
-    """
+    """On one line: what would be written, rules as in `/rules`, nodes as in `/nodes`."""
     errors, rule_set = why_incomplete(snapshot), snapshot.rule_set
     crowded = several_series(snapshot).items()
     return msgspec.json.encode(
@@ -161,7 +156,6 @@ def _listed(items: Sequence[Any], count: int | None = None) -> dict[str, Any]:
 
 
 def _pods(known: KnownPods) -> dict[str, Any]:
-    """How much is known of pods: what the expected load is worked out from."""
     workloads = {name: len(uses) for name, uses in known.use_of_workloads.items()}
     return {
         "watched": known is not NO_PODS,

@@ -1,6 +1,4 @@
-"""Why a node is not as its verdict wants it, and what would clear a firing alert: for people, the
-page and alerts. Pure; `now` is an argument.
-"""
+"""Why a node is not as its verdict wants it, and what would clear a firing alert. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from dynsched.util.formatting import format_threshold, format_value
 
 
 class Reason(StrEnum):
-    """The kinds of reasons. They are values of a label in `/metrics`, so they do not change."""
+    """Values of a label in `/metrics`: they do not change."""
 
     CONFLICT = "conflict"  # somebody else set the mark's label or taint
     INELIGIBLE = "ineligible"  # it must not be marked at all
@@ -29,16 +27,12 @@ class Reason(StrEnum):
 
 
 class Why(NamedTuple):
-    """A reason; ``text`` says more about it, or is empty."""
-
     reason: Reason
     text: str
 
 
 def reasons(snapshot: Snapshot, names: Sequence[str], due: Iterable[str]) -> dict[str, Why]:
-    """By node, the first that applies, in the order of `Reason`; without those that are as they
-    should be. ``due``: those of the nodes that need a patch.
-    """
+    """By node, the first that applies, as `Reason` has them. ``due``: those that need a patch."""
     nodes = snapshot.nodes
     if snapshot.dry_run or not snapshot.leading:
         kind = Reason.DRY_RUN if snapshot.dry_run else Reason.FOLLOWING
@@ -57,7 +51,6 @@ def reasons(snapshot: Snapshot, names: Sequence[str], due: Iterable[str]) -> dic
 
 
 def why_unwritten(snapshot: Snapshot, node: str) -> str:
-    """Why the patch that is due on a node was not written in this tick, in one line."""
     if snapshot.dry_run:
         return "nothing is written in a dry run"
     if not snapshot.leading:

@@ -131,14 +131,14 @@ async def test_good_files_that_are_renewed_are_used(files, authority, caplog, na
 
 async def test_files_that_hang_hold_the_loop_up_once(files, authority, caplog, monkeypatch) -> None:
     async with serve(files.config) as server:
-        answers, load, asked = threading.Event(), certificates._load, []
+        answers, load, asked = threading.Event(), certificates.make_context, []
 
-        def hangs(config):
-            asked.append(config)
+        def hangs(purpose, **files):
+            asked.append(files)
             answers.wait(30)
-            return load(config)
+            return load(purpose, **files)
 
-        monkeypatch.setattr(certificates, "_load", hangs)
+        monkeypatch.setattr(certificates, "make_context", hangs)
         files.renew("second")
         for _ in range(5):
             assert await get(server, trusting(authority)) == (200, "first")

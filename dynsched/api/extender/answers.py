@@ -32,8 +32,7 @@ ClusterError with one line when that was not possible."""
 Body = bytes | bytearray
 
 MAX_NAMED_NODES: Final = 8
-"""The most refused nodes whose messages contain the value. With more of them the messages are equal
-per rule, so that the pod's event counts them."""
+"""With more refused nodes their messages lack the value, so that the pod's event counts them."""
 ROOM_FOR_NODES: Final = 10_000
 """Candidates that a question may name in any case: the nodes may not be listed yet."""
 MAX_UID_LENGTH: Final = 64
@@ -47,13 +46,10 @@ _BIND_OFF: Final = (
 
 @dataclass(kw_only=True)
 class Extender:
-    """Answers by the last Snapshot.
-
-    ``nodes``: the nodes as they are now; the same object until something changed. ``synced``:
-    whether they are all known. ``rules``: what holds before the first Snapshot. ``clock`` gives
-    seconds and is never set; ``bound`` counts by the same clock. ``waits``: whether a pod of this
-    uid is known to wait for a node; of others nothing is assumed, for there may be no such pod, and
-    nobody would correct it. ``bind_pod`` None: `/bind` is off.
+    """``nodes``: the same object until something changed. ``synced``: whether they are all known.
+    ``rules``: what holds before the first Snapshot. ``clock`` gives seconds and is never set;
+    ``bound`` counts by it too. ``waits``: whether a pod of this uid is known to wait for a node; of
+    others nothing is assumed, for nobody would correct it. ``bind_pod`` None: `/bind` is off.
     """
 
     nodes: Callable[[], Mapping[str, Node]]
@@ -71,9 +67,7 @@ class Extender:
     _waiting: Snapshot | None = field(default=None, init=False)
 
     def publish_soon(self, snapshot: Snapshot) -> asyncio.Task[None]:
-        """Answer by ``snapshot`` when the task is done: it is made ready beside the event loop, for
-        5,000 nodes take some 50 ms.
-        """
+        """It is made ready beside the event loop: 5,000 nodes take some 50 ms."""
         self._waiting = snapshot
         if self._preparing is None or self._preparing.done():
             self._preparing = asyncio.create_task(self._prepare(), name="the extender's readings")
@@ -97,7 +91,7 @@ class Extender:
         self._published_at = self.clock()
 
     def filter(self, body: Body) -> Pieces:
-        """The answer to `/filter`, in parts. WireError where the body is not a question."""
+        """WireError where the body is not a question; likewise those below."""
         asked, candidates = self._read(body)
         readings, key = self._fresh()
         if key is not None and asked.nodes is None and not self.synced():
@@ -113,7 +107,6 @@ class Extender:
             return _all_pass(asked)
 
     def prioritize(self, body: Body) -> bytes:
-        """The answer to `/prioritize`. WireError where the body is not a question."""
         asked, candidates = self._read(body)
         if candidates is None:
             heads = wire.read_heads(body, asked.nodes, self._most(), None)
@@ -125,7 +118,6 @@ class Extender:
             return _same_score(candidates)
 
     def preempt(self, body: Body) -> bytes:
-        """The answer to `/preempt`. WireError where the body is not a question."""
         victims = wire.read_preemption(body, self._most())
         readings, key = self._fresh()
         refused: Mapping[str, Refusal] = readings.refused if readings else {}
@@ -139,9 +131,7 @@ class Extender:
         )
 
     async def bind(self, body: Body, wanted: Callable[[], bool] = lambda: True) -> bytes:
-        """The answer to `/bind`. WireError where the body is not a question. ``wanted``: whether
-        the caller still waits for the answer.
-        """
+        """``wanted``: whether the caller still waits for the answer."""
         binding, said = wire.read_binding(body), ""
         if self.bind_pod is None:
             return wire.error_answer(_BIND_OFF)
@@ -155,14 +145,12 @@ class Extender:
         return wire.error_answer(said)
 
     def _count_pods(self, readings: ScoringSnapshot) -> None:
-        """Those that were bound or ended since the last time."""
         changes = self.bound.changes_after(self._counted)
         if changes:
             self._counted = self.bound.sequence
             readings.add(changes, self.nodes())
 
     def _read(self, body: Body) -> tuple[wire.Asked, Candidates | None]:
-        """The question, and its NodeNames where it has some. WireError."""
         asked = wire.read_args(body)
         if asked.names is None:
             return asked, None
@@ -177,9 +165,7 @@ class Extender:
         return max(ROOM_FOR_NODES, 2 * len(self.nodes()))
 
     def _fresh(self) -> tuple[ScoringSnapshot | None, str | None]:
-        """The readings, unless they are so old that they say nothing any more; and the label that a
-        node must carry.
-        """
+        """The readings, unless they are too old; and the label that a node must carry."""
         readings = self._readings
         if readings is None or self.clock() - self._published_at > readings.stale_after:
             return None, self.rules().require_label

@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import hdrs, web
 
 from dynsched.api.metrics import EXTENDER_VERBS
-from dynsched.api.transport.answering import (
-    JSON,
-    WRITE_SECONDS,
-    refused,
-    respond,
-    send,
-    turn,
-)
-from dynsched.api.transport.bodies import Body, BodyError, BodyReader
+from dynsched.api.transport.answering import JSON, WRITE_SECONDS, refused, respond, send, turn
+from dynsched.api.transport.bodies import MEMORY, Body, BodyError, ByteBudget, read_body
 from dynsched.api.transport.quiet import quiet_logger
 
 if TYPE_CHECKING:  # imported when the rules ask for an extender: `controller.pod_tracking`
@@ -27,19 +20,16 @@ logger = quiet_logger(__name__)
 
 _HEADERS: Final[Mapping[str, str]] = {hdrs.CONTENT_TYPE: JSON}
 _AT_ONCE: Final = 512 << 10
-"""Bytes of an answer that are handed to the connection in one piece: 5,000 scores are 330 KiB, and
-in slices they take a third longer.
-"""
+"""Bytes of an answer in one piece: in slices, 5,000 scores (330 KiB) take a third longer."""
 _OFF: Final = "the scheduler extender is off: rules.yaml has no section `extender`"
 _NOT_FOR_PAGES: Final = "this path is for schedulers; a page in a browser may not ask it"
 _MAX_BINDING_BYTES: Final = 128 << 10
 _PREEMPT_SHARE: Final = 4
-"""A body of `/preempt` may take at most this fraction (one in 4) of the memory for requests,
-because it is parsed completely, which takes up to about ten times its size.
-"""
+"""A body of `/preempt` may take one in so many bytes of the memory for requests: it is parsed
+completely, which takes up to about ten times its size."""
 _EXTENDER: Final[web.AppKey[Callable[[], Extender | None]]] = web.AppKey("extender")
 _ASKED: Final[web.AppKey[Callable[[str], None]]] = web.AppKey("extender_asked")
-_READER: Final = web.AppKey("extender_bodies", BodyReader)
+_BUDGET: Final = web.AppKey("extender_bodies", ByteBudget)
 
 EXTENDER_ENDPOINTS: Final[Mapping[str, str]] = {
     **{f"{prefix}/{verb}": verb for prefix in ("", "/scheduler") for verb in EXTENDER_VERBS},
@@ -51,16 +41,15 @@ EXTENDER_ENDPOINTS: Final[Mapping[str, str]] = {
 def add_extender(
     app: web.Application,
     extender: Callable[[], Extender | None],
-    reader: BodyReader | None = None,
+    memory: int = MEMORY,
     asked: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Serve the extender's endpoints on ``app``; they answer 404 while ``extender`` gives None, for
-    the rules do not ask for one. ``asked`` is called with the verb (``filter``) of
-    each request while they are served.
+    """They answer 404 while ``extender`` gives None, for the rules do not ask for one; else
+    ``asked`` is called with the verb (``filter``) of each request. ``memory``: bytes.
     """
     app[_EXTENDER] = extender
     app[_ASKED] = asked
-    app[_READER] = reader or BodyReader()
+    app[_BUDGET] = ByteBudget(memory)
     for path in EXTENDER_ENDPOINTS:
         app.router.add_post(path, _handle)
 
@@ -75,12 +64,12 @@ async def _handle(request: web.Request) -> web.StreamResponse:
         return _unread(HTTPStatus.NOT_FOUND, _OFF)
     from dynsched.api.extender.wire import WireError
 
-    verb, reader = EXTENDER_ENDPOINTS[request.path], request.app[_READER]
+    verb, budget = EXTENDER_ENDPOINTS[request.path], request.app[_BUDGET]
     request.app[_ASKED](verb)
-    size = reader.budget.size
-    most = {"preempt": size // _PREEMPT_SHARE, "bind": _MAX_BINDING_BYTES}.get(verb, size)
+    parsed = budget.size // _PREEMPT_SHARE
+    most = {"preempt": parsed, "bind": _MAX_BINDING_BYTES}.get(verb, budget.size)
     try:
-        async with reader.read(request, most) as body:
+        async with read_body(request, budget, most) as body:
             await turn(request)
             return await _answer(extender, request, verb, body)
     except WireError as error:
@@ -107,7 +96,7 @@ async def _answer(extender: Extender, request: web.Request, verb: str, body: Bod
         answer = ask(body.data)
         body.becomes(len(answer) + min(len(answer), _AT_ONCE))
         parts = [answer]
-    async with request.app[_READER].budget.waiting_for_caller(WRITE_SECONDS):
+    async with request.app[_BUDGET].waiting_for_caller(WRITE_SECONDS):
         response = respond(parts, _HEADERS, _AT_ONCE)
         await send(request, response, _AT_ONCE)
     return response

@@ -1,11 +1,9 @@
 """The nodes' names as a scheduler writes them, found and answered many at a time.
 
-A scheduler that asks about all nodes puts their names into another order for each pod: it looks at
-nodes in 16 goroutines, and lists those that fit as they are found. So an answer can seldom be kept
-from pod to pod. As Python strings, each looked up in a dict, 15,000 names would take longer than
-all the rest. Here they stay bytes of the question, and numpy finds the nodes of all of them.
-
-The same bytes come to `/filter` and then to `/prioritize`, so the last list is kept.
+A scheduler puts them into another order for each pod (it checks nodes in 16 goroutines), so an
+answer can seldom be kept. As Python strings, 15,000 names would take longer than all the rest: they
+stay bytes, whose nodes numpy finds. The same bytes come to `/filter` and then to `/prioritize`, so
+the last list is kept.
 """
 
 from __future__ import annotations
@@ -86,9 +84,7 @@ class NodeNumbers:
         that are no nodes."""
 
     def find(self, text: bytes, starts: Numbers, lengths: Numbers) -> Numbers:
-        """The number of each name that begins at ``starts`` of ``text``, as it stands in JSON; -1
-        for one that is not known.
-        """
+        """By the names' ``starts`` in ``text``, as they stand in JSON; -1 for what is not known."""
         words = self._words_of(text, starts, lengths)
         found = self._slots[self._slots_of(words)].astype(np.intp)
         known = self._words.take(found, axis=0)
@@ -108,10 +104,8 @@ class NodeNumbers:
         return flags
 
     def rows(self, numbers: Numbers, scores: Scores) -> tuple[memoryview, int]:
-        """A HostPriority for each candidate, with a comma, and how long each is.
-
-        A score takes two characters, the first of them mostly a blank, and blanks fill up shorter
-        names: so all rows are as long, and are copied together.
+        """A HostPriority for each candidate, with a comma, and how long each is. A score takes two
+        characters, and blanks fill up shorter names: all rows are as long, and copied together.
         """
         rows = self._rows.take(numbers, axis=0, mode="clip")
         rows[:, -len(_END)] = _TENS[scores]
@@ -139,8 +133,8 @@ class NodeNumbers:
 
 
 class _Names(NamedTuple):
-    """Names as they stand in JSON: ``text`` is a list of them, with nothing between two but
-    ``","``, and with padding after its ``size`` bytes. One for each of ``starts`` and ``lengths``.
+    """``text`` is a JSON list with nothing between two names but ``","``, and with padding after
+    its ``size`` bytes.
     """
 
     text: bytes
@@ -166,7 +160,6 @@ class Candidates:
         return len(self.numbers)
 
     def is_list(self, raw: memoryview) -> bool:
-        """Whether this is its JSON, byte for byte."""
         kept = self.raw.obj  # to compare two memoryviews takes a hundred times as long
         return len(raw) == len(self.raw) and isinstance(kept, bytes) and kept.startswith(raw)
 
@@ -216,9 +209,7 @@ class CandidateLists:
         self._last: Candidates | None = None
 
     def of(self, value: Buffer, most: int, nodes: NodeNumbers) -> Candidates:
-        """The list of this value, which is JSON. WireError unless it is one of ``most`` names at
-        most.
-        """
+        """WireError unless the JSON is a list of ``most`` names at most."""
         raw, last = memoryview(value), self._last
         if len(raw) > most * wire.MOST_OF_A_NAME:
             raise wire.too_many("NodeNames", most)

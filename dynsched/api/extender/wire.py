@@ -22,10 +22,7 @@ _FURTHER_METADATA: Final = 1000
 _FREE: Final = 20_000
 _DENSEST: Final = 24
 """A body may have _FREE objects, and one more for every _DENSEST bytes: a whole Pod has one
-for each 40, a victim by its uid one for each 47. Each is built, and takes some 50 to 200 bytes.
-"""
-
-
+for each 40, a victim by its uid one for each 47. Each is built, and takes some 50 to 200 bytes."""
 MAX_POD_BYTES: Final = 2 << 20
 """Bytes of the Pod that is asked about; the API server takes no object of more than 1.5 MiB."""
 MOST_OF_A_NAME: Final = 253 + 16
@@ -149,7 +146,6 @@ def read_args(body: Buffer) -> Asked:
 
 
 def read_names(value: Buffer, most: int) -> list[str]:
-    """The value of NodeNames, counted before it is taken apart: ``most`` names."""
     raw = bytes(value)
     if raw.count(b'"') > 2 * most:
         raise too_many("NodeNames", most)
@@ -157,9 +153,7 @@ def read_names(value: Buffer, most: int) -> list[str]:
 
 
 def read_nodes(raw: Raw | None) -> tuple[bytes, list[Raw]]:
-    """The value of Nodes, once `read_heads` has found it good: what stands before its items when
-    it is written again, and the items.
-    """
+    """Once `read_heads` has found it good: what is written before the items, and the items."""
     found = decode(_node_list, raw or b"", "Nodes")
     items = found.items if found.items is not None else found.items_upper
     kept = {"kind": found.kind, "apiVersion": found.apiVersion, "metadata": found.metadata}
@@ -170,8 +164,8 @@ def read_nodes(raw: Raw | None) -> tuple[bytes, list[Raw]]:
 def read_heads(
     body: bytes | bytearray, raw: Raw | None, most: int, key: str | None
 ) -> list[tuple[str, bool]]:
-    """Of each whole Node in Nodes, which is a part of ``body``, its name, and whether it carries
-    the label of this ``key``. WireError where they are more than ``most``, or one is no Node.
+    """Of each Node in ``raw``, a part of ``body``, its name, and whether it carries the label
+    ``key``. WireError where they are more than ``most``, or one is no Node.
 
     An item without ``metadata`` ends the reading, and those with it are counted before: a body
     that claims to have millions of them costs no more than its bytes.
@@ -207,7 +201,7 @@ def _heads_decoder(key: str | None) -> msgspec.json.Decoder[Any]:
 
 
 def read_binding(body: Buffer) -> Binding:
-    """The body of `/bind`. WireError when pod, namespace or node is missing."""
+    """WireError when pod, namespace or node is missing."""
     args = decode(_bind, body)
     binding = Binding(
         args.name or args.name_lower,
@@ -222,9 +216,7 @@ def read_binding(body: Buffer) -> Binding:
 
 
 def read_preemption(body: bytes | bytearray, most: int) -> dict[str, Any]:
-    """The body of `/preempt`: by node MetaVictims, as JSON has them, whichever form was sent.
-    WireError, also for more than ``most`` nodes.
-    """
+    """By node MetaVictims, whichever form was sent. WireError: also more than ``most`` nodes."""
     args = decode(_preempt_args, body)
     meta = given(args.meta, args.meta_lower)
     raw = given(args.victims, args.victims_lower) if meta is None else meta
@@ -263,9 +255,7 @@ def filter_tail(
 
 
 def filter_error(error: str) -> bytes:
-    """ExtenderFilterResult without a result: the scheduler goes on without us where the extender
-    is ignorable, and tries the pod again later where it is not.
-    """
+    """The scheduler goes on without us where we are ignorable, else tries the pod again later."""
     return b'{"Nodes":null,"NodeNames":null' + filter_tail(error=error)
 
 

@@ -1,7 +1,5 @@
-"""Snapshot -> the JSON from which the page is drawn. Pure.
-
-Nodes are columns and not one object each: at 5,000 nodes that is a third of the bytes, and a
-browser reads it in a few milliseconds. Times are Unix seconds.
+"""Snapshot -> the JSON from which the page is drawn. Pure. Nodes are columns: at 5,000 of them a
+third of the bytes of one object each. Times are Unix seconds.
 """
 
 from __future__ import annotations
@@ -37,14 +35,13 @@ Requested = Mapping[str, Mapping[str, int]]
 """By resource and node: what pods request, in percent of what the node can give."""
 _NOTHING: Final[Requested] = {}
 _AT_ONCE: Final = 250
-"""Nodes that are worked on in one go: about two milliseconds in which no other request is answered,
-and ten where a patch is due on each of them."""
+"""Nodes in one go: about two milliseconds in which no other request is answered, and ten where a
+patch is due on each."""
 
 
 async def page_data(
     snapshot: Snapshot, about: About, requested: Requested = _NOTHING, at_once: int = _AT_ONCE
 ) -> bytes:
-    """All of it, worked out some nodes at a time. ``requested``: as of `PageFacts`."""
     nodes, rule_set = snapshot.nodes, snapshot.rule_set
     verdicts = nodes.evaluation.verdicts
     names = sorted(nodes)
@@ -105,7 +102,6 @@ async def page_data(
 
 
 def _flags(nodes: NodeViews, names: Sequence[str], due: Collection[str]) -> list[int]:
-    """Those bits that are not in the columns of the verdicts and alerts."""
     flags = np.zeros(len(names), np.int64)
     for bit, some in (
         (MARKED, nodes.marked),
@@ -125,11 +121,9 @@ def _column(
     at: Ints,
     requests: Mapping[str, int] | None,
 ) -> tuple[dict[str, Any], Bools]:
-    """One rule, which has this row in the table of alerts, on all nodes, and which of them have no
-    current value. ``since`` and ``expected`` hold only the nodes where there is something to tell:
-    two lists, of indices of nodes and of what they have. ``requests``: by node, what its pods
-    request of the rule's resource, in percent of what the node can give; None where that is not
-    known.
+    """One rule (its ``row`` in the table of alerts) on all nodes, and which of them have no current
+    value. ``since`` and ``expected`` are sparse: indices of nodes, and their values.
+    ``requests``: by node, in percent of allocatable; None where that is not known.
     """
     rule, alerts, cells = snapshot.rule_set.rules[row], snapshot.nodes.evaluation.alerts, (row, at)
     full, digits = full_at(rule), _digits(rule.threshold)
@@ -167,15 +161,12 @@ def _column(
 
 
 def _sparse(which: Bools, times: Floats) -> tuple[list[int], list[int]]:
-    """The nodes that have a time, and the times."""
     found = np.flatnonzero(which)
     return found.tolist(), times[found].astype(np.int64).tolist()
 
 
 def _digits(threshold: float) -> int:
-    """Decimals with which values of a rule are sent: three digits more than the threshold needs, so
-    that a value beside it is seen to be beside it; negative for large numbers such as bytes.
-    """
+    """Decimals of values: three more than the threshold needs; negative for large ones (bytes)."""
     if threshold == 0:
         return 2
     return 3 - max(-9, min(300, math.ceil(math.log10(abs(threshold)))))

@@ -1,6 +1,4 @@
-"""What the page shows beside the last Snapshot: where pods were placed, how much of the nodes' time
-was hot, and what was asked of Prometheus for those who look at it.
-"""
+"""What the page shows beside the last Snapshot: placements, overload, answers of Prometheus."""
 
 from __future__ import annotations
 
@@ -15,16 +13,14 @@ from dynsched.engine.recent import BoundOnNode
 from dynsched.engine.snapshot import Snapshot
 
 LOOKED_AT: Final = 600.0
-"""Seconds after a request of a page for which it counts as open: as long is asked what it shows."""
+"""Seconds after a request for which a page counts as open."""
 
 
 @dataclass(slots=True)
 class PageFacts:
-    """``clock`` gives seconds and is never set.
-
-    ``requested``: by resource and node, what pods request, in percent of the node's allocatable.
-    ``above``: by node, the pods furthest above their requests, for the nodes that were asked about;
-    None while that is not known. ``bound``: as of `SnapshotStore`.
+    """``clock`` gives seconds and is never set. ``requested``: by resource and node, in percent of
+    allocatable. ``above``: by node, of those that were asked about, the pods furthest above their
+    requests; None while not known. ``bound``: as of `SnapshotStore`.
     """
 
     clock: Callable[[], float]
@@ -41,12 +37,11 @@ class PageFacts:
 
     @property
     def is_looked_at(self) -> bool:
-        """Whether a page was open within the last minutes."""
         return self._looked_at is not None and self.clock() - self._looked_at < LOOKED_AT
 
     def observe(self, snapshot: Snapshot, placed: Sequence[str] | None) -> Counter[Kind] | None:
-        """Take in a Snapshot. ``placed``: the node of each pod that was bound since the one before;
-        None where pods are not watched. Returned is how many of them there are of each kind.
+        """How many pods were ``placed`` by kind: the node of each that was bound since the Snapshot
+        before; None where pods are not watched.
         """
         before, self._snapshot = self._snapshot, snapshot
         if any(rule.ok for rule in snapshot.rules):
@@ -65,14 +60,14 @@ class PageFacts:
         return [] if self._snapshot is None else hottest(self._snapshot, most)
 
     def shown(self, at: float) -> dict[str, Any]:
-        """What is sent with a Snapshot that was taken at ``at`` (Unix seconds)."""
+        """With a Snapshot that was taken at ``at`` (Unix seconds)."""
         return {
             "placements": None if self._placements is None else self._placements.columns(),
             "overload": self.overload.columns(at),
         }
 
     def of_node(self, node: str) -> dict[str, Any]:
-        """What a node's detail shows; None for what is not known."""
+        """None for what is not known."""
         bound, above = self.bound(node), (self.above or {}).get(node)
         return {
             "bound": bound

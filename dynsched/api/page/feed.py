@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import zlib
-from typing import Final, NamedTuple
+from typing import Final
 
 from dynsched.api.page.data import About, Requested, page_data
 from dynsched.api.page.past import Changes, History
@@ -18,15 +18,13 @@ _GZIP: Final = 31
 """zlib's number for gzip's format, with the largest window."""
 
 
-class Encoded(NamedTuple):
-    etag: str
-    plain: bytes
-    gzipped: bytes
+Encoded = tuple[str, bytes, bytes]
+"""The ETag, the JSON, and the same as gzip."""
 
 
 class Feed:
-    """Remembers, and encodes each Snapshot once, at the first request, in batches on the event loop
-    as `SnapshotStore` does. ``interval``: seconds from one tick to the next.
+    """Encodes each Snapshot once, at the first request, in batches on the event loop. ``interval``:
+    seconds from one tick to the next.
     """
 
     def __init__(self, interval: float) -> None:
@@ -39,7 +37,6 @@ class Feed:
         self._process = os.urandom(4).hex()
 
     def publish(self, snapshot: Snapshot, about: About, requested: Requested | None = None) -> None:
-        """Another Snapshot counts from now on. ``requested``: as of `PageFacts`."""
         self._last = snapshot, about, requested or {}
         self._encoded = None
         self._snapshots += 1
@@ -67,4 +64,4 @@ async def _encode(snapshot: Snapshot, about: About, requested: Requested, etag: 
     for start in range(0, len(plain), _PIECE):
         pieces.append(packer.compress(plain[start : start + _PIECE]))
         await asyncio.sleep(0)
-    return Encoded(etag, plain, b"".join((*pieces, packer.flush())))
+    return etag, plain, b"".join((*pieces, packer.flush()))

@@ -1,6 +1,4 @@
-"""What the page remembers, in memory of a fixed size: the values of the last hour, and what changed
-of late. Pure.
-"""
+"""The values of the last hour, and the latest changes, in memory of a fixed size. Pure."""
 
 from __future__ import annotations
 
@@ -29,8 +27,8 @@ _FINEST: Final = STEP / 2**5
 
 
 class _Point(NamedTuple):
-    """``values``: by rule, what 1 stands for, and the value of each node. After the nodes of the
-    arrays is one for all that are not known: NaN, and not marked.
+    """``values``: by rule, what 1 stands for, and the value of each node. The arrays' last element
+    is for nodes that are not known: NaN, and not marked.
     """
 
     at: float
@@ -40,12 +38,10 @@ class _Point(NamedTuple):
 
 class History:
     """At most ``POINTS`` values of each rule on each node, in parts of the rule's threshold, as
-    16-bit floats: three digits, which is more than a curve on a screen shows, and 1.8 MB for three
-    rules on 5,000 nodes.
+    16-bit floats: three digits, and 1.8 MB for three rules on 5,000 nodes.
 
-    A process that has just been started takes points more often than once a minute, so that there
-    is something to see; whenever the memory is full, every other point is dropped and the step
-    doubles, until it is ``STEP``. ``interval``: seconds from one tick to the next.
+    At first points are taken more often; whenever the memory is full, every other one is dropped
+    and the step doubles, until it is ``STEP``. ``interval``: seconds from one tick to the next.
     """
 
     def __init__(self, interval: float) -> None:
@@ -58,9 +54,7 @@ class History:
         self._rules: list[str] = []
 
     def observe(self, snapshot: Snapshot) -> None:
-        """Take a point, if one is due. Rules and nodes that are not in it are forgotten; an early
-        rule has the values of another one.
-        """
+        """Take a point, if one is due. An early rule has none: it has the values of another one."""
         # A clock that was set back by more than a step must not stop the history.
         if self._due_at - 2 * self.step <= snapshot.taken_at < self._due_at:
             return
@@ -85,7 +79,7 @@ class History:
         self._due_at = snapshot.taken_at + self.step
 
     def past(self, nodes: Sequence[str]) -> dict[str, Any]:
-        """The points of these nodes, the oldest first; those that are not known are left out."""
+        """The oldest first; nodes that are not known are left out."""
         indices = self._roster.places
         return {
             "step": self.step,
@@ -132,9 +126,8 @@ def _known(point: _Point, rule: str, index: int) -> float | None:
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """One change of one node. ``at``: Unix seconds. ``kind``: the alert's new state, or ``mark``,
-    ``release`` or ``repair`` for what was written. ``rule``: empty for what was written.
-    ``text``: what was written, and why, in a line.
+    """``at``: Unix seconds. ``kind``: the alert's new state; or ``mark``, ``release`` or ``repair``
+    for what was written, with an empty ``rule`` and, in ``text``, why.
     """
 
     at: float
@@ -153,9 +146,7 @@ class Changes:
         self._told: set[tuple[str, str, str]] = set()
 
     def observe(self, snapshot: Snapshot) -> None:
-        """What this tick wrote (only the replica that leads writes), and the alerts that changed
-        their state in it.
-        """
+        """What this tick wrote, and the alerts that changed their state in it."""
         self._kept.extend(
             Change(snapshot.taken_at, patch.node, patch.action.value, "", None, patch.reason)
             for patch in snapshot.applied
@@ -163,9 +154,7 @@ class Changes:
         self._alerts(snapshot.nodes)
 
     def _alerts(self, views: NodeViews) -> None:
-        """Between two ticks it is decided again as of the same moment: what was told then is not
-        told again.
-        """
+        """Without what was told before: between two ticks it is decided again as of one moment."""
         table = views.evaluation.alerts
         # A change of state is the only thing that sets both times to the same moment.
         changed = table.exists & (table.since == table.updated_at)
@@ -191,6 +180,6 @@ class Changes:
         self._known = table.roster.places
 
     def latest(self, most: int, node: str | None = None) -> list[Change]:
-        """The latest first: of one node, or of all."""
+        """The latest first."""
         found = (change for change in reversed(self._kept) if node in (None, change.node))
         return list(islice(found, most))

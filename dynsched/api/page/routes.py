@@ -16,7 +16,6 @@ from dynsched.api.transport.answering import JSON, as_json, unchanged
 MAX_NODES: Final = 60
 """Nodes whose past one request may ask for."""
 MAX_CHANGES: Final = 200
-"""Changes that one answer has."""
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -58,9 +57,10 @@ async def page_data(request: web.Request) -> web.Response:
     page.facts.look()
     encoded = await page.feed.encoded()
     if encoded is None:
-        raise web.HTTPServiceUnavailable(reason="no tick has finished yet; try again soon")
+        raise web.HTTPServiceUnavailable(text="no tick has finished yet; try again soon")
+    etag, body, gzipped = encoded
     headers: dict[str, str] = {
-        hdrs.ETAG: encoded.etag,
+        hdrs.ETAG: etag,
         # The bytes stay as they are while they get older.
         hdrs.AGE: str(round(page.age())),
         hdrs.VARY: hdrs.ACCEPT_ENCODING,
@@ -68,9 +68,8 @@ async def page_data(request: web.Request) -> web.Response:
     known = unchanged(request, headers)
     if known is not None:
         return known
-    body = encoded.plain
     if "gzip" in request.headers.get(hdrs.ACCEPT_ENCODING, "").lower():
-        body = encoded.gzipped
+        body = gzipped
         headers[hdrs.CONTENT_ENCODING] = "gzip"
     return web.Response(body=body, headers=headers, content_type=JSON)
 
@@ -78,7 +77,7 @@ async def page_data(request: web.Request) -> web.Response:
 async def page_history(request: web.Request) -> web.Response:
     nodes = request.query.getall("node", [])
     if not 0 < len(nodes) <= MAX_NODES:
-        raise web.HTTPBadRequest(reason=f"name 1 to {MAX_NODES} nodes, as ?node=a&node=b")
+        raise web.HTTPBadRequest(text=f"name 1 to {MAX_NODES} nodes, as ?node=a&node=b")
     return as_json(request.app[PAGE].feed.history.past(nodes))
 
 
@@ -88,10 +87,9 @@ async def page_changes(request: web.Request) -> web.Response:
 
 
 async def page_pods(request: web.Request) -> web.Response:
-    """The pods of one node that were just bound, and those furthest above their requests."""
     node = request.query.get("node")
     if node is None:
-        raise web.HTTPBadRequest(reason="name the node, as ?node=a")
+        raise web.HTTPBadRequest(text="name the node, as ?node=a")
     return as_json(request.app[PAGE].facts.of_node(node))
 
 
@@ -106,8 +104,7 @@ def _read_files() -> dict[str, _File]:
                 "Content-Security-Policy": _POLICY,
                 hdrs.CONTENT_TYPE: f"{kind}; charset=utf-8",
                 hdrs.ETAG: f'"{hashlib.sha256(body).hexdigest()[:16]}"',
-                # Asked about each time, so that after an update no half of the page is of the
-                # version before.
+                # After an update no half of the page may be of the version before.
                 hdrs.CACHE_CONTROL: "no-cache",
             }
             found[file.name] = body, headers

@@ -1,5 +1,5 @@
-"""Sending answers: one computation at a time, in slices, each answer within a time limit, and with
-the header fields that tell a browser what it must not do with it.
+"""Sending answers: one computation at a time, in slices, within a time limit, and with the header
+fields that tell a browser what it must not do.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import msgspec
 from aiohttp import hdrs, web
 
 WRITE_SECONDS: Final = 30.0
-"""Seconds that a caller may take to read an answer: until then the answer stays in memory, and for
-the extender also the request's body."""
+"""Seconds that a caller may take to read an answer, which stays in memory until then."""
 SLICE: Final = 64 << 10
 """Bytes that are written to the connection at a time; the next ones once it has sent them."""
 PROBES: Final = frozenset({"/healthz", "/readyz"})
@@ -25,8 +24,7 @@ JSON: Final = "application/json"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Buffer = bytes | bytearray | memoryview | msgspec.Raw
 Pieces = Sequence[Buffer]
-"""A body in several parts: putting a long one together would need as much memory again, and some
-time in which nothing else is answered."""
+"""A body in several parts: putting a long one together would need as much memory again."""
 
 _ALWAYS: Final[Mapping[str, str]] = {
     "X-Content-Type-Options": "nosniff",
@@ -53,7 +51,6 @@ for programs that are not ours."""
 
 
 def add_headers(response: web.StreamResponse) -> None:
-    """Those that every answer has."""
     response.headers.update(_ALWAYS)
     for name, value in _UNLESS_SET.items():
         response.headers.setdefault(name, value)
@@ -69,20 +66,19 @@ def as_json(body: object, status: int = HTTPStatus.OK) -> web.Response:
 
 
 def refused(status: int, message: str) -> web.Response:
-    """An error: one line for the caller."""
     return as_json({"error": message}, status)
 
 
 def unchanged(request: web.Request, headers: Mapping[str, str]) -> web.Response | None:
-    """The answer 304 where the caller has what the ETag in ``headers`` names; else None."""
+    """304 where the caller has what the ETag in ``headers`` names; else None."""
     if headers[hdrs.ETAG] not in request.headers.get(hdrs.IF_NONE_MATCH, ""):
         return None
     return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
 
 
 def respond(pieces: Pieces, headers: Mapping[str, str], at_once: int = SLICE) -> web.Response:
-    """An answer with this body; one of ``at_once`` bytes is sent in one go, a longer one in slices
-    of so many: what is written and not fetched is kept besides the answer itself.
+    """A body of more than ``at_once`` bytes is sent in slices of so many: what is written and not
+    fetched is kept besides the answer itself.
     """
     size = sum(len(memoryview(piece)) for piece in pieces)
     if size <= at_once:
@@ -95,9 +91,8 @@ FAIR_YIELD: Final = web.AppKey("fair_yield", asyncio.Lock)
 
 
 async def turn(request: web.Request) -> None:
-    """Wait for a turn; it lasts until the caller awaits something else. One answer is computed in
-    each round of the event loop, first come, first served, so that between any two of them a probe
-    is answered, however many wait.
+    """Wait for a turn, which lasts until the caller awaits something else. One answer is computed
+    in each round of the event loop: between any two of them a probe is answered.
     """
     async with request.app[FAIR_YIELD]:
         await asyncio.sleep(0)
@@ -119,9 +114,8 @@ async def one_at_a_time(request: web.Request, handler: Handler) -> web.StreamRes
                 async with asyncio.timeout(WRITE_SECONDS):
                     await send(request, response)
     except (ConnectionError, TimeoutError) as error:
-        # The caller went away, or does not fetch the answer. The server would log the error. It
-        # lets go of the frames that it went through: they hold what was received, and the error,
-        # and such a ring stays until the next garbage collection, which may be far away.
+        # The caller went away, or does not fetch the answer. The frames of the error hold what was
+        # received, and the error: a ring, which would stay until the next garbage collection.
         error.with_traceback(None)
         if request.transport is not None:
             request.transport.abort()
@@ -131,8 +125,8 @@ async def one_at_a_time(request: web.Request, handler: Handler) -> web.StreamRes
 
 @contextlib.contextmanager
 def _nothing_read(request: web.Request) -> Iterator[None]:
-    """While inside, nothing is read from a caller whose request is here. aiohttp would parse what
-    is sent ahead of the answer: 32 requests, with half a megabyte of header fields each.
+    """Inside, the caller is not read from: aiohttp would parse what is sent ahead of the answer, 32
+    requests with half a megabyte of header fields each.
     """
     transport = request.transport
     if transport is None or not transport.is_reading() or not request.content.is_eof():
@@ -146,7 +140,7 @@ def _nothing_read(request: web.Request) -> Iterator[None]:
 
 
 async def send(request: web.Request, response: web.StreamResponse, at_once: int = SLICE) -> None:
-    """Send the whole answer. ``at_once``: as of `respond`."""
+    """``at_once``: as of `respond`."""
     body = getattr(response, "body", None)
     if isinstance(response, web.Response) and isinstance(body, bytes) and len(body) > at_once:
         response.headers[hdrs.CONTENT_LENGTH] = str(len(body))

@@ -25,9 +25,8 @@ PATIENCE: Final = 1.0
 
 
 class ByteBudget:
-    """``size`` bytes to reserve. A waiting request is served as soon as enough bytes are free, a
-    smaller one before a larger one that does not fit: a body of a megabyte must not delay one of a
-    kilobyte.
+    """``size`` bytes to reserve. Who waits is served as soon as enough bytes are free: a body of a
+    megabyte that does not fit must not delay one of a kilobyte.
     """
 
     def __init__(self, size: int) -> None:
@@ -37,7 +36,7 @@ class ByteBudget:
         self._waited_for: dict[asyncio.Timeout, float] = {}
 
     async def take(self, size: int) -> None:
-        """Reserve ``size`` bytes (not more than the whole); waits until they are free."""
+        """Wait until ``size`` bytes (not more than the whole) are free, and reserve them."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting[turn] = size
         self.give(0)
@@ -50,9 +49,7 @@ class ByteBudget:
             raise
 
     def give(self, size: int) -> None:
-        """Release ``size`` bytes. A negative number takes them without waiting, even beyond the
-        limit; others then wait.
-        """
+        """A negative number takes bytes without waiting, even beyond the limit."""
         self._free += size
         for turn, wanted in list(self._waiting.items()):
             if wanted <= self._free and not turn.done():
@@ -62,9 +59,7 @@ class ByteBudget:
 
     @contextlib.asynccontextmanager
     async def waiting_for_caller(self, seconds: float) -> AsyncIterator[None]:
-        """What waits for a caller inside ends after ``seconds``, or after `PATIENCE` while others
-        wait for bytes. TimeoutError.
-        """
+        """TimeoutError after ``seconds``, or after `PATIENCE` while others wait for bytes."""
         async with asyncio.timeout(seconds) as limit:
             self._waited_for[limit] = asyncio.get_running_loop().time() + PATIENCE
             self._hurry()
@@ -105,47 +100,42 @@ class Body:
         self.reserved = answer
 
 
-class BodyReader:
-    """Reads bodies: ``most`` bytes together, so also one alone."""
+@contextlib.asynccontextmanager
+async def read_body(request: web.Request, budget: ByteBudget, most: int) -> AsyncIterator[Body]:
+    """The body, of ``most`` bytes; its bytes are reserved until the block is left. One without a
+    length is given all that it may have. BodyError, with the status to answer.
+    """
+    encoding = request.headers.get(hdrs.CONTENT_ENCODING, "identity")
+    if encoding.lower() != "identity":
+        raise BodyError(415, f"Content-Encoding {encoding[:40]} is not read: send it plain")
+    size = most if request.content_length is None else request.content_length
+    if size > most:
+        raise _too_large(most)
+    try:
+        with ends_with_caller(request):
+            async with asyncio.timeout(WAIT_SECONDS):
+                await budget.take(size)
+    except TimeoutError:
+        raise BodyError(503, "too much is asked at a time; try again") from None
+    body = Body(budget, size)
+    try:
+        await _fill(body, request)
+        yield body
+    finally:
+        budget.give(body.reserved)
 
-    def __init__(self, *, most: int = MEMORY) -> None:
-        self.budget = ByteBudget(most)
 
-    @contextlib.asynccontextmanager
-    async def read(self, request: web.Request, most: int) -> AsyncIterator[Body]:
-        """The body, of ``most`` bytes; its bytes are reserved until the block is left. One without
-        a length is given all that it may have. BodyError, with the status to answer.
-        """
-        encoding = request.headers.get(hdrs.CONTENT_ENCODING, "identity")
-        if encoding.lower() != "identity":
-            raise BodyError(415, f"Content-Encoding {encoding[:40]} is not read: send it plain")
-        size = most if request.content_length is None else request.content_length
-        if size > most:
-            raise _too_large(most)
-        try:
-            with ends_with_caller(request):
-                async with asyncio.timeout(WAIT_SECONDS):
-                    await self.budget.take(size)
-        except TimeoutError:
-            raise BodyError(503, "too much is asked at a time; try again") from None
-        body = Body(self.budget, size)
-        try:
-            await self._fill(body, request)
-            yield body
-        finally:
-            self.budget.give(body.reserved)
-
-    async def _fill(self, body: Body, request: web.Request) -> None:
-        try:
-            async with self.budget.waiting_for_caller(READ_SECONDS):
-                while chunk := await request.content.readany():
-                    if len(body.data) + len(chunk) > body.reserved:
-                        raise _too_large(body.reserved)
-                    body.data += chunk
-        except TimeoutError:
-            raise BodyError(408, f"the body did not arrive within {READ_SECONDS:g} s") from None
-        except web.RequestPayloadError:
-            raise BodyError(400, "the body is not what its header fields say") from None
+async def _fill(body: Body, request: web.Request) -> None:
+    try:
+        async with body.budget.waiting_for_caller(READ_SECONDS):
+            while chunk := await request.content.readany():
+                if len(body.data) + len(chunk) > body.reserved:
+                    raise _too_large(body.reserved)
+                body.data += chunk
+    except TimeoutError:
+        raise BodyError(408, f"the body did not arrive within {READ_SECONDS:g} s") from None
+    except web.RequestPayloadError:
+        raise BodyError(400, "the body is not what its header fields say") from None
 
 
 def _too_large(most: int) -> BodyError:

@@ -1,7 +1,5 @@
-"""The connections of callers: aiohttp's own, no more than there is room for.
-
-Where there are too many, one ends of the address that has the most, so that a new one, which may
-be a probe, always finds room, and a flood closes its own connections.
+"""The connections of callers: aiohttp's own. Where there are too many, one ends of the address that
+has the most: a new one, which may be a probe, is taken in, and a flood closes its own.
 """
 
 from __future__ import annotations
@@ -23,8 +21,8 @@ from dynsched.api.transport.answering import add_headers, refused
 from dynsched.api.transport.quiet import quiet_logger
 
 MAX_CONNECTIONS: Final = 64
-"""Connections at a time: a few schedulers, Prometheus, probes and people, with room. Each holds up
-to 1 MB for the head of a request, and with TLS 0.9 MB for buffers of asyncio and of OpenSSL."""
+"""A few schedulers, Prometheus, probes and people, with room. Each holds up to 1 MB for the head of
+a request, and with TLS 0.9 MB for buffers of asyncio and of OpenSSL."""
 OF_OPEN_FILES: Final = 4
 """Connections may take at most one in this many of the open files that the process may have; the
 rest is for the API server, Prometheus and files."""
@@ -56,8 +54,8 @@ _OPTIONS: Final[Mapping[str, Any]] = {
 
 
 class Connection(web.RequestHandler):
-    """One caller: aiohttp's protocol, counted among all connections. ``context`` is for TLS, whose
-    handshake takes place here, so that those who do not finish it count too.
+    """One caller, counted. ``context`` is for TLS, whose handshake takes place here, so that those
+    who do not finish it count too.
     """
 
     __slots__ = ("_all", "_context", "_handshake", "_socket", "address", "answered_at", "waiting")
@@ -128,8 +126,8 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """The answer where no application gives one. aiohttp's own would lack our header fields;
-        and it, and its line of the log, would quote what was sent, which can be a token.
+        """Where no application answers. aiohttp's own would lack our header fields, and quote what
+        was sent, which can be a token.
         """
         if isinstance(exc, HttpProcessingError):
             exc.with_traceback(None)  # see `one_at_a_time`
@@ -143,7 +141,7 @@ class Connection(web.RequestHandler):
 
 
 class Connections:
-    """All connections of a server, which is one of ``of`` that share what the process takes in."""
+    """Those of one of ``of`` servers that share what the process takes in."""
 
     def __init__(self, of: int) -> None:
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -153,11 +151,8 @@ class Connections:
         self._open: dict[Connection, None] = {}
 
     def add(self, connection: Connection) -> None:
-        """One more; where there are too many, another one ends.
-
-        Of the address that has the most, those without any answer so far go first (a scheduler or
-        a Prometheus has had one), the oldest of them, then the one that has been silent for the
-        longest time.
+        """Where there are too many, one ends of the address that has the most: without any answer
+        so far (a scheduler or a Prometheus has had one), else silent for the longest time.
         """
         if len(self._open) >= self.most:
             ((crowd, _),) = Counter(each.address for each in self._open).most_common(1)
@@ -175,9 +170,7 @@ class Connections:
 
 @contextlib.contextmanager
 def ends_with_caller(request: web.Request) -> Iterator[None]:
-    """While inside, the present task is cancelled when the caller hangs up or is ended: it does
-    not go on waiting, with what was received.
-    """
+    """While inside, the present task is cancelled when the caller hangs up or is ended."""
     connection = request.protocol
     if isinstance(connection, Connection):  # and not that of another server than ours
         connection.waiting = asyncio.current_task()

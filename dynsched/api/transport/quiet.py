@@ -8,16 +8,13 @@ from collections.abc import Callable
 from typing import Final
 
 EACH_SECONDS: Final = 60.0
-"""Seconds in which at most one line of each kind is written; the others are counted."""
+"""For at most one line of each kind; the others are counted."""
 _MAX_CHARACTERS: Final = 200
 _MAX_KINDS: Final = 100
 
 
 class OneInAWhile(logging.Filter):
-    """Passes one line of each kind per EACH_SECONDS, and adds how many were suppressed since.
-
-    A kind is the message before its arguments, and the type of the error.
-    """
+    """A kind is the message before its arguments, and the type of the error."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

@@ -18,7 +18,6 @@ from dynsched.api.extender import endpoints as extender_http
 from dynsched.api.extender.answers import Extender
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS, add_extender
 from dynsched.api.transport import bodies
-from dynsched.api.transport.bodies import BodyReader
 
 MIB = 1 << 20
 MANY = 200_000
@@ -48,7 +47,7 @@ async def client(extender: Extender) -> AsyncIterator[TestClient]:
 @asynccontextmanager
 async def taking_4_mib(extender: Extender) -> AsyncIterator[TestClient]:
     app = make_app(snapshots())
-    add_extender(app, lambda: extender, BodyReader(most=4 * MIB))
+    add_extender(app, lambda: extender, 4 * MIB)
     async with TestClient(TestServer(app)) as client:
         yield client
 
@@ -173,7 +172,7 @@ async def test_what_is_compressed_is_not_read(client: TestClient, path: str) -> 
 
 
 async def test_without_room_a_question_waits_and_then_is_refused(narrow, monkeypatch) -> None:
-    held = narrow.app[extender_http._READER].budget
+    held = narrow.app[extender_http._BUDGET]
     held.give(-4 * MIB)
     question = asyncio.create_task(post(narrow, "/filter", ask()))
 
@@ -191,7 +190,7 @@ async def test_without_room_a_question_waits_and_then_is_refused(narrow, monkeyp
 
 
 async def test_all_that_was_held_is_given_back(narrow: TestClient) -> None:
-    held = narrow.app[extender_http._READER].budget
+    held = narrow.app[extender_http._BUDGET]
     for path in EXTENDER_ENDPOINTS:
         for body in (raw(ask()), b"{", b" " * (5 * MIB), raw({"Nodes": {"items": [whole("a")]}})):
             async with narrow.post(path, data=body):
