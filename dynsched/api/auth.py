@@ -55,8 +55,9 @@ class Reviews(Protocol):
 
 
 class KeptAnswers(Generic[V]):
-    """Answers of slow questions, each asked once at a time. A false value is a refusal; these are
-    kept apart, so that made-up tokens push out none of the grants. ``clock`` gives seconds.
+    """Answers of slow questions, each asked once at a time; errors are not kept. A false value is a
+    refusal; these are kept apart, so that made-up tokens push out none of the grants. ``clock``
+    gives seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -22,7 +22,8 @@ READ_AGAIN: Final = 1.0
 READ_SECONDS: Final = 2.0
 """How long the start waits for the files."""
 CHECK_SECONDS: Final = 0.25
-"""How long a check waits for them, in the event loop; the next connection has them if later."""
+"""How long a check waits for them, in the event loop; where they take longer (a file system that
+hangs), the next connection has them."""
 
 _Fingerprint = tuple[tuple[int, ...], ...]
 _Found = tuple[_Fingerprint, ssl.SSLContext]

@@ -225,7 +225,8 @@ def _requests(resource: str, labels: str, selector: str = ',node!=""') -> str:
 
 
 def of_containers(selector: str, over: str = "") -> str:
-    """Of main containers and sidecars, not other init containers nor the pod's overhead.
+    """Of main containers and sidecars. Other init containers, of which the scheduler counts the
+    largest where it is more than all of these, and the pod's overhead are not in it.
     ``over``: a range of which the last value counts.
     """
 

@@ -118,7 +118,8 @@ class Client:
         self.clock = clock
         self.tls = TlsFiles(config)
         self.parsing = threading.Lock()
-        """Held while an answer is parsed: in parallel, all would be done when the last one is."""
+        """Held while an answer is parsed: in parallel, all would be done when the last one is, and
+        the event loop would wait for each of these threads."""
 
     def ask(self, question: Question[_T], attempt: Attempt) -> Answer[_T]:
         """Blocks its thread; QueryFailedError shows no secret."""
@@ -130,7 +131,8 @@ class Client:
                 session.trust_env = False  # it would send what ~/.netrc says
                 api = PrometheusConnect(self.config.url, credentials.headers, session=session)
                 session.mount(api.url, adapter)
-                # No `time`: by the server's clock, which ours may differ from. Its `timeout` is a
+                # No `time`: the server takes its own now. Ours, on a host whose clock is off, would
+                # ask for samples that it does not have yet, or for old ones. Its `timeout` is a
                 # little shorter than ours, so that its own explanation still reaches us.
                 limit = f"{max(1, round(attempt.remaining() * 900))}ms"
                 items = question.call(api, session, {"timeout": limit})
