@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from dynsched.controller.apply import Written, write_all
-from dynsched.controller.connections import Connections, end_election
+from dynsched.controller.clients import Clients, end_election
 from dynsched.controller.loop import Loop
 from dynsched.controller.reporting import report_lint
 from dynsched.controller.settings import Settings
@@ -76,11 +76,11 @@ def prune(order: Prune) -> Written:
 
 async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
     report_lint(rules_file.rule_set)
-    async with Connections(settings.kubeconfig, settings.context) as connections:
+    async with Clients(settings.kubeconfig, settings.context) as clients:
         leadership: Elector | SoleWriter = SoleWriter(may_write=not settings.dry_run)
         if settings.elects:
-            leadership = await connections.elector(settings)
-        client = await connections.open(partial(KubeClient, permission=leadership))
+            leadership = await clients.elector(settings)
+        client = await clients.open(partial(KubeClient, permission=leadership))
         if isinstance(leadership, Elector):
             with contextlib.suppress(ForbiddenError):  # the election says which right is missing
                 if holder := await _holder(client, settings.lease_namespace):
@@ -88,16 +88,16 @@ async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
                         f"{holder}: an instance is running, so this pass writes nothing. `dynsched "
                         "plan` shows what is due; --no-leader-elect writes all the same"
                     )
-            await connections.enter_async_context(_leading(leadership))
+            await clients.enter_async_context(_leading(leadership))
         cluster = await ListedCluster.load(client)
-        source = connections.prometheus(settings, rules_file, cluster.nodes)
-        metrics_server = await connections.metrics_server(cluster.nodes)
+        source = clients.prometheus(settings, rules_file, cluster.nodes)
+        metrics_server = await clients.metrics_server(cluster.nodes)
         loop = Loop(
             rules_file,
             sources={"prometheus": source, "metrics-server": metrics_server},
             histories={"prometheus": source},
             cluster=cluster,
-            events=connections.events(client, leadership),
+            events=clients.events(client, leadership),
             leadership=leadership,
             publish=lambda _: None,  # one pass has no readers
             dry_run=settings.dry_run,
@@ -108,9 +108,9 @@ async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
 
 async def _prune(order: Prune) -> Written:
     mark = load_rules(order.rules).mark if order.rules else Mark(parse_label(keys.DEFAULT_LABEL))
-    async with Connections(order.kubeconfig, order.context) as connections:
+    async with Clients(order.kubeconfig, order.context) as clients:
         permission = SoleWriter(may_write=not order.dry_run)
-        client = await connections.open(partial(KubeClient, permission=permission))
+        client = await clients.open(partial(KubeClient, permission=permission))
         if order.lease_older_than is not None:
             namespace = order.lease_namespace or client.config.namespace
             why_not = await why_at_work(client, namespace, order.lease_older_than)
