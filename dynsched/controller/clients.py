@@ -50,7 +50,9 @@ class Clients(contextlib.AsyncExitStack):
         self.push_async_callback(made.close)
         return made
 
-    async def elector(self, settings: Settings) -> Elector:
+    async def leadership(self, settings: Settings) -> Elector | SoleWriter:
+        if not settings.elects:
+            return SoleWriter(may_write=not settings.dry_run)
         api = await self.open(partial(KubeApi, in_flight=2))
         return Elector(
             api,

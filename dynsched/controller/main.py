@@ -73,9 +73,7 @@ async def _serve(settings: Settings) -> None:
     rules_file = await asyncio.to_thread(RulesFile, settings.rules)
     report_lint(rules_file.rule_set)
     async with Clients(settings.kubeconfig, settings.context) as clients:
-        leadership: Elector | SoleWriter = SoleWriter(may_write=not settings.dry_run)
-        if settings.elects:
-            leadership = await clients.elector(settings)
+        leadership = await clients.leadership(settings)
         client = await clients.open(partial(KubeClient, permission=leadership))
         events = clients.events(client, leadership)
         watch = NodeWatch(client)
