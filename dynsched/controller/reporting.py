@@ -81,9 +81,7 @@ def _change(patch: NodePatch) -> str:
 
 
 def report_lint(rule_set: RuleSet) -> None:
-    """Log a warning for each rule that is valid but probably does not do what was intended; at the
-    start, and after each reload.
-    """
+    """A warning for each rule that is valid but probably does not do what was intended."""
     for warned in lint(rule_set):
         logger.warning("%s", warned, extra={"rule": warned.rule} if warned.rule else None)
 
@@ -134,9 +132,7 @@ class Reporter:
         self._events.post(node, reason=reason, message=message, warning=warning)
 
     def tick(self, snapshot: Snapshot) -> None:
-        """All that is to be said of a tick, but the changes themselves. Events are for the process
-        that writes: otherwise each replica would post the same ones.
-        """
+        """Events are for the process that writes: else each replica would post the same ones."""
         writes = snapshot.leading and not snapshot.dry_run
         self._rules(snapshot)
         self._nodes(snapshot, may_post=writes)

@@ -54,9 +54,7 @@ def configure_logging(log_format: str, level: str) -> None:
 
 @contextlib.contextmanager
 def last_words(log_format: str, expected: tuple[type[Exception], ...]) -> Iterator[None]:
-    """With ``json``, what ends the process is a line of the log as well. ``expected`` are errors
-    whose message says all; others come with their traceback.
-    """
+    """With ``json`` what ends the process is a line of the log too; ``expected``: no traceback."""
     try:
         yield
     except Exception as error:
