@@ -207,7 +207,13 @@ async def serving(
 
         # The kubelet and kube-scheduler have no token to send.
         guards.append(require_token(reviews, PROBES | EXTENDER_ENDPOINTS.keys()))
-        _warn_of_tokens_in_the_clear(settings)
+        if settings.tls is None and not parse_address(settings.webaddr).loopback:
+            logger.warning(
+                "--web-auth without --tls-cert: tokens come over plain HTTP, and whoever reads one "
+                "on the way can use it until it expires; give --tls-cert and --tls-key, or let "
+                "only a proxy with TLS reach %s",
+                settings.webaddr,
+            )
     own = settings.extender_addr
     shared = extender if own is None else None
     app = make_app(snapshots, shared, memory=memory, guards=guards)
@@ -230,13 +236,3 @@ def _tls(config: TlsConfig | None) -> tuple[ssl.SSLContext | None, list[Middlewa
     from dynsched.api.certificates import ServerTls, require_certificate
 
     return ServerTls(config).context, [require_certificate] if config.client_ca else []
-
-
-def _warn_of_tokens_in_the_clear(settings: Settings) -> None:
-    if settings.tls is None and not parse_address(settings.webaddr).loopback:
-        logger.warning(
-            "--web-auth without --tls-cert: tokens come over plain HTTP, and whoever reads one on "
-            "the way can use it until it expires; give --tls-cert and --tls-key, or let only a "
-            "proxy with TLS reach %s",
-            settings.webaddr,
-        )

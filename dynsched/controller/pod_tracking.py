@@ -101,7 +101,6 @@ class PodTracking:
 
     @property
     def sequence(self) -> int:
-        """The number of the last change."""
         return self._pods.sequence
 
     def publish(self, snapshot: Snapshot) -> list[str] | None:

@@ -195,7 +195,6 @@ class Reporter:
             logger.info("all writes succeed again")
 
     def reloaded(self, rule_set: RuleSet) -> None:
-        """The rules file changed, and its new content is now in force."""
         logger.info("rules reloaded: %s", ", ".join(rule.name for rule in rule_set.rules))
         report_lint(rule_set)
         count = len(rule_set.rules)
@@ -203,6 +202,5 @@ class Reporter:
         self._events.post_own(reason=keys.REASON_RULES_RELOADED, message=message)
 
     def refused(self, error: str) -> None:
-        """The rules file changed, and its new content is invalid: the old rules stay in force."""
         logger.error("the new rules are refused, the old ones stay in force:\n%s", error)
         self._events.post_own(reason=keys.REASON_RULES_REFUSED, message=error, warning=True)
