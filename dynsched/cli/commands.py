@@ -36,7 +36,6 @@ _EXPECTED: Final = (ExpectedError, click.ClickException)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console script's entry."""
     words = [
         flags.long_spelling(word) for word in (sys.argv[1:] if arguments is None else arguments)
     ]
@@ -46,18 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 class Commands(click.Group):
-    """An error that the user can correct is printed as one line, with exit code 1; any other
-    exception is a bug and keeps its traceback.
-    """
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does; who writes a command's flag before the command is told where it stands."""
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            here = f"{ctx.command_path} COMMAND {error.option_name} ..."
-            message = f"{error.format_message()} Flags stand behind the command: {here}"
-            raise click.UsageError(message, ctx) from None
+    """Prints an ExpectedError as one line, with exit code 1; any other one keeps its traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -293,7 +281,6 @@ def prune(
       dynsched prune
     """
     from dynsched.cli import one_shot
-    from dynsched.controller.one_pass import Prune
     from dynsched.util.logs import configure_logging, last_words
 
     configure_logging(log_format, log_level)
@@ -306,4 +293,4 @@ def prune(
     if age is not None and given["force"]:
         raise click.UsageError("--force and --if-lease-older-than contradict each other")
     with last_words(log_format, _EXPECTED):
-        one_shot.prune(Prune(lease_older_than=age, **given), output)
+        one_shot.prune(output, lease_older_than=age, **given)

@@ -51,8 +51,6 @@ def file_option(name: str, help_text: str) -> Callable[[F], F]:
 
 
 def options(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Several options as one decorator."""
-
     def apply(function: F) -> F:
         for option in reversed(options):
             function = option(function)
@@ -92,7 +90,6 @@ def seconds(
 
 
 def interval_option(help_text: str) -> Callable[[F], F]:
-    """``--interval``, with what it is for."""
     return option(
         "--interval",
         "-s",

@@ -66,15 +66,12 @@ def plugin() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console script `kubectl-dynsched`."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     plugin(args=words, prog_name=NAME, obj=KUBECTL)
 
 
 def complete() -> None:
-    """The console script `kubectl_complete-dynsched`. Its arguments are the words after
-    `kubectl dynsched`; the last one is the one to complete, and may be empty.
-    """
+    """The console script `kubectl_complete-dynsched`. The last word is to be completed."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it without a traceback
     for line in completions(sys.argv[1:] or [""]):
         click.echo(line)

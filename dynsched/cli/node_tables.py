@@ -39,7 +39,6 @@ def render_nodes(payload: Mapping[str, Any], console: Console) -> None:
 
 
 def nodes_head(payload: Mapping[str, Any]) -> list[Text]:
-    """What stands above the nodes: how many are marked, and whether older rules are in force."""
     count, marked = len(payload["nodes"]), payload["num"]
     # Where marked nodes only were asked for, it is not known of how many.
     nodes = counted(marked, "node") if marked == count else f"{marked} of {counted(count, 'node')}"
@@ -61,9 +60,7 @@ NODE_TITLES: Final = ("NODE", "MARKED", "SINCE", "RULES", "NOTE")
 
 
 def nodes_table(payload: Mapping[str, Any], most: int | None = None) -> Table:
-    """The nodes of `/nodes`, or the first ``most`` of them: marked ones first, then hot ones,
-    then by name.
-    """
+    """The nodes of `/nodes`, or the first ``most``: marked ones, then hot ones, then by name."""
     table = make_table(*NODE_TITLES)
     for node in in_order(payload["nodes"])[:most]:
         table.add_row(*node_row(node, payload))
@@ -71,7 +68,6 @@ def nodes_table(payload: Mapping[str, Any], most: int | None = None) -> Table:
 
 
 def in_order(nodes: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Nodes of `/nodes` as they are shown: marked ones first, then hot ones."""
     return sorted(
         nodes,
         key=lambda node: (
@@ -81,7 +77,6 @@ def in_order(nodes: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def node_row(node: Mapping[str, Any], payload: Mapping[str, Any]) -> tuple[Text, ...]:
-    """A node of `/nodes` under NODE_TITLES."""
     return (
         plain(node["name"]),
         _marked(node),

@@ -1,6 +1,4 @@
-"""In words, from the answers of `/nodes` and `/nodes/NAME`: why a node is marked, early or not at
-all, and what its expected load is made of.
-"""
+"""Why a node is marked, early or not at all, and its expected load, in words."""
 
 from __future__ import annotations
 
@@ -19,12 +17,10 @@ Part = Mapping[str, Any]
 
 
 def is_early_rule(rule: Part) -> bool:
-    """Whether it stands for ``early`` of another rule."""
     return rule["early_of"] is not None
 
 
 def is_changed_by_pods(rule: Part) -> bool:
-    """Whether the expected load is another than the measured one."""
     found = rule["expected"]
     return found is not None and (found["bound"] >= _LEAST or found["ended"] >= _LEAST)
 
@@ -72,7 +68,6 @@ def _parts(expected: Mapping[str, float]) -> str:
 
 
 def verdict(node: Part) -> str:
-    """Why a node is marked or not, in one or two sentences."""
     firing = _in_state(node, "firing")
     have = "has" if len(firing) == 1 else "have"
     fires = f"{listed(firing)} {have} been firing since {node['since']}"
@@ -94,7 +89,6 @@ def verdict(node: Part) -> str:
 
 
 def _why_cool(node: Part) -> str:
-    """What is known of a node on which no rule fires, and what is not."""
     unknown: dict[str, list[str]] = {}
     for rule in node["rules"]:
         if rule["quality"] != Quality.OK and not is_early_rule(rule):
@@ -120,9 +114,7 @@ def _in_state(node: Part, state: str) -> list[str]:
 
 
 def is_unknown(node: Part) -> bool:
-    """Whether no rule has a good sample of the node. A rule of early marks knows what the rule
-    knows that it is worked out from.
-    """
+    """Whether no rule has a good sample; a rule of early marks has none of its own."""
     asked = [rule["quality"] for rule in node["rules"] if not is_early_rule(rule)]
     return bool(asked) and Quality.OK not in asked
 

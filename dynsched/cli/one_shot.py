@@ -6,6 +6,7 @@ shown is counted.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -60,9 +61,8 @@ def plan(settings: Settings, output: str, *, every: bool) -> None:
     _end(errors, None if output == "json" else snapshot.planned)
 
 
-def prune(order: one_pass.Prune, output: str) -> None:
-    """`prune`."""
-    written = one_pass.prune(order)
+def prune(output: str, **options: Any) -> None:
+    written = asyncio.run(one_pass.prune(**options))
     if output == "json":
         told = [
             {"node": patch.node, "action": patch.action, "body": patch.body, "reason": patch.reason}
@@ -75,9 +75,7 @@ def prune(order: one_pass.Prune, output: str) -> None:
 
 
 def _end(errors: Sequence[str], patches: Sequence[NodePatch] | None) -> None:
-    """Print the patches, where there are some to print. That nothing is to change can only be said
-    when nothing failed.
-    """
+    """Print the patches. That nothing is to change can only be said when nothing failed."""
     if patches is not None and (patches or not errors):
         render_patches(patches, Console())
     if errors:
@@ -85,9 +83,7 @@ def _end(errors: Sequence[str], patches: Sequence[NodePatch] | None) -> None:
 
 
 def render_findings(report: Mapping[str, Any], console: Console, *, every: bool = False) -> None:
-    """The values, worst first, beside their thresholds: ``MAX_ROWS`` of them, or ``every`` one;
-    and below, what is pending and what is not known.
-    """
+    """Worst first: ``MAX_ROWS`` values, or ``every`` one; then what is pending or not known."""
     asked = {rule["name"]: rule for rule in report["rules"] if rule["source"] in NEEDS}
     rows = [
         (node, rule) for node in report["nodes"] for rule in node["rules"] if rule["rule"] in asked
@@ -149,7 +145,6 @@ def _note(node: Mapping[str, Any], rule: Mapping[str, Any]) -> str:
 def _sentences(
     report: Mapping[str, Any], asked: Mapping[str, Mapping[str, Any]], rows: Sequence[_Row]
 ) -> Iterator[str]:
-    """What the values do not show."""
     for warning in report["warnings"]:
         yield f"Warning: {warning}"
     pending = [
@@ -177,7 +172,6 @@ def _sentences(
 
 
 def _early(report: Mapping[str, Any]) -> Iterator[str]:
-    """Nodes that are not hot, and to be marked by their expected load."""
     compared = [rule["name"] for rule in report["rules"] if rule["early"]]
     if not compared:
         return
@@ -206,7 +200,6 @@ def _unknown(answering: Mapping[str, Mapping[str, Any]], rows: Sequence[_Row]) -
 
 
 def _unmatched(report: Mapping[str, Any]) -> Iterator[str]:
-    """Samples that found no node, by rule and reason."""
     found: dict[tuple[str, str], list[str]] = {}
     for sample in report["unmatched_samples"]:
         found.setdefault((sample["rule"], sample["reason"]), []).append(sample["value"])

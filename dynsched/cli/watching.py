@@ -38,9 +38,7 @@ Changes = Iterator[tuple[Mapping[str, Any], list[Change]]]
 
 
 def watch_nodes(running: Running, *, marked: bool, as_json: bool) -> None:
-    """Show the nodes, and what becomes of them, until Ctrl-C. ExpectedError when already the first
-    question fails; later ones may.
-    """
+    """Until Ctrl-C. ExpectedError when already the first question fails; later ones may."""
     console, path = Console(), nodes_path(marked=marked)
     with contextlib.suppress(KeyboardInterrupt):
         if console.is_terminal and not as_json:
@@ -52,7 +50,6 @@ def watch_nodes(running: Running, *, marked: bool, as_json: bool) -> None:
 
 
 def _draw(console: Console, ask: Callable[[Callable[[str], None]], Answers]) -> None:
-    """The table, drawn again in place."""
     with Live(console=console, auto_refresh=False) as live:
         for payload in ask(lambda text: console.print(plain(text), soft_wrap=True)):
             head = nodes_head(payload)
@@ -71,9 +68,7 @@ def _as_json(found: Changes) -> Iterator[str]:
 
 
 def _as_lines(found: Changes, *, marked: bool) -> Iterator[str]:
-    """All nodes, and then a line for each change, as `kubectl get --watch` does it. The widths are
-    those of the first rows.
-    """
+    """As `kubectl get --watch` does it. The widths are those of the first rows."""
     widths: list[int] = []
     for payload, changes in found:
         rows: list[Sequence[str]] = []
@@ -103,9 +98,7 @@ def _changes(found: Answers) -> Changes:
 
 
 def _state(node: Node) -> tuple[object, ...]:
-    """What of a node makes a new line when it changes. Values and ages change in each tick and do
-    not; nor do numbers inside of reasons.
-    """
+    """What makes a new line when it changes: no values, ages, nor numbers inside of reasons."""
     return (
         *(node["marked"], node["pressured"], node["early"], node["carries"]),
         *(bool(node[reason]) for reason in ("conflict", "withheld", "ineligible")),

@@ -28,10 +28,7 @@ FAILURES_BEFORE_GIVING_UP: Final = 20
 
 @dataclass(slots=True)
 class Written:
-    """What a pass came to: the patches that were taken, and those that were not.
-    ``untried``: those that were not sent because too many had failed. ``why_not``: why nothing was
-    looked at; None when it was.
-    """
+    """``untried``: not sent, for too many had failed; ``why_not``: why nothing was read at all."""
 
     applied: list[NodePatch] = field(default_factory=list)
     failures: list[WriteFailure] = field(default_factory=list)

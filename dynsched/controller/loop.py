@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from dynsched.controller.apply import Written, write_all
 from dynsched.controller.pod_tracking import PodTracking
@@ -32,9 +32,6 @@ from dynsched.rules.fields import SourceName
 from dynsched.rules.file import FixedRules, RulesFile
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.util.stopping import pause, until_so
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger(__name__)
 
@@ -146,9 +143,14 @@ class Loop:
     async def tick(self, now: float | None = None) -> Snapshot:
         """One pass, evaluated at ``now`` (Unix seconds); the Snapshot that was published."""
         self._answers, self._released = None, 0  # the last answers go before the next ones come
-        self._answers = await self._ask(self._clock() if now is None else now)
-        snapshot = await self._act(self._answers)
-        self._give_way_if_blind(self._answers)
+        at, began = self._clock() if now is None else now, self._monotonic()
+        reloaded, refused = await self._read_rules()
+        rule_set = self._rules_file.rule_set
+        results = await self._fetch(rule_set)
+        answers = _Answers(rule_set, results, at, began, reloaded, refused)
+        self._answers = answers
+        snapshot = await self._act(answers)
+        self._give_way_if_blind(answers)
         return snapshot
 
     async def respond(self) -> None:
@@ -163,16 +165,7 @@ class Loop:
             began = self._monotonic()
             await self._act(replace(last, began=began, reloaded=False, refused=False, known=True))
 
-    async def _ask(self, now: float) -> _Answers:
-        """Read the rules if they changed, and ask the sources, to decide on it at ``now``."""
-        began = self._monotonic()
-        reloaded, refused = await self._read_rules()
-        rule_set = self._rules_file.rule_set
-        results = await self._fetch(rule_set)
-        return _Answers(rule_set, results, now, began, reloaded, refused)
-
     async def _act(self, answers: _Answers) -> Snapshot:
-        """Decide on ``answers``, write, tell and publish."""
         pods = NO_PODS if self._pods is None else self._pods.known(self._clock() - answers.at)
         decision = await self._decide(answers, pods)
         leading = self._leadership.may_write
@@ -225,7 +218,6 @@ class Loop:
         *,
         leading: bool,
     ) -> Snapshot:
-        """What the tick came to, on the nodes as they are after the writes."""
         rule_set, results, dry_run = answers.rule_set, answers.results, self._overlay is not None
         nodes, leader = self._cluster.nodes(), self._leadership.leader
         failures = (*written.failures, *chosen.refused)

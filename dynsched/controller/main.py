@@ -25,7 +25,7 @@ from dynsched.api.server import WebServer, parse_address
 from dynsched.api.snapshots import SnapshotStore
 from dynsched.api.transport.answering import PROBES
 from dynsched.api.transport.bodies import MIB
-from dynsched.controller.connections import Connections, end_election
+from dynsched.controller.clients import Clients, end_election
 from dynsched.controller.loop import Loop
 from dynsched.controller.pod_tracking import PodTracking
 from dynsched.controller.reporting import report_lint
@@ -72,25 +72,23 @@ async def _serve(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     rules_file = await asyncio.to_thread(RulesFile, settings.rules)
     report_lint(rules_file.rule_set)
-    async with Connections(settings.kubeconfig, settings.context) as connections:
-        leadership: Elector | SoleWriter = SoleWriter(may_write=not settings.dry_run)
-        if settings.elects:
-            leadership = await connections.elector(settings)
-        client = await connections.open(partial(KubeClient, permission=leadership))
-        events = connections.events(client, leadership)
+    async with Clients(settings.kubeconfig, settings.context) as clients:
+        leadership = await clients.leadership(settings)
+        client = await clients.open(partial(KubeClient, permission=leadership))
+        events = clients.events(client, leadership)
         watch = NodeWatch(client)
         cluster = NodeCluster(client, watch)
-        source = connections.prometheus(settings, rules_file, cluster.nodes)
-        metrics_server = await connections.metrics_server(cluster.nodes)
+        source = clients.prometheus(settings, rules_file, cluster.nodes)
+        metrics_server = await clients.metrics_server(cluster.nodes)
         binder = None
         if settings.bind and not settings.dry_run:
             from dynsched.kube.binder import Binder
 
             # Until the first list is complete, no node is known to be gone.
             is_known = lambda node: not cluster.synced or cluster.has(node)  # noqa: E731
-            binder = await connections.open(partial(Binder, is_known=is_known))
+            binder = await clients.open(partial(Binder, is_known=is_known))
         pods = PodTracking(
-            await connections.open(partial(KubeApi, in_flight=4)),
+            await clients.open(partial(KubeApi, in_flight=4)),
             lambda: rules_file.rule_set,
             cluster,
             binder=binder,
@@ -118,9 +116,9 @@ async def _serve(settings: Settings) -> None:
         if settings.web_auth:
             from dynsched.kube.reviews import IN_FLIGHT, AccessReviews
 
-            api = await connections.open(partial(KubeApi, in_flight=IN_FLIGHT))
+            api = await clients.open(partial(KubeApi, in_flight=IN_FLIGHT))
             reviews = AccessReviews(api, settings.web_auth_audience)
-        server = await connections.enter_async_context(
+        server = await clients.enter_async_context(
             serving(settings, snapshots, pods.extender, reviews)
         )
         logger.info("serving on %s, querying %s", server.url, settings.prometheus.url)
@@ -209,7 +207,13 @@ async def serving(
 
         # The kubelet and kube-scheduler have no token to send.
         guards.append(require_token(reviews, PROBES | EXTENDER_ENDPOINTS.keys()))
-        _warn_of_tokens_in_the_clear(settings)
+        if settings.tls is None and not parse_address(settings.webaddr).loopback:
+            logger.warning(
+                "--web-auth without --tls-cert: tokens come over plain HTTP, and whoever reads one "
+                "on the way can use it until it expires; give --tls-cert and --tls-key, or let "
+                "only a proxy with TLS reach %s",
+                settings.webaddr,
+            )
     own = settings.extender_addr
     shared = extender if own is None else None
     app = make_app(snapshots, shared, memory=memory, guards=guards)
@@ -232,13 +236,3 @@ def _tls(config: TlsConfig | None) -> tuple[ssl.SSLContext | None, list[Middlewa
     from dynsched.api.certificates import ServerTls, require_certificate
 
     return ServerTls(config).context, [require_certificate] if config.client_ca else []
-
-
-def _warn_of_tokens_in_the_clear(settings: Settings) -> None:
-    if settings.tls is None and not parse_address(settings.webaddr).loopback:
-        logger.warning(
-            "--web-auth without --tls-cert: tokens come over plain HTTP, and whoever reads one on "
-            "the way can use it until it expires; give --tls-cert and --tls-key, or let only a "
-            "proxy with TLS reach %s",
-            settings.webaddr,
-        )

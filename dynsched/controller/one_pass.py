@@ -1,6 +1,4 @@
-"""The commands of a single pass: `run --once`, `plan` and `prune`; and who gives way where an
-instance is running.
-"""
+"""The commands of a single pass: `run --once`, `plan` and `prune`."""
 
 from __future__ import annotations
 
@@ -8,13 +6,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from dynsched.controller.apply import Written, write_all
-from dynsched.controller.connections import Connections, end_election
+from dynsched.controller.clients import Clients, end_election
 from dynsched.controller.loop import Loop
 from dynsched.controller.reporting import report_lint
 from dynsched.controller.settings import Settings
@@ -41,25 +38,6 @@ class AtWorkError(ClusterError):
     """An instance is running and would undo what is about to be written; nothing was written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prune:
-    """The options of `dynsched prune`; ``kubeconfig``, ``context``, ``lease_namespace`` as in
-    Settings.
-    """
-
-    kubeconfig: Path | None = None
-    rules: Path | None = None
-    """The rules file that defines the mark; None: the default mark. In both cases, marks that the
-    evidence on the nodes names are removed too."""
-    dry_run: bool = False
-    lease_older_than: float | None = None
-    """Seconds: prune only if the Lease has not been renewed for this long or does not exist."""
-    lease_namespace: str | None = None
-    force: bool = False
-    """Whether to prune even while the Lease is held; only without ``lease_older_than``."""
-    context: str | None = None
-
-
 def run_once(settings: Settings) -> Snapshot:
     """One tick on the nodes as they are listed now, without a watch or a server. Where it writes
     and takes part in the election, it holds the Lease meanwhile; AtWorkError while another does.
@@ -69,18 +47,11 @@ def run_once(settings: Settings) -> Snapshot:
     return asyncio.run(_once(settings, rules_file))
 
 
-def prune(order: Prune) -> Written:
-    """Remove everything that was ever put on nodes. AtWorkError while an instance is running."""
-    return asyncio.run(_prune(order))
-
-
 async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
     report_lint(rules_file.rule_set)
-    async with Connections(settings.kubeconfig, settings.context) as connections:
-        leadership: Elector | SoleWriter = SoleWriter(may_write=not settings.dry_run)
-        if settings.elects:
-            leadership = await connections.elector(settings)
-        client = await connections.open(partial(KubeClient, permission=leadership))
+    async with Clients(settings.kubeconfig, settings.context) as clients:
+        leadership = await clients.leadership(settings)
+        client = await clients.open(partial(KubeClient, permission=leadership))
         if isinstance(leadership, Elector):
             with contextlib.suppress(ForbiddenError):  # the election says which right is missing
                 if holder := await _holder(client, settings.lease_namespace):
@@ -88,16 +59,16 @@ async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
                         f"{holder}: an instance is running, so this pass writes nothing. `dynsched "
                         "plan` shows what is due; --no-leader-elect writes all the same"
                     )
-            await connections.enter_async_context(_leading(leadership))
+            await clients.enter_async_context(_leading(leadership))
         cluster = await ListedCluster.load(client)
-        source = connections.prometheus(settings, rules_file, cluster.nodes)
-        metrics_server = await connections.metrics_server(cluster.nodes)
+        source = clients.prometheus(settings, rules_file, cluster.nodes)
+        metrics_server = await clients.metrics_server(cluster.nodes)
         loop = Loop(
             rules_file,
             sources={"prometheus": source, "metrics-server": metrics_server},
             histories={"prometheus": source},
             cluster=cluster,
-            events=connections.events(client, leadership),
+            events=clients.events(client, leadership),
             leadership=leadership,
             publish=lambda _: None,  # one pass has no readers
             dry_run=settings.dry_run,
@@ -106,23 +77,37 @@ async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
         return await loop.tick()
 
 
-async def _prune(order: Prune) -> Written:
-    mark = load_rules(order.rules).mark if order.rules else Mark(parse_label(keys.DEFAULT_LABEL))
-    async with Connections(order.kubeconfig, order.context) as connections:
-        permission = SoleWriter(may_write=not order.dry_run)
-        client = await connections.open(partial(KubeClient, permission=permission))
-        if order.lease_older_than is not None:
-            namespace = order.lease_namespace or client.config.namespace
-            why_not = await why_at_work(client, namespace, order.lease_older_than)
+async def prune(
+    *,
+    kubeconfig: Path | None = None,
+    context: str | None = None,
+    rules: Path | None = None,
+    dry_run: bool = False,
+    lease_older_than: float | None = None,
+    lease_namespace: str | None = None,
+    force: bool = False,
+) -> Written:
+    """Remove everything that was ever put on nodes. AtWorkError while an instance is running.
+
+    ``rules`` None: the default mark; marks that the evidence on nodes names are removed too.
+    ``lease_older_than``: only if the Lease was not renewed for so many seconds or does not exist.
+    ``force``: even while the Lease is held; only without ``lease_older_than``.
+    """
+    mark = load_rules(rules).mark if rules else Mark(parse_label(keys.DEFAULT_LABEL))
+    async with Clients(kubeconfig, context) as clients:
+        permission = SoleWriter(may_write=not dry_run)
+        client = await clients.open(partial(KubeClient, permission=permission))
+        if lease_older_than is not None:
+            namespace = lease_namespace or client.config.namespace
+            why_not = await why_at_work(client, namespace, lease_older_than)
             if why_not is not None:
                 logger.info("nothing is pruned: %s", why_not)
                 return Written(why_not=why_not)
         else:
-            anyway = order.force or order.dry_run
-            await _refuse_prune(client, order.lease_namespace, anyway=anyway)
+            await _refuse_prune(client, lease_namespace, anyway=force or dry_run)
         cluster = await ListedCluster.load(client)
         patches = plan_prune(cluster.nodes().values(), mark)
-        if order.dry_run:
+        if dry_run:
             return Written(applied=patches)
         return await write_all(
             cluster,
@@ -138,9 +123,7 @@ async def _holder(client: KubeClient, namespace: str | None) -> Holder | None:
 
 
 async def _refuse_prune(client: KubeClient, namespace: str | None, *, anyway: bool) -> None:
-    """AtWorkError where an instance holds a Lease: it would put the marks back. ``anyway``: only a
-    line in the log.
-    """
+    """AtWorkError where an instance holds a Lease: with ``anyway`` only a line in the log."""
     try:
         holder = await _holder(client, namespace)
     except ForbiddenError as error:

@@ -101,13 +101,10 @@ class PodTracking:
 
     @property
     def sequence(self) -> int:
-        """The number of the last change."""
         return self._pods.sequence
 
     def publish(self, snapshot: Snapshot) -> list[str] | None:
-        """Have the extender answer by ``snapshot``. The node of each pod that was bound since the
-        one before; None where pods are not watched.
-        """
+        """Answer by ``snapshot``. The nodes of pods bound since the last one; None if unwatched."""
         changes = self._pods.changes_after(self._told)
         self._told = self._pods.sequence
         extender = self.extender()

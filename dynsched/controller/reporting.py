@@ -81,9 +81,7 @@ def _change(patch: NodePatch) -> str:
 
 
 def report_lint(rule_set: RuleSet) -> None:
-    """Log a warning for each rule that is valid but probably does not do what was intended; at the
-    start, and after each reload.
-    """
+    """A warning for each rule that is valid but probably does not do what was intended."""
     for warned in lint(rule_set):
         logger.warning("%s", warned, extra={"rule": warned.rule} if warned.rule else None)
 
@@ -134,9 +132,7 @@ class Reporter:
         self._events.post(node, reason=reason, message=message, warning=warning)
 
     def tick(self, snapshot: Snapshot) -> None:
-        """All that is to be said of a tick, but the changes themselves. Events are for the process
-        that writes: otherwise each replica would post the same ones.
-        """
+        """Events are for the process that writes: else each replica would post the same ones."""
         writes = snapshot.leading and not snapshot.dry_run
         self._rules(snapshot)
         self._nodes(snapshot, may_post=writes)
@@ -199,7 +195,6 @@ class Reporter:
             logger.info("all writes succeed again")
 
     def reloaded(self, rule_set: RuleSet) -> None:
-        """The rules file changed, and its new content is now in force."""
         logger.info("rules reloaded: %s", ", ".join(rule.name for rule in rule_set.rules))
         report_lint(rule_set)
         count = len(rule_set.rules)
@@ -207,6 +202,5 @@ class Reporter:
         self._events.post_own(reason=keys.REASON_RULES_RELOADED, message=message)
 
     def refused(self, error: str) -> None:
-        """The rules file changed, and its new content is invalid: the old rules stay in force."""
         logger.error("the new rules are refused, the old ones stay in force:\n%s", error)
         self._events.post_own(reason=keys.REASON_RULES_REFUSED, message=error, warning=True)

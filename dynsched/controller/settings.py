@@ -47,7 +47,6 @@ class Settings:
 
     @property
     def extender_tls(self) -> TlsConfig | None:
-        """The certificate files for ``extender_addr``."""
         if self.tls is None or self.extender_client_ca is None:
             return self.tls
         return replace(self.tls, client_ca=self.extender_client_ca)
@@ -59,9 +58,7 @@ class Settings:
 
 
 def settings_of(flags: Mapping[str, Any]) -> Settings:
-    """The settings from the flags; the names of those for Prometheus begin with ``prom_``.
-    UsageError when flags contradict each other.
-    """
+    """Flags for Prometheus begin with ``prom_``. UsageError when flags contradict each other."""
     prometheus: dict[str, Any] = {
         name.removeprefix("prom_"): str(value) if isinstance(value, Path) else value
         for name, value in flags.items()

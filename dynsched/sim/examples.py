@@ -126,9 +126,7 @@ def _pad(node: dict[str, Any], size: int) -> None:
 
 
 def make_pods(nodes: Sequence[str], label: LabelMark) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Namespaces, each with the body of a pod on one of the nodes: of three Deployments. Those in
-    ``shop`` have a soft affinity that avoids the mark.
-    """
+    """(namespace, pod) of three Deployments; those in ``shop`` avoid the mark by soft affinity."""
     every = [(*each, number) for each in _DEPLOYMENTS for number in range(each[2])]
     for index, (namespace, name, _, number) in enumerate(every):
         spec: dict[str, Any] = {

@@ -33,8 +33,6 @@ _GOLDEN: Final = (math.sqrt(5) - 1) / 2
 
 
 class Kind(StrEnum):
-    """What a node's load does over time."""
-
     CALM = "calm"
     CPU = "cpu"
     MEMORY = "memory"
@@ -56,9 +54,7 @@ class Utilization:
 
 @dataclass(frozen=True, slots=True)
 class NodeLoad:
-    """One node's load over all time; it stays inside 0..100 by how it is built. ``start`` and
-    ``period`` are of its heat.
-    """
+    """It stays inside 0..100 by how it is built. ``start`` and ``period`` are of its heat."""
 
     kind: Kind
     start: float
@@ -110,11 +106,7 @@ def node_load(index: int, seed: int = 0) -> NodeLoad:
 
 
 def _kind(turn: float) -> Kind:
-    """What a node does by its turn among those that heat: 0..1, and calm beyond.
-
-    Three times along the queue comes a stretch of those that heat by memory: both kinds are
-    there early and late, and in few nodes too.
-    """
+    """Those that heat by memory come in three stretches: both kinds are there early and late."""
     if turn >= 1.0:
         return Kind.CALM
     return Kind.MEMORY if turn * 3 % 1.0 < _MEMORY_SHARE else Kind.CPU

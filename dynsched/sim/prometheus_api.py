@@ -20,21 +20,16 @@ _REFUSAL: Final = (
 
 
 class Machine(NamedTuple):
-    """A node's name and InternalIP."""
-
     name: str
     address: str
 
     @property
     def instance(self) -> str:
-        """The ``instance`` label of its series."""
         return f"{self.address}:9100"
 
 
 class SimulatedPrometheus:
-    """The load of all machines, which begins when this is made: what the expressions of the rules
-    come to, by the rules' names.
-    """
+    """The load begins when this is made; the rules are told apart by their names."""
 
     def __init__(
         self,
@@ -59,7 +54,6 @@ class SimulatedPrometheus:
         return app
 
     def first_to_heat(self) -> Machine:
-        """The machine to watch."""
         loads = self._loads
         return min(loads, key=lambda each: (loads[each].kind is Kind.CALM, loads[each].start))
 
@@ -111,7 +105,6 @@ async def serve(app: web.Application) -> AsyncIterator[str]:
 
 
 def _normal(expr: str) -> str:
-    """An expression regardless of its line breaks."""
     return " ".join(expr.split())
 
 

@@ -114,7 +114,6 @@ def _known(link: BaseException) -> ConnectionFailure | None:
 
 
 def _of_system(link: BaseException) -> ConnectionFailure | None:
-    """What the operating system, or a proxy, says of another failure."""
     if not isinstance(link, OSError):
         return None
     if refused := _TUNNEL.search(str(link)):

@@ -1,6 +1,4 @@
-"""What is shown in the help of flags and is needed where they are obeyed; here so that the help
-needs neither.
-"""
+"""What is shown in the help of flags, and needed where they are obeyed."""
 
 from __future__ import annotations
 

@@ -40,9 +40,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_seconds(text: str, *, at_least: float) -> float:
-    """Seconds of a duration or of a plain number of them; ValueError when it is neither, or less
-    than ``at_least``.
-    """
+    """A duration or a number of seconds; ValueError when neither or less than ``at_least``."""
     seconds = None
     with contextlib.suppress(ValueError):
         seconds = float(text)

@@ -22,9 +22,7 @@ class NotFoundError(ClusterError):
 
 
 class NotPermittedError(ClusterError):
-    """A write was not sent, because this process may not write now: it lost the Lease, or it is a
-    dry run.
-    """
+    """A write was not sent: this process lost the Lease, or it is a dry run."""
 
 
 class PastUnknownError(Exception):

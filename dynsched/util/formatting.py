@@ -28,9 +28,7 @@ def format_threshold(value: float) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """In UTC, to the second: ``2026-11-20T12:02:00Z``. OverflowError, OSError or ValueError for
-    what is in no year from 1 to 9999.
-    """
+    """``2026-11-20T12:02:00Z``. OverflowError, OSError or ValueError outside of years 1 to 9999."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -50,17 +48,13 @@ def parse_time(text: object) -> float | None:
 
 
 def seconds_between(earlier: str, later: str) -> float:
-    """From one moment to the other; 0 where they are in the other order. ValueError for a text that
-    is no moment.
-    """
+    """0 where they are in the other order. ValueError for a text that is no moment."""
     elapsed = datetime.fromisoformat(later) - datetime.fromisoformat(earlier)
     return max(0.0, elapsed.total_seconds())
 
 
 def one_line(text: str, limit: int = MAX_FOREIGN) -> str:
-    """Text that others wrote, as a part of one of our lines: printable characters in one line, cut
-    at ``limit``.
-    """
+    """Text that others wrote: printable characters in one line, cut at ``limit``."""
     flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return flat if len(flat) <= limit else flat[: limit - 3] + "..."
 

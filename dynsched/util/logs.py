@@ -54,9 +54,7 @@ def configure_logging(log_format: str, level: str) -> None:
 
 @contextlib.contextmanager
 def last_words(log_format: str, expected: tuple[type[Exception], ...]) -> Iterator[None]:
-    """With ``json``, what ends the process is a line of the log as well. ``expected`` are errors
-    whose message says all; others come with their traceback.
-    """
+    """With ``json`` what ends the process is a line of the log too; ``expected``: no traceback."""
     try:
         yield
     except Exception as error:
@@ -149,7 +147,10 @@ class _Aside(QueueHandler):
     def enqueue(self, record: Any) -> None:
         try:
             if self._dropped:
-                self._waiting.put_nowait(self.format(_missing(self._dropped)))
+                text = "%d log lines are missing here: standard error was not read fast enough"
+                where = __name__, logging.WARNING, __file__, 0
+                told = logging.LogRecord(*where, text, (self._dropped,), None)
+                self._waiting.put_nowait(self.format(told))
                 self._dropped = 0
             self._waiting.put_nowait(record)
         except queue.Full:
@@ -181,11 +182,6 @@ class _Aside(QueueHandler):
                 rest = rest[os.write(descriptor, rest) :]
             except BlockingIOError:  # another process that shares the pipe made it non-blocking
                 select.select([], [descriptor], [])
-
-
-def _missing(count: int) -> logging.LogRecord:
-    text = "%d log lines are missing here: standard error was not read fast enough"
-    return logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, (count,), None)
 
 
 def kind_of(trouble: str) -> str:

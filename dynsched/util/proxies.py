@@ -40,8 +40,7 @@ class Proxy:
     variable: str
 
     def __str__(self) -> str:
-        parts = urlsplit(self.url)
-        return f"{self.variable}={parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        return f"{self.variable}={urlsplit(self.url).scheme}://{self.address}"
 
     @property
     def address(self) -> str:

@@ -14,9 +14,7 @@ T = TypeVar("T")
 
 
 async def pause(stop: asyncio.Event, seconds: float) -> None:
-    """Sleep for ``seconds``, but no longer than until ``stop`` is set. With a time of 0 or less,
-    other tasks get a turn.
-    """
+    """Sleep for ``seconds``, or until ``stop`` is set; with 0 or less, other tasks get a turn."""
     with suppress(TimeoutError):
         async with asyncio.timeout(max(0.0, seconds)):
             await stop.wait()
@@ -29,9 +27,7 @@ async def until_so(stop: asyncio.Event, is_so: Callable[[], bool], every: float 
 
 
 async def until_done(stop: asyncio.Event, *work: asyncio.Future[Any]) -> None:
-    """Wait until one of ``work`` is done or ``stop`` is set. Nothing is cancelled, and no result
-    is taken: the caller decides what becomes of its work.
-    """
+    """Until one of ``work`` is done or ``stop`` is set; nothing is cancelled, no result taken."""
     stopping = asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait({stopping, *work}, return_when=asyncio.FIRST_COMPLETED)
@@ -40,9 +36,7 @@ async def until_done(stop: asyncio.Event, *work: asyncio.Future[Any]) -> None:
 
 
 async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """What ``work`` returns or raises; None when ``stop`` is set before. ``work`` is then
-    cancelled, and has ended when this returns.
-    """
+    """None when ``stop`` is set before; ``work`` is then cancelled, and has ended on return."""
     task = asyncio.create_task(work)
     try:
         await until_done(stop, task)
@@ -58,9 +52,7 @@ def jittered(seconds: float) -> float:
 
 
 class Backoff:
-    """Pauses that double from ``first`` up to ``most`` seconds, each jittered. ``seconds`` is the
-    next one before that.
-    """
+    """Pauses that double from ``first`` to ``most`` seconds; ``seconds``: the next, unjittered."""
 
     def __init__(self, first: float, most: float) -> None:
         self._first = first

@@ -41,7 +41,6 @@ def make_table(*titles: str) -> Table:
 
 
 def plain(text: str, style: str = "") -> Text:
-    """A text as it is, in one style."""
     # Text, not markup: brackets in a message are brackets. Control characters could move the
     # cursor, and some of what is shown was written by others.
     return Text("".join(c if c.isprintable() else "?" for c in text), style=style)

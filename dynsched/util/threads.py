@@ -36,9 +36,7 @@ class NotDoneError(Exception):
 
 
 class Aside(Generic[T]):
-    """Work for whose end the caller waits a bounded time. One piece at a time: while one hangs
-    there is no second thread.
-    """
+    """Work for whose end the caller waits a bounded time; one piece and one thread at a time."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,6 +1,4 @@
-"""TLS contexts, for what we ask and for what we serve: made in this one place, which also says what
-is wrong with a file.
-"""
+"""TLS contexts, for what we ask and for what we serve; what is wrong with a file."""
 
 from __future__ import annotations
 

@@ -39,9 +39,7 @@ async def test_its_help_calls_it_by_the_name_that_was_typed(kubectl) -> None:
     code, _, errors = await kubectl("dynsched", "run")
     assert (code, "No such command 'run'" in errors) == (2, True)
     code, _, errors = await kubectl("dynsched", "--context", "production", "nodes")
-    assert code == 2
-    assert "No such option '--context'. Flags stand behind the command: " in errors
-    assert "kubectl dynsched COMMAND --context ..." in errors
+    assert (code, "No such option '--context'" in errors) == (2, True)
 
 
 async def test_kubectl_completes_commands_flags_and_nodes(kubectl, pages) -> None:

@@ -60,7 +60,7 @@ async def marked(cluster: Cluster) -> bool:
 
 async def prune(cluster: Cluster, **more: Any) -> list[str]:
     """The nodes from which marks were taken."""
-    written = await one_pass._prune(one_pass.Prune(cluster.kubeconfig, **more))
+    written = await one_pass.prune(kubeconfig=cluster.kubeconfig, **more)
     return [patch.node for patch in written.applied]
 
 
@@ -136,7 +136,7 @@ async def test_who_cannot_read_the_lease_prunes_nothing(cluster, tmp_path) -> No
     elif isinstance(cluster, SimCluster):
         cluster.server.forbidden = {("get", "leases")}
     with pytest.raises(ForbiddenError, match="may not get leases: "):
-        await one_pass._prune(one_pass.Prune(kubeconfig, lease_older_than=OLD_AFTER))
+        await one_pass.prune(kubeconfig=kubeconfig, lease_older_than=OLD_AFTER)
     if isinstance(cluster, SimCluster):
         cluster.server.forbidden = set()
         cluster.server.faults.answer(500, resource="leases")

@@ -29,47 +29,42 @@ _BY_PATH: Final = {
 
 
 class Person(NamedTuple):
-    """Whose a token is, and what for."""
-
     name: str
     groups: tuple[str, ...] = ()
     audiences: tuple[str, ...] = (API_AUDIENCE,)
 
 
-class Known(NamedTuple):
-    """What the answers follow from. ``people`` by token; ``readable``: pairs of a user or a group
-    and a non-resource URL, which may end in ``*``; ``forbidden``: as of ApiServer.
-    """
-
-    people: Mapping[str, Person]
-    readable: Collection[tuple[str, str]]
-    forbidden: Collection[tuple[str, str]]
-
-
 def kind_at(path: str) -> Resource | None:
-    """Which kind of review is created by a POST to ``path``."""
     return _BY_PATH.get(path)
 
 
-def answer(kind: Resource, body: bytes, known: Known) -> dict[str, Any]:
-    """The review with its status."""
+def answer(
+    kind: Resource,
+    body: bytes,
+    people: Mapping[str, Person],
+    readable: Collection[tuple[str, str]],
+    forbidden: Collection[tuple[str, str]],
+) -> dict[str, Any]:
+    """``people`` by token; ``readable``: pairs of a user or a group and a non-resource URL, which
+    may end in ``*``; ``forbidden``: as of ApiServer.
+    """
     spec = msgspec.json.decode(body)["spec"]
     if kind is _TOKEN_REVIEWS:
-        found = _whose(spec, known)
+        found = _whose(spec, people)
     elif kind is _ACCESS_REVIEWS:
         subjects, path = {spec["user"], *spec["groups"]}, spec["nonResourceAttributes"]["path"]
-        urls = [url for subject, url in known.readable if subject in subjects]
+        urls = [url for subject, url in readable if subject in subjects]
         found = {"allowed": any(fnmatchcase(path, url) for url in urls)}
     else:
         asked = spec["resourceAttributes"]
         subject = f"{asked['resource']}/{asked.get('subresource', '')}".rstrip("/")
-        found = {"allowed": (asked["verb"], subject) not in known.forbidden}
+        found = {"allowed": (asked["verb"], subject) not in forbidden}
     head = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}}
     return {**head, "spec": spec, "status": found}
 
 
-def _whose(spec: Mapping[str, Any], known: Known) -> dict[str, Any]:
-    person = known.people.get(spec["token"])
+def _whose(spec: Mapping[str, Any], people: Mapping[str, Person]) -> dict[str, Any]:
+    person = people.get(spec["token"])
     asked = spec.get("audiences") or [API_AUDIENCE]
     fitting = [audience for audience in asked if person and audience in person.audiences]
     if person is None or not fitting:

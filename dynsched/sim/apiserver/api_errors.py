@@ -57,7 +57,6 @@ def not_found(resource: Resource, name: str) -> ApiError:
 
 
 def no_such_resource() -> ApiError:
-    """404 for a path inside a served group and version."""
     return ApiError(404, "NotFound", "the server could not find the requested resource", {})
 
 

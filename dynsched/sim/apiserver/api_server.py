@@ -107,7 +107,6 @@ class ApiServer:
         await self.up()
 
     async def stop(self) -> None:
-        """Stop listening and close every connection."""
         self._watches.end()
         if self._http is not None:
             await asyncio.sleep(0)  # the watches' last words
@@ -116,7 +115,6 @@ class ApiServer:
             self._http = None
 
     async def up(self) -> None:
-        """Listen again after ``down``, on the same port."""
         if self._http is None:
             raise RuntimeError("the server was never started")
         loop = asyncio.get_running_loop()
@@ -143,11 +141,9 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """Where it is, as ``http://host:port``."""
         return f"http://{_HOST}:{self.port}"
 
     def kubeconfig(self, path: Path) -> Path:
-        """Write a kubeconfig for this server; the path, for convenience."""
         user = {"token": self.token} if self.token else {}
         config = {
             "apiVersion": "v1",
@@ -163,7 +159,6 @@ class ApiServer:
 
     @property
     def open_watches(self) -> int:
-        """How many watches are being served."""
         return len(self._watches)
 
     def drop_watches(self, how: str = "end") -> int:
@@ -265,8 +260,8 @@ class ApiServer:
         if review is not None:
             if ("create", review.plural) in self.forbidden:
                 raise api_errors.forbidden(review, "", "", "create")
-            known = access_reviews.Known(self.people, self.readable, self.forbidden)
-            return rest.respond(encode(access_reviews.answer(review, body, known)), 201)
+            known = self.people, self.readable, self.forbidden
+            return rest.respond(encode(access_reviews.answer(review, body, *known)), 201)
         found = resources.document(request.path, metrics=self.metrics.served)
         if found is None:
             return web.Response(text="404 page not found\n", status=404)
@@ -281,7 +276,6 @@ class ApiServer:
 
 
 def _named_in(body: bytes) -> str:
-    """The name of an object that is posted; a path cannot tell it."""
     try:
         return str(msgspec.json.decode(body)["metadata"]["name"])
     except (msgspec.DecodeError, KeyError, TypeError):

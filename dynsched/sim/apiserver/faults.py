@@ -37,11 +37,9 @@ class Fault:
     hits: int = 0
 
     def remove(self) -> None:
-        """Disarm it; twice does no harm."""
         self.left = 0
 
     def strikes(self, record: RequestRecord) -> bool:
-        """Whether it hits this request, which is counted."""
         if self.left == 0 or any(getattr(record, k) != v for k, v in self.match.items()):
             return False
         self.hits += 1
@@ -51,8 +49,6 @@ class Fault:
 
 
 class Faults:
-    """The faults of one server. With nothing armed it is a server without faults."""
-
     def __init__(self) -> None:
         self._armed: list[Fault] = []
 
@@ -67,17 +63,13 @@ class Faults:
         times: int | None = None,
         **match: str,
     ) -> Fault:
-        """Answer with ``status``: a Status object, or ``body`` as it is (an HTML page, say).
-
-        ``after``: do what was asked first, and then answer so.
-        """
+        """A Status object, or ``body`` as it is; ``after``: only when what was asked is done."""
         reason = HTTPStatus(status).phrase.replace(" ", "")
         told = ApiError(status, reason, message or f"injected fault {status}").body
         said = told if body is None else body
         return self._arm(Fault(match, times, status, said, retry_after, after=after))
 
     def delay(self, seconds: float, *, times: int | None = None, **match: str) -> Fault:
-        """Wait before doing what was asked."""
         return self._arm(Fault(match, times, seconds=seconds))
 
     def reset(self, *, after: bool = False, times: int | None = None, **match: str) -> Fault:
@@ -88,7 +80,6 @@ class Faults:
         self._armed.clear()
 
     def struck(self, record: RequestRecord) -> list[Fault]:
-        """The faults that hit this request, in the order in which they were armed."""
         hit = [fault for fault in self._armed if fault.strikes(record)]
         self._armed = [fault for fault in self._armed if fault.left != 0]
         return hit

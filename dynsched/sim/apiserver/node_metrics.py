@@ -20,8 +20,6 @@ _WINDOW: Final = "20.05s"
 
 @dataclass(slots=True)
 class NodeMetrics:
-    """The NodeMetrics of one server. ``served``: whether the API is there."""
-
     objects: Objects
     served: bool = False
 

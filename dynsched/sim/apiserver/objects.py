@@ -25,8 +25,6 @@ _OURS_ON_UPDATE: Final = ("name", "namespace", "resourceVersion", "creationTimes
 
 
 class Write(NamedTuple):
-    """How an object is to be written; ``manager`` is the field manager."""
-
     manager: str = "sim"
     subresource: str = ""
 
@@ -47,7 +45,6 @@ class Objects:
     # --- reading ---
 
     def find(self, resource: Resource | str, name: str, namespace: str = "") -> Entry:
-        """The stored object; 404 when there is none."""
         resource = named(resource)
         entry = self.store.get(resource, namespace, name)
         if entry is None:
@@ -55,11 +52,9 @@ class Objects:
         return entry
 
     def get(self, resource: Resource | str, name: str, namespace: str = "") -> dict[str, Any]:
-        """A fresh copy of the object, without kind and apiVersion."""
         return self.find(resource, name, namespace).decode()
 
     def all(self, resource: Resource | str) -> list[dict[str, Any]]:
-        """Fresh copies of all objects of a resource, in order."""
         return [entry.decode() for entry in self.store.entries(named(resource))]
 
     # --- writing ---

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,7 +36,6 @@ class RequestRecord:
 
     @property
     def manager(self) -> str:
-        """The ``fieldManager`` that the client named; empty when it named none."""
         return self.query.get("fieldManager", "")
 
     @property
@@ -48,26 +47,13 @@ class RequestRecord:
         return msgspec.json.decode(self.body)
 
 
-class RequestLog:
-    """The last requests, oldest first. Iterable; ``len()`` counts those that are kept."""
+class RequestLog(deque[RequestRecord]):
+    """The last requests, oldest first."""
 
     def __init__(self, kept: int = _KEPT) -> None:
-        self._records: deque[RequestRecord] = deque(maxlen=kept)
-
-    def append(self, record: RequestRecord) -> None:
-        self._records.append(record)
-
-    def clear(self) -> None:
-        self._records.clear()
-
-    def __iter__(self) -> Iterator[RequestRecord]:
-        return iter(tuple(self._records))
-
-    def __len__(self) -> int:
-        return len(self._records)
+        super().__init__(maxlen=kept)
 
     def writes(self, resource: str = "") -> list[RequestRecord]:
-        """The writes, to one resource (``"nodes"``) or to any."""
         return [r for r in self if r.is_write and resource in {"", r.resource}]
 
     def reads(self, resource: str = "") -> list[RequestRecord]:

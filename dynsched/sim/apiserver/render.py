@@ -21,8 +21,6 @@ _UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60))
 
 
 class Form(Enum):
-    """What the Accept header asks for."""
-
     OBJECT = "object"
     TABLE = "table"
     PARTIAL = "partial"
@@ -37,7 +35,6 @@ _FORMS: Final = {
 
 
 def negotiate(accept: str) -> Form:
-    """The first form in the Accept header that can be given, else JSON."""
     for option in accept.split(","):
         media, *parameters = (part.strip() for part in option.split(";"))
         if media not in _JSON_TYPES:
@@ -49,8 +46,6 @@ def negotiate(accept: str) -> Form:
 
 
 class Renderer(NamedTuple):
-    """How one request is answered."""
-
     resource: Resource
     form: Form
 
@@ -98,7 +93,6 @@ class Renderer(NamedTuple):
 
 
 def event(kind: str, body: bytes) -> bytes:
-    """A line of a watch's stream."""
     return b'{"type":"%s","object":%s}\n' % (kind.encode(), body)
 
 

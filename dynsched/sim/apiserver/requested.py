@@ -23,8 +23,6 @@ _FIELD_TERM: Final = re.compile(r"\s*([^=!]+?)\s*(!=|==?)\s*(.*?)\s*")
 
 
 class Target(NamedTuple):
-    """The resource, and the object of it, that a path names."""
-
     resource: Resource
     namespace: str = ""
     name: str = ""
@@ -32,10 +30,7 @@ class Target(NamedTuple):
 
 
 def parse(path: str, served: Collection[Resource]) -> Target | None:
-    """What a path names; None when it names no resource, or is outside of the served groups.
-
-    ApiError 404 when the group is served, and the rest is not.
-    """
+    """None when the group is not served; ApiError 404 when it is, and the rest is not."""
     match path.strip("/").split("/"):
         case ["api", version, *rest]:
             group = ""
@@ -74,7 +69,6 @@ def _target(found: Mapping[str, Resource], rest: list[str]) -> Target:
 
 
 def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
-    """The API verb; ApiError 405 when the method does not fit what the path names."""
     offered = _ON_OBJECT if target.name else _ON_COLLECTION
     if target.subresource:
         offered = _ON_SUBRESOURCE[target.subresource]
@@ -87,12 +81,10 @@ def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
 
 
 def flag(query: Mapping[str, str], name: str) -> bool:
-    """A boolean of the query string."""
     return query.get(name, "").lower() in {"1", "true"}
 
 
 def number(query: Mapping[str, str], name: str) -> int:
-    """An integer of the query string, 0 when absent; ApiError 400."""
     text = query.get(name, "")
     try:
         return int(text or 0)
@@ -133,11 +125,9 @@ class Selector(NamedTuple):
 
     @property
     def everything(self) -> bool:
-        """Whether nothing can be left out."""
         return not (self.selective or self.namespace)
 
     def __call__(self, entry: Entry) -> bool:
-        """Whether the stored object is selected."""
         return (
             self.namespace in {"", entry.namespace}
             and self.labels.matches(entry.labels)
@@ -146,7 +136,6 @@ class Selector(NamedTuple):
 
 
 def selector_of(target: Target, query: Mapping[str, str]) -> Selector:
-    """The selector of a list or a watch; ApiError 400 when it is none."""
     try:
         labels = parse_selector(query.get("labelSelector", ""))
     except ValueError as error:
@@ -157,7 +146,6 @@ def selector_of(target: Target, query: Mapping[str, str]) -> Selector:
 
 
 def _field(resource: Resource, term: str) -> _Field:
-    """``name=value`` or ``name!=value`` on a field that the resource offers."""
     found = _FIELD_TERM.fullmatch(term)
     name, operator, value = found.groups() if found else (term, "", "")
     if name not in resource.fields and name not in {"metadata.name", "metadata.namespace"}:

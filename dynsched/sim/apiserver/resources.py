@@ -28,12 +28,10 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """``group/version``, or the bare version in the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def root(self) -> str:
-        """Where the resources of this group and version are served."""
         return f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
 
     @property
@@ -43,12 +41,10 @@ class Resource:
 
     @property
     def qualified_kind(self) -> str:
-        """``Kind.group`` as it stands in error messages."""
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
     @property
     def qualified_plural(self) -> str:
-        """``plural.group`` as it stands in error messages."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
@@ -98,7 +94,6 @@ _BY_NAME: Final = {resource.name: resource for resource in ALL}
 
 
 def served(*, metrics: bool) -> tuple[Resource, ...]:
-    """The resources that are there; ``metrics``: whether metrics.k8s.io is."""
     return ALL if metrics else _ALWAYS
 
 
@@ -115,7 +110,6 @@ _VERSION: Final = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+dynsched-
 
 
 def document(path: str, *, metrics: bool) -> dict[str, Any] | None:
-    """The discovery document at ``path``; None when there is none."""
     return _DOCUMENTS[metrics].get(path.rstrip("/"))
 
 

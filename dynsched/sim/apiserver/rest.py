@@ -32,9 +32,7 @@ _TOO_OLD: Final = (
 
 
 class _Token(NamedTuple):
-    """What a continue token holds: the version of the list (-1 goes on at whatever is the present
-    one), and the last key that was given.
-    """
+    """A continue token: the list's version (-1: the present one), and the last key given."""
 
     version: int
     last: str
@@ -66,15 +64,12 @@ class Call(NamedTuple):
         return Renderer(self.target.resource, form)
 
     def how(self) -> Write:
-        """Who writes, and through which subresource."""
         agent = self.request.headers.get("User-Agent", "unknown")
         manager = self.query.get("fieldManager") or agent.partition("/")[0]
         return Write(manager, self.target.subresource)
 
 
 class Rest:
-    """The verbs. One instance a server."""
-
     def __init__(self, objects: Objects, watches: Watches) -> None:
         self._objects = objects
         self._watches = watches
@@ -88,7 +83,6 @@ class Rest:
         }
 
     async def answer(self, call: Call) -> web.StreamResponse:
-        """Do what was asked; ApiError says why not."""
         renderer = call.renderer()
         if call.verb == "watch":
             selector = selector_of(call.target, call.query)
@@ -177,7 +171,6 @@ class Rest:
 def _page(
     entries: Sequence[Entry], selector: Selector, limit: int, version: int
 ) -> tuple[Sequence[Entry], dict[str, Any]]:
-    """The first ``limit`` of what is selected, and the list's metadata."""
     metadata: dict[str, Any] = {"resourceVersion": str(version)}
     selected = entries if selector.everything else [e for e in entries if selector(e)]
     if limit and len(selected) > limit:

@@ -27,18 +27,14 @@ _RETURNED: Final = (hdrs.CONTENT_TYPE, hdrs.CONTENT_ENCODING, hdrs.ETAG, hdrs.VA
 
 
 class ServiceProxy:
-    """``backends``: by namespace and name, the URL of the program that a Service leads to. Whether
-    it is asked by HTTPS, the request says.
-    """
+    """``backends``: by namespace and name, the URL of the program that a Service leads to."""
 
     def __init__(self, objects: Objects) -> None:
         self.backends: MutableMapping[tuple[str, str], str] = {}
         self._objects = objects
 
     async def answer(self, target: Target, request: web.BaseRequest) -> web.Response:
-        """What the program answers; ApiError 404 where there is no such Service, 503 where nothing
-        is behind it.
-        """
+        """ApiError 404 where there is no such Service, 503 where nothing is behind it."""
         name, namespace = target.name, target.namespace
         self._objects.find(SERVICES, name, namespace)
         backend = self.backends.get((namespace, name))

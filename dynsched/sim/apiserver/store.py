@@ -49,13 +49,10 @@ class Entry:
     raw: bytes
 
     def decode(self) -> dict[str, Any]:
-        """A fresh copy of the object, without kind and apiVersion."""
         return _decode(self.raw)
 
 
 class ChangeType(StrEnum):
-    """What a watch calls it."""
-
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
     DELETED = "DELETED"
@@ -71,7 +68,6 @@ class Change:
 
     @property
     def version(self) -> int:
-        """The resourceVersion that this write took."""
         return self.entry.version
 
 
@@ -80,15 +76,11 @@ Listener = Callable[[Change], None]
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """Everything that was stored at one moment, for `Store.restore`."""
-
     version: int
     entries: Mapping[Resource, Mapping[str, Entry]]
 
 
 class _Collection:
-    """All objects of one resource."""
-
     def __init__(self, history: int) -> None:
         self.entries: dict[str, Entry] = {}
         self.keys: list[str] = []
@@ -127,8 +119,6 @@ class _Collection:
 
 
 class Store:
-    """Everything that is stored, with one resourceVersion over all of it."""
-
     def __init__(self, *, history: int = HISTORY) -> None:
         self.version = _FIRST_VERSION
         self._collections = {resource: _Collection(history) for resource in ALL}
@@ -136,14 +126,10 @@ class Store:
     # --- reading ---
 
     def get(self, resource: Resource, namespace: str, name: str) -> Entry | None:
-        """The object as it is now."""
         return self._collections[resource].entries.get(_key_of(namespace, name))
 
     def entries(self, resource: Resource, at: int | None = None) -> tuple[Entry, ...]:
-        """All objects in the order of their keys, now or as they were at version ``at``.
-
-        GoneError when the history does not reach back to ``at``.
-        """
+        """In the order of their keys, now or at version ``at``; GoneError where it is too old."""
         collection = self._collections[resource]
         undone = [] if at is None else list(self._changes_back_to(collection, at))
         if not undone:
@@ -201,9 +187,7 @@ class Store:
         return Backup(self.version, entries)
 
     def restore(self, backup: Backup) -> None:
-        """Put an older state back, its version too, as a restore of etcd does. The history is
-        gone; no listener is told of it.
-        """
+        """Put an older state and its version back, as etcd does; no listener is told."""
         self.version = backup.version
         for resource, collection in self._collections.items():
             collection.replace(backup.entries[resource], backup.version)
@@ -239,7 +223,6 @@ def _entry_of(resource: Resource, body: Mapping[str, Any], version: int) -> Entr
 
 
 def at_version(entry: Entry, version: int) -> Entry:
-    """The same state under another resourceVersion."""
     body = entry.decode()
     body["metadata"]["resourceVersion"] = str(version)
     return replace(entry, version=version, raw=_encode(body))

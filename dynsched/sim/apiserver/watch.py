@@ -48,7 +48,6 @@ class Watch:
         self.wake.set()
 
     def batches(self) -> Iterator[bytes]:
-        """What is pending and selected, as lines, some at a time."""
         while self.pending:
             taken = [self.pending.popleft() for _ in range(min(_BATCH, len(self.pending)))]
             seen = filter(None, (_as_seen(change, self.selector) for change in taken))
@@ -72,8 +71,6 @@ def _as_seen(change: Change, selector: Selector) -> tuple[ChangeType, Entry] | N
 
 
 class Watches:
-    """All open watches of a server."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self._open: set[Watch] = set()
@@ -90,7 +87,6 @@ class Watches:
         return len(self._open)
 
     def cut(self) -> int:
-        """Cut the connections of all; how many there were."""
         for watch in self._open:
             if watch.transport is not None:
                 watch.transport.abort()

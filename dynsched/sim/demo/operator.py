@@ -1,6 +1,4 @@
-"""The operator as a child process, and its folder: neither outlives this process, however that
-ends.
-"""
+"""The operator as a child process, and its folder: neither outlives this process."""
 
 from __future__ import annotations
 
@@ -31,13 +29,10 @@ rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """The started process. What it prints is in ``log``."""
-
     process: Process
     log: Path
 
     def tail(self) -> str:
-        """The last lines of what it printed."""
         text = self.log.read_text(encoding="utf-8", errors="replace")
         return "\n".join(text.splitlines()[-_TAIL:])
 

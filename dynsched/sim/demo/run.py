@@ -58,16 +58,13 @@ class _Stage:
 
 @dataclass(slots=True)
 class _Outcome:
-    """What is left to tell when everything is over. ``elapsed``: seconds that the show takes; None
-    when it did not begin.
-    """
+    """``elapsed``: seconds that the show takes; None when it did not begin."""
 
     tally: Tally = field(default_factory=Tally)
     writes: int = 0
     elapsed: float | None = None
 
     def count(self, change: Change) -> None:
-        """Called by the API server's store on each change of a node."""
         self.writes += change.type is ChangeType.MODIFIED
 
 
@@ -104,7 +101,6 @@ async def run_demo(*, nodes: int, seconds: float | None, seed: int, console: Con
 async def _perform(
     nodes: int, seconds: float | None, seed: int, console: Console, outcome: _Outcome
 ) -> None:
-    """Set up, show, and clear away: the operator ends before its cluster."""
     tell(console, f"Starting a cluster of {nodes} nodes, a simulated Prometheus, and dynsched ...")
     packaged = resources.files("dynsched.sim") / "demo-rules.yaml"
     with tempfile.TemporaryDirectory(prefix="dynsched-demo-", ignore_cleanup_errors=True) as name:
@@ -242,16 +238,13 @@ def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def _free_port() -> int:
-    """A TCP port of the loopback interface that nothing listens on just now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def _fill(api: ApiServer, count: int) -> list[Machine]:
-    """Nodes `worker-01` and so on (in the order of their names also by kubectl), with the pods that
-    `dynsched reach` and the page tell of.
-    """
+    """Nodes `worker-01` and so on, and the pods that `dynsched reach` and the page tell of."""
     width = max(2, len(str(count)))
     machines = []
     for index in range(count):

@@ -1,6 +1,4 @@
-"""What the demo shows, all of it read from the operator's own `/nodes`: a live table on a
-terminal, and elsewhere one line for each mark that comes or goes.
-"""
+"""What the demo shows, all of it read from the operator's own `/nodes`."""
 
 from __future__ import annotations
 
@@ -18,11 +16,6 @@ from dynsched.engine.wording import counted
 from dynsched.util.formatting import format_threshold, format_value
 from dynsched.util.tables import ago
 
-_BAR: Final = 10
-"""Cells of a bar that stands for 100 %."""
-_EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
-_WIDE: Final = 100
-"""Columns from which on there is room for bars."""
 _AROUND: Final = 5
 """Lines of the live picture that are not nodes: the titles, what is left out, the footer."""
 _STYLES: Final[Mapping[str, str]] = {"firing": "bold red", "held": "red", "pending": "yellow"}
@@ -30,8 +23,6 @@ _STYLES: Final[Mapping[str, str]] = {"firing": "bold red", "held": "red", "pendi
 
 @dataclass(slots=True)
 class Tally:
-    """Counts the marks that were set and released so far."""
-
     marks: int = 0
     releases: int = 0
     marked: frozenset[str] = frozenset()
@@ -50,7 +41,6 @@ class Tally:
         ]
 
     def summary(self, elapsed: float, writes: int) -> str:
-        """One line for now or for the end."""
         return (
             f"After {elapsed:.0f}s: {counted(self.marks, 'mark')}, "
             f"{counted(self.releases, 'release')}, {len(self.marked)} marked now; "
@@ -64,9 +54,7 @@ Show = Callable[[Mapping[str, Any], float], None]
 
 @contextmanager
 def screen(console: Console, tally: Tally, writes: Callable[[], int]) -> Iterator[Show]:
-    """What fits the console. On a terminal: a table that is drawn anew each time, and the tally
-    below it. For a file or a pipe: what changed, a line each.
-    """
+    """On a terminal a table drawn anew each time; into a pipe a line for each change."""
 
     def lines(payload: Mapping[str, Any], elapsed: float) -> None:
         for line in tally.take(payload, elapsed):
@@ -74,8 +62,7 @@ def screen(console: Console, tally: Tally, writes: Callable[[], int]) -> Iterato
 
     def picture(payload: Mapping[str, Any], elapsed: float) -> None:
         tally.take(payload, elapsed)
-        bars = console.width >= _WIDE and not console.options.ascii_only
-        table = nodes_table(payload, max(1, console.height - _AROUND), bars=bars)
+        table = nodes_table(payload, max(1, console.height - _AROUND))
         left_out = len(payload["nodes"]) - table.row_count
         notes = [f"... and {left_out} more: /nodes has them all"] if left_out else []
         notes.append(tally.summary(elapsed, writes()))
@@ -93,7 +80,7 @@ def tell(console: Console, text: str = "") -> None:
     console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
-def nodes_table(payload: Mapping[str, Any], rows: int, *, bars: bool) -> Table:
+def nodes_table(payload: Mapping[str, Any], rows: int) -> Table:
     """The nodes by name; where there are more than ``rows``, the hottest of them."""
     nodes: Sequence[Mapping[str, Any]] = payload["nodes"]
     if len(nodes) > rows:
@@ -105,31 +92,20 @@ def nodes_table(payload: Mapping[str, Any], rows: int, *, bars: bool) -> Table:
         table.add_column(f"{rule['rule']} {rule['op']} {threshold}", no_wrap=True)
     table.add_column("MARK", no_wrap=True)
     for node in sorted(nodes, key=lambda node: node["name"]):
-        readings = (_reading(rule, bars=bars) for rule in node["rules"])
+        readings = map(_reading, node["rules"])
         table.add_row(Text(node["name"]), *readings, _mark(node, payload))
     return table
 
 
-def _reading(rule: Mapping[str, Any], *, bars: bool) -> Text:
-    """One rule on one node: its value, and its state where it is not inactive."""
+def _reading(rule: Mapping[str, Any]) -> Text:
     state = rule["state"]
     style = _STYLES.get("held" if rule["keep_firing_since"] else state, "")
     value = rule["value"]
-    text = Text()
-    if bars:
-        text.append(_bar(value or 0.0), style or "green").append(" ")
-    text.append("    -" if value is None else f"{value:5.1f}", style)
-    return text.append(f" {'' if state == 'inactive' else state:7}", style)
-
-
-def _bar(percent: float) -> str:
-    eighths = round(min(100.0, max(0.0, percent)) / 100 * _BAR * 8)
-    full, rest = divmod(eighths, 8)
-    return (_EIGHTHS[8] * full + (_EIGHTHS[rest] if rest else "")).ljust(_BAR)
+    shown = "    -" if value is None else f"{value:5.1f}"
+    return Text(f"{shown} {'' if state == 'inactive' else state:7}", style)
 
 
 def _mark(node: Mapping[str, Any], payload: Mapping[str, Any]) -> Text:
-    """What the node carries with its age, or why it is not what the rules say."""
     if node["marked"]:
         mark = ", ".join(node["carries"])
         age = f" {ago(node['since'], payload['taken_at'])}" if node["since"] else ""
@@ -138,7 +114,6 @@ def _mark(node: Mapping[str, Any], payload: Mapping[str, Any]) -> Text:
 
 
 def _heat(node: Mapping[str, Any]) -> tuple[bool, bool, float]:
-    """What comes first where not all nodes can be shown."""
     shares = ((rule["value"] or 0.0) / (rule["threshold"] or 1.0) for rule in node["rules"])
     return node["marked"], node["pressured"], max(shares, default=0.0)
 

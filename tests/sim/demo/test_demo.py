@@ -253,11 +253,11 @@ def node(name: str, rule: dict, *, marked: bool = False, withheld: str | None = 
                    "conflict": None}  # fmt: skip
 
 
-def drawn(nodes: list[dict], rows: int, *, bars: bool = False) -> list[str]:
+def drawn(nodes: list[dict], rows: int) -> list[str]:
     payload = {"type": "Label status=presure Nodes", "taken_at": "2026-11-20T12:00:42Z"}
     console = Console(width=100, color_system=None)
     with console.capture() as capture:
-        console.print(nodes_table(payload | {"nodes": nodes}, rows, bars=bars))
+        console.print(nodes_table(payload | {"nodes": nodes}, rows))
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
@@ -282,10 +282,7 @@ def test_the_table_shows_values_states_and_marks() -> None:
     ]
 
 
-def test_where_not_all_fit_the_hottest_are_shown_and_bars_show_the_share() -> None:
+def test_where_not_all_fit_the_hottest_are_shown() -> None:
     nodes = [node(f"n{number}", reading(float(number))) for number in range(60)]
     nodes.append(node("z", reading(3.0, "firing", held=True), marked=True))
     assert [line.split()[0] for line in drawn(nodes, rows=3)] == ["NODE", "n58", "n59", "z"]
-    assert "█████     " in drawn([node("a", reading(50.0))], rows=3, bars=True)[1]
-    assert "██████████" in drawn([node("a", reading(250.0))], rows=3, bars=True)[1]
-    assert drawn([node("a", reading(-3.0))], rows=3, bars=True)[1].split() == ["a", "-3.0"]

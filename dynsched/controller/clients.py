@@ -1,4 +1,4 @@
-"""Connections to the API server and to Prometheus, and what is made of nothing else."""
+"""The clients of the API server and of Prometheus, made from the settings and closed together."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Closable(Protocol):
 C = TypeVar("C", bound=_Closable)
 
 
-class Connections(contextlib.AsyncExitStack):
+class Clients(contextlib.AsyncExitStack):
     """What is closed at the end, the last one first.
 
     Each part that calls the API server has connections of its own, so that none waits for another:
@@ -50,7 +50,9 @@ class Connections(contextlib.AsyncExitStack):
         self.push_async_callback(made.close)
         return made
 
-    async def elector(self, settings: Settings) -> Elector:
+    async def leadership(self, settings: Settings) -> Elector | SoleWriter:
+        if not settings.elects:
+            return SoleWriter(may_write=not settings.dry_run)
         api = await self.open(partial(KubeApi, in_flight=2))
         return Elector(
             api,
