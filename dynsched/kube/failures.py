@@ -43,12 +43,10 @@ _MAX_CHARACTERS: Final = 300
 
 
 class SetupError(ClusterError):
-    """Waiting will not help: the credentials, the certificates or the address are wrong."""
+    """Waiting will not help: credentials, certificates or the address are wrong."""
 
 
 class ProxyRefusedError(aiohttp.ClientConnectionError):
-    """A proxy answered with ``status`` where it should have connected us to the API server."""
-
     def __init__(self, status: int) -> None:
         super().__init__(f"the proxy answered {status}")
         self.status = status
@@ -66,10 +64,7 @@ class TooLargeError(aiohttp.ClientError):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call, as RBAC names it (``verb`` ``resource``) and as HTTP does.
-
-    ``namespace``: the one whose Role allows it; empty for what the ClusterRole does.
-    """
+    """``namespace``: the one whose Role allows it; empty for what the ClusterRole does."""
 
     verb: str
     resource: str
@@ -90,8 +85,6 @@ class ExpiredError(ClusterError):
 
 
 class Status(msgspec.Struct):
-    """The object that an API server answers in place of another one, where something failed."""
-
     kind: str = ""
     api_version: str = msgspec.field(name="apiVersion", default="")
     message: str = ""
@@ -107,7 +100,6 @@ def status_in(body: bytes | msgspec.Raw) -> Status | None:
 
 
 def from_status(call: Call, server: str, status: int, body: bytes) -> ClusterError:
-    """The error for an answer with a status of 300 or more."""
     said = _said(body)
     where = f"cannot {call}: {server} answered {status}"
     match status:

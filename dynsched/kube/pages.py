@@ -39,8 +39,6 @@ class Page(msgspec.Struct, Generic[Item], gc=False):
 
 
 class ObjectMeta(msgspec.Struct, gc=False):
-    """What identifies an object, and a state of it."""
-
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -48,22 +46,16 @@ class ObjectMeta(msgspec.Struct, gc=False):
 
 
 class Named(msgspec.Struct, gc=False):
-    """An object, of which no more than this is read."""
-
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
 
 
 class Event(msgspec.Struct, gc=False):
-    """A line of a watch."""
-
     type: str
     object: msgspec.Raw
 
 
 async def read_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
-    """The lines of a watch, as they come in. TooLargeError for one that is larger than an object
-    can be.
-    """
+    """The lines of a watch; TooLargeError for one that is larger than an object can be."""
     rest = b""
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
@@ -123,7 +115,6 @@ async def pages(
 
 
 async def first_item(api: KubeApi, call: Call) -> Page[Named]:
-    """A list that goes no further than its first object, for what it says of all of them."""
     query = {"limit": "1"}
     answer = await api.call(call, query=query, headers=METADATA_ONLY, shape=Page[Named])
     page: Page[Named] = _required(call, api, answer.body)
