@@ -102,10 +102,8 @@ class KubeClient(KubeApi):
         """All by name. ConflictError when the list's snapshot expired between two pages."""
         nodes: dict[str, Node] = {}
         async for page in pages(self, _LIST_NODES, msgspec.Raw):
-            for item in page.items or ():
-                node = read_node(item)
-                if node is not None:
-                    nodes[node.name] = node
+            found = map(read_node, page.items or ())
+            nodes.update((node.name, node) for node in found if node is not None)
             del page  # or two pages would be in memory while the next one comes
         return nodes
 

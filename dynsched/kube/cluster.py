@@ -8,7 +8,7 @@ is the object's resourceVersion, not the order of arrival.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Protocol
 
@@ -136,15 +136,11 @@ class NodeCluster:
 
 
 class ListedCluster(NodeCluster):
-    """The cluster as it was when it was listed, and as our own calls have found it since: one pass
-    is over before its list is old.
-    """
-
-    def __init__(self, client: KubeClient, nodes: Iterable[Node]) -> None:
-        super().__init__(client)
-        for node in nodes:
-            self._store.offer(node)
+    """The cluster as it was when it was listed, and as our own calls have found it since."""
 
     @classmethod
     async def load(cls, client: KubeClient) -> ListedCluster:
-        return cls(client, (await client.list_nodes()).values())
+        cluster = cls(client)
+        for node in (await client.list_nodes()).values():
+            cluster._store.offer(node)
+        return cluster

@@ -145,7 +145,7 @@ class NodeEvents:
 
     async def _tell(self, key: _Key, new: _EventSeries) -> None:
         try:
-            told = await self._continued(key, new) or await self._begun(key, new)
+            told = await self._sent(key, new)
         except ClusterError as error:
             if self._lost.is_new("events", str(error)):  # it names the Event, or the node
                 logger.warning("some Events were not posted: %s", error)
@@ -160,16 +160,13 @@ class NodeEvents:
                 del self._told[oldest]
                 oldest = next(iter(self._told))
 
-    async def _continued(self, key: _Key, new: _EventSeries) -> _EventSeries | None:
-        """The Event that is there already, moved on; None where there is none."""
+    async def _sent(self, key: _Key, new: _EventSeries) -> _EventSeries:
+        """The Event that is there already, moved on; else a new one."""
         old = self._told.pop(key, None)
-        if old is None or new.first - old.last > WINDOW:
-            return None
-        told = old.moved_on(new)
-        is_there = await self._client.patch_event(key.namespace, told.name, told.changing())
-        return told if is_there else None
-
-    async def _begun(self, key: _Key, new: _EventSeries) -> _EventSeries:
+        if old is not None and new.first - old.last <= WINDOW:
+            told = old.moved_on(new)
+            if await self._client.patch_event(key.namespace, told.name, told.changing()):
+                return told
         stem = key.about.name[:_NAME_CHARACTERS].rstrip("-.")
         told = new._replace(name=f"{stem}.{uuid.uuid4().hex}")
         reference = {"apiVersion": key.about.api_version, **key.about._asdict()}

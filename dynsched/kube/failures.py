@@ -158,16 +158,15 @@ def forbidden(call: Call, server: str, said: str) -> ForbiddenError:
     who = f" --as={user.group(1)}" if user else ""
     where = f" -n {call.namespace}" if call.namespace else ""
     role = "Role" if call.namespace else "ClusterRole"
-    if call.namespace and call.namespace != _INSTALLED:  # from a terminal it is seldom that one
-        role += f", which is in namespace {_INSTALLED}: use --lease-namespace {_INSTALLED}, or "
-        role += f"copy it to namespace {call.namespace}"
     granted = f"manifests/{_GRANTED_BY.get(call.resource, 'base')}"
     remedy = f"grant with `kubectl apply -k {granted}` (its {role})"
     if user and not user.group(1).startswith("system:serviceaccount:"):
         remedy = (
-            f"ask an administrator to bind a {role.partition(',')[0]} with it to {user.group(1)}; "
+            f"ask an administrator to bind a {role} with it to {user.group(1)}; "
             f"{granted} grants it to the account of dynsched alone"
         )
+    elif call.namespace not in {"", _INSTALLED}:  # from a terminal it is seldom that one
+        remedy += f" and use --lease-namespace {_INSTALLED}"
     return ForbiddenError(
         f"may not {call.verb} {call.resource}: {server} answered 403"
         + (f": {said}" if said else "")

@@ -22,7 +22,6 @@ from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 
 _REVIEWS: Final = "authorization.k8s.io/v1"
-_ADMISSION: Final = "/apis/admissionregistration.k8s.io"
 _VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 _PROGRAMS: Final = (
@@ -105,7 +104,7 @@ async def policy(
 ) -> Any:
     """An admission policy, in the first of the ``versions`` that has it; None where none has."""
     for version in versions:
-        path = f"{_ADMISSION}/{version}/{resource}/{name}"
+        path = f"/apis/admissionregistration.k8s.io/{version}/{resource}/{name}"
         call = Call("get", resource, "GET", path, name)
         found = await api.call(call, accept=(HTTPStatus.NOT_FOUND,))
         if found.body is not None:

@@ -2,9 +2,8 @@
 
 Order: the file that was asked for; else the service account when running in a pod (unless a context
 was asked for: only files have those); else the files that ``KUBECONFIG`` names; else
-``~/.kube/config``. The `kubernetes` package reads all of them (tokens, client certificates, basic
-auth, exec plugins, OIDC); this module picks one, says in one line why none will do, and knows when
-what was read must be read again.
+``~/.kube/config``. The `kubernetes` package reads all of them; this module picks one, says why none
+will do, and knows when it must be read again.
 """
 
 from __future__ import annotations

@@ -109,8 +109,8 @@ class Elector:
         return self._clock() < self._aside_until
 
     def give_way(self) -> None:
-        """Release the Lease for another candidate, if there is one: we take it again only when
-        nobody has for its duration. To be called while no write is under way.
+        """Release the Lease, and take it again only when nobody has for its duration. To be called
+        while no write is under way.
         """
         self._aside_until = self._clock() + self._times.duration
 

@@ -85,7 +85,7 @@ class NodeWatch:
         """
         await self._count(stop)
         watching = asyncio.create_task(self._watch(stop), name="node watch")
-        comparing = asyncio.create_task(self._compare(stop), name="node comparison")
+        comparing = asyncio.create_task(self._sync_and_compare(stop), name="node comparison")
         try:
             await until_done(stop, watching, comparing)
             self._life.over.set()
@@ -158,14 +158,10 @@ class NodeWatch:
         else:
             self._troubles.end(Part.WATCH)
 
-    async def _compare(self, stop: asyncio.Event) -> None:
-        await self._sync(stop)
-        await self._resync.run(stop)
-
-    async def _sync(self, stop: asyncio.Event) -> None:
+    async def _sync_and_compare(self, stop: asyncio.Event) -> None:
         """Wait until we know as many nodes as there are; that there are none is asked twice."""
         is_empty = False
-        while not stop.is_set():
+        while not self.synced and not stop.is_set():
             expected = await self._count(stop)
             # The number may change while the list comes in: after a second it is asked again.
             asked = time.monotonic()
@@ -173,6 +169,7 @@ class NodeWatch:
                 if len(self.store) >= expected and (expected or is_empty):
                     self.synced = True
                     logger.info("watching %d nodes at %s", expected, self._client.config.server)
-                    return
+                    break
                 await pause(stop, _POLL)
             is_empty = not expected
+        await self._resync.run(stop)

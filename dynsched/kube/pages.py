@@ -84,10 +84,8 @@ async def pages(
     may_be_unknown: bool = False,
     **request: Unpack[Request],
 ) -> AsyncIterator[Page[Item]]:
-    """Each page, its items decoded to the type ``item``. The caller must let go of a page
-    (``del``) before it takes the next, or two would be in memory.
-
-    ``may_be_unknown``: a server that does not know the resource has no such objects. Raises
+    """The caller must let go of a page (``del``) before it takes the next, or two would be in
+    memory. ``may_be_unknown``: a server that does not know the resource has no such objects. Raises
     ConflictError when the list's snapshot expired between two pages (minutes); ClusterError.
     """
     expected = (HTTPStatus.GONE, *([HTTPStatus.NOT_FOUND] if may_be_unknown else ()))

@@ -212,9 +212,8 @@ class KubeApi:
         **request: Unpack[Request],
     ) -> Answer:
         """Send; and again after a 429, a 401 that a new login may cure, and as ``resend`` says.
-
-        Statuses in ``accept`` are answers like 2xx; all others raise ClusterError, or its subclass
-        for the status. ``shape`` is the msgspec type to decode a 2xx answer to.
+        Statuses of 300 and above raise ClusterError, unless they are in ``accept``. ``shape`` is
+        the msgspec type to decode a 2xx answer to.
         """
         raw = await self.exchange(call, passes=lambda raw: raw.status in accept, **request)
         if raw.status >= HTTPStatus.MULTIPLE_CHOICES:
@@ -361,18 +360,15 @@ class KubeApi:
         try:
             config = await self.config.reload()
             if config.tls_files != self.config.tls_files:
-                await self._connect_anew(self._client_of(config))
+                client = self._client_of(config)
+                if self._former is not None:
+                    await self._former.close()  # type: ignore[no-untyped-call]
+                # An open connection keeps its certificate. What is under way goes on by the former
+                # client, until the next one takes its place.
+                self._former, self._client = self._client, client
         except KubeConfigError as error:  # also of a certificate without its key
             # What we have may still be good; if it is not, the server will say so.
             logger.warning("credentials could not be read again: %s", error)
             return
         self.config = config
         self._client.configuration.api_key = config.configuration.api_key
-
-    async def _connect_anew(self, client: ApiClient) -> None:
-        """An open connection keeps its certificate. What is under way goes on by the former client,
-        until the next one takes its place.
-        """
-        if self._former is not None:
-            await self._former.close()  # type: ignore[no-untyped-call]
-        self._former, self._client = self._client, client
