@@ -13,16 +13,15 @@ from dynsched.kube.transport import KubeApi
 from dynsched.util.errors import ClusterError, NotFoundError
 
 AT_ONCE: Final = 50
-"""Bindings under way. A scheduler binds many pods at a time; those in excess wait, and a pod that
-waits for longer than the scheduler's ``httpTimeout`` is asked for again."""
+"""Bindings under way; a pod that waits longer than the scheduler's ``httpTimeout`` is asked for
+again."""
 
 _TIMEOUT: Final = 5.0
 
 
 class Binder:
-    """Creates Bindings, on connections of its own: no watch and no patch may hold them up.
-
-    ``is_known`` tells by its name whether a node is there, as far as the watch has told.
+    """On connections of its own: no watch and no patch may hold up a Binding. ``is_known`` tells
+    whether the watch knows a node of this name.
     """
 
     def __init__(self, config: KubeConfig, is_known: Callable[[str], bool]) -> None:
@@ -42,11 +41,10 @@ class Binder:
         """Create the Binding; needs ``pods/binding`` ``create``. Sent once: had it arrived although
         no answer came, the scheduler sees the pod on its node.
 
-        ``wanted`` is asked right before it is sent: a scheduler that waits no longer has given the
-        node's room to other pods, and decides on this one anew. With a ``uid`` the API server
-        refuses a namesake. Whether there is such a node it does not look, so this does: the pod
-        would be lost. Raises ClusterError: ConflictError when the pod has a node already or is
-        another one, NotFoundError when there is no such pod or no such node.
+        ``wanted`` is asked right before it is sent: a scheduler that waits no longer decides on
+        this pod anew. With a ``uid`` the API server refuses a namesake; it does not look whether
+        there is such a node, so this does. Raises ClusterError: ConflictError when the pod has a
+        node already or is another one, NotFoundError when there is no such pod or no such node.
         """
         if not self._is_known(node):  # the watch may only be late
             ask = Call("get", "nodes", "GET", f"/api/v1/nodes/{quote(node, safe='')}", node)

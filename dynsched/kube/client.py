@@ -1,8 +1,5 @@
-"""What we ask of the API server about nodes: read, listed, counted and patched; what they use;
-and Events, written.
-
-Nothing but these verbs is ever used: nodes get, list, patch (and watch, in
-`dynsched.kube.kopf_operator`), nodes.metrics.k8s.io list, events create, patch.
+"""What we ask of the API server about nodes, and no other verbs: nodes get, list, patch (and watch,
+in `dynsched.kube.kopf_operator`), nodes.metrics.k8s.io list, events create, patch.
 """
 
 from __future__ import annotations
@@ -54,21 +51,17 @@ class Listing(NamedTuple):
 
 
 class WritePermission(Protocol):
-    """Whether nodes may be written now: the leader may, a dry run may not."""
-
     @property
     def may_write(self) -> bool:
-        """Whether a write begun now is ours to make."""
+        """Whether a write begun now is ours to make: the leader's is, a dry run's is not."""
 
 
 class KubeClient(KubeApi):
-    """The calls, by name. Every method raises ClusterError (or ForbiddenError, SetupError, ...)
-    with one line for a person, after bounded retries, within seconds.
+    """Every method raises ClusterError (or ForbiddenError, SetupError, ...), after bounded retries.
 
-    ``permission`` is the one place that a node's patch is permitted at; None permits all. It is
-    asked right before the patch is sent, because the Lease can be lost while a patch waits for its
-    turn. Without it nothing is sent, and `patch` raises NotPermittedError. Events need no
-    permission: one that is late tells of what happened while we led.
+    ``permission`` is asked right before a node's patch is sent, because the Lease can be lost while
+    a patch waits for its turn; None permits all. Events need none: one that is late tells of what
+    happened while we led.
     """
 
     def __init__(
@@ -88,14 +81,10 @@ class KubeClient(KubeApi):
         return None if answer.status == HTTPStatus.NOT_FOUND else _node(call, answer)
 
     async def patch(self, patch: NodePatch) -> Node:
-        """Send the JSON merge patch; the node as stored.
+        """Send the JSON merge patch; the node as stored. With the observed resourceVersion in the
+        body it is safe to send again: had it arrived, the second is a conflict.
 
-        A lost connection leaves open whether the patch arrived. With the observed resourceVersion
-        in the body it is safe to send again: had it arrived, the second is a conflict. Without
-        one it is sent once only.
-
-        Raises NotPermittedError, ConflictError (409), NotFoundError (404), ForbiddenError (403),
-        ClusterError.
+        Raises NotPermittedError, ConflictError, NotFoundError, ForbiddenError, ClusterError.
         """
         call = Call("patch", "nodes", "PATCH", _object(_NODES, patch.node), patch.node)
 
@@ -110,24 +99,17 @@ class KubeClient(KubeApi):
         return _node(call, await self.call(call, **content, resend=again, shape=msgspec.Raw))
 
     async def list_nodes(self) -> dict[str, Node]:
-        """All nodes by name, one page in memory at a time.
-
-        Raises ConflictError when the list's snapshot expired between two pages (minutes).
-        """
+        """All by name. ConflictError when the list's snapshot expired between two pages."""
         nodes: dict[str, Node] = {}
         async for page in pages(self, _LIST_NODES, msgspec.Raw):
-            for item in page.items or ():
-                node = read_node(item)
-                if node is not None:
-                    nodes[node.name] = node
+            found = map(read_node, page.items or ())
+            nodes.update((node.name, node) for node in found if node is not None)
             del page  # or two pages would be in memory while the next one comes
         return nodes
 
     async def listing(self) -> Listing:
-        """Every node's uid and resourceVersion; the nodes' bodies are neither sent nor kept.
-
-        As of now: no resourceVersion is asked for, so a cache that is behind does not answer.
-        Raises ConflictError as `list_nodes` does.
+        """Every node's uid and resourceVersion. As of now: no resourceVersion is asked for, so a
+        cache that is behind does not answer. ConflictError as of `list_nodes`.
         """
         nodes, version = {}, ""
         asked = pages(self, _LIST_NODES, Named, headers=METADATA_ONLY, timeout=TIMEOUT)
@@ -148,7 +130,7 @@ class KubeClient(KubeApi):
         return len(page.items or ()) + page.metadata.remaining
 
     async def create_event(self, namespace: str, body: Mapping[str, Any]) -> None:
-        """Create one Event; sent once only, so that none is doubled."""
+        """Sent once only, so that none is doubled."""
         call = Call("create", "events", "POST", _events(namespace))
         await self.call(call, query=_WRITE, body=body, resend=False)
 
@@ -161,7 +143,6 @@ class KubeClient(KubeApi):
 
 @contextlib.asynccontextmanager
 async def open_client(kubeconfig: Path | None, context: str | None) -> AsyncIterator[KubeClient]:
-    """Connections to the API server. ClusterError with one line for a person."""
     async with KubeClient(await load_config(kubeconfig, context)) as client:
         yield client
 
@@ -172,10 +153,8 @@ class _NodeMetrics(Named, gc=False):
 
 
 async def list_node_metrics(api: KubeApi) -> list[NodeUsage]:
-    """What every node uses, as metrics-server last measured it, in one answer: it knows no pages.
-
-    Give it a KubeApi of its own: a metrics-server that hangs must not hold up other calls, as the
-    back-off of a shared one would. Raises ClusterError (ForbiddenError, SetupError, ...).
+    """What every node uses, as metrics-server last measured it. ``api`` is an instance of its own:
+    one that hangs must not hold up other calls. Raises ClusterError (ForbiddenError, ...).
     """
     answer = await api.call(
         _LIST_METRICS,

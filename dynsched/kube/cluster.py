@@ -1,15 +1,14 @@
 """The nodes as they are known: kept by name, read and written through the API server.
 
-Three writers race here: watch events (which may be late), the answers to our own patches and reads
-(which are ahead of the watch) and the periodic comparison with the API server's list. The order
-between them is the object's resourceVersion, not the order of arrival: a node that we patched or
-read is known in its new state at once, and the watch's older events do not undo that.
+Three writers race here: watch events (which may be late), the answers to our own calls (which are
+ahead of the watch) and the periodic comparison with the API server's list. The order between them
+is the object's resourceVersion, not the order of arrival.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Protocol
 
@@ -32,9 +31,7 @@ class NodeStore:
         return len(self._nodes)
 
     def nodes(self) -> Mapping[str, Node]:
-        """All nodes by name, as they are now. The mapping handed out never changes; a next call
-        gives the same object until something changed, so that a quiet cluster costs nothing.
-        """
+        """All by name. The mapping never changes; it is the same object until something changed."""
         with self._lock:
             if self._view is None:
                 self._view = MappingProxyType(dict(self._nodes))
@@ -46,10 +43,8 @@ class NodeStore:
             return self._nodes.get(name)
 
     def offer(self, node: Node, *, only_known: bool = False) -> bool:
-        """Keep ``node`` unless a newer state of it is known; whether it was kept.
-
-        ``only_known``: for answers to our own calls. They may arrive after the watch has reported
-        the node's deletion, and must not bring it back.
+        """Keep ``node`` unless a newer state of it is known; whether it was kept. ``only_known``:
+        for answers to our own calls, which must not bring a deleted node back.
         """
         with self._lock:
             known, is_undated = self._nodes.get(node.name), node.name in self._undated
@@ -75,10 +70,8 @@ class NodeStore:
             return True
 
     def forget_versions(self) -> None:
-        """Let the next state of each node in, whatever its version.
-
-        For a new watch after a failed one: an etcd restored from a backup counts from an earlier
-        revision on, and every event would look late for ever.
+        """Let the next state of each node in, whatever its version: an etcd restored from a backup
+        counts from an earlier revision on, and every event would look late for ever.
         """
         with self._lock:
             self._undated = set(self._nodes)
@@ -89,9 +82,7 @@ class NodeStore:
 
 
 class Watch(Protocol):
-    """What keeps a store up to date: `dynsched.kube.node_watch.NodeWatch`. ``error``: why what is
-    known of the nodes may be old; None while all is well.
-    """
+    """What keeps a store up to date: `dynsched.kube.node_watch.NodeWatch`."""
 
     store: NodeStore
     synced: bool
@@ -101,9 +92,7 @@ class Watch(Protocol):
 
 
 class NodeCluster:
-    """The cluster as ``watch`` sees it, which runs beside it. Reads and writes go to the API server
-    and into the watch's store.
-    """
+    """Reads and writes go to the API server, and into the store of the ``watch``."""
 
     def __init__(self, client: KubeClient, watch: Watch | None = None) -> None:
         self._client = client
@@ -134,11 +123,7 @@ class NodeCluster:
         return node
 
     async def patch(self, patch: NodePatch) -> Node:
-        """Send one merge patch; the node as stored.
-
-        Raises NotPermittedError, ConflictError, NotFoundError (the node is forgotten),
-        ForbiddenError, ClusterError.
-        """
+        """As `KubeClient.patch`; after a NotFoundError the node is forgotten."""
         known = self._store.find(patch.node)
         try:
             node = await self._client.patch(patch)
@@ -151,15 +136,11 @@ class NodeCluster:
 
 
 class ListedCluster(NodeCluster):
-    """The cluster as it was when it was listed, and as our own calls have found it since: one pass
-    is over before its list is old.
-    """
-
-    def __init__(self, client: KubeClient, nodes: Iterable[Node]) -> None:
-        super().__init__(client)
-        for node in nodes:
-            self._store.offer(node)
+    """The cluster as it was when it was listed, and as our own calls have found it since."""
 
     @classmethod
     async def load(cls, client: KubeClient) -> ListedCluster:
-        return cls(client, (await client.list_nodes()).values())
+        cluster = cls(client)
+        for node in (await client.list_nodes()).values():
+            cluster._store.offer(node)
+        return cluster

@@ -30,7 +30,7 @@ WINDOW: Final = 600.0
 QUEUE: Final = 2000
 """Events that wait at most, and that are remembered for continuing. The oldest goes first."""
 RATE: Final = 20.0
-"""Average number of Events per second, at most."""
+"""Events per second, at most, on average."""
 BURST: Final = 100
 """Events that may be sent at once after a period without Events."""
 FLUSH: Final = 1.0
@@ -50,8 +50,6 @@ class Subject(NamedTuple):
 
 
 class _Key(NamedTuple):
-    """Two Events are equal when these are."""
-
     about: Subject
     reason: str
     kind: str
@@ -63,8 +61,6 @@ class _Key(NamedTuple):
 
 
 class _EventSeries(NamedTuple):
-    """The Event of one key: its last message, how often, its first and its last time."""
-
     message: str
     times: int
     first: float
@@ -76,7 +72,6 @@ class _EventSeries(NamedTuple):
         return self._replace(message=new.message, times=times, last=last)
 
     def changing(self) -> dict[str, Any]:
-        """The fields of an Event that move on when the same happens again."""
         data = self.message.encode()
         message = self.message
         if len(data) > _MESSAGE_BYTES:  # the API server's limit is one of bytes
@@ -85,11 +80,7 @@ class _EventSeries(NamedTuple):
 
 
 class NodeEvents:
-    """Posts Events in the background.
-
-    ``own`` gives the object that stands for dynsched itself, None while there is none.
-    ``clock`` gives Unix seconds.
-    """
+    """``own`` gives the object that stands for dynsched itself; ``clock`` Unix seconds."""
 
     def __init__(
         self,
@@ -109,10 +100,7 @@ class NodeEvents:
         self._lost = LoggedKinds()
 
     def post(self, node: Node, *, reason: str, message: str, warning: bool = False) -> None:
-        """Queue one Event on ``node``, of type Warning or Normal. Never blocks, never raises.
-
-        One that still waits for the same node and reason takes the new message and counts twice.
-        """
+        """Queue one Event on ``node``. Never blocks, never raises."""
         self._post(Subject("Node", node.name, node.uid), reason, message, warning=warning)
 
     def post_own(self, *, reason: str, message: str, warning: bool = False) -> None:
@@ -157,7 +145,7 @@ class NodeEvents:
 
     async def _tell(self, key: _Key, new: _EventSeries) -> None:
         try:
-            told = await self._continued(key, new) or await self._begun(key, new)
+            told = await self._sent(key, new)
         except ClusterError as error:
             if self._lost.is_new("events", str(error)):  # it names the Event, or the node
                 logger.warning("some Events were not posted: %s", error)
@@ -172,16 +160,13 @@ class NodeEvents:
                 del self._told[oldest]
                 oldest = next(iter(self._told))
 
-    async def _continued(self, key: _Key, new: _EventSeries) -> _EventSeries | None:
-        """The Event that is there already, moved on; None where there is none."""
+    async def _sent(self, key: _Key, new: _EventSeries) -> _EventSeries:
+        """The Event that is there already, moved on; else a new one."""
         old = self._told.pop(key, None)
-        if old is None or new.first - old.last > WINDOW:
-            return None
-        told = old.moved_on(new)
-        is_there = await self._client.patch_event(key.namespace, told.name, told.changing())
-        return told if is_there else None
-
-    async def _begun(self, key: _Key, new: _EventSeries) -> _EventSeries:
+        if old is not None and new.first - old.last <= WINDOW:
+            told = old.moved_on(new)
+            if await self._client.patch_event(key.namespace, told.name, told.changing()):
+                return told
         stem = key.about.name[:_NAME_CHARACTERS].rstrip("-.")
         told = new._replace(name=f"{stem}.{uuid.uuid4().hex}")
         reference = {"apiVersion": key.about.api_version, **key.about._asdict()}

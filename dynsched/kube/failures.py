@@ -43,12 +43,10 @@ _MAX_CHARACTERS: Final = 300
 
 
 class SetupError(ClusterError):
-    """Waiting will not help: the credentials, the certificates or the address are wrong."""
+    """Waiting will not help: credentials, certificates or the address are wrong."""
 
 
 class ProxyRefusedError(aiohttp.ClientConnectionError):
-    """A proxy answered with ``status`` where it should have connected us to the API server."""
-
     def __init__(self, status: int) -> None:
         super().__init__(f"the proxy answered {status}")
         self.status = status
@@ -66,10 +64,7 @@ class TooLargeError(aiohttp.ClientError):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call, as RBAC names it (``verb`` ``resource``) and as HTTP does.
-
-    ``namespace``: the one whose Role allows it; empty for what the ClusterRole does.
-    """
+    """``namespace``: the one whose Role allows it; empty for what the ClusterRole does."""
 
     verb: str
     resource: str
@@ -90,8 +85,6 @@ class ExpiredError(ClusterError):
 
 
 class Status(msgspec.Struct):
-    """The object that an API server answers in place of another one, where something failed."""
-
     kind: str = ""
     api_version: str = msgspec.field(name="apiVersion", default="")
     message: str = ""
@@ -107,7 +100,6 @@ def status_in(body: bytes | msgspec.Raw) -> Status | None:
 
 
 def from_status(call: Call, server: str, status: int, body: bytes) -> ClusterError:
-    """The error for an answer with a status of 300 or more."""
     said = _said(body)
     where = f"cannot {call}: {server} answered {status}"
     match status:
@@ -166,16 +158,15 @@ def forbidden(call: Call, server: str, said: str) -> ForbiddenError:
     who = f" --as={user.group(1)}" if user else ""
     where = f" -n {call.namespace}" if call.namespace else ""
     role = "Role" if call.namespace else "ClusterRole"
-    if call.namespace and call.namespace != _INSTALLED:  # from a terminal it is seldom that one
-        role += f", which is in namespace {_INSTALLED}: use --lease-namespace {_INSTALLED}, or "
-        role += f"copy it to namespace {call.namespace}"
     granted = f"manifests/{_GRANTED_BY.get(call.resource, 'base')}"
     remedy = f"grant with `kubectl apply -k {granted}` (its {role})"
     if user and not user.group(1).startswith("system:serviceaccount:"):
         remedy = (
-            f"ask an administrator to bind a {role.partition(',')[0]} with it to {user.group(1)}; "
+            f"ask an administrator to bind a {role} with it to {user.group(1)}; "
             f"{granted} grants it to the account of dynsched alone"
         )
+    elif call.namespace not in {"", _INSTALLED}:  # from a terminal it is seldom that one
+        remedy += f" and use --lease-namespace {_INSTALLED}"
     return ForbiddenError(
         f"may not {call.verb} {call.resource}: {server} answered 403"
         + (f": {said}" if said else "")

@@ -22,7 +22,6 @@ from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 
 _REVIEWS: Final = "authorization.k8s.io/v1"
-_ADMISSION: Final = "/apis/admissionregistration.k8s.io"
 _VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 _PROGRAMS: Final = (
@@ -46,9 +45,7 @@ class Right(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A container that a Deployment or CronJob runs: its image, its words (command and arguments),
-    its environment, and the ConfigMaps that its pod mounts.
-    """
+    """A container of a Deployment or CronJob; ``words``: its command and arguments."""
 
     kind: str
     namespace: str
@@ -72,7 +69,7 @@ async def is_allowed(api: KubeApi, right: Right) -> bool | None:
 
 
 async def programs(api: KubeApi, images: tuple[str, ...]) -> list[Program]:
-    """The containers of all Deployments and CronJobs whose image has one of ``images`` in it."""
+    """The containers whose image has one of ``images`` in it."""
     return [
         Program(
             kind,
@@ -105,11 +102,9 @@ async def config_map(api: KubeApi, namespace: str, name: str) -> dict[str, str] 
 async def policy(
     api: KubeApi, resource: str, name: str, versions: tuple[str, ...] = _VERSIONS
 ) -> Any:
-    """An admission policy of the whole cluster, in the first of the ``versions`` that the server
-    has; None where there is none.
-    """
+    """An admission policy, in the first of the ``versions`` that has it; None where none has."""
     for version in versions:
-        path = f"{_ADMISSION}/{version}/{resource}/{name}"
+        path = f"/apis/admissionregistration.k8s.io/{version}/{resource}/{name}"
         call = Call("get", resource, "GET", path, name)
         found = await api.call(call, accept=(HTTPStatus.NOT_FOUND,))
         if found.body is not None:
@@ -118,7 +113,7 @@ async def policy(
 
 
 async def avoid_policy(api: KubeApi) -> tuple[Any, Any]:
-    """The policy of the soft affinity and its binding, each None where there is none."""
+    """The policy of the soft affinity, and its binding."""
     kind, name = "mutatingadmissionpolicies", keys.AVOID_POLICY
     binding = await policy(api, "mutatingadmissionpolicybindings", name, ("v1",))
     return await policy(api, kind, name, ("v1",)), binding
@@ -138,7 +133,6 @@ def running_pods(api: KubeApi, namespace: str) -> AsyncIterator[dict[str, Any]]:
 async def _items(
     api: KubeApi, resource: str, path: str, query: Mapping[str, str] | None = None
 ) -> AsyncIterator[dict[str, Any]]:
-    """The items of all pages, one page in memory at a time."""
     call = Call("list", resource, "GET", path)
     async for page in pages(api, call, dict[str, Any], query=query, may_be_unknown=True):
         for item in page.items or ():
@@ -153,8 +147,8 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PodShape:
-    """What is looked at of a pod that has a node. The three parts of the specification are JSON;
-    empty where the pod has none. ``cpu`` in cores, ``memory`` in bytes: its requests.
+    """A pod that has a node. ``affinity``, ``tolerations`` and ``selector`` are JSON, or empty;
+    ``cpu`` in cores, ``memory`` in bytes: its requests.
     """
 
     namespace: str
@@ -230,7 +224,6 @@ def _bytes(raw: msgspec.Raw) -> bytes:
 
 
 def _at(body: Any, *path: str) -> Any:
-    """What is at this place in an object; None where there is nothing."""
     for key in path:
         body = (body or {}).get(key)
     return body

@@ -1,6 +1,5 @@
-"""kopf, embedded: it lists and watches Nodes, and does nothing else to them. The nodes are taken
-out of the answers before it decodes them: kopf sees how far the list and the watch are, and no
-node. See docs/decisions/0018-what-kopf-does-here.md.
+"""kopf, embedded: it lists and watches Nodes. The nodes are taken out of the answers before it
+decodes them. See docs/decisions/0018-what-kopf-does-here.md.
 
 It runs in a thread with an event loop of its own: in ours it would take over SIGTERM, cancel every
 task that was made after it, and hold up the HTTP answers while it decodes a list.
@@ -72,7 +71,6 @@ kopf's thread, must not block and must not raise."""
 
 
 def settings() -> kopf.OperatorSettings:
-    """Kopf's settings for thousands of nodes that it must not touch."""
     result = kopf.OperatorSettings()
     result.process.ultimate_exiting_timeout = None  # it is a SIGKILL, to the process
     result.posting.enabled = False
@@ -90,16 +88,13 @@ def settings() -> kopf.OperatorSettings:
 
 
 class NodesResponse(aiohttp.ClientResponse):
-    """An answer to kopf, of which the nodes are taken out where `take_nodes` was called.
-
-    One that has not the expected form goes to kopf as it came, but not whatever its size: the reads
-    of one that is too large raise TooLargeError.
+    """An answer to kopf, of which the nodes are taken out where `take_nodes` was called. One of
+    another form goes to kopf as it came; the reads of one that is too large raise TooLargeError.
     """
 
     _observer: Observer | None = None
 
     def take_nodes(self, observer: Observer, *, watch: bool) -> None:
-        """Give ``observer`` the nodes of this answer to a list or a watch of nodes."""
         if watch:
             self.content = _Lines(self.content, observer)  # type: ignore[assignment]
         else:
@@ -165,7 +160,7 @@ class _Lines:
 
 
 class WatchBrokenError(ClusterError):
-    """The watch ended for a cause that may pass: start it again."""
+    """The watch ended for a cause that may pass."""
 
 
 class NodeOperator:
@@ -185,10 +180,8 @@ class NodeOperator:
         self._next_watch = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Watch until ``stop`` is set; back within STOP_TIMEOUT then.
-
-        Raises WatchBrokenError when the watch ended for a cause that may pass, ForbiddenError
-        when watching is not allowed, ClusterError for whatever else ended it.
+        """Watch until ``stop`` is set; back within STOP_TIMEOUT then. Raises WatchBrokenError,
+        ForbiddenError, or ClusterError for whatever else ended it.
         """
         threading.Thread(target=self._thread, name="kopf", daemon=True).start()
         ended: asyncio.Future[Any] = asyncio.wrap_future(self._ended)
@@ -216,8 +209,7 @@ class NodeOperator:
 
     async def _operate(self) -> None:
         stop_flag = asyncio.wrap_future(self._stop)
-        # Kopf logs each attempt and each object. What ends it is raised by us and logged once;
-        # its own lines are written at log level `debug`.
+        # Kopf logs each attempt and each object. What ends it is raised by us and logged once.
         verbose = logging.getLogger().isEnabledFor(logging.DEBUG)
         logging.getLogger("kopf").setLevel(logging.NOTSET if verbose else logging.CRITICAL)
         logging.getLogger("kopf.objects").setLevel(logging.WARNING if verbose else logging.CRITICAL)
@@ -291,9 +283,8 @@ class NodeOperator:
     async def _middleware(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """What kopf has no setting for: the token, for the API server alone; the TLS server
-        name of the kubeconfig; a pause between two watch requests (kopf makes none when the server
-        closes each); and the nodes, taken out of the answers.
+        """What kopf has no setting for: the token, for the API server alone; the TLS server name;
+        and a pause between two watch requests, which the server may close at once.
         """
         if self._config.authorization and self._config.serves(request.url.host, request.url.port):
             request.headers["Authorization"] = self._config.authorization

@@ -2,9 +2,8 @@
 
 Order: the file that was asked for; else the service account when running in a pod (unless a context
 was asked for: only files have those); else the files that ``KUBECONFIG`` names; else
-``~/.kube/config``. The `kubernetes` package reads all of them (tokens, client certificates, basic
-auth, exec plugins, OIDC); this module picks one, says in one line why none will do, and knows when
-what was read must be read again.
+``~/.kube/config``. The `kubernetes` package reads all of them; this module picks one, says why none
+will do, and knows when it must be read again.
 """
 
 from __future__ import annotations
@@ -42,16 +41,13 @@ _READ_ERRORS: Final = (ConfigException, *_BROKEN)
 
 
 class KubeConfigError(ClusterError):
-    """No usable configuration. The message says what was tried and what to do."""
+    """No usable configuration."""
 
 
 @dataclass(slots=True, eq=False)
 class KubeConfig:
-    """One loaded configuration. Load it again (`reload`) at ``refresh_at`` and after a 401.
-
-    ``asked`` and ``context`` are what the user named, if anything. ``namespace`` is the context's
-    or the pod's, ``default`` where neither says. ``refresh_at`` is on the clock of
-    `time.monotonic`; None for credentials that do not change by themselves.
+    """Load it again (`reload`) at ``refresh_at`` (of `time.monotonic`; None for credentials that do
+    not change by themselves) and after a 401. ``asked`` and ``context``: what the user named.
     """
 
     namespace: str
@@ -62,11 +58,9 @@ class KubeConfig:
     authorization: str | None = field(init=False, repr=False)
     """The value of the Authorization header; never to be logged."""
     tls_files: Mapping[str, tuple[int, ...]] = field(init=False)
-    """The files of the CA, the client certificate and its key. Where they differ, connections have
-    to be opened anew."""
+    """CA, client certificate and key. Where they differ, connections have to be opened anew."""
 
     def __post_init__(self) -> None:
-        """Take the token out of ``configuration``, and look at its files. OSError."""
         wanted = self.configuration
         self.authorization = wanted.api_key.get("BearerToken")
         named = (wanted.ssl_ca_cert, wanted.cert_file, wanted.key_file)
@@ -89,21 +83,14 @@ class KubeConfig:
         return (host, port) == (parts.hostname, parts.port or default)
 
     async def reload(self) -> KubeConfig:
-        """The same configuration as it is on disk now (an exec plugin is run again).
-
-        Raises KubeConfigError when it has gone or broken since.
-        """
+        """As it is on disk now (an exec plugin is run again). KubeConfigError."""
         return await load_config(self.asked, self.context)
 
 
 async def load_config(
     kubeconfig: Path | str | None = None, context: str | None = None
 ) -> KubeConfig:
-    """Load the configuration; ``kubeconfig`` is the file that the user named, if any, and
-    ``context`` the one to take instead of the file's current one.
-
-    Raises KubeConfigError when none was found, or when the one that counts is broken.
-    """
+    """KubeConfigError when none was found, or when the one that counts is broken."""
     try:
         asked = str(kubeconfig) if kubeconfig else None
         files = _files(asked, context)

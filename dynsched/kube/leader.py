@@ -37,14 +37,12 @@ _RENEWALS: Final = 64
 
 
 def boot_time() -> float:
-    """Seconds since boot, those of a suspended machine included; never set by anybody."""
+    """Seconds since boot, those of a suspended machine included."""
     return time.clock_gettime(_CLOCK)
 
 
 class SoleWriter:
-    """For a process that takes part in no election: it is the only one by the user's word, or it
-    writes nothing.
-    """
+    """For a process in no election: the only one by the user's word, or one that writes nothing."""
 
     leader: str | None = None
     error: str | None = None
@@ -64,9 +62,8 @@ class Elector:
     """Takes part in the election while `run` runs.
 
     ``api`` is an instance of its own, so that a renewal never waits behind patches. ``identity``
-    is unique to this process; or, with ``of_pod``, to its pod, in which one process runs at a time.
-    The Lease that such a process finds at its start under its own identity was held by the one
-    before it, which has ended (it crashed), so that it is taken over without a wait. ``clock``
+    is unique to this process; or, with ``of_pod``, to its pod: the Lease that it finds at its start
+    was held by the process before it, which has ended, and is taken over without a wait. ``clock``
     gives seconds and never stops or steps; ``wall`` Unix seconds, for people who read the Lease.
     """
 
@@ -112,31 +109,29 @@ class Elector:
         return self._clock() < self._aside_until
 
     def give_way(self) -> None:
-        """Release the Lease for another candidate, if there is one: we take it again only when
-        nobody has for its duration. To be called while no write is under way.
+        """Release the Lease, and take it again only when nobody has for its duration. To be called
+        while no write is under way.
         """
         self._aside_until = self._clock() + self._times.duration
 
     @property
     def leader(self) -> str | None:
-        """The holder's identity as last seen; None when it has no holder or nothing is known."""
+        """The holder's identity as last seen."""
         if self._lease is None or self._lease.is_free(self._clock()):
             return None
         return self._lease.holder or None
 
     @property
     def lease(self) -> Subject | None:
-        """The Lease, as the subject of Events about dynsched itself; None while none is known."""
+        """The subject of Events about dynsched itself."""
         if self._lease is None or not self._lease.resource_version:
             return None
         uid = str(self._lease.body["metadata"].get("uid", ""))
         return Subject("Lease", LEASE_NAME, uid, API_VERSION, self._namespace)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Take or renew the Lease periodically; release it at the end.
-
-        The caller sees to it that no write is under way any more when it sets ``stop``. Where this
-        is cancelled instead, a write may still be under way: the Lease is left to expire.
+        """No write may be under way any more when ``stop`` is set: the Lease is released. Where
+        this is cancelled instead, it is left to expire.
         """
         try:
             while not stop.is_set():

@@ -27,22 +27,19 @@ LOOK_AGAIN: Final = 2 * LeaseTimes().renew_every
 
 
 class Leases:
-    """Read the Lease of one namespace, create it, or replace the state of it that was seen."""
-
     def __init__(self, api: KubeApi, namespace: str) -> None:
         self._api = api
         self._namespace = namespace
 
     async def read(self) -> Mapping[str, Any] | None:
-        """The Lease as it is now; None when there is none. Raises ClusterError."""
+        """None when there is none. Raises ClusterError."""
         call = self._call("get", "GET")
         answer = await self._api.call(call, accept=[HTTPStatus.NOT_FOUND], timeout=CALL_TIMEOUT)
         return None if answer.status == HTTPStatus.NOT_FOUND else self._lease(call, answer)
 
     async def write(self, seen: Lease | None, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Create the Lease, or replace ``seen``; the Lease as stored.
-
-        Raises ConflictError or NotFoundError when it is not as it was seen, else ClusterError.
+        """Create the Lease, or replace ``seen``; the Lease as stored. ConflictError or
+        NotFoundError when it is not as it was seen, else ClusterError.
         """
         accept: Collection[int] = ()
         if seen is not None and seen.resource_version:
@@ -80,9 +77,7 @@ class Leases:
 
 
 class Holder(NamedTuple):
-    """Who holds a Lease and renews it. ``age``: seconds since it was renewed, by the time in it;
-    None where that is no time of the last seconds.
-    """
+    """``age``: seconds since it was renewed; None where that is no time of the last seconds."""
 
     identity: str
     namespace: str
@@ -94,12 +89,9 @@ class Holder(NamedTuple):
 
 
 async def find_holders(api: KubeApi, namespace: str | None, own: str) -> list[Holder]:
-    """Who holds a Lease `dynsched` and is running: one where all is well. Those whose Lease looks
-    old are looked for only where there is no other.
-
-    It is looked for in ``namespace``; where that is None in all of them, or, where that is
-    forbidden, in ``own``: who calls this from outside of the cluster seldom names the namespace.
-    Raises ClusterError.
+    """Who holds a Lease `dynsched` and is running: one where all is well. A Lease that looks old is
+    read again only where there is no other. ``namespace`` None: all of them, or, where that is
+    forbidden, ``own``. Raises ClusterError.
     """
     seen = await _held(api, namespace, own)
     found = [_holder(each) for each in seen.values()]
@@ -116,9 +108,8 @@ async def find_holders(api: KubeApi, namespace: str | None, own: str) -> list[Ho
 
 
 async def why_at_work(api: KubeApi, namespace: str, older_than: float) -> str | None:
-    """What in the Lease shows that dynsched is running, in one line; None when nothing does:
-    the Lease was not renewed for ``older_than`` seconds, was released that long ago, or does not
-    exist. Raises ClusterError.
+    """What shows that dynsched is running; None when the Lease was not renewed for ``older_than``
+    seconds, was released that long ago, or does not exist. Raises ClusterError.
     """
     leases = Leases(api, namespace)
     body = await leases.read()

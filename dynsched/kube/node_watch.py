@@ -1,8 +1,8 @@
 """The nodes of the cluster, kept up to date: kopf's watch, and a comparison that distrusts it.
 
-After a gap (410) kopf lists again; it says neither what has gone in between nor when a list is
-complete. So this module asks the API server itself: how many nodes there are, until we know as many
-(`synced`); and then whether we know them as they are: see `dynsched.kube.resync`.
+kopf says neither what has gone in a gap (410) nor when a list is complete. So this module asks the
+API server how many nodes there are, until we know as many (`synced`); see `dynsched.kube.resync`
+for what follows.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class NodeWatch:
 
     @property
     def error(self) -> str | None:
-        """Why what we know of the nodes may be old, in one line; None while all is well."""
+        """Why what we know of the nodes may be old; None while all is well."""
         return self._troubles.first
 
     @property
@@ -79,16 +79,13 @@ class NodeWatch:
         self._life.over.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Watch until ``stop`` is set; back within 5 s then.
-
-        While the API server cannot be reached, at the start too, this waits, logs the cause once,
-        and tries again with back-off. It ends the process, by raising, where waiting will not
-        help: ForbiddenError (a verb is missing), SetupError (credentials, certificates, address),
-        ClusterError (the watch ends again and again for a cause that is not known).
+        """Watch until ``stop`` is set; back within 5 s then. It ends the process, by raising, where
+        waiting will not help: ForbiddenError, SetupError, and ClusterError where the watch ends
+        again and again for a cause that is not known.
         """
         await self._count(stop)
         watching = asyncio.create_task(self._watch(stop), name="node watch")
-        comparing = asyncio.create_task(self._compare(stop), name="node comparison")
+        comparing = asyncio.create_task(self._sync_and_compare(stop), name="node comparison")
         try:
             await until_done(stop, watching, comparing)
             self._life.over.set()
@@ -117,7 +114,6 @@ class NodeWatch:
         return 0
 
     async def _watch(self, stop: asyncio.Event) -> None:
-        """One life of kopf after the other; the next waits longer, unless the last one lasted."""
         backoff, unexplained = Backoff(0.5, _MAX_BACKOFF), 0
         while not stop.is_set():
             began, life = time.monotonic(), _Life()
@@ -162,14 +158,10 @@ class NodeWatch:
         else:
             self._troubles.end(Part.WATCH)
 
-    async def _compare(self, stop: asyncio.Event) -> None:
-        await self._sync(stop)
-        await self._resync.run(stop)
-
-    async def _sync(self, stop: asyncio.Event) -> None:
+    async def _sync_and_compare(self, stop: asyncio.Event) -> None:
         """Wait until we know as many nodes as there are; that there are none is asked twice."""
         is_empty = False
-        while not stop.is_set():
+        while not self.synced and not stop.is_set():
             expected = await self._count(stop)
             # The number may change while the list comes in: after a second it is asked again.
             asked = time.monotonic()
@@ -177,6 +169,7 @@ class NodeWatch:
                 if len(self.store) >= expected and (expected or is_empty):
                     self.synced = True
                     logger.info("watching %d nodes at %s", expected, self._client.config.server)
-                    return
+                    break
                 await pause(stop, _POLL)
             is_empty = not expected
+        await self._resync.run(stop)

@@ -39,8 +39,6 @@ class Page(msgspec.Struct, Generic[Item], gc=False):
 
 
 class ObjectMeta(msgspec.Struct, gc=False):
-    """What identifies an object, and a state of it."""
-
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -48,22 +46,16 @@ class ObjectMeta(msgspec.Struct, gc=False):
 
 
 class Named(msgspec.Struct, gc=False):
-    """An object, of which no more than this is read."""
-
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
 
 
 class Event(msgspec.Struct, gc=False):
-    """A line of a watch."""
-
     type: str
     object: msgspec.Raw
 
 
 async def read_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
-    """The lines of a watch, as they come in. TooLargeError for one that is larger than an object
-    can be.
-    """
+    """The lines of a watch; TooLargeError for one that is larger than an object can be."""
     rest = b""
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
@@ -92,10 +84,8 @@ async def pages(
     may_be_unknown: bool = False,
     **request: Unpack[Request],
 ) -> AsyncIterator[Page[Item]]:
-    """Each page, its items decoded to the type ``item``. The caller must let go of a page
-    (``del``) before it takes the next, or two would be in memory.
-
-    ``may_be_unknown``: a server that does not know the resource has no such objects. Raises
+    """The caller must let go of a page (``del``) before it takes the next, or two would be in
+    memory. ``may_be_unknown``: a server that does not know the resource has no such objects. Raises
     ConflictError when the list's snapshot expired between two pages (minutes); ClusterError.
     """
     expected = (HTTPStatus.GONE, *([HTTPStatus.NOT_FOUND] if may_be_unknown else ()))
@@ -123,7 +113,6 @@ async def pages(
 
 
 async def first_item(api: KubeApi, call: Call) -> Page[Named]:
-    """A list that goes no further than its first object, for what it says of all of them."""
     query = {"limit": "1"}
     answer = await api.call(call, query=query, headers=METADATA_ONLY, shape=Page[Named])
     page: Page[Named] = _required(call, api, answer.body)

@@ -35,8 +35,6 @@ class _Container(msgspec.Struct, gc=False):
 
 
 class PodSpec(msgspec.Struct, gc=False):
-    """The part of a specification that says what the pod requests."""
-
     containers: list[_Container] | None = None
     init: list[_Container] | None = msgspec.field(name="initContainers", default=None)
     resources: _Resources | None = None
@@ -44,9 +42,7 @@ class PodSpec(msgspec.Struct, gc=False):
 
 
 class _Resized(msgspec.Struct, gc=False):
-    """The part of a status that says what a pod, or one of its containers, holds: another amount
-    than it requests while it is resized in place.
-    """
+    """What a pod, or a container, holds: other than it requests while it is resized in place."""
 
     resources: _Resources | None = None
     allocated: Amounts | None = msgspec.field(name="allocatedResources", default=None)
@@ -76,8 +72,6 @@ class _Condition(msgspec.Struct, gc=False):
 
 
 class PodStatus(_Resized, gc=False):
-    """The part of a pod's status that says what counts as requested, and whether it ever ran."""
-
     containers: list[_ContainerStatus] | None = msgspec.field(
         name="containerStatuses", default=None
     )
@@ -90,9 +84,7 @@ class PodStatus(_Resized, gc=False):
 
     @property
     def has_run(self) -> bool:
-        """Whether a container of it runs or has run. One that could not be started says that it was
-        started in 1970.
-        """
+        """One that could not be started says that it was started in 1970."""
         return any(
             run is not None and (run.started or "") > _EPOCH
             for each in self.all_containers
@@ -101,9 +93,7 @@ class PodStatus(_Resized, gc=False):
 
 
 def requests_of(spec: PodSpec, status: PodStatus) -> tuple[float, float]:
-    """Cores and bytes. A container without a request counts a little, as for the scheduler's
-    scores.
-    """
+    """Cores and bytes. A container without a request counts a little, as for the scheduler."""
     cpu = _requested(attrgetter("cpu"), spec, status, MIN_CPU)
     memory = _requested(attrgetter("memory"), spec, status, MIN_MEMORY)
     return min(cpu, _MAX_CPU), min(memory, _MAX_MEMORY)

@@ -1,8 +1,7 @@
 """Which pods were bound and ended a moment ago, and which wait for a node: two watches of our own.
 
-Not kopf's: it would list and keep 150,000 pods at 0.6 ms each. Of the pods that have a node only
-what happens from now on counts, and nothing is kept but a few numbers a pod, until the metrics show
-it. What the watch misses is wrong for no longer than that.
+Not kopf's: it would list and keep 150,000 pods at 0.6 ms each. Of each pod that is bound from now
+on a few numbers are kept, until the metrics show it; what is missed is wrong for no longer.
 """
 
 from __future__ import annotations
@@ -34,15 +33,13 @@ logger = logging.getLogger(__name__)
 WATCH_SECONDS: Final = 290
 """Seconds after which the server is asked to end a watch (timeoutSeconds)."""
 MAX_PENDING: Final = 20_000
-"""Uids of pods without a node that are kept, some 150 bytes each; of further ones nothing is
-assumed."""
+"""Uids of pods without a node that are kept, some 150 bytes each."""
 
 _SILENCE: Final = 120.0
-"""Seconds without a byte after which a watch ends: its connection may be dead. Bookmarks come about
-every minute."""
+"""Seconds without a byte after which a watch ends. Bookmarks come about every minute."""
 _GAP: Final = 70.0
-"""Seconds without an event, more than between two bookmarks. What happened in a longer gap is not
-made up for: it would count as if it happened now, though the metrics show it by then."""
+"""Seconds without an event, more than between two bookmarks. What happened in a longer gap would
+count as if it happened now, though the metrics show it by then."""
 _FIRST_WAIT: Final = 1.0
 _MAX_BACKOFF: Final = 30.0
 _FORBIDDEN_WAIT: Final = 60.0
@@ -66,11 +63,8 @@ _pod = msgspec.json.Decoder(_Pod)
 async def watch(
     api: KubeApi, call: Call, query: Mapping[str, str]
 ) -> AsyncGenerator[Event | None, None]:
-    """The events of a watch, until the server ends it or was silent for long, as one without
-    bookmarks is where nothing happens. None tells that the server has begun to answer.
-
-    Raises ExpiredError for a 410, as a status (which a proxy may give) and as an event; another
-    ClusterError, before the first event or in between.
+    """The events of a watch, until the server ends it or was silent for long. None tells that the
+    server has begun to answer. Raises ExpiredError for a 410, as status or event; ClusterError.
     """
     whole = {**query, "watch": "1", "timeoutSeconds": str(WATCH_SECONDS)}
     async with api.stream(call, whole, _SILENCE) as response:
@@ -98,11 +92,8 @@ def _read(call: Call, line: bytes) -> Event | None:
 
 class ListWatch(ABC):
     """A list, and a watch of what ``query`` selects from its version on, begun again whenever it
-    ends, as often as the API server can bear it. A subclass lists (`begin`), and keeps what it
-    needs of the events (`observe`).
-
-    ``error`` is why it does not work at the moment; None while all is well. ``version`` is the one
-    to go on from, for a subclass that does not list each time; empty where there is none.
+    ends. ``error`` is why it does not work at the moment. ``version`` is the one to go on from, for
+    a subclass that does not list each time; empty where there is none.
     """
 
     query: Mapping[str, str]
@@ -115,22 +106,19 @@ class ListWatch(ABC):
 
     @abstractmethod
     async def begin(self) -> str:
-        """List what is needed; the version to watch from. Raises ClusterError."""
+        """List; the version to watch from. Raises ClusterError."""
 
     @abstractmethod
     def observe(self, event: Event | None) -> None:
         """Take in one event; None where the server has begun to answer the watch."""
 
     def tell(self, error: ClusterError | None) -> None:
-        """``error`` is new; or None, and all is well again."""
         logger.debug("%s: %s", type(self).__name__, error or "works again")
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Follow until ``stop`` is set; it never ends before, whatever the API server says."""
         await unless_stopped(stop, self._follow_on())
 
     async def follow(self, version: str) -> None:
-        """One watch, until it ends."""
         where = {"resourceVersion": version, "allowWatchBookmarks": "true"}
         watching = watch(self.api, _WATCH, {**self.query, **where})
         async with contextlib.aclosing(watching) as events:
@@ -174,10 +162,7 @@ class ListWatch(ABC):
 
 class PodWatch(ListWatch):
     """Tells ``pods`` of every pod that is bound, and of every one that ends, from now on.
-
-    ``running``: how many pods have a node and have not ended; None until they are listed. Each pod
-    that enters or leaves the watch is one more or less. Nothing depends on this watch: without it,
-    load is known when the metrics show it.
+    ``running``: how many pods have a node and have not ended; None until they are listed.
     """
 
     query = RUNNING
@@ -211,7 +196,6 @@ class PodWatch(ListWatch):
         return version
 
     def observe(self, event: Event | None) -> None:
-        """Count a pod that is bound, or has ended."""
         self._heard_at = self.clock()
         if event is None:
             return
@@ -240,11 +224,8 @@ class PodWatch(ListWatch):
 
 
 class PendingPods(ListWatch):
-    """``uid in pending``: whether there is such a pod and it has no node, as far as is known.
-
-    The extender assumes a pod on the node that it scored best, until the watch of bound pods tells.
-    It may do so only for pods that there are: a uid is known only to clients that may read the pod,
-    and cannot be guessed by one that can only connect to the port.
+    """``uid in pending``: whether there is such a pod and it has no node, as far as is known. Only
+    for these the extender assumes a node: who can only connect to its port cannot guess a uid.
     """
 
     query: Mapping[str, str] = {"fieldSelector": "spec.nodeName="}
@@ -258,9 +239,7 @@ class PendingPods(ListWatch):
         return self.error is None and uid in self._uids
 
     async def begin(self) -> str:
-        """List them each time anew, so that nothing that a watch has missed stays for longer than
-        a watch lasts.
-        """
+        """Listed anew each time: what a watch has missed stays no longer than a watch lasts."""
         uids: set[str] = set()
         version = ""
         async for page in pages(self.api, _LIST, Named, query=self.query):
@@ -273,7 +252,6 @@ class PendingPods(ListWatch):
         return version
 
     def observe(self, event: Event | None) -> None:
-        """Keep the uid of a pod until it has a node or is gone."""
         if event is None:
             return
         uid = _pod.decode(event.object).metadata.uid

@@ -1,8 +1,7 @@
 """From a raw Node, as the API server sent it, to the small `engine.model.Node` that we keep.
 
-Only the fields that are kept are decoded from JSON; the rest, nine tenths of the bytes, is skipped.
-An object whose fields are not of the expected types is kept by its name, version and labels alone,
-so that one odd node does not end the watch.
+Only those fields are decoded; the rest, nine tenths of the bytes, is skipped. An object whose
+fields are not of the expected types is kept by its name, version and labels alone.
 """
 
 from __future__ import annotations
@@ -27,9 +26,7 @@ _NO_TEXTS: Final[Mapping[str, str]] = {}
 
 
 class _Writer(msgspec.Struct, gc=False):
-    """An entry of managedFields. The fields themselves are the larger part, and are decoded only
-    for the writer that is looked for.
-    """
+    """An entry of managedFields; the fields are decoded only for the writer that we look for."""
 
     manager: str = ""
     operation: str = ""
@@ -75,8 +72,6 @@ class _Body(msgspec.Struct, gc=False):
 
 
 class _Odd(msgspec.Struct, gc=False):
-    """What is read of a Node that is otherwise not as the API server sends it."""
-
     metadata: _Identity = msgspec.field(default_factory=_Identity)
 
 
@@ -135,10 +130,7 @@ def project(raw: object) -> Node | None:
 
 
 def quantity(value: object) -> float | None:
-    """A Kubernetes quantity (``3920m``, ``7901212Ki``, ``8``) as a number; None when it is none.
-
-    The arithmetic is decimal; only the result is a float.
-    """
+    """A Kubernetes quantity (``3920m``, ``7901212Ki``, ``8``) as a number; None when it is none."""
     if not isinstance(value, str | int | float) or isinstance(value, bool):
         return None
     try:

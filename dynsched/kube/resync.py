@@ -2,10 +2,9 @@
 time the watch was restarted: a watch can miss changes without any error. When they differ for
 longer than a delay explains, all nodes are listed again.
 
-Two things look like a missed change but are none. The event may still be on its way; then it
-arrives within LAG seconds. And one of several API servers behind one address may lag behind the
-others; then its lists are older than the known nodes for at most OLD seconds. If the difference
-lasts longer, a new list of all nodes does not help, and they are listed less and less often. See
+Two things look like a missed change but are none: the event may still be on its way, for at most
+LAG seconds; and one of several API servers behind one address may lag behind the others, for at
+most OLD seconds. If the difference lasts longer, all nodes are listed less and less often. See
 docs/decisions/0016-a-list-that-distrusts-the-watch.md.
 """
 
@@ -32,9 +31,8 @@ from dynsched.util.stopping import Backoff, jittered, pause
 logger = logging.getLogger(__name__)
 
 PATIENCE: Final = 300.0
-"""Seconds for which refused credentials are tried again after they had been accepted. Then the
-process ends, because a new process reads its whole configuration again (for example a renewed
-CA)."""
+"""Seconds for which refused credentials are tried again. Then the process ends: a new one reads its
+whole configuration again (for example a renewed CA)."""
 LAG: Final = 10.0
 """Seconds after which a listed change counts as missed by the watch."""
 OLD: Final = 15.0
@@ -52,7 +50,7 @@ _NAMED: Final = 5
 
 
 class Part(Enum):
-    """The parts that can fail. The value is the message for the log when the part works again."""
+    """What can fail; the value is the log message when it works again."""
 
     SERVER = "the API server answers again"
     WATCH = "the watch of nodes works again"
@@ -61,9 +59,7 @@ class Part(Enum):
 
 
 class Troubles:
-    """Why the known state of the nodes may be outdated: the present trouble of each part. Each kind
-    is logged once until the part has recovered. Every method may be called from any thread.
-    """
+    """The present trouble of each part, logged once. Every method may be called from any thread."""
 
     def __init__(self) -> None:
         self._found: dict[Part, str] = {}
@@ -71,11 +67,10 @@ class Troubles:
 
     @property
     def first(self) -> str | None:
-        """The one that has lasted longest, in one line; None while all is well."""
+        """The one that has lasted longest; None while all is well."""
         return next(iter(tuple(self._found.values())), None)
 
     def begin(self, part: Part, why: ClusterError | str) -> None:
-        """``why`` is what troubles ``part`` from now on. What failed is tried again."""
         self._found[part] = str(why)
         if self._told.is_new(part, str(why)):
             logger.warning("%s; trying again" if isinstance(why, ClusterError) else "%s", why)
@@ -87,11 +82,9 @@ class Troubles:
 
 
 class Comparison(NamedTuple):
-    """What differs, by the node's name.
-
-    ``gone``: known, and not there any more; with the uid that is known. ``late``: listed in a newer
-    state than the known one, or not known; it may be under way to us. ``impossible``: known in a
-    state that the listed history never had.
+    """What differs, by the node's name. ``gone``: known, and not there any more; with the known
+    uid. ``late``: listed in a newer state than the known one, or not known. ``impossible``: known
+    in a state that the listed history never had.
     """
 
     gone: Mapping[str, str]
@@ -134,7 +127,6 @@ def compare(
 
 
 def has_reached(node: Node | None, seen: Seen) -> bool:
-    """Whether what is known of the node is what a list showed, or newer."""
     return node is not None and not is_older(node.resource_version, seen.version)
 
 
@@ -177,9 +169,7 @@ class Resync:
         self._next_cure = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until ``stop`` is set. Raises ForbiddenError or SetupError when the API server has
-        refused us for PATIENCE seconds.
-        """
+        """Raises ForbiddenError or SetupError when it has refused us for PATIENCE seconds."""
         due, earliest = time.monotonic() + jittered(self._every), 0.0
         refused_since: float | None = None
         while not stop.is_set():
@@ -318,7 +308,7 @@ class Resync:
 
 
 def newest(versions: Collection[str]) -> str:
-    """The newest of the versions that can be compared; empty when there is none."""
+    """The newest version; empty when none can be compared."""
     return max(filter(str.isdecimal, versions), key=int, default="")
 
 

@@ -1,7 +1,7 @@
 """dynsched's Service, found in the cluster, and asked through the API server's service proxy.
 
-So the user's own kubeconfig is enough to reach a running dynsched: no port-forward, no Ingress. The
-API server takes the caller's credentials out of the request before it passes it on.
+So the user's own kubeconfig is enough to reach a running dynsched. The API server takes the
+caller's credentials out of the request.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ _OWN: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS})
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A Service, and the port of it that answers HTTP. ``is_guessed``: it was not looked up,
-    because the caller may not list Services.
-    """
+    """``is_guessed``: the caller may not list Services."""
 
     namespace: str
     name: str
@@ -54,16 +52,13 @@ class Service:
 
     @property
     def path(self) -> str:
-        """The path on the API server under which everything of it is; it ends in ``/proxy``."""
         namespace = quote(self.namespace, safe="")
         return f"/api/v1/namespaces/{namespace}/services/{quote(self.proxied, safe=':')}/proxy"
 
 
 async def find_service(api: KubeApi, namespace: str | None) -> Service:
-    """The Service of dynsched, in ``namespace`` or else in any. Of several in different
-    namespaces, the one in the namespace of the kubeconfig's context counts.
-
-    ClusterError where there is none, or it is not clear which one is meant.
+    """The Service in ``namespace``, or else in any: of several, the one in the namespace of the
+    kubeconfig's context. ClusterError where there is none, or it is not clear which is meant.
     """
     where = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
     call = Call("list", "services", "GET", f"/api/v1{where}/services", namespace=namespace or "")
@@ -140,15 +135,12 @@ async def ask_service(
 
 
 def _status(body: bytes) -> failures.Status | None:
-    """The Status object that an error of the API server itself has as its body. None for any other
-    body: then the program behind the Service answered.
-    """
+    """The Status of the API server itself; None where the program behind the Service answered."""
     found = failures.status_in(body)
     return found if found and (found.kind, found.api_version) == ("Status", "v1") else None
 
 
 def _refusal(call: Call, server: str, service: Service, raw: Answer, said: str) -> ClusterError:
-    """Why the API server did not pass a request on, which it ``said``, and what to do."""
     pods = f"look at `kubectl -n {service.namespace} get pods -l {LABEL}`"
     words = f": {said}" if said else ""
     match raw.status:

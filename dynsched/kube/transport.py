@@ -34,8 +34,7 @@ logger = logging.getLogger(__name__)
 HOST: Final = socket.gethostname()
 """In a pod, its name."""
 IDENTITY: Final = f"{HOST}_{uuid.uuid4().hex[:8]}"
-"""This process, as the holder of the Lease and in the API server's audit log; unique even when a
-pod's container starts again under the same name."""
+"""This process, to the Lease and the audit log; unique also when a container starts again."""
 USER_AGENT: Final = f"dynsched/{__version__} ({IDENTITY})"
 
 IN_FLIGHT: Final = 20
@@ -44,7 +43,6 @@ TIMEOUT: Final = 10.0
 LIST_TIMEOUT: Final = 30.0
 CONNECT_TIMEOUT: Final = 5.0
 ATTEMPTS: Final = 3
-"""How often one call is sent at most."""
 MAX_PAUSE: Final = 10.0
 """A Retry-After beyond this many seconds is not waited for; the next tick will come back."""
 MAX_OPEN: Final = 5.0
@@ -53,8 +51,7 @@ RELOGIN_GAP: Final = 5.0
 """Seconds between two logins after a 401: an exec plugin is a process each time."""
 
 MAX_OF_AN_OBJECT: Final = 4 * 2**20
-"""Bytes. etcd stores no more than 1.5 MiB of one object, and the API server takes no more than
-3 MiB of JSON in a request."""
+"""Bytes. etcd stores up to 1.5 MiB of one object; a request may have 3 MiB of JSON."""
 MAX_OF_A_LIST: Final = 32 * 2**20
 """Bytes of one page: 500 objects of 64 KiB. Those of 500 nodes are 2 to 10 MB; metrics-server,
 which knows no pages, sends 23 MB for 65,000 nodes."""
@@ -85,9 +82,7 @@ SESSION: Final[Mapping[str, Any]] = {
 
 
 class Content(TypedDict, total=False):
-    """What is sent. ``check`` is called right before each sending, after all waits: where it raises
-    a ClusterError, nothing is sent.
-    """
+    """``check`` is called right before each sending: where it raises, nothing is sent."""
 
     query: Mapping[str, str] | None
     body: Mapping[str, Any] | None
@@ -105,9 +100,7 @@ class Request(Content, total=False):
 
 
 class Answer(NamedTuple):
-    """``body``: of `call`, decoded, and None where the status is not 2xx; of `exchange`, bytes, of
-    an error cut at 1 MiB.
-    """
+    """``body``: of `call`, decoded, None where the status is not 2xx; of `exchange`, bytes."""
 
     status: int
     body: Any
@@ -115,8 +108,8 @@ class Answer(NamedTuple):
 
 
 async def read_body(response: aiohttp.ClientResponse, most: int = 0) -> bytes:
-    """The whole body; where it is an error's (of no ``most`` bytes), cut at 1 MiB. Raises
-    TooLargeError, and what aiohttp raises when a connection breaks.
+    """The whole body; where it is an error's (of no ``most`` bytes), cut at 1 MiB. TooLargeError,
+    and what aiohttp raises.
     """
     body, limit = bytearray(), most or _MAX_OF_AN_ERROR
     try:
@@ -133,11 +126,8 @@ async def read_body(response: aiohttp.ClientResponse, most: int = 0) -> bytes:
 
 
 class _CircuitBreaker:
-    """Lost calls delay all further ones; after several in a row it is open: calls are refused for
-    some seconds without being sent.
-
-    Without it an outage would cost connection attempts per node, and its end a storm of writes.
-    Times are on the clock of `time.monotonic`.
+    """Lost calls delay all further ones; after several in a row, calls are refused for some seconds
+    without being sent. Else an outage would cost attempts per node, and its end a storm of writes.
     """
 
     def __init__(self) -> None:
@@ -147,7 +137,7 @@ class _CircuitBreaker:
         self._explain: Callable[[Call], ClusterError] | None = None
 
     async def passed(self, call: Call) -> float:
-        """Wait; while open fail at once, for the cause that opened it. The time."""
+        """Wait, or raise the cause that opened it; the time of `time.monotonic`."""
         wait = self._until - time.monotonic()
         if wait > 0 and self._explain is not None:
             raise self._explain(call)
@@ -161,7 +151,6 @@ class _CircuitBreaker:
     def lost(
         self, explain: Callable[[Call], ClusterError], *, began: float, hopeless: bool
     ) -> None:
-        """A call got no answer. ``explain`` makes of the cause the error of any call."""
         if began < self._last_loss:
             return  # it was in progress when another one failed: both have the same cause
         self._last_loss = time.monotonic()
@@ -175,8 +164,8 @@ class _CircuitBreaker:
 
 
 class KubeApi:
-    """Calls to one API server, in one event loop. Its slots and its back-off are shared by all its
-    calls, so what must not wait behind a thousand patches wants an instance of its own.
+    """Its slots and its back-off are shared by all its calls: what must not wait behind a thousand
+    patches wants an instance of its own.
     """
 
     def __init__(self, config: KubeConfig, *, in_flight: int = IN_FLIGHT) -> None:
@@ -223,9 +212,8 @@ class KubeApi:
         **request: Unpack[Request],
     ) -> Answer:
         """Send; and again after a 429, a 401 that a new login may cure, and as ``resend`` says.
-
-        Statuses in ``accept`` are answers like 2xx; all others raise ClusterError, or its subclass
-        for the status. ``shape`` is the msgspec type to decode a 2xx answer to.
+        Statuses of 300 and above raise ClusterError, unless they are in ``accept``. ``shape`` is
+        the msgspec type to decode a 2xx answer to.
         """
         raw = await self.exchange(call, passes=lambda raw: raw.status in accept, **request)
         if raw.status >= HTTPStatus.MULTIPLE_CHOICES:
@@ -248,10 +236,8 @@ class KubeApi:
         most: int | None = None,
         **content: Unpack[Content],
     ) -> Answer:
-        """As `call`, and nothing is decoded: for what is no JSON, or not the API server's own.
-
-        ``passes`` says of an answer of 300 and above whether it is one to return; all others raise.
-        ``most``: bytes of a good answer; without it, what an object or a list can be.
+        """As `call`, and nothing is decoded. ``passes`` says of an answer of 300 and above whether
+        it is to be returned; all others raise. ``most``: bytes of a good answer.
         """
         if most is None:
             most = MAX_OF_A_LIST if call.verb == "list" else MAX_OF_AN_OBJECT
@@ -323,7 +309,6 @@ class KubeApi:
     async def _request(
         self, call: Call, limit: aiohttp.ClientTimeout, content: Content
     ) -> aiohttp.ClientResponse:
-        """The answer as soon as it has begun; its body is yet to be read."""
         method, url, headers, body, _ = await self._client.param_serialize(
             call.method,
             call.path,
@@ -375,18 +360,15 @@ class KubeApi:
         try:
             config = await self.config.reload()
             if config.tls_files != self.config.tls_files:
-                await self._connect_anew(self._client_of(config))
+                client = self._client_of(config)
+                if self._former is not None:
+                    await self._former.close()  # type: ignore[no-untyped-call]
+                # An open connection keeps its certificate. What is under way goes on by the former
+                # client, until the next one takes its place.
+                self._former, self._client = self._client, client
         except KubeConfigError as error:  # also of a certificate without its key
             # What we have may still be good; if it is not, the server will say so.
             logger.warning("credentials could not be read again: %s", error)
             return
         self.config = config
         self._client.configuration.api_key = config.configuration.api_key
-
-    async def _connect_anew(self, client: ApiClient) -> None:
-        """Send what comes now by ``client``: an open connection keeps its certificate. What is
-        under way goes on by the former one, which is closed when the next one takes its place.
-        """
-        if self._former is not None:
-            await self._former.close()  # type: ignore[no-untyped-call]
-        self._former, self._client = self._client, client

@@ -172,9 +172,12 @@ def test_after_a_restored_etcd_lower_versions_count_again() -> None:
 
 
 class Answering:
-    """A client that answers each patch with the node in its next version."""
+    """A client that lists many nodes, and answers each patch with the node in its next version."""
 
     version = 100
+
+    async def list_nodes(self) -> dict[str, Node]:
+        return {f"n{number}": node(f"n{number}", uid=f"u{number}") for number in range(20_000)}
 
     async def patch(self, patch: NodePatch) -> Node:
         self.version += 1
@@ -182,8 +185,7 @@ class Answering:
 
 
 async def test_what_a_patch_costs_does_not_grow_with_the_cluster() -> None:
-    many = [node(f"n{number}", uid=f"u{number}") for number in range(20_000)]
-    cluster = ListedCluster(Answering(), many)  # type: ignore[arg-type]
+    cluster = await ListedCluster.load(Answering())  # type: ignore[arg-type]
     seen = cluster.nodes()
     tracemalloc.start()
     for number in range(3):
