@@ -94,8 +94,8 @@ def _moment(_context: click.Context, _option: click.Parameter, text: str | None)
 @click.option(
     "--suggest",
     is_flag=True,
-    help="Try some 36 settings of each rule, alone: thresholds and `for`, then dead bands. "
-    "Recommend one, and print it as YAML.",
+    help="Try some 36 settings of each rule, alone: thresholds and `for`. Recommend one, and print "
+    "it as YAML.",
 )
 @click.option(
     "--cache",
@@ -114,21 +114,13 @@ def _moment(_context: click.Context, _option: click.Parameter, text: str | None)
 @flags.quiet_logging
 def backtest(
     *,
-    kubeconfig: Path | None,
-    context: str | None,
     rules: Path,
-    nodes_from_series: bool,
-    since: float,
-    until: float | None,
-    step: float | None,
-    budget: int,
     compare: Path | None,
-    suggest: bool,
     cache: Path | None,
     output: str,
     log_format: str,
     log_level: str,
-    **prometheus: Any,
+    **given: Any,
 ) -> None:
     """Replay the rules over Prometheus's history: what would have been marked, and how often.
 
@@ -149,28 +141,16 @@ def backtest(
     configure_logging(log_format, log_level)
     asked = click.get_current_context().get_parameter_source("prom_timeout")
     if asked is ParameterSource.DEFAULT:
-        prometheus["prom_timeout"] = QUERY_SECONDS
-    settings = settings_of(prometheus)
+        given["prom_timeout"] = QUERY_SECONDS
+    prometheus = {name: given.pop(name) for name in [*given] if name.startswith("prom")}
     rule_sets = [load_rules(path) for path in (rules, compare) if path is not None]
     folder = _folder(cache)
     kept = cache is not None
-    order = gathering.Order(
-        address=settings.prometheus.url,
-        rule_sets=rule_sets,
-        since=since,
-        until=until,
-        step=step,
-        budget=budget,
-        from_series=nodes_from_series,
-        kubeconfig=kubeconfig,
-        context=context,
-        folder=folder,
-        suggest=suggest,
-    )
+    order = gathering.Order(settings_of(prometheus).prometheus, rule_sets, folder, **given)
     say = partial(click.echo, err=True)
     try:
         with _progress() as told:
-            report = asyncio.run(gathering.backtest(order, settings.prometheus, told, say))
+            report = asyncio.run(gathering.backtest(order, told, say))
         if report.pop("incomplete"):
             # Another run need not ask for the other parts again.
             kept = True
