@@ -125,9 +125,7 @@ def columns_of(rule_set: RuleSet, scene: Scene, world: World, first: int, last: 
 
 
 class Record:
-    """All steps of one replay, filled by `Engine.play`. Shapes are (steps, nodes) unless said
-    otherwise.
-    """
+    """Filled by `Engine.play`. Shapes are (steps, nodes) unless said otherwise."""
 
     def __init__(self, rule_set: RuleSet, world: World, window: Window) -> None:
         by_node, by_pool = (window.count, len(world.nodes)), (window.count, len(world.pools))
@@ -151,7 +149,6 @@ class Record:
 
     @property
     def counted(self) -> Bools:
-        """Where a node is there and may be marked."""
         found: Bools = self.present & self.world.eligible
         return found
 
@@ -185,9 +182,7 @@ class Alerts:
         return self._states.firing
 
     def begin(self, values: Sequence[Floats], present: Bools) -> None:
-        """``values``: of each rule, shape (steps, lanes), NaN for what is missing. ``present``: of
-        the same shape, whether the node is there.
-        """
+        """Shapes are (steps, lanes); ``values``: of each rule, NaN for what is missing."""
         both = list(zip(self._settings, values, strict=True))
         self._values = np.stack(values, axis=1)
         self._ok: Bools = ~np.isnan(self._values)
@@ -199,9 +194,7 @@ class Alerts:
         self._presence = present
 
     def step(self, row: int, now: float) -> bool:
-        """Evaluate one row at ``now``, later than the one before. Whether nodes came or went: these
-        have no past.
-        """
+        """Evaluate one row at ``now``. Whether nodes came or went: these have no past."""
         if self._comes_or_goes[row]:
             which = self._present ^ self._presence[row]
             new = States.inactive(self.firing.shape)
@@ -223,9 +216,7 @@ class Alerts:
         return self._comes_or_goes[row]
 
     def severity(self, counting: Sequence[int]) -> Floats:
-        """For each lane: of the worst of these rules that fires, 0 where none does or no value is
-        known.
-        """
+        """Of the worst of these rules that fires; 0 where none does, or no value is known."""
         excess = self._limits.excess(self._value[counting], counting)
         return worst(excess, self.firing[counting])
 
@@ -256,9 +247,7 @@ class Marks:
         )
 
     def choose(self, hot: Bools, early: Bools, severity: Callable[[], Floats]) -> Bools | None:
-        """Decide which nodes carry the mark from now on. Returns those that should carry it and do
-        not, None where there are none.
-        """
+        """Returns the nodes that should carry the mark and do not, None where there are none."""
         wanted = (hot | early) & self._may
         either = wanted | self.marked
         if not self._binds(wanted, early & self._may, either):

@@ -161,7 +161,6 @@ class Missing:
 
 
 def widen(seen: dict[str, tuple[int, int]], name: str, first: int, last: int) -> None:
-    """Let the steps of a name reach from ``first`` to ``last`` at least."""
     before = seen.get(name, (first, last))
     seen[name] = min(before[0], first), max(before[1], last)
 
@@ -226,9 +225,7 @@ class Fetcher:
     _all: int = 0
 
     async def fetch(self, queries: Mapping[Query, int]) -> dict[Query, Past]:
-        """``queries`` with how many series each is expected to have. Never raises for what the
-        server does: what failed is in ``missing``.
-        """
+        """``queries``: with how many series each is expected to have. What failed: ``missing``."""
         plans = {query: list(parts_of(self.window, series)) for query, series in queries.items()}
         self._done, self._all = 0, sum(map(len, plans.values()))
         self.told(0, self._all)
@@ -256,7 +253,7 @@ class Fetcher:
     async def _part(
         self, query: Query, past: Past, part: Part, series: int, splits: int
     ) -> list[str]:
-        """Fetch one part; its errors."""
+        """Its errors."""
         path = self._path(query, part)
         block = _kept(path, part)
         if block is None:
@@ -310,8 +307,8 @@ def _kept(path: Path, part: Part) -> Block | None:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The values of one part of a query. ``values`` has the shape (steps, names), NaN where there
-    is no finite value. ``unnamed``: series without a label that names a node.
+    """``values``: shape (steps, names), NaN where there is no finite value. ``unnamed``: series
+    without a label that names a node.
     """
 
     names: tuple[str, ...]
@@ -344,7 +341,6 @@ def to_block(
 
 
 def _column(steps: Floats, values: Floats, count: int) -> Floats:
-    """``steps``: the times of the values."""
     rows = np.rint(steps).astype(np.int64)
     # A server may give other moments than those that were asked for.
     fits = (rows >= 0) & (rows < count) & (np.abs(steps - rows) < 0.5)  # noqa: PLR2004 (half a step)

@@ -69,9 +69,8 @@ class Placement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Placements:
-    """What is known of placements in a window. ``free``: by resource, what is not requested of
-    nodes, at each of ``moments``, shape (moments, nodes); NaN where it is not known. Empty where
-    kube-state-metrics does not tell.
+    """``free``: by resource, what is not requested of nodes, shape (moments, nodes), NaN where it
+    is not known; empty where kube-state-metrics does not tell.
     """
 
     pods: Sequence[Placement]
@@ -93,9 +92,7 @@ class Placements:
 async def placements_of(
     fetcher: Fetcher, find: Find, nodes: int, told: Callable[[int, int], None]
 ) -> Placements | None:
-    """All that were placed in the window; None where kube-state-metrics is not in this Prometheus.
-    What fails is told in ``limits``.
-    """
+    """None where kube-state-metrics is not in this Prometheus. What fails is told in ``limits``."""
     source, window = fetcher.source, fetcher.window
     apart = max(1.0, (window.end - window.start) / _MOMENTS)
     there = await source.query_range(f"count({SCHEDULED})", window.start, window.end, apart)
@@ -283,9 +280,7 @@ class Incident(NamedTuple):
 
 
 async def incidents_of(source: PrometheusSource, window: Window, find: Find) -> list[Incident]:
-    """As far as kube-state-metrics and node-exporter are in this Prometheus; those of nodes that
-    are known, each once.
-    """
+    """Each once; none of nodes that are not known, or of exporters that are not there."""
     step = round(max(60.0, window.step, (window.end - window.start) / _POINTS))
     killed = _KILLED.format(when="")
     restarts = f"changes(kube_pod_container_status_restarts_total[{step}s])"

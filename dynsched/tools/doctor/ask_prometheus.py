@@ -125,7 +125,6 @@ class Asked:
         return worst
 
     async def lag(self, selector: Selector) -> float:
-        """Seconds since its newest sample."""
         found = await self.samples(f"min(time() - timestamp({selector.text}))", "N1")
         return next((each.value for each in found or () if math.isfinite(each.value)), 0.0)
 
@@ -150,9 +149,7 @@ class Asked:
         return None
 
     async def past(self, expr: str, seconds: float) -> Seen | None:
-        """The values of the last week, at as many moments as the budget allows for a query that
-        takes ``seconds``.
-        """
+        """Of the last week, at as many moments as a query that takes ``seconds`` may have."""
         points = int(min(_POINTS, max(_LEAST_POINTS, _BUDGET / max(seconds, 1e-3))))
         whole = f"(\n{expr}\n)"  # it may end in a comment
         found = []

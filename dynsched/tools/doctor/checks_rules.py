@@ -52,7 +52,7 @@ _THROTTLED: Final = "increase(container_cpu_cfs_throttled_periods_total[10m]) > 
 
 
 async def check_rules(prometheus: PrometheusSource, world: World) -> list[Finding | NotChecked]:
-    """All findings about rules; ExpectedError when Prometheus tells nothing."""
+    """ExpectedError when Prometheus tells nothing."""
     rules = [rule for rule in world.rule_set.file_rules if rule.source == "prometheus"]
     if not rules:
         return []

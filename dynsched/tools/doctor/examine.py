@@ -172,7 +172,6 @@ async def _policies_of(api: KubeApi, found: Iterable[Program]) -> dict[str, Any]
 
 
 def check_extender(where: Where, rule_set: RuleSet) -> Iterator[Finding | NotChecked]:
-    """Nothing where there is no extender to be asked."""
     if not rule_set.has_extender:
         return
     try:
