@@ -1,15 +1,12 @@
-"""The command `dynsched backtest`: reads the flags, shows the progress, prints the result."""
+"""The command `dynsched backtest`."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import shutil
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -149,8 +146,7 @@ def backtest(
     order = gathering.Order(settings_of(prometheus).prometheus, rule_sets, folder, **given)
     say = partial(click.echo, err=True)
     try:
-        with _progress() as told:
-            report = asyncio.run(gathering.backtest(order, told, say))
+        report = asyncio.run(gathering.backtest(order, say))
         if report.pop("incomplete"):
             # Another run need not ask for the other parts again.
             kept = True
@@ -173,26 +169,6 @@ def _folder(cache: Path | None) -> Path:
     except OSError as error:
         raise ExpectedError(f"--cache {cache}: {error.strerror}") from error
     return cache
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on standard error where that is a terminal; nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda _what, _done, _all: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        tasks: dict[str, Any] = {}
-
-        def told(what: str, done: int, whole: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=whole)
-            bar.update(tasks[what], completed=done, total=whole)
-
-        yield told
 
 
 def _print(report: dict[str, Any], output: str) -> None:

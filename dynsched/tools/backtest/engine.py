@@ -352,12 +352,8 @@ class Engine:
         return np.where(hot, worst, self._alerts.severity(self._early))
 
 
-def replay(
-    rule_set: RuleSet, scene: Scene, world: World, told: Callable[[int, int], None]
-) -> Record:
-    """Play the whole window. ``told`` is called with the steps done and all steps."""
+def replay(rule_set: RuleSet, scene: Scene, world: World) -> Record:
     engine, record = Engine(rule_set, world), Record(rule_set, world, scene.window)
     for first, last in chunks(scene.window, len(world.nodes), len(rule_set.rules)):
         engine.play(columns_of(rule_set, scene, world, first, last), record, first, last)
-        told(last, scene.window.count)
     return record

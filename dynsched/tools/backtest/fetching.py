@@ -212,23 +212,18 @@ class Past:
 @dataclass(slots=True)
 class Fetcher:
     """Asks for the parts of queries. ``folder`` holds what came; ``address`` of the server, which
-    is a part of the files' names. ``told`` is called with the parts done and all parts.
+    is a part of the files' names.
     """
 
     source: PrometheusSource
     window: Window
     folder: Path
     address: str
-    told: Callable[[int, int], None] = lambda _done, _all: None
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(IN_FLIGHT))
-    _done: int = 0
-    _all: int = 0
 
     async def fetch(self, queries: Mapping[Query, int]) -> dict[Query, Past]:
         """``queries``: with how many series each is expected to have. What failed: ``missing``."""
         plans = {query: list(parts_of(self.window, series)) for query, series in queries.items()}
-        self._done, self._all = 0, sum(map(len, plans.values()))
-        self.told(0, self._all)
         pasts = await asyncio.gather(
             *(self._query(query, plan, queries[query]) for query, plan in plans.items())
         )
@@ -244,8 +239,6 @@ class Fetcher:
                 async with self._slots:
                     errors = await self._part(query, past, part, series, SPLITS)
                 failed = [*failed, *errors] if errors else []
-            self._done += 1
-            self.told(self._done, self._all)
         past.files.sort(key=lambda each: each[0].first)
         past.missing.sort(key=lambda each: each.part.first)
         return past

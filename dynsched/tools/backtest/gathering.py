@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,8 +36,6 @@ from dynsched.util.formatting import format_time
 
 Json = dict[str, Any]
 Pasts = Mapping[Query, Past]
-Told = Callable[[str, int, int], None]
-"""What is under way, how much of it is done, and how much it is."""
 
 _MOMENTS: Final = 24
 """Moments at which the series of an expression are counted beforehand."""
@@ -70,22 +67,20 @@ class Order:
     suggest: bool
 
 
-async def backtest(order: Order, told: Told, say: Callable[[str], None]) -> Json:
+async def backtest(order: Order, say: Callable[[str], None]) -> Json:
     """The report, and under ``incomplete`` whether parts of the history are missing. ``say``: for
     a line beforehand. ExpectedError where nothing can be had at all.
     """
     source = PrometheusSource(order.prometheus)
     try:
-        nodes, spans, scene, heading = await _gather(order, source, partial(told, "history"), say)
+        nodes, spans, scene, heading = await _gather(order, source, say)
         window, records = scene.window, []
         for rule_set in order.rule_sets:
             world = make_world(nodes, rule_set, spans)
-            records.append(replay(rule_set, scene, world, partial(told, "replay")))
+            records.append(replay(rule_set, scene, world))
         find = await node_finder(source, window, scene.index)
         fetcher = Fetcher(source, window, order.folder, order.prometheus.url)
-        placed = nodes and await placements_of(
-            fetcher, find, len(nodes), partial(told, "placements")
-        )
+        placed = nodes and await placements_of(fetcher, find, len(nodes))
         incidents = await incidents_of(source, window, find) if order.suggest else []
     finally:
         await source.close()
@@ -94,8 +89,7 @@ async def backtest(order: Order, told: Told, say: Callable[[str], None]) -> Json
         if placed:
             one["regret"] = regret(placed, record)
         if order.suggest:
-            settings = partial(told, "settings")
-            one["suggested"] = suggest(rule_set, scene, record, incidents, settings)
+            one["suggested"] = suggest(rule_set, scene, record, incidents)
     report = {**heading, **sides[0]}
     if len(sides) > 1:
         changed = difference(*records)
@@ -104,10 +98,7 @@ async def backtest(order: Order, told: Told, say: Callable[[str], None]) -> Json
 
 
 async def _gather(
-    order: Order,
-    source: PrometheusSource,
-    told: Callable[[int, int], None],
-    say: Callable[[str], None],
+    order: Order, source: PrometheusSource, say: Callable[[str], None]
 ) -> tuple[dict[str, Node], dict[str, Span], Scene, Json]:
     """Nodes by name, from when to when each is there, what came, and the report's first part."""
     now = await _server_time(source)
@@ -143,8 +134,7 @@ async def _gather(
         f"{window.count:,} steps of {format_duration(step)}, about {samples:,} samples: some "
         f"{format_duration(max(1, round(samples * _SECONDS_EACH)))} beside Prometheus's own time"
     )
-    fetcher = Fetcher(source, window, order.folder, order.prometheus.url, told=told)
-    pasts = await fetcher.fetch(series)
+    pasts = await Fetcher(source, window, order.folder, order.prometheus.url).fetch(series)
     if not any(past.files for past in pasts.values()):
         errors = {missing.error for past in pasts.values() for missing in past.missing}
         raise ExpectedError(

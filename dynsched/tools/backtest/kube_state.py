@@ -89,9 +89,7 @@ class Placements:
         return bool(found.any())
 
 
-async def placements_of(
-    fetcher: Fetcher, find: Find, nodes: int, told: Callable[[int, int], None]
-) -> Placements | None:
+async def placements_of(fetcher: Fetcher, find: Find, nodes: int) -> Placements | None:
     """None where kube-state-metrics is not in this Prometheus. What fails is told in ``limits``."""
     source, window = fetcher.source, fetcher.window
     apart = max(1.0, (window.end - window.start) / _MOMENTS)
@@ -103,7 +101,6 @@ async def placements_of(
     for number in range(count):
         begun = window.start + number * SLICE
         await seen.ask(source, begun, min(window.end, begun + SLICE))
-        told(number + 1, count)
     moments = window_of(window.start, window.end, max(ROOM_STEP, window.step))
     free, missing = await _free(replace(fetcher, window=moments), find, nodes)
     placed = seen.nodes.keys() - seen.pinned

@@ -10,7 +10,7 @@ except that a setting counts as at the cap while it would mark more nodes than `
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import le
 from textwrap import indent
@@ -98,19 +98,10 @@ class Outcome:
         }
 
 
-def suggest(
-    rule_set: RuleSet,
-    scene: Scene,
-    record: Record,
-    incidents: Sequence[Incident],
-    told: Callable[[int, int], None],
-) -> Json:
+def suggest(rule_set: RuleSet, scene: Scene, record: Record, incidents: Sequence[Incident]) -> Json:
     rules = [rule for rule in rule_set.file_rules if Query.of(rule) and record.counted.any()]
-    found = []
-    for number, rule in enumerate(rules):
-        alone = rule_set.model_copy(update={"file_rules": (rule,)})
-        found.append(_Sweep(alone, scene, record, incidents).report())
-        told(number + 1, len(rules))
+    alone = [rule_set.model_copy(update={"file_rules": (rule,)}) for rule in rules]
+    found = [_Sweep(each, scene, record, incidents).report() for each in alone]
     texts = [one["yaml"] for one in found if one["yaml"]]
     return {"rules": found, "yaml": "rules:\n" + "".join(texts) if texts else None}
 
