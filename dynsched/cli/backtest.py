@@ -1,15 +1,12 @@
-"""The command `dynsched backtest`: reads the flags, shows the progress, prints the result."""
+"""The command `dynsched backtest`."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import shutil
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -94,8 +91,8 @@ def _moment(_context: click.Context, _option: click.Parameter, text: str | None)
 @click.option(
     "--suggest",
     is_flag=True,
-    help="Try some 36 settings of each rule, alone: thresholds and `for`, then dead bands. "
-    "Recommend one, and print it as YAML.",
+    help="Try some 36 settings of each rule, alone: thresholds and `for`. Recommend one, and print "
+    "it as YAML.",
 )
 @click.option(
     "--cache",
@@ -114,21 +111,13 @@ def _moment(_context: click.Context, _option: click.Parameter, text: str | None)
 @flags.quiet_logging
 def backtest(
     *,
-    kubeconfig: Path | None,
-    context: str | None,
     rules: Path,
-    nodes_from_series: bool,
-    since: float,
-    until: float | None,
-    step: float | None,
-    budget: int,
     compare: Path | None,
-    suggest: bool,
     cache: Path | None,
     output: str,
     log_format: str,
     log_level: str,
-    **prometheus: Any,
+    **given: Any,
 ) -> None:
     """Replay the rules over Prometheus's history: what would have been marked, and how often.
 
@@ -149,28 +138,15 @@ def backtest(
     configure_logging(log_format, log_level)
     asked = click.get_current_context().get_parameter_source("prom_timeout")
     if asked is ParameterSource.DEFAULT:
-        prometheus["prom_timeout"] = QUERY_SECONDS
-    settings = settings_of(prometheus)
+        given["prom_timeout"] = QUERY_SECONDS
+    prometheus = {name: given.pop(name) for name in [*given] if name.startswith("prom")}
     rule_sets = [load_rules(path) for path in (rules, compare) if path is not None]
     folder = _folder(cache)
     kept = cache is not None
-    order = gathering.Order(
-        address=settings.prometheus.url,
-        rule_sets=rule_sets,
-        since=since,
-        until=until,
-        step=step,
-        budget=budget,
-        from_series=nodes_from_series,
-        kubeconfig=kubeconfig,
-        context=context,
-        folder=folder,
-        suggest=suggest,
-    )
+    order = gathering.Order(settings_of(prometheus).prometheus, rule_sets, folder, **given)
     say = partial(click.echo, err=True)
     try:
-        with _progress() as told:
-            report = asyncio.run(gathering.backtest(order, settings.prometheus, told, say))
+        report = asyncio.run(gathering.backtest(order, say))
         if report.pop("incomplete"):
             # Another run need not ask for the other parts again.
             kept = True
@@ -193,26 +169,6 @@ def _folder(cache: Path | None) -> Path:
     except OSError as error:
         raise ExpectedError(f"--cache {cache}: {error.strerror}") from error
     return cache
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on standard error where that is a terminal; nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda _what, _done, _all: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        tasks: dict[str, Any] = {}
-
-        def told(what: str, done: int, whole: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=whole)
-            bar.update(tasks[what], completed=done, total=whole)
-
-        yield told
 
 
 def _print(report: dict[str, Any], output: str) -> None:

@@ -156,8 +156,7 @@ def reach(
 
     from dynsched.kube.client import open_client
     from dynsched.rules.file import load_rules
-    from dynsched.tools.doctor.ask_cluster import count_pods
-    from dynsched.tools.doctor.avoiders import reach_of
+    from dynsched.tools.doctor.avoiders import Reach, count_pods
     from dynsched.tools.doctor.reach_report import as_json, render_reach
     from dynsched.util.errors import ClusterError
 
@@ -165,12 +164,11 @@ def reach(
     with last_words(log_format, (ClusterError,)):
         rule_set = load_rules(rules)
 
-        async def counted() -> None:
+        async def counted() -> Reach:
             async with open_client(kubeconfig, context) as client:
-                await count_pods(client, found)
+                return await count_pods(client, rule_set)
 
-        found = reach_of(rule_set)
-        asyncio.run(counted())
+        found = asyncio.run(counted())
     if output == "json":
         click.echo(json.dumps(as_json(found), indent=2, ensure_ascii=False))
     else:

@@ -58,12 +58,10 @@ def inject(
     import asyncio
 
     from dynsched.rules.file import load_rules
-    from dynsched.tools.inject.policy import label_of, policy_objects, policy_text
+    from dynsched.tools.inject.policy import check_policy, label_of, policy_objects, policy_text
 
     label = label_of(load_rules(rules))
     if check:
-        from dynsched.tools.inject.coverage import check_policy
-
         if output == "yaml":
             raise click.UsageError("--check prints a table or json")
         asyncio.run(check_policy(label, kubeconfig, context, output))

@@ -76,7 +76,6 @@ class Memory:
 
     @property
     def available(self) -> int:
-        """What is left until the node is full; never below 0."""
         return max(0, self.capacity - self.working_set)
 
 
@@ -122,7 +121,6 @@ def _pages(root: Path, name: str) -> int:
 
 
 def _number(path: Path, line: str, name: str) -> int:
-    """What a file of the kernel has in the one line of this form."""
     try:
         text = path.read_text(encoding="ascii", errors="replace")
     except OSError as error:
@@ -140,9 +138,7 @@ def collect_once(order: Collect) -> tuple[Memory, str]:
 
 
 def collect_until_stopped(order: Collect) -> None:
-    """Read and push every ``interval``, until SIGTERM or SIGINT. What fails is logged, once for
-    as long as it fails in the same way, and tried again.
-    """
+    """Until SIGTERM or SIGINT. What fails in the same way again is logged once."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -166,9 +162,7 @@ def collect_until_stopped(order: Collect) -> None:
 
 
 def push(order: Collect, memory: Memory) -> str:
-    """Replace this node's group on the Pushgateway, and no other's; the label ``ip``. Raises
-    CollectError.
-    """
+    """Replace this node's group on the Pushgateway; the label ``ip``. Raises CollectError."""
     where, by = f"cannot push to {order.pushgateway}", ""
     try:
         by = through(proxy_for(order.pushgateway))

@@ -60,7 +60,6 @@ class Answer(NamedTuple):
 
     @property
     def is_news(self) -> bool:
-        """Whether it is not what the ETag that was sent names."""
         return self.status != HTTPStatus.NOT_MODIFIED
 
 
@@ -97,9 +96,7 @@ class Running(ABC):
         """What it answers at ``path`` (quoted), whatever the status. ExpectedError."""
 
     def ask(self, path: str, etag: str | None = None) -> Answer:
-        """What it answers. ExpectedError for everything but 200, and 304 where ``etag`` still
-        holds.
-        """
+        """ExpectedError for everything but 200, and 304 where ``etag`` still holds."""
         answer = self.raw(path, etag)
         if answer.status in (HTTPStatus.OK, HTTPStatus.NOT_MODIFIED):
             return answer
@@ -161,7 +158,6 @@ class ByUrl(Running):
             raise ServerError(f"cannot ask {self.shown}: {self._why(error)}{self.by}") from None
 
     def _why(self, error: Exception) -> str:
-        """Why there is no answer, and what to do."""
         found = find_failure(error)
         if found is None:
             return f"{str(error) or type(error).__name__}; use --server URL"

@@ -18,8 +18,7 @@ from operator_support import until
 from programs import ROOT, run
 
 from dynsched.rules.labels import parse_label
-from dynsched.tools.inject.coverage import Standing, standing
-from dynsched.tools.inject.policy import policy_text
+from dynsched.tools.inject.policy import Standing, policy_text, standing
 
 pytestmark = pytest.mark.slow
 

@@ -6,27 +6,126 @@ verdicts, guard. Of a write it is taken that it succeeds, as in a dry run (`engi
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
 from dynsched.engine.alerts import worst
 from dynsched.engine.columns import Bools, Floats, Ints, filled
+from dynsched.engine.dry_run import Overlay
 from dynsched.engine.expected import above_line
-from dynsched.engine.guard import Kind, count_of, early_limit, kind_of, select
+from dynsched.engine.guard import Kind, count_of, early_limit, is_eligible, kind_of, select
 from dynsched.engine.loads import rule_loads
-from dynsched.engine.model import Verdict
+from dynsched.engine.mark_state import mark_state
+from dynsched.engine.match import NodeIndex
+from dynsched.engine.model import Node, Verdict
+from dynsched.engine.plan import plan_prune
 from dynsched.engine.transitions import Limits, Readings, Setting, States, advance
-from dynsched.rules.rule_set import GuardRules, RuleSet
-from dynsched.tools.backtest.fetching import Window, chunks
-from dynsched.tools.backtest.world import Columns, Scene, World, columns_of
+from dynsched.rules.rule_set import GuardRules, Rule, RuleSet
+from dynsched.tools.backtest.fetching import Past, Query, Window, chunks
+
+Span = tuple[float, float]
+"""When a node was there first and last, in Unix seconds."""
+Columns = Mapping[str, Floats]
+"""By rule name, shape (steps, nodes): NaN where there is no good value, and on nodes that the rule
+does not apply to. Rules whose past cannot be had are not in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Nodes in the order of their names; every array has one element for each."""
+
+    nodes: tuple[Node, ...]
+    eligible: Bools
+    """Whether it may be marked: by the rules, and because nobody else uses the mark's key."""
+    pool: Ints
+    """Index into ``pools``."""
+    pools: tuple[str, ...]
+    kind: Ints
+    """A number for each kind (`engine.guard.Kind`), from 0."""
+    first: Floats
+    last: Floats
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(node.name for node in self.nodes)
+
+    def selected(self, rule: Rule) -> Bools:
+        return np.array([rule.applies_to(node.labels) for node in self.nodes], np.bool_)
+
+    def weights(self, resource: str | None) -> Floats:
+        """What each node has of a rule's resource, as the mean of its kind weighs it."""
+        found = [node.allocatable.get(resource, 1.0) if resource else 1.0 for node in self.nodes]
+        return np.array(found, np.float64)
+
+    def present(self, times: Floats) -> Bools:
+        """Shape (times, nodes): whether the node was there."""
+        moments = times[:, None]
+        found: Bools = (moments >= self.first) & (moments <= self.last)
+        return found
+
+
+def make_world(
+    nodes: Mapping[str, Node], rule_set: RuleSet, spans: Mapping[str, Span] = MappingProxyType({})
+) -> World:
+    """``nodes`` as `dynsched prune` would leave them: a replay begins without marks. Without an
+    entry in ``spans`` a node is there from its creation on.
+    """
+    overlay = Overlay()
+    overlay.nodes(nodes)
+    overlay.write(plan_prune(nodes.values(), rule_set.mark))
+    ordered = tuple(node for _, node in sorted(overlay.nodes(nodes).items()))
+    eligible = [
+        is_eligible(node, rule_set.nodes) and mark_state(node, rule_set.mark).conflict is None
+        for node in ordered
+    ]
+    kinds = [kind_of(node, rule_set.guard) for node in ordered]
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+    pools = tuple(sorted({kind.pool for kind in kinds}))
+    there = [spans.get(node.name, (node.created or -math.inf, math.inf)) for node in ordered]
+    return World(
+        nodes=ordered,
+        eligible=np.array(eligible, np.bool_),
+        pool=np.array([pools.index(kind.pool) for kind in kinds], np.int64),
+        pools=pools,
+        kind=np.array([numbers[kind] for kind in kinds], np.int64),
+        first=np.array([first for first, _ in there], np.float64),
+        last=np.array([last for _, last in there], np.float64),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What was fetched, and for which moments. ``index``: of the nodes in the order of `World`."""
+
+    pasts: Mapping[Query, Past]
+    index: NodeIndex
+    window: Window
+
+    def index_of(self, name: str) -> int:
+        """Of the node that a value of the node's label stands for; -1: of none."""
+        return self.index.place_of(name)[0]
+
+
+def columns_of(rule_set: RuleSet, scene: Scene, world: World, first: int, last: int) -> Columns:
+    """For steps ``first`` to before ``last``."""
+    found = {}
+    for rule in rule_set.file_rules:
+        query = Query.of(rule)
+        past = scene.pasts.get(query) if query else None
+        if past is not None:
+            values = past.values(first, last, scene.index_of, len(world.nodes), rises=rule.rises)
+            values[:, ~world.selected(rule)] = np.nan
+            found[rule.name] = values
+    return found
 
 
 class Record:
-    """All steps of one replay, filled by `Engine.play`. Shapes are (steps, nodes) unless said
-    otherwise.
-    """
+    """Filled by `Engine.play`. Shapes are (steps, nodes) unless said otherwise."""
 
     def __init__(self, rule_set: RuleSet, world: World, window: Window) -> None:
         by_node, by_pool = (window.count, len(world.nodes)), (window.count, len(world.pools))
@@ -50,7 +149,6 @@ class Record:
 
     @property
     def counted(self) -> Bools:
-        """Where a node is there and may be marked."""
         found: Bools = self.present & self.world.eligible
         return found
 
@@ -84,9 +182,7 @@ class Alerts:
         return self._states.firing
 
     def begin(self, values: Sequence[Floats], present: Bools) -> None:
-        """``values``: of each rule, shape (steps, lanes), NaN for what is missing. ``present``: of
-        the same shape, whether the node is there.
-        """
+        """Shapes are (steps, lanes); ``values``: of each rule, NaN for what is missing."""
         both = list(zip(self._settings, values, strict=True))
         self._values = np.stack(values, axis=1)
         self._ok: Bools = ~np.isnan(self._values)
@@ -98,9 +194,7 @@ class Alerts:
         self._presence = present
 
     def step(self, row: int, now: float) -> bool:
-        """Evaluate one row at ``now``, later than the one before. Whether nodes came or went: these
-        have no past.
-        """
+        """Evaluate one row at ``now``. Whether nodes came or went: these have no past."""
         if self._comes_or_goes[row]:
             which = self._present ^ self._presence[row]
             new = States.inactive(self.firing.shape)
@@ -122,9 +216,7 @@ class Alerts:
         return self._comes_or_goes[row]
 
     def severity(self, counting: Sequence[int]) -> Floats:
-        """For each lane: of the worst of these rules that fires, 0 where none does or no value is
-        known.
-        """
+        """Of the worst of these rules that fires; 0 where none does, or no value is known."""
         excess = self._limits.excess(self._value[counting], counting)
         return worst(excess, self.firing[counting])
 
@@ -155,9 +247,7 @@ class Marks:
         )
 
     def choose(self, hot: Bools, early: Bools, severity: Callable[[], Floats]) -> Bools | None:
-        """Decide which nodes carry the mark from now on. Returns those that should carry it and do
-        not, None where there are none.
-        """
+        """Returns the nodes that should carry the mark and do not, None where there are none."""
         wanted = (hot | early) & self._may
         either = wanted | self.marked
         if not self._binds(wanted, early & self._may, either):
@@ -262,12 +352,8 @@ class Engine:
         return np.where(hot, worst, self._alerts.severity(self._early))
 
 
-def replay(
-    rule_set: RuleSet, scene: Scene, world: World, told: Callable[[int, int], None]
-) -> Record:
-    """Play the whole window. ``told`` is called with the steps done and all steps."""
+def replay(rule_set: RuleSet, scene: Scene, world: World) -> Record:
     engine, record = Engine(rule_set, world), Record(rule_set, world, scene.window)
     for first, last in chunks(scene.window, len(world.nodes), len(rule_set.rules)):
         engine.play(columns_of(rule_set, scene, world, first, last), record, first, last)
-        told(last, scene.window.count)
     return record

@@ -161,7 +161,6 @@ class Missing:
 
 
 def widen(seen: dict[str, tuple[int, int]], name: str, first: int, last: int) -> None:
-    """Let the steps of a name reach from ``first`` to ``last`` at least."""
     before = seen.get(name, (first, last))
     seen[name] = min(before[0], first), max(before[1], last)
 
@@ -213,25 +212,18 @@ class Past:
 @dataclass(slots=True)
 class Fetcher:
     """Asks for the parts of queries. ``folder`` holds what came; ``address`` of the server, which
-    is a part of the files' names. ``told`` is called with the parts done and all parts.
+    is a part of the files' names.
     """
 
     source: PrometheusSource
     window: Window
     folder: Path
     address: str
-    told: Callable[[int, int], None] = lambda _done, _all: None
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(IN_FLIGHT))
-    _done: int = 0
-    _all: int = 0
 
     async def fetch(self, queries: Mapping[Query, int]) -> dict[Query, Past]:
-        """``queries`` with how many series each is expected to have. Never raises for what the
-        server does: what failed is in ``missing``.
-        """
+        """``queries``: with how many series each is expected to have. What failed: ``missing``."""
         plans = {query: list(parts_of(self.window, series)) for query, series in queries.items()}
-        self._done, self._all = 0, sum(map(len, plans.values()))
-        self.told(0, self._all)
         pasts = await asyncio.gather(
             *(self._query(query, plan, queries[query]) for query, plan in plans.items())
         )
@@ -247,8 +239,6 @@ class Fetcher:
                 async with self._slots:
                     errors = await self._part(query, past, part, series, SPLITS)
                 failed = [*failed, *errors] if errors else []
-            self._done += 1
-            self.told(self._done, self._all)
         past.files.sort(key=lambda each: each[0].first)
         past.missing.sort(key=lambda each: each.part.first)
         return past
@@ -256,7 +246,7 @@ class Fetcher:
     async def _part(
         self, query: Query, past: Past, part: Part, series: int, splits: int
     ) -> list[str]:
-        """Fetch one part; its errors."""
+        """Its errors."""
         path = self._path(query, part)
         block = _kept(path, part)
         if block is None:
@@ -310,8 +300,8 @@ def _kept(path: Path, part: Part) -> Block | None:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The values of one part of a query. ``values`` has the shape (steps, names), NaN where there
-    is no finite value. ``unnamed``: series without a label that names a node.
+    """``values``: shape (steps, names), NaN where there is no finite value. ``unnamed``: series
+    without a label that names a node.
     """
 
     names: tuple[str, ...]
@@ -344,7 +334,6 @@ def to_block(
 
 
 def _column(steps: Floats, values: Floats, count: int) -> Floats:
-    """``steps``: the times of the values."""
     rows = np.rint(steps).astype(np.int64)
     # A server may give other moments than those that were asked for.
     fits = (rows >= 0) & (rows < count) & (np.abs(steps - rows) < 0.5)  # noqa: PLR2004 (half a step)

@@ -1,6 +1,4 @@
-"""A whole backtest: what is asked of the world (the nodes, the scrape interval, the history), the
-replays, and the report.
-"""
+"""A whole backtest: the nodes, the scrape interval, the history, the replays, and the report."""
 
 from __future__ import annotations
 
@@ -8,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +17,7 @@ from dynsched.kube.client import open_client
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.pod_use import scrape_interval
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.tools.backtest.engine import replay
+from dynsched.tools.backtest.engine import Scene, Span, make_world, replay
 from dynsched.tools.backtest.fetching import (
     Fetcher,
     Past,
@@ -33,15 +30,12 @@ from dynsched.tools.backtest.fetching import (
 from dynsched.tools.backtest.kube_state import incidents_of, node_finder, placements_of, regret
 from dynsched.tools.backtest.suggest import suggest
 from dynsched.tools.backtest.summary import difference, side
-from dynsched.tools.backtest.world import Scene, Span, make_world
 from dynsched.util.durations import format_duration
 from dynsched.util.errors import ExpectedError
 from dynsched.util.formatting import format_time
 
 Json = dict[str, Any]
 Pasts = Mapping[Query, Past]
-Told = Callable[[str, int, int], None]
-"""What is under way, how much of it is done, and how much it is."""
 
 _MOMENTS: Final = 24
 """Moments at which the series of an expression are counted beforehand."""
@@ -54,43 +48,39 @@ _SECONDS_EACH: Final = 3e-6
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The options of `dynsched backtest` that say what is replayed. ``address``: of Prometheus, a
-    part of the names of kept files; ``folder``: where these are. Durations are seconds.
+    """The options of `dynsched backtest` that say what is replayed. ``folder``: where the history
+    is kept. Durations are seconds.
     """
 
-    address: str
+    prometheus: PrometheusConfig
     rule_sets: Sequence[RuleSet]
+    folder: Path
     since: float
     until: float | None
     """Unix seconds; None: now, by Prometheus's clock."""
     step: float | None
     """None: the scrape interval."""
     budget: int
-    from_series: bool
+    nodes_from_series: bool
     kubeconfig: Path | None
     context: str | None
-    folder: Path
-    suggest: bool = False
+    suggest: bool
 
 
-async def backtest(
-    order: Order, prometheus: PrometheusConfig, told: Told, say: Callable[[str], None]
-) -> Json:
-    """The report, and under ``incomplete`` whether parts of the history are missing. ``say`` hears
+async def backtest(order: Order, say: Callable[[str], None]) -> Json:
+    """The report, and under ``incomplete`` whether parts of the history are missing. ``say``: for
     a line beforehand. ExpectedError where nothing can be had at all.
     """
-    source = PrometheusSource(prometheus)
+    source = PrometheusSource(order.prometheus)
     try:
-        nodes, spans, scene, heading = await _gather(order, source, partial(told, "history"), say)
+        nodes, spans, scene, heading = await _gather(order, source, say)
         window, records = scene.window, []
         for rule_set in order.rule_sets:
             world = make_world(nodes, rule_set, spans)
-            records.append(replay(rule_set, scene, world, partial(told, "replay")))
+            records.append(replay(rule_set, scene, world))
         find = await node_finder(source, window, scene.index)
-        fetcher = Fetcher(source, window, order.folder, order.address)
-        placed = nodes and await placements_of(
-            fetcher, find, len(nodes), partial(told, "placements")
-        )
+        fetcher = Fetcher(source, window, order.folder, order.prometheus.url)
+        placed = nodes and await placements_of(fetcher, find, len(nodes))
         incidents = await incidents_of(source, window, find) if order.suggest else []
     finally:
         await source.close()
@@ -99,8 +89,7 @@ async def backtest(
         if placed:
             one["regret"] = regret(placed, record)
         if order.suggest:
-            settings = partial(told, "settings")
-            one["suggested"] = suggest(rule_set, scene, record, incidents, settings)
+            one["suggested"] = suggest(rule_set, scene, record, incidents)
     report = {**heading, **sides[0]}
     if len(sides) > 1:
         changed = difference(*records)
@@ -109,16 +98,11 @@ async def backtest(
 
 
 async def _gather(
-    order: Order,
-    source: PrometheusSource,
-    told: Callable[[int, int], None],
-    say: Callable[[str], None],
+    order: Order, source: PrometheusSource, say: Callable[[str], None]
 ) -> tuple[dict[str, Node], dict[str, Span], Scene, Json]:
-    """The nodes in the order of their names, from when to when each is there, what came, and the
-    first part of the report.
-    """
+    """Nodes by name, from when to when each is there, what came, and the report's first part."""
     now = await _server_time(source)
-    nodes = {} if order.from_series else await list_nodes(order.kubeconfig, order.context)
+    nodes = {} if order.nodes_from_series else await list_nodes(order.kubeconfig, order.context)
     rules = [rule for rule_set in order.rule_sets for rule in rule_set.file_rules]
     until = now if order.until is None else order.until
     since = until - order.since
@@ -129,7 +113,9 @@ async def _gather(
         )
     notes: list[str] = []
     scrape = await _scrape(source, rules)
-    wanted = _step(order.step, scrape, notes)
+    # Between two scrapes nothing is known. Rounded: a scrape more or less gives 29.9 s.
+    least = max(1.0, float(round(scrape))) if scrape else None
+    wanted = max(order.step, least or 0.0) if order.step else least or DEFAULT_SCRAPE
     step = step_within(order.budget, wanted, since, until, sum(series.values()))
     window = window_of(since, until, step)
     if step > wanted:
@@ -148,14 +134,14 @@ async def _gather(
         f"{window.count:,} steps of {format_duration(step)}, about {samples:,} samples: some "
         f"{format_duration(max(1, round(samples * _SECONDS_EACH)))} beside Prometheus's own time"
     )
-    pasts = await Fetcher(source, window, order.folder, order.address, told=told).fetch(series)
+    pasts = await Fetcher(source, window, order.folder, order.prometheus.url).fetch(series)
     if not any(past.files for past in pasts.values()):
         errors = {missing.error for past in pasts.values() for missing in past.missing}
         raise ExpectedError(
             "; ".join(sorted(errors)[:_MAX_NAMED])
             + "; no part of the history could be had, so there is nothing to replay"
         )
-    spans = _spans(order.rule_sets, pasts, window) if order.from_series else {}
+    spans = _spans(order.rule_sets, pasts, window) if order.nodes_from_series else {}
     # Where a name is an address with a port, kube-state-metrics knows the node by the address.
     nodes = nodes or {
         name: Node(name, addresses=tuple(("", each) for each in spellings(name))) for name in spans
@@ -174,7 +160,7 @@ async def _gather(
         "samples": sum(len(past.seen) for past in pasts.values()) * window.count,
         "queries": sum(past.asked for past in pasts.values()),
         "node_count": len(nodes),
-        "nodes_from": "series" if order.from_series else "cluster",
+        "nodes_from": "series" if order.nodes_from_series else "cluster",
         "notes": notes,
     }
     return nodes, spans, Scene(pasts, index, window), heading
@@ -225,19 +211,6 @@ async def _scrape(source: PrometheusSource, rules: Iterable[Rule]) -> float | No
     asked = {Query.of(rule): rule for rule in rules}
     found = [await scrape_interval(ask, rule) for query, rule in asked.items() if query]
     return min((each for each in found if each is not None), default=None)
-
-
-def _step(given: float | None, scrape: float | None, notes: list[str]) -> float:
-    if given is None:
-        # Rounded: a scrape more or less within the time gives 29.9 s.
-        return max(1.0, float(round(scrape))) if scrape else DEFAULT_SCRAPE
-    if scrape is not None and given < round(scrape):
-        notes.append(
-            f"The step is {format_duration(round(scrape))}, the scrape interval: between two "
-            f"scrapes nothing is known (--step was {format_duration(given)})."
-        )
-        return float(round(scrape))
-    return given
 
 
 def _spans(rule_sets: Iterable[RuleSet], pasts: Pasts, window: Window) -> dict[str, Span]:

@@ -40,7 +40,6 @@ _LIMIT: Final = AnswerLimit(0, 100_000, 128 << 20)
 _PINNED: Final = frozenset({"DaemonSet", "Node"})
 """What makes pods that belong to one node each: no scheduler could have placed them elsewhere."""
 SCHEDULED: Final = "kube_pod_status_scheduled_time"
-CREATED: Final = "kube_pod_created"
 _RESOURCES: Final = ("cpu", "memory")
 
 _POD: Final = "namespace, pod, uid"
@@ -70,9 +69,8 @@ class Placement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Placements:
-    """What is known of placements in a window. ``free``: by resource, what is not requested of
-    nodes, at each of ``moments``, shape (moments, nodes); NaN where it is not known. Empty where
-    kube-state-metrics does not tell.
+    """``free``: by resource, what is not requested of nodes, shape (moments, nodes), NaN where it
+    is not known; empty where kube-state-metrics does not tell.
     """
 
     pods: Sequence[Placement]
@@ -91,22 +89,18 @@ class Placements:
         return bool(found.any())
 
 
-async def placements_of(
-    fetcher: Fetcher, find: Find, nodes: int, told: Callable[[int, int], None]
-) -> Placements | None:
-    """All that were placed in the window; None where kube-state-metrics is not in this Prometheus.
-    What fails is told in ``limits``.
-    """
+async def placements_of(fetcher: Fetcher, find: Find, nodes: int) -> Placements | None:
+    """None where kube-state-metrics is not in this Prometheus. What fails is told in ``limits``."""
     source, window = fetcher.source, fetcher.window
-    metric = await _metric(source, window)
-    if metric is None:
+    apart = max(1.0, (window.end - window.start) / _MOMENTS)
+    there = await source.query_range(f"count({SCHEDULED})", window.start, window.end, apart)
+    if not there.series:
         return None
     seen = _Seen()
     count = max(1, -int(-(window.end - window.start) // SLICE))
     for number in range(count):
         begun = window.start + number * SLICE
-        await seen.ask(source, metric, begun, min(window.end, begun + SLICE))
-        told(number + 1, count)
+        await seen.ask(source, begun, min(window.end, begun + SLICE))
     moments = window_of(window.start, window.end, max(ROOM_STEP, window.step))
     free, missing = await _free(replace(fetcher, window=moments), find, nodes)
     placed = seen.nodes.keys() - seen.pinned
@@ -120,10 +114,6 @@ async def placements_of(
     limits = {
         "Pods that lived shorter than a scrape are invisible.": True,
         "Room is room by requests; overhead, taints, affinity and volumes are not looked at.": True,
-        (
-            f"{SCHEDULED} is not there: a pod counts at the moment when it was created "
-            f"({CREATED}), which may be long before it was placed."
-        ): metric == CREATED,
         (
             f"{counted(len(seen.pinned), 'pod')} of DaemonSets, or static, are left out: no "
             "scheduler chose their nodes."
@@ -139,7 +129,7 @@ async def placements_of(
     told_of_all = {
         "pods_left_out": len(seen.pinned) + unplaced + elsewhere,
         "room_by": "requests" if free else "load",
-        "placed_by": metric,
+        "placed_by": SCHEDULED,
         "first_mark_day": await _first_mark(source, window),
     }
     said = [sentence for sentence, applies in limits.items() if applies]
@@ -156,14 +146,14 @@ class _Seen:
     pinned: set[PodKey] = field(default_factory=set)
     errors: set[str] = field(default_factory=set)
 
-    async def ask(self, source: PrometheusSource, metric: str, begun: float, ended: float) -> None:
+    async def ask(self, source: PrometheusSource, begun: float, ended: float) -> None:
         async def series(expr: str) -> Sequence[Series]:
             answer = await source.query_range(expr, ended, ended, 1.0, limit=_LIMIT)
             self.errors.update([answer.error] if answer.error else [])
             return answer.series
 
         over = f"[{max(1, round(ended - begun + OVERLAP))}s]"
-        placed = f"(max by ({_POD}) (last_over_time({metric}{over})) >= {begun - OVERLAP:.0f})"
+        placed = f"(max by ({_POD}) (last_over_time({SCHEDULED}{over})) >= {begun - OVERLAP:.0f})"
         for one in await series(placed):
             self.times[_key(one)] = one.points[-1][1]
         info = f"last_over_time(kube_pod_info{{node!=''}}{over})"
@@ -182,15 +172,6 @@ class _Seen:
 def _key(one: Series) -> PodKey:
     labels = one.labels
     return labels.get("namespace", ""), labels.get("pod", ""), labels.get("uid", "")
-
-
-async def _metric(source: PrometheusSource, window: Window) -> str | None:
-    step = max(1.0, (window.end - window.start) / _MOMENTS)
-    for metric in (SCHEDULED, CREATED):
-        answer = await source.query_range(f"count({metric})", window.start, window.end, step)
-        if answer.series:
-            return metric
-    return None
 
 
 async def _free(fetcher: Fetcher, find: Find, nodes: int) -> tuple[Mapping[str, Floats], set[str]]:
@@ -296,9 +277,7 @@ class Incident(NamedTuple):
 
 
 async def incidents_of(source: PrometheusSource, window: Window, find: Find) -> list[Incident]:
-    """As far as kube-state-metrics and node-exporter are in this Prometheus; those of nodes that
-    are known, each once.
-    """
+    """Each once; none of nodes that are not known, or of exporters that are not there."""
     step = round(max(60.0, window.step, (window.end - window.start) / _POINTS))
     killed = _KILLED.format(when="")
     restarts = f"changes(kube_pod_container_status_restarts_total[{step}s])"

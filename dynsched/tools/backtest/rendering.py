@@ -1,6 +1,4 @@
-"""A report for people, as sections: on the terminal, as Markdown, and as one HTML file without
-network or script.
-"""
+"""A report for people: on the terminal, as Markdown, and as one HTML file without network."""
 
 from __future__ import annotations
 
@@ -42,8 +40,6 @@ pre { overflow-x: auto; }
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The table has a row for each of ``entries``."""
-
     title: str
     sentences: Sequence[str] = ()
     columns: Sequence[Column] = ()
@@ -348,7 +344,6 @@ def _escaped(text: str) -> str:
 
 
 def page(found: Iterable[Section]) -> str:
-    """For a browser, or for printing."""
     parts = [_HEAD]
     for number, section in enumerate(found):
         level, text = "h2" if number else "h1", StringIO()

@@ -10,8 +10,9 @@ except that a setting counts as at the cap while it would mark more nodes than `
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import le
 from textwrap import indent
 from typing import Any, Final, NamedTuple
 
@@ -22,13 +23,11 @@ from dynsched.engine.columns import Floats, Ints
 from dynsched.engine.loads import FALLING_SCALE, full_at, rule_load
 from dynsched.engine.transitions import Setting
 from dynsched.rules.rule_set import FileRule, RuleSet
-from dynsched.tools.backtest.engine import Alerts, Record
+from dynsched.tools.backtest.engine import Alerts, Record, Scene, columns_of
 from dynsched.tools.backtest.fetching import Query, chunks
 from dynsched.tools.backtest.kube_state import Incident
 from dynsched.tools.backtest.summary import DAY, Runs, runs_of
-from dynsched.tools.backtest.world import Scene, columns_of
 from dynsched.util.durations import format_duration
-from dynsched.util.formatting import format_threshold
 
 Json = dict[str, Any]
 
@@ -76,7 +75,6 @@ class Outcome:
 
     @property
     def episodes(self) -> int:
-        """Marks that do not follow another one within ten minutes."""
         return self.marks - self.flaps
 
     @property
@@ -100,19 +98,10 @@ class Outcome:
         }
 
 
-def suggest(
-    rule_set: RuleSet,
-    scene: Scene,
-    record: Record,
-    incidents: Sequence[Incident],
-    told: Callable[[int, int], None],
-) -> Json:
+def suggest(rule_set: RuleSet, scene: Scene, record: Record, incidents: Sequence[Incident]) -> Json:
     rules = [rule for rule in rule_set.file_rules if Query.of(rule) and record.counted.any()]
-    found = []
-    for number, rule in enumerate(rules):
-        alone = rule_set.model_copy(update={"file_rules": (rule,)})
-        found.append(_Sweep(alone, scene, record, incidents).report())
-        told(number + 1, len(rules))
+    alone = [rule_set.model_copy(update={"file_rules": (rule,)}) for rule in rules]
+    found = [_Sweep(each, scene, record, incidents).report() for each in alone]
     texts = [one["yaml"] for one in found if one["yaml"]]
     return {"rules": found, "yaml": "rules:\n" + "".join(texts) if texts else None}
 
@@ -141,12 +130,12 @@ class _Sweep:
             names = ("recommended", "full_at_value", "yaml")
             told = {"rule": own.name, "points": [], "reason": "Not enough data.", "events": []}
             return {**told, **dict.fromkeys(names), "times_full": 0}
-        outcomes = self._play(candidates(own, self._median))
+        settings = candidates(own, self._median)
+        batch = max(1, _CELLS // self._record.present.size)
+        parts = [settings[first : first + batch] for first in range(0, len(settings), batch)]
+        outcomes = [outcome for part in parts for outcome in self._batch(part)]
         setting = Candidate(own.threshold, own.clear_threshold, own.hold_duration)
         best, reason = recommend(outcomes, setting)
-        if len(best.leads) >= _FEWEST:
-            best, reason = self._with_best_band(best, reason)
-            outcomes = [*(one for one in outcomes if one.setting != best.setting), best]
         outcomes.sort(key=lambda one: (one.setting.threshold, one.setting.hold_duration))
         front = set(map(id, frontier(outcomes)))
         points = [
@@ -157,7 +146,7 @@ class _Sweep:
             "rule": own.name,
             "points": points,
             "recommended": next(point for point in points if point["recommended"]),
-            "reason": reason + _in_figures(best),
+            "reason": reason,
             "full_at_value": self._full,
             "times_full": len(best.leads),
             "events": _events(self._incidents, best),
@@ -165,9 +154,7 @@ class _Sweep:
         }
 
     def _values(self, lanes: int) -> Iterator[tuple[int, int, Floats]]:
-        """Of the rule, chunk after chunk: the first step, the one after the last, and their values
-        of nodes that are there.
-        """
+        """Chunk by chunk: the first step, the one after the last, and the values between them."""
         world, window = self._record.world, self._scene.window
         for first, last in chunks(window, lanes, 1):
             columns = columns_of(self._rule_set, self._scene, world, first, last)
@@ -190,11 +177,6 @@ class _Sweep:
         begins = ~found.flaps(self._scene.window.step)
         median = float(np.median(known)) if len(known) else None
         return median, (found.lane[begins], found.begun[begins])
-
-    def _play(self, settings: Sequence[Candidate]) -> list[Outcome]:
-        batch = max(1, _CELLS // self._record.present.size)
-        parts = [settings[first : first + batch] for first in range(0, len(settings), batch)]
-        return [outcome for part in parts for outcome in self._batch(part)]
 
     def _batch(self, settings: Sequence[Candidate]) -> Iterator[Outcome]:
         count, (steps, nodes) = len(settings), self._record.present.shape
@@ -236,22 +218,6 @@ class _Sweep:
             leads=leads(found, *self._full_runs, steps) * step,
             event_leads=leads(found, *self._events, steps) * step,
         )
-
-    def _with_best_band(self, best: Outcome, reason: str) -> tuple[Outcome, str]:
-        """The narrowest dead band that has hardly more flaps than the widest."""
-        setting = best.setting
-        unit = full_at(self._rule) / 100 if self._rule.rises else -abs(setting.threshold) / 20
-        bands = [
-            setting._replace(clear_threshold=round(setting.threshold - width * unit, 6))
-            for width in (0, _BAND, 2 * _BAND)
-        ]
-        tried = self._play(bands)
-        fewest = min(one.flaps for one in tried)
-        chosen = next(one for one in tried if one.flaps <= max(fewest * 1.2, fewest + 1))
-        told = ", ".join(
-            f"{format_threshold(one.setting.clear_threshold)}: {one.flaps}" for one in tried
-        )
-        return chosen, f"{reason} Flaps by clear_threshold: {told}."
 
 
 def candidates(rule: FileRule, median: float) -> list[Candidate]:
@@ -311,10 +277,7 @@ def frontier(outcomes: Iterable[Outcome]) -> list[Outcome]:
     return [
         one
         for one, costs in told
-        if not any(
-            other != costs and all(a <= b for a, b in zip(other, costs, strict=True))
-            for _, other in told
-        )
+        if not any(other != costs and all(map(le, other, costs)) for _, other in told)
     ]
 
 
@@ -345,17 +308,6 @@ def recommend(outcomes: Sequence[Outcome], own: Candidate) -> tuple[Outcome, str
     enough = [one for one in calm if one.warning >= _NEARLY * most]
     best = min(enough, key=lambda one: (one.writes_per_day, one.node_time))
     return best, f"Of the settings with {limits}, none warns much earlier, and this writes least."
-
-
-def _in_figures(best: Outcome) -> str:
-    """How early it warns, as a sentence; empty where there was nothing to warn of."""
-    warned = best.leads[best.leads > 0]
-    if not len(best.leads):
-        return ""
-    told = f" It marks {len(warned)} of {len(best.leads)} times before a node is full"
-    if not len(warned):
-        return f"{told}."
-    return f"{told}, by {format_duration(round(float(np.median(warned))))} in the median."
 
 
 def _events(incidents: Sequence[Incident], best: Outcome) -> list[Json]:

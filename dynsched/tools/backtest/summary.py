@@ -25,9 +25,7 @@ _CELLS: Final = 56
 
 
 class Runs(NamedTuple):
-    """The times in which something was so without a break; one element for each of them, by lane
-    and then by time. ``begun``: the first step; ``ended``: the step after the last.
-    """
+    """Times without a break, by lane and then by time. ``ended``: the step after the last."""
 
     lane: Ints
     begun: Ints
@@ -68,9 +66,7 @@ def side(rule_set: RuleSet, record: Record) -> Json:
 
 
 def difference(before: Record, after: Record) -> list[Json]:
-    """By node, where there is any: the share of time that it is marked, and marks. The nodes are
-    the same in both.
-    """
+    """The nodes are the same in both; only those that differ are told."""
     (old, old_marks), (new, new_marks) = map(_by_node, (before, after))
     found = [
         {
@@ -196,9 +192,7 @@ def _share(value: float) -> float:
 
 
 def tally(active: Bools, counted: Bools, step: float) -> dict[str, Any]:
-    """Marks in numbers, under their names in the report. ``counted``: the nodes and times that
-    count.
-    """
+    """Under their names in the report. ``counted``: the nodes and times that count."""
     found = runs_of(active)
     lasted = (found.ended - found.begun) * step
     total = int(counted.sum())

@@ -74,11 +74,6 @@ class Asked:
             self._answers[expr] = None if failed else answer.samples
         return self._answers[expr]
 
-    async def number(self, expr: str, code: str = "") -> float | None:
-        """The only value; None when there is none."""
-        samples = await self.samples(expr, code)
-        return next((each.value for each in samples or () if math.isfinite(each.value)), None)
-
     async def count(self, selector: str, code: str = "") -> int | None:
         samples = await self.samples(f"count({selector})", code)
         return None if samples is None else int(samples[0].value) if samples else 0
@@ -98,14 +93,12 @@ class Asked:
         return as_mapping(answer.data)
 
     async def values(self, metric: str, matcher: Matcher) -> tuple[str, ...]:
-        """Some values of the matcher's label."""
         found = await self.samples(
             f'topk({_SHOWN_VALUES}, count by ({matcher.name}) ({metric}{{{matcher.name}!=""}}))'
         )
         return tuple(each.labels.get(matcher.name, "") for each in found or ())
 
     async def kind(self, metric: str) -> str | None:
-        """The metric's type: ``counter``, ``gauge``, ..."""
         if not metric:
             return None
         data = await self.page("metadata", "P3", metric=metric, limit="1")
@@ -132,8 +125,8 @@ class Asked:
         return worst
 
     async def lag(self, selector: Selector) -> float:
-        """Seconds since its newest sample."""
-        return await self.number(f"min(time() - timestamp({selector.text}))", "N1") or 0.0
+        found = await self.samples(f"min(time() - timestamp({selector.text}))", "N1")
+        return next((each.value for each in found or () if math.isfinite(each.value)), 0.0)
 
     async def copies(self, text: str) -> list[Copies]:
         found = await self.samples(f"count by ({', '.join(_CLUSTER_LABELS)}) ({text})", "P10") or ()
@@ -156,9 +149,7 @@ class Asked:
         return None
 
     async def past(self, expr: str, seconds: float) -> Seen | None:
-        """The values of the last week, at as many moments as the budget allows for a query that
-        takes ``seconds``.
-        """
+        """Of the last week, at as many moments as a query that takes ``seconds`` may have."""
         points = int(min(_POINTS, max(_LEAST_POINTS, _BUDGET / max(seconds, 1e-3))))
         whole = f"(\n{expr}\n)"  # it may end in a comment
         found = []

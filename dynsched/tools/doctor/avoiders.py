@@ -10,16 +10,19 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
-from dynsched.kube.inspection import DEFAULT_SCHEDULER, PodShape
+from dynsched.kube.client import KubeClient
+from dynsched.kube.inspection import DEFAULT_SCHEDULER, PodShape, fold_pods
 from dynsched.rules.labels import LabelMark, Mark, TaintMark
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.defaults import AVOIDANCE_WEIGHT
+from dynsched.util.errors import ConflictError
 from dynsched.util.formatting import as_mapping, as_mappings
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
@@ -28,6 +31,7 @@ PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _OF_CRONJOB: Final = re.compile(r"(.+)-[0-9]{8,10}")
 _KEPT: Final = 8192
+_LEFT_OUT: Final = {"DaemonSet": "pods of DaemonSets", "Node": "static pods"}
 
 
 class Way(StrEnum):
@@ -46,49 +50,33 @@ class Cause(StrEnum):
 
 
 @dataclass(slots=True)
-class Requests:
-    """What pods request: cores, and bytes."""
+class Workload:
+    """The pods of one controller, or all. ``requests``: cores and bytes; ``affinity``: that of a
+    pod that does not react.
+    """
 
-    cpu: float = 0.0
-    memory: float = 0.0
-
-    def add(self, pod: PodShape) -> None:
-        self.cpu += pod.cpu
-        self.memory += pod.memory
-
-
-@dataclass(slots=True, kw_only=True)
-class Tally:
-    """Pods, and how many of them react."""
-
+    namespace: str = ""
+    kind: str = ""
+    name: str = ""
     pods: int = 0
     reacting: int = 0
-    requests: Requests = field(default_factory=Requests)
-    requests_reacting: Requests = field(default_factory=Requests)
-
-    def count(self, pod: PodShape, *, reacts: bool) -> None:
-        self.pods += 1
-        self.requests.add(pod)
-        if reacts:
-            self.reacting += 1
-            self.requests_reacting.add(pod)
-
-
-@dataclass(slots=True)
-class Workload(Tally):
-    """The pods of one controller. ``affinity``: that of a pod that does not react."""
-
-    namespace: str
-    kind: str
-    name: str
+    requests: dict[str, float] = field(default_factory=lambda: {"cpu": 0.0, "memory": 0.0})
+    requests_reacting: dict[str, float] = field(default_factory=lambda: {"cpu": 0.0, "memory": 0.0})
     ways: Counter[Way] = field(default_factory=Counter)
     causes: Counter[Cause] = field(default_factory=Counter)
     schedulers: set[str] = field(default_factory=set)
     affinity: bytes = b""
 
+    def count(self, pod: PodShape, *, reacts: bool) -> None:
+        self.pods += 1
+        self.reacting += reacts
+        for resource, much in ("cpu", pod.cpu), ("memory", pod.memory):
+            self.requests[resource] += much
+            self.requests_reacting[resource] += much * reacts
+
 
 @dataclass(slots=True)
-class Reach(Tally):
+class Reach:
     """All pods that could react. ``left_out``: how many, by why they are not counted."""
 
     mark: Mark
@@ -96,43 +84,34 @@ class Reach(Tally):
     """Whose pods the extender scores; None: it scores all."""
     left_out: Counter[str] = field(default_factory=Counter)
     workloads: dict[tuple[str, str, str], Workload] = field(default_factory=dict)
+    total: Workload = field(default_factory=Workload)
 
     def add(self, pods: Iterable[PodShape]) -> None:
         for pod in pods:
-            why = _why_left_out(pod)
+            why = _LEFT_OUT.get(pod.owner.kind) if pod.owner else None
             if why is not None:
                 self.left_out[why] += 1
             else:
                 self._add(pod)
-
-    def clear(self) -> None:
-        """As before any pod was counted."""
-        self.pods = self.reacting = 0
-        self.requests, self.requests_reacting = Requests(), Requests()
-        self.left_out.clear()
-        self.workloads.clear()
 
     def worst_first(self) -> list[Workload]:
         return sorted(
             self.workloads.values(),
             key=lambda each: (
                 each.reacting - each.pods,
-                each.requests_reacting.cpu - each.requests.cpu,
+                each.requests_reacting["cpu"] - each.requests["cpu"],
                 each.namespace,
                 each.name,
             ),
         )
 
     def _add(self, pod: PodShape) -> None:
-        kind, name = _workload_of(pod)
-        key = (pod.namespace, kind, name)
-        workload = self.workloads.get(key)
-        if workload is None:
-            workload = self.workloads[key] = Workload(pod.namespace, kind, name)
+        key = (pod.namespace, *_workload_of(pod))
+        workload = self.workloads.setdefault(key, Workload(*key))
         ways, causes = self._reaction(pod)
         reacts = bool(ways) and Cause.PINNED not in causes
         workload.count(pod, reacts=reacts)
-        self.count(pod, reacts=reacts)
+        self.total.count(pod, reacts=reacts)
         workload.causes.update(causes)
         if pod.scheduler != DEFAULT_SCHEDULER:
             workload.schedulers.add(pod.scheduler)
@@ -168,6 +147,17 @@ def reach_of(rule_set: RuleSet) -> Reach:
     return Reach(rule_set.mark, None if "default" in profiles else frozenset(profiles))
 
 
+async def count_pods(client: KubeClient, rule_set: RuleSet) -> Reach:
+    """Of all running pods. ClusterError."""
+    found = reach_of(rule_set)
+    try:
+        await fold_pods(client, found.add)
+    except ConflictError:  # the snapshot of a long list expired before its end
+        found = reach_of(rule_set)
+        await fold_pods(client, found.add)
+    return found
+
+
 def patch_of(workload: Workload, label: LabelMark) -> str | None:
     """The command that gives the workload's pods a soft affinity that avoids the mark, beside the
     preferences that they have; None where its kind has no template that it would be written to.
@@ -188,14 +178,6 @@ def patch_of(workload: Workload, label: LabelMark) -> str | None:
     text = json.dumps(body, separators=(",", ":")).replace("'", "'\\''")
     what = f"{workload.kind.lower()} {workload.name}"
     return f"kubectl -n {workload.namespace} patch {what} --type merge -p '{text}'"
-
-
-def _why_left_out(pod: PodShape) -> str | None:
-    if pod.owner is None:
-        return None
-    if pod.owner.kind == "DaemonSet":
-        return "pods of DaemonSets"
-    return "static pods" if pod.owner.kind == "Node" else None
 
 
 def _workload_of(pod: PodShape) -> tuple[str, str]:
@@ -252,17 +234,17 @@ def _pinned(affinity: bytes, selector: bytes) -> bool:
         return True
     required = as_mapping(_node_affinity(affinity).get(_REQUIRED))
     terms = list(as_mappings(required.get("nodeSelectorTerms")))
-    return bool(terms) and all(any(_names_one(each) for each in _all(term)) for term in terms)
+    return bool(terms) and all(map(_names_one, terms))
 
 
-def _all(term: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    yield from as_mappings(term.get("matchExpressions"))
-    yield from as_mappings(term.get("matchFields"))
-
-
-def _names_one(each: Mapping[str, Any]) -> bool:
-    names = each.get("key") in (_HOSTNAME, "metadata.name") and each.get("operator") == "In"
-    return names and len(each.get("values") or ()) == 1
+def _names_one(term: Mapping[str, Any]) -> bool:
+    parts = (as_mappings(term.get(part)) for part in ("matchExpressions", "matchFields"))
+    return any(
+        each.get("key") in (_HOSTNAME, "metadata.name")
+        and each.get("operator") == "In"
+        and len(each.get("values") or ()) == 1
+        for each in chain.from_iterable(parts)
+    )
 
 
 def _node_affinity(affinity: bytes) -> Mapping[str, Any]:

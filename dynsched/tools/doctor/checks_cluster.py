@@ -17,12 +17,16 @@ from dynsched.engine.wording import by_reason, counted, listed, some
 from dynsched.kube.inspection import Program, Right
 from dynsched.rules.labels import LabelMark, Mark
 from dynsched.rules.rule_set import RuleSet
-from dynsched.tools.doctor.ask_cluster import AUTOSCALER, KARPENTER
 from dynsched.tools.doctor.avoiders import PREFERRED, Cause, Reach, Workload
 from dynsched.tools.doctor.findings import Finding, error, hint, warning
 from dynsched.tools.doctor.reach_report import headline
 from dynsched.util.formatting import as_mapping, as_mappings
 
+AUTOSCALER: Final = "cluster-autoscaler"
+KARPENTER: Final = "karpenter"
+DESCHEDULER: Final = "descheduler"
+PROGRAMS: Final = (AUTOSCALER, KARPENTER, DESCHEDULER)
+"""Parts of the names of images, by which the programs are known."""
 _Object = Mapping[str, Any] | None
 _QUOTED: Final = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 _BALANCES: Final = "--balance-similar-node-groups"
@@ -197,12 +201,13 @@ def _strings(expression: str) -> list[str]:
 
 
 def few_react(reach: Reach) -> Iterator[Finding]:
-    if not reach.pods or reach.reacting >= ENOUGH * reach.pods:
+    pods, reacting = reach.total.pods, reach.total.reacting
+    if not pods or reacting >= ENOUGH * pods:
         return
     worst = [_name(each) for each in reach.worst_first() if each.reacting < each.pods]
-    yield (warning if reach.reacting else error)(
+    yield (warning if reacting else error)(
         "few pods react to the mark, so that marks move little load"
-        if reach.reacting
+        if reacting
         else "no pod reacts to the mark: dynsched would change nothing",
         f"{headline(reach)} Worst: {some(worst, _SHOWN)}",
         "see `dynsched reach` for a patch of each workload, inject the affinity, or set mark.taint",

@@ -14,7 +14,7 @@ from dynsched.engine.match import match_samples
 from dynsched.engine.model import QueryResult, Sample
 from dynsched.engine.wording import counted, some
 from dynsched.rules.lint import lint
-from dynsched.rules.rule_set import FileRule, RuleSet
+from dynsched.rules.rule_set import FileRule
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.tools.doctor.ask_prometheus import Asked
 from dynsched.tools.doctor.checks_values import (
@@ -28,14 +28,7 @@ from dynsched.tools.doctor.checks_values import (
     values_against_thresholds,
 )
 from dynsched.tools.doctor.expressions import RATES, Selector, read, selector_text
-from dynsched.tools.doctor.findings import (
-    Finding,
-    NotChecked,
-    error,
-    findings,
-    hint,
-    warning,
-)
+from dynsched.tools.doctor.findings import Finding, NotChecked, error, findings, hint, warning
 from dynsched.util.durations import format_duration
 from dynsched.util.errors import ExpectedError
 from dynsched.util.formatting import format_value, one_line
@@ -59,7 +52,7 @@ _THROTTLED: Final = "increase(container_cpu_cfs_throttled_periods_total[10m]) > 
 
 
 async def check_rules(prometheus: PrometheusSource, world: World) -> list[Finding | NotChecked]:
-    """All findings about rules; ExpectedError when Prometheus tells nothing."""
+    """ExpectedError when Prometheus tells nothing."""
     rules = [rule for rule in world.rule_set.file_rules if rule.source == "prometheus"]
     if not rules:
         return []
@@ -77,7 +70,8 @@ async def check_rules(prometheus: PrometheusSource, world: World) -> list[Findin
         found += [each async for each in _check_rule(rule, answer, world, asked)]
     for warned in lint(world.rule_set):
         what, _, remedy = warned.message.rpartition(". ")
-        told = warning(what, _expr(world.rule_set, warned.rule), remedy)
+        expr = world.rule_set.by_name[warned.rule].expr or ""
+        told = warning(what, one_line(expr, _SHOWN), remedy)
         found += findings("P5", [told], warned.rule)
     return [*found, *(NotChecked(code, None, reason) for code, reason in asked.errors.items())]
 
@@ -90,8 +84,12 @@ async def _check_rule(
         for code in _BY_FORM:
             yield NotChecked(code, rule.name, expression.unread)
     if answer.error is not None:
-        for finding in findings("P0", [_query_fails(answer.error)], rule.name):
-            yield finding
+        told = error(
+            "the query of the rule fails, so the rule knows nothing of any node",
+            answer.error,
+            "run the expression in Prometheus's own page, and correct it",
+        )
+        yield told._replace(code="P0", rule=rule.name)
         return
     again = await asked.prometheus.query_expr(expr)
     seconds = min(answer.duration, again.duration)
@@ -99,22 +97,9 @@ async def _check_rule(
     subject = Subject(rule, answer, expression, world, asked, seconds, past)
     for code, check in _CHECKS:
         found = check(subject)
-        told = [each async for each in found] if isinstance(found, AsyncIterator) else list(found)
-        for finding in findings(code, told, rule.name):
+        whole = [each async for each in found] if isinstance(found, AsyncIterator) else list(found)
+        for finding in findings(code, whole, rule.name):
             yield finding
-
-
-def _query_fails(reason: str) -> Finding:
-    return error(
-        "the query of the rule fails, so the rule knows nothing of any node",
-        reason,
-        "run the expression in Prometheus's own page, and correct it",
-    )
-
-
-def _expr(rule_set: RuleSet, name: str) -> str:
-    found = next((rule.expr for rule in rule_set.rules if rule.name == name), None)
-    return one_line(found or "", _SHOWN)
 
 
 async def _absent(rule: Subject) -> AsyncIterator[Finding]:

@@ -1,26 +1,29 @@
-"""One run of the doctor: all checks, and the report; the check of the extender (K3) is here."""
+"""One run of the doctor: all checks, and the report. What the checks of nodes, pods and rights need
+is asked here; read-only: lists, gets, and reviews of rights, which store nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Iterator, Mapping
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from dynsched.engine.match import index_nodes
 from dynsched.engine.model import Node
-from dynsched.kube.client import KubeClient, list_node_metrics, open_client
-from dynsched.kube.inspection import policy, programs
-from dynsched.kube.leases import find_holders
+from dynsched.kube.client import EVENT_NAMESPACE, KubeClient, list_node_metrics, open_client
+from dynsched.kube.inspection import Program, Right, config_map, is_allowed, policy, programs
+from dynsched.kube.leases import LEASE_NAME, find_holders
+from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.sources.prometheus.decode import answer_limit
-from dynsched.tools.doctor import ask_cluster as cluster
 from dynsched.tools.doctor import checks_cluster as checks
-from dynsched.tools.doctor.avoiders import reach_of
+from dynsched.tools.doctor.avoiders import count_pods
 from dynsched.tools.doctor.checks_rules import check_rules
 from dynsched.tools.doctor.checks_values import World
 from dynsched.tools.doctor.findings import Finding, NotChecked, Report, error, findings, warning
@@ -99,7 +102,7 @@ async def check_cluster(
             found.extend(NotChecked(code, None, str(failed)) for code in codes.split())
             return None
 
-    if cluster.asks_metrics_server(rule_set):
+    if _asks_metrics_server(rule_set):
         try:
             await list_node_metrics(client)
         except ClusterError as failed:
@@ -114,23 +117,61 @@ async def check_cluster(
     found += findings("N2", checks.marks(nodes, rule_set, holders))
     found += findings("N2", checks.no_marks(nodes, rule_set))
     found += findings("K1", checks.two_writers(holders or []))
-    reach = await asked("W1 W2", cluster.count_pods(client, reach_of(rule_set)))
+    reach = await asked("W1 W2", count_pods(client, rule_set))
     if reach is not None:
         found += findings("W1", checks.few_react(reach))
         found += findings("W2", checks.cancelled(reach))
-    needed = cluster.needed_rights(rule_set, home)
-    found += findings("K1", checks.rights(await asked("K1", cluster.refused(client, needed)) or ()))
+    refused = await asked("K1", _refused(client, _needed_rights(rule_set, home)))
+    found += findings("K1", checks.rights(refused or ()))
     guardrail = await asked("K1", policy(client, "validatingadmissionpolicies", _GUARDRAIL))
     injection = await asked("K1", policy(client, "mutatingadmissionpolicies", keys.AVOID_POLICY))
     found += findings("K1", checks.admission(guardrail, injection, mark.label))
-    running = await asked("K2", programs(client, cluster.PROGRAMS)) or []
-    policies = await asked("K2", cluster.policies_of(client, running)) or {}
+    running = await asked("K2", programs(client, checks.PROGRAMS)) or []
+    policies = await asked("K2", _policies_of(client, running)) or {}
     found += findings("K2", checks.neighbours(running, policies, mark))
     return found
 
 
+def _needed_rights(rule_set: RuleSet, home: str) -> list[Right]:
+    """What dynsched does with these rules, as the roles in manifests/base grant it."""
+    leases = "coordination.k8s.io"
+    found = [
+        *(Right(verb, "nodes") for verb in ("get", "list", "watch", "patch")),
+        *(Right(verb, "events", namespace=EVENT_NAMESPACE) for verb in ("create", "patch")),
+        Right("create", "leases", leases, home),
+        *(Right(verb, "leases", leases, home, LEASE_NAME) for verb in ("get", "update")),
+    ]
+    if rule_set.uses_expected_load:
+        found += [Right(verb, "pods") for verb in ("list", "watch")]
+    if _asks_metrics_server(rule_set):
+        found.append(Right("list", "nodes", "metrics.k8s.io"))
+    return found
+
+
+def _asks_metrics_server(rule_set: RuleSet) -> bool:
+    return any(rule.source == "metrics-server" for rule in rule_set.rules)
+
+
+async def _refused(api: KubeApi, rights: Iterable[Right]) -> list[Right]:
+    allowed = {right: await is_allowed(api, right) for right in rights}
+    if None in allowed.values():
+        raise ClusterError(f"{api.config.server} makes no reviews of rights (404)")
+    return [right for right, is_ours in allowed.items() if not is_ours]
+
+
+async def _policies_of(api: KubeApi, found: Iterable[Program]) -> dict[str, Any]:
+    """What stands in the ConfigMaps that a descheduler mounts."""
+    policies = {}
+    for program in found:
+        for name in program.config_maps if checks.DESCHEDULER in program.image else ():
+            texts = await config_map(api, program.namespace, name) or {}
+            for key, text in texts.items():
+                with contextlib.suppress(yaml.YAMLError, RecursionError):
+                    policies[f"ConfigMap {program.namespace}/{name}, {key}"] = yaml.safe_load(text)
+    return policies
+
+
 def check_extender(where: Where, rule_set: RuleSet) -> Iterator[Finding | NotChecked]:
-    """Nothing where there is no extender to be asked."""
     if not rule_set.has_extender:
         return
     try:

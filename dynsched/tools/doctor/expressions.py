@@ -76,7 +76,6 @@ class Expression:
 
 
 def read(text: str) -> Expression:
-    """The expression. Raises nothing."""
     if len(text) > MAX_LENGTH or len(_OPERATOR.findall(text)) > _MAX_OPERATORS:
         return Expression(
             f"the expression has more than {MAX_LENGTH} characters or {_MAX_OPERATORS} operators"

@@ -1,6 +1,4 @@
-"""What the doctor finds, and the report of it: a table for people, JSON, and JUnit's XML for CI
-servers.
-"""
+"""What the doctor finds, and the report of it: for people, as JSON, and as JUnit's XML."""
 
 from __future__ import annotations
 
@@ -90,9 +88,7 @@ def findings(code: str, found: Iterable[Finding], rule: str | None = None) -> It
 
 @dataclass(slots=True)
 class Report:
-    """What one run of the doctor came to. ``unreachable``: one line for each server that did not
-    answer at all, so that its checks could not be made.
-    """
+    """``unreachable``: a line for each server that did not answer, so that nothing was checked."""
 
     findings: list[Finding] = field(default_factory=list)
     not_checked: list[NotChecked] = field(default_factory=list)
@@ -131,9 +127,7 @@ class Report:
 
 
 def render(report: Report, console: Console) -> None:
-    """The findings, worst first, each with what shows it and what to do; then what was not
-    checked. No columns: what they would hold is sentences.
-    """
+    """No table: what its columns would hold is sentences."""
     for each in report.findings:
         about = f"{each.rule}: " if each.rule else ""
         head = plain(f"{each.code:<4}{each.severity!s:<8} ", _STYLES[each.severity])
@@ -150,9 +144,7 @@ def render(report: Report, console: Console) -> None:
 
 
 def as_junit(report: Report, fail_on: Severity) -> str:
-    """One test case for each code and each finding. A finding below ``fail_on`` is no failure, and
-    stands in the case's output.
-    """
+    """A test case for each code and finding; below ``fail_on`` it is output, and no failure."""
     suite = ET.Element("testsuite", name="dynsched doctor")
 
     def case(code: str, name: str) -> ET.Element:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from dynsched.engine.wording import counted, listed, some
-from dynsched.tools.doctor.avoiders import Cause, Reach, Requests, Way, Workload, patch_of
+from dynsched.tools.doctor.avoiders import Cause, Reach, Way, Workload, patch_of
 from dynsched.util.defaults import MAX_ROWS
 from dynsched.util.tables import make_table, plain, show
 
@@ -21,9 +21,7 @@ def as_json(reach: Reach) -> dict[str, Any]:
     """The documented form of ``-o json``; those workloads first of which most pods do not react."""
     return {
         "mark": str(reach.mark),
-        "pods": reach.pods,
-        "reacting": reach.reacting,
-        **_requests(reach.requests, reach.requests_reacting),
+        **_counts(reach.total),
         "left_out": dict(reach.left_out),
         "workloads": [_workload(reach, each) for each in reach.worst_first()],
     }
@@ -46,16 +44,18 @@ def render_reach(reach: Reach, console: Console, *, every: bool = False) -> None
 
 def headline(reach: Reach) -> str:
     """The share of pods and of requests that react, and which pods are not counted."""
+    total = reach.total
     text = (
-        f"{reach.reacting} of {counted(reach.pods, 'running pod')} "
-        f"react{'s' if 1 in (reach.reacting, reach.pods) else ''} to the mark ({reach.mark}): "
-        f"{_percent(reach.reacting, reach.pods)}"
+        f"{total.reacting} of {counted(total.pods, 'running pod')} "
+        f"react{'s' if 1 in (total.reacting, total.pods) else ''} to the mark ({reach.mark}): "
+        f"{_percent(total.reacting, total.pods)}"
     )
-    if reach.pods:
-        text += (
-            f"; of the requested CPU {_percent(reach.requests_reacting.cpu, reach.requests.cpu)}, "
-            f"of the memory {_percent(reach.requests_reacting.memory, reach.requests.memory)}"
+    if total.pods:
+        cpu, memory = (
+            _percent(total.requests_reacting[each], total.requests[each])
+            for each in ("cpu", "memory")
         )
+        text += f"; of the requested CPU {cpu}, of the memory {memory}"
     if reach.left_out:
         out = [f"{count} {why}" for why, count in sorted(reach.left_out.items())]
         text += f". Not counted: {listed(out)}"
@@ -100,9 +100,7 @@ def _workload(reach: Reach, workload: Workload) -> dict[str, Any]:
         "namespace": workload.namespace,
         "workload": workload.name,
         "kind": workload.kind,
-        "pods": workload.pods,
-        "reacting": workload.reacting,
-        **_requests(workload.requests, workload.requests_reacting),
+        **_counts(workload),
         "by": {str(way): count for way, count in sorted(workload.ways.items())},
         "causes": {str(cause): count for cause, count in sorted(workload.causes.items())},
         "note": _note(reach, workload, patch),
@@ -110,10 +108,16 @@ def _workload(reach: Reach, workload: Workload) -> dict[str, Any]:
     }
 
 
-def _requests(requests: Requests, reacting: Requests) -> dict[str, Any]:
+def _counts(workload: Workload) -> dict[str, Any]:
+    asked, reacting = workload.requests, workload.requests_reacting
     return {
-        "requests": {"cpu": round(requests.cpu, 3), "memory": round(requests.memory)},
-        "requests_reacting": {"cpu": round(reacting.cpu, 3), "memory": round(reacting.memory)},
+        "pods": workload.pods,
+        "reacting": workload.reacting,
+        "requests": {"cpu": round(asked["cpu"], 3), "memory": round(asked["memory"])},
+        "requests_reacting": {
+            "cpu": round(reacting["cpu"], 3),
+            "memory": round(reacting["memory"]),
+        },
     }
 
 
@@ -122,8 +126,8 @@ def _row(workload: Workload) -> tuple[str, ...]:
         workload.namespace,
         f"{workload.kind.lower()}/{workload.name}",
         f"{workload.reacting}/{workload.pods}",
-        f"{workload.requests.cpu:.4g}",
-        f"{workload.requests.memory / _GIB:.3g} GiB",
+        f"{workload.requests['cpu']:.4g}",
+        f"{workload.requests['memory'] / _GIB:.3g} GiB",
         ", ".join(sorted(workload.ways)) or "-",
         ", ".join(_said(workload)),
     )

@@ -29,9 +29,7 @@ _NO_PAGE: Final = re.compile(r"\b(?:404|405|501)\b|unsupported path|not found", 
 
 
 def parse_here(report: Checked) -> Checked:
-    """The report, with an error for each expression that no server parses, and a warning for each
-    that is not read here and that a server may know.
-    """
+    """An error: no server parses the expression. A warning: a server may know what is not read."""
     for index, rule in enumerate(report.rule_set.file_rules if report.rule_set else ()):
         why = read(rule.expr or "0").unread
         if why is None:
@@ -54,9 +52,7 @@ def parse_here(report: Checked) -> Checked:
 async def parse_by_server(
     reports: Sequence[Checked], source: PrometheusSource
 ) -> tuple[list[Checked], str | None]:
-    """The reports, with an error for each expression that the server does not parse; and why the
-    server could not be asked, where it could not.
-    """
+    """The reports with what the server does not parse; and why it could not be asked."""
     found = list(reports)
     try:
         for at, report in enumerate(reports):

@@ -23,9 +23,8 @@ from dynsched.engine.snapshot import Decision
 from dynsched.engine.transitions import Setting
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
-from dynsched.tools.backtest.engine import Alerts, Engine, Record
+from dynsched.tools.backtest.engine import Alerts, Engine, Record, World, make_world
 from dynsched.tools.backtest.fetching import Window
-from dynsched.tools.backtest.world import World, make_world
 
 STEP = 30.0
 CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}

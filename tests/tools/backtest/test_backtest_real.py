@@ -66,7 +66,7 @@ def of_pod(name: str) -> str:
     return f'namespace="shop",pod="{name}",uid="u-{name}"'
 
 
-def kube_state(placed: str) -> dict[str, list[tuple[str, Points]]]:
+def kube_state() -> dict[str, list[tuple[str, Points]]]:
     """The series of these pods, which live for an hour."""
     requests = [
         # What else runs on b: 3.4 of 4 cores are left before the pods come.
@@ -85,7 +85,7 @@ def kube_state(placed: str) -> dict[str, list[tuple[str, Points]]]:
     ]
     return {
         "kube_pod_info": info,
-        placed: moments,
+        "kube_pod_status_scheduled_time": moments,
         "kube_pod_container_resource_requests": requests,
         "kube_node_info": [
             (f'node="{node}",internal_ip="10.0.0.{number}"', steady(1, COUNT - 5))
@@ -109,7 +109,7 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
             for node in LOADS
             for what, much in has
         ],
-        **kube_state("kube_pod_status_scheduled_time"),
+        **kube_state(),
         # From the first kill on this stays; the second one shows in the number of restarts only.
         "kube_pod_container_status_last_terminated_reason": [
             (f'{of_pod("api")},container="c",reason="OOMKilled"', steady(1, 120)),
@@ -136,9 +136,9 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
 
 @pytest.fixture(scope="session")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    """Without the moments of scheduling, and without what nodes have to give; with gaps."""
+    """Without what nodes have to give; with gaps."""
     past: Past = {
-        **kube_state("kube_pod_created"),
+        **kube_state(),
         "load": [(f'node="{node}"', points(*changes)) for node, changes in LOADS.items()],
         "patchy": [
             ('node="a"', points((0, 10), (300, 90), (360, 10))),
@@ -189,13 +189,13 @@ async def test_pods_on_hot_nodes_and_those_for_which_there_was_room(call, report
     assert "first mark" in page
 
 
-async def test_without_moments_and_without_room_it_says_what_it_counts_instead(
+async def test_without_room_it_says_what_it_counts_instead(
     reported: Reported, older: Process
 ) -> None:
     found: Any = (await reported(older.url, LOAD, *MORE))["regret"]
     assert (found["pods_placed"], found["pods_on_hot"], found["pods_with_room"]) == (4, 2, 2)
-    assert (found["placed_by"], found["room_by"]) == ("kube_pod_created", "load")
-    assert any("when it was created" in limit for limit in found["limits"])
+    assert (found["placed_by"], found["room_by"]) == ("kube_pod_status_scheduled_time", "load")
+    assert any("kube_node_status_allocatable" in limit for limit in found["limits"])
     assert found["first_mark_day"] is None
     # A node that is marked still has no room, though it is not hot any more.
     kept = rules(rule("load", expr="load", keep_firing_for="12h"))

@@ -38,7 +38,7 @@ def counted(pod: PodShape, mark: Mark, schedulers: frozenset[str] | None = froze
     reach = Reach(mark, schedulers)
     reach.add([pod])
     (workload,) = reach.workloads.values()
-    assert (reach.pods, reach.reacting) == (workload.pods, workload.reacting)
+    assert (reach.total.pods, reach.total.reacting) == (workload.pods, workload.reacting)
     return workload
 
 
@@ -109,7 +109,7 @@ def test_the_extender_reaches_the_pods_whose_scheduler_has_a_profile() -> None:
         profiles = {name: {"score": {"cpu": 1}}} if name else {}
         reach = reach_of(rule_set(extender={"profiles": profiles}))
         reach.add(pods)
-        assert reach.reacting == reacting
+        assert reach.total.reacting == reacting
         (workload,) = reach.workloads.values()
         assert workload.causes[Cause.SCHEDULER] == (2 if name is None else 2 - min(reacting, 2))
 
@@ -133,7 +133,7 @@ def test_pods_are_counted_by_what_a_person_calls_their_workload(owner, digest, w
 def test_pods_of_daemonsets_and_static_pods_are_not_counted() -> None:
     reach = Reach(Mark(LABEL), frozenset())
     reach.add([PodShape("a", "x", Owner(kind, "y")) for kind in ("DaemonSet", "Node", "Node")])
-    assert reach.pods == 0
+    assert reach.total.pods == 0
     assert reach.left_out == {"pods of DaemonSets": 1, "static pods": 2}
 
 
@@ -142,8 +142,8 @@ def test_the_worst_workload_comes_first_and_requests_are_added_up() -> None:
     good = shape(affinity=preferring(AVOIDS), cpu=2.0, memory=10.0)
     reach.add([good, good, PodShape("b", "p", Owner("StatefulSet", "db"), cpu=1.0, memory=5.0)])
     assert [each.name for each in reach.worst_first()] == ["db", "web"]
-    assert (reach.requests.cpu, reach.requests_reacting.cpu) == (5.0, 4.0)
-    assert (reach.requests.memory, reach.requests_reacting.memory) == (25.0, 20.0)
+    assert reach.total.requests == {"cpu": 5.0, "memory": 25.0}
+    assert reach.total.requests_reacting == {"cpu": 4.0, "memory": 20.0}
 
 
 def test_a_patch_keeps_the_preferences_that_are_there() -> None:

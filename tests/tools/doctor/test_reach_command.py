@@ -10,7 +10,7 @@ from pods_support import create
 
 from dynsched.kube import pages
 from dynsched.kube.inspection import PodShape
-from dynsched.tools.doctor import ask_cluster
+from dynsched.tools.doctor import avoiders
 from dynsched.util.errors import ConflictError
 
 AVOIDING = yaml.safe_load("""
@@ -106,7 +106,7 @@ async def test_a_cluster_that_refuses_is_one_line(sim, tmp_path, call) -> None:
 
 
 async def test_a_list_that_expires_is_begun_once_more(with_pods, reach, monkeypatch) -> None:
-    whole, times = ask_cluster.fold_pods, []
+    whole, times = avoiders.fold_pods, []
 
     async def expires(api, take) -> int:
         times.append(1)
@@ -115,6 +115,6 @@ async def test_a_list_that_expires_is_begun_once_more(with_pods, reach, monkeypa
             raise ConflictError("the list's snapshot expired between two pages")
         return await whole(api, take)
 
-    monkeypatch.setattr(ask_cluster, "fold_pods", expires)
+    monkeypatch.setattr(avoiders, "fold_pods", expires)
     told = json.loads(await reach("-o", "json"))
     assert (told["pods"], len(times)) == (5, 2)
