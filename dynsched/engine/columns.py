@@ -27,10 +27,6 @@ Codes = NDArray[np.int8]
 """Members of an enum, by their index."""
 
 
-def filled(shape: tuple[int, ...], value: float) -> Floats:
-    return np.full(shape, value, np.float64)
-
-
 class Roster:
     """Some nodes in an order; the place of a node is its index. Immutable."""
 
@@ -196,8 +192,8 @@ class NodeReadings:
     @classmethod
     def none(cls, roster: Roster) -> NodeReadings:
         """All MISSING, in arrays that are not used elsewhere."""
-        nothing = filled((len(roster),), np.nan)
-        quality = np.full(len(roster), MISSING, np.int8)
+        nothing = np.full(len(roster.names), np.nan)
+        quality = np.full(nothing.shape, MISSING, np.int8)
         return cls(roster, nothing, nothing.copy(), quality)
 
     def only(self, which: Bools) -> NodeReadings:

@@ -14,7 +14,6 @@ import numpy as np
 
 from dynsched.engine.pod_values import PodChange
 from dynsched.engine.snapshot import Snapshot
-from dynsched.engine.transitions import Limits, Setting
 
 STEP: Final = 300.0
 """Seconds over which pods are counted together."""
@@ -162,10 +161,9 @@ def hottest(snapshot: Snapshot, most: int) -> list[str]:
     all others.
     """
     alerts, hot = snapshot.nodes.evaluation.alerts, snapshot.nodes.evaluation.verdicts.hot
-    by_name = snapshot.rule_set.by_name
-    rows = [row for row, name in enumerate(alerts.rules) if by_name[name].early_of is None]
-    limits = Limits([Setting.of(by_name[alerts.rules[row]], snapshot.rule_set) for row in rows])
-    beyond = limits.excess(alerts.good_values(rows))
+    limits = snapshot.nodes.inventory.limits
+    rows = np.flatnonzero(~limits.is_early).tolist()
+    beyond = limits.excess(alerts.good_values(rows), rows)
     worst = np.where(np.isnan(beyond), -np.inf, beyond).max(axis=0, initial=-np.inf)
     order = np.lexsort((worst, hot))[::-1][:most]
     return [alerts.roster.names[place] for place in order.tolist()]

@@ -16,11 +16,11 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 
 from dynsched.engine.guard import why_ineligible
-from dynsched.engine.model import Node, Verdict
+from dynsched.engine.model import Node
 from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark, Mark, TaintMark, parse_label, parse_taint
-from dynsched.rules.rule_set import NodeRules, RuleSet
-from dynsched.util.formatting import as_mapping, as_mappings, format_time
+from dynsched.rules.rule_set import NodeRules
+from dynsched.util.formatting import as_mapping, as_mappings
 
 _T = TypeVar("_T")
 
@@ -38,28 +38,6 @@ class Evidence:
     """Those that fired."""
     early: bool = False
     """Whether the node was not hot, but marked by its expected load."""
-
-
-def write_evidence(mark: Mark, verdict: Verdict, rule_set: RuleSet) -> str:
-    fired = [
-        {
-            "rule": alert.rule,
-            "value": None if alert.value is None else round(alert.value, 2),
-            "threshold": rule.threshold,
-            "since": format_time(alert.since),
-        }
-        for alert in verdict.alerts
-        if alert.firing and not (rule := rule_set.by_name[alert.rule]).shadow
-    ]
-    record: dict[str, Any] = {
-        "label": str(mark.label) if mark.label else None,
-        "taint": str(mark.taint) if mark.taint else None,
-        "since": format_time(verdict.since) if verdict.since is not None else None,
-        "rules": fired,
-    }
-    if verdict.early:
-        record["early"] = True
-    return json.dumps(record, separators=(",", ":"), ensure_ascii=False)
 
 
 def read_evidence(node: Node) -> Evidence | None:

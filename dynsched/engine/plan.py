@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from dynsched.engine.mark_state import MarkState, mark_state, write_evidence
-from dynsched.engine.model import Action, Alert, Node, NodePatch, Verdict
+from dynsched.engine.mark_state import MarkState, mark_state
+from dynsched.engine.model import Action, Alert, AlertState, Node, NodePatch, Verdict
 from dynsched.engine.wording import beside_the_line
 from dynsched.rules import keys
 from dynsched.rules.labels import Mark
 from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.util.formatting import format_threshold, format_value
+from dynsched.util.formatting import format_threshold, format_time, format_value
 
 
 def plan(
@@ -105,12 +106,36 @@ def is_done(patch: NodePatch, node: Node) -> bool:
 
 def describe(verdict: Verdict, rule_set: RuleSet) -> str:
     """The firing rules in one line: ``node-cpu 91.2 > 80``, or ``node-cpu was > 80, is 75``."""
-    parts = [
-        _reason(rule, alert)
-        for alert in verdict.alerts
-        if alert.firing and not (rule := rule_set.by_name[alert.rule]).shadow
-    ]
+    parts = [_reason(rule, alert) for rule, alert in _firing(verdict, rule_set)]
     return ", ".join(parts) or "no rule fires"
+
+
+def write_evidence(mark: Mark, verdict: Verdict, rule_set: RuleSet) -> str:
+    """What `mark_state.read_evidence` reads."""
+    record: dict[str, Any] = {
+        "label": str(mark.label) if mark.label else None,
+        "taint": str(mark.taint) if mark.taint else None,
+        "since": format_time(verdict.since) if verdict.since is not None else None,
+        "rules": [
+            {
+                "rule": alert.rule,
+                "value": None if alert.value is None else round(alert.value, 2),
+                "threshold": rule.threshold,
+                "since": format_time(alert.since),
+            }
+            for rule, alert in _firing(verdict, rule_set)
+        ],
+    }
+    if verdict.early:
+        record["early"] = True
+    return json.dumps(record, separators=(",", ":"), ensure_ascii=False)
+
+
+def _firing(verdict: Verdict, rule_set: RuleSet) -> list[tuple[Rule, Alert]]:
+    """The firing alerts that count, each with its rule."""
+    firing = [alert for alert in verdict.alerts if alert.state is AlertState.FIRING]
+    both = [(rule_set.by_name[alert.rule], alert) for alert in firing]
+    return [(rule, alert) for rule, alert in both if not rule.shadow]
 
 
 def _reason(rule: Rule, alert: Alert) -> str:

@@ -21,7 +21,6 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dynsched.engine.columns import filled
 from dynsched.engine.expected import Unseen
 from dynsched.engine.loads import rule_loads
 from dynsched.engine.model import Alert, Quality
@@ -131,7 +130,7 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
     alerts = views.evaluation.alerts
     rows = [alerts.rules.index(rule.name) for rule, _ in weighed.rules]
     shape = (len(alerts.roster),)
-    total, weights = filled(shape, 0.0), filled(shape, 0.0)
+    total, weights = np.zeros(shape), np.zeros(shape)
     is_known = np.zeros(shape, np.bool_)
     for row, (rule, weight) in zip(rows, weighed.rules, strict=True):
         loads = rule_loads(rule, alerts.good_values(row))

@@ -106,7 +106,7 @@ class NodeViews(Mapping[str, NodeView]):
         roster = self.inventory.index.roster
         if roster is not decided.index.roster:
             alerts = self.evaluation.alerts.on(self.evaluation.alerts.rules, roster)
-            self.evaluation = Evaluation(alerts, Verdicts.of(alerts, rule_set))
+            self.evaluation = Evaluation(alerts, Verdicts.of(alerts, decided.limits))
         self._names = roster.names
         self._mark = rule_set.mark
         self.expected = decision.expected
