@@ -56,7 +56,6 @@ class States:
 
     @staticmethod
     def inactive(shape: tuple[int, int]) -> States:
-        """Those of new alerts."""
         none, nothing = np.zeros(shape, np.bool_), np.full(shape, np.nan)
         return States(firing=none, pending=none, active_since=nothing, keep_firing_since=nothing)
 
@@ -201,7 +200,6 @@ class AlertTable(States):
 
 
 def no_alerts() -> AlertTable:
-    """Of no rule and no node."""
     return AlertTable.new((), Roster(()))
 
 
@@ -370,7 +368,6 @@ def worst(excess: Floats, counting: Bools) -> Floats:
 
 
 def _alert(rule: str, node: str, uid: str, *cell: Any) -> Alert:
-    """Of one element of each of the columns."""
     firing, pending, since, updated_at, known_at, quality, *measured, adopted = cell
     value, sampled_at, active_since, keep_since = measured
     state = AlertState.FIRING if firing else AlertState.PENDING if pending else AlertState.INACTIVE

@@ -56,8 +56,6 @@ Labels = Mapping[str, str]
 
 
 class _OnDemand(Sequence[_T]):
-    """Objects that are made of columns, each when somebody asks for it."""
-
     __slots__ = ()
 
     @abstractmethod
@@ -154,7 +152,6 @@ class Spans(_OnDemand[Series]):
         return ((self.labels_of(key), times, values) for key, times, values in parts)
 
     def moved(self, seconds: float) -> Spans:
-        """The same, that many seconds later."""
         return replace(self, times=self.times + seconds)
 
     def __len__(self) -> int:
@@ -197,7 +194,6 @@ class NodeReadings:
         return cls(roster, nothing, nothing.copy(), quality)
 
     def only(self, which: Bools) -> NodeReadings:
-        """Those where ``which`` is True."""
         if which.all():
             return self
         return replace(self, quality=np.where(which, self.quality, MISSING).astype(np.int8))

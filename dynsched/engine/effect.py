@@ -35,8 +35,6 @@ class Kind(StrEnum):
 
 
 class Placements:
-    """Counts of the last hour."""
-
     def __init__(self) -> None:
         # When each step began (Unix seconds), and the pods that were bound within it.
         self._kept: deque[tuple[float, Counter[Kind]]] = deque(maxlen=STEPS)
@@ -87,7 +85,7 @@ def newly_bound(changes: Sequence[PodChange]) -> list[str]:
 
 
 def day_of(at: float) -> int:
-    """The number of the day in UTC; ``at`` in Unix seconds."""
+    """In UTC."""
     return int(at // DAY)
 
 
@@ -130,7 +128,6 @@ class Overload:
                 del kept[old]
 
     def skip(self, at: float) -> None:
-        """Nothing is known of the time since the last call."""
         self._at = at
 
     def set_known_shares(self, shares: Mapping[int, float], at: float) -> None:

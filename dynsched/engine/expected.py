@@ -66,9 +66,8 @@ class Lag:
 
 
 def lag_of_range(window: float, scrape: float) -> Lag:
-    """The lag of a ``rate`` over ``window`` seconds (0: of the last sample itself), of samples
-    every ``scrape`` seconds. The last sample is half a scrape old on average, and the first one in
-    the range half a scrape younger than the range.
+    """Of a ``rate`` over ``window`` seconds (0: of the last sample itself). The last sample is half
+    a scrape old on average, and the first one in the range half a scrape younger than the range.
     """
     if not window:
         return Lag(0.0, scrape)
@@ -328,7 +327,7 @@ def above_line(  # noqa: PLR0917 - the columns
 
 
 def _lowest(values: Floats, place: Ints) -> Floats:
-    """The value at this place from the lowest, of those that are not NaN."""
+    """The value at this place from the lowest; NaN comes last."""
     return np.take_along_axis(np.sort(values, axis=-1), place, axis=-1)
 
 

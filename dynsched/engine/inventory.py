@@ -33,7 +33,7 @@ class NodeColumns:
     applies: Bools
     """Which rule selects which node: shape (rules, nodes)."""
     eligible: Bools
-    """Which nodes may be marked, and have nothing that stands in the mark's place."""
+    """Which nodes may be marked (`MarkState.may_mark`)."""
     kind: Ints
     kinds: tuple[Kind, ...]
     """The pools, and what keeps pods off the nodes."""
@@ -94,9 +94,7 @@ class Inventory:
     conflicts: Mapping[str, str]
     """Which label or taint of somebody else stands in the mark's place; without other nodes."""
     marked: frozenset[str]
-    """The nodes that carry our mark, or a part of it, or the mark of an older configuration."""
     touched: frozenset[str]
-    """The nodes that carry anything of ours."""
 
     @property
     def marked_states(self) -> list[MarkState]:

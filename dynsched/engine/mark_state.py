@@ -30,8 +30,6 @@ _KEPT: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the annotation says."""
-
     label: LabelMark | None
     taint: TaintMark | None
     rules: tuple[str, ...]
@@ -96,7 +94,6 @@ class MarkState(Struct, frozen=True, gc=False):
 
     @property
     def touched(self) -> bool:
-        """The node carries anything of ours."""
         return self.evidence is not None or self.marked
 
     @property
@@ -124,7 +121,6 @@ def carried(state: MarkState, mark: Mark) -> tuple[str, ...]:
 
 
 def mark_state(node: Node, mark: Mark, rules: NodeRules | None = None) -> MarkState:
-    """Compare one node with the mark, and with the ``rules`` of which nodes may be marked."""
     evidence = read_evidence(node)
     older, unproven = _older(node, evidence, mark)
     has_label = has_taint = False

@@ -69,25 +69,15 @@ class NodeIndex:
         default_factory=dict, repr=False, compare=False
     )
 
-    def find(self, text: str) -> str | None:
-        """The node of a label value, or None. ValueError when several nodes share that address."""
+    def place_of(self, text: str) -> tuple[int, str]:
+        """The index of the node of a label value; -1 where it has none, and why."""
         for spelling in spellings(text):
             if spelling in self.shared:
                 names = some(sorted(self.shared[spelling]), _MAX_NAMED)
-                raise ValueError(f"more than one node has the address {spelling}: {names}")
+                return _NOWHERE, f"more than one node has the address {spelling}: {names}"
             if spelling in self.names:
-                return self.names[spelling]
-        return None
-
-    def place_of(self, text: str) -> tuple[int, str]:
-        """The index of the node of a label value; -1 where it has none, and why."""
-        try:
-            name = self.find(text)
-        except ValueError as error:
-            return _NOWHERE, str(error)
-        if name is None:
-            return _NOWHERE, "no node has this name or address"
-        return self.roster.places[name], ""
+                return self.roster.places[self.names[spelling]], ""
+        return _NOWHERE, "no node has this name or address"
 
     def known(self, labels: tuple[str, ...], series: int) -> _KnownSeries:
         """What was found for the series of rules with these ``node_labels``: most rules have the

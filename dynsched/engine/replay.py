@@ -189,6 +189,5 @@ def finish_replay(seen: Inventory, table: AlertTable, now: float) -> AlertTable:
 
 
 def adopted_alerts(seen: Inventory, now: float) -> AlertTable:
-    """The alerts of a process that remembers nothing: firing for each node with our mark."""
     table = AlertTable.new([rule.name for rule in seen.rule_set.rules], seen.index.roster)
     return table.having(adopted(seen.rule_set, seen.marked_states, now))

@@ -79,7 +79,10 @@ def weighted_profile(rule_set: RuleSet, scheduler: str) -> WeightedProfile:
     with equal weights and `linear`.
     """
     profiles = rule_set.extender.profiles
-    profile = profiles.get(scheduler) or profiles.get("default") or _every_rule(rule_set)
+    profile = profiles.get(scheduler) or profiles.get("default")
+    if profile is None:
+        scored = (rule for rule in rule_set.rules if rule.is_asked and not rule.shadow)
+        profile = Profile(score={rule.name: 1.0 for rule in scored})
     total = sum(profile.score.values())
     return WeightedProfile(
         tuple(
@@ -171,7 +174,7 @@ def scores_by_load(loads: Loads, method: Method) -> Scores:
 
 
 def _score_values(known: NDArray[np.intp], method: Method) -> Scores:
-    """The scores of distinct loads, which rise."""
+    """``known``: distinct loads, rising."""
     firing = known >= FIRING
     plains = np.where(firing, known - FIRING, known)
     low, high = plains.min() / TENTHS, plains.max() / TENTHS
@@ -212,19 +215,14 @@ def break_ties(scores: Scores, loads: Loads) -> int | None:
 
 
 def plain(load: int) -> int:
-    """The load without the sign that a rule fires."""
+    """Without FIRING."""
     return load - FIRING if load >= FIRING else load
 
 
 def _median(scores: Scores) -> int:
-    """The median (the lower one of two)."""
+    """The lower one of two."""
     below = np.cumsum(np.bincount(scores, minlength=BEST + 1))
     return int(np.searchsorted(below, (len(scores) - 1) // 2, side="right"))
-
-
-def _every_rule(rule_set: RuleSet) -> Profile:
-    scored = (rule for rule in rule_set.rules if rule.is_asked and not rule.shadow)
-    return Profile(score={rule.name: 1.0 for rule in scored})
 
 
 class Refusal(NamedTuple):
@@ -258,7 +256,6 @@ def load_refusals(snapshot: Snapshot) -> dict[str, Refusal]:
 
 
 def missing_label(key: str) -> str:
-    """Why a node without the required label is refused."""
     return f"node does not carry the label {key}"
 
 
