@@ -74,7 +74,6 @@ class AlertTable(States):
     """
 
     rules: tuple[str, ...]
-    """The names of the rules, in the order of the rows."""
     roster: Roster
     exists: Bools
     """Whether there is an alert: the rule's selector selects the node."""
@@ -175,7 +174,6 @@ class AlertTable(States):
         return taken.without(~((rows >= 0)[:, None] & (places >= 0)))
 
     def having(self, alerts: Iterable[Alert]) -> AlertTable:
-        """With these in the place of ours."""
         found = self.each(np.copy)
         for one in alerts:
             cell = self.rules.index(one.rule), self.roster.places[one.node]
@@ -353,7 +351,6 @@ def evaluate(
     exists: Bools,
     now: float,
 ) -> Evaluation:
-    """As `evaluated`, with the verdicts."""
     alerts = evaluated(limits, readings, before, exists, now)
     return Evaluation(alerts, Verdicts.of(alerts, limits))
 

@@ -23,7 +23,6 @@ class _Change:
     labels: Mapping[str, str | None] = field(default_factory=dict)
     annotations: Mapping[str, str | None] = field(default_factory=dict)
     taints: tuple[Mapping[str, Any], ...] | None = None
-    """All of ours, where these change."""
 
     def and_then(self, node: Node, body: Mapping[str, Any]) -> _Change:
         """With one more patch, decided on when the node was really ``node``."""

@@ -128,7 +128,6 @@ class Unseen:
 class ExpectedLoad:
     use: PodUse
     added: Mapping[str, Added]
-    """By node; without those on which nothing happened."""
 
     def add_to(self, loads: Floats, roster: Roster) -> None:
         """Make the measured ``loads`` of these nodes the expected ones, in place."""
@@ -146,7 +145,7 @@ class KnownPods:
     use_of_workloads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By resource (``cpu`` in cores, ``memory`` in bytes), then by workload: the use of one pod."""
     scrape_intervals: Mapping[str, float] = field(default_factory=dict)
-    """By rule, in seconds, where it is known."""
+    """By rule, in seconds."""
     sequence: int = 0
     """The number of the last change of ``recent`` (`RecentPods.sequence`)."""
     error: str | None = None

@@ -155,7 +155,6 @@ def rules_health(
     last_success: Mapping[str, float],
     past_errors: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[RuleHealth, ...]:
-    """The health of each rule after a tick; ``last_success`` is when its query last answered."""
     return tuple(
         RuleHealth(
             rule=rule,

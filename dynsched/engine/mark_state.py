@@ -73,8 +73,6 @@ def _parsed(parse: Callable[[str], _T], text: Any) -> _T | None:
 
 
 class MarkState(Struct, frozen=True, gc=False):
-    """Which parts of the mark are on a node, whose they are, and whether it may be marked."""
-
     node: Node
     has_label: bool
     has_taint: bool

@@ -92,8 +92,8 @@ class NodeIndex:
 
 
 def index_nodes(nodes: Iterable[Node], roster: Roster | None = None) -> NodeIndex:
-    """Index nodes by name and by every address. A name always wins over an address. ``roster``:
-    that of these nodes, where there is one already.
+    """By name and by every address. A name always wins over an address. ``roster``: that of these
+    nodes, where there is one already.
     """
     nodes = tuple(nodes)
     names: dict[str, str] = {}

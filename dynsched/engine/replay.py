@@ -26,7 +26,6 @@ from dynsched.rules.rule_set import RuleSet
 
 MAX_STEPS: Final = 360
 """The most evaluations of one replay; a longer window is replayed in longer steps."""
-
 _SKEW: Final = 3600.0
 """Seconds by which the API server's clock may be ahead of ours. The creation time of a
 node that is further ahead is ignored."""

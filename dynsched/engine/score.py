@@ -95,7 +95,7 @@ def weighted_profile(rule_set: RuleSet, scheduler: str) -> WeightedProfile:
 
 
 class FreshPods:
-    """What changed on one node since its loads were worked out. Mutable."""
+    """Since the loads were worked out, on one node. Mutable."""
 
     def __init__(self, weighed: WeightedProfile) -> None:
         self._parts = [(rule, weight, Unseen()) for rule, weight in weighed.rules]
@@ -215,7 +215,6 @@ def break_ties(scores: Scores, loads: Loads) -> int | None:
 
 
 def plain(load: int) -> int:
-    """Without FIRING."""
     return load - FIRING if load >= FIRING else load
 
 

@@ -79,7 +79,6 @@ class Decision:
         return decided is not None and decided.uid == node.uid
 
     def views(self, nodes: Mapping[str, Node]) -> NodeViews:
-        """What `/nodes` tells, of nodes as they are now (after the writes)."""
         return NodeViews(self, nodes)
 
 
@@ -162,7 +161,6 @@ class NodeViews(Mapping[str, NodeView]):
 
     @cached_property
     def early(self) -> frozenset[str]:
-        """Those that are not hot, and are to be avoided by their expected load."""
         return self._named(self.evaluation.verdicts.early)
 
     def _named(self, which: Bools) -> frozenset[str]:
@@ -192,7 +190,6 @@ class NodeViews(Mapping[str, NodeView]):
 
     @cached_property
     def due(self) -> list[str]:
-        """Those that need a patch that has not been written."""
         return self.due_of(self._names)
 
     def due_of(self, names: Iterable[str]) -> list[str]:
