@@ -1,15 +1,25 @@
 """The alerts of all rules on all nodes in columns, one evaluation of them, and the verdict on each
 node. An `Alert` or a `Verdict` is made of those that somebody asks for.
+
+An alert is one rule on one node. Its transitions are those of Prometheus (``rules/alerting.go``):
+a firing alert goes on firing until the condition was false for ``keep_firing_for``
+(``keep_firing_since``, Prometheus's KeepFiringSince). Two things differ:
+
+- Hysteresis: the condition of a firing alert is ``value op clear_threshold``, that of any other
+  alert is ``value op threshold``.
+- A missing, old or invalid sample and a failed query are *unknown*, not "condition is false". An
+  unknown reading changes no state until there has been no good reading for ``stale_after``. A
+  pending alert then becomes inactive, and a firing one too unless ``on_stale`` is ``hold``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import compress
 from math import isnan
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -23,14 +33,38 @@ from dynsched.engine.columns import (
     Floats,
     NodeReadings,
     Roster,
-    filled,
 )
+from dynsched.engine.limits import Limits
 from dynsched.engine.model import Alert, AlertState, Quality, Verdict
-from dynsched.engine.transitions import Limits, Readings, Setting, States, advance
-from dynsched.rules.rule_set import RuleSet
+
+_S = TypeVar("_S", bound="States")
 
 _FAILED: Final = CODES[Quality.FAILED]
 _STALE: Final = CODES[Quality.STALE]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class States:
+    """Of alerts; one that neither fires nor is pending is inactive. Not changed in place."""
+
+    firing: Bools
+    pending: Bools
+    active_since: Floats
+    """Unix seconds; NaN where it is not active."""
+    keep_firing_since: Floats
+    """Unix seconds; NaN where it does not fire because of ``keep_firing_for`` alone."""
+
+    @staticmethod
+    def inactive(shape: tuple[int, int]) -> States:
+        none, nothing = np.zeros(shape, np.bool_), np.full(shape, np.nan)
+        return States(firing=none, pending=none, active_since=nothing, keep_firing_since=nothing)
+
+    def each(self, change: Callable[..., Any], *others: Self) -> Self:
+        """``change`` of each of our arrays, with those of ``others`` beside it."""
+        names, both = [each.name for each in fields(self)], (self, *others)
+        arrays = [name for name in names if isinstance(getattr(self, name), np.ndarray)]
+        changed = {name: change(*(getattr(one, name) for one in both)) for name in arrays}
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -40,7 +74,6 @@ class AlertTable(States):
     """
 
     rules: tuple[str, ...]
-    """The names of the rules, in the order of the rows."""
     roster: Roster
     exists: Bools
     """Whether there is an alert: the rule's selector selects the node."""
@@ -58,7 +91,11 @@ class AlertTable(States):
     ) -> AlertTable:
         """Alerts of which nothing is known yet; none at all without ``exists``."""
         shape = len(rules), len(roster)
-        began, nothing, none = filled(shape, now), filled(shape, np.nan), np.zeros(shape, np.bool_)
+        began, nothing, none = (
+            np.full(shape, now),
+            np.full(shape, np.nan),
+            np.zeros(shape, np.bool_),
+        )
         return cls(
             rules=tuple(rules),
             roster=roster,
@@ -136,17 +173,7 @@ class AlertTable(States):
         taken = replace(self.each(lambda column: column[cells]), rules=tuple(rules), roster=roster)
         return taken.without(~((rows >= 0)[:, None] & (places >= 0)))
 
-    def with_new(self, exists: Bools, now: float) -> AlertTable:
-        """Those where ``exists`` is True: ours, and new ones where we have none."""
-        ours = self.exists & exists
-        if np.array_equal(ours, exists):
-            return replace(self, exists=exists)
-        new = AlertTable.new(self.rules, self.roster, exists, now)
-        both = self.each(lambda mine, theirs: np.where(ours, mine, theirs), new)
-        return replace(both, exists=exists)
-
     def having(self, alerts: Iterable[Alert]) -> AlertTable:
-        """With these in the place of ours."""
         found = self.each(np.copy)
         for one in alerts:
             cell = self.rules.index(one.rule), self.roster.places[one.node]
@@ -171,25 +198,74 @@ class AlertTable(States):
 
 
 def no_alerts() -> AlertTable:
-    """Of no rule and no node."""
     return AlertTable.new((), Roster(()))
 
 
+def advance(
+    before: _S,
+    limits: Limits,
+    now: Floats | float,
+    *,
+    ok: Bools,
+    breached: Bools,
+    holds: Bools,
+    known_at: Floats,
+) -> _S:
+    """``before`` with the states after one evaluation at ``now`` (Unix seconds). ``ok``: there is a
+    good reading, which is beyond ``threshold`` where ``breached``, beyond ``clear_threshold`` where
+    it ``holds``. ``known_at``: when there was a good one before this.
+    """
+    firing = before.firing
+    active_since, keep_since = before.active_since.copy(), before.keep_firing_since.copy()
+    fired = firing & ok
+    cooling = fired & ~holds
+    keep_since[fired & holds] = np.nan
+    np.copyto(keep_since, now, where=cooling & np.isnan(keep_since))
+    ended = cooling & ~(now - keep_since < limits.keep_firing)
+    others = ok & ~firing
+    over = others & breached
+    np.copyto(active_since, now, where=over & np.isnan(active_since))
+    begun = over & (now - active_since >= limits.hold)
+    gone = ended | (others & ~breached)
+    pending = over & ~begun
+    if not ok.all():
+        unknown = ~ok
+        expired = unknown & (now - known_at > limits.stale_after)
+        expired &= before.pending | (firing & limits.releases_stale)
+        gone |= expired
+        ended |= expired
+        pending |= before.pending & unknown & ~expired
+    active_since[gone] = keep_since[gone] = np.nan
+    return replace(
+        before,
+        firing=(firing & ~ended) | begun,
+        pending=pending,
+        active_since=active_since,
+        keep_firing_since=keep_since,
+    )
+
+
 def evaluated(
-    rule_set: RuleSet, readings: Mapping[str, NodeReadings], before: AlertTable, now: float
+    limits: Limits,
+    readings: Mapping[str, NodeReadings],
+    before: AlertTable,
+    exists: Bools,
+    now: float,
 ) -> AlertTable:
-    """The alerts ``before`` after one evaluation of every rule on the same nodes.
+    """The alerts ``before`` after one evaluation of the rules on the same nodes. ``exists``: where
+    there is to be an alert; it is new where there is none ``before``.
 
     A rule without an entry in ``readings`` counts as failed. ``now`` may be earlier than in the
     evaluation before; the times of an alert never go back.
     """
-    settings = [Setting.of(rule, rule_set) for rule in rule_set.rules]
-    limits = Limits(settings)
-    shape = before.exists.shape
-    values, taken = filled(shape, np.nan), filled(shape, np.nan)
-    quality: Codes = np.full(shape, MISSING, np.int8)
-    for row, rule in enumerate(rule_set.rules):
-        found = readings.get(rule.name)
+    ours = before.exists & exists
+    if not np.array_equal(ours, exists):
+        new = AlertTable.new(before.rules, before.roster, exists, now)
+        before = before.each(lambda mine, theirs: np.where(ours, mine, theirs), new)
+    values, taken = np.full(exists.shape, np.nan), np.full(exists.shape, np.nan)
+    quality: Codes = np.full(exists.shape, MISSING, np.int8)
+    for row, rule in enumerate(before.rules):
+        found = readings.get(rule)
         if found is None:
             quality[row] = _FAILED
         else:
@@ -199,16 +275,20 @@ def evaluated(
     then = np.maximum(before.updated_at, now)
     quality[(quality == OK) & ~(now - taken <= limits.stale_after)] = _STALE
     ok = quality == OK
-    seen = Readings(
-        ok,
-        np.stack([one.breached(row) for one, row in zip(settings, values, strict=True)]),
-        np.stack([one.holds(row) for one, row in zip(settings, values, strict=True)]),
+    after = advance(
+        before,
+        limits,
+        then,
+        ok=ok,
+        breached=limits.beyond(values, limits.threshold),
+        holds=limits.beyond(values, limits.clear_threshold),
+        known_at=before.known_at,
     )
-    after = advance(before, seen, before.known_at, then, limits)
     changed = (after.firing != before.firing) | (after.pending != before.pending)
     known = np.maximum(before.known_at, np.minimum(then, taken))
     return replace(
         after,
+        exists=exists,
         since=np.where(changed, then, before.since),
         updated_at=then,
         known_at=np.where(ok, known, before.known_at),
@@ -234,21 +314,15 @@ class Verdicts:
     severity: Floats
 
     @classmethod
-    def of(cls, alerts: AlertTable, rule_set: RuleSet) -> Verdicts:
-        rules = [rule_set.by_name[name] for name in alerts.rules]
-        is_hot = np.array([not r.shadow and r.early_of is None for r in rules], np.bool_)
-        is_early = np.array([not r.shadow and r.early_of is not None for r in rules], np.bool_)
-        firing = alerts.firing & alerts.exists
-        hot = np.logical_or.reduce(firing[is_hot], axis=0)
-        early: Bools = np.logical_or.reduce(firing[is_early], axis=0) & ~hot
-        since, severity = filled(hot.shape, np.nan), filled(hot.shape, 0.0)
+    def of(cls, alerts: AlertTable, limits: Limits) -> Verdicts:
+        firing = alerts.firing & alerts.exists & ~limits.is_shadow
+        hot = np.logical_or.reduce(firing & ~limits.is_early, axis=0)
+        early: Bools = np.logical_or.reduce(firing, axis=0) & ~hot
+        since, severity = np.full(hot.shape, np.nan), np.zeros(hot.shape)
         places = np.flatnonzero(hot | early)
         if places.size:
-            counts = np.where(hot[places], is_hot[:, None], is_early[:, None])
-            counting: Bools = np.logical_and(counts, firing[:, places])
-            began = np.where(counting, alerts.since[:, places], np.inf)
-            since[places] = began.min(axis=0)
-            limits = Limits([Setting.of(rule, rule_set) for rule in rules])
+            counting = firing[:, places] & (limits.is_early != hot[places])
+            since[places] = np.where(counting, alerts.since[:, places], np.inf).min(axis=0)
             severity[places] = worst(limits.excess(alerts.value[:, places]), counting)
         return cls(alerts, hot, early, since, severity)
 
@@ -270,6 +344,17 @@ class Evaluation(NamedTuple):
     verdicts: Verdicts
 
 
+def evaluate(
+    limits: Limits,
+    readings: Mapping[str, NodeReadings],
+    before: AlertTable,
+    exists: Bools,
+    now: float,
+) -> Evaluation:
+    alerts = evaluated(limits, readings, before, exists, now)
+    return Evaluation(alerts, Verdicts.of(alerts, limits))
+
+
 def worst(excess: Floats, counting: Bools) -> Floats:
     """The largest excess of the ``counting`` alerts of each node; 0 where none is beyond its
     threshold, or no value is known. Shapes: (rules, nodes).
@@ -280,7 +365,6 @@ def worst(excess: Floats, counting: Bools) -> Floats:
 
 
 def _alert(rule: str, node: str, uid: str, *cell: Any) -> Alert:
-    """Of one element of each of the columns."""
     firing, pending, since, updated_at, known_at, quality, *measured, adopted = cell
     value, sampled_at, active_since, keep_since = measured
     state = AlertState.FIRING if firing else AlertState.PENDING if pending else AlertState.INACTIVE

@@ -27,10 +27,6 @@ Codes = NDArray[np.int8]
 """Members of an enum, by their index."""
 
 
-def filled(shape: tuple[int, ...], value: float) -> Floats:
-    return np.full(shape, value, np.float64)
-
-
 class Roster:
     """Some nodes in an order; the place of a node is its index. Immutable."""
 
@@ -60,8 +56,6 @@ Labels = Mapping[str, str]
 
 
 class _OnDemand(Sequence[_T]):
-    """Objects that are made of columns, each when somebody asks for it."""
-
     __slots__ = ()
 
     @abstractmethod
@@ -158,7 +152,6 @@ class Spans(_OnDemand[Series]):
         return ((self.labels_of(key), times, values) for key, times, values in parts)
 
     def moved(self, seconds: float) -> Spans:
-        """The same, that many seconds later."""
         return replace(self, times=self.times + seconds)
 
     def __len__(self) -> int:
@@ -196,12 +189,11 @@ class NodeReadings:
     @classmethod
     def none(cls, roster: Roster) -> NodeReadings:
         """All MISSING, in arrays that are not used elsewhere."""
-        nothing = filled((len(roster),), np.nan)
-        quality = np.full(len(roster), MISSING, np.int8)
+        nothing = np.full(len(roster.names), np.nan)
+        quality = np.full(nothing.shape, MISSING, np.int8)
         return cls(roster, nothing, nothing.copy(), quality)
 
     def only(self, which: Bools) -> NodeReadings:
-        """Those where ``which`` is True."""
         if which.all():
             return self
         return replace(self, quality=np.where(which, self.quality, MISSING).astype(np.int8))

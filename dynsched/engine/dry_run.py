@@ -23,7 +23,6 @@ class _Change:
     labels: Mapping[str, str | None] = field(default_factory=dict)
     annotations: Mapping[str, str | None] = field(default_factory=dict)
     taints: tuple[Mapping[str, Any], ...] | None = None
-    """All of ours, where these change."""
 
     def and_then(self, node: Node, body: Mapping[str, Any]) -> _Change:
         """With one more patch, decided on when the node was really ``node``."""
@@ -47,7 +46,8 @@ class _Change:
             or _ours(node.taints) != _ours(before.taints)
         ):
             return None
-        theirs = [taint for taint in node.taints if not _is_ours(taint)]
+        ours = _ours(node.taints)
+        theirs = [taint for taint in node.taints if taint not in ours]
         return replace(
             node,
             labels=_merged(node.labels, self.labels),
@@ -64,7 +64,6 @@ class Overlay:
         self._real: Mapping[str, Node] = {}
 
     def nodes(self, real: Mapping[str, Node]) -> dict[str, Node]:
-        """The nodes as they would be."""
         self._real = real
         there = {name: change for name, change in self._changes.items() if name in real}
         found = {name: change.on(real[name]) for name, change in there.items()}
@@ -84,9 +83,5 @@ def _merged(old: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[s
     return {key: value for key, value in {**old, **changes}.items() if value is not None}
 
 
-def _is_ours(taint: Mapping[str, Any]) -> bool:
-    return str(taint.get("key", "")).startswith(keys.ANNOTATION_PREFIX)
-
-
 def _ours(taints: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    return tuple(taint for taint in taints if _is_ours(taint))
+    return tuple(t for t in taints if str(t.get("key", "")).startswith(keys.ANNOTATION_PREFIX))

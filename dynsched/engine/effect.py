@@ -14,7 +14,6 @@ import numpy as np
 
 from dynsched.engine.pod_values import PodChange
 from dynsched.engine.snapshot import Snapshot
-from dynsched.engine.transitions import Limits, Setting
 
 STEP: Final = 300.0
 """Seconds over which pods are counted together."""
@@ -36,8 +35,6 @@ class Kind(StrEnum):
 
 
 class Placements:
-    """Counts of the last hour."""
-
     def __init__(self) -> None:
         # When each step began (Unix seconds), and the pods that were bound within it.
         self._kept: deque[tuple[float, Counter[Kind]]] = deque(maxlen=STEPS)
@@ -88,7 +85,7 @@ def newly_bound(changes: Sequence[PodChange]) -> list[str]:
 
 
 def day_of(at: float) -> int:
-    """The number of the day in UTC; ``at`` in Unix seconds."""
+    """In UTC."""
     return int(at // DAY)
 
 
@@ -131,7 +128,6 @@ class Overload:
                 del kept[old]
 
     def skip(self, at: float) -> None:
-        """Nothing is known of the time since the last call."""
         self._at = at
 
     def set_known_shares(self, shares: Mapping[int, float], at: float) -> None:
@@ -162,10 +158,9 @@ def hottest(snapshot: Snapshot, most: int) -> list[str]:
     all others.
     """
     alerts, hot = snapshot.nodes.evaluation.alerts, snapshot.nodes.evaluation.verdicts.hot
-    by_name = snapshot.rule_set.by_name
-    rows = [row for row, name in enumerate(alerts.rules) if by_name[name].early_of is None]
-    limits = Limits([Setting.of(by_name[alerts.rules[row]], snapshot.rule_set) for row in rows])
-    beyond = limits.excess(alerts.good_values(rows))
+    limits = snapshot.nodes.inventory.limits
+    rows = np.flatnonzero(~limits.is_early).tolist()
+    beyond = limits.excess(alerts.good_values(rows), rows)
     worst = np.where(np.isnan(beyond), -np.inf, beyond).max(axis=0, initial=-np.inf)
     order = np.lexsort((worst, hot))[::-1][:most]
     return [alerts.roster.names[place] for place in order.tolist()]

@@ -66,9 +66,8 @@ class Lag:
 
 
 def lag_of_range(window: float, scrape: float) -> Lag:
-    """The lag of a ``rate`` over ``window`` seconds (0: of the last sample itself), of samples
-    every ``scrape`` seconds. The last sample is half a scrape old on average, and the first one in
-    the range half a scrape younger than the range.
+    """Of a ``rate`` over ``window`` seconds (0: of the last sample itself). The last sample is half
+    a scrape old on average, and the first one in the range half a scrape younger than the range.
     """
     if not window:
         return Lag(0.0, scrape)
@@ -129,7 +128,6 @@ class Unseen:
 class ExpectedLoad:
     use: PodUse
     added: Mapping[str, Added]
-    """By node; without those on which nothing happened."""
 
     def add_to(self, loads: Floats, roster: Roster) -> None:
         """Make the measured ``loads`` of these nodes the expected ones, in place."""
@@ -147,7 +145,7 @@ class KnownPods:
     use_of_workloads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By resource (``cpu`` in cores, ``memory`` in bytes), then by workload: the use of one pod."""
     scrape_intervals: Mapping[str, float] = field(default_factory=dict)
-    """By rule, in seconds, where it is known."""
+    """By rule, in seconds."""
     sequence: int = 0
     """The number of the last change of ``recent`` (`RecentPods.sequence`)."""
     error: str | None = None
@@ -328,7 +326,7 @@ def above_line(  # noqa: PLR0917 - the columns
 
 
 def _lowest(values: Floats, place: Ints) -> Floats:
-    """The value at this place from the lowest, of those that are not NaN."""
+    """The value at this place from the lowest; NaN comes last."""
     return np.take_along_axis(np.sort(values, axis=-1), place, axis=-1)
 
 

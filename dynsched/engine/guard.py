@@ -31,7 +31,6 @@ class Kind(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Selection:
     marked: frozenset[str]
-    """Which nodes shall carry the mark after this tick."""
     withheld: Mapping[str, str]
     """Why others, contrary to their verdict, are not marked yet or still marked."""
     capped: frozenset[str]
@@ -49,7 +48,6 @@ def is_eligible(node: Node, rules: NodeRules) -> bool:
 
 
 def why_ineligible(node: Node, rules: NodeRules) -> str | None:
-    """What on a node keeps it from being marked at all, in one line; None when nothing does."""
     if node.labels.get(keys.IGNORE_LABEL) == "true":
         return f"it has the label {keys.IGNORE_LABEL}=true"
     if not rules.include_control_plane:
@@ -92,9 +90,8 @@ def select(
         total[kind.pool] += size
     caps = {pool: count_of(guard.max_marked, total[pool]) for pool in pools}
     limits = {kind: early_limit(guard.max_marked, size) for kind, size in sizes.items()}
-    wanting = {
-        pool: [name for name in names if verdicts[name].wants_mark] for pool, names in pools.items()
-    }
+    wants_mark = {name: verdicts[name].hot or verdicts[name].early for name in kinds}
+    wanting = {pool: [n for n in names if wants_mark[n]] for pool, names in pools.items()}
 
     def fitting(ranked: Iterable[str], free: int, used: Counter[Kind]) -> Iterator[str]:
         """As many as are ``free`` in their pool, and early ones only below the limit of their kind,
@@ -113,7 +110,10 @@ def select(
     }
     present = [name for names in pools.values() for name in names if name in incumbents]
     allowed = max(0, max(1, count_of(guard.max_releases, len(present) + released)) - released)
-    kept = _kept(granted, present, verdicts, allowed)
+    leaving = [name for name in present if not any(name in chosen for chosen in granted.values())]
+    # The coolest go first; those that should be marked but are over the cap go last.
+    leaving.sort(key=lambda name: (wants_mark[name], verdicts[name].severity, name))
+    kept = frozenset(leaving[allowed:])
     result: set[str] = set()
     withheld: dict[str, str] = {}
     for pool, names in pools.items():
@@ -126,7 +126,7 @@ def select(
         withheld |= {
             name: f"release delayed: guard.max_releases is {guard.max_releases}"
             for name in staying
-            if not verdicts[name].wants_mark
+            if not wants_mark[name]
         }
         withheld |= {
             name: f"not marked: guard.max_marked is {guard.max_marked}"
@@ -173,16 +173,3 @@ def _ranked(
         return (not verdict.hot, -verdict.severity - (0 if is_new else bonus), is_new, name)
 
     return sorted(names, key=rank)
-
-
-def _kept(
-    granted: Mapping[str, Mapping[str, None]],
-    present: Iterable[str],
-    verdicts: Mapping[str, Verdict],
-    allowed: int,
-) -> frozenset[str]:
-    """Of the marked nodes that are ``present``, those whose release waits: ``allowed`` may go."""
-    leaving = [name for name in present if not any(name in chosen for chosen in granted.values())]
-    # The coolest go first; those that should be marked but are over the cap go last.
-    leaving.sort(key=lambda name: (verdicts[name].wants_mark, verdicts[name].severity, name))
-    return frozenset(leaving[allowed:])

@@ -56,7 +56,6 @@ def why_unhealthy(snapshot: Snapshot | None, age: float, interval: float) -> str
 
 
 def overdue_after(interval: float) -> float:
-    """The age of a Snapshot beyond which the loop counts as stuck; both in seconds."""
     return max(OVERDUE_AT_LEAST, OVERDUE_INTERVALS * interval)
 
 
@@ -70,17 +69,18 @@ def _why_none_is_usable(snapshot: Snapshot) -> str | None:
         return None
     unmatched = unmatched_rules(snapshot)
     reasons = {
-        health.rule.name: health.error or unmatched.get(health.rule.name) or _why_unusable(health)
+        health.rule.name: health.error
+        or unmatched.get(health.rule.name)
+        or f"none of its readings is usable ({_counts(health)})"
         for health in asked
     }
     first = next(iter(by_reason(reasons)))
     return f"no rule says anything usable of any node: {first}"
 
 
-def _why_unusable(health: RuleHealth) -> str:
+def _counts(health: RuleHealth) -> str:
     counts = ((health.quality.get(quality, 0), quality) for quality in Quality)
-    found = ", ".join(f"{count} {quality}" for count, quality in counts if count)
-    return f"none of its readings is usable ({found})"
+    return ", ".join(f"{count} {quality}" for count, quality in counts if count)
 
 
 def why_incomplete(snapshot: Snapshot) -> tuple[str, ...]:
@@ -155,7 +155,6 @@ def rules_health(
     last_success: Mapping[str, float],
     past_errors: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[RuleHealth, ...]:
-    """The health of each rule after a tick; ``last_success`` is when its query last answered."""
     return tuple(
         RuleHealth(
             rule=rule,

@@ -8,13 +8,14 @@ is replaced and never changed, so that it is enough to compare objects.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
-from dynsched.engine.columns import Bools, Floats, Ints, Roster, filled
+from dynsched.engine.columns import Bools, Floats, Ints, Roster
 from dynsched.engine.guard import Kind, kind_of
+from dynsched.engine.limits import Limits
 from dynsched.engine.mark_state import MarkState, mark_state
 from dynsched.engine.match import NodeIndex, index_nodes
 from dynsched.engine.model import Node
@@ -32,7 +33,7 @@ class NodeColumns:
     applies: Bools
     """Which rule selects which node: shape (rules, nodes)."""
     eligible: Bools
-    """Which nodes may be marked, and have nothing that stands in the mark's place."""
+    """Which nodes may be marked (`MarkState.may_mark`)."""
     kind: Ints
     kinds: tuple[Kind, ...]
     """The pools, and what keeps pods off the nodes."""
@@ -48,7 +49,7 @@ class NodeColumns:
     def weights(self, resource: str | None) -> Floats:
         """What each node has of a rule's resource, as the mean of its kind weighs it."""
         if resource is None:
-            return filled((len(self.roster),), 1.0)
+            return np.ones(len(self.roster))
         capacity = self.capacity[resource]
         return np.where(np.isnan(capacity), 1.0, capacity)
 
@@ -65,7 +66,7 @@ class NodeColumns:
             size = len(roster)
             applies = np.zeros((len(self.applies), size), np.bool_)
             eligible, kind = np.zeros(size, np.bool_), np.zeros(size, np.int64)
-            capacity = {name: filled((size,), np.nan) for name in self.capacity}
+            capacity = {name: np.full(size, np.nan) for name in self.capacity}
         kinds = {each: number for number, each in enumerate(self.kinds)}
         for state in changed:
             node = state.node
@@ -83,6 +84,7 @@ class Inventory:
     """Of all nodes at one moment. All mappings are by node name."""
 
     rule_set: RuleSet
+    limits: Limits = field(compare=False)
     nodes: Mapping[str, Node]
     states: Mapping[str, MarkState]
     index: NodeIndex
@@ -92,9 +94,7 @@ class Inventory:
     conflicts: Mapping[str, str]
     """Which label or taint of somebody else stands in the mark's place; without other nodes."""
     marked: frozenset[str]
-    """The nodes that carry our mark, or a part of it, or the mark of an older configuration."""
     touched: frozenset[str]
-    """The nodes that carry anything of ours."""
 
     @property
     def marked_states(self) -> list[MarkState]:
@@ -129,6 +129,7 @@ def take_inventory(
     told = [state for state in states.values() if state.touched or not state.may_mark]
     return Inventory(
         rule_set=rule_set,
+        limits=before.limits,
         nodes=nodes,
         states=states,
         index=index,
@@ -148,6 +149,7 @@ def _nothing(rule_set: RuleSet) -> Inventory:
         eligible=np.zeros(0, np.bool_),
         kind=np.zeros(0, np.int64),
         kinds=(),
-        capacity={name: filled((0,), np.nan) for name in ("cpu", "memory")},
+        capacity={name: np.zeros(0) for name in ("cpu", "memory")},
     )
-    return Inventory(rule_set, {}, {}, index, columns, {}, {}, frozenset(), frozenset())
+    limits = Limits.of(rule_set.rules, rule_set)
+    return Inventory(rule_set, limits, {}, {}, index, columns, {}, {}, frozenset(), frozenset())

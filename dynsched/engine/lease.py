@@ -1,11 +1,8 @@
-"""Leader election by a Lease, decided on values: who may take it, and for how long it holds.
-
-The rules are those of client-go's ``leaderelection``: a candidate may take the Lease when it has
-observed no renewal for its duration, measured *by its own clock since it observed the last one*.
-
-One rule is stricter than in client-go: only a Lease that its holder itself released is free at
-once. When a person clears, shortens or deletes the Lease of a holder, candidates wait for the full
-duration, because that holder may still be writing.
+"""Leader election by a Lease, decided on values, by the rules of client-go's ``leaderelection``: a
+candidate may take the Lease when it has observed no renewal for its duration, measured *by its own
+clock since it observed the last one*. One rule is stricter: only a Lease that its holder itself
+released is free at once. When a person clears, shortens or deletes the Lease of a holder,
+candidates wait for the full duration, because that holder may still be writing.
 """
 
 from __future__ import annotations
@@ -36,10 +33,8 @@ the full duration, as after a crash."""
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """The times of the election, all in seconds.
-
-    A holder whose clock is 10 % slow and one whose clock is 10 % fast never write at the same time
-    while ``(write_for + write_timeout) / 0.9 <= duration / 1.1``; other times raise ValueError.
+    """In seconds. A holder whose clock is 10 % slow and one whose clock is 10 % fast never write at
+    the same time while ``(write_for + write_timeout) / 0.9 <= duration / 1.1``; else ValueError.
     """
 
     duration: float = 15.0
@@ -92,8 +87,6 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A Lease as the API server returned it, and when this state was first observed."""
-
     holder: str
     released: bool
     duration: float
@@ -106,7 +99,7 @@ class Lease:
     """When this state was first observed, by the own monotonic clock."""
 
     def free_in(self, now: float) -> float:
-        """Seconds until any candidate may take it; below 0 when one may already."""
+        """Seconds until any candidate may take it."""
         return -math.inf if self.released else self.seen_at + self.duration - now
 
     def is_free(self, now: float) -> bool:
@@ -180,9 +173,7 @@ def held_by(
 
 
 def given_up(previous: Lease, wall: float) -> dict[str, Any]:
-    """The ``spec`` with which the holder releases the Lease, so that another replica need not
-    wait.
-    """
+    """The ``spec`` with which the holder releases the Lease."""
     spec = dict(_spec(previous.body))
     spec["holderIdentity"] = ""
     spec["leaseDurationSeconds"] = _GIVEN_UP

@@ -16,11 +16,11 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 
 from dynsched.engine.guard import why_ineligible
-from dynsched.engine.model import Node, Verdict
+from dynsched.engine.model import Node
 from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark, Mark, TaintMark, parse_label, parse_taint
-from dynsched.rules.rule_set import NodeRules, RuleSet
-from dynsched.util.formatting import as_mapping, as_mappings, format_time
+from dynsched.rules.rule_set import NodeRules
+from dynsched.util.formatting import as_mapping, as_mappings
 
 _T = TypeVar("_T")
 
@@ -30,36 +30,12 @@ _KEPT: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the annotation says."""
-
     label: LabelMark | None
     taint: TaintMark | None
     rules: tuple[str, ...]
     """Those that fired."""
     early: bool = False
     """Whether the node was not hot, but marked by its expected load."""
-
-
-def write_evidence(mark: Mark, verdict: Verdict, rule_set: RuleSet) -> str:
-    fired = [
-        {
-            "rule": alert.rule,
-            "value": None if alert.value is None else round(alert.value, 2),
-            "threshold": rule.threshold,
-            "since": format_time(alert.since),
-        }
-        for alert in verdict.alerts
-        if alert.firing and not (rule := rule_set.by_name[alert.rule]).shadow
-    ]
-    record: dict[str, Any] = {
-        "label": str(mark.label) if mark.label else None,
-        "taint": str(mark.taint) if mark.taint else None,
-        "since": format_time(verdict.since) if verdict.since is not None else None,
-        "rules": fired,
-    }
-    if verdict.early:
-        record["early"] = True
-    return json.dumps(record, separators=(",", ":"), ensure_ascii=False)
 
 
 def read_evidence(node: Node) -> Evidence | None:
@@ -97,8 +73,6 @@ def _parsed(parse: Callable[[str], _T], text: Any) -> _T | None:
 
 
 class MarkState(Struct, frozen=True, gc=False):
-    """Which parts of the mark are on a node, whose they are, and whether it may be marked."""
-
     node: Node
     has_label: bool
     has_taint: bool
@@ -118,7 +92,6 @@ class MarkState(Struct, frozen=True, gc=False):
 
     @property
     def touched(self) -> bool:
-        """The node carries anything of ours."""
         return self.evidence is not None or self.marked
 
     @property
@@ -146,7 +119,6 @@ def carried(state: MarkState, mark: Mark) -> tuple[str, ...]:
 
 
 def mark_state(node: Node, mark: Mark, rules: NodeRules | None = None) -> MarkState:
-    """Compare one node with the mark, and with the ``rules`` of which nodes may be marked."""
     evidence = read_evidence(node)
     older, unproven = _older(node, evidence, mark)
     has_label = has_taint = False

@@ -47,20 +47,13 @@ class _KnownSeries:
     time.
     """
 
-    __slots__ = ("_largest", "indices", "unmatched")
+    __slots__ = ("indices", "largest", "unmatched")
 
     def __init__(self) -> None:
         self.indices: dict[Hashable, int] = {}
         self.unmatched: dict[Hashable, tuple[str, str]] = {}
         """Of those whose index is -1: the value of the label, and why it names no node."""
-        self._largest = 0
-
-    def make_room(self, series: int) -> None:
-        """Before an answer of so many ``series`` is read: where many came and went, forget all."""
-        self._largest = max(self._largest, series)
-        if len(self.indices) > _SPARE * self._largest:
-            self.indices.clear()
-            self.unmatched.clear()
+        self.largest = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,38 +69,31 @@ class NodeIndex:
         default_factory=dict, repr=False, compare=False
     )
 
-    def find(self, text: str) -> str | None:
-        """The node of a label value, or None. ValueError when several nodes share that address."""
+    def place_of(self, text: str) -> tuple[int, str]:
+        """The index of the node of a label value; -1 where it has none, and why."""
         for spelling in spellings(text):
             if spelling in self.shared:
                 names = some(sorted(self.shared[spelling]), _MAX_NAMED)
-                raise ValueError(f"more than one node has the address {spelling}: {names}")
+                return _NOWHERE, f"more than one node has the address {spelling}: {names}"
             if spelling in self.names:
-                return self.names[spelling]
-        return None
-
-    def place_of(self, text: str) -> tuple[int, str]:
-        """The index of the node of a label value; -1 where it has none, and why."""
-        try:
-            name = self.find(text)
-        except ValueError as error:
-            return _NOWHERE, str(error)
-        if name is None:
-            return _NOWHERE, "no node has this name or address"
-        return self.roster.places[name], ""
+                return self.roster.places[self.names[spelling]], ""
+        return _NOWHERE, "no node has this name or address"
 
     def known(self, labels: tuple[str, ...], series: int) -> _KnownSeries:
         """What was found for the series of rules with these ``node_labels``: most rules have the
-        same ones. ``series``: how many are to be read.
+        same ones. ``series``: how many are to be read. Where many came and went, all is forgotten.
         """
         found = self._known.setdefault(labels, _KnownSeries())
-        found.make_room(max(series, len(self.names)))
+        found.largest = max(found.largest, series, len(self.names))
+        if len(found.indices) > _SPARE * found.largest:
+            found.indices.clear()
+            found.unmatched.clear()
         return found
 
 
 def index_nodes(nodes: Iterable[Node], roster: Roster | None = None) -> NodeIndex:
-    """Index nodes by name and by every address. A name always wins over an address. ``roster``:
-    that of these nodes, where there is one already.
+    """By name and by every address. A name always wins over an address. ``roster``: that of these
+    nodes, where there is one already.
     """
     nodes = tuple(nodes)
     names: dict[str, str] = {}
@@ -147,7 +133,8 @@ def match_samples(
     vector = Vector.of(samples)
     places, unmatched = _places(rule, vector, index)
     which = np.flatnonzero(places >= 0)
-    counts = np.bincount(places[which], minlength=len(index.roster))
+    readings = NodeReadings.none(index.roster)
+    counts = np.bincount(places[which], minlength=readings.value.size)
     several = None
     if counts.size and counts.max() > 1:
         is_double = counts[places[which]] > 1
@@ -155,7 +142,6 @@ def match_samples(
         several = _several(rule, vector, doubles, places[doubles], index)
         best = doubles[_best(rule, vector, doubles, places[doubles], fresh_since)]
         which = np.concatenate([which[~is_double], best])
-    readings = NodeReadings.none(index.roster)
     at, values = places[which], vector.values[which]
     readings.value[at], readings.taken[at] = values, vector.taken[which]
     readings.quality[at] = np.where(np.isfinite(values), OK, INVALID)
@@ -164,7 +150,7 @@ def match_samples(
 
 def _places(rule: Rule, vector: Vector, index: NodeIndex) -> tuple[Ints, list[Unmatched]]:
     """The index of each sample's node, -1 where it has none; and why it has none."""
-    known = index.known(rule.node_labels, len(vector))
+    known = index.known(rule.node_labels, len(vector.series))
     found = list(map(known.indices.get, vector.series))
     if None in found:
         for number, key in enumerate(vector.series):

@@ -113,7 +113,6 @@ class Alert(Struct, frozen=True, gc=False):
     node: str
     state: AlertState
     since: float
-    """When the alert entered ``state``."""
     updated_at: float
     """Never decreases, even if the clock is set back."""
     known_at: float
@@ -149,11 +148,6 @@ class Verdict(Struct, frozen=True, gc=False):
     """One per rule that applies to the node, in the order of the rules."""
     early: bool = False
     """Not hot, and the alert of an early mark fires."""
-
-    @property
-    def wants_mark(self) -> bool:
-        """As far as ``guard`` allows."""
-        return self.hot or self.early
 
 
 class Action(StrEnum):
@@ -233,9 +227,7 @@ class SeveralSeries:
     nodes: int
     """How many have more than one series."""
     example: str
-    """The name of one of them."""
     labels: tuple[str, ...]
-    """The labels in which its series differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,23 +236,18 @@ class RuleHealth:
 
     rule: Rule
     error: str | None
-    """Why the last query failed; None when it succeeded."""
     warnings: tuple[str, ...]
     duration: float
     last_success: float | None
     """In Unix seconds; None if the query never succeeded."""
     samples: int
     unmatched: int
-    """How many of these samples match no node."""
     quality: Mapping[Quality, int]
-    """How many nodes, by the quality of their reading."""
     states: Mapping[AlertState, int]
-    """How many nodes, by the state of their alert."""
     past_error: str | None = None
     """In the first Snapshot after a start: why there was no history of the rule, so that its
     durations count from the start."""
     several: SeveralSeries | None = None
-    """Set when there was more than one series for a node."""
 
     @property
     def ok(self) -> bool:

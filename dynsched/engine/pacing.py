@@ -21,9 +21,8 @@ LONGEST_PAUSE: Final = 60.0
 @dataclass(frozen=True, slots=True)
 class Chosen:
     patches: tuple[NodePatch, ...]
-    """To be sent now, in this order."""
     delayed: Mapping[str, str] = field(default_factory=dict)
-    """Why others wait, by node."""
+    """Why others wait."""
     refused: tuple[WriteFailure, ...] = ()
     """What the API server said of those that wait because it refused them."""
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from dynsched.engine.mark_state import MarkState, mark_state, write_evidence
-from dynsched.engine.model import Action, Alert, Node, NodePatch, Verdict
+from dynsched.engine.mark_state import MarkState, mark_state
+from dynsched.engine.model import Action, Alert, AlertState, Node, NodePatch, Verdict
 from dynsched.engine.wording import beside_the_line
 from dynsched.rules import keys
 from dynsched.rules.labels import Mark
 from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.util.formatting import format_threshold, format_value
+from dynsched.util.formatting import format_threshold, format_time, format_value
 
 
 def plan(
@@ -26,13 +27,9 @@ def plan(
     and what dynsched set on it is removed. A node that is wanted only because its release is
     delayed is not marked again when its mark is gone. The result needs no further patches.
     """
-    found = []
-    for state in states:
-        name = state.node.name
-        patch = plan_node(state, verdicts[name], rule_set, wanted=name in wanted)
-        if patch is not None:
-            found.append(patch)
-    return found
+    names = ((state, state.node.name) for state in states)
+    found = (plan_node(s, verdicts[name], rule_set, wanted=name in wanted) for s, name in names)
+    return [patch for patch in found if patch is not None]
 
 
 def plan_node(
@@ -41,7 +38,7 @@ def plan_node(
     """As ``plan``, for one node; None when nothing is due on it."""
     if not wanted and not state.touched:
         return None  # most nodes, at every tick
-    if wanted and state.conflict is None and (state.marked or verdict.wants_mark):
+    if wanted and state.conflict is None and (state.marked or verdict.hot or verdict.early):
         return _put(state, verdict, rule_set)
     return _take_back(state, rule_set.mark, _relief(state, verdict))
 
@@ -67,7 +64,8 @@ def _put(state: MarkState, verdict: Verdict, rule_set: RuleSet) -> NodePatch | N
         edit.taints = [*edit.taints, raw]
     evidence = state.evidence
     is_new = edit.changed or evidence is None or Mark(evidence.label, evidence.taint) != mark
-    restates = not is_new and verdict.wants_mark and state.is_early is not verdict.early
+    wants_mark = verdict.hot or verdict.early
+    restates = not is_new and wants_mark and state.is_early is not verdict.early
     if not (is_new or restates):  # most marked nodes, at every tick: no text is made for them
         return None
     edit.annotations[keys.EVIDENCE_ANNOTATION] = write_evidence(mark, verdict, rule_set)
@@ -105,12 +103,36 @@ def is_done(patch: NodePatch, node: Node) -> bool:
 
 def describe(verdict: Verdict, rule_set: RuleSet) -> str:
     """The firing rules in one line: ``node-cpu 91.2 > 80``, or ``node-cpu was > 80, is 75``."""
-    parts = [
-        _reason(rule, alert)
-        for alert in verdict.alerts
-        if alert.firing and not (rule := rule_set.by_name[alert.rule]).shadow
-    ]
+    parts = [_reason(rule, alert) for rule, alert in _firing(verdict, rule_set)]
     return ", ".join(parts) or "no rule fires"
+
+
+def write_evidence(mark: Mark, verdict: Verdict, rule_set: RuleSet) -> str:
+    """What `mark_state.read_evidence` reads."""
+    record: dict[str, Any] = {
+        "label": str(mark.label) if mark.label else None,
+        "taint": str(mark.taint) if mark.taint else None,
+        "since": format_time(verdict.since) if verdict.since is not None else None,
+        "rules": [
+            {
+                "rule": alert.rule,
+                "value": None if alert.value is None else round(alert.value, 2),
+                "threshold": rule.threshold,
+                "since": format_time(alert.since),
+            }
+            for rule, alert in _firing(verdict, rule_set)
+        ],
+    }
+    if verdict.early:
+        record["early"] = True
+    return json.dumps(record, separators=(",", ":"), ensure_ascii=False)
+
+
+def _firing(verdict: Verdict, rule_set: RuleSet) -> list[tuple[Rule, Alert]]:
+    """The firing alerts that count, each with its rule."""
+    firing = [alert for alert in verdict.alerts if alert.state is AlertState.FIRING]
+    both = [(rule_set.by_name[alert.rule], alert) for alert in firing]
+    return [(rule, alert) for rule, alert in both if not rule.shadow]
 
 
 def _reason(rule: Rule, alert: Alert) -> str:
@@ -129,7 +151,7 @@ def _relief(state: MarkState, verdict: Verdict) -> str:
         return state.conflict
     if state.ineligible is not None:
         return f"the node is not eligible: {state.ineligible}"
-    if verdict.wants_mark:
+    if verdict.hot or verdict.early:
         return "another node is hotter and the number of marks is limited"
     return "no rule fires any more"
 
@@ -145,7 +167,6 @@ class _Edit:
 
     @property
     def changed(self) -> bool:
-        """Whether a label or a taint differs."""
         return bool(self.labels) or self.taints != list(self.node.taints)
 
     def take_back(self, mark: Mark) -> None:
@@ -161,7 +182,6 @@ class _Edit:
     def patch(
         self, action: Action, reason: str, *, early: bool, restates: bool = False
     ) -> NodePatch | None:
-        """The patch, or None when nothing differs."""
         if not self.changed and not self.annotations:
             return None
         metadata: dict[str, Any] = {"resourceVersion": self.node.resource_version}

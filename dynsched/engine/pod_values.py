@@ -68,7 +68,6 @@ class PodUse:
     """By workload, in cores or bytes."""
 
     def points(self, pod: BoundPod, allocatable: Allocatable) -> float | None:
-        """In points of this node's load; None when the use is not known."""
         use = self.of_workload.get(pod.workload, self.mean)
         if use is None:
             return None

@@ -120,7 +120,7 @@ class RecentPods:
         self._entries.pop(uid, None)
 
     def remove(self, uid: str) -> None:
-        """Forget this pod, as if it had never been on its node."""
+        """As if it had never been on its node."""
         known = self._entries.pop(uid, None)
         if known is not None and known.ended is None:
             self._tell(PodChange(known.pod, -1))
@@ -163,7 +163,6 @@ class RecentPods:
 
     @property
     def sequence(self) -> int:
-        """The number of the last change."""
         return self._journal_begins + len(self._journal)
 
     def _tell(self, *changes: PodChange) -> None:

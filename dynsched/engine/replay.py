@@ -18,15 +18,14 @@ import numpy as np
 from dynsched.engine.alerts import AlertTable, evaluated
 from dynsched.engine.columns import Spans
 from dynsched.engine.inventory import Inventory
+from dynsched.engine.limits import GRAIN
 from dynsched.engine.mark_state import MarkState
 from dynsched.engine.match import match_samples
 from dynsched.engine.model import Alert, AlertState, Node, Quality, Series
-from dynsched.engine.transitions import GRAIN, Setting
 from dynsched.rules.rule_set import RuleSet
 
 MAX_STEPS: Final = 360
 """The most evaluations of one replay; a longer window is replayed in longer steps."""
-
 _SKEW: Final = 3600.0
 """Seconds by which the API server's clock may be ahead of ours. The creation time of a
 node that is further ahead is ignored."""
@@ -165,8 +164,8 @@ def replay(
         # not grow stale in a time of which nothing is known.
         stays = alerts.exists & ~alerts.adopted
         renewed = [each for each in found if not stays[rows[each.rule], places[each.node]]]
-        before = alerts.having(renewed).with_new(seen.columns.applies & ~is_later, now)
-        alerts = evaluated(rule_set, readings, before, now)
+        exists = seen.columns.applies & ~is_later
+        alerts = evaluated(seen.limits, readings, alerts.having(renewed), exists, now)
         # For a rule without history, the marks on the nodes are adopted as of now.
         is_unknown = np.array([rule.name not in readings for rule in rule_set.rules], np.bool_)
         if is_unknown.any():
@@ -182,20 +181,12 @@ def finish_replay(seen: Inventory, table: AlertTable, now: float) -> AlertTable:
     fire on an unmarked node whose value is not over the threshold any more: ``keep_firing_for``
     and a dead band keep a mark, and there is none to keep. Those of shadow rules never have one.
     """
-    rule_set = seen.rule_set
-    table = with_adopted(rule_set, seen.marked_states, table, now)
+    table = with_adopted(seen.rule_set, seen.marked_states, table, now)
     unmarked = np.array([name not in seen.marked for name in table.roster.names], np.bool_)
-    settled = [
-        table.firing[row]
-        & unmarked
-        & (not rule.shadow)
-        & ~Setting.of(rule, rule_set).breached(table.value[row])
-        for row, rule in enumerate(rule_set.rules)
-    ]
-    return table.without(np.array(settled, np.bool_).reshape(table.exists.shape))
+    breached = seen.limits.beyond(table.value, seen.limits.threshold)
+    return table.without(table.firing & unmarked & ~breached & ~seen.limits.is_shadow)
 
 
 def adopted_alerts(seen: Inventory, now: float) -> AlertTable:
-    """The alerts of a process that remembers nothing: firing for each node with our mark."""
     table = AlertTable.new([rule.name for rule in seen.rule_set.rules], seen.index.roster)
     return table.having(adopted(seen.rule_set, seen.marked_states, now))

@@ -21,7 +21,6 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dynsched.engine.columns import filled
 from dynsched.engine.expected import Unseen
 from dynsched.engine.loads import rule_loads
 from dynsched.engine.model import Alert, Quality
@@ -80,7 +79,10 @@ def weighted_profile(rule_set: RuleSet, scheduler: str) -> WeightedProfile:
     with equal weights and `linear`.
     """
     profiles = rule_set.extender.profiles
-    profile = profiles.get(scheduler) or profiles.get("default") or _every_rule(rule_set)
+    profile = profiles.get(scheduler) or profiles.get("default")
+    if profile is None:
+        scored = (rule for rule in rule_set.rules if rule.is_asked and not rule.shadow)
+        profile = Profile(score={rule.name: 1.0 for rule in scored})
     total = sum(profile.score.values())
     return WeightedProfile(
         tuple(
@@ -93,7 +95,7 @@ def weighted_profile(rule_set: RuleSet, scheduler: str) -> WeightedProfile:
 
 
 class FreshPods:
-    """What changed on one node since its loads were worked out. Mutable."""
+    """Since the loads were worked out, on one node. Mutable."""
 
     def __init__(self, weighed: WeightedProfile) -> None:
         self._parts = [(rule, weight, Unseen()) for rule, weight in weighed.rules]
@@ -131,7 +133,7 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
     alerts = views.evaluation.alerts
     rows = [alerts.rules.index(rule.name) for rule, _ in weighed.rules]
     shape = (len(alerts.roster),)
-    total, weights = filled(shape, 0.0), filled(shape, 0.0)
+    total, weights = np.zeros(shape), np.zeros(shape)
     is_known = np.zeros(shape, np.bool_)
     for row, (rule, weight) in zip(rows, weighed.rules, strict=True):
         loads = rule_loads(rule, alerts.good_values(row))
@@ -172,7 +174,7 @@ def scores_by_load(loads: Loads, method: Method) -> Scores:
 
 
 def _score_values(known: NDArray[np.intp], method: Method) -> Scores:
-    """The scores of distinct loads, which rise."""
+    """``known``: distinct loads, rising."""
     firing = known >= FIRING
     plains = np.where(firing, known - FIRING, known)
     low, high = plains.min() / TENTHS, plains.max() / TENTHS
@@ -213,19 +215,13 @@ def break_ties(scores: Scores, loads: Loads) -> int | None:
 
 
 def plain(load: int) -> int:
-    """The load without the sign that a rule fires."""
     return load - FIRING if load >= FIRING else load
 
 
 def _median(scores: Scores) -> int:
-    """The median (the lower one of two)."""
+    """The lower one of two."""
     below = np.cumsum(np.bincount(scores, minlength=BEST + 1))
     return int(np.searchsorted(below, (len(scores) - 1) // 2, side="right"))
-
-
-def _every_rule(rule_set: RuleSet) -> Profile:
-    scored = (rule for rule in rule_set.rules if rule.is_asked and not rule.shadow)
-    return Profile(score={rule.name: 1.0 for rule in scored})
 
 
 class Refusal(NamedTuple):
@@ -259,7 +255,6 @@ def load_refusals(snapshot: Snapshot) -> dict[str, Refusal]:
 
 
 def missing_label(key: str) -> str:
-    """Why a node without the required label is refused."""
     return f"node does not carry the label {key}"
 
 

@@ -70,7 +70,6 @@ class Decision:
         return self.due(mark_state(node, self.rule_set.mark, self.rule_set.nodes), verdict)
 
     def due(self, state: MarkState, verdict: Verdict) -> NodePatch | None:
-        """The patch for a node as it is now."""
         wanted = verdict.node in self.selection.marked and state.ineligible is None
         return plan_node(state, verdict, self.rule_set, wanted=wanted)
 
@@ -80,7 +79,6 @@ class Decision:
         return decided is not None and decided.uid == node.uid
 
     def views(self, nodes: Mapping[str, Node]) -> NodeViews:
-        """What `/nodes` tells, of nodes as they are now (after the writes)."""
         return NodeViews(self, nodes)
 
 
@@ -102,11 +100,10 @@ class NodeViews(Mapping[str, NodeView]):
         self.ineligible = self.inventory.ineligible
         self.conflicts = self.inventory.conflicts
         self.evaluation = decision.evaluation
-        """In columns, with one element for each node, in our order."""
         roster = self.inventory.index.roster
         if roster is not decided.index.roster:
             alerts = self.evaluation.alerts.on(self.evaluation.alerts.rules, roster)
-            self.evaluation = Evaluation(alerts, Verdicts.of(alerts, rule_set))
+            self.evaluation = Evaluation(alerts, Verdicts.of(alerts, decided.limits))
         self._names = roster.names
         self._mark = rule_set.mark
         self.expected = decision.expected
@@ -127,7 +124,6 @@ class NodeViews(Mapping[str, NodeView]):
         return name in self.inventory.nodes
 
     def of(self, names: Sequence[str]) -> list[NodeView]:
-        """Those of some nodes, in less time than one by one."""
         return list(map(self._view, self.evaluation.verdicts.of_nodes(self.places_of(names))))
 
     def _view(self, verdict: Verdict) -> NodeView:
@@ -153,22 +149,18 @@ class NodeViews(Mapping[str, NodeView]):
         )
 
     def places_of(self, names: Sequence[str]) -> list[int]:
-        """The places of some nodes in the columns."""
         return self.inventory.index.roster.places_of(names)
 
     def pools_of(self, names: Sequence[str]) -> list[str]:
-        """``NodeView.pool`` of some nodes."""
         nodes, guard = self.inventory.nodes, self.inventory.rule_set.guard
         return [pool_of(nodes[name], guard) for name in names]
 
     @cached_property
     def hot(self) -> frozenset[str]:
-        """The nodes on which a rule fires."""
         return self._named(self.evaluation.verdicts.hot)
 
     @cached_property
     def early(self) -> frozenset[str]:
-        """Those that are not hot, and are to be avoided by their expected load."""
         return self._named(self.evaluation.verdicts.early)
 
     def _named(self, which: Bools) -> frozenset[str]:
@@ -198,11 +190,9 @@ class NodeViews(Mapping[str, NodeView]):
 
     @cached_property
     def due(self) -> list[str]:
-        """Those that need a patch that has not been written."""
         return self.due_of(self._names)
 
     def due_of(self, names: Iterable[str]) -> list[str]:
-        """`due`, of some nodes."""
         # On all other nodes nothing can be due.
         seen, wanted = self.inventory, self._decision.selection.marked
         concerned = [n for n in names if n in self and (n in seen.touched or n in wanted)]
@@ -248,7 +238,6 @@ class Snapshot:
     rule_set: RuleSet
     nodes: NodeViews
     rules: tuple[RuleHealth, ...]
-    """One per rule, in the order of the rules."""
     unmatched: tuple[Unmatched, ...] = ()
     capped: frozenset[str] = frozenset()
     """The pools in which ``guard.max_marked`` is reached and hot nodes stay unmarked; "" stands for
@@ -266,9 +255,7 @@ class Snapshot:
     """Why the tick failed, in one line; None when it succeeded."""
     dry_run: bool = False
     leading: bool = True
-    """Whether this process is the leader and writes."""
     leader: str | None = None
-    """The identity of the leader, when it is known."""
     rules_error: str | None = None
     """Why the present content of the rules file is refused while older rules are in force."""
     reloaded: bool = False

@@ -39,12 +39,10 @@ def some(names: Sequence[str], most: int = MAX_NAMED) -> str:
 
 
 def named_nodes(names: Sequence[str]) -> str:
-    """``node a``, ``nodes a, b, c and 97 more``."""
     return f"node{'' if len(names) == 1 else 's'} {some(names)}"
 
 
 def named_rules(names: Sequence[str]) -> str:
-    """``rule a``, ``rules a and b``."""
     return f"rule{'' if len(names) == 1 else 's'} {listed(names)}"
 
 

@@ -9,9 +9,9 @@ from evaluating import verdicts_of
 
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
-from dynsched.engine.mark_state import Evidence, read_evidence, write_evidence
+from dynsched.engine.mark_state import Evidence, read_evidence
 from dynsched.engine.model import Verdict
-from dynsched.engine.plan import plan_prune
+from dynsched.engine.plan import plan_prune, write_evidence
 from dynsched.rules.labels import LabelMark, Mark, TaintMark
 from dynsched.rules.rule_set import RuleSet
 

@@ -42,12 +42,10 @@ def nodes(draw: st.DrawFn) -> Node:
 
 
 def found(seen: Inventory) -> object:
-    places: dict[str, str | None] = {}
+    places: dict[str, str] = {}
     for text in (*"abcde", *ADDRESSES):
-        try:
-            places[text] = seen.index.find(text)
-        except ValueError as error:
-            places[text] = str(error)
+        at, why = seen.index.place_of(text)
+        places[text] = why or seen.index.roster.names[at]
     columns = seen.columns
     of_nodes = {
         name: (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from programs import ROOT
 from properties import steady
 
-from dynsched.engine.transitions import Limits, Setting
+from dynsched.engine.limits import Limits
 from dynsched.rules.fields import Limit
 from dynsched.rules.file import parse_rules
 from dynsched.rules.labels import LabelMark, Mark, Selector, TaintMark, parse_selector
@@ -174,9 +174,9 @@ def test_a_rules_own_value_counts(key: str, own: str | None, files: str, counts:
 def test_what_breaches_a_threshold_and_what_holds_an_alert(op, clear, breached, holds) -> None:
     rules = rule_set(rule(op=op, clear_threshold=clear))
     values = np.array([69, 70, 79, 80, 81, 90, 91])
-    found = Setting.of(rules.rules[0], rules)
-    assert set(values[found.breached(values)]) == breached
-    assert set(values[found.holds(values)]) == holds
+    limits = Limits.of(rules.rules, rules)
+    assert set(values[limits.beyond([values], limits.threshold)[0]]) == breached
+    assert set(values[limits.beyond([values], limits.clear_threshold)[0]]) == holds
     assert {value for value in values if rules.rules[0].breached(value)} == breached
 
 
@@ -196,7 +196,7 @@ def test_what_breaches_a_threshold_and_what_holds_an_alert(op, clear, breached, 
 )
 def test_how_far_over_as_a_share_of_the_threshold(op, threshold, value, excess) -> None:
     rules = rule_set(rule(op=op, threshold=threshold))
-    limits = Limits([Setting.of(rules.rules[0], rules)])
+    limits = Limits.of(rules.rules, rules)
     assert limits.excess(np.array([[value]])).item() == pytest.approx(excess)
 
 
@@ -246,9 +246,10 @@ def test_a_clear_threshold_is_refused_or_makes_a_dead_band(op, threshold, clear,
         assert text.startswith("rules[0].clear_threshold: ")
         return
     rules = rule_set(raw)
-    found, values = Setting.of(rules.rules[0], rules), np.array([value])
-    assert found.breached(values) <= found.holds(values)
-    assert found.breached(values) <= (Limits([found]).excess(values) >= 0)
+    limits, values = Limits.of(rules.rules, rules), np.array([[value]])
+    breached = limits.beyond(values, limits.threshold)
+    assert breached <= limits.beyond(values, limits.clear_threshold)
+    assert breached <= (limits.excess(values) >= 0)
 
 
 def test_a_rule_is_made_from_the_file_only() -> None:

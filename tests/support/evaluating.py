@@ -52,8 +52,8 @@ def evaluate(
         for name, answer in readings.items()
         if not answer.failed
     }
-    table = evaluated(rule_set, columns, before.with_new(seen.columns.applies, now), now)
-    return Evaluation(table, Verdicts.of(table, rule_set))
+    table = evaluated(seen.limits, columns, before, seen.columns.applies, now)
+    return Evaluation(table, Verdicts.of(table, seen.limits))
 
 
 def columns_of(readings: Mapping[str, Reading], roster: Roster) -> NodeReadings:

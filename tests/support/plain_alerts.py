@@ -1,4 +1,4 @@
-"""The alerts one by one, as objects: the plain form of `engine.transitions` and `engine.alerts`,
+"""The alerts one by one, as objects: the plain form of `engine.alerts`,
 with which the columns are compared. Written after the same rules, and by nothing of theirs.
 """
 

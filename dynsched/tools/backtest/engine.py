@@ -14,18 +14,18 @@ from types import MappingProxyType
 
 import numpy as np
 
-from dynsched.engine.alerts import worst
-from dynsched.engine.columns import Bools, Floats, Ints, filled
+from dynsched.engine.alerts import States, advance, worst
+from dynsched.engine.columns import Bools, Floats, Ints
 from dynsched.engine.dry_run import Overlay
 from dynsched.engine.expected import above_line
 from dynsched.engine.guard import Kind, count_of, early_limit, is_eligible, kind_of, select
+from dynsched.engine.limits import Limits
 from dynsched.engine.loads import rule_loads
 from dynsched.engine.mark_state import mark_state
 from dynsched.engine.match import NodeIndex
 from dynsched.engine.model import Node, Verdict
 from dynsched.engine.plan import plan_prune
-from dynsched.engine.transitions import Limits, Readings, Setting, States, advance
-from dynsched.rules.rule_set import GuardRules, Rule, RuleSet
+from dynsched.rules.rule_set import COMPARE, GuardRules, Rule, RuleSet
 from dynsched.tools.backtest.fetching import Past, Query, Window, chunks
 
 Span = tuple[float, float]
@@ -163,18 +163,17 @@ class Record:
 
 
 class Alerts:
-    """The alerts of all rules: many steps of `engine.transitions.advance`. Mutable: `begin` takes a
+    """The alerts of all rules: many steps of `engine.alerts.advance`. Mutable: `begin` takes a
     chunk of values, `step` one row of it. Arrays have one row for each rule, and one column for
     each *lane*: a node, or a node under one of several settings of the rule (`suggest`).
     """
 
-    def __init__(self, settings: Sequence[Setting], lanes: int) -> None:
-        self._settings = settings
-        shape = (len(settings), lanes)
+    def __init__(self, limits: Limits, lanes: int) -> None:
+        self._limits = limits
+        shape = (len(limits.ops), lanes)
         self._states = States.inactive(shape)
-        self._value = filled(shape, np.nan)
-        self._known_at = filled(shape, -np.inf)
-        self._limits = Limits(settings, lanes)
+        self._value = np.full(shape, np.nan)
+        self._known_at = np.full(shape, -np.inf)
         self._present: Bools = np.zeros(lanes, np.bool_)
 
     @property
@@ -183,11 +182,11 @@ class Alerts:
 
     def begin(self, values: Sequence[Floats], present: Bools) -> None:
         """Shapes are (steps, lanes); ``values``: of each rule, NaN for what is missing."""
-        both = list(zip(self._settings, values, strict=True))
+        limits = self._limits
         self._values = np.stack(values, axis=1)
         self._ok: Bools = ~np.isnan(self._values)
-        self._breached = np.stack([one.breached(of_rule) for one, of_rule in both], axis=1)
-        self._holds = np.stack([one.holds(of_rule) for one, of_rule in both], axis=1)
+        self._breached = limits.beyond(values, limits.threshold).swapaxes(0, 1)
+        self._holds = limits.beyond(values, limits.clear_threshold).swapaxes(0, 1)
         self._any_breached: list[bool] = np.any(self._breached, axis=(1, 2)).tolist()
         changed = np.diff(present, axis=0, prepend=self._present[None])
         self._comes_or_goes: list[bool] = np.any(changed, axis=1).tolist()
@@ -211,8 +210,15 @@ class Alerts:
         # Most of the time nothing fires and nothing is over the threshold.
         before = self._states
         if self._any_breached[row] or before.firing.any() or before.pending.any():
-            seen = Readings(ok, self._breached[row], self._holds[row])
-            self._states = advance(before, seen, known_before, now, self._limits)
+            self._states = advance(
+                before,
+                self._limits,
+                now,
+                ok=ok,
+                breached=self._breached[row],
+                holds=self._holds[row],
+                known_at=known_before,
+            )
         return self._comes_or_goes[row]
 
     def severity(self, counting: Sequence[int]) -> Floats:
@@ -284,8 +290,7 @@ class Engine:
     def __init__(self, rule_set: RuleSet, world: World) -> None:
         self._rule_set = rule_set
         self._world = world
-        settings = [Setting.of(rule, rule_set) for rule in rule_set.rules]
-        self._alerts = Alerts(settings, len(world.nodes))
+        self._alerts = Alerts(Limits.of(rule_set.rules, rule_set), len(world.nodes))
         # Shadow rules are evaluated, and mark nothing.
         marking = [row for row, rule in enumerate(rule_set.rules) if not rule.shadow]
         self._hot = [row for row in marking if rule_set.rules[row].early_of is None]
@@ -299,8 +304,7 @@ class Engine:
             rule = self._rule_set.by_name[name]
             record.known[name][first:last] = ~np.isnan(values)
             if not rule.shadow:
-                breached = Setting.of(rule, self._rule_set).breached(values)
-                record.over[first:last] |= breached
+                record.over[first:last] |= COMPARE[rule.op](values, rule.threshold)
         present = record.present[first:last]
         self._begin(columns, present)
         for row, now in enumerate(record.window.times(first, last).tolist()):

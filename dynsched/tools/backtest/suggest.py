@@ -20,8 +20,8 @@ import numpy as np
 import yaml
 
 from dynsched.engine.columns import Floats, Ints
+from dynsched.engine.limits import GRAIN, Limits
 from dynsched.engine.loads import FALLING_SCALE, full_at, rule_load
-from dynsched.engine.transitions import Setting
 from dynsched.rules.rule_set import FileRule, RuleSet
 from dynsched.tools.backtest.engine import Alerts, Record, Scene, columns_of
 from dynsched.tools.backtest.fetching import Query, chunks
@@ -181,13 +181,13 @@ class _Sweep:
     def _batch(self, settings: Sequence[Candidate]) -> Iterator[Outcome]:
         count, (steps, nodes) = len(settings), self._record.present.shape
         lanes = [np.repeat(values, nodes) for values in zip(*settings, strict=True)]
-        setting = replace(
-            Setting.of(self._rule, self._rule_set),
-            threshold=lanes[0],
-            clear_threshold=lanes[1],
-            hold_duration=lanes[2],
+        limits = replace(
+            Limits.of([self._rule], self._rule_set),
+            threshold=lanes[0][None],
+            clear_threshold=lanes[1][None],
+            hold=lanes[2][None] - GRAIN,
         )
-        alerts = Alerts([setting], nodes * count)
+        alerts = Alerts(limits, nodes * count)
         marked = np.zeros((steps, nodes * count), np.bool_)
         for first, last, values in self._values(nodes * count):
             present = self._record.present[first:last]

@@ -14,13 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.engine.alerts import no_alerts
+from dynsched.engine.alerts import Limits, no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.dry_run import Overlay
 from dynsched.engine.guard import count_of
 from dynsched.engine.model import Node, QueryResult, Sample
 from dynsched.engine.snapshot import Decision
-from dynsched.engine.transitions import Setting
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
 from dynsched.tools.backtest.engine import Alerts, Engine, Record, World, make_world
@@ -176,12 +175,13 @@ def test_several_settings_side_by_side_fire_as_each_alone() -> None:
     made = rule_set(rule("cpu", for_="30s", keep_firing_for="1m"))
     values = np.random.default_rng(7).integers(50, 100, (60, 5)).astype(float)
     present = np.random.default_rng(8).integers(0, 9, values.shape) > 0
-    one = Setting.of(made.rules[0], made)
+    one = Limits.of(made.rules, made)
     thresholds = [60.0, 80.0, 90.0]
 
     def fired(threshold: Any, groups: int) -> np.ndarray:
-        setting = replace(one, threshold=threshold, clear_threshold=threshold - 5)
-        alerts = Alerts([setting], 5 * groups)
+        of_lane = np.atleast_2d(threshold)
+        limits = replace(one, threshold=of_lane, clear_threshold=of_lane - 5)
+        alerts = Alerts(limits, 5 * groups)
         alerts.begin([np.tile(values, groups)], np.tile(present, groups))
         found = []
         for row in range(60):

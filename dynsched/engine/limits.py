@@ -1,0 +1,72 @@
+"""The limits of all rules in columns, made once for each content of the rules file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from dynsched.engine.columns import Bools, Floats
+from dynsched.rules.rule_set import COMPARE, Rule, RuleSet
+
+GRAIN: Final = 0.001
+"""Tolerance in seconds when durations are compared. ``for: 4s`` must have passed after two
+intervals of 2 s, even if the difference of the floats is slightly less than 4."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Limits:
+    """What of some rules decides about their alerts. Arrays have a row for each rule and one
+    column; in a backtest, columns for each node under each of several settings.
+    """
+
+    ops: tuple[str, ...]
+    threshold: Floats
+    clear_threshold: Floats
+    hold: Floats
+    """``for``, and ``keep_firing``: ``keep_firing_for``; both less GRAIN."""
+    keep_firing: Floats
+    stale_after: Floats
+    releases_stale: Bools
+    is_early: Bools
+    is_shadow: Bools
+
+    @classmethod
+    def of(cls, rules: Sequence[Rule], rule_set: RuleSet) -> Limits:
+        def column(values: Iterable[float]) -> Floats:
+            return np.array([*values], np.float64)[:, None]
+
+        def flags(values: Iterable[bool]) -> Bools:
+            return np.array([*values], np.bool_)[:, None]
+
+        return cls(
+            ops=tuple(rule.op for rule in rules),
+            threshold=column(rule.threshold for rule in rules),
+            clear_threshold=column(rule.clear_threshold for rule in rules),
+            hold=column(rule.hold_duration - GRAIN for rule in rules),
+            keep_firing=column(rule.keep_firing_for - GRAIN for rule in rules),
+            stale_after=column(rule_set.stale_after_of(rule) for rule in rules),
+            releases_stale=flags(not rule_set.holds_stale(rule) for rule in rules),
+            is_early=flags(rule.early_of is not None for rule in rules),
+            is_shadow=flags(rule.shadow for rule in rules),
+        )
+
+    def beyond(self, values: Sequence[Floats] | Floats, limits: Floats) -> Bools:
+        """Where each rule's values are beyond its one of ``limits``, which are ``threshold`` or
+        ``clear_threshold``; False where a value is NaN.
+        """
+        each = zip(self.ops, values, limits, strict=True)
+        return np.array([COMPARE[op](row, limit) for op, row, limit in each], np.bool_)
+
+    def excess(self, values: Floats, rows: Sequence[int] | slice = slice(None)) -> Floats:
+        """How far the values of these rules are beyond the threshold, as a share of it (of an early
+        mark's: of full); NaN where a value is.
+        """
+        threshold = self.threshold[rows]
+        size = np.where(threshold == 0, 1.0, np.abs(threshold))
+        falls = np.array([op in ("<", "<=") for op in self.ops], np.bool_)[rows, None]
+        unit = np.where(self.is_early[rows], 100.0, np.where(falls, -size, size))
+        with np.errstate(over="ignore", invalid="ignore"):  # a distance may exceed a double
+            return np.asarray((values - threshold) / unit, np.float64)
