@@ -65,6 +65,8 @@ class Operator:
             return 0, ""
 
     async def nodes(self) -> dict[str, Any]:
+        """Once a tick is published: a mark is there before."""
+        await self.until_ready()
         status, text = await self.get("/nodes")
         assert status == 200, text
         found: dict[str, Any] = json.loads(text)
