@@ -57,6 +57,11 @@ def hot_only() -> Doc:
     return {**shipped(), "rules": rules, "guard": {"max_marked": "50%", "max_releases": "25%"}}
 
 
+def ordered(content: Doc) -> Doc:
+    """With an order by the first rule."""
+    return {**content, "order": {"score": {content["rules"][0]["name"]: 1}}}
+
+
 def scoring(method: str) -> Doc:
     """The shipped rule, and a profile of the extender."""
     return scored(shipped(), method)
@@ -80,6 +85,8 @@ def ways() -> dict[str, Callable[[World], Player]]:
         "shipped rules, taint, use of workloads known": by(shipped(), knows_uses=True),
         "hot nodes only, taint, and descheduler": by(hot_only(), descheduler=True),
         "shipped rules, taint, and descheduler": by(shipped(), descheduler=True),
+        "order": by(ordered(shipped()), marks=False, order=True),
+        "order and hot nodes": by(ordered(hot_only()), order=True),
         "extender": by(scoring("relative"), **scored),
         "extender and taint": by(scoring("relative"), extender=True),
         "second scheduler": by(scoring("relative"), by_requests=False, **scored),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +25,7 @@ from snapshots import patched
 from dynsched.api.extender.answers import Extender
 from dynsched.api.extender.scoring import ScoringSnapshot
 from dynsched.controller.loop import Loop
+from dynsched.controller.ordering import APART
 from dynsched.engine.expected import NO_PODS, KnownPods, lag_of
 from dynsched.engine.model import Node, NodePatch, QueryResult, Sample
 from dynsched.engine.pod_values import BoundPod
@@ -163,6 +165,9 @@ class Operator:
             monotonic=clock,
         )
         self._snapshot: Snapshot | None = None
+        self._ordered_at = -math.inf
+        self._preferred: list[Floats] = []
+        self._chance = random.Random(0)
         self._names = [f'"{name}"'.encode() for name in cluster.names]
 
     def _publish(self, snapshot: Snapshot) -> None:
@@ -217,6 +222,29 @@ class Operator:
             scrape_intervals=self._scrapes,
             sequence=self._pods.sequence,
         )
+
+    def preferred(self, _pod: Pod, found: Ints) -> Floats:
+        """What the order adds to the scores of the candidates: the pod got one of the lists of the
+        last order that was written, and kube-scheduler scales the best candidate to 100, twice.
+        """
+        self._renew_order()
+        if not self._preferred:
+            return np.zeros(len(found))
+        weights = self._chance.choice(self._preferred)[found]
+        best = weights.max()
+        return 2 * np.floor(100 * weights / best) if best else weights
+
+    def _renew_order(self) -> None:
+        if self._snapshot is None or self._clock() - self._ordered_at < APART:
+            return
+        self._ordered_at = self._clock()
+        order = self._snapshot.order
+        self._preferred = []
+        for levels in order.lists[""] if order else ():
+            weight_of = {name: level.weight for level in levels for name in level.nodes}
+            self._preferred.append(
+                np.array([weight_of.get(n, 0) for n in self._cluster.names], float)
+            )
 
     def scores(self, pod: Pod, found: Ints) -> Floats:
         """What `/prioritize` adds to the scores of the candidates."""

@@ -72,10 +72,10 @@ class Naive(Default):
 
 
 class Dynsched(Default):
-    """dynsched beside kube-scheduler: by marks (taint, or label and affinity), as its extender, or
-    both. ``by_requests`` False: the profile of the second scheduler. ``watches_pods`` False:
-    without the right to watch pods. ``knows_uses``: Prometheus scrapes the kubelets.
-    ``descheduler``: the descheduler runs beside it.
+    """dynsched beside kube-scheduler: by marks (taint, or label and affinity), by its order, as its
+    extender, or by several of these. ``by_requests`` False: the profile of the second scheduler.
+    ``watches_pods`` False: without the right to watch pods. ``knows_uses``: Prometheus scrapes the
+    kubelets. ``descheduler``: the descheduler runs beside it.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class Dynsched(Default):
         marks: bool = True,
         affinity: bool = False,
         extender: bool = False,
+        order: bool = False,
         by_requests: bool = True,
         watches_pods: bool = True,
         knows_uses: bool = False,
@@ -108,7 +109,7 @@ class Dynsched(Default):
             world.ledger,
             world.seed,
             affinity=affinity,
-            asked=self.operator.scores if extender else None,
+            asked=self.operator.scores if extender else self.operator.preferred if order else None,
             by_requests=by_requests,
         )
 

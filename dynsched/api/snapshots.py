@@ -17,6 +17,7 @@ from dynsched.api.page.facts import PageFacts
 from dynsched.api.page.feed import Feed
 from dynsched.api.transport.answering import Pieces
 from dynsched.engine.health import overdue_after, why_unhealthy
+from dynsched.engine.model import Order
 from dynsched.engine.recent import BoundOnNode
 from dynsched.engine.snapshot import Snapshot
 
@@ -84,6 +85,12 @@ class SnapshotStore:
 
     def age(self) -> float:
         return self.clock() - self._published_at
+
+    def order(self) -> Order | None:
+        """Of the last tick; None while ticks are overdue: nobody looks at the load."""
+        if self.snapshot is None or self.age() > overdue_after(self.interval):
+            return None
+        return self.snapshot.order
 
     def _about(self, snapshot: Snapshot) -> About:
         return {

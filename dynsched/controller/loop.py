@@ -21,10 +21,10 @@ from dynsched.engine.expected import NO_PODS, KnownPods
 from dynsched.engine.health import rules_health, why_unsuccessful
 from dynsched.engine.inventory import Inventory
 from dynsched.engine.lease import Patience
-from dynsched.engine.model import Action, QueryResult
+from dynsched.engine.model import Action, Order, QueryResult
 from dynsched.engine.pacing import Chosen, Pace
 from dynsched.engine.replay import with_early_as_marked
-from dynsched.engine.snapshot import Decision, Snapshot
+from dynsched.engine.snapshot import Decision, NodeViews, Snapshot
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.events import NodeEvents
 from dynsched.kube.leader import Elector, SoleWriter
@@ -159,7 +159,9 @@ class Loop:
         new must not let `for` run out.
         """
         last = self._answers
-        if last is None or not last.rule_set.has_early or self._pods is None:
+        if last is None or self._pods is None:
+            return
+        if not (last.rule_set.has_early or last.rule_set.order):
             return
         if self._pods.sequence != self._pod_changes:
             began = self._monotonic()
@@ -232,12 +234,13 @@ class Loop:
             disputes = self._disputes.following(differ, others, answers.began)
         no_past, self._no_past = self._no_past, {}  # told once
         self._ticks += 1
+        views = await asyncio.to_thread(decision.views, nodes)
         return Snapshot(
             taken_at=self._clock(),
             tick=self._ticks,
             duration=self._monotonic() - answers.began,
             rule_set=rule_set,
-            nodes=await asyncio.to_thread(decision.views, nodes),
+            nodes=views,
             rules=rules_health(rule_set, results, decision, self._last_success, no_past),
             unmatched=decision.unmatched,
             capped=decision.selection.capped,
@@ -256,6 +259,7 @@ class Loop:
             reloaded=answers.reloaded,
             refused=answers.refused,
             queried=not answers.known,
+            order=await _order(views, pods),
             pods=pods,
         )
 
@@ -325,3 +329,11 @@ class Loop:
         self._offset += step
         self._alerts = self._alerts.shifted(step)
         self._last_success = {name: at + step for name, at in self._last_success.items()}
+
+
+async def _order(views: NodeViews, pods: KnownPods) -> Order | None:
+    if views.inventory.rule_set.order is None:
+        return None
+    from dynsched.engine.order import order_of
+
+    return await asyncio.to_thread(order_of, views, pods)

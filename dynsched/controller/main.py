@@ -133,6 +133,21 @@ async def _serve(settings: Settings) -> None:
             await until_so(stop, lambda: cluster.synced)
             await page_facts.run(stop)
 
+        async def keep_the_order() -> None:
+            asked = lambda: rules_file.rule_set.order is not None and not settings.dry_run  # noqa: E731
+            await until_so(stop, asked, 1.0)
+            if stop.is_set():
+                return
+            from dynsched.controller.ordering import Ordering
+            from dynsched.kube.node_order import NodeOrder
+
+            api = await clients.open(partial(KubeApi, in_flight=1))
+            namespace = settings.lease_namespace or api.config.namespace
+            leads = lambda: leadership.may_write  # noqa: E731
+            await Ordering(
+                NodeOrder(api, namespace, leads), wanted=snapshots.order, leads=leads
+            ).run(stop)
+
         loop = Loop(
             rules_file,
             sources={"prometheus": source, "metrics-server": metrics_server},
@@ -149,6 +164,7 @@ async def _serve(settings: Settings) -> None:
             "the loop": loop.run(stop, settings.interval),
             "the watch of pods": pods.run(stop),
             "the page's questions": ask_for_the_page(),
+            "the order": keep_the_order(),
         }
         await _until_stopped(
             stop,

@@ -89,7 +89,9 @@ class PodTracking:
         from dynsched.kube.pod_watch import PendingPods, PodWatch
 
         self._pending = PendingPods(self._api)
-        self._watch = PodWatch(self._api, self._pods)
+        self._watch = PodWatch(
+            self._api, self._pods, wants_requests=lambda: self._rule_set().order is not None
+        )
         await asyncio.gather(
             self._watch.run(stop), self._pending.run(stop), self._ask_what_pods_use(stop)
         )
@@ -141,6 +143,7 @@ class PodTracking:
             use_of_workloads=self._pod_use.of_workloads,
             scrape_intervals=scrapes,
             sequence=self._pods.sequence,
+            requested=self._watch.requested,
             error=self._watch.error,
         )
 

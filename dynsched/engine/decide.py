@@ -47,7 +47,7 @@ def decide(
     matched: dict[str, Matched] = {}
     readings: dict[str, NodeReadings] = {}
     expected: dict[str, ExpectedLoad] = {}
-    has_extender = rule_set.has_extender
+    scores_nodes = rule_set.scores_nodes
     for row, rule in enumerate(rule_set.file_rules):
         result = results.get(rule.name)
         if result is None or result.error is not None:
@@ -56,7 +56,7 @@ def decide(
         found = match_samples(rule, result.samples, seen.index, fresh_since=fresh_since)
         of_rule = found.readings.only(columns.applies[row])
         matched[rule.name], readings[rule.name] = found, of_rule
-        if rule.early is None and not has_extender:
+        if rule.early is None and not scores_nodes:
             continue
         good = of_rule.good(fresh_since)
         if pods is not NO_PODS:

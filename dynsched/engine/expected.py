@@ -148,6 +148,8 @@ class KnownPods:
     """By rule, in seconds."""
     sequence: int = 0
     """The number of the last change of ``recent`` (`RecentPods.sequence`)."""
+    requested: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """By node: what its pods request, in cores and bytes, where it is known."""
     error: str | None = None
     """Why the watch of pods does not work at the moment; None while it does."""
 

@@ -17,7 +17,7 @@ INCUMBENT_BONUS: Final = 0.1
 about the same load do not swap the last place under the cap at every tick."""
 EARLY_INCUMBENT_BONUS: Final = 0.04
 """The same for early marks, as a share of full: four points."""
-_HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
+HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
 
 
 class Kind(NamedTuple):
@@ -147,7 +147,7 @@ def pool_of(node: Node, guard: GuardRules) -> str:
 
 
 def kind_of(node: Node, guard: GuardRules) -> Kind:
-    taints = [taint for taint in node.taints if taint.get("effect") in _HARD_EFFECTS]
+    taints = [taint for taint in node.taints if taint.get("effect") in HARD_EFFECTS]
     return Kind(
         pool_of(node, guard),
         frozenset((str(t.get("key")), str(t.get("value")), str(t["effect"])) for t in taints),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -277,3 +277,26 @@ class User:
     uid: str = ""
     groups: tuple[str, ...] = ()
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class Level(NamedTuple):
+    """Nodes that are preferred alike; ``weight`` 1 to 100."""
+
+    weight: int
+    nodes: tuple[str, ...]
+
+
+NodeList = tuple[Level, ...]
+"""What one pod gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """``lists`` by pool (a value of the label ``pool_label``); those of all nodes together, for
+    pods that choose no pool, by the empty string.
+    """
+
+    lists: Mapping[str, tuple[NodeList, ...]]
+    pool_label: str | None = None
+    loads: Mapping[str, float] = field(default_factory=dict, compare=False)
+    """In points, of each node in it."""

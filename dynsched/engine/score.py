@@ -83,15 +83,15 @@ def weighted_profile(rule_set: RuleSet, scheduler: str) -> WeightedProfile:
     if profile is None:
         scored = (rule for rule in rule_set.rules if rule.is_asked and not rule.shadow)
         profile = Profile(score={rule.name: 1.0 for rule in scored})
-    total = sum(profile.score.values())
-    return WeightedProfile(
-        tuple(
-            (rule_set.by_name[name], weight / total)
-            for name, weight in profile.score.items()
-            if weight
-        ),
-        profile.method,
-    )
+    return weighted(rule_set, profile.score, profile.method)
+
+
+def weighted(
+    rule_set: RuleSet, score: Mapping[str, float], method: Method = "linear"
+) -> WeightedProfile:
+    total = sum(score.values())
+    parts = ((rule_set.by_name[name], weight / total) for name, weight in score.items() if weight)
+    return WeightedProfile(tuple(parts), method)
 
 
 class FreshPods:

@@ -22,6 +22,7 @@ from dynsched.engine.model import (
     Node,
     NodePatch,
     NodeView,
+    Order,
     RuleHealth,
     SeveralSeries,
     Unmatched,
@@ -265,6 +266,8 @@ class Snapshot:
     queried: bool = True
     """Whether the rules were queried for it; False where it was decided again on the last answers,
     because pods were bound or ended."""
+    order: Order | None = None
+    """For new pods; None where the rules want none, or no load is known."""
     pods: KnownPods = NO_PODS
     """What was known of pods; NO_PODS where they are not watched."""
 

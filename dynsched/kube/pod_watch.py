@@ -163,17 +163,27 @@ class ListWatch(ABC):
 class PodWatch(ListWatch):
     """Tells ``pods`` of every pod that is bound, and of every one that ends, from now on.
     ``running``: how many pods have a node and have not ended; None until they are listed.
+    ``requested``: by node, the cores and bytes that its pods request; empty until they are listed
+    while ``wants_requests`` says that it is used.
     """
 
     query = RUNNING
 
     def __init__(
-        self, api: KubeApi, pods: RecentPods, *, clock: Callable[[], float] = time.monotonic
+        self,
+        api: KubeApi,
+        pods: RecentPods,
+        *,
+        wants_requests: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(api, clock=clock)
         self._pods = pods
         self._heard_at = -math.inf
+        self._wants_requests = wants_requests
+        self._has_requests = False
         self.running: int | None = None
+        self.requested: dict[str, tuple[float, float]] = {}
 
     async def begin(self) -> str:
         """Where the last watch ended; or now, where that is too long ago."""
@@ -183,17 +193,28 @@ class PodWatch(ListWatch):
         if (
             self.version
             and not is_cut_off
+            and (self._has_requests or not self._wants_requests())
             and not is_older((await first_item(self.api, _LIST)).metadata.version, self.version)
         ):
             return self.version
         count, version = 0, ""
+        self.requested, self._has_requests = {}, self._wants_requests()
         # Half a minute for 100,000 pods: less than the gap that is not made up for.
-        async for page in pages(self.api, _LIST, Named, query=RUNNING, headers=METADATA_ONLY):
-            count += len(page.items or ())
+        headers = None if self._has_requests else METADATA_ONLY
+        async for page in pages(self.api, _LIST, _Pod, query=RUNNING, headers=headers):
+            for pod in page.items or ():
+                count += 1
+                self._count_requests(pod, 1)
             version = page.metadata.version
             del page
         self.running, self.version, self._heard_at = count, version, self.clock()
         return version
+
+    def _count_requests(self, pod: _Pod, sign: int) -> None:
+        if self._has_requests:
+            cpu, memory = requests_of(pod.spec, pod.status)
+            cpu_before, memory_before = self.requested.get(pod.spec.node, (0.0, 0.0))
+            self.requested[pod.spec.node] = cpu_before + sign * cpu, memory_before + sign * memory
 
     def observe(self, event: Event | None) -> None:
         self._heard_at = self.clock()
@@ -206,6 +227,7 @@ class PodWatch(ListWatch):
         running = self.running or 0
         # A pod that finishes leaves the selection of this watch: that comes as DELETED, once, with
         # the object as it was before.
+        self._count_requests(pod, 1 if event.type == "ADDED" else -1)
         if event.type == "ADDED":
             self.running = running + 1
             self._pods.add(_bound(pod), self.clock())

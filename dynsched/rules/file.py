@@ -27,7 +27,7 @@ from dynsched.rules.rule_set import (
 )
 from dynsched.util.errors import ExpectedError
 from dynsched.util.files import read_file, read_stream
-from dynsched.util.formatting import one_line
+from dynsched.util.formatting import as_mapping, one_line
 from dynsched.util.threads import Aside, NotDoneError
 
 MAX_BYTES: Final = 256 * 1024
@@ -265,24 +265,21 @@ def _cross_checks(data: Mapping[Any, Any]) -> Iterable[RuleError]:
         names.setdefault(name, index)
         if rule.get("shadow") is True:
             shadows.add(name)
-    extender = data.get("extender")
-    if isinstance(extender, Mapping):
-        for path, name in _rule_references(extender):
-            if isinstance(name, str) and name not in names:
-                yield RuleError(("extender", *path), f"{shown(name)} is not the name of a rule")
-            elif name in shadows:
-                text = "is a shadow rule: it is on trial, and pods are not placed by it"
-                yield RuleError(("extender", *path), f"{shown(name)} {text}")
+    for path, name in _rule_references(data):
+        if isinstance(name, str) and name not in names:
+            yield RuleError(path, f"{shown(name)} is not the name of a rule")
+        elif name in shadows:
+            text = "is a shadow rule: it is on trial, and pods are not placed by it"
+            yield RuleError(path, f"{shown(name)} {text}")
 
 
-def _rule_references(
-    extender: Mapping[Any, Any],
-) -> Iterable[tuple[tuple[str | int, ...], object]]:
+def _rule_references(data: Mapping[Any, Any]) -> Iterable[tuple[tuple[str | int, ...], object]]:
+    extender = as_mapping(data.get("extender"))
     reject = extender.get("reject")
     for index, name in enumerate(reject if isinstance(reject, list) else ()):
-        yield ("reject", index), name
-    profiles = extender.get("profiles")
-    for profile, body in profiles.items() if isinstance(profiles, Mapping) else ():
-        score = body.get("score") if isinstance(body, Mapping) else None
-        for name in score if isinstance(score, Mapping) else ():
-            yield ("profiles", profile, "score", name), name
+        yield ("extender", "reject", index), name
+    for profile, body in as_mapping(extender.get("profiles")).items():
+        for name in as_mapping(as_mapping(body).get("score")):
+            yield ("extender", "profiles", profile, "score", name), name
+    for name in as_mapping(as_mapping(data.get("order")).get("score")):
+        yield ("order", "score", name), name

@@ -27,6 +27,16 @@ as a label or an annotation: this one does not."""
 AVOID_POLICY: Final = "dynsched-avoid-pressure"
 """Name of the MutatingAdmissionPolicy that gives pods the soft affinity, and of its binding."""
 
+ORDER_API: Final = "dynsched.io/v1"
+ORDER_NAME: Final = "dynsched"
+"""The object of the kind NodeOrder that has the order of the nodes (docs/order.md)."""
+
+ORDER_POLICY: Final = "dynsched-order"
+"""Name of the MutatingAdmissionPolicy that gives pods the order, of its binding and its Role."""
+
+ORDER_ANNOTATION: Final = "dynsched.io/order"
+"""On a pod that got the order: until when that one was in force."""
+
 CONTROL_PLANE_LABELS: Final = (
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/master",

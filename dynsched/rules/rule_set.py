@@ -258,6 +258,12 @@ class FileRule(Rule):
         )
 
 
+class OrderRules(_Model):
+    """By which rules the nodes are put in order, for new pods (docs/order.md)."""
+
+    score: Mapping[str, Weight]
+
+
 class RuleSet(_Model):
     mark_rules: MarkRules = Field(default_factory=MarkRules, alias="mark")
     nodes: NodeRules = Field(default_factory=NodeRules)
@@ -268,6 +274,7 @@ class RuleSet(_Model):
     """Whether a firing alert ends (release) or goes on firing (hold) once it is unknown."""
     file_rules: Annotated[tuple[FileRule, ...], Field(max_length=MAX_RULES)] = Field(alias="rules")
     extender: ExtenderRules = Field(default_factory=ExtenderRules)
+    order: OrderRules | None = None
 
     @field_validator("file_rules")
     @classmethod
@@ -305,8 +312,12 @@ class RuleSet(_Model):
 
     @property
     def uses_expected_load(self) -> bool:
-        """Whether marks or scores go by what pods are expected to use."""
-        return self.has_early or self.has_extender
+        """Whether marks, scores or the order go by what pods are expected to use."""
+        return self.has_early or self.scores_nodes
+
+    @property
+    def scores_nodes(self) -> bool:
+        return self.has_extender or self.order is not None
 
     @property
     def has_extender(self) -> bool:

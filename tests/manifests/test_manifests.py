@@ -49,6 +49,8 @@ ADDED = {
     "monitoring": "ConfigMap PodMonitor PrometheusRule",
     "inject": "MutatingAdmissionPolicy MutatingAdmissionPolicyBinding",
     "kubectl": "NetworkPolicy Role",
+    "order": "CustomResourceDefinition MutatingAdmissionPolicy MutatingAdmissionPolicyBinding "
+    "Role RoleBinding",
     "extender": f"{RIGHTS} NetworkPolicy",
     "web-auth": f"{RIGHTS} ClusterRole {RIGHTS}",
     "descheduler": f"ConfigMap Deployment Namespace Secret {JOB}",
@@ -113,6 +115,7 @@ GRANTED = {
         "metrics.k8s.io/nodes: list",
         "dynsched coordination.k8s.io/leases: create",
         "dynsched coordination.k8s.io/leases dynsched: get update",
+        "dynsched dynsched.io/nodeorders dynsched: create delete patch",
         # of web-auth: it asks who a caller is, and reads its own pages
         "authentication.k8s.io/tokenreviews: create",
         "authorization.k8s.io/subjectaccessreviews: create",

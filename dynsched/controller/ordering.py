@@ -1,0 +1,77 @@
+"""The order in the cluster, kept as the ticks have it: written, renewed and withdrawn."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from dynsched.engine.model import Order
+from dynsched.kube.node_order import NodeOrder
+from dynsched.util.errors import ClusterError
+from dynsched.util.stopping import pause
+
+logger = logging.getLogger(__name__)
+
+LASTS: Final = 28.0
+"""Seconds for which an order is in force that is not renewed: after a crash of dynsched it ends
+within 30 s, a write that was under way included."""
+RENEW: Final = 10.0
+"""Seconds after which it is written again, though it has not changed, or the last call failed."""
+APART: Final = 2.0
+"""Seconds between two writes at least."""
+_POLL: Final = 0.25
+
+
+class Ordering:
+    """``wanted``: the order of the last tick; None where there is none, or no tick for too long."""
+
+    def __init__(
+        self, cluster: NodeOrder, *, wanted: Callable[[], Order | None], leads: Callable[[], bool]
+    ) -> None:
+        self._cluster = cluster
+        self._wanted = wanted
+        self._leads = leads
+        self._in_force: Order | None = None
+        self._tried_at = -RENEW
+        self._error: str | None = None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until ``stop`` is set; then it is withdrawn. A call that fails is made again later."""
+        while not stop.is_set():
+            if self._leads():
+                await self._follow()
+            else:  # the new leader writes its own; if there is none, this one ends by itself
+                self._in_force = None
+            await pause(stop, _POLL)
+        if self._in_force is not None:
+            await self._call(None)
+
+    async def _follow(self) -> None:
+        wanted = self._wanted()
+        if wanted is None and self._in_force is None:
+            return
+        if self._error is not None or wanted == self._in_force:
+            rest = RENEW
+        else:
+            rest = 0.0 if wanted is None else APART
+        if time.monotonic() - self._tried_at >= rest:
+            await self._call(wanted)
+
+    async def _call(self, order: Order | None) -> None:
+        self._tried_at = time.monotonic()
+        try:
+            if order is None:
+                await self._cluster.withdraw()
+            else:
+                await self._cluster.write(order, LASTS)
+        except ClusterError as error:
+            if str(error) != self._error:
+                logger.warning("the order of the nodes is not renewed: %s", error)
+            self._error = str(error)
+            return
+        if self._error is not None:
+            logger.info("the order of the nodes is renewed again")
+        self._in_force, self._error = order, None

@@ -1,0 +1,113 @@
+"""Which nodes are cooler: the order by which the API server gives new pods preferences.
+
+A pod gets one list: nodes in levels, the coolest first. Where one list cannot have all nodes, there
+are several, each with every nth node by rank, and a pod gets one by chance. So no pod grows by
+much, and the pods of a burst, who all get the order of one moment, do not go to the same few nodes
+(docs/decisions/0022-the-order-is-a-kind-of-its-own.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median_low
+from typing import Any, Final
+
+from dynsched.engine.expected import KnownPods
+from dynsched.engine.guard import HARD_EFFECTS, pool_of
+from dynsched.engine.model import Level, Node, NodeList, Order
+from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY
+from dynsched.engine.score import FIRING, TENTHS, node_loads, weighted
+from dynsched.engine.snapshot import NodeViews
+
+LEVELS: Final = 20
+"""In a list at most. With 10, nodes of unlike load share a level."""
+MAX_BYTES: Final = 1900
+"""Of a list in a pod, as etcd keeps it; with what surrounds it, a pod grows by 2 KiB at most."""
+MAX_NODES: Final = 1024
+"""Of a pool in all lists together, the coolest: the object is written every few seconds."""
+MAX_LENGTH: Final = 24
+"""Nodes in a list: with more, bursts go to the same few nodes."""
+_OF_KUBERNETES: Final = "node.kubernetes.io/"
+_BYTES_OF_LEVEL: Final = 40
+"""In etcd (protobuf): weight, key, operator and the lengths of the parts."""
+_BYTES_OF_NODE: Final = 2
+"""Beside its name."""
+
+
+def order_of(views: NodeViews, pods: KnownPods) -> Order | None:
+    """The order by the last tick; None where the rules want none, or no load is known.
+
+    A node of unknown load comes in the middle: it is neither avoided nor preferred.
+    """
+    rule_set = views.inventory.rule_set
+    if rule_set.order is None:
+        return None
+    loads = node_loads(views, weighted(rule_set, rule_set.order.score))
+    cool = [load for load in loads.values() if load < FIRING]
+    if not cool:
+        return None
+    middle, label = median_low(cool), rule_set.guard.pool_label
+    rank = {name: loads.get(name, middle) for name in views}
+    nodes = [
+        node
+        for name, node in views.inventory.nodes.items()
+        if rank[name] < FIRING and not is_closed(node) and not is_full(node, pods.requested)
+    ]
+    nodes.sort(key=lambda node: (rank[node.name], node.name))
+    pools: dict[str, list[str]] = {"": [node.name for node in nodes if not is_reserved(node)]}
+    for node in nodes if label else ():
+        if pool := pool_of(node, rule_set.guard):
+            pools.setdefault(pool, []).append(node.name)
+    lists = {pool: node_lists(names) for pool, names in pools.items()}
+    return Order(lists, label, {node.name: rank[node.name] / TENTHS for node in nodes})
+
+
+def is_closed(node: Node) -> bool:
+    """Whether it takes no pods: it is cordoned, not ready, or under pressure by the kubelet."""
+    return any(taint.get("key", "").startswith(_OF_KUBERNETES) for taint in _hard_taints(node))
+
+
+def is_reserved(node: Node) -> bool:
+    """Whether it takes only pods that tolerate its taints. Its pool's lists have it."""
+    return any(True for _ in _hard_taints(node))
+
+
+def is_full(node: Node, requested: Mapping[str, tuple[float, float]]) -> bool:
+    """Whether its pods request so much that the smallest pod has no room."""
+    cpu, memory = requested.get(node.name, (0.0, 0.0))
+    return cpu + MIN_CPU > node.allocatable.get(
+        "cpu", math.inf
+    ) or memory + MIN_MEMORY > node.allocatable.get("memory", math.inf)
+
+
+def _hard_taints(node: Node) -> Iterator[Mapping[str, Any]]:
+    return (taint for taint in node.taints if taint.get("effect") in HARD_EFFECTS)
+
+
+def node_lists(coolest: Sequence[str]) -> tuple[NodeList, ...]:
+    """The lists for these nodes, the coolest of which is the first."""
+    names = coolest[:MAX_NODES]
+    count = next(
+        number
+        for number in range(1, len(names) + 2)
+        if number * MAX_LENGTH >= len(names)
+        and all(_size(names[at::number]) <= MAX_BYTES for at in range(number))
+    )
+    return tuple(_levels(names[at::count]) for at in range(min(count, len(names))))
+
+
+def _size(names: Sequence[str]) -> int:
+    """In bytes, in a pod."""
+    of_names = sum(len(name) + _BYTES_OF_NODE for name in names)
+    return min(LEVELS, len(names)) * _BYTES_OF_LEVEL + of_names
+
+
+def _levels(names: Sequence[str]) -> NodeList:
+    """By rank, in levels of equal length: loads that are close are told apart as far as it goes."""
+    count = min(LEVELS, len(names))
+    bounds = [len(names) * level // count for level in range(count + 1)]
+    return tuple(
+        Level(100 * (count - level) // count, tuple(names[bounds[level] : bounds[level + 1]]))
+        for level in range(count)
+    )

@@ -1,0 +1,63 @@
+"""The lists of the order: which nodes a pod prefers, and how much of it a pod carries."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dynsched.engine.order import LEVELS, MAX_LENGTH, MAX_NODES, node_lists
+
+
+def names(count: int, length: int) -> list[str]:
+    return [f"{number:0{length}d}" for number in range(count)]
+
+
+def in_protobuf(levels) -> int:
+    """The bytes of the terms in etcd, written down from `generated.proto` of core/v1."""
+
+    def field(size: int) -> int:
+        return 1 + (1 if size < 128 else 2) + size
+
+    size = 0
+    for level in levels:
+        values = sum(field(len(name)) for name in level.nodes)
+        requirement = field(len("kubernetes.io/hostname")) + field(len("In")) + values
+        preference = field(requirement)
+        size += field(2 + field(preference))
+    return size
+
+
+@given(st.integers(0, 3000), st.integers(4, 63))
+def test_each_node_is_in_one_list_the_coolest_in_the_first_level_of_one(count, length) -> None:
+    coolest = names(count, length)
+    lists = node_lists(coolest)
+    told = [name for levels in lists for level in levels for name in level.nodes]
+    assert sorted(told) == coolest[:MAX_NODES]
+    # A pod of any list prefers one of the coolest: as many of them as there are lists.
+    first = {levels[0].nodes[0] for levels in lists}
+    assert first == set(coolest[: len(lists)])
+    for levels in lists:
+        weights = [level.weight for level in levels]
+        assert len(levels) <= LEVELS
+        assert weights == sorted(set(weights), reverse=True)
+        assert weights[0] == 100
+        assert weights[-1] >= 1
+        assert [name for level in levels for name in level.nodes] == sorted(
+            name for level in levels for name in level.nodes
+        )
+        assert sum(len(level.nodes) for level in levels) <= MAX_LENGTH
+
+
+@given(st.integers(1, 3000), st.integers(4, 253))
+def test_a_pod_grows_by_less_than_2_kib(count, length) -> None:
+    for levels in node_lists(names(count, length)):
+        assert in_protobuf(levels) <= 1900
+
+
+def test_few_nodes_have_a_level_each() -> None:
+    (levels,) = node_lists(["a", "b", "c", "d"])
+    assert [(level.weight, level.nodes) for level in levels] == [
+        (100, ("a",)),
+        (75, ("b",)),
+        (50, ("c",)),
+        (25, ("d",)),
+    ]
+    assert node_lists([]) == ()

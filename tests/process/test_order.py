@@ -1,0 +1,114 @@
+"""The order on a real API server and scheduler: what new pods get, where they go, when it ends."""
+
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster import EnvtestCluster
+from fake_prometheus import FakePrometheus
+from manifest_support import COMPONENTS, Kubectl
+from operator_support import until
+from scheduling_support import PODS, dynsched, make_pod, rules, scheduler, set_loads
+
+from dynsched.rules import keys
+
+pytestmark = pytest.mark.slow
+
+ORDER = "/apis/dynsched.io/v1/namespaces/default/nodeorders/dynsched"
+LOADS = {"hot": 95.0} | {f"n{number}": 20.0 + 5 * number for number in range(5)}
+RULES = rules(order={"score": {"load": 1}})
+FLAGS = ("--lease-namespace", "default")
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.fixture(scope="module")
+def policy(envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    """The component, for an object in `default`."""
+    folder = tmp_path_factory.mktemp("order")
+    kubectl = Kubectl(envtest.kubeconfig(folder / "kubeconfig"))
+    text = (COMPONENTS / "order/policy.yaml").read_text()
+    path = folder / "policy.yaml"
+    path.write_text(text.replace("    namespace: dynsched\n", "    namespace: default\n"))
+    kubectl("apply", "-f", COMPONENTS / "order/crd.yaml")
+    kubectl("wait", "--for=condition=Established", "crd/nodeorders.dynsched.io")
+    kubectl("apply", "-f", path)
+    kubectl("label", "namespace", "default", f"{keys.AVOID_LABEL}=true")
+    yield kubectl
+    kubectl("label", "namespace", "default", f"{keys.AVOID_LABEL}-")
+    kubectl("delete", "-f", path)
+    kubectl("delete", "-f", COMPONENTS / "order/crd.yaml")
+
+
+@pytest.fixture
+async def cluster(envtest, policy, tmp_path) -> AsyncIterator[EnvtestCluster]:
+    async with EnvtestCluster(envtest, tmp_path) as empty:
+        yield empty
+
+
+@pytest.fixture
+async def prometheus(cluster) -> AsyncIterator[FakePrometheus]:
+    async with FakePrometheus() as running:
+        await set_loads(cluster, running, LOADS)
+        yield running
+
+
+async def told(cluster: EnvtestCluster, **more: Any) -> list[list[str]] | None:
+    """The nodes of each level that a pod would get; None: it stays as it is."""
+    pod = make_pod("probe", **more)
+    made = (await cluster.post(PODS, pod, dryRun="All")).ok
+    assert (keys.ORDER_ANNOTATION in made["metadata"].get("annotations", {})) is (
+        "affinity" in made["spec"]
+    )
+    if "affinity" not in made["spec"]:
+        return None
+    terms = made["spec"]["affinity"]["nodeAffinity"][PREFERRED]
+    return [term["preference"]["matchExpressions"][0]["values"] for term in terms]
+
+
+async def test_new_pods_prefer_the_coolest_until_dynsched_is_gone(
+    cluster, prometheus, envtest, tmp_path: Path
+) -> None:
+    order = [[f"n{number}"] for number in range(5)]
+
+    async def is_told(want: list[list[str]] | None) -> bool:
+        return await told(cluster) == want
+
+    assert await is_told(None)
+    async with dynsched(cluster, prometheus, tmp_path, RULES, *FLAGS) as operator:
+        await until(lambda: is_told(order), "a pod prefers the coolest, and the hot one not at all")
+        with scheduler(envtest, {}):
+            names = [f"pod-{number}" for number in range(3)]
+            for name in names:
+                _ = (await cluster.post(PODS, make_pod(name))).ok
+
+            async def placed() -> Counter[str] | None:
+                pods = (await cluster.get(PODS)).ok["items"]
+                nodes = [pod["spec"].get("nodeName") for pod in pods]
+                return Counter(nodes) if all(nodes) else None
+
+            assert not {"hot", "n4", "n3"} & (await until(placed, "all pods are bound")).keys()
+        prometheus.set(load=LOADS | {"n0": 60.0})
+        await until(lambda: is_told([*order[1:], ["n0"]]), "the order follows the load")
+        await operator.stop()
+        assert (await cluster.get(ORDER)).status == 404  # withdrawn
+        await until(lambda: is_told(None), "pods are created as always")
+    async with dynsched(cluster, prometheus, tmp_path, RULES, *FLAGS) as operator:
+        await until(lambda: is_told([*order[1:], ["n0"]]), "it leads again")
+        await operator.stop(signal.SIGKILL)
+        assert (await cluster.get(ORDER)).status == 200
+        await until(lambda: is_told(None), "the order ends by itself")
+
+
+async def test_it_is_withdrawn_where_nothing_is_known(cluster, prometheus, tmp_path) -> None:
+    content = {**RULES, "stale_after": "2s"}
+    async with dynsched(cluster, prometheus, tmp_path, content, *FLAGS):
+
+        async def exists(status: int) -> bool:
+            return (await cluster.get(ORDER)).status == status
+
+        await until(lambda: exists(200), "there is an order")
+        prometheus.set(load={})
+        await until(lambda: exists(404), "no load is known")
