@@ -17,7 +17,7 @@ INCUMBENT_BONUS: Final = 0.1
 about the same load do not swap the last place under the cap at every tick."""
 EARLY_INCUMBENT_BONUS: Final = 0.04
 """The same for early marks, as a share of full: four points."""
-HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
+_HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
 
 
 class Kind(NamedTuple):
@@ -146,12 +146,14 @@ def pool_of(node: Node, guard: GuardRules) -> str:
     return node.labels.get(guard.pool_label, "") if guard.pool_label else ""
 
 
+def hard_taints(node: Node) -> frozenset[tuple[str, str, str]]:
+    """Key, value and effect of those that keep pods away which do not tolerate them."""
+    taints = [taint for taint in node.taints if taint.get("effect") in _HARD_EFFECTS]
+    return frozenset((str(t.get("key")), str(t.get("value")), str(t["effect"])) for t in taints)
+
+
 def kind_of(node: Node, guard: GuardRules) -> Kind:
-    taints = [taint for taint in node.taints if taint.get("effect") in HARD_EFFECTS]
-    return Kind(
-        pool_of(node, guard),
-        frozenset((str(t.get("key")), str(t.get("value")), str(t["effect"])) for t in taints),
-    )
+    return Kind(pool_of(node, guard), hard_taints(node))
 
 
 def early_limit(limit: Limit, size: int) -> int:

@@ -298,5 +298,3 @@ class Order:
 
     lists: Mapping[str, tuple[NodeList, ...]]
     pool_label: str | None = None
-    loads: Mapping[str, float] = field(default_factory=dict, compare=False)
-    """In points, of each node in it."""

@@ -9,15 +9,15 @@ much, and the pods of a burst, who all get the order of one moment, do not go to
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median_low
-from typing import Any, Final
+from typing import Final
 
 from dynsched.engine.expected import KnownPods
-from dynsched.engine.guard import HARD_EFFECTS, pool_of
+from dynsched.engine.guard import hard_taints, pool_of
 from dynsched.engine.model import Level, Node, NodeList, Order
 from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY
-from dynsched.engine.score import FIRING, TENTHS, node_loads, weighted
+from dynsched.engine.score import FIRING, node_loads, weighted
 from dynsched.engine.snapshot import NodeViews
 
 LEVELS: Final = 20
@@ -60,17 +60,17 @@ def order_of(views: NodeViews, pods: KnownPods) -> Order | None:
         if pool := pool_of(node, rule_set.guard):
             pools.setdefault(pool, []).append(node.name)
     lists = {pool: node_lists(names) for pool, names in pools.items()}
-    return Order(lists, label, {node.name: rank[node.name] / TENTHS for node in nodes})
+    return Order(lists, label)
 
 
 def is_closed(node: Node) -> bool:
     """Whether it takes no pods: it is cordoned, not ready, or under pressure by the kubelet."""
-    return any(taint.get("key", "").startswith(_OF_KUBERNETES) for taint in _hard_taints(node))
+    return any(key.startswith(_OF_KUBERNETES) for key, _, _ in hard_taints(node))
 
 
 def is_reserved(node: Node) -> bool:
     """Whether it takes only pods that tolerate its taints. Its pool's lists have it."""
-    return any(True for _ in _hard_taints(node))
+    return bool(hard_taints(node))
 
 
 def is_full(node: Node, requested: Mapping[str, tuple[float, float]]) -> bool:
@@ -79,10 +79,6 @@ def is_full(node: Node, requested: Mapping[str, tuple[float, float]]) -> bool:
     return cpu + MIN_CPU > node.allocatable.get(
         "cpu", math.inf
     ) or memory + MIN_MEMORY > node.allocatable.get("memory", math.inf)
-
-
-def _hard_taints(node: Node) -> Iterator[Mapping[str, Any]]:
-    return (taint for taint in node.taints if taint.get("effect") in HARD_EFFECTS)
 
 
 def node_lists(coolest: Sequence[str]) -> tuple[NodeList, ...]:

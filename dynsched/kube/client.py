@@ -15,13 +15,13 @@ from urllib.parse import quote
 import msgspec
 
 from dynsched.engine.model import Node, NodePatch, NodeUsage
-from dynsched.kube.failures import Call
+from dynsched.kube.failures import Call, still_leading
 from dynsched.kube.kubeconfig import KubeConfig, load_config
 from dynsched.kube.pages import METADATA_ONLY, Named, Page, first_item, pages
 from dynsched.kube.projection import quantity, read_node
 from dynsched.kube.transport import IN_FLIGHT, TIMEOUT, Answer, Content, KubeApi
 from dynsched.rules.keys import FIELD_MANAGER
-from dynsched.util.errors import ClusterError, NotPermittedError
+from dynsched.util.errors import ClusterError
 from dynsched.util.formatting import parse_time
 
 EVENT_NAMESPACE: Final = "default"
@@ -87,14 +87,9 @@ class KubeClient(KubeApi):
         Raises NotPermittedError, ConflictError, NotFoundError, ForbiddenError, ClusterError.
         """
         call = Call("patch", "nodes", "PATCH", _object(_NODES, patch.node), patch.node)
-
-        def require_permission() -> None:
-            if self._permission is not None and not self._permission.may_write:
-                raise NotPermittedError(
-                    f"cannot {call}: not sent, because this replica is no longer the leader"
-                )
-
-        content: Content = {**_merge(patch.body), "check": require_permission}
+        permission = self._permission
+        check = still_leading(call, lambda: permission is None or permission.may_write)
+        content: Content = {**_merge(patch.body), "check": check}
         again = bool(patch.version)
         return _node(call, await self.call(call, **content, resend=again, shape=msgspec.Raw))
 

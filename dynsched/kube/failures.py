@@ -6,7 +6,7 @@ No header, token or query ever gets into a message.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Final
@@ -15,7 +15,13 @@ import aiohttp
 import msgspec
 
 from dynsched.util.connection_errors import TLS_CAUSES, Cause, find_failure, no_answer
-from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
+from dynsched.util.errors import (
+    ClusterError,
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    NotPermittedError,
+)
 
 _INSTALLED: Final = "dynsched"  # the namespace of manifests/base
 _GRANTED_BY: Final[Mapping[str, str]] = {
@@ -181,3 +187,15 @@ def _said(body: bytes) -> str:
         return ""
     text = " ".join(status.message.split())
     return ": " + (text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + "…")
+
+
+def still_leading(call: Call, may_write: Callable[[], bool]) -> Callable[[], None]:
+    """A ``check`` of `KubeApi.call`: the Lease can be lost while a write waits for its turn."""
+
+    def check() -> None:
+        if not may_write():
+            raise NotPermittedError(
+                f"cannot {call}: not sent, because this replica is no longer the leader"
+            )
+
+    return check

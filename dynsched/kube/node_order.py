@@ -11,10 +11,9 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from dynsched.engine.model import Order
-from dynsched.kube.failures import Call
+from dynsched.kube.failures import Call, still_leading
 from dynsched.kube.transport import Answer, KubeApi
 from dynsched.rules import keys
-from dynsched.util.errors import NotPermittedError
 
 _APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}
 """Server-side apply: it creates the object where it is missing, by a right that names the object.
@@ -34,57 +33,45 @@ class NodeOrder:
         api: KubeApi,
         namespace: str,
         may_write: Callable[[], bool],
-        *,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
         self._namespace = namespace
         self._may_write = may_write
-        self._clock = clock
         self._ahead: float | None = None
+        """Of the server's time before `time.monotonic`."""
 
     async def write(self, order: Order, lasts: float) -> None:
         """Put ``order`` in force for ``lasts`` seconds. Raises ClusterError."""
         if self._ahead is None:
-            self._set_clock(await self._api.call(_VERSION))
+            self._ahead = _ahead(await self._api.call(_VERSION))
         body = {
             "apiVersion": keys.ORDER_API,
             "kind": "NodeOrder",
             "metadata": {"name": keys.ORDER_NAME, "namespace": self._namespace},
-            "spec": _spec(order, self._clock() + (self._ahead or 0.0) + lasts),
+            "spec": _spec(order, time.monotonic() + self._ahead + lasts),
         }
         call = self._call("patch", "PATCH")
-        self._set_clock(
-            await self._api.call(
-                call, query=_FORCED, body=body, headers=_APPLY, check=self._checked(call)
-            )
+        check = still_leading(call, self._may_write)
+        self._ahead = _ahead(
+            await self._api.call(call, query=_FORCED, body=body, headers=_APPLY, check=check)
         )
 
     async def withdraw(self) -> None:
         """Delete it, if it is there: pods are created as always. Raises ClusterError."""
         call = self._call("delete", "DELETE")
-        await self._api.call(call, accept=(HTTPStatus.NOT_FOUND,), check=self._checked(call))
+        check = still_leading(call, self._may_write)
+        await self._api.call(call, accept=(HTTPStatus.NOT_FOUND,), check=check)
 
     def _call(self, verb: str, method: str) -> Call:
         namespace = quote(self._namespace, safe="")
         path = f"/apis/{keys.ORDER_API}/namespaces/{namespace}/nodeorders/{keys.ORDER_NAME}"
         return Call(verb, "nodeorders", method, path, keys.ORDER_NAME, self._namespace)
 
-    def _checked(self, call: Call) -> Callable[[], None]:
-        def check() -> None:
-            if not self._may_write():
-                raise NotPermittedError(
-                    f"cannot {call}: not sent, because this replica is no longer the leader"
-                )
 
-        return check
-
-    def _set_clock(self, answer: Answer) -> None:
-        said = answer.headers.get("Date")
-        if said:  # by RFC 9110 a server without a clock sends none
-            self._ahead = email.utils.parsedate_to_datetime(said).timestamp() - self._clock()
-        elif self._ahead is None:
-            self._ahead = time.time() - self._clock()
+def _ahead(answer: Answer) -> float:
+    said = answer.headers.get("Date")  # by RFC 9110 a server without a clock sends none
+    now = email.utils.parsedate_to_datetime(said).timestamp() if said else time.time()
+    return now - time.monotonic()
 
 
 def _spec(order: Order, until: float) -> Mapping[str, Any]:
