@@ -7,6 +7,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from descheduler_support import (
 )
 from envtest import Envtest
 from manifest_support import Doc, Kubectl
+from operator_support import until
 from prometheus_support import Exporter, RealPrometheus
 from scheduling_support import PODS, clear, make_pod, replicas
 
@@ -167,7 +169,11 @@ async def test_pods_that_stay(scene: Scene, name: str) -> None:
         if each == "urgent":
             known = {"metadata": {"name": each}, "value": 1_000_000}
             await scene.cluster.post("/apis/scheduling.k8s.io/v1/priorityclasses", known)
-        _ = (await scene.cluster.post(PODS, body)).ok
+
+        async def created(body: Doc = body) -> bool:
+            return (await scene.cluster.post(PODS, body)).status != HTTPStatus.FORBIDDEN
+
+        await until(created, "the API server knows the PriorityClass")  # by a watch of its own
         await scene.run_on(each, "n0" if each == name else "n1")
     if name == "young":
         _ = (await scene.cluster.patch(f"{PODS}/{name}/status", YOUNG)).ok
