@@ -254,7 +254,7 @@ def _parser() -> tuple[Callable[..., Any], Any]:
     from dynsched.sources.prometheus.decode import Clocks  # noqa: PLC0415
 
     try:
-        from dynsched.sources.prometheus.vectors import SeriesKeys, read_vector  # noqa: PLC0415
+        from dynsched.sources.prometheus.decode import SeriesKeys, read_vector  # noqa: PLC0415
     except ImportError:
         from dynsched.sources.prometheus.decode import parse_vector  # noqa: PLC0415
 

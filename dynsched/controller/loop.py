@@ -18,11 +18,11 @@ from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.disputes import Disputes
 from dynsched.engine.expected import NO_PODS, KnownPods
+from dynsched.engine.guard import Chosen, Pace
 from dynsched.engine.health import rules_health, why_unsuccessful
 from dynsched.engine.inventory import Inventory
 from dynsched.engine.lease import Patience
 from dynsched.engine.model import Action, Order, QueryResult
-from dynsched.engine.pacing import Chosen, Pace
 from dynsched.engine.replay import with_early_as_marked
 from dynsched.engine.snapshot import Decision, NodeViews, Snapshot
 from dynsched.kube.cluster import NodeCluster
@@ -168,12 +168,15 @@ class Loop:
             await self._act(replace(last, began=began, reloaded=False, refused=False, known=True))
 
     async def _act(self, answers: _Answers) -> Snapshot:
-        pods = NO_PODS if self._pods is None else self._pods.known(self._clock() - answers.at)
+        pods = NO_PODS
+        if self._pods is not None and answers.rule_set.uses_expected_load:
+            pods = self._pods.known(self._clock() - answers.at)
         decision = await self._decide(answers, pods)
         leading = self._leadership.may_write
         chosen = Chosen(decision.patches)
         if leading or self._overlay:
-            chosen = self._pace.choose(decision, answers.began)
+            per_minute = answers.rule_set.guard.max_writes_per_minute
+            chosen = self._pace.choose(decision.patches, per_minute, answers.began)
             decision = decision.without(chosen.delayed) if chosen.delayed else decision
         self._released += sum(patch.action is Action.RELEASE for patch in chosen.patches)
         if not leading:

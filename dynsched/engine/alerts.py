@@ -31,11 +31,12 @@ from dynsched.engine.columns import (
     Bools,
     Codes,
     Floats,
-    NodeReadings,
     Roster,
 )
 from dynsched.engine.limits import Limits
+from dynsched.engine.match import NodeReadings
 from dynsched.engine.model import Alert, AlertState, Quality, Verdict
+from dynsched.rules.rule_set import COMPARE
 
 _S = TypeVar("_S", bound="States")
 
@@ -280,8 +281,8 @@ def evaluated(
         limits,
         then,
         ok=ok,
-        breached=limits.beyond(values, limits.threshold),
-        holds=limits.beyond(values, limits.clear_threshold),
+        breached=is_beyond(limits, values, limits.threshold),
+        holds=is_beyond(limits, values, limits.clear_threshold),
         known_at=before.known_at,
     )
     changed = (after.firing != before.firing) | (after.pending != before.pending)
@@ -323,7 +324,7 @@ class Verdicts:
         if places.size:
             counting = firing[:, places] & (limits.is_early != hot[places])
             since[places] = np.where(counting, alerts.since[:, places], np.inf).min(axis=0)
-            severity[places] = worst(limits.excess(alerts.value[:, places]), counting)
+            severity[places] = worst(excess_of(limits, alerts.value[:, places]), counting)
         return cls(alerts, hot, early, since, severity)
 
     def of_nodes(self, places: Sequence[int]) -> list[Verdict]:
@@ -353,6 +354,26 @@ def evaluate(
 ) -> Evaluation:
     alerts = evaluated(limits, readings, before, exists, now)
     return Evaluation(alerts, Verdicts.of(alerts, limits))
+
+
+def is_beyond(limits: Limits, values: Sequence[Floats] | Floats, bounds: Floats) -> Bools:
+    """Where each rule's values are beyond its one of ``bounds``, which are ``limits.threshold`` or
+    ``clear_threshold``; False where a value is NaN.
+    """
+    each = zip(limits.ops, values, bounds, strict=True)
+    return np.array([COMPARE[op](row, bound) for op, row, bound in each], np.bool_)
+
+
+def excess_of(limits: Limits, values: Floats, rows: Sequence[int] | slice = slice(None)) -> Floats:
+    """How far the values of these rules are beyond the threshold, as a share of it (of an early
+    mark's: of full); NaN where a value is.
+    """
+    threshold = limits.threshold[rows]
+    size = np.where(threshold == 0, 1.0, np.abs(threshold))
+    falls = np.array([op in ("<", "<=") for op in limits.ops], np.bool_)[rows, None]
+    unit = np.where(limits.is_early[rows], 100.0, np.where(falls, -size, size))
+    with np.errstate(over="ignore", invalid="ignore"):  # a distance may exceed a double
+        return np.asarray((values - threshold) / unit, np.float64)
 
 
 def worst(excess: Floats, counting: Bools) -> Floats:

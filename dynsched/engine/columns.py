@@ -14,9 +14,7 @@ from typing import Any, Final, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dynsched.engine.loads import rule_loads
 from dynsched.engine.model import Node, Quality, Sample, Series
-from dynsched.rules.rule_set import Rule
 
 _T = TypeVar("_T")
 
@@ -81,8 +79,6 @@ class Vector(_OnDemand[Sample]):
 
     @classmethod
     def of(cls, samples: Iterable[Sample]) -> Vector:
-        if isinstance(samples, Vector):
-            return samples
         samples = tuple(samples)
         return cls(
             [tuple(sorted(sample.labels.items())) for sample in samples],
@@ -173,42 +169,3 @@ CODES: Final[Mapping[Quality, int]] = {quality: code for code, quality in enumer
 OK: Final = CODES[Quality.OK]
 MISSING: Final = CODES[Quality.MISSING]
 INVALID: Final = CODES[Quality.INVALID]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NodeReadings:
-    """What one rule's query says of each node."""
-
-    roster: Roster
-    value: Floats
-    """To be used only where ``quality`` is OK."""
-    taken: Floats
-    """When the sample was taken, in Unix seconds."""
-    quality: Codes
-
-    @classmethod
-    def none(cls, roster: Roster) -> NodeReadings:
-        """All MISSING, in arrays that are not used elsewhere."""
-        nothing = np.full(len(roster.names), np.nan)
-        quality = np.full(nothing.shape, MISSING, np.int8)
-        return cls(roster, nothing, nothing.copy(), quality)
-
-    def only(self, which: Bools) -> NodeReadings:
-        if which.all():
-            return self
-        return replace(self, quality=np.where(which, self.quality, MISSING).astype(np.int8))
-
-    def good(self, fresh_since: float) -> NodeReadings:
-        """Those that are finite numbers, and not older than that (Unix seconds)."""
-        return self.only((self.quality == OK) & (self.taken >= fresh_since))
-
-    def has(self, node: str) -> bool:
-        return self.quality.item(self.roster.places[node]) != MISSING
-
-    @property
-    def count(self) -> int:
-        return int(np.count_nonzero(self.quality != MISSING))
-
-    def loads(self, rule: Rule) -> Floats:
-        """In points, NaN where a reading is not OK; in an array of its own."""
-        return rule_loads(rule, np.where(self.quality == OK, self.value, np.nan))

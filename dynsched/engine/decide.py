@@ -12,11 +12,11 @@ from dataclasses import replace
 import numpy as np
 
 from dynsched.engine.alerts import AlertTable, evaluate
-from dynsched.engine.columns import Floats, NodeReadings
+from dynsched.engine.columns import Floats
 from dynsched.engine.expected import NO_PODS, ExpectedLoad, KnownPods, above_line, expected_load
 from dynsched.engine.guard import select
 from dynsched.engine.inventory import Inventory, take_inventory
-from dynsched.engine.match import Matched, match_samples
+from dynsched.engine.match import Matched, NodeReadings, match_samples
 from dynsched.engine.model import Node, QueryResult
 from dynsched.engine.plan import plan
 from dynsched.engine.replay import with_adopted, with_renamed
@@ -52,7 +52,7 @@ def decide(
         result = results.get(rule.name)
         if result is None or result.error is not None:
             continue
-        fresh_since = now - rule_set.stale_after_of(rule)
+        fresh_since = now - seen.limits.stale_after.item(row)
         found = match_samples(rule, result.samples, seen.index, fresh_since=fresh_since)
         of_rule = found.readings.only(columns.applies[row])
         matched[rule.name], readings[rule.name] = found, of_rule
@@ -85,8 +85,9 @@ def decide(
         released=released,
         sizes=columns.sizes,
     )
+    hottest_first = sorted(concerned, key=lambda name: -verdict_of[name].severity)
     patches = plan(
-        [seen.states[name] for name in concerned], selection.marked, verdict_of, rule_set
+        [seen.states[name] for name in hottest_first], selection.marked, verdict_of, rule_set
     )
     return Decision(
         inventory=seen,

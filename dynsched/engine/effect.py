@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from dynsched.engine.alerts import excess_of
 from dynsched.engine.pod_values import PodChange
 from dynsched.engine.snapshot import Snapshot
 
@@ -160,7 +161,7 @@ def hottest(snapshot: Snapshot, most: int) -> list[str]:
     alerts, hot = snapshot.nodes.evaluation.alerts, snapshot.nodes.evaluation.verdicts.hot
     limits = snapshot.nodes.inventory.limits
     rows = np.flatnonzero(~limits.is_early).tolist()
-    beyond = limits.excess(alerts.good_values(rows), rows)
+    beyond = excess_of(limits, alerts.good_values(rows), rows)
     worst = np.where(np.isnan(beyond), -np.inf, beyond).max(axis=0, initial=-np.inf)
     order = np.lexsort((worst, hot))[::-1][:most]
     return [alerts.roster.names[place] for place in order.tolist()]

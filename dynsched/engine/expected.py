@@ -17,9 +17,10 @@ from typing import Final
 
 import numpy as np
 
-from dynsched.engine.columns import MISSING, Bools, Floats, Ints, NodeReadings, Roster
+from dynsched.engine.columns import MISSING, Bools, Floats, Ints, Roster
 from dynsched.engine.guard import early_limit
 from dynsched.engine.inventory import NodeColumns
+from dynsched.engine.match import NodeReadings
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import Added, Allocatable, BoundPod, PodUse, RecentPod
 from dynsched.rules.fields import Limit

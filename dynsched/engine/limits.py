@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from dynsched.engine.columns import Bools, Floats
-from dynsched.rules.rule_set import COMPARE, Rule, RuleSet
+from dynsched.rules.rule_set import Rule, RuleSet
 
 GRAIN: Final = 0.001
 """Tolerance in seconds when durations are compared. ``for: 4s`` must have passed after two
@@ -52,21 +52,3 @@ class Limits:
             is_early=flags(rule.early_of is not None for rule in rules),
             is_shadow=flags(rule.shadow for rule in rules),
         )
-
-    def beyond(self, values: Sequence[Floats] | Floats, limits: Floats) -> Bools:
-        """Where each rule's values are beyond its one of ``limits``, which are ``threshold`` or
-        ``clear_threshold``; False where a value is NaN.
-        """
-        each = zip(self.ops, values, limits, strict=True)
-        return np.array([COMPARE[op](row, limit) for op, row, limit in each], np.bool_)
-
-    def excess(self, values: Floats, rows: Sequence[int] | slice = slice(None)) -> Floats:
-        """How far the values of these rules are beyond the threshold, as a share of it (of an early
-        mark's: of full); NaN where a value is.
-        """
-        threshold = self.threshold[rows]
-        size = np.where(threshold == 0, 1.0, np.abs(threshold))
-        falls = np.array([op in ("<", "<=") for op in self.ops], np.bool_)[rows, None]
-        unit = np.where(self.is_early[rows], 100.0, np.where(falls, -size, size))
-        with np.errstate(over="ignore", invalid="ignore"):  # a distance may exceed a double
-            return np.asarray((values - threshold) / unit, np.float64)

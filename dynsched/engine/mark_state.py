@@ -81,10 +81,12 @@ class MarkState(Struct, frozen=True, gc=False):
     """Which label or taint of somebody else has the mark's key and another value."""
     older: Mark
     """What an older configuration put there, as the evidence says, and what is still there."""
-    unproven: LabelMark | None = None
+    unproven: LabelMark | None
     """A label that the evidence names, and that nothing shows to be ours."""
-    ineligible: str | None = None
+    ineligible: str | None
     """Why the node must not be marked at all."""
+    marked: bool
+    """The node carries our mark, a part of it, or one of an older configuration."""
 
     @property
     def may_mark(self) -> bool:
@@ -93,12 +95,6 @@ class MarkState(Struct, frozen=True, gc=False):
     @property
     def touched(self) -> bool:
         return self.evidence is not None or self.marked
-
-    @property
-    def marked(self) -> bool:
-        """The node carries our mark, a part of it, or one of an older configuration."""
-        older = self.older
-        return self.has_label or self.has_taint or bool(older.label or older.taint)
 
     @property
     def is_early(self) -> bool:
@@ -137,7 +133,10 @@ def mark_state(node: Node, mark: Mark, rules: NodeRules | None = None) -> MarkSt
                     f"taint {mark.taint.key}={taint.get('value', '')} was set by somebody else"
                 )
     ineligible = None if rules is None else why_ineligible(node, rules)
-    return MarkState(node, has_label, has_taint, evidence, conflict, older, unproven, ineligible)
+    marked = has_label or has_taint or older.label is not None or older.taint is not None
+    return MarkState(
+        *(node, has_label, has_taint, evidence, conflict, older, unproven, ineligible, marked)
+    )
 
 
 def _older(node: Node, evidence: Evidence | None, mark: Mark) -> tuple[Mark, LabelMark | None]:

@@ -8,14 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dynsched.engine.columns import INVALID, OK, Ints, NodeReadings, Roster, Vector
+from dynsched.engine.columns import (
+    INVALID,
+    MISSING,
+    OK,
+    Bools,
+    Codes,
+    Floats,
+    Ints,
+    Roster,
+    Vector,
+)
+from dynsched.engine.loads import rule_loads
 from dynsched.engine.model import Node, Sample, SeveralSeries, Unmatched
 from dynsched.engine.wording import some
 from dynsched.rules.rule_set import Rule
@@ -109,6 +120,45 @@ def index_nodes(nodes: Iterable[Node], roster: Roster | None = None) -> NodeInde
     return NodeIndex(names, shared, Roster(nodes) if roster is None else roster)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeReadings:
+    """What one rule's query says of each node."""
+
+    roster: Roster
+    value: Floats
+    """To be used only where ``quality`` is OK."""
+    taken: Floats
+    """When the sample was taken, in Unix seconds."""
+    quality: Codes
+
+    @classmethod
+    def none(cls, roster: Roster) -> NodeReadings:
+        """All MISSING, in arrays that are not used elsewhere."""
+        nothing = np.full(len(roster.names), np.nan)
+        quality = np.full(nothing.shape, MISSING, np.int8)
+        return cls(roster, nothing, nothing.copy(), quality)
+
+    def only(self, which: Bools) -> NodeReadings:
+        if which.all():
+            return self
+        return replace(self, quality=np.where(which, self.quality, MISSING).astype(np.int8))
+
+    def good(self, fresh_since: float) -> NodeReadings:
+        """Those that are finite numbers, and not older than that (Unix seconds)."""
+        return self.only((self.quality == OK) & (self.taken >= fresh_since))
+
+    def has(self, node: str) -> bool:
+        return self.quality.item(self.roster.places[node]) != MISSING
+
+    @property
+    def count(self) -> int:
+        return int(np.count_nonzero(self.quality != MISSING))
+
+    def loads(self, rule: Rule) -> Floats:
+        """In points, NaN where a reading is not OK; in an array of its own."""
+        return rule_loads(rule, np.where(self.quality == OK, self.value, np.nan))
+
+
 @dataclass(frozen=True, slots=True)
 class Matched:
     """One rule's samples: readings by node name, what found no node (in an order of its own, not
@@ -130,7 +180,7 @@ def match_samples(
     enough to make a node hot. A sample that is older than ``fresh_since`` (Unix seconds), NaN or
     infinite counts only where there is no better one.
     """
-    vector = Vector.of(samples)
+    vector = samples if isinstance(samples, Vector) else Vector.of(samples)
     places, unmatched = _places(rule, vector, index)
     which = np.flatnonzero(places >= 0)
     readings = NodeReadings.none(index.roster)

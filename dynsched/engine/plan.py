@@ -11,7 +11,7 @@ from dynsched.engine.model import Action, Alert, AlertState, Node, NodePatch, Ve
 from dynsched.engine.wording import beside_the_line
 from dynsched.rules import keys
 from dynsched.rules.labels import Mark
-from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.rules.rule_set import COMPARE, Rule, RuleSet
 from dynsched.util.formatting import format_threshold, format_time, format_value
 
 
@@ -109,9 +109,10 @@ def describe(verdict: Verdict, rule_set: RuleSet) -> str:
 
 def write_evidence(mark: Mark, verdict: Verdict, rule_set: RuleSet) -> str:
     """What `mark_state.read_evidence` reads."""
+    label, taint = mark.texts
     record: dict[str, Any] = {
-        "label": str(mark.label) if mark.label else None,
-        "taint": str(mark.taint) if mark.taint else None,
+        "label": label,
+        "taint": taint,
         "since": format_time(verdict.since) if verdict.since is not None else None,
         "rules": [
             {
@@ -141,7 +142,7 @@ def _reason(rule: Rule, alert: Alert) -> str:
         if alert.value is None:
             return f"{rule.early_of} has no expected load yet"
         return f"{rule.early_of} is expected {beside_the_line(alert.value)} ({over})"
-    if alert.value is None or rule.breached(alert.value):
+    if alert.value is None or COMPARE[rule.op](alert.value, rule.threshold):
         return f"{rule.name} {value} {over}"
     return f"{rule.name} was {over}, is {value}"
 

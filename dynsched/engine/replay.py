@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from dynsched.engine.alerts import AlertTable, evaluated
+from dynsched.engine.alerts import AlertTable, evaluated, is_beyond
 from dynsched.engine.columns import Spans
 from dynsched.engine.inventory import Inventory
 from dynsched.engine.limits import GRAIN
@@ -183,7 +183,7 @@ def finish_replay(seen: Inventory, table: AlertTable, now: float) -> AlertTable:
     """
     table = with_adopted(seen.rule_set, seen.marked_states, table, now)
     unmarked = np.array([name not in seen.marked for name in table.roster.names], np.bool_)
-    breached = seen.limits.beyond(table.value, seen.limits.threshold)
+    breached = is_beyond(seen.limits, table.value, seen.limits.threshold)
     return table.without(table.firing & unmarked & ~breached & ~seen.limits.is_shadow)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from dynsched.rules import keys
@@ -155,10 +156,16 @@ class TaintMark:
         return taint.get("key") == self.key and taint.get("effect") == self.effect
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Mark:
     label: LabelMark | None
     taint: TaintMark | None = None
+
+    @cached_property
+    def texts(self) -> tuple[str | None, str | None]:
+        """Of the label and the taint, as the evidence on a node has them."""
+        label, taint = (None if part is None else str(part) for part in (self.label, self.taint))
+        return label, taint
 
     def __str__(self) -> str:
         parts = (("label", self.label), ("taint", self.taint))

@@ -199,7 +199,7 @@ class Rule(_Model):
         """By a query, which may fail; else the value is worked out from that of another rule."""
         return self.source in NEEDS
 
-    @property
+    @cached_property
     def node_labels(self) -> tuple[str, ...]:
         """Those that may name the node; the first that a sample has is used."""
         return (self.node_label,) if self.node_label else ("node", "instance")
@@ -212,7 +212,7 @@ class Rule(_Model):
     def rises(self) -> bool:
         return self.op in (">", ">=")
 
-    @property
+    @cached_property
     def early_of(self) -> str | None:
         """The name of the rule whose ``early`` this one stands for; None: it stands for itself."""
         return None
@@ -231,7 +231,7 @@ class EarlyRule(Rule):
 
     measures: str
 
-    @property
+    @cached_property
     def early_of(self) -> str | None:
         return self.measures
 
@@ -241,7 +241,7 @@ class FileRule(Rule):
 
     source: Literal["prometheus", "metrics-server"] = "prometheus"
 
-    @property
+    @cached_property
     def early_rule(self) -> EarlyRule | None:
         if self.early is None:
             return None
@@ -306,16 +306,16 @@ class RuleSet(_Model):
         asked = tuple(rule for rule in self.rules if rule.is_asked)
         return tuple(rule for rule in asked if not rule.shadow) or asked
 
-    @property
+    @cached_property
     def has_early(self) -> bool:
         return any(rule.early is not None for rule in self.file_rules)
 
-    @property
+    @cached_property
     def uses_expected_load(self) -> bool:
         """Whether marks, scores or the order go by what pods are expected to use."""
         return self.has_early or self.scores_nodes
 
-    @property
+    @cached_property
     def scores_nodes(self) -> bool:
         return self.has_extender or self.order is not None
 
@@ -323,7 +323,7 @@ class RuleSet(_Model):
     def has_extender(self) -> bool:
         return "extender" in self.model_fields_set
 
-    @property
+    @cached_property
     def mark(self) -> Mark:
         return Mark(self.mark_rules.label, self.mark_rules.taint)
 

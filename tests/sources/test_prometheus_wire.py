@@ -14,12 +14,18 @@ from misbehaving_server import GOOD
 
 from dynsched.engine.columns import Vector
 from dynsched.engine.model import Sample
-from dynsched.sources.prometheus import vectors
-from dynsched.sources.prometheus.decode import Clocks
+from dynsched.sources.prometheus import decode
+from dynsched.sources.prometheus.decode import (
+    Clocks,
+    SeriesKeys,
+    answer_limit,
+    read_spans,
+    read_vector,
+)
 from dynsched.sources.prometheus.query_errors import QueryFailedError
-from dynsched.sources.prometheus.vectors import SeriesKeys, read_spans, read_vector
 
 CLOCKS = Clocks(received=2000.0, date=1990.0, cached=3.0)
+LIMIT = answer_limit(0, 1)
 KEYS = SeriesKeys()  # one for all: what it remembers must not change what it reads
 
 anything = st.recursive(
@@ -71,14 +77,14 @@ def answers(draw: st.DrawFn) -> bytes:
 def small_parts() -> Iterator[None]:
     """Answers are read some bytes at a time, as those of megabytes are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vectors, "_PART", 30)
+        patch.setattr(decode, "_PART", 30)
         yield
 
 
 def outcome(parse: Any, body: bytes) -> tuple[list[Any], object]:
     """Labels and points with a NaN that equals itself, and the warnings; or the error."""
     try:
-        found, warnings = parse(body, CLOCKS)
+        found, warnings = parse(body, CLOCKS, LIMIT)
     except QueryFailedError as error:
         return [], str(error)
 
@@ -159,7 +165,7 @@ def of(names: str, **more: Any) -> bytes:
 @given(st.lists(st.tuples(named, numbers, times), max_size=5))
 def test_a_good_answer_is_kept_whole(wanted: list[tuple[dict[str, str], str, float]]) -> None:
     body = body_of([{"metric": labels, "value": [at, value]} for labels, value, at in wanted])
-    samples, warnings = read_vector(KEYS, body, CLOCKS)
+    samples, warnings = read_vector(KEYS, body, CLOCKS, LIMIT)
     assert warnings == ()
     assert [(sample.labels, sample.value) for sample in samples] == [
         (labels, float(value)) for labels, value, _ in wanted
@@ -184,7 +190,7 @@ def test_warnings_are_few_even_when_all_is_odd() -> None:
     odd: list[Any] = [{"metric": {}, "value": [n, {str(n): n}]} for n in range(50)]
     odd.append({"metric": {}, "value": [1, "1"]})
     body = body_of(odd, warnings=[f"store {n} is down" for n in range(50)])
-    samples, told = read_vector(KEYS, body, CLOCKS)
+    samples, told = read_vector(KEYS, body, CLOCKS, LIMIT)
     assert (len(samples), len(told)) == (1, 11)
     assert (told[0], told[-1]) == ("store 0 is down", "and 41 more warnings")
 
@@ -193,7 +199,7 @@ def test_warnings_are_few_even_when_all_is_odd() -> None:
 
 
 def series_of(keys: SeriesKeys, body: bytes) -> list[int]:
-    found, _ = read_vector(keys, body, CLOCKS)
+    found, _ = read_vector(keys, body, CLOCKS, LIMIT)
     assert isinstance(found, Vector)
     return [id(key) for key in found.series]
 
@@ -203,17 +209,17 @@ def series_of(keys: SeriesKeys, body: bytes) -> list[int]:
 def test_a_series_that_comes_again_takes_no_further_memory(more: dict[str, Any]) -> None:
     keys = SeriesKeys()
     large = of("abcdefghijklm", **more)
-    first, kept = series_of(keys, large), read_vector(keys, large, CLOCKS)
+    first, kept = series_of(keys, large), read_vector(keys, large, CLOCKS, LIMIT)
     series_of(keys, of("z"))  # a small answer does not make a large one be read anew
     assert series_of(keys, large) == first
     warnings = tuple(more.get("warnings", ()))
     assert kept[1] == warnings
-    assert read_vector(keys, body_of([], **more), CLOCKS) == ((), warnings)
+    assert read_vector(keys, body_of([], **more), CLOCKS, LIMIT) == ((), warnings)
 
 
 def test_series_that_come_and_go_are_forgotten() -> None:
     keys = SeriesKeys()
     for turn in range(50):
         body = body_of([{"metric": {"pod": f"{turn}-{n}"}, "value": [1, "1"]} for n in range(10)])
-        read_vector(keys, body, CLOCKS)
+        read_vector(keys, body, CLOCKS, LIMIT)
     assert len(keys._known) <= 5 * 10

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from dynsched.engine.alerts import AlertTable, Evaluation, Verdicts, evaluated
-from dynsched.engine.columns import CODES, MISSING, QUALITIES, NodeReadings, Roster
+from dynsched.engine.columns import CODES, MISSING, QUALITIES, Roster
 from dynsched.engine.inventory import NodeColumns, take_inventory
+from dynsched.engine.match import NodeReadings
 from dynsched.engine.model import Alert, Node, Quality, Verdict
 from dynsched.rules.rule_set import RuleSet
 

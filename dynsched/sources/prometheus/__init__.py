@@ -9,7 +9,6 @@ docs/decisions/0009 says why ``session`` is as it is.
 """
 
 from dynsched.sources.prometheus.config import PrometheusConfig
-from dynsched.sources.prometheus.source import PageResult, PrometheusSource
-from dynsched.sources.prometheus.vectors import RangeResult
+from dynsched.sources.prometheus.source import PageResult, PrometheusSource, RangeResult
 
 __all__ = ["PageResult", "PrometheusConfig", "PrometheusSource", "RangeResult"]

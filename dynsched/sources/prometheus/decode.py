@@ -1,19 +1,23 @@
-"""Prometheus's JSON, from bytes to its parts. Nothing here raises but QueryFailedError.
+"""Prometheus's JSON, from bytes to columns: instant and range vectors, and the data of other pages.
+Nothing here raises but QueryFailedError.
 
 An answer: ``{"status", "data": {"resultType", "result"}, "warnings", "errorType", "error"}``.
 ``infos`` (hints on the expression, since Prometheus 3) say nothing about completeness: not read.
+A series that cannot be used is left out, with a warning; when there is no other, that is an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from itertools import chain
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 import numpy as np
 
-from dynsched.engine.columns import Floats
+from dynsched.engine.columns import Floats, Ints, Spans, Vector
+from dynsched.engine.model import Sample, Series
 from dynsched.sources.prometheus.query_errors import QueryFailedError, excerpt
 from dynsched.util.formatting import one_line
 
@@ -106,7 +110,7 @@ _DATA: Final = msgspec.json.Decoder(_Data)
 _ANYTHING: Final = msgspec.json.Decoder()
 _PIECES: Final = msgspec.json.Decoder(list[msgspec.Raw])
 # What msgspec raises for bytes that are not what was expected, however odd.
-UNFIT: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
+_UNFIT: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +134,13 @@ class Clocks:
         return self.received - np.maximum(0.0, now - timestamps) - self.cached
 
 
-def parse_data(body: _Bytes, _: Clocks) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+def parse_data(body: _Bytes, _: Clocks, __: AnswerLimit) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     """``data`` of a good answer, as the only item, and its warnings."""
     data, warnings = _open(body)
     return (_fit(_ANYTHING, data, body),), tuple(warnings)
 
 
-def open_result(body: _Bytes, wanted: str) -> tuple[msgspec.Raw, list[str]]:
+def _open_result(body: _Bytes, wanted: str) -> tuple[msgspec.Raw, list[str]]:
     """The result, of type ``wanted``, undecoded, and the server's warnings."""
     raw, warnings = _open(body)
     data = _fit(_DATA, raw, body)
@@ -150,7 +154,7 @@ def server_error(body: _Bytes) -> str | None:
     """``errorType: error`` of a body that is Prometheus's own error answer, else None."""
     try:
         return _error_in(_ENVELOPE.decode(body))
-    except UNFIT:
+    except _UNFIT:
         return None
 
 
@@ -169,7 +173,7 @@ def _words(said: msgspec.Raw) -> Any:
         return f"{size:,} bytes of text, which are not shown"
     try:
         return msgspec.json.decode(said)
-    except UNFIT:
+    except _UNFIT:
         return "a text that is damaged"
 
 
@@ -197,7 +201,7 @@ def _fit(decoder: msgspec.json.Decoder[_T], part: _Bytes | msgspec.Raw, body: _B
         raise QueryFailedError(
             f"the answer is JSON, but not Prometheus's ({one_line(str(error))}); check the URL"
         ) from None
-    except UNFIT as error:
+    except _UNFIT as error:
         if body.lstrip()[:1] not in (b"{", b"["):
             raise QueryFailedError(
                 f"the answer is no JSON but {excerpt(body) or 'binary data'}; "
@@ -209,7 +213,7 @@ def _fit(decoder: msgspec.json.Decoder[_T], part: _Bytes | msgspec.Raw, body: _B
         ) from None
 
 
-def sift(
+def _sift(
     raw: msgspec.Raw, form: msgspec.json.Decoder[_T], why_not: Callable[[_T], str | None]
 ) -> tuple[bytes, list[str]]:
     """The result without the series that cannot be used, and a line for each reason why."""
@@ -218,7 +222,7 @@ def sift(
     for piece in _fit(_PIECES, raw, bytes(raw)):
         try:
             reason = why_not(form.decode(piece))
-        except UNFIT as error:
+        except _UNFIT as error:
             unfit += 1
             what = f"Prometheus's form ({one_line(str(error), 80)})"
             if unfit > _MAX_ODD:
@@ -240,14 +244,152 @@ def sift(
     return b"[%b]" % b",".join(kept), lines
 
 
-def numbers_of(texts: Sequence[str]) -> Floats:
+def _numbers_of(texts: Sequence[str]) -> Floats:
     """Values as they were sent, NaN and infinities too. ValueError where one is no number."""
     if "".join(texts).encode().translate(None, _NUMERIC):
         raise ValueError("not a number")
     return np.array([float(text) for text in texts], np.float64)
 
 
-def limited(warnings: list[str]) -> tuple[str, ...]:
+def _limited(warnings: list[str]) -> tuple[str, ...]:
     if len(warnings) > _MAX_WARNINGS:
         warnings = [*warnings[:_MAX_WARNINGS], f"and {len(warnings) - _MAX_WARNINGS} more warnings"]
     return tuple(warnings)
+
+
+_Columns = tuple[list[bytes], Floats, Floats, Ints]
+"""The series; the times and values of all, one after the other; of spans, how many each has."""
+_SPARE: Final = 4
+"""So many times the series of the largest answer are remembered: most rules have the same ones."""
+_METRIC: Final = b'"metric"'
+_NEXT: Final = b',{"metric":'
+_PART: Final = 256 * 1024  # bytes of an answer that are decoded in one go
+
+
+class _Sample(msgspec.Struct, gc=False):
+    metric: msgspec.Raw
+    points: tuple[float, str] | None = msgspec.field(name="value", default=None)
+    histogram: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Span(msgspec.Struct, gc=False):
+    metric: msgspec.Raw
+    points: list[tuple[float, str]] = msgspec.field(name="values", default_factory=list)
+    histogram: msgspec.Raw = msgspec.field(name="histograms", default=msgspec.Raw(b""))
+
+
+_FORMS: Final[Mapping[str, tuple[msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]]] = {
+    "vector": (msgspec.json.Decoder(list[_Sample]), msgspec.json.Decoder(_Sample)),
+    "matrix": (msgspec.json.Decoder(list[_Span]), msgspec.json.Decoder(_Span)),
+}
+"""By type of result, what reads many series and what reads one."""
+_LABELS: Final = msgspec.json.Decoder(dict[str, str])
+_HISTOGRAM: Final = "a native histogram, not a number"
+
+
+class SeriesKeys:
+    """The series of one server, each known by the bytes of its labels, which stay the same. Used by
+    several threads; the worst of a race is a series that is read twice.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, bytes] = {}
+        self._largest = 0
+
+    def parts(self, raw: msgspec.Raw) -> Iterator[bytes]:
+        """Lists of some series each: objects of the whole answer never exist at the same time. Each
+        is JSON if the result is: within a string there would be a backslash before each quote.
+        """
+        result = bytes(raw)
+        self._largest = max(self._largest, result.count(_METRIC))
+        if len(self._known) > _SPARE * self._largest:  # series come and go
+            self._known = {}
+        start = result.find(b"[") + 1
+        while (end := result.find(_NEXT, start + _PART)) > 0:
+            yield b"[%b]" % result[start:end]
+            start = end + 1
+        yield b"[" + result[start:]
+
+    def of(self, metrics: Iterable[msgspec.Raw]) -> Sequence[bytes]:
+        """The same objects for the same labels. msgspec's errors for what is none."""
+        texts = [bytes(metric) for metric in metrics]
+        known = self._known
+        found = [known.get(text) or _checked(text) for text in texts]
+        known.update(zip(found, found, strict=True))
+        return found
+
+
+def read_vector(
+    keys: SeriesKeys, body: _Bytes, clocks: Clocks, most: AnswerLimit
+) -> tuple[Sequence[Sample], tuple[str, ...]]:
+    """An instant query's samples and warnings."""
+    (series, times, values, _), warnings = _read(keys, body, "vector", most)
+    if not series:
+        return (), warnings
+    return Vector(series, labels_of, values, clocks.local_of(times)), warnings
+
+
+def read_spans(
+    keys: SeriesKeys, body: _Bytes, _: Clocks, most: AnswerLimit
+) -> tuple[Sequence[Series], tuple[str, ...]]:
+    (series, times, values, counts), warnings = _read(keys, body, "matrix", most)
+    return Spans(series, labels_of, times, values, counts) if series else (), warnings
+
+
+def _read(
+    keys: SeriesKeys, body: _Bytes, wanted: str, most: AnswerLimit
+) -> tuple[_Columns, tuple[str, ...]]:
+    raw, warnings = _open_result(body, wanted)
+    many, single = _FORMS[wanted]
+    try:
+        columns = _columns(keys, keys.parts(raw), many)
+    except (*_UNFIT, ValueError, TypeError):  # what `_why_not` has words for
+        good, left_out = _sift(raw, single, _why_not)
+        columns = _columns(keys, (good,), many)
+        warnings += left_out
+    most.check(len(columns[0]), len(body))
+    return columns, _limited(warnings)
+
+
+def _columns(keys: SeriesKeys, parts: Iterable[bytes], many: msgspec.json.Decoder[Any]) -> _Columns:
+    series: list[bytes] = []
+    counts: list[int] = []
+    values, times = [], []
+    for part in parts:
+        decoded = many.decode(part)
+        is_range = many is _FORMS["matrix"][0]
+        if is_range:
+            if any(bytes(span.histogram) for span in decoded):
+                raise ValueError(_HISTOGRAM)
+            decoded = [span for span in decoded if span.points]
+        series += keys.of(each.metric for each in decoded)
+        points = [each.points for each in decoded]
+        if is_range:
+            counts += map(len, points)
+            points = list(chain.from_iterable(points))
+        values.append(_numbers_of([text for _, text in points]))
+        times.append(np.array([at for at, _ in points], np.float64))
+    return series, np.concatenate(times), np.concatenate(values), np.array(counts, np.int64)
+
+
+def _why_not(one: _Sample | _Span) -> str | None:
+    _checked(bytes(one.metric))
+    if bytes(one.histogram) and (isinstance(one, _Span) or one.points is None):
+        return _HISTOGRAM
+    if one.points is None:
+        return "no value"
+    points = one.points if isinstance(one, _Span) else [one.points]
+    try:
+        _numbers_of([text for _, text in points])
+    except ValueError:
+        return "a value is not a number"
+    return None
+
+
+def _checked(text: bytes) -> bytes:
+    _LABELS.decode(text)
+    return text
+
+
+def labels_of(key: Hashable) -> Mapping[str, str]:
+    return _LABELS.decode(cast("bytes", key))

@@ -103,7 +103,7 @@ class Question(Generic[_T]):
     """
 
     call: Callable[[PrometheusConnect, requests.Session, dict[str, str]], _T]
-    parse: Callable[[bytearray, Clocks], Answer[_T]]
+    parse: Callable[[bytearray, Clocks, AnswerLimit], Answer[_T]]
     most: AnswerLimit
     only_get: bool = False
 
@@ -217,8 +217,7 @@ class _Adapter(requests.adapters.BaseAdapter):
                 body = self._read(response, authenticated="Authorization" in request.headers)
             clocks = _clocks(response.headers, received)
             with self._client.parsing:
-                items, self.warnings = self._question.parse(body, clocks)
-            self._question.most.check(len(items), len(body))
+                items, self.warnings = self._question.parse(body, clocks, self._question.most)
             return _Answered(items)
         raise AssertionError("GET answers or fails")
 

@@ -23,16 +23,23 @@ from dynsched.engine.columns import Spans
 from dynsched.engine.model import QueryResult, Series
 from dynsched.rules.rule_set import Rule
 from dynsched.sources.prometheus.config import PrometheusConfig
-from dynsched.sources.prometheus.decode import AnswerLimit, Clocks, answer_limit, parse_data
+from dynsched.sources.prometheus.decode import (
+    AnswerLimit,
+    Clocks,
+    SeriesKeys,
+    answer_limit,
+    parse_data,
+    read_spans,
+    read_vector,
+)
 from dynsched.sources.prometheus.query_errors import QueryFailedError, timed_out
 from dynsched.sources.prometheus.session import Answer, Attempt, Client, Question
-from dynsched.sources.prometheus.vectors import RangeResult, SeriesKeys, read_spans, read_vector
 from dynsched.util.errors import PastUnknownError
 from dynsched.util.threads import on_thread
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
-_Parse = Callable[[bytearray, Clocks], Answer[_T]]
+_Parse = Callable[[bytearray, Clocks, AnswerLimit], Answer[_T]]
 _Result = tuple[_T | tuple[()], str | None, tuple[str, ...], float]
 """What came, or the error; the warnings; and how many seconds it took."""
 _STOPPING: Final = "the query was cancelled because dynsched is stopping"
@@ -45,6 +52,16 @@ _PAGE_LIMIT: Final = AnswerLimit(0, 50_000, 32 << 20)
 class PageResult:
     data: Any = None
     error: str | None = None
+    duration: float = 0.0
+
+
+@dataclass(frozen=True)
+class RangeResult:
+    """Points are in Unix seconds by the *server's* clock."""
+
+    series: Sequence[Series] = ()
+    error: str | None = None
+    warnings: tuple[str, ...] = ()
     duration: float = 0.0
 
 
@@ -149,9 +166,9 @@ class PrometheusSource:
         """
         seen: list[float] = []
 
-        def parse(body: bytearray, clocks: Clocks) -> Answer[Sequence[Series]]:
+        def parse(body: bytearray, clocks: Clocks, most: AnswerLimit) -> Answer[Sequence[Series]]:
             seen.append(clocks.ahead)
-            return read_spans(self._series, body, clocks)
+            return read_spans(self._series, body, clocks, most)
 
         for _ in range(2):
             ahead = self._ahead

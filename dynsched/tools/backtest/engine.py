@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from dynsched.engine.alerts import States, advance, worst
+from dynsched.engine.alerts import States, advance, excess_of, is_beyond, worst
 from dynsched.engine.columns import Bools, Floats, Ints
 from dynsched.engine.dry_run import Overlay
 from dynsched.engine.expected import above_line
@@ -185,8 +185,8 @@ class Alerts:
         limits = self._limits
         self._values = np.stack(values, axis=1)
         self._ok: Bools = ~np.isnan(self._values)
-        self._breached = limits.beyond(values, limits.threshold).swapaxes(0, 1)
-        self._holds = limits.beyond(values, limits.clear_threshold).swapaxes(0, 1)
+        self._breached = is_beyond(limits, values, limits.threshold).swapaxes(0, 1)
+        self._holds = is_beyond(limits, values, limits.clear_threshold).swapaxes(0, 1)
         self._any_breached: list[bool] = np.any(self._breached, axis=(1, 2)).tolist()
         changed = np.diff(present, axis=0, prepend=self._present[None])
         self._comes_or_goes: list[bool] = np.any(changed, axis=1).tolist()
@@ -223,7 +223,7 @@ class Alerts:
 
     def severity(self, counting: Sequence[int]) -> Floats:
         """Of the worst of these rules that fires; 0 where none does, or no value is known."""
-        excess = self._limits.excess(self._value[counting], counting)
+        excess = excess_of(self._limits, self._value[counting], counting)
         return worst(excess, self.firing[counting])
 
 

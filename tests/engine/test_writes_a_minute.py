@@ -1,18 +1,14 @@
 """How many writes there are in a minute, which come first, and what is tried again when."""
 
 from collections.abc import Iterable
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 from builders import NOON, answer, named, rule, rule_set
 
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
+from dynsched.engine.guard import Chosen, Pace
 from dynsched.engine.model import Action, NodePatch, WriteFailure
-from dynsched.engine.pacing import Chosen, Pace
-
-Severities = dict[str, float]
 
 
 def patch(node: str, action: Action = Action.MARK, **options: Any) -> NodePatch:
@@ -23,21 +19,8 @@ def early(node: str, action: Action = Action.MARK) -> NodePatch:
     return patch(node, action, early=True)
 
 
-def choose(
-    pace: Pace, patches: Iterable[NodePatch], now: float, per_minute: int = 240, **severity: float
-) -> Chosen:
-    due = tuple(patches)
-    names = [one.node for one in due]
-    roster = SimpleNamespace(places={name: place for place, name in enumerate(names)})
-    decision: Any = SimpleNamespace(
-        patches=due,
-        rule_set=rule_set(guard={"max_writes_per_minute": per_minute}),
-        inventory=SimpleNamespace(index=SimpleNamespace(roster=roster)),
-        evaluation=SimpleNamespace(
-            verdicts=SimpleNamespace(severity=np.array([severity.get(name, 0.0) for name in names]))
-        ),
-    )
-    return pace.choose(decision, now)
+def choose(pace: Pace, due: Iterable[NodePatch], now: float, per_minute: int = 240) -> Chosen:
+    return pace.choose(tuple(due), per_minute, now)
 
 
 def sent(chosen: Chosen) -> str:
@@ -75,10 +58,10 @@ def test_which_come_first() -> None:
     pace = Pace()
     choose(pace, map(patch, "123456"), -10, per_minute=6)
     for now in range(0, 60, 10):
-        chosen = choose(pace, due, now, per_minute=6, a=0.1, b=0.3)
+        chosen = choose(pace, due, now, per_minute=6)
         order.append(sent(chosen))
         due = [one for one in due if one.node in chosen.delayed]
-    assert order == ["hot", "relieved", "cooled", "gone", "b", "a"]
+    assert order == ["hot", "relieved", "cooled", "gone", "a", "b"]
 
 
 def test_what_is_refused_is_tried_less_and_less_often() -> None:
@@ -115,10 +98,10 @@ def test_a_node_says_that_its_patch_waits() -> None:
         rule("cpu", early={}), guard={"max_marked": "100%", "max_writes_per_minute": 1}
     )
     nodes = named("a", "b", "c", "d")
-    load = {"a": 75, "b": 70, "c": 5, "d": 5}
+    load = {"a": 70, "b": 75, "c": 5, "d": 5}
     decision = decide(rules, {"cpu": answer(load)}, nodes, no_alerts(), NOON)
-    chosen = Pace().choose(decision, 0.0)
-    assert sent(chosen) == "a"
+    chosen = Pace().choose(decision.patches, rules.guard.max_writes_per_minute, 0.0)
+    assert sent(chosen) == "b"  # the hottest first
     views = decision.without(chosen.delayed).views(nodes)
-    assert views["b"].withheld == "not written yet: guard.max_writes_per_minute is 1"
-    assert views["b"].due is not None
+    assert views["a"].withheld == "not written yet: guard.max_writes_per_minute is 1"
+    assert views["a"].due is not None
