@@ -29,11 +29,11 @@ from dynsched.api.page.routes import (
 from dynsched.api.snapshots import SnapshotStore
 from dynsched.api.status import rules_answer, status_answer
 from dynsched.api.transport.answering import (
-    FAIR_YIELD,
     JSON,
+    TURNS,
     Handler,
+    answer_and_send,
     as_json,
-    one_at_a_time,
     protect,
     refused,
     respond,
@@ -85,16 +85,16 @@ def make_extender_app(
     """The extender's endpoints alone, as of `make_app`. Answers of this application and of ``main``
     are computed one at a time.
     """
-    app = _application(main[FAIR_YIELD], EXTENDER_ENDPOINTS, guards)
+    app = _application(main[TURNS], EXTENDER_ENDPOINTS, guards)
     add_extender(app, extender, memory, snapshots.metrics.extender_asked)
     return app
 
 
 def _application(
-    fair_yield: asyncio.Lock, paths: Collection[str], guards: Sequence[Middleware]
+    turns: asyncio.Lock, paths: Collection[str], guards: Sequence[Middleware]
 ) -> web.Application:
-    app = web.Application(middlewares=[one_at_a_time, _errors_as_json, *guards])
-    app[FAIR_YIELD] = fair_yield
+    app = web.Application(middlewares=[answer_and_send, _errors_as_json, *guards])
+    app[TURNS] = turns
     app[_PATHS] = paths
     app.on_response_prepare.append(protect)
     return app
@@ -208,7 +208,7 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
     try:
         return await handler(request)
     except web.HTTPException as refusal:
-        # The request holds it, and it the frames that hold the request: see `one_at_a_time`.
+        # The request holds it, and it the frames that hold the request: see `answer_and_send`.
         refusal.with_traceback(None)
         return _refused(request, refusal)
     except ConnectionError:

@@ -173,13 +173,13 @@ def _answer(view: NodeView, expecting: Container[str], snapshot: Snapshot) -> No
         view.withheld,
         view.ineligible,
         view.carries,
-        None if view.due is None else _due(view.due, snapshot),
+        None if view.due is None else _due(view.due, view.withheld, snapshot),
         view.early,
     )
 
 
-def _due(patch: NodePatch, snapshot: Snapshot) -> Due:
-    waits = why_unwritten(snapshot, patch.node)
+def _due(patch: NodePatch, withheld: str | None, snapshot: Snapshot) -> Due:
+    waits = withheld or why_unwritten(snapshot, patch.node)
     return Due(patch.action, list(changes(patch.body)), patch.reason, waits)
 
 

@@ -140,8 +140,8 @@ async def _series_of(snapshot: Snapshot) -> Pieces:
 async def _encode(
     snapshot: Snapshot, *, marked: bool | None, limit: int | None = None, after: str = ""
 ) -> Pieces:
-    carry = snapshot.nodes.marked
-    names = sorted(name for name in snapshot.nodes if marked in (None, name in carry))
+    nodes, carry = snapshot.nodes, snapshot.nodes.marked
+    names = sorted(name for name in nodes if marked is None or (name in carry) is marked)
     start, more = bisect_right(names, after), None
     if limit is not None and start + limit < len(names):
         more = names[start + limit - 1]

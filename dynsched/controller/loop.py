@@ -7,13 +7,12 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final, Protocol
 
 from dynsched.controller.apply import Written, write_all
 from dynsched.controller.pod_tracking import PodTracking
 from dynsched.controller.reporting import Reporter
-from dynsched.controller.restore import Sources, past_alerts
+from dynsched.controller.restore import PastSources, past_alerts
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.disputes import Disputes
@@ -61,11 +60,11 @@ class _Answers:
     began: float
     reloaded: bool = False
     refused: bool = False
-    known: bool = False
+    again: bool = False
 
 
 class Loop:
-    """Ticks, and what is remembered from one to the next: the alerts.
+    """Ticks, and what is remembered from one to the next: above all, the alerts.
 
     ``sources`` and ``histories`` by the rules' ``source``; ``publish`` is called with every tick's
     Snapshot; ``pods`` None: nothing is known of pods. ``dry_run``: decide, tell and publish as if
@@ -77,7 +76,7 @@ class Loop:
         rules_file: RulesFile | FixedRules,
         *,
         sources: Mapping[SourceName, Source],
-        histories: Sources,
+        histories: PastSources,
         cluster: NodeCluster,
         events: NodeEvents,
         leadership: Elector | SoleWriter,
@@ -142,7 +141,8 @@ class Loop:
 
     async def tick(self, now: float | None = None) -> Snapshot:
         """One pass, evaluated at ``now`` (Unix seconds); the Snapshot that was published."""
-        self._answers, self._released = None, 0  # the last answers go before the next ones come
+        # The memory of the last answers is free before the next ones are fetched.
+        self._answers, self._released = None, 0
         at, began = self._clock() if now is None else now, self._monotonic()
         reloaded, refused = await self._read_rules()
         rule_set = self._rules_file.rule_set
@@ -154,7 +154,7 @@ class Loop:
         return snapshot
 
     async def respond(self) -> None:
-        """Decide again on the last answers, if they are to be decided on by the expected load, and
+        """Decide again on the last answers, if marks or the order go by the expected load, and
         pods were bound or ended since. It is evaluated at the time of the tick: values that are not
         new must not let `for` run out.
         """
@@ -165,7 +165,7 @@ class Loop:
             return
         if self._pods.sequence != self._pod_changes:
             began = self._monotonic()
-            await self._act(replace(last, began=began, reloaded=False, refused=False, known=True))
+            await self._act(replace(last, began=began, reloaded=False, refused=False, again=True))
 
     async def _act(self, answers: _Answers) -> Snapshot:
         pods = NO_PODS
@@ -173,7 +173,7 @@ class Loop:
             pods = self._pods.known(self._clock() - answers.at)
         decision = await self._decide(answers, pods)
         leading = self._leadership.may_write
-        chosen = Chosen(decision.patches)
+        chosen = Chosen(decision.patches)  # on a follower all are told as due, and none is sent
         if leading or self._overlay:
             per_minute = answers.rule_set.guard.max_writes_per_minute
             chosen = self._pace.choose(decision.patches, per_minute, answers.began)
@@ -205,8 +205,15 @@ class Loop:
             nodes = self._overlay.nodes(nodes)
         # In a thread: at 5,000 nodes this is some 100 ms, for which HTTP should not wait.
         decision = await asyncio.to_thread(
-            partial(decide, pods=pods, released=self._released, before=self._inventory),
-            *(answers.rule_set, answers.results, nodes, self._alerts, answers.at),
+            decide,
+            answers.rule_set,
+            answers.results,
+            nodes,
+            self._alerts,
+            answers.at,
+            pods=pods,
+            released=self._released,
+            before=self._inventory,
         )
         # Without the time that the queries took: a slow Prometheus is no load on this machine.
         self._decided_in, self._pod_changes = self._monotonic() - began, pods.sequence
@@ -226,15 +233,6 @@ class Loop:
         rule_set, results, dry_run = answers.rule_set, answers.results, self._overlay is not None
         nodes, leader = self._cluster.nodes(), self._leadership.leader
         failures = (*written.failures, *chosen.refused)
-        if answers.reloaded:
-            self._disputes.forget()
-        if leading and not dry_run:
-            disputes = self._disputes.leading(written.applied, nodes, answers.began)
-        else:
-            # Of early marks two replicas may rightly think otherwise: they saw other moments.
-            differ = [patch for patch in decision.patches if not patch.early]
-            others = None if dry_run else leader
-            disputes = self._disputes.following(differ, others, answers.began)
         no_past, self._no_past = self._no_past, {}  # told once
         self._ticks += 1
         views = await asyncio.to_thread(decision.views, nodes)
@@ -247,7 +245,7 @@ class Loop:
             rules=rules_health(rule_set, results, decision, self._last_success, no_past),
             unmatched=decision.unmatched,
             capped=decision.selection.capped,
-            disputes=disputes,
+            disputes=self._disputed(answers, decision, written, leading=leading),
             planned=chosen.patches if dry_run else decision.patches,
             applied=tuple(written.applied),
             failures=failures,
@@ -261,10 +259,23 @@ class Loop:
             rules_error=self._rules_file.error,
             reloaded=answers.reloaded,
             refused=answers.refused,
-            queried=not answers.known,
+            queried=not answers.again,
             order=await _order(views, pods),
             pods=pods,
         )
+
+    def _disputed(
+        self, answers: _Answers, decision: Decision, written: Written, *, leading: bool
+    ) -> Mapping[str, str]:
+        if answers.reloaded:
+            self._disputes.forget()
+        dry_run = self._overlay is not None
+        if leading and not dry_run:
+            return self._disputes.leading(written.applied, self._cluster.nodes(), answers.began)
+        # Of early marks two replicas may rightly think otherwise: they saw other moments.
+        differ = [patch for patch in decision.patches if not patch.early]
+        others = None if dry_run else self._leadership.leader
+        return self._disputes.following(differ, others, answers.began)
 
     async def _read_rules(self) -> tuple[bool, bool]:
         """Read the rules file if it changed: (taken, refused)."""
@@ -322,7 +333,7 @@ class Loop:
                 await self.respond()
 
     def _follow_the_clock(self) -> None:
-        """When the wall clock was set, or the machine slept, move what is remembered with it: an
+        """When the wall clock was set, or the machine slept, move what is remembered with it: a
         skipped hour must neither fire nor clear nor age an alert.
         """
         step = self._clock() - self._monotonic() - self._offset

@@ -24,12 +24,12 @@ MAX_POINTS: Final = 30_000
 """Points of the past that are held at a time, of all rules together: about as many as the samples
 of two ticks at 5,000 nodes, so that a start needs no more memory than what follows."""
 
-Sources = Mapping[SourceName, PrometheusSource]
+PastSources = Mapping[SourceName, PrometheusSource]
 """Those that remember, by the rules' ``source``."""
 
 
 async def past_alerts(
-    sources: Sources,
+    sources: PastSources,
     rule_set: RuleSet,
     nodes: Mapping[str, Node],
     *,
@@ -70,7 +70,7 @@ async def past_alerts(
 
 
 async def _of_rules(
-    sources: Sources, rules: Sequence[Rule], moments: Sequence[float], step: float
+    sources: PastSources, rules: Sequence[Rule], moments: Sequence[float], step: float
 ) -> tuple[dict[str, Sequence[Series] | None], dict[str, str]]:
     """The past by rule, None where it cannot be had; and why it cannot."""
     failed: dict[str, str] = {}

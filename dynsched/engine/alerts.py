@@ -246,7 +246,7 @@ def advance(
     )
 
 
-def evaluated(
+def next_alerts(
     limits: Limits,
     readings: Mapping[str, NodeReadings],
     before: AlertTable,
@@ -352,7 +352,7 @@ def evaluate(
     exists: Bools,
     now: float,
 ) -> Evaluation:
-    alerts = evaluated(limits, readings, before, exists, now)
+    alerts = next_alerts(limits, readings, before, exists, now)
     return Evaluation(alerts, Verdicts.of(alerts, limits))
 
 

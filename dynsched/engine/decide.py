@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,31 +45,12 @@ def decide(
     """
     seen = take_inventory(nodes, rule_set, before)
     columns, roster = seen.columns, seen.index.roster
-    matched: dict[str, Matched] = {}
-    readings: dict[str, NodeReadings] = {}
-    expected: dict[str, ExpectedLoad] = {}
-    scores_nodes = rule_set.scores_nodes
-    for row, rule in enumerate(rule_set.file_rules):
-        result = results.get(rule.name)
-        if result is None or result.error is not None:
-            continue
-        fresh_since = now - seen.limits.stale_after.item(row)
-        found = match_samples(rule, result.samples, seen.index, fresh_since=fresh_since)
-        of_rule = found.readings.only(columns.applies[row])
-        matched[rule.name], readings[rule.name] = found, of_rule
-        if rule.early is None and not scores_nodes:
-            continue
-        good = of_rule.good(fresh_since)
-        if pods is not NO_PODS:
-            expected[rule.name] = expected_load(rule, good, nodes, pods, now, columns=columns)
-        if rule.early_rule is not None:
-            distances = _above_line(rule, good, expected.get(rule.name), seen)
-            readings[rule.early_rule.name] = replace(good, value=distances)
+    found = _read_answers(seen, results, pods, now)
     table = previous.on([rule.name for rule in rule_set.rules], roster)
     if seen.marked:  # only a node that carries the mark can be adopted
         table = with_adopted(rule_set, seen.marked_states, table, now)
         table = with_renamed(rule_set, seen.marked_states, previous, table, now)
-    evaluation = evaluate(seen.limits, readings, table, columns.applies, now)
+    evaluation = evaluate(seen.limits, found.readings, table, columns.applies, now)
     verdicts = evaluation.verdicts
     # On all other nodes nothing can be due. In the order of the nodes, so that the order of patches
     # does not depend on a hash.
@@ -77,11 +59,11 @@ def decide(
     concerned = [roster.names[place] for place in places]
     verdict_of = dict(zip(concerned, verdicts.of_nodes(places), strict=True))
     selection = select(
-        [nodes[roster.names[place]] for place in places if columns.eligible[place]],
+        [nodes[roster.names[place]] for place in places if columns.may_mark[place]],
         verdict_of,
         seen.marked,
         rule_set.guard,
-        outgoing=[nodes[n] for n in seen.marked if not columns.eligible[roster.places[n]]],
+        outgoing=[nodes[n] for n in seen.marked if not columns.may_mark[roster.places[n]]],
         released=released,
         sizes=columns.sizes,
     )
@@ -94,12 +76,45 @@ def decide(
         evaluation=evaluation,
         selection=selection,
         patches=tuple(patches),
-        unmatched=tuple(entry for found in matched.values() for entry in found.unmatched),
+        unmatched=tuple(entry for each in found.matched.values() for entry in each.unmatched),
         several={
-            name: found.several for name, found in matched.items() if found.several is not None
+            name: each.several for name, each in found.matched.items() if each.several is not None
         },
-        expected=expected,
+        expected=found.expected,
     )
+
+
+class _Found(NamedTuple):
+    """All by the name of the rule. ``readings``: those of the nodes that the rule selects."""
+
+    matched: dict[str, Matched]
+    readings: dict[str, NodeReadings]
+    expected: dict[str, ExpectedLoad]
+
+
+def _read_answers(
+    seen: Inventory, results: Mapping[str, QueryResult], pods: KnownPods, now: float
+) -> _Found:
+    """Of the rules that were answered, and of what their ``early`` stands for."""
+    rule_set, columns = seen.rule_set, seen.columns
+    matched, readings, expected = found = _Found({}, {}, {})
+    for row, rule in enumerate(rule_set.file_rules):
+        result = results.get(rule.name)
+        if result is None or result.error is not None:
+            continue
+        fresh_since = now - seen.limits.stale_after.item(row)
+        answer = match_samples(rule, result.samples, seen.index, fresh_since=fresh_since)
+        of_rule = answer.readings.only(columns.applies[row])
+        matched[rule.name], readings[rule.name] = answer, of_rule
+        if rule.early is None and not rule_set.scores_nodes:
+            continue
+        good = of_rule.good(fresh_since)
+        if pods is not NO_PODS:
+            expected[rule.name] = expected_load(rule, good, seen.nodes, pods, now, columns=columns)
+        if rule.early_rule is not None:
+            distances = _above_line(rule, good, expected.get(rule.name), seen)
+            readings[rule.early_rule.name] = replace(good, value=distances)
+    return found
 
 
 def _above_line(
@@ -111,6 +126,6 @@ def _above_line(
     if expected is not None:
         expected.add_to(loads, columns.roster)
     return above_line(
-        *(rule, loads, columns.weights(rule.resource), columns.kind, columns.eligible),
+        *(rule, loads, columns.weights(rule.resource), columns.kind, columns.may_mark),
         seen.rule_set.guard.max_marked,
     )

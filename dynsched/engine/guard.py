@@ -78,9 +78,10 @@ def select(
     """Apply ``max_releases`` over all, then ``max_marked`` in every pool, hottest first. Among the
     nodes of one kind ``max_marked`` is the limit of early marks, and one node stays without.
 
-    ``eligible``: of the nodes that may be marked, those that carry the mark or should by their
-    verdict, at least; ``sizes``: how many there are of each kind, where that is more. ``marked``:
-    the names that carry the mark now; ``released`` others did when this tick began. ``outgoing``:
+    ``eligible``: the nodes that may be marked, and carry the mark or should by their verdict; more
+    of them do no harm. ``sizes``: how many of each kind may be marked in all; None: as many as are
+    ``eligible``. ``marked``: the names that carry the mark now; ``released``: how many were
+    released in this tick before. ``outgoing``:
     the nodes that carry it and are not eligible (any more). Marks that are to go count under the
     cap until they are seen to be gone: a write may fail, and they are made in no order. The cap is
     a share of the eligible nodes alone.
@@ -251,5 +252,5 @@ class Pace:
 
 
 def _is_urgent(patch: NodePatch) -> bool:
-    """Whether it puts the mark on a node that is hot and does not carry it."""
+    """Whether it puts a mark on, or repairs one, that is not early."""
     return not (patch.early or patch.restates or patch.action is Action.RELEASE)

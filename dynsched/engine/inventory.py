@@ -32,7 +32,7 @@ class NodeColumns:
     roster: Roster
     applies: Bools
     """Which rule selects which node: shape (rules, nodes)."""
-    eligible: Bools
+    may_mark: Bools
     """Which nodes may be marked (`MarkState.may_mark`)."""
     kind: Ints
     kinds: tuple[Kind, ...]
@@ -43,7 +43,7 @@ class NodeColumns:
     @property
     def sizes(self) -> Mapping[Kind, int]:
         """How many nodes of each kind may be marked."""
-        counts = np.bincount(self.kind[self.eligible], minlength=len(self.kinds))
+        counts = np.bincount(self.kind[self.may_mark], minlength=len(self.kinds))
         return dict(zip(self.kinds, counts.tolist(), strict=True))
 
     def weights(self, resource: str | None) -> Floats:
@@ -59,24 +59,24 @@ class NodeColumns:
         """The columns of ``roster``, of whose nodes those that are new are among ``changed``."""
         if len(self.roster):
             places = slice(None) if roster is self.roster else roster.places_in(self.roster)
-            applies, eligible = self.applies[:, places].copy(), self.eligible[places].copy()
+            applies, may_mark = self.applies[:, places].copy(), self.may_mark[places].copy()
             kind = self.kind[places].copy()
             capacity = {name: column[places].copy() for name, column in self.capacity.items()}
         else:
             size = len(roster)
             applies = np.zeros((len(self.applies), size), np.bool_)
-            eligible, kind = np.zeros(size, np.bool_), np.zeros(size, np.int64)
+            may_mark, kind = np.zeros(size, np.bool_), np.zeros(size, np.int64)
             capacity = {name: np.full(size, np.nan) for name in self.capacity}
         kinds = {each: number for number, each in enumerate(self.kinds)}
         for state in changed:
             node = state.node
             at = roster.places[node.name]
             applies[:, at] = [rule.applies_to(node.labels) for rule in rule_set.rules]
-            eligible[at] = state.may_mark
+            may_mark[at] = state.may_mark
             kind[at] = kinds.setdefault(kind_of(node, rule_set.guard), len(kinds))
             for resource, column in capacity.items():
                 column[at] = node.allocatable.get(resource, np.nan)
-        return NodeColumns(roster, applies, eligible, kind, tuple(kinds), capacity)
+        return NodeColumns(roster, applies, may_mark, kind, tuple(kinds), capacity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def _nothing(rule_set: RuleSet) -> Inventory:
     columns = NodeColumns(
         index.roster,
         applies=np.zeros((len(rule_set.rules), 0), np.bool_),
-        eligible=np.zeros(0, np.bool_),
+        may_mark=np.zeros(0, np.bool_),
         kind=np.zeros(0, np.int64),
         kinds=(),
         capacity={name: np.zeros(0) for name in ("cpu", "memory")},

@@ -26,8 +26,9 @@ class Limits:
     threshold: Floats
     clear_threshold: Floats
     hold: Floats
-    """``for``, and ``keep_firing``: ``keep_firing_for``; both less GRAIN."""
+    """``for``, less GRAIN."""
     keep_firing: Floats
+    """``keep_firing_for``, less GRAIN."""
     stale_after: Floats
     releases_stale: Bools
     is_early: Bools

@@ -69,11 +69,11 @@ class _KnownSeries:
 
 @dataclass(frozen=True, slots=True)
 class NodeIndex:
-    """``names``: every name and address of every node, in its canonical text -> the node's name.
+    """``node_of``: every name and address of every node, in its canonical text -> the node's name.
     ``shared``: those addresses that several nodes have -> all their names. ``roster``: these nodes.
     """
 
-    names: Mapping[str, str]
+    node_of: Mapping[str, str]
     shared: Mapping[str, list[str]]
     roster: Roster
     _known: dict[tuple[str, ...], _KnownSeries] = field(
@@ -86,8 +86,8 @@ class NodeIndex:
             if spelling in self.shared:
                 names = some(sorted(self.shared[spelling]), _MAX_NAMED)
                 return _NOWHERE, f"more than one node has the address {spelling}: {names}"
-            if spelling in self.names:
-                return self.roster.places[self.names[spelling]], ""
+            if spelling in self.node_of:
+                return self.roster.places[self.node_of[spelling]], ""
         return _NOWHERE, "no node has this name or address"
 
     def known(self, labels: tuple[str, ...], series: int) -> _KnownSeries:
@@ -95,7 +95,7 @@ class NodeIndex:
         same ones. ``series``: how many are to be read. Where many came and went, all is forgotten.
         """
         found = self._known.setdefault(labels, _KnownSeries())
-        found.largest = max(found.largest, series, len(self.names))
+        found.largest = max(found.largest, series, len(self.node_of))
         if len(found.indices) > _SPARE * found.largest:
             found.indices.clear()
             found.unmatched.clear()
@@ -161,8 +161,8 @@ class NodeReadings:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """One rule's samples: readings by node name, what found no node (in an order of its own, not
-    the answer's), and whether a node had more than one.
+    """One rule's samples: a reading for each node of the roster, what found no node (in an order of
+    its own, not the answer's), and whether a node had more than one.
     """
 
     readings: NodeReadings

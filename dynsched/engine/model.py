@@ -30,7 +30,7 @@ class QueryResult:
     """The result of one rule's query: samples or an error. A failed query raises no exception."""
 
     samples: Sequence[Sample] = ()
-    """None when the query failed: nothing is known then, which is not "no load"."""
+    """Empty when the query failed, by ``error``: nothing is known then, which is not "no load"."""
     error: str | None = None
     """One line for a person (what is wrong, where, what to do) when the query failed."""
     warnings: tuple[str, ...] = ()

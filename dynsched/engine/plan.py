@@ -27,8 +27,10 @@ def plan(
     and what dynsched set on it is removed. A node that is wanted only because its release is
     delayed is not marked again when its mark is gone. The result needs no further patches.
     """
-    names = ((state, state.node.name) for state in states)
-    found = (plan_node(s, verdicts[name], rule_set, wanted=name in wanted) for s, name in names)
+    found = []
+    for state in states:
+        name = state.node.name
+        found.append(plan_node(state, verdicts[name], rule_set, wanted=name in wanted))
     return [patch for patch in found if patch is not None]
 
 
@@ -40,7 +42,7 @@ def plan_node(
         return None  # most nodes, at every tick
     if wanted and state.conflict is None and (state.marked or verdict.hot or verdict.early):
         return _put(state, verdict, rule_set)
-    return _take_back(state, rule_set.mark, _relief(state, verdict))
+    return _take_back(state, rule_set.mark, _why_taken_off(state, verdict))
 
 
 def plan_prune(nodes: Iterable[Node], mark: Mark) -> list[NodePatch]:
@@ -63,10 +65,10 @@ def _put(state: MarkState, verdict: Verdict, rule_set: RuleSet) -> NodePatch | N
         raw = {"key": taint.key, "value": taint.value, "effect": taint.effect}
         edit.taints = [*edit.taints, raw]
     evidence = state.evidence
-    is_new = edit.changed or evidence is None or Mark(evidence.label, evidence.taint) != mark
+    differs = edit.changed or evidence is None or Mark(evidence.label, evidence.taint) != mark
     wants_mark = verdict.hot or verdict.early
-    restates = not is_new and wants_mark and state.is_early is not verdict.early
-    if not (is_new or restates):  # most marked nodes, at every tick: no text is made for them
+    restates = not differs and wants_mark and state.is_early is not verdict.early
+    if not (differs or restates):  # most marked nodes, at every tick: no text is made for them
         return None
     edit.annotations[keys.EVIDENCE_ANNOTATION] = write_evidence(mark, verdict, rule_set)
     was_hot = state.marked and (evidence is None or not evidence.early)
@@ -147,7 +149,7 @@ def _reason(rule: Rule, alert: Alert) -> str:
     return f"{rule.name} was {over}, is {value}"
 
 
-def _relief(state: MarkState, verdict: Verdict) -> str:
+def _why_taken_off(state: MarkState, verdict: Verdict) -> str:
     if state.conflict is not None:
         return state.conflict
     if state.ineligible is not None:

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from dynsched.engine.alerts import AlertTable, evaluated, is_beyond
+from dynsched.engine.alerts import AlertTable, is_beyond, next_alerts
 from dynsched.engine.columns import Spans
 from dynsched.engine.inventory import Inventory
 from dynsched.engine.limits import GRAIN
@@ -165,7 +165,7 @@ def replay(
         stays = alerts.exists & ~alerts.adopted
         renewed = [each for each in found if not stays[rows[each.rule], places[each.node]]]
         exists = seen.columns.applies & ~is_later
-        alerts = evaluated(seen.limits, readings, alerts.having(renewed), exists, now)
+        alerts = next_alerts(seen.limits, readings, alerts.having(renewed), exists, now)
         # For a rule without history, the marks on the nodes are adopted as of now.
         is_unknown = np.array([rule.name not in readings for rule in rule_set.rules], np.bool_)
         if is_unknown.any():

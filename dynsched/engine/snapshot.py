@@ -233,7 +233,7 @@ class Snapshot:
     taken_at: float
     """When the tick was finished, in Unix seconds."""
     tick: int
-    """The first after a start is 1."""
+    """The first after a start is 1; the decisions between two ticks count too."""
     duration: float
     """Seconds, queries and writes included."""
     rule_set: RuleSet
@@ -246,8 +246,7 @@ class Snapshot:
     disputes: Mapping[str, str] = field(default_factory=dict)
     """By node name: a sign that another program or person changes the node's mark too."""
     planned: tuple[NodePatch, ...] = ()
-    """The patches that were due. In a dry run: only those that it would not have sent in an
-    earlier tick."""
+    """The patches that were due. In a dry run: only those that it would send now."""
     applied: tuple[NodePatch, ...] = ()
     failures: tuple[WriteFailure, ...] = ()
     delayed: int = 0

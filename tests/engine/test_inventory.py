@@ -50,7 +50,7 @@ def found(seen: Inventory) -> object:
     of_nodes = {
         name: (
             columns.applies[:, place].tolist(),
-            columns.eligible[place],
+            columns.may_mark[place],
             columns.kinds[columns.kind[place]],
             str(columns.capacity["cpu"][place]),
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from dynsched.engine.alerts import AlertTable, Evaluation, Verdicts, evaluated
+from dynsched.engine.alerts import AlertTable, Evaluation, Verdicts, next_alerts
 from dynsched.engine.columns import CODES, MISSING, QUALITIES, Roster
 from dynsched.engine.inventory import NodeColumns, take_inventory
 from dynsched.engine.match import NodeReadings
@@ -53,7 +53,7 @@ def evaluate(
         for name, answer in readings.items()
         if not answer.failed
     }
-    table = evaluated(seen.limits, columns, before, seen.columns.applies, now)
+    table = next_alerts(seen.limits, columns, before, seen.columns.applies, now)
     return Evaluation(table, Verdicts.of(table, seen.limits))
 
 

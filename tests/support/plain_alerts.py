@@ -21,7 +21,7 @@ def plainly(
     previous: Plain,
     now: float,
 ) -> tuple[Plain, dict[str, Verdict]]:
-    """As `engine.alerts.evaluated`."""
+    """As `engine.alerts.next_alerts`."""
     alerts: Plain = {}
     for rule in rule_set.rules:
         answer = readings.get(rule.name, RuleReadings(failed=True))

@@ -87,25 +87,26 @@ def respond(pieces: Pieces, headers: Mapping[str, str], at_once: int = SLICE) ->
     return web.Response(body=_slices(pieces, at_once), headers=headers)
 
 
-FAIR_YIELD: Final = web.AppKey("fair_yield", asyncio.Lock)
+TURNS: Final = web.AppKey("turns", asyncio.Lock)
 
 
 async def turn(request: web.Request) -> None:
     """Wait for a turn, which lasts until the caller awaits something else. One answer is computed
     in each round of the event loop: between any two of them a probe is answered.
     """
-    async with request.app[FAIR_YIELD]:
+    async with request.app[TURNS]:
         await asyncio.sleep(0)
 
 
 @web.middleware
-async def one_at_a_time(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """The outermost middleware: when it returns, the answer has been sent or the connection
-    is closed.
+async def answer_and_send(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """The outermost middleware: take a turn, make the answer and send it within WRITE_SECONDS. When
+    it returns, the answer has been sent, or the connection is closed.
     """
     is_read = request.method in (hdrs.METH_GET, hdrs.METH_HEAD)
     try:
-        # Not for a binding: who is not read from is not seen to hang up.
+        # Not for POST: of a caller whose socket is not read it is not seen that he hung up, and
+        # `/bind` must see it.
         with _nothing_read(request) if is_read else contextlib.nullcontext():
             if is_read and request.path not in PROBES:
                 await turn(request)

@@ -104,7 +104,7 @@ class Connection(web.RequestHandler):
         if self.waiting is not None:
             self.waiting.cancel()
         super().connection_lost(exc)
-        # Of what was not answered any more: see `one_at_a_time`.
+        # Of what was not answered any more: see `answer_and_send`.
         for message, _ in getattr(self, "_messages", ()):
             if (error := getattr(message, "exc", None)) is not None:
                 error.with_traceback(None)
@@ -130,7 +130,7 @@ class Connection(web.RequestHandler):
         was sent, which can be a token.
         """
         if isinstance(exc, HttpProcessingError):
-            exc.with_traceback(None)  # see `one_at_a_time`
+            exc.with_traceback(None)  # see `answer_and_send`
             _logger.info("a caller was refused, what it sent is not HTTP: %s", type(exc).__name__)
             response: web.StreamResponse = refused(status, _NO_HTTP)
             response.force_close()

@@ -129,7 +129,7 @@ class Clocks:
         return 0.0 if self.date is None else self.date + self.cached - self.received
 
     def local_of(self, timestamps: Floats) -> Floats:
-        """By our clock, never later than now; ages by the server's, which may be minutes off."""
+        """By our clock: now, less each sample's age by the server's, and no age is negative."""
         now = self.received if self.date is None else self.date
         return self.received - np.maximum(0.0, now - timestamps) - self.cached
 
@@ -266,21 +266,21 @@ _NEXT: Final = b',{"metric":'
 _PART: Final = 256 * 1024  # bytes of an answer that are decoded in one go
 
 
-class _Sample(msgspec.Struct, gc=False):
+class _VectorItem(msgspec.Struct, gc=False):
     metric: msgspec.Raw
     points: tuple[float, str] | None = msgspec.field(name="value", default=None)
     histogram: msgspec.Raw = msgspec.Raw(b"")
 
 
-class _Span(msgspec.Struct, gc=False):
+class _MatrixItem(msgspec.Struct, gc=False):
     metric: msgspec.Raw
     points: list[tuple[float, str]] = msgspec.field(name="values", default_factory=list)
     histogram: msgspec.Raw = msgspec.field(name="histograms", default=msgspec.Raw(b""))
 
 
 _FORMS: Final[Mapping[str, tuple[msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]]] = {
-    "vector": (msgspec.json.Decoder(list[_Sample]), msgspec.json.Decoder(_Sample)),
-    "matrix": (msgspec.json.Decoder(list[_Span]), msgspec.json.Decoder(_Span)),
+    "vector": (msgspec.json.Decoder(list[_VectorItem]), msgspec.json.Decoder(_VectorItem)),
+    "matrix": (msgspec.json.Decoder(list[_MatrixItem]), msgspec.json.Decoder(_MatrixItem)),
 }
 """By type of result, what reads many series and what reads one."""
 _LABELS: Final = msgspec.json.Decoder(dict[str, str])
@@ -372,13 +372,13 @@ def _columns(keys: SeriesKeys, parts: Iterable[bytes], many: msgspec.json.Decode
     return series, np.concatenate(times), np.concatenate(values), np.array(counts, np.int64)
 
 
-def _why_not(one: _Sample | _Span) -> str | None:
+def _why_not(one: _VectorItem | _MatrixItem) -> str | None:
     _checked(bytes(one.metric))
-    if bytes(one.histogram) and (isinstance(one, _Span) or one.points is None):
+    if bytes(one.histogram) and (isinstance(one, _MatrixItem) or one.points is None):
         return _HISTOGRAM
     if one.points is None:
         return "no value"
-    points = one.points if isinstance(one, _Span) else [one.points]
+    points = one.points if isinstance(one, _MatrixItem) else [one.points]
     try:
         _numbers_of([text for _, text in points])
     except ValueError:

@@ -41,7 +41,7 @@ from dynsched.sources.prometheus.query_errors import (
 from dynsched.util.proxies import ProxyError, proxy_for, through
 
 _T = TypeVar("_T")
-Answer = tuple[_T, tuple[str, ...]]
+Parsed = tuple[_T, tuple[str, ...]]
 """What was asked for, and the server's warnings."""
 _CHUNK: Final = 64 * 1024
 _ERROR_BODY: Final = 64 * 1024  # of a failed request's answer; the words are at its beginning
@@ -98,12 +98,13 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Question(Generic[_T]):
-    """``call`` asks it, with further parameters; ``parse`` reads what comes, which may be ``most``.
+    """``call`` asks it, with further parameters; ``parse`` reads what comes; ``most``: how large
+    the answer may be.
     ``only_get``: the path takes no POST.
     """
 
     call: Callable[[PrometheusConnect, requests.Session, dict[str, str]], _T]
-    parse: Callable[[bytearray, Clocks, AnswerLimit], Answer[_T]]
+    parse: Callable[[bytearray, Clocks, AnswerLimit], Parsed[_T]]
     most: AnswerLimit
     only_get: bool = False
 
@@ -121,7 +122,7 @@ class Client:
         """Held while an answer is parsed: in parallel, all would be done when the last one is, and
         the event loop would wait for each of these threads."""
 
-    def ask(self, question: Question[_T], attempt: Attempt) -> Answer[_T]:
+    def ask(self, question: Question[_T], attempt: Attempt) -> Parsed[_T]:
         """Blocks its thread; QueryFailedError shows no secret."""
         credentials = Credentials({}, ())
         try:
@@ -142,7 +143,7 @@ class Client:
 
 
 class _Answered(requests.Response):
-    """Parsed already."""
+    """What PrometheusConnect gets from `_Adapter`: the parsed items where it looks for them."""
 
     def __init__(self, items: object) -> None:
         super().__init__()

@@ -33,13 +33,13 @@ from dynsched.sources.prometheus.decode import (
     read_vector,
 )
 from dynsched.sources.prometheus.query_errors import QueryFailedError, timed_out
-from dynsched.sources.prometheus.session import Answer, Attempt, Client, Question
+from dynsched.sources.prometheus.session import Attempt, Client, Parsed, Question
 from dynsched.util.errors import PastUnknownError
 from dynsched.util.threads import on_thread
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
-_Parse = Callable[[bytearray, Clocks, AnswerLimit], Answer[_T]]
+_Parse = Callable[[bytearray, Clocks, AnswerLimit], Parsed[_T]]
 _Result = tuple[_T | tuple[()], str | None, tuple[str, ...], float]
 """What came, or the error; the warnings; and how many seconds it took."""
 _STOPPING: Final = "the query was cancelled because dynsched is stopping"
@@ -154,7 +154,7 @@ class PrometheusSource:
             # PrometheusConnect has no call of its own for other pages.
             url, asked = f"{api.url}/api/v1/{path}", dict(parameters or {})
             answered = session.get(url, params=asked, headers=api.headers)
-            return answered.json()["data"]["result"]
+            return answered.json()["data"]["result"]  # as session._Answered has it
 
         question: Question[tuple[Any, ...]] = Question(call, parse_data, _PAGE_LIMIT, only_get)
         items, error, _, duration = await self._result(question)
@@ -166,7 +166,7 @@ class PrometheusSource:
         """
         seen: list[float] = []
 
-        def parse(body: bytearray, clocks: Clocks, most: AnswerLimit) -> Answer[Sequence[Series]]:
+        def parse(body: bytearray, clocks: Clocks, most: AnswerLimit) -> Parsed[Sequence[Series]]:
             seen.append(clocks.ahead)
             return read_spans(self._series, body, clocks, most)
 
@@ -197,10 +197,10 @@ class PrometheusSource:
             error = f"Prometheus at {self._client.config.url}: {failed}"
             return (), error, (), time.monotonic() - started
         finally:
-            attempt.abort("the query was given up")  # past the deadline, or cancelled
+            attempt.abort("the query was given up")  # does nothing where it has ended
         return items, None, warnings, time.monotonic() - started
 
-    async def _within_deadline(self, question: Question[_T], attempt: Attempt) -> Answer[_T]:
+    async def _within_deadline(self, question: Question[_T], attempt: Attempt) -> Parsed[_T]:
         """Ask on a thread; its slot is free again when the thread has ended."""
         if self._closed:
             raise QueryFailedError(_STOPPING)
@@ -232,7 +232,7 @@ class PrometheusSource:
         except OSError as error:  # no thread
             raise QueryFailedError(f"not asked: {error.strerror}") from None
 
-    def _ask(self, question: Question[_T], attempt: Attempt) -> Answer[_T]:
+    def _ask(self, question: Question[_T], attempt: Attempt) -> Parsed[_T]:
         try:
             return self._client.ask(question, attempt)
         except QueryFailedError:
