@@ -63,7 +63,8 @@ def _sections(command: click.Command, context: click.Context) -> Iterator[_Secti
 def _page(section: _Section, shared: list[_Flag]) -> str:
     command, context, flags = section
     formatter = _formatter()
-    command.format_usage(context, formatter)
+    if any(isinstance(each, click.Argument) for each in command.params):
+        command.format_usage(context, formatter)
     command.format_help_text(context, formatter)
     if own := [flag for flag in flags if flag not in shared]:
         with formatter.section("Options"):
@@ -87,7 +88,7 @@ def _formatter() -> click.HelpFormatter:
 
 
 def _block(title: str, text: str) -> str:
-    lines = "\n".join(line.rstrip() for line in text.rstrip().splitlines())
+    lines = "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
     return f"\n## {title}\n\n```text\n{lines}\n```\n"
 
 
