@@ -87,7 +87,7 @@ def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
 def pass_report(snapshot: Snapshot) -> bytes:
     """On one line: what would be written, rules as in `/rules`, nodes as in `/nodes`."""
     errors, rule_set = why_incomplete(snapshot), snapshot.rule_set
-    crowded = several_series(snapshot).items()
+    repeated = several_series(snapshot).items()
     return msgspec.json.encode(
         {
             "ok": not errors,
@@ -96,7 +96,7 @@ def pass_report(snapshot: Snapshot) -> bytes:
                 *map(str, lint(rule_set)),
                 *(
                     f"rule {name} has more than one series for a node: {why}"
-                    for name, why in crowded
+                    for name, why in repeated
                     if why is not None
                 ),
             ],

@@ -1,4 +1,4 @@
-"""Why a node is not as its verdict wants it, and what would clear a firing alert. Pure."""
+"""Why a hot node has no mark or a cool one has, and what would clear a firing alert. Pure."""
 
 from __future__ import annotations
 

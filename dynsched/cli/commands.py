@@ -111,7 +111,7 @@ def cli() -> None:
 @flags.option(
     "--node-metrics/--no-node-metrics",
     default=True,
-    help="Whether /metrics has series for each node: its verdict, and its measured and expected "
+    help="Whether /metrics has series for each node: hot or not, and its measured and expected "
     "load by each rule.",
 )
 @flags.tls

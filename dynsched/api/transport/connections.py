@@ -155,8 +155,8 @@ class Connections:
         so far (a scheduler or a Prometheus has had one), else silent for the longest time.
         """
         if len(self._open) >= self.most:
-            ((crowd, _),) = Counter(each.address for each in self._open).most_common(1)
-            theirs = [each for each in self._open if each.address == crowd]
+            ((busiest, _),) = Counter(each.address for each in self._open).most_common(1)
+            theirs = [each for each in self._open if each.address == busiest]
             min(theirs, key=attrgetter("answered_at")).end()
         self._open[connection] = None
 

@@ -182,7 +182,7 @@ def _of_side(report: Json, side: Json, prefix: str) -> Iterable[Section]:
     yield Section(f"{prefix}Cap", (), _POOLS, side["pools"])
     yield _strips(report, side, prefix)
     if side["regret"] is not None:
-        yield from _regret(side["regret"], prefix)
+        yield from _placed(side["regret"], prefix)
     if side["suggested"] is not None:
         yield from (_suggested(rule, prefix) for rule in side["suggested"]["rules"])
 
@@ -251,21 +251,21 @@ def _difference(report: Json) -> Section:
     return Section("Difference by node", [told], _CHANGED, changed[:MAX_ROWS])
 
 
-def _regret(regret: Json, prefix: str) -> Iterable[Section]:
+def _placed(placed: Json, prefix: str) -> Iterable[Section]:
     head = (
-        f"{counted(regret['pods_placed'], 'pod')} placed, {regret['pods_on_hot']:,} "
-        f"({_percent(regret['share_on_hot'], 0)}) onto a node that was over its threshold at that "
-        f"moment; for {regret['pods_with_room']:,} of them an unmarked node had room."
+        f"{counted(placed['pods_placed'], 'pod')} placed, {placed['pods_on_hot']:,} "
+        f"({_percent(placed['share_on_hot'], 0)}) onto a node that was over its threshold at that "
+        f"moment; for {placed['pods_with_room']:,} of them an unmarked node had room."
     )
-    if regret["first_mark_day"] is not None:
-        head += f" The first mark of dynsched was on {regret['first_mark_day']}."
-    by_day = (_of("DAY", "day", str), *_PLACED)
-    yield Section(f"{prefix}Regret", [head, *regret["limits"]], by_day, regret["days"])
+    if placed["first_mark_day"] is not None:
+        head += f" The first mark of dynsched was on {placed['first_mark_day']}."
+    by_day, title = (_of("DAY", "day", str), *_PLACED), f"{prefix}Pods placed on hot nodes"
+    yield Section(title, [head, *placed["limits"]], by_day, placed["days"])
     for kind in ("namespace", "workload"):
-        worst = [one for one in regret[f"{kind}s"] if one["pods_on_hot"]][:MAX_ROWS]
+        worst = [one for one in placed[f"{kind}s"] if one["pods_on_hot"]][:MAX_ROWS]
         if worst:
             columns = (_of(kind.upper(), kind, str), *_PLACED)
-            yield Section(f"{prefix}Regret by {kind}", (), columns, worst)
+            yield Section(f"{title}, by {kind}", (), columns, worst)
 
 
 def _suggested(rule: Json, prefix: str) -> Section:

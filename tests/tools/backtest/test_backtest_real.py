@@ -184,7 +184,7 @@ async def test_pods_on_hot_nodes_and_those_for_which_there_was_room(call, report
     _, out, _ = await call(newer.url, LOAD, *MORE)
     assert "4 pods placed, 2 (50 %) onto a node that was over its threshold" in out
     assert "for 1 of them an unmarked node had room" in out
-    assert "Regret by workload" in out
+    assert "Pods placed on hot nodes, by workload" in out
     _, page, _ = await call(newer.url, LOAD, *MORE, "-o", "html")
     assert "first mark" in page
 

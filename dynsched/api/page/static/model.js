@@ -80,7 +80,7 @@
  * @property {number} margin of the worst rule, as a share of its threshold; -Infinity: unknown
  * @property {number} worst the index of that rule; -1: none
  * @property {string} state
- * @property {[string, string] | null} note kind and text: why it is not as its verdict wants it
+ * @property {[string, string] | null} note kind and text: why a hot node has no mark, or a cool one has
  */
 
 /**

@@ -11,7 +11,7 @@ import { MARKED, UNKNOWN, isUnmarked } from "./model.js";
 
 /** Why a rule knows no node. A rule may be named as what every object has, such as "constructor".
  * @param {Model["data"]} data @param {string} rule */
-function blindness(data, rule) {
+function whyBlind(data, rule) {
   return Object.hasOwn(data.blind, rule) ? data.blind[rule] : "";
 }
 
@@ -19,7 +19,7 @@ function blindness(data, rule) {
 export function facts(model, now) {
   if (model === null) return;
   const { data } = model;
-  const failing = data.rules.filter((rule) => rule.health !== "ok" || blindness(data, rule.name));
+  const failing = data.rules.filter((rule) => rule.health !== "ok" || whyBlind(data, rule.name));
   const asked = data.rules.filter((rule) => rule.expr !== null);
   const answers = asked.length === 0 || asked.some((rule) => rule.health === "ok");
   const role = data.leading ? t("leads") : data.leader ? t("follows", data.leader) : t("follows_nobody");
@@ -65,7 +65,7 @@ export function banners(model, now) {
       for (const rule of data.rules) {
         if (rule.early_of) continue;
         if (rule.health !== "ok") found.push(["warn", t("b_rule_fails", rule.name, rule.last_error ?? "")]);
-        else if (blindness(data, rule.name)) found.push(["warn", t("b_rule_blind", rule.name, blindness(data, rule.name))]);
+        else if (whyBlind(data, rule.name)) found.push(["warn", t("b_rule_blind", rule.name, whyBlind(data, rule.name))]);
       }
     }
     if (data.dry_run) found.push(["info", t("b_dry_run")]);
@@ -137,7 +137,7 @@ export function rules(model, filter) {
     ruleRows = data.rules.map((rule) => ruleRow(rule, data.graphs, filter));
     body.replaceChildren(...ruleRows.map(({ element }) => element));
   }
-  data.rules.forEach((rule, at) => ruleRows[at].show(rule, blindness(data, rule.name)));
+  data.rules.forEach((rule, at) => ruleRows[at].show(rule, whyBlind(data, rule.name)));
 }
 
 /** @type {{element: Element, show: (rule: Rule, blind: string | undefined) => void}[]} */
