@@ -14,7 +14,7 @@ import numpy as np
 from dynsched.engine.alerts import AlertTable, evaluate
 from dynsched.engine.columns import Floats
 from dynsched.engine.expected import NO_PODS, ExpectedLoad, KnownPods, above_line, expected_load
-from dynsched.engine.guard import select
+from dynsched.engine.guard import select, select_none
 from dynsched.engine.inventory import Inventory, take_inventory
 from dynsched.engine.match import Matched, NodeReadings, match_samples
 from dynsched.engine.model import Node, QueryResult
@@ -76,15 +76,19 @@ def decide(
     places = sorted({*wanting, *(roster.places[name] for name in seen.touched)})
     concerned = [roster.names[place] for place in places]
     verdict_of = dict(zip(concerned, verdicts.of_nodes(places), strict=True))
-    selection = select(
-        [nodes[roster.names[place]] for place in places if columns.eligible[place]],
-        verdict_of,
-        seen.marked,
-        rule_set.guard,
-        outgoing=[nodes[n] for n in seen.marked if not columns.eligible[roster.places[n]]],
-        released=released,
-        sizes=columns.sizes,
-    )
+    if rule_set.mark.is_none:
+        may_mark = (roster.names[place] for place in wanting if columns.eligible[place])
+        selection = select_none(may_mark, seen.marked)
+    else:
+        selection = select(
+            [nodes[roster.names[place]] for place in places if columns.eligible[place]],
+            verdict_of,
+            seen.marked,
+            rule_set.guard,
+            outgoing=[nodes[n] for n in seen.marked if not columns.eligible[roster.places[n]]],
+            released=released,
+            sizes=columns.sizes,
+        )
     hottest_first = sorted(concerned, key=lambda name: -verdict_of[name].severity)
     patches = plan(
         [seen.states[name] for name in hottest_first], selection.marked, verdict_of, rule_set

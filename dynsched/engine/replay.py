@@ -179,9 +179,12 @@ def finish_replay(seen: Inventory, table: AlertTable, now: float) -> AlertTable:
 
     Marks on nodes that are younger than the last moment are adopted now. Alerts are dropped that
     fire on an unmarked node whose value is not over the threshold any more: ``keep_firing_for``
-    and a dead band keep a mark, and there is none to keep. Those of shadow rules never have one.
+    and a dead band keep a mark, and there is none to keep. Those of shadow rules never have one, nor
+    do any with ``mark: none``.
     """
     table = with_adopted(seen.rule_set, seen.marked_states, table, now)
+    if seen.rule_set.mark.is_none:
+        return table
     unmarked = np.array([name not in seen.marked for name in table.roster.names], np.bool_)
     breached = is_beyond(seen.limits, table.value, seen.limits.threshold)
     return table.without(table.firing & unmarked & ~breached & ~seen.limits.is_shadow)

@@ -240,7 +240,13 @@ def marks(
             "choose another mark.label, or remove what was set by hand",
         )
     marked = sorted(name for name, state in states.items() if state.marked)
-    if marked and holders == []:
+    if marked and rule_set.mark.is_none:
+        yield warning(
+            "nodes carry marks of an older configuration, and with mark: none nothing releases them",
+            f"{counted(len(marked), 'node')}: {some(marked, _SHOWN)}",
+            "remove the marks with `dynsched prune`",
+        )
+    elif marked and holders == []:
         yield warning(
             "nodes are marked, and no dynsched is running that would release them",
             f"{counted(len(marked), 'node')}: {some(marked, _SHOWN)}",
