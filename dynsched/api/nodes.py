@@ -102,9 +102,8 @@ def around_nodes(snapshot: Snapshot, more: str | None = None) -> tuple[bytes, by
     """
     mark = snapshot.rule_set.mark
     part = f"label {mark.label}" if mark.label else f"taint {mark.taint}"
-    named = sorted(snapshot.nodes.carrying(part))
-    if mark.is_none:
-        part, named = "hot", sorted(snapshot.nodes.hot)
+    named = sorted(snapshot.nodes.hot if mark.is_none else snapshot.nodes.carrying(part))
+    part = "hot" if mark.is_none else part
     # The first three keys, their names and their order are dynamicScheduler's.
     before = {
         "type": f"{part[0].upper()}{part[1:]} Nodes",

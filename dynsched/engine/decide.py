@@ -14,7 +14,7 @@ import numpy as np
 from dynsched.engine.alerts import AlertTable, evaluate
 from dynsched.engine.columns import Floats
 from dynsched.engine.expected import NO_PODS, ExpectedLoad, KnownPods, above_line, expected_load
-from dynsched.engine.guard import select, select_none
+from dynsched.engine.guard import LEFT, UNMARKED, Selection, select
 from dynsched.engine.inventory import Inventory, take_inventory
 from dynsched.engine.match import Matched, NodeReadings, match_samples
 from dynsched.engine.model import Node, QueryResult
@@ -77,8 +77,9 @@ def decide(
     concerned = [roster.names[place] for place in places]
     verdict_of = dict(zip(concerned, verdicts.of_nodes(places), strict=True))
     if rule_set.mark.is_none:
-        may_mark = (roster.names[place] for place in wanting if columns.eligible[place])
-        selection = select_none(may_mark, seen.marked)
+        wanted = (roster.names[place] for place in wanting if columns.eligible[place])
+        withheld = dict.fromkeys(wanted, UNMARKED) | dict.fromkeys(seen.marked, LEFT)
+        selection = Selection(frozenset(), withheld, capped=frozenset())
     else:
         selection = select(
             [nodes[roster.names[place]] for place in places if columns.eligible[place]],

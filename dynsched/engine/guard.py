@@ -24,6 +24,7 @@ BURST: Final = 10.0
 FIRST_PAUSE: Final = 5.0
 LONGEST_PAUSE: Final = 60.0
 """Seconds until a write that was refused is tried again: twice as long after each refusal."""
+UNMARKED: Final = "not marked: mark is none"
 LEFT: Final = (
     "an older mark stays: mark is none, so dynsched writes no node; `dynsched prune` removes it"
 )
@@ -149,13 +150,6 @@ def select(
         if sum(verdicts[name].hot for name in names) > caps[pool]
     )
     return Selection(frozenset(result), withheld, capped)
-
-
-def select_none(wanting: Iterable[str], marked: Iterable[str]) -> Selection:
-    """With ``mark: none``. ``marked``: the names that carry a mark of an older configuration."""
-    withheld = dict.fromkeys(wanting, "not marked: mark is none")
-    withheld |= dict.fromkeys(marked, LEFT)
-    return Selection(frozenset(), withheld, frozenset())
 
 
 def pool_of(node: Node, guard: GuardRules) -> str:

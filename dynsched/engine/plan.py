@@ -109,10 +109,9 @@ def describe(verdict: Verdict, rule_set: RuleSet) -> str:
 
 def write_evidence(mark: Mark, verdict: Verdict, rule_set: RuleSet) -> str:
     """What `mark_state.read_evidence` reads."""
-    label, taint = mark.texts
     record: dict[str, Any] = {
-        "label": label,
-        "taint": taint,
+        "label": mark.label and str(mark.label),
+        "taint": mark.taint and str(mark.taint),
         "since": format_time(verdict.since) if verdict.since is not None else None,
         "rules": [
             {

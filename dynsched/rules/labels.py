@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final
 
 from dynsched.rules import keys
@@ -156,16 +155,10 @@ class TaintMark:
         return taint.get("key") == self.key and taint.get("effect") == self.effect
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Mark:
     label: LabelMark | None
     taint: TaintMark | None = None
-
-    @cached_property
-    def texts(self) -> tuple[str | None, str | None]:
-        """Of the label and the taint, as the evidence on a node has them."""
-        label, taint = (None if part is None else str(part) for part in (self.label, self.taint))
-        return label, taint
 
     @property
     def is_none(self) -> bool:

@@ -47,8 +47,7 @@ def lint(rule_set: RuleSet) -> Iterator[LintWarning]:
     """
     if rule_set.mark.is_none and not rule_set.scores_nodes:
         yield LintWarning(
-            "none, and there is neither `order` nor `extender`: the rules only show which nodes "
-            "are hot, and no pod is placed by them. Add one of the sections, or mark nodes",
+            "none, without `order` or `extender`: the rules only show which nodes are hot",
             path=("mark",),
         )
     if rule_set.guard.bind_burst:

@@ -36,12 +36,10 @@ _PLACES: Final = re.compile(r"'status'|'presure'|dyn\(100\)")
 def label_of(rule_set: RuleSet) -> LabelMark:
     """The label that marks nodes. ExpectedError where it is none."""
     label = rule_set.mark.label
-    if rule_set.mark.is_none:
-        raise ExpectedError("mark is none: no node has a label for pods to avoid")
     if label is None:
         raise ExpectedError(
-            f"mark.label is null: nodes are marked by the taint {rule_set.mark.taint} alone, which "
-            "pods avoid without an affinity; there is nothing to inject"
+            f"nodes are marked by no label ({rule_set.mark}), and pods avoid a taint without an "
+            "affinity: there is nothing to inject"
         )
     return label
 

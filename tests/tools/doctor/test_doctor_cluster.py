@@ -158,7 +158,7 @@ ANY = [{"operator": "Exists"}]
 DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     (nodes(*"zabcdef", status="maintenance"), rules(), "N2", W, "status=maintenance"),
     ({**nodes(*"abc", status="presure"), LEASES: []}, rules(), "N2", W, "no dynsched is running"),
-    ({NODES: [OLD, *map(a_node, "bc")]}, UNMARKED, "N2", W, "mark: none"),
+    ({NODES: [OLD, *map(a_node, "bc")]}, UNMARKED, "N2", W, "the mark: no mark"),
     (nodes("a"), rules(), "N2", W, "max_marked: 50%"),
     ({}, rules(nodes={"selector": "pool=x"}), "N2", E, "no node may be marked"),
     ({PODS: [*map(a_pod, range(3))]}, rules(), "W1", E, "0 of 3 running pods"),

@@ -36,8 +36,8 @@ def test_every_place_follows_the_label_and_the_weight() -> None:
 
 def test_without_a_label_there_is_nothing_to_inject() -> None:
     for file, told in {
-        "docs/examples/taint-only.yaml": "mark.label is null: nodes are marked by the taint ",
-        "manifests/overlays/order-only/rules.yaml": "mark is none: ",
+        "docs/examples/taint-only.yaml": "nodes are marked by no label (taint dynsched.io/",
+        "manifests/overlays/order-only/rules.yaml": "nodes are marked by no label (no mark)",
     }.items():
         code, _, err = invoke("-r", str(ROOT / file))
         assert code == 1
