@@ -179,7 +179,7 @@ class Loop:
             chosen = self._pace.choose(decision.patches, per_minute, answers.began)
             decision = decision.without(chosen.delayed) if chosen.delayed else decision
         self._released += sum(patch.action is Action.RELEASE for patch in chosen.patches)
-        if not leading and not answers.rule_set.mark.is_none:
+        if not leading:
             self._alerts = with_early_as_marked(
                 answers.rule_set, decision.evaluation.alerts, decision.inventory.marked
             )
