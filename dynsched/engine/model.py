@@ -194,7 +194,7 @@ class NodeView(Struct, frozen=True, gc=False):
     conflict: str | None = None
     """Which label or taint of somebody else has the key of the mark and another value."""
     withheld: str | None = None
-    """Why a hot node is left unmarked, or a mark stays on a cool one: the guard, or ``mark: none``."""
+    """Why a hot node is left unmarked, or why a mark stays on a cool one."""
     early: bool = False
     """Not hot, and to be avoided by its expected load."""
     pool: str = ""

@@ -180,8 +180,8 @@ def finish_replay(seen: Inventory, table: AlertTable, now: float) -> AlertTable:
 
     Marks on nodes that are younger than the last moment are adopted now. Alerts are dropped that
     fire on an unmarked node whose value is not over the threshold any more: ``keep_firing_for``
-    and a dead band keep a mark, and there is none to keep. Those of shadow rules never have one, nor
-    do any with ``mark: none``.
+    and a dead band keep a mark, and there is none to keep. Those of shadow rules never have one,
+    and with ``mark: none`` none has: all stay.
     """
     if seen.rule_set.mark.is_none:
         return table

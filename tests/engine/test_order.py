@@ -2,7 +2,6 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-
 from snapshots import EXAMPLE_RULES, NOON, Scene
 
 from dynsched.engine.expected import NO_PODS

@@ -195,9 +195,7 @@ def test_the_order_alone_has_all_of_the_base_but_the_right_to_write_nodes(tmp_pa
     alone, both = named(rendered("order-only")), named(composed(tmp_path / "both", "order"))
     rules, role = ("ConfigMap", "dynsched-rules"), ("ClusterRole", "dynsched")
     own = load_rules(OVERLAYS / "order-only/rules.yaml")
-    assert alone[rules]["data"] == {
-        "rules.yaml": (OVERLAYS / "order-only/rules.yaml").read_text()
-    }
+    assert alone[rules]["data"] == {"rules.yaml": (OVERLAYS / "order-only/rules.yaml").read_text()}
     alone[rules] = both[rules]
     assert alone[role]["rules"][0].pop("verbs") == ["get", "list", "watch"]
     assert both[role]["rules"][0].pop("verbs") == ["get", "list", "watch", "patch"]

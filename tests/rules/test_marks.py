@@ -2,7 +2,6 @@ from typing import Any
 
 import pytest
 
-from dynsched.rules.file import parse_rules
 from dynsched.rules.labels import LabelMark, Mark, TaintMark, parse_label, parse_taint
 
 LABEL = LabelMark("status", "presure")
@@ -127,8 +126,7 @@ def test_whose_taint_it_is(mark, taint, *, same, in_our_place) -> None:
             Mark(LABEL, TAINT),
             "label status=presure and taint dynsched.io/pressure=true:PreferNoSchedule",
         ),
-        (parse_rules({"mark": "none", "rules": [{"name": "a", "expr": "a", "threshold": 1}]}).mark,
-         "no mark"),
+        (Mark(None), "no mark"),
     ],
 )
 def test_a_mark_in_words(mark: Mark, text: str) -> None:
