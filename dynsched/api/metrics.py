@@ -196,7 +196,7 @@ _HELP: Final[Mapping[str, str]] = {
     "pressured_nodes": "Hot nodes: a rule fires on them.",
     "early_nodes": "Nodes that are not hot, and are marked early or are to be, by their expected "
     "load.",
-    "withheld_nodes": "Nodes that the guard keeps from being marked or released yet.",
+    "withheld_nodes": "Nodes that the guard or `mark: none` keeps from being marked or released.",
     "delayed_writes": "Patches that are due and wait for guard.max_writes_per_minute.",
     "conflicts": "Nodes on which somebody else set the mark's label or taint to another value.",
     "disputed_nodes": "Nodes whose mark another program or person seems to change too.",

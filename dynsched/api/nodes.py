@@ -97,11 +97,13 @@ def encode_each(snapshot: Snapshot, views: Iterable[NodeView]) -> list[msgspec.R
 
 def around_nodes(snapshot: Snapshot, more: str | None = None) -> tuple[bytes, bytes]:
     """The body of `/nodes` before the nodes and after them. ``more``: the last of them, where
-    others follow. ``counts``: the part of the mark that ``num`` counts, as in ``carries``.
+    others follow. ``counts``: what ``num`` counts: a part of the mark, as in ``carries``, or with
+    ``mark: none`` hot nodes.
     """
     mark = snapshot.rule_set.mark
     part = f"label {mark.label}" if mark.label else f"taint {mark.taint}"
-    named = sorted(snapshot.nodes.carrying(part))
+    named = sorted(snapshot.nodes.hot if mark.is_none else snapshot.nodes.carrying(part))
+    part = "hot" if mark.is_none else part
     # The first three keys, their names and their order are dynamicScheduler's.
     before = {
         "type": f"{part[0].upper()}{part[1:]} Nodes",

@@ -42,8 +42,9 @@ def nodes_head(payload: Mapping[str, Any]) -> list[Text]:
     count, marked = len(payload["nodes"]), payload["num"]
     # Where marked nodes only were asked for, it is not known of how many.
     nodes = counted(marked, "node") if marked == count else f"{marked} of {counted(count, 'node')}"
-    head = f"{nodes} marked ({payload['counts']})"
-    otherwise = sum(node["marked"] for node in payload["nodes"]) - marked
+    counts = payload["counts"]
+    head = f"{nodes} hot (mark: none)" if counts == "hot" else f"{nodes} marked ({counts})"
+    otherwise = sum(node["marked"] and counts not in node["carries"] for node in payload["nodes"])
     if otherwise > 0:
         head += f", {otherwise} only in part or by an older configuration"
     early = sum(node["marked"] and node["early"] for node in payload["nodes"])

@@ -87,7 +87,8 @@ async def prune(
     lease_namespace: str | None = None,
     force: bool = False,
 ) -> Written:
-    """Remove everything that was ever put on nodes. AtWorkError while an instance is running.
+    """Remove everything that was ever put on nodes. AtWorkError while an instance is running, but
+    with ``mark: none``, by which none puts marks back.
 
     ``rules`` None: the default mark; marks that the evidence on nodes names are removed too.
     ``lease_older_than``: only if the Lease was not renewed for so many seconds or does not exist.
@@ -103,7 +104,7 @@ async def prune(
             if why_not is not None:
                 logger.info("nothing is pruned: %s", why_not)
                 return Written(why_not=why_not)
-        else:
+        elif not mark.is_none:
             await _refuse_prune(client, lease_namespace, anyway=force or dry_run)
         cluster = await ListedCluster.load(client)
         patches = plan_prune(cluster.nodes().values(), mark)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
+from dynsched.engine.guard import LEFT
 from dynsched.engine.health import several_series, unmatched_rules
 from dynsched.engine.mark_state import fired_rules
 from dynsched.engine.model import Action, Node, NodePatch, WriteFailure
@@ -102,6 +103,7 @@ class Reporter:
         )
         self._conflicts = _Trouble("node", "%s: not changed: %s", "%s: no longer in conflict")
         self._disputes = _Trouble("node", "%s: %s", "%s: the mark is no longer disputed")
+        self._left = _Trouble("node", "%s: %s", "%s: no older mark is left there any more")
         self._capped = _Trouble(
             "pool", "%s is hot: %s", "%s: the number of hot nodes is within guard.max_marked again"
         )
@@ -176,6 +178,8 @@ class Reporter:
         self._conflicts.tell(snapshot.nodes.conflicts, conflicts)
         self._disputed = snapshot.disputes
         self._disputes.tell(snapshot.disputes, posting(keys.REASON_DISPUTED))
+        left = snapshot.nodes.marked if snapshot.rule_set.mark.is_none else ()
+        self._left.tell(dict.fromkeys(sorted(left), LEFT))
         over = f"more of its nodes are hot than guard.max_marked {max_marked} allows to mark"
         capped = dict.fromkeys(sorted(snapshot.capped), over)
         self._capped.tell(capped, post_hot if may_post else None)

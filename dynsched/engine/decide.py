@@ -6,7 +6,7 @@ the tests all decide by it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ import numpy as np
 from dynsched.engine.alerts import AlertTable, evaluate
 from dynsched.engine.columns import Floats
 from dynsched.engine.expected import NO_PODS, ExpectedLoad, KnownPods, above_line, expected_load
-from dynsched.engine.guard import select
+from dynsched.engine.guard import LEFT, UNMARKED, Selection, select
 from dynsched.engine.inventory import Inventory, take_inventory
 from dynsched.engine.match import Matched, NodeReadings, match_samples
 from dynsched.engine.model import Node, QueryResult
@@ -58,14 +58,18 @@ def decide(
     places = sorted({*wanting, *(roster.places[name] for name in seen.touched)})
     concerned = [roster.names[place] for place in places]
     verdict_of = dict(zip(concerned, verdicts.of_nodes(places), strict=True))
-    selection = select(
-        [nodes[roster.names[place]] for place in places if columns.may_mark[place]],
-        verdict_of,
-        seen.marked,
-        rule_set.guard,
-        outgoing=[nodes[n] for n in seen.marked if not columns.may_mark[roster.places[n]]],
-        released=released,
-        sizes=columns.sizes,
+    selection = (
+        _no_marks(seen, wanting)
+        if rule_set.mark.is_none
+        else select(
+            [nodes[roster.names[place]] for place in places if columns.may_mark[place]],
+            verdict_of,
+            seen.marked,
+            rule_set.guard,
+            outgoing=[nodes[n] for n in seen.marked if not columns.may_mark[roster.places[n]]],
+            released=released,
+            sizes=columns.sizes,
+        )
     )
     hottest_first = sorted(concerned, key=lambda name: -verdict_of[name].severity)
     patches = plan(
@@ -82,6 +86,14 @@ def decide(
         },
         expected=found.expected,
     )
+
+
+def _no_marks(seen: Inventory, wanting: Sequence[int]) -> Selection:
+    """With ``mark: none``: what would be marked is not, and what is there stays."""
+    columns, names = seen.columns, seen.index.roster.names
+    unmarked = (names[place] for place in wanting if columns.may_mark[place])
+    withheld = dict.fromkeys(unmarked, UNMARKED) | dict.fromkeys(seen.marked, LEFT)
+    return Selection(frozenset(), withheld, capped=frozenset())
 
 
 class _Found(NamedTuple):

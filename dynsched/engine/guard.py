@@ -24,6 +24,10 @@ BURST: Final = 10.0
 FIRST_PAUSE: Final = 5.0
 LONGEST_PAUSE: Final = 60.0
 """Seconds until a write that was refused is tried again: twice as long after each refusal."""
+UNMARKED: Final = "not marked: mark is none"
+LEFT: Final = (
+    "an older mark stays: mark is none, so dynsched writes no node; `dynsched prune` removes it"
+)
 _HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
 
 

@@ -194,7 +194,7 @@ class NodeView(Struct, frozen=True, gc=False):
     conflict: str | None = None
     """Which label or taint of somebody else has the key of the mark and another value."""
     withheld: str | None = None
-    """Why the guard leaves a hot node unmarked or delays the release of a cool one."""
+    """Why a hot node is left unmarked, or why a mark stays on a cool one."""
     early: bool = False
     """Not hot, and to be avoided by its expected load."""
     pool: str = ""

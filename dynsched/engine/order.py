@@ -52,7 +52,7 @@ def order_of(views: NodeViews, pods: KnownPods) -> Order | None:
     nodes = [
         node
         for name, node in views.inventory.nodes.items()
-        if rank[name] < FIRING and not is_closed(node) and not is_full(node, pods.requested)
+        if name not in views.hot and not is_closed(node) and not is_full(node, pods.requested)
     ]
     nodes.sort(key=lambda node: (rank[node.name], node.name))
     pools: dict[str, list[str]] = {"": [node.name for node in nodes if not is_reserved(node)]}

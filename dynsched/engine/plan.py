@@ -38,7 +38,7 @@ def plan_node(
     state: MarkState, verdict: Verdict, rule_set: RuleSet, *, wanted: bool
 ) -> NodePatch | None:
     """As ``plan``, for one node; None when nothing is due on it."""
-    if not wanted and not state.touched:
+    if rule_set.mark.is_none or not (wanted or state.touched):
         return None  # most nodes, at every tick
     if wanted and state.conflict is None and (state.marked or verdict.hot or verdict.early):
         return _put(state, verdict, rule_set)

@@ -52,9 +52,10 @@ def adopted(rule_set: RuleSet, marked: Iterable[MarkState], now: float) -> list[
     Where none of the rules that the evidence names exists any more (or there is no evidence:
     dynamicScheduler left none), every rule is taken to have fired, of an early mark every one that
     marks early: the mark then stays until each rule has a good reading that clears it, or is stale.
+    With ``mark: none`` marks are older than anything that is known, and say nothing.
     """
     found = []
-    for state in marked:
+    for state in () if rule_set.mark.is_none else marked:
         node, fired = state.node, state.evidence.rules if state.evidence else ()
         known = [r for r in rule_set.rules if not r.shadow and r.applies_to(node.labels)]
         names = {rule.name for rule in known}.intersection(fired) or {
@@ -179,8 +180,11 @@ def finish_replay(seen: Inventory, table: AlertTable, now: float) -> AlertTable:
 
     Marks on nodes that are younger than the last moment are adopted now. Alerts are dropped that
     fire on an unmarked node whose value is not over the threshold any more: ``keep_firing_for``
-    and a dead band keep a mark, and there is none to keep. Those of shadow rules never have one.
+    and a dead band keep a mark, and there is none to keep. Those of shadow rules never have one,
+    and with ``mark: none`` none has: all stay.
     """
+    if seen.rule_set.mark.is_none:
+        return table
     table = with_adopted(seen.rule_set, seen.marked_states, table, now)
     unmarked = np.array([name not in seen.marked for name in table.roster.names], np.bool_)
     breached = is_beyond(seen.limits, table.value, seen.limits.threshold)

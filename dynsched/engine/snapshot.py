@@ -174,7 +174,7 @@ class NodeViews(Mapping[str, NodeView]):
 
     @cached_property
     def withheld(self) -> Mapping[str, str]:
-        """Of those that the guard leaves unmarked, or whose release it delays: why."""
+        """Of those that are left unmarked, or whose mark stays: why."""
         withheld = self._decision.selection.withheld
         return {name: why for name, why in withheld.items() if name in self}
 

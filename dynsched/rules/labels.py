@@ -164,12 +164,17 @@ class Mark:
     @cached_property
     def texts(self) -> tuple[str | None, str | None]:
         """Of the label and the taint, as the evidence on a node has them."""
-        label, taint = (None if part is None else str(part) for part in (self.label, self.taint))
-        return label, taint
+        label, taint = self.label, self.taint
+        return str(label) if label else None, str(taint) if taint else None
+
+    @cached_property
+    def is_none(self) -> bool:
+        """``mark: none``: no node is ever written."""
+        return self.label is None and self.taint is None
 
     def __str__(self) -> str:
         parts = (("label", self.label), ("taint", self.taint))
-        return " and ".join(f"{kind} {mark}" for kind, mark in parts if mark)
+        return " and ".join(f"{kind} {mark}" for kind, mark in parts if mark) or "no mark"
 
 
 def parse_label(text: str) -> LabelMark:

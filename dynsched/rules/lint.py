@@ -42,9 +42,14 @@ class LintWarning:
 
 
 def lint(rule_set: RuleSet) -> Iterator[LintWarning]:
-    """Settings of older versions that do something else now, and rules whose expression leaves
-    nodes out of its answer depending on their load.
+    """Settings that have no effect, or another one than in older versions, and rules whose
+    expression leaves nodes out of its answer depending on their load.
     """
+    if rule_set.mark.is_none and not rule_set.scores_nodes:
+        yield LintWarning(
+            "none, without `order` or `extender`: the rules only show which nodes are hot",
+            path=("mark",),
+        )
     if rule_set.guard.bind_burst:
         yield LintWarning(
             "has no effect any more: the expected load counts pods from their binding on. Remove "

@@ -58,7 +58,7 @@ class _Model(BaseModel):
 
 
 class MarkRules(_Model):
-    """None for no label, or no taint. There must be one of them."""
+    """None for no label, or no taint. There must be one of them, except in ``NO_MARK``."""
 
     label: Annotated[LabelMark | None, read_by(parse_label)] = Field(
         default_factory=lambda: parse_label(keys.DEFAULT_LABEL)
@@ -73,6 +73,10 @@ class MarkRules(_Model):
         if taint is None and info.data.get("label", "") is None:
             raise problem("is missing: without a label there must be a taint to mark nodes with")
         return taint
+
+
+NO_MARK: Final = MarkRules.model_construct(label=None, taint=None)
+"""``mark: none``."""
 
 
 class NodeRules(_Model):
@@ -265,7 +269,9 @@ class OrderRules(_Model):
 
 
 class RuleSet(_Model):
-    mark_rules: MarkRules = Field(default_factory=MarkRules, alias="mark")
+    mark_rules: Annotated[
+        MarkRules, BeforeValidator(lambda given: NO_MARK if given == "none" else given)
+    ] = Field(default_factory=MarkRules, alias="mark")
     nodes: NodeRules = Field(default_factory=NodeRules)
     guard: GuardRules = Field(default_factory=GuardRules)
     stale_after: PositiveDuration = 300.0

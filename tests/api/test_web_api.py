@@ -15,6 +15,7 @@ from web_support import JSON, PATHS, check, get
 import dynsched.api.snapshots
 from dynsched.api.app import ENDPOINTS
 from dynsched.api.transport import quiet
+from dynsched.engine.guard import LEFT
 from dynsched.engine.model import Node, Quality, Unmatched, WriteFailure
 from dynsched.rules.fields import Limit
 
@@ -179,6 +180,31 @@ async def test_a_mark_by_taint_alone_is_named_as_a_taint(client, snapshots) -> N
     answer = await get(client, "/nodes")
     check(answer, type=f"Taint {mark['taint']} Nodes", counts=f"taint {mark['taint']}")
     check(answer, num=0, node_names=[])
+
+
+async def test_without_marks_hot_nodes_are_counted_and_none_is_to_be_written(
+    client, snapshots
+) -> None:
+    old = Node("b", labels={"load": "high"}, owned=frozenset({"load"}), annotations={
+        "dynsched.io/pressure": '{"label": "load=high"}'
+    })  # fmt: skip
+    scene = Scene({**EXAMPLE_RULES, "mark": "none"}, [Node("a"), old])
+    cpu = {"a": 90.0, "b": 10.0}
+    for at in (NOON - 60, NOON):
+        snapshot = scene.tick(at, node_cpu=cpu, node_mem_usage=cpu)
+        assert snapshot.planned == ()
+    snapshots.publish(snapshot)
+    answer = await get(client, "/nodes")
+    check(answer, type="Hot Nodes", counts="hot", num=1, node_names=["a"])
+    assert [(each["pressured"], each["withheld"], each["due"]) for each in answer["nodes"]] == [
+        (True, "not marked: mark is none", None),
+        (False, LEFT, None),
+    ]
+    check(await get(client, "/nodes/a"), mark="no mark")
+    check(await get(client, "/rules"), mark={"label": None, "taint": None})
+    check(await get(client, "/page/data"), mark="")
+    metrics = await (await client.get("/metrics")).text()
+    assert 'dynsched_node_hot_unmarked{node="a",reason="withheld"} 1' in metrics  # no alert
 
 
 async def test_nothing_known_is_not_an_empty_list(client) -> None:

@@ -56,6 +56,7 @@ def test_the_headline() -> None:
     snapshot = example()
     taint = {"label": None, "taint": MARK["mark"]["taint"]}
     tainted = Scene(EXAMPLE_RULES | {"mark": taint}, [Node("a")])
+    unmarked = Scene(EXAMPLE_RULES | {"mark": "none"}, [Node("a")])
     two, one = (
         nodes_payload(snapshot, [snapshot.nodes[name] for name in names]) | {"num": len(names)}
         for names in (("worker-2", "worker-3"), ("worker-2",))  # where marked ones were asked for
@@ -67,6 +68,8 @@ def test_the_headline() -> None:
         (one, "1 node marked (label status=presure), at "),
         (nodes_payload(tainted.tick(NOON, node_cpu={}, node_mem_usage={})),
          "0 of 1 node marked (taint dynsched.io/pressure=true:PreferNoSchedule), at "),
+        (nodes_payload(unmarked.tick(NOON, node_cpu={}, node_mem_usage={})),
+         "0 of 1 node hot (mark: none), at "),
     ):  # fmt: skip
         assert shown(render_nodes, payload)[0].startswith(headline)
     assert len(shown(render_nodes, nodes_payload(snapshot, views=()))) == 1

@@ -7,14 +7,18 @@ from functools import partial
 
 import pytest
 from fake_loop import RULES, Bench
+from snapshots import patched
 from virtual_loop import VirtualLoop
 
 from dynsched.controller.apply import CONFLICT_RETRIES, FAILURES_BEFORE_GIVING_UP
 from dynsched.engine import inventory
 from dynsched.engine.expected import KnownPods
+from dynsched.engine.guard import LEFT
 from dynsched.engine.mark_state import mark_state
 from dynsched.engine.model import Action, Node, QueryResult, Sample, WriteFailure
+from dynsched.engine.plan import plan_prune
 from dynsched.engine.pod_values import BoundPod, RecentPod
+from dynsched.rules.labels import Mark
 from dynsched.util.errors import ClusterError, NotFoundError
 
 
@@ -44,6 +48,36 @@ async def test_a_hot_node_is_marked_told_and_released_and_what_is_somebody_elses
     assert (bench.label("a"), bench.cluster.stored["a"].taints) == (None, (theirs,))
     assert bench.events.posted[1:] == [("a", "Relieved", "no rule fires any more", False)]
     assert caplog.messages[1:] == ["release node a: no rule fires any more"]
+
+
+async def test_with_mark_none_nothing_is_written_and_what_marks_are_left_is_told(caplog) -> None:
+    caplog.set_level(logging.INFO, logger="dynsched.controller.reporting")
+    bench = Bench("a", "b", "c")
+    hot = {"a": 91.0, "b": 12.0, "c": 12.0}
+    await bench.tick(cpu=hot)
+    bench.rules_file.next_content = {**RULES, "mark": "none"}
+    caplog.clear()
+    for cpu in ({**hot, "b": 95.0}, {**hot, "a": 12.0, "b": 95.0}):
+        views = (await bench.tick(cpu=cpu)).nodes
+        assert [(n, view.withheld, view.due) for n, view in views.items() if view.withheld] == [
+            ("a", LEFT, None),
+            ("b", "not marked: mark is none", None),
+        ]
+    assert views.hot == {"b"}
+    assert ("node a: " + LEFT, len(bench.cluster.writes)) == (caplog.messages[-1], 1)
+    a = bench.cluster.stored["a"]
+    (patch,) = plan_prune([a], Mark(None))  # as `dynsched prune` does it by the same rules
+    bench.cluster.stored["a"] = patched(a, patch)
+    assert bench.label("a") is None
+    await bench.tick(cpu=cpu)
+    assert caplog.messages[-1] == "node a: no older mark is left there any more"
+    bench.rules_file.next_content = RULES
+    await bench.tick(cpu=cpu)
+    assert [bench.label(name) for name in "abc"] == [None, "presure", None]
+    assert [reason for _, reason, *_ in bench.events.posted if "Rules" not in reason] == [
+        "Pressured",
+        "Pressured",
+    ]
 
 
 async def test_steady_state_writes_nothing() -> None:

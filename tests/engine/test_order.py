@@ -2,8 +2,11 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from snapshots import EXAMPLE_RULES, NOON, Scene
 
-from dynsched.engine.order import LEVELS, MAX_LENGTH, MAX_NODES, node_lists
+from dynsched.engine.expected import NO_PODS
+from dynsched.engine.model import Node
+from dynsched.engine.order import LEVELS, MAX_LENGTH, MAX_NODES, node_lists, order_of
 
 
 def names(count: int, length: int) -> list[str]:
@@ -61,3 +64,15 @@ def test_few_nodes_have_a_level_each() -> None:
         (25, ("d",)),
     ]
     assert node_lists([]) == ()
+
+
+def test_a_node_that_is_hot_by_any_rule_is_in_no_list() -> None:
+    """Also by one that the order does not weigh, and where no node is marked."""
+    rules = {**EXAMPLE_RULES, "mark": "none", "order": {"score": {"node-cpu": 1}}}
+    scene = Scene(rules, map(Node, "abc"))
+    for at in (NOON - 60, NOON):
+        cpu, memory = {"a": 90.0, "b": 10.0, "c": 50.0}, {"a": 10.0, "b": 99.0, "c": 10.0}
+        snapshot = scene.tick(at, node_cpu=cpu, node_mem_usage=memory)
+    order = order_of(snapshot.nodes, NO_PODS)
+    assert order is not None
+    assert [level.nodes for each in order.lists[""] for level in each] == [("c",)]

@@ -58,6 +58,15 @@ def test_the_past_of_a_node_begins_when_it_was_made(part: int) -> None:
     assert not replayed(rules, ahead, past(ahead=90), part)["cpu"]
 
 
+@pytest.mark.parametrize("mark", ["none", {}])
+def test_without_marks_a_node_that_is_still_held_hot_is_hot_after_a_restart(mark) -> None:
+    rules = rule_set(rule(keep_firing_for="10m"), mark=mark)
+    times = [NOON - STEP * number for number in range(100, -1, -1)]
+    points = tuple((time, 90.0 if time < NOON - 300 else 10.0) for time in times)
+    alerts = replayed(rules, named("a"), {"cpu": [Series({"node": "a"}, points)]}, 7)["cpu"]
+    assert (AlertState.FIRING in {each.state for each in alerts.values()}) is (mark == "none")
+
+
 def test_a_mark_on_a_node_that_is_younger_than_the_last_moment_is_adopted_now() -> None:
     rules = rule_set(rule(for_="5m"))
     marked = Node("n1", uid="2", labels=STATUS, created=NOON - 1)

@@ -11,14 +11,25 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+import yaml
 from builders import merge
-from cluster import EnvtestCluster
+from cluster import NODES, EnvtestCluster
 from envtest import Envtest, StartError
 from fake_prometheus import FakePrometheus
-from manifest_support import BASE, OVERLAYS, Kubectl, kustomize, shipped, templates, the
+from manifest_support import (
+    BASE,
+    COMPONENTS,
+    OVERLAYS,
+    Kubectl,
+    kustomize,
+    shipped,
+    templates,
+    the,
+)
 from operator_support import Operator, until, write_rules
 from programs import run
 from reader_support import bearer
+from replica_support import some_ticks
 from scheduling_support import (
     PODS,
     extended,
@@ -86,6 +97,44 @@ async def test_with_its_rights_alone_it_marks_tells_and_prunes(cluster, kubectl,
     assert await marked(cluster) == ["hot"]
     assert await pruned("prune", "--kubeconfig", kubeconfig, "--rules", file) == ["hot"]
     assert await marked(cluster) == []
+
+
+async def test_the_order_alone_needs_no_right_to_write_nodes(cluster, kubectl, tmp_path) -> None:
+    token = await applied(kubectl, OVERLAYS / "order-only", "dynsched")
+    kubeconfig = cluster.servers.kubeconfig(tmp_path / "kubeconfig-account", token)
+    assert (await cluster.patch(f"{NODES}/none", {}, token=token)).status == 403
+    old = {"annotations": {"dynsched.io/pressure": '{"label":"status=presure"}'}}
+    old["labels"] = {"status": "presure"}
+    await cluster.create_node(merge(make_node("hot"), {"metadata": old}))
+    for name in ("cool", "cooler"):
+        await cluster.create_node(make_node(name))
+    shipped = yaml.safe_load((OVERLAYS / "order-only/rules.yaml").read_text())
+    content = {**RULES, "mark": shipped["mark"], "order": {"score": {"cpu": 1}}}
+    flags = ("--kubeconfig", str(kubeconfig), "-r", str(write_rules(tmp_path, content)), *HERE)
+    order = "/apis/dynsched.io/v1/namespaces/dynsched/nodeorders/dynsched"
+    async with FakePrometheus() as prometheus:
+        prometheus.set(cpu={"hot": 95, "cool": 20, "cooler": 10})
+        flags += ("--prom", prometheus.url, "--interval", "0.5")
+        async with Operator(tmp_path, "run", *flags) as operator:
+            await operator.until_ready()
+
+            async def listed() -> list[str]:
+                found = (await cluster.get(order)).body.get("spec", {}).get("lists", {"": []})
+                return [n for each in found[""] for level in each["levels"] for n in level["nodes"]]
+
+            assert await until(listed, "the order") == ["cooler", "cool"]
+            await some_ticks(operator)
+            assert await operator.get("/status") == (200, "ok")
+            nodes = await operator.nodes()
+            assert (nodes["type"], nodes["node_names"]) == ("Hot Nodes", ["hot"])
+            assert await operator.stop() == 0
+            assert "403" not in operator.log
+            assert "node hot: an older mark stays" in operator.log
+    assert (await cluster.get(order)).status == 404
+    assert await marked(cluster) == ["hot"]
+    tried = [write.verb for write in await cluster.writes("nodes") if write.verb != "create"]
+    assert tried == ["patch"]  # by the test
+    await asyncio.to_thread(kubectl, "delete", "-k", COMPONENTS / "order")
 
 
 @pytest.mark.thorough

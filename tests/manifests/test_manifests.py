@@ -191,6 +191,20 @@ def test_what_dynsched_binds_for_an_overlay_is_in_that_overlay_alone() -> None:
     assert "DYNSCHED_BIND" not in "".join(map(text_of, EVERYTHING))
 
 
+def test_the_order_alone_has_all_of_the_base_but_the_right_to_write_nodes(tmp_path) -> None:
+    alone, both = named(rendered("order-only")), named(composed(tmp_path / "both", "order"))
+    rules, role = ("ConfigMap", "dynsched-rules"), ("ClusterRole", "dynsched")
+    own = load_rules(OVERLAYS / "order-only/rules.yaml")
+    assert alone[rules]["data"] == {"rules.yaml": (OVERLAYS / "order-only/rules.yaml").read_text()}
+    alone[rules] = both[rules]
+    assert alone[role]["rules"][0].pop("verbs") == ["get", "list", "watch"]
+    assert both[role]["rules"][0].pop("verbs") == ["get", "list", "watch", "patch"]
+    assert alone == both
+    shipped = load_rules(BASE / "rules.yaml").file_rules
+    assert own.mark.is_none
+    assert own.file_rules == tuple(rule.model_copy(update={"early": None}) for rule in shipped)
+
+
 def test_readers_have_every_path_that_needs_a_token() -> None:
     (rule,) = the(rendered("web-auth"), "ClusterRole", "dynsched-reader")["rules"]
     urls = rule["nonResourceURLs"]

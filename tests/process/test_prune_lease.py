@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from cluster import LEASES, Cluster, EnvtestCluster, SimCluster
+from operator_support import write_rules
 
 from dynsched.controller import one_pass
 from dynsched.controller.one_pass import AtWorkError
@@ -159,6 +160,17 @@ async def test_beside_an_instance_that_is_at_work_nothing_is_pruned_but_by_force
         assert await prune(cluster, **more) == ["a"]
         assert "pod-1 holds the Lease default/dynsched" in caplog.text
         assert await marked(cluster) == ("dry_run" in more)
+
+
+async def test_an_instance_that_sets_no_marks_is_in_nobodys_way(cluster, tmp_path) -> None:
+    """What the annotation names is removed; of the label alone nothing says that it is ours."""
+    await hold(cluster, lease(0))
+    notes = {"dynsched.io/pressure": '{"label":"status=presure"}'}
+    node = make_node("b", 1, labels={"status": "presure"})
+    node["metadata"]["annotations"] = notes
+    await cluster.create_node(node)
+    content = {"mark": "none", "rules": [{"name": "cpu", "expr": "cpu", "threshold": 80}]}
+    assert await prune(cluster, rules=write_rules(tmp_path, content)) == ["b"]
 
 
 @pytest.mark.parametrize(

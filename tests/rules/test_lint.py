@@ -156,6 +156,18 @@ def test_what_older_versions_had_is_read_with_a_warning_at_its_place() -> None:
 
 
 @pytest.mark.parametrize(
+    ("section", "warned"), [("", True), ("extender: {}", False), ("order: {score: {a: 1}}", False)]
+)
+def test_rules_that_mark_nothing_and_place_nothing_only_show(section: str, *, warned: bool) -> None:
+    text = f"mark: none\nrules: [{{name: a, expr: a, threshold: 1}}]\n{section}\n"
+    found = read_rules(text.encode())
+    assert found.rule_set is not None
+    assert [(each.line, "only show" in each.message) for each in found.warnings] == (
+        [(1, True)] if warned else []
+    )
+
+
+@pytest.mark.parametrize(
     "part", ["a+", "a^", "(", "-", "abs(", '"', '{a="', "[", "a and ", "1:", "#\n", "a offset "]
 )
 def test_an_expression_of_the_greatest_length_is_read_at_once(part: str) -> None:

@@ -126,6 +126,7 @@ def test_whose_taint_it_is(mark, taint, *, same, in_our_place) -> None:
             Mark(LABEL, TAINT),
             "label status=presure and taint dynsched.io/pressure=true:PreferNoSchedule",
         ),
+        (Mark(None), "no mark"),
     ],
 )
 def test_a_mark_in_words(mark: Mark, text: str) -> None:

@@ -85,7 +85,7 @@ async def page_data(
             "failures": len(snapshot.failures),
             "disputes": len(snapshot.disputes),
             "blind": {name: why for name, why in unmatched_rules(snapshot).items() if why},
-            "mark": str(rule_set.mark),
+            "mark": "" if rule_set.mark.is_none else str(rule_set.mark),
             "guard": rules["guard"],
             "rules": rules["rules"],
             "pools": list(pools),

@@ -240,11 +240,11 @@ def marks(
             "choose another mark.label, or remove what was set by hand",
         )
     marked = sorted(name for name, state in states.items() if state.marked)
-    if marked and holders == []:
+    if marked and (rule_set.mark.is_none or holders == []):
         yield warning(
             "nodes are marked, and no dynsched is running that would release them",
-            f"{counted(len(marked), 'node')}: {some(marked, _SHOWN)}",
-            "start dynsched, or remove the marks with `dynsched prune`",
+            f"{counted(len(marked), 'node')}: {some(marked, _SHOWN)}; the mark: {rule_set.mark}",
+            "remove the marks with `dynsched prune`, or start dynsched with a mark",
         )
 
 

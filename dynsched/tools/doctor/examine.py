@@ -115,16 +115,18 @@ async def check_cluster(
     holding = await asked("N2", find_holders(client, namespace, home))
     holders = None if holding is None else list(map(str, holding))
     found += findings("N2", checks.marks(nodes, rule_set, holders))
-    found += findings("N2", checks.no_marks(nodes, rule_set))
+    if not mark.is_none:
+        found += findings("N2", checks.no_marks(nodes, rule_set))
     found += findings("K1", checks.two_writers(holders or []))
     reach = await asked("W1 W2", count_pods(client, rule_set))
-    if reach is not None:
+    if reach is not None and (rule_set.has_extender or not mark.is_none):
         found += findings("W1", checks.few_react(reach))
         found += findings("W2", checks.cancelled(reach))
     refused = await asked("K1", _refused(client, _needed_rights(rule_set, home)))
     found += findings("K1", checks.rights(refused or ()))
     guardrail = await asked("K1", policy(client, "validatingadmissionpolicies", _GUARDRAIL))
     injection = await asked("K1", policy(client, "mutatingadmissionpolicies", keys.AVOID_POLICY))
+    injection = None if mark.is_none else injection
     found += findings("K1", checks.admission(guardrail, injection, mark.label))
     running = await asked("K2", programs(client, checks.PROGRAMS)) or []
     policies = await asked("K2", _policies_of(client, running)) or {}
@@ -136,11 +138,13 @@ def _needed_rights(rule_set: RuleSet, home: str) -> list[Right]:
     """What dynsched does with these rules, as the roles in manifests/base grant it."""
     leases = "coordination.k8s.io"
     found = [
-        *(Right(verb, "nodes") for verb in ("get", "list", "watch", "patch")),
+        *(Right(verb, "nodes") for verb in ("get", "list", "watch")),
         *(Right(verb, "events", namespace=EVENT_NAMESPACE) for verb in ("create", "patch")),
         Right("create", "leases", leases, home),
         *(Right(verb, "leases", leases, home, LEASE_NAME) for verb in ("get", "update")),
     ]
+    if not rule_set.mark.is_none:
+        found.append(Right("patch", "nodes"))
     if rule_set.uses_expected_load:
         found += [Right(verb, "pods") for verb in ("list", "watch")]
     if _asks_metrics_server(rule_set):

@@ -79,6 +79,8 @@ def _note(reach: Reach, workload: Workload, patch: str | None) -> str:
     """Why pods do not react, or what to do where no command helps; empty where all react."""
     if workload.causes.total() or workload.reacting == workload.pods:
         return "; ".join(_said(workload))
+    if reach.mark.is_none:
+        return "no node is marked"
     if reach.mark.label is None:
         return f"tolerate the taint {reach.mark.taint}: remove the toleration"
     if patch is None:

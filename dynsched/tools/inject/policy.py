@@ -38,8 +38,8 @@ def label_of(rule_set: RuleSet) -> LabelMark:
     label = rule_set.mark.label
     if label is None:
         raise ExpectedError(
-            f"mark.label is null: nodes are marked by the taint {rule_set.mark.taint} alone, which "
-            "pods avoid without an affinity; there is nothing to inject"
+            f"nodes are marked by no label ({rule_set.mark}), and pods avoid a taint without an "
+            "affinity: there is nothing to inject"
         )
     return label
 

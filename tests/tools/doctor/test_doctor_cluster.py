@@ -131,6 +131,7 @@ async def found_in(
 
 E, W = Severity.ERROR, Severity.WARNING
 OF_TAINT = rules(mark={"taint": TAINT})
+UNMARKED = rules(mark="none", order={"score": {"cpu": 1}})
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 DRAINS = descheduler(plugin="RemovePodsViolatingNodeTaints", args={"includePreferNoSchedule": True})
 AFFINE = {"nodeAffinityType": [PREFERRED]}
@@ -150,11 +151,14 @@ def pods(number: int = 0, **spec: Any) -> dict[str, Any]:
     return {PODS: [a_pod(0, affinity=AVOIDS, **spec), *map(a_pod, range(1, number + 1))]}
 
 
+OLD = a_node("a", status="presure")
+OLD["metadata"]["annotations"] = {"dynsched.io/pressure": '{"label": "status=presure"}'}
 HOSTNAME = {"kubernetes.io/hostname": "a"}
 ANY = [{"operator": "Exists"}]
 DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     (nodes(*"zabcdef", status="maintenance"), rules(), "N2", W, "status=maintenance"),
     ({**nodes(*"abc", status="presure"), LEASES: []}, rules(), "N2", W, "no dynsched is running"),
+    ({NODES: [OLD, *map(a_node, "bc")]}, UNMARKED, "N2", W, "the mark: no mark"),
     (nodes("a"), rules(), "N2", W, "max_marked: 50%"),
     ({}, rules(nodes={"selector": "pool=x"}), "N2", E, "no node may be marked"),
     ({PODS: [*map(a_pod, range(3))]}, rules(), "W1", E, "0 of 3 running pods"),
@@ -185,7 +189,9 @@ async def test_a_defect_of_a_cluster_is_found(tmp_path, defect) -> None:
 
 EXCEPT = {"includePreferNoSchedule": True, "excludedTaints": ["dynsched.io/pressure"]}
 SPARES = descheduler(plugin="RemovePodsViolatingNodeTaints", args=EXCEPT) | {DEPLOYMENTS: []}
+IGNORING = {PODS: [a_pod(0)], **nodes("a"), **injection("stat")}
 HEALTHY_TOO = [({}, rules()), (injection("status"), rules()), (SPARES, OF_TAINT)]
+HEALTHY_TOO += [(IGNORING, UNMARKED)]
 
 
 @pytest.mark.parametrize(("more", "rule_set"), HEALTHY_TOO)
@@ -202,6 +208,7 @@ async def test_each_right_that_is_lacking_is_told_with_the_line_of_its_role(tmp_
     assert nodes == f"{add}ClusterRole dynsched: {of_nodes}"
     assert lease == f"{add}Role dynsched: {{apiGroups: {of_lease}[dynsched], verbs: [update]}}"
     assert len(await found_in(tmp_path, {}, rules(extender={}), *refused)) == 3
+    assert await found_in(tmp_path, {}, UNMARKED, ("patch", "nodes")) == []
 
 
 async def test_rights_are_reviewed_on_each_form_of_cluster(cluster) -> None:

@@ -34,10 +34,14 @@ def test_every_place_follows_the_label_and_the_weight() -> None:
     assert "dyn(7)" in text
 
 
-def test_a_taint_alone_leaves_nothing_to_inject() -> None:
-    code, _, err = invoke("-r", str(ROOT / "docs/examples/taint-only.yaml"))
-    assert code == 1
-    assert err.startswith("Error: mark.label is null: nodes are marked by the taint ")
+def test_without_a_label_there_is_nothing_to_inject() -> None:
+    for file, told in {
+        "docs/examples/taint-only.yaml": "nodes are marked by no label (taint dynsched.io/",
+        "manifests/overlays/order-only/rules.yaml": "nodes are marked by no label (no mark)",
+    }.items():
+        code, _, err = invoke("-r", str(ROOT / file))
+        assert code == 1
+        assert err.startswith(f"Error: {told}")
 
 
 def test_wrong_usage_is_told() -> None:

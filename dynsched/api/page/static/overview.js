@@ -99,7 +99,7 @@ export function numbers(model, state, filter) {
   const why = [...reasons].sort((a, b) => b[1] - a[1]).slice(0, 3).map(([reason, count]) => `${counted(count)}: ${reason}`);
   /** @type {[string, string, number, string][]} */
   const tiles = [
-    ["marked", t("marked"), marked, t("marked_help", data.mark)],
+    ["marked", t("marked"), marked, data.mark ? t("marked_help", data.mark) : "mark: none"],
     ["unmarked", t("unmarked"), unmarked, why.length ? why.join("; ") : t("unmarked_help")],
     ["unknown", t("unknown"), unknown, t("unknown_help")],
   ];
