@@ -159,7 +159,7 @@ async def test_the_janitor_removes_marks_when_nobody_renews_the_lease(
 
 @pytest.mark.thorough
 async def test_on_an_older_cluster_the_policies_work_as_v1beta1(envtest, tmp_path) -> None:
-    """The API server is that of the other tests, with the flags of the page."""
+    """The API server is that of the other tests, with the flags and components of the page."""
     page = (ROOT / "docs/order.md").read_text()
     flags = re.findall(r"`(--(?:feature-gates|runtime-config)=\S+)`", page)
     assert len(flags) == 2
@@ -167,7 +167,7 @@ async def test_on_an_older_cluster_the_policies_work_as_v1beta1(envtest, tmp_pat
     await asyncio.to_thread(servers.start)
     try:
         kubectl = Kubectl(servers.kubeconfig(tmp_path / "kubeconfig"))
-        parts = [COMPONENTS / part for part in ("order", "inject", "policies-v1beta1")]
+        parts = [COMPONENTS / part for part in re.findall(r"- \.\./\.\./components/(\S+)", page)]
         folder = tmp_path / "older"
         content = {"resources": beside(folder, BASE), "components": beside(folder, *parts)}
         await asyncio.to_thread(kubectl, "apply", "-k", overlay(folder, **content))
