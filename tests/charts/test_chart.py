@@ -81,6 +81,7 @@ def test_helm_lints_it_and_its_notes_say_how_to_look_and_how_to_take_it_back(val
     assert ("kubectl get nodes -L status" in text) is True
     assert ("scale deployment dynsched-descheduler --replicas 0" in text) is bool(values)
     assert ("--clusterrole=dynsched-reader" in text) is bool(values)
+    assert ("by order.score" in text) is bool(values)
 
 
 def test_another_namespace_is_everywhere_and_network_policies_can_be_left_out() -> None:
@@ -102,7 +103,7 @@ def at(docs: list[Doc], where: str) -> Any:
     found: Any = the(docs, kind, name)
     for key in path.split("."):
         found = found[int(key)] if isinstance(found, list) else found[key.replace("~", ".")]
-        if key == "policy~yaml":
+        if key.endswith("~yaml"):
             found = yaml.safe_load(found)
     return found
 
@@ -150,6 +151,10 @@ SET: list[tuple[str, str, Any]] = [
     ("monitoring.labels.release=kps", "PrometheusRule/dynsched/metadata.labels.release", ...),
     ("inject.weight=7", "MutatingAdmissionPolicy/dynsched-avoid-pressure/spec.variables",
      policy_objects(load_rules(ROOT / "rules.yaml").mark.label, 7)[0]["spec"]["variables"]),
+    ("order.score.node-cpu=2", "ConfigMap/dynsched-rules/data.rules~yaml.order",
+     {"score": {"node-cpu": 2}}),
+    ("mutatingPolicies=v1beta1", "MutatingAdmissionPolicy/dynsched-order/apiVersion",
+     "admissionregistration.k8s.io/v1beta1"),
     ("extender.cidrs={10.0.0.1/32}", "NetworkPolicy/dynsched-extender/spec.ingress.0.from",
      [{"ipBlock": {"cidr": "10.0.0.1/32"}}]),
     ("kubectl.cidrs={10.0.0.1/32}", "NetworkPolicy/dynsched-kubectl/spec.ingress.0.from",
@@ -218,6 +223,7 @@ def test_the_schema_knows_each_value_and_no_other() -> None:
 WRONG = [
     *("mark.lable=a=b", "mark.label=presure", "mark.taint=a=b:NoSchedule", "nodeselector.a=b"),
     *("inject.weight=101", "inject.weight=0", "ha.enabled=maybe", "descheduler.maxTotal=-1"),
+    *("mutatingPolicies=v2", "order.score.node-cpu=-1"),
     *("networkPolicy.prometheusPorts={http}", "prometheus.url=prometheus:9090"),
     *("rules.mark.label=a=b", "rules.rules=none", "logFormat=xml"),
 ]

@@ -30,6 +30,7 @@ from scheduling_support import AVOID, scheduler_config
 from dynsched.api.app import ENDPOINTS
 from dynsched.api.transport.answering import PROBES
 from dynsched.cli.commands import cli
+from dynsched.rules import keys
 from dynsched.rules.file import load_rules, parse_rules
 
 EXAMPLES = ROOT / "manifests/examples"
@@ -97,13 +98,59 @@ def test_each_component_adds_its_objects_to_the_base(name: str) -> None:
 
 
 def test_components_go_together(tmp_path: Path) -> None:
-    parts = [part.name for part in COMPONENTS.iterdir()]
+    parts = [part.name for part in COMPONENTS.iterdir() if not part.name.startswith("policies-")]
     assert {*parts, "example"} == {*ADDED, "extender-port"}
     docs = composed(tmp_path / "all", *parts)
     assert kinds(docs) == sorted(f"{BASE_KINDS} {' '.join(ADDED.values())}".split())
     alone = {key: doc for name in FULL for key, doc in named(rendered(name)).items()}
     alone["Deployment", "dynsched"] = the(rendered("ha"), "Deployment")
     assert named(rendered("full")) == alone
+
+
+def test_policies_for_older_clusters_differ_in_what_they_have_to(tmp_path: Path) -> None:
+    now, beta, kyverno = (
+        named(composed(tmp_path / f"with{more}", "order", "inject", *more.split()))
+        for more in ("", "policies-v1beta1", "policies-kyverno")
+    )
+    for (kind, name), doc in now.items():
+        if kind.startswith("Mutating"):
+            assert doc.pop("apiVersion") == "admissionregistration.k8s.io/v1"
+            assert beta[kind, name].pop("apiVersion") == "admissionregistration.k8s.io/v1beta1"
+        assert beta[kind, name] == doc
+        if kind == "MutatingAdmissionPolicy":
+            theirs = kyverno["MutatingPolicy", name]
+            assert theirs["apiVersion"] == "policies.kyverno.io/v1"
+            assert as_ours(theirs["spec"]) == doc["spec"]
+        elif kind == "MutatingAdmissionPolicyBinding":
+            assert (kind, name) not in kyverno
+        else:
+            assert kyverno[kind, name] == doc
+    added = kyverno["ClusterRole", "dynsched-order-kyverno"]
+    assert list(rules_of(added)) == ["dynsched.io/nodeorders dynsched: get"]
+    assert "rbac.kyverno.io/aggregate-to-admission-controller" in added["metadata"]["labels"]
+
+
+def as_ours(spec: Doc) -> Doc:
+    """Kyverno's policy, with the object that it reads itself as the parameter that ours has."""
+    assert (spec.pop("webhookConfiguration"), spec["failurePolicy"]) == (
+        {"timeoutSeconds": 2},
+        "Ignore",
+    )
+    del spec["evaluation"], spec["matchConstraints"]["objectSelector"]
+    found, *rest = spec["variables"]
+    if found["name"] == "found":
+        place = f"'{keys.ORDER_API}', 'nodeorders', 'dynsched', '{keys.ORDER_NAME}'"
+        assert found["expression"] == f"dyn(resource.Get({place}))"
+        spec["variables"] = rest
+        spec["paramKind"] = {"apiVersion": keys.ORDER_API, "kind": "NodeOrder"}
+        ends = spec["matchConditions"][0]
+        exists, _, condition = ends["expression"].partition(" && ")
+        assert exists == "variables.found != null"
+        ends["expression"] = re.sub(r"\s+\.exists", "\n  .exists", condition)
+        for each in (rest[0], ends):
+            text = each["expression"].replace("variables.order", "variables.found.spec")
+            each["expression"] = text.replace("variables.found", "params")
+    return spec
 
 
 OURS = "dynsched/dynsched"

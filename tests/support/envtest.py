@@ -37,9 +37,15 @@ class Envtest:
     """The servers of one session."""
 
     def __init__(
-        self, assets: Path, folder: Path, *, audited: Sequence[str] = AUDITED_VERBS
+        self,
+        assets: Path,
+        folder: Path,
+        *,
+        audited: Sequence[str] = AUDITED_VERBS,
+        flags: Sequence[str] = (),
     ) -> None:
         self._assets = assets
+        self._flags = flags
         self._verbs = audited
         self.folder = folder
         self.token = secrets.token_hex(16)
@@ -121,6 +127,7 @@ class Envtest:
             "--profiling=false",
             f"--audit-policy-file={self.folder / 'audit.yaml'}",
             f"--audit-log-path={self.audit_log}",
+            *self._flags,
         )
 
     def _run_apiserver(self, *flags: str) -> None:

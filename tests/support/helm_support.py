@@ -19,8 +19,8 @@ CHART = ROOT / "charts/dynsched"
 RELEASE, NAMESPACE = "dynsched", "dynsched"
 TAINT = "dynsched.io/pressure=true:PreferNoSchedule"
 PARTS = (
-    *("ha", "guardrail", "janitor", "monitoring", "inject", "extender", "extender-port"),
-    *("web-auth", "kubectl", "descheduler", "collector"),
+    *("ha", "guardrail", "janitor", "monitoring", "inject", "order", "extender"),
+    *("extender-port", "web-auth", "kubectl", "descheduler", "collector"),
 )
 """What the chart can switch on beside the base, by the names of the kustomize components."""
 

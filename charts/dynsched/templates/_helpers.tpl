@@ -10,6 +10,12 @@ reads a file and sets what the values say. So the two cannot drift apart, and a 
 {{- $text | replace "namespace: dynsched\n" (printf "namespace: %s\n" $root.Release.Namespace) -}}
 {{- end }}
 
+{{/* The same, with mutating policies in the version that the cluster serves. */}}
+{{- define "dynsched.policies" -}}
+{{- $version := printf "admissionregistration.k8s.io/%s\n" (index . 0).Values.mutatingPolicies -}}
+{{- include "dynsched.file" . | replace "admissionregistration.k8s.io/v1\n" $version -}}
+{{- end }}
+
 {{- define "dynsched.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
@@ -25,11 +31,12 @@ reads a file and sets what the values say. So the two cannot drift apart, and a 
 {{- end -}}
 {{- $shipped := .Files.Get "base/rules.yaml" -}}
 {{- $default := ($shipped | fromYaml).mark -}}
-{{- if and (kindIs "invalid" .Values.rules) (eq .Values.mark.label $default.label) (not .Values.mark.taint) -}}
+{{- if and (kindIs "invalid" .Values.rules) (eq .Values.mark.label $default.label) (not .Values.mark.taint) (not .Values.order.score) -}}
 {{ $shipped }}
 {{- else -}}
 {{- $rules := deepCopy (.Values.rules | default ($shipped | fromYaml)) -}}
 {{- $_ := set $rules "mark" (dict "label" (.Values.mark.label | default nil) "taint" (.Values.mark.taint | default nil)) -}}
+{{- if and .Values.order.enabled .Values.order.score }}{{ $_ := set $rules "order" (dict "score" .Values.order.score) }}{{ end -}}
 {{ toYaml $rules }}
 {{ end -}}
 {{- end }}

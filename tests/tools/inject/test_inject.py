@@ -2,7 +2,6 @@
 
 import json
 
-import yaml
 from click.testing import CliRunner
 from manifest_support import COMPONENTS
 from programs import ROOT
@@ -60,17 +59,3 @@ def test_a_policy_that_differs_in_a_part_or_has_no_binding_is_told() -> None:
         changed = policy | {"spec": policy["spec"] | {part: []}}
         (told,) = differences(SHIPPED, changed, binding)
         assert f"differs from the one for status=presure in {part}" in told
-
-
-def test_the_example_for_kyverno_adds_the_same_preference() -> None:
-    path = ROOT / "manifests/examples/kyverno-avoid-pressure.yaml"
-    policy = yaml.safe_load(path.read_text())
-    (rule,) = policy["spec"]["rules"]
-    (patch,) = yaml.safe_load(rule["mutate"]["patchesJson6902"])
-    (expression,) = patch["value"]["preference"]["matchExpressions"]
-    assert patch["value"]["weight"] == 100
-    assert expression == {"key": "status", "operator": "NotIn", "values": ["presure"]}
-    asked = rule["match"]["any"][0]["resources"]["namespaceSelector"]["matchLabels"]
-    ours = policy_objects(SHIPPED)[0]["spec"]
-    assert asked == ours["matchConstraints"]["namespaceSelector"]["matchLabels"]
-    assert policy["spec"]["failurePolicy"] == ours["failurePolicy"] == "Ignore"
