@@ -16,12 +16,14 @@ from dynsched.controller.loop import Loop
 from dynsched.controller.reporting import report_lint
 from dynsched.controller.settings import Settings
 from dynsched.engine.lease import LeaseTimes
+from dynsched.engine.model import WriteFailure
 from dynsched.engine.plan import plan_prune
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import ListedCluster
 from dynsched.kube.leader import Elector, SoleWriter
 from dynsched.kube.leases import LEASE_NAME, Holder, find_holders, why_at_work
+from dynsched.kube.node_order import NODE_ORDERS, NodeOrder, order_left
 from dynsched.rules import keys
 from dynsched.rules.file import FixedRules, load_rules
 from dynsched.rules.labels import Mark, parse_label
@@ -87,7 +89,8 @@ async def prune(
     lease_namespace: str | None = None,
     force: bool = False,
 ) -> Written:
-    """Remove everything that was ever put on nodes. AtWorkError while an instance is running.
+    """Remove everything that was ever put on nodes, and the order. AtWorkError while an instance is
+    running.
 
     ``rules`` None: the default mark; marks that the evidence on nodes names are removed too.
     ``lease_older_than``: only if the Lease was not renewed for so many seconds or does not exist.
@@ -97,24 +100,44 @@ async def prune(
     async with Clients(kubeconfig, context) as clients:
         permission = SoleWriter(may_write=not dry_run)
         client = await clients.open(partial(KubeClient, permission=permission))
+        namespace = lease_namespace or client.config.namespace
         if lease_older_than is not None:
-            namespace = lease_namespace or client.config.namespace
             why_not = await why_at_work(client, namespace, lease_older_than)
             if why_not is not None:
                 logger.info("nothing is pruned: %s", why_not)
                 return Written(why_not=why_not)
         else:
             await _refuse_prune(client, lease_namespace, anyway=force or dry_run)
+        failures = await _withdraw_order(client, namespace, dry_run=dry_run)
         cluster = await ListedCluster.load(client)
         patches = plan_prune(cluster.nodes().values(), mark)
         if dry_run:
-            return Written(applied=patches)
-        return await write_all(
+            return Written(applied=patches, failures=failures)
+        written = await write_all(
             cluster,
             patches,
             replan=lambda node: next(iter(plan_prune([node], mark)), None),
             on_written=lambda node, patch: logger.debug("%s: %s", node.name, patch.reason),
         )
+        written.failures += failures
+        return written
+
+
+async def _withdraw_order(
+    client: KubeClient, namespace: str, *, dry_run: bool
+) -> list[WriteFailure]:
+    """Delete the order, where there is one; the failure of that, if any."""
+    name = f"{NODE_ORDERS}/{keys.ORDER_NAME} in namespace {namespace}"
+    try:
+        if await order_left(client, namespace) is not None:
+            if not dry_run:
+                await NodeOrder(client, namespace, lambda: True).withdraw()
+            logger.info("%s: %s", name, "would be deleted" if dry_run else "deleted")
+    except ForbiddenError as error:  # who may only see to nodes prunes these, as the janitor does
+        logger.info("%s is not looked at, it ends by itself: %s", name, error)
+    except ClusterError as error:
+        return [WriteFailure(name, str(error))]
+    return []
 
 
 async def _holder(client: KubeClient, namespace: str | None) -> Holder | None:

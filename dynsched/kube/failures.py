@@ -25,6 +25,7 @@ from dynsched.util.errors import (
 
 _INSTALLED: Final = "dynsched"  # the namespace of manifests/base
 _GRANTED_BY: Final[Mapping[str, str]] = {
+    "nodeorders": "components/order",
     "pods/binding": "overlays/extender",
     "tokenreviews": "components/web-auth",
     "subjectaccessreviews": "components/web-auth",

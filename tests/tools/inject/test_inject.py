@@ -1,6 +1,9 @@
-"""`dynsched inject` without a cluster, and the files that are made with it."""
+"""`dynsched inject` without a cluster, and the files that it prints."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import yaml
 from click.testing import CliRunner
@@ -26,6 +29,36 @@ def test_the_component_is_what_the_command_prints_for_the_shipped_rules() -> Non
     assert (code, json.loads(out)["items"]) == (0, policy_objects(SHIPPED))
 
 
+def test_with_an_order_both_are_printed_and_the_order_alone_where_no_label_is(
+    tmp_path: Path,
+) -> None:
+    files = [COMPONENTS / "order" / f"{name}.yaml" for name in ("crd", "policy", "rbac")]
+    shipped = "---\n".join(path.read_text() for path in files)
+    rules = tmp_path / "rules.yaml"
+    order = "order: {score: {a: 1}}\nrules: [{name: a, expr: up, threshold: 1}]\n"
+    rules.write_text(order)
+    both = f"{policy_text(SHIPPED)}---\n{shipped}"
+    assert invoke("-r", str(rules)) == (0, both, "")
+    taint = "mark: {label: null, taint: dynsched.io/hot=true:PreferNoSchedule}\n"
+    rules.write_text(taint + order)
+    assert invoke("-r", str(rules)) == (0, shipped, "")
+    code, out, _ = invoke("-r", str(rules), "--lease-namespace", "ops")
+    assert (code, out) == (0, shipped.replace("namespace: dynsched", "namespace: ops"))
+    assert out.count("namespace: ops") == 4  # of the binding, the Role, its binding, the account
+    assert {each["kind"] for each in yaml.safe_load_all(out)} == {
+        *("CustomResourceDefinition", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"),
+        *("Role", "RoleBinding"),
+    }
+
+
+def test_it_prints_without_importing_the_client_of_kubernetes() -> None:
+    code = "import sys; from dynsched.cli.commands import cli; cli(standalone_mode=False); "
+    code += "assert 'kubernetes' not in sys.modules and 'dynsched.kube.client' not in sys.modules"
+    words = ("inject", "-r", ROOT / "rules.yaml")
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_every_place_follows_the_label_and_the_weight() -> None:
     text = policy_text(parse_label("example.com/heat=high"), 7)
     assert "status" not in text
@@ -37,7 +70,7 @@ def test_every_place_follows_the_label_and_the_weight() -> None:
 def test_a_taint_alone_leaves_nothing_to_inject() -> None:
     code, _, err = invoke("-r", str(ROOT / "docs/examples/taint-only.yaml"))
     assert code == 1
-    assert err.startswith("Error: mark.label is null: nodes are marked by the taint ")
+    assert err.startswith("Error: mark.label is null, so that there is no label for an affinity")
 
 
 def test_wrong_usage_is_told() -> None:
@@ -48,14 +81,17 @@ def test_wrong_usage_is_told() -> None:
 
 def test_a_policy_that_differs_in_a_part_or_has_no_binding_is_told() -> None:
     policy, binding = policy_objects(SHIPPED)
-    assert differences(SHIPPED, policy, binding) == []
-    assert differences(SHIPPED, policy, None) == [
+    assert differences([policy], policy, binding) == []
+    (told,) = differences([policy], policy, None)
+    assert told.what == (
         "the policy dynsched-avoid-pressure has no binding, so it applies to nothing"
-    ]
+    )
     for part in ("matchConditions", "variables", "mutations"):
         changed = policy | {"spec": policy["spec"] | {part: []}}
-        (told,) = differences(SHIPPED, changed, binding)
-        assert f"differs from the one for status=presure in {part}" in told
+        (told,) = differences([policy], changed, binding)
+        assert told.what.endswith(f"; it differs in {part}")
+    heavier, _ = policy_objects(SHIPPED, 7)
+    assert differences([policy], heavier, binding) == []  # the weight is the operator's own choice
 
 
 def test_the_example_for_kyverno_adds_the_same_preference() -> None:
