@@ -23,7 +23,7 @@ from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import ListedCluster
 from dynsched.kube.leader import Elector, SoleWriter
 from dynsched.kube.leases import LEASE_NAME, Holder, find_holders, why_at_work
-from dynsched.kube.node_order import NODE_ORDERS, NodeOrder, order_left
+from dynsched.kube.node_order import NODE_ORDERS, NodeOrder, homes_of_orders
 from dynsched.rules import keys
 from dynsched.rules.file import FixedRules, load_rules
 from dynsched.rules.labels import Mark, parse_label
@@ -100,15 +100,15 @@ async def prune(
     async with Clients(kubeconfig, context) as clients:
         permission = SoleWriter(may_write=not dry_run)
         client = await clients.open(partial(KubeClient, permission=permission))
-        namespace = lease_namespace or client.config.namespace
         if lease_older_than is not None:
+            namespace = lease_namespace or client.config.namespace
             why_not = await why_at_work(client, namespace, lease_older_than)
             if why_not is not None:
                 logger.info("nothing is pruned: %s", why_not)
                 return Written(why_not=why_not)
         else:
             await _refuse_prune(client, lease_namespace, anyway=force or dry_run)
-        failures = await _withdraw_order(client, namespace, dry_run=dry_run)
+        failures = await _withdraw_orders(client, lease_namespace, dry_run=dry_run)
         cluster = await ListedCluster.load(client)
         patches = plan_prune(cluster.nodes().values(), mark)
         if dry_run:
@@ -123,18 +123,19 @@ async def prune(
         return written
 
 
-async def _withdraw_order(
-    client: KubeClient, namespace: str, *, dry_run: bool
+async def _withdraw_orders(
+    client: KubeClient, namespace: str | None, *, dry_run: bool
 ) -> list[WriteFailure]:
-    """Delete the order, where there is one; the failure of that, if any."""
-    name = f"{NODE_ORDERS}/{keys.ORDER_NAME} in namespace {namespace}"
+    """Delete the order in ``namespace``, or in any; what failed."""
+    name = f"{NODE_ORDERS}/{keys.ORDER_NAME}"
     try:
-        if await order_left(client, namespace) is not None:
+        for home in await homes_of_orders(client, namespace):
             if not dry_run:
-                await NodeOrder(client, namespace, lambda: True).withdraw()
-            logger.info("%s: %s", name, "would be deleted" if dry_run else "deleted")
+                await NodeOrder(client, home, lambda: True).withdraw()
+            done = "would be deleted" if dry_run else "deleted"
+            logger.info("%s in namespace %s: %s", name, home, done)
     except ForbiddenError as error:  # who may only see to nodes prunes these, as the janitor does
-        logger.info("%s is not looked at, it ends by itself: %s", name, error)
+        logger.info("the order is left alone, it ends by itself: %s", error)
     except ClusterError as error:
         return [WriteFailure(name, str(error))]
     return []

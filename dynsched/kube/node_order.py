@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from dynsched.engine.model import Order
 from dynsched.kube.failures import Call, still_leading
+from dynsched.kube.pages import METADATA_ONLY, Named, pages
 from dynsched.kube.transport import Answer, KubeApi
 from dynsched.rules import keys
 from dynsched.util.formatting import format_time, parse_time
@@ -32,6 +33,19 @@ async def order_left(api: KubeApi, namespace: str) -> float | None:
         return None
     until = parse_time(answer.body["spec"]["until"]) or 0.0
     return until - _ahead(answer) - time.monotonic()
+
+
+async def homes_of_orders(api: KubeApi, namespace: str | None) -> list[str]:
+    """The namespaces that have one: ``namespace``, or any. Raises ClusterError."""
+    place = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    call = Call("list", NODE_ORDERS, "GET", f"/apis/{keys.ORDER_API}{place}/{NODE_ORDERS}")
+    found = pages(api, call, Named, headers=METADATA_ONLY, may_be_unknown=True)
+    return [
+        item.metadata.namespace
+        async for page in found
+        for item in page.items or ()
+        if item.metadata.name == keys.ORDER_NAME
+    ]
 
 
 class NodeOrder:

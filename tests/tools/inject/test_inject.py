@@ -1,18 +1,26 @@
-"""`dynsched inject` without a cluster, and the files that it prints."""
+"""`dynsched inject` without a cluster, the files that it prints, and `dynsched order`."""
 
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
+from canned_cluster import NAMESPACES, ORDER_IN_FORCE, ORDER_POLICY, CannedCluster
 from click.testing import CliRunner
 from manifest_support import COMPONENTS
 from programs import ROOT
+from rich.console import Console
 
 from dynsched.cli.commands import cli
+from dynsched.kube.client import open_client
 from dynsched.rules.labels import parse_label
 from dynsched.tools.inject.policy import differences, policy_objects, policy_text
+from dynsched.tools.inject.told import pod_told, render_told
 
 SHIPPED = parse_label("status=presure")
 
@@ -92,6 +100,89 @@ def test_a_policy_that_differs_in_a_part_or_has_no_binding_is_told() -> None:
         assert told.what.endswith(f"; it differs in {part}")
     heavier, _ = policy_objects(SHIPPED, 7)
     assert differences([policy], heavier, binding) == []  # the weight is the operator's own choice
+
+
+OPTED_OUT = {"dynsched.io/avoid-pressure": "false"}
+LABELLED = {"labels": {"dynsched.io/avoid-pressure": "true"}}
+HAD_NONE = [
+    ({"labels": OPTED_OUT}, {}, "it opted out by dynsched.io/avoid-pressure=false"),
+    ({"annotations": OPTED_OUT}, {}, "it opted out by"),
+    ({"ownerReferences": [{"kind": "DaemonSet", "name": "d"}]}, {}, "it belongs to a DaemonSet"),
+    ({"annotations": {"kubernetes.io/config.mirror": "x"}}, {}, "it is a static pod"),
+    (
+        {},
+        {f"{NAMESPACES}/shop": {"metadata": {}}},
+        "kubectl label namespace shop dynsched.io/avoid",
+    ),
+    ({}, {ORDER_POLICY: None}, "the policy dynsched-order is not installed: dynsched inject"),
+    ({}, {}, "when it was created (2026-11-23T05:00:00Z) there was none, or"),
+]
+
+
+async def order_of(
+    folder: Path, metadata: Mapping[str, Any], spec: Mapping[str, Any], changed: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What `dynsched order` says of the pod shop/web."""
+    metadata = {"name": "web", "namespace": "shop", **metadata}
+    metadata |= {"creationTimestamp": "2026-11-23T05:00:00Z"}
+    objects = {**ORDER_IN_FORCE, f"{NAMESPACES}/shop": {"metadata": LABELLED}, **changed}
+    objects[f"{NAMESPACES}/shop/pods/web"] = {"metadata": metadata, "spec": spec}
+    async with (
+        CannedCluster(folder, objects) as cluster,
+        open_client(cluster.kubeconfig, None) as api,
+    ):
+        return await pod_told(api, "shop", "web")
+
+
+@pytest.mark.parametrize(("metadata", "changed", "why"), HAD_NONE, ids=[w for *_, w in HAD_NONE])
+async def test_a_pod_without_the_order_says_why(tmp_path, metadata, changed, why) -> None:
+    told = await order_of(tmp_path, metadata, {"nodeName": "c"}, changed)
+    assert why in told["why_not"]
+    assert (told["node"], told["until"], told["levels"]) == ("c", None, [])
+    console = Console(file=StringIO(), width=200)
+    render_told(told, console)
+    assert console.file.getvalue().startswith("shop/web did not get the order: ")
+
+
+async def test_a_pod_with_the_order_says_its_levels_and_which_one_it_went_to(tmp_path) -> None:
+    def term(weight: int, key: str, *values: str) -> dict[str, Any]:
+        wanted = {"key": key, "operator": "In", "values": list(values)}
+        return {"weight": weight, "preference": {"matchExpressions": [wanted]}}
+
+    host = "kubernetes.io/hostname"
+    terms = [term(7, host, "own"), term(100, host, "a", "b"), term(3, "zone", "z")]
+    terms.append(term(50, host, "c"))
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
+    metadata = {"annotations": {"dynsched.io/order": "2026-11-23T05:00:28Z"}}
+    for node, level, words in (
+        ("c", 2, "it went to c, of level 2."),
+        ("own", None, "it went to own, which is in no level."),
+        (None, None, "it has no node yet."),
+    ):
+        told = await order_of(tmp_path, metadata, {"affinity": affinity, "nodeName": node}, {})
+        assert told["levels"] == [
+            {"weight": 100, "nodes": ("a", "b")},
+            {"weight": 50, "nodes": ("c",)},
+        ]
+        assert (told["node"], told["level"], told["why_not"]) == (node, level, None)
+        console = Console(file=StringIO(), width=200)
+        render_told(told, console)
+        head, _, *rows = console.file.getvalue().splitlines()
+        assert head.endswith(words)
+        assert [row.split() for row in rows] == [["1", "100", "a,", "b"], ["2", "50", "c"]]
+
+
+def test_the_page_shows_what_it_prints() -> None:
+    nodes = ("worker-3", "worker-7", "worker-1")
+    levels = [
+        {"weight": 100 * n // 3, "nodes": [node]} for n, node in zip((3, 2, 1), nodes, strict=True)
+    ]
+    told = {"namespace": "shop", "pod": "web-7d4b9c-x2x5z", "until": "2026-11-23T06:05:28Z"}
+    told |= {"levels": levels, "node": "worker-7", "level": 2, "why_not": None}
+    console = Console(file=StringIO(), width=200)
+    render_told(told, console)
+    printed = "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+    assert f"```text\n{printed}\n```" in (ROOT / "docs/order.md").read_text()
 
 
 def test_the_example_for_kyverno_adds_the_same_preference() -> None:
