@@ -109,7 +109,7 @@ def order(
     from rich.console import Console
 
     from dynsched.kube.client import open_client
-    from dynsched.tools.inject.told import pod_told, render_told
+    from dynsched.tools.inject.installed import pod_told, render_told
 
     async def ask() -> dict[str, Any]:
         async with open_client(kubeconfig, context) as api:

@@ -1,5 +1,5 @@
-"""What a cluster has of the admission policies, and its pods of what they give: for
-`inject --check`, `order` and the doctor.
+"""What a cluster has of the admission policies, and a pod of what they give: for `inject --check`,
+`order` and the doctor.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dynsched.kube.client import open_client
 from dynsched.kube.inspection import (
     POLICIES,
     PREFERRED,
+    core,
     mutating_policy,
     namespaces_that_ask,
     resources,
@@ -38,10 +39,14 @@ from dynsched.tools.inject.policy import (
     order_text,
     policy_objects,
 )
+from dynsched.util.errors import ExpectedError
 from dynsched.util.formatting import as_mapping, as_mappings
 from dynsched.util.tables import make_table, plain, show
 
 _ADMISSION: Final = "admissionregistration.k8s.io/v1"
+_BY_NAME: Final = [("kubernetes.io/hostname", "In")]
+_COOLEST: Final = 100
+"""The weight of the first level."""
 _MIRROR: Final = "kubernetes.io/config.mirror"
 LABEL_IT: Final = f"kubectl label namespace NAME {keys.AVOID_LABEL}=true"
 
@@ -90,7 +95,7 @@ async def order_problems(api: KubeApi) -> list[Problem]:
         return [Problem(what, "use Kubernetes 1.36, or what docs/order.md says of older clusters")]
     found = differences(yaml.safe_load_all(order_text()), policy, binding)
     if NODE_ORDERS not in await resources(api, keys.ORDER_API):
-        return [*found, Problem(f"the kind {NODE_ORDERS}.dynsched.io is not installed", INSTALL)]
+        return [*found, Problem(f"the definition {NODE_ORDERS}.dynsched.io is not installed", INSTALL)]
     reads = as_mapping(binding["spec"].get("paramRef")) if binding else {}
     namespace = reads.get("namespace", HOME)
     left = await order_left(api, namespace)
@@ -100,6 +105,67 @@ async def order_problems(api: KubeApi) -> list[Problem]:
         fix = f"run dynsched with a section order and --lease-namespace {namespace}, or see its log"
         found.append(Problem(what, fix))
     return found
+
+
+async def pod_told(api: KubeApi, namespace: str, name: str) -> dict[str, Any]:
+    """``level``: the number of the one that has the pod's node; ``why_not``: no order was given.
+    Raises ClusterError, and ExpectedError where there is no such pod.
+    """
+    pod = await core(api, "pods", name, namespace)
+    if pod is None:
+        raise ExpectedError(f"there is no pod {name} in namespace {namespace}; choose it with -n")
+    until = as_mapping(pod["metadata"].get("annotations")).get(keys.ORDER_ANNOTATION)
+    levels, node = _levels(pod) if until else [], pod["spec"].get("nodeName")
+    return {
+        "namespace": namespace,
+        "pod": name,
+        "until": until,
+        "levels": levels,
+        "node": node,
+        "level": next((n for n, level in enumerate(levels, 1) if node in level["nodes"]), None),
+        "why_not": None if until else await _why_not(api, pod),
+    }
+
+
+def _levels(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What the policy appended to the preferences of the pod's own."""
+    found: list[dict[str, Any]] = []
+    for weight, wanted in preferences(pod):
+        if [(each.get("key"), each.get("operator")) for each in wanted] == _BY_NAME:
+            found = [] if weight == _COOLEST else found
+            found.append({"weight": weight, "nodes": wanted[0].get("values") or []})
+    return found
+
+
+async def _why_not(api: KubeApi, pod: Mapping[str, Any]) -> str:
+    if why := exemption(pod):
+        return why
+    metadata = pod["metadata"]
+    namespace = await core(api, "namespaces", metadata["namespace"])
+    asks = as_mapping(namespace["metadata"].get("labels")).get(keys.AVOID_LABEL)
+    if asks != "true":
+        return f"its namespace does not ask: {LABEL_IT.replace('NAME', metadata['namespace'])}"
+    for what, fix in await order_problems(api):
+        return f"{what}: {fix}"
+    return (
+        f"when it was created ({metadata.get('creationTimestamp')}) no order was in force, or its "
+        "namespace did not ask yet, or it had a node from the start"
+    )
+
+
+def render_told(told: Mapping[str, Any], console: Console) -> None:
+    name, node = f"{told['namespace']}/{told['pod']}", told["node"]
+    if told["why_not"]:
+        show(console, plain(f"{name} did not get the order: {told['why_not']}"))
+        return
+    went = f"it went to {node}, which is in no level" if node else "it has no node yet"
+    if told["level"]:
+        went = f"it went to {node}, of level {told['level']}"
+    show(console, plain(f"{name} got the order that was in force until {told['until']}; {went}."))
+    table = make_table("LEVEL", "WEIGHT", "NODE")
+    for number, level in enumerate(told["levels"], 1):
+        table.add_row(*map(plain, (str(number), str(level["weight"]), ", ".join(level["nodes"]))))
+    show(console, table)
 
 
 async def check_policies(

@@ -186,7 +186,7 @@ DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     (but(ORDER_POLICY, None), ORDER, "K4", W, "dynsched-order is not installed"),
     (but(ORDER_POLICY, {"spec": {}}), ORDER, "K4", W, "differs in paramKind, matchConditions"),
     (but(ORDER_BINDING, None), ORDER, "K4", W, "has no binding"),
-    (but(ORDER_KIND, None) | {ORDER_OBJECT: None}, ORDER, "K4", W, "the kind nodeorders."),
+    (but(ORDER_KIND, None) | {ORDER_OBJECT: None}, ORDER, "K4", W, "the definition nodeorders."),
     (but(ORDER_OBJECT, None), ORDER, "K4", W, "namespace dynsched is not there"),
     (but(ORDER_OBJECT, {"spec": {"until": "2026-01-01T00:00:00Z"}}), ORDER, "K4", W, "has ended"),
     (but(ORDER_POLICY, None) | {ADMISSION: {}}, ORDER, "K4", W, "use Kubernetes 1.36"),
@@ -210,7 +210,7 @@ HEALTHY_TOO = [
     ({}, rules()),
     (injection("status") | {NAMESPACES: ORDER_IN_FORCE[NAMESPACES]}, rules()),
     (SPARES, OF_TAINT),
-    (ORDER_IN_FORCE, ORDER),
+    (but(PODS, [*map(a_pod, range(3))]), ORDER),  # new ones react to the order
     (ORDER_IN_FORCE, rules()),  # that of another rules file
 ]
 

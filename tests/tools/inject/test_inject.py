@@ -19,8 +19,8 @@ from rich.console import Console
 from dynsched.cli.commands import cli
 from dynsched.kube.client import open_client
 from dynsched.rules.labels import parse_label
+from dynsched.tools.inject.installed import pod_told, render_told
 from dynsched.tools.inject.policy import differences, policy_objects, policy_text
-from dynsched.tools.inject.told import pod_told, render_told
 
 SHIPPED = parse_label("status=presure")
 
@@ -115,7 +115,7 @@ HAD_NONE = [
         "kubectl label namespace shop dynsched.io/avoid",
     ),
     ({}, {ORDER_POLICY: None}, "the policy dynsched-order is not installed: dynsched inject"),
-    ({}, {}, "when it was created (2026-11-23T05:00:00Z) there was none, or"),
+    ({}, {}, "when it was created (2026-11-23T05:00:00Z) no order was in force"),
 ]
 
 
@@ -161,8 +161,8 @@ async def test_a_pod_with_the_order_says_its_levels_and_which_one_it_went_to(tmp
     ):
         told = await order_of(tmp_path, metadata, {"affinity": affinity, "nodeName": node}, {})
         assert told["levels"] == [
-            {"weight": 100, "nodes": ("a", "b")},
-            {"weight": 50, "nodes": ("c",)},
+            {"weight": 100, "nodes": ["a", "b"]},
+            {"weight": 50, "nodes": ["c"]},
         ]
         assert (told["node"], told["level"], told["why_not"]) == (node, level, None)
         console = Console(file=StringIO(), width=200)
