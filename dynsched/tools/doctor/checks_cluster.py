@@ -21,7 +21,8 @@ from dynsched.rules.rule_set import RuleSet
 from dynsched.tools.doctor.avoiders import Cause, Reach, Workload
 from dynsched.tools.doctor.findings import Finding, error, hint, warning
 from dynsched.tools.doctor.reach_report import headline
-from dynsched.tools.inject.installed import LABEL_IT, Problem
+from dynsched.tools.inject.installed import LABEL_IT
+from dynsched.tools.inject.policy import Problem
 from dynsched.util.formatting import as_mapping, as_mappings
 
 AUTOSCALER: Final = "cluster-autoscaler"

@@ -143,8 +143,8 @@ async def check_cluster(
     if wanted or asking:
         problems = await asked("K4", order_problems(client)) or []
         is_injected = injection is not None
-        told = checks.order(problems, asking, wanted=wanted, is_injected=is_injected)
-        found += findings("K4", told)
+        unanswered = checks.order(problems, asking, wanted=wanted, is_injected=is_injected)
+        found += findings("K4", unanswered)
     running = await asked("K2", programs(client, checks.PROGRAMS)) or []
     policies = await asked("K2", _policies_of(client, running)) or {}
     found += findings("K2", checks.neighbours(running, policies, mark))

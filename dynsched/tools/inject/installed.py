@@ -95,7 +95,8 @@ async def order_problems(api: KubeApi) -> list[Problem]:
         return [Problem(what, "use Kubernetes 1.36, or what docs/order.md says of older clusters")]
     found = differences(yaml.safe_load_all(order_text()), policy, binding)
     if NODE_ORDERS not in await resources(api, keys.ORDER_API):
-        return [*found, Problem(f"the definition {NODE_ORDERS}.dynsched.io is not installed", INSTALL)]
+        what = f"the definition {NODE_ORDERS}.dynsched.io is not installed"
+        return [*found, Problem(what, INSTALL)]
     reads = as_mapping(binding["spec"].get("paramRef")) if binding else {}
     namespace = reads.get("namespace", HOME)
     left = await order_left(api, namespace)
