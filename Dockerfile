@@ -8,6 +8,8 @@ RUN python -m venv /opt/dynsched
 COPY constraints.txt pyproject.toml README.md LICENSE ./
 # Without dynsched/sim: see .dockerignore.
 COPY dynsched ./dynsched
+# What dynsched/tools/inject/components links to.
+COPY manifests ./manifests
 # pip's own bytecode would be checked against the sources' dates, so compileall does it instead
 # (unchecked: the root is read-only in the cluster, nothing there changes). Without bytecode the
 # process needs 143 MB instead of 81. pip itself has no business in the image.

@@ -26,6 +26,7 @@ _IN_MODULES: Final = {
     **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor", "inject")},
     "nodes": ("ask", "nodes"),
     "open": ("ask", "open_page"),
+    "order": ("inject", "order"),
     "reach": ("doctor", "reach"),
     "why": ("ask", "why"),
 }
@@ -268,7 +269,7 @@ def prune(
     log_level: str,
     **given: Any,
 ) -> None:
-    """Remove everything that dynsched ever put on the nodes, and nothing else.
+    """Remove everything that dynsched ever put on the nodes, and the order, and nothing else.
 
     Stop the running instances first: they would set the marks again. While one of them holds the
     Lease `dynsched`, in any namespace or in --lease-namespace, nothing is removed and the exit

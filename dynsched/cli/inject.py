@@ -1,9 +1,11 @@
-"""The command `dynsched inject`."""
+"""The commands `dynsched inject` and `dynsched order`."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,11 +22,16 @@ from dynsched.util.defaults import AVOIDANCE_WEIGHT
     show_default=True,
     help="The weight of the preference, beside other preferences that a pod has.",
 )
+@flags.option(
+    "--lease-namespace",
+    metavar="NAMESPACE",
+    help="Where dynsched runs, and keeps the object of the order. Default: dynsched.",
+)
 @click.option(
     "--check",
     is_flag=True,
     help="Print which namespaces ask for the preference and how many of their running pods lack "
-    "it, and whether the policy is installed.",
+    "it, and whether the policies are installed.",
 )
 @flags.kubeconfig
 @click.option(
@@ -37,17 +44,20 @@ def inject(
     *,
     rules: Path,
     weight: int,
+    lease_namespace: str | None,
     check: bool,
     kubeconfig: Path | None,
     context: str | None,
     output: str | None,
 ) -> None:
-    """Print the admission policy that gives new pods the soft affinity.
+    """Print the admission policies that give new pods preferences, for the rules file.
 
-    It is for the label that the rules file marks nodes with. The policy applies to namespaces with
-    the label dynsched.io/avoid-pressure=true and needs Kubernetes 1.36. This command writes nothing
-    to the cluster. With --check, the exit code is 1 where the policy is missing or is for another
-    label.
+    One gives the soft affinity against the label that marks nodes. With a section `order` in the
+    rules file there is another one, with the kind of the object that it reads and the right to
+    write it; see docs/order.md. They apply to namespaces with the label
+    dynsched.io/avoid-pressure=true and need Kubernetes 1.36. This command writes nothing to the
+    cluster. With --check, the exit code is 1 where a policy is missing or is for other rules, or no
+    order is in force.
 
     \b
     Example:
@@ -55,20 +65,58 @@ def inject(
       kubectl label namespace shop dynsched.io/avoid-pressure=true
       dynsched inject --check
     """
-    import asyncio
+    import yaml
 
     from dynsched.rules.file import load_rules
-    from dynsched.tools.inject.policy import check_policy, label_of, policy_objects, policy_text
+    from dynsched.tools.inject.policy import HOME, injected
 
-    label = label_of(load_rules(rules))
+    rule_set = load_rules(rules)
+    text = injected(rule_set, weight, lease_namespace or HOME)
     if check:
         if output == "yaml":
             raise click.UsageError("--check prints a table or json")
-        asyncio.run(check_policy(label, kubeconfig, context, output))
+        from dynsched.tools.inject.installed import check_policies
+
+        asyncio.run(check_policies(rule_set, kubeconfig, context, output))
     elif output == "json":
-        items = policy_objects(label, weight)
+        items = list(yaml.safe_load_all(text))
         click.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=2))
     elif output == "table":
-        raise click.UsageError("the policy is printed as yaml or json")
+        raise click.UsageError("the policies are printed as yaml or json")
     else:
-        click.echo(policy_text(label, weight), nl=False)
+        click.echo(text, nl=False)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("pod")
+@click.option(
+    "--namespace", "-n", metavar="NAMESPACE", help="The pod's. Default: the kubeconfig's."
+)
+@flags.kubeconfig
+@flags.output
+def order(
+    *, pod: str, namespace: str | None, kubeconfig: Path | None, context: str | None, output: str
+) -> None:
+    """Show which order of the nodes a pod got, and where it went; or why it got none.
+
+    The levels of nodes are read from the pod, the coolest first. It asks the API server alone, with
+    your rights. docs/order.md says what the order is.
+
+    \b
+    Example:
+      dynsched order web-7d4b9c-x2x5z -n shop
+    """
+    from rich.console import Console
+
+    from dynsched.kube.client import open_client
+    from dynsched.tools.inject.installed import pod_told, render_told
+
+    async def ask() -> dict[str, Any]:
+        async with open_client(kubeconfig, context) as api:
+            return await pod_told(api, namespace or api.config.namespace, pod)
+
+    found = asyncio.run(ask())
+    if output == "json":
+        click.echo(json.dumps(found, indent=2, ensure_ascii=False))
+    else:
+        render_told(found, Console())

@@ -21,7 +21,7 @@ from dynsched.cli.ask import KUBECTL
 from dynsched.cli.commands import Commands, cli
 
 NAME: Final = "kubectl dynsched"
-COMMANDS: Final = ("backtest", "doctor", "nodes", "open", "plan", "reach", "why")
+COMMANDS: Final = ("backtest", "doctor", "nodes", "open", "order", "plan", "reach", "why")
 
 _CALL: Final = re.compile(rf"(?<![\w/.-])dynsched (?=(?:{'|'.join(COMMANDS)})\b)")
 """A call of one of the commands, in a help text."""

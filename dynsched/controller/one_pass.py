@@ -16,12 +16,14 @@ from dynsched.controller.loop import Loop
 from dynsched.controller.reporting import report_lint
 from dynsched.controller.settings import Settings
 from dynsched.engine.lease import LeaseTimes
+from dynsched.engine.model import WriteFailure
 from dynsched.engine.plan import plan_prune
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import ListedCluster
 from dynsched.kube.leader import Elector, SoleWriter
 from dynsched.kube.leases import LEASE_NAME, Holder, find_holders, why_at_work
+from dynsched.kube.node_order import NODE_ORDERS, NodeOrder, homes_of_orders
 from dynsched.rules import keys
 from dynsched.rules.file import FixedRules, load_rules
 from dynsched.rules.labels import Mark, parse_label
@@ -87,8 +89,8 @@ async def prune(
     lease_namespace: str | None = None,
     force: bool = False,
 ) -> Written:
-    """Remove everything that was ever put on nodes. AtWorkError while an instance is running, but
-    with ``mark: none``, by which none puts marks back.
+    """Remove everything that was ever put on nodes, and the order. AtWorkError while an instance is
+    running, but with ``mark: none``, by which none puts marks back.
 
     ``rules`` None: the default mark; marks that the evidence on nodes names are removed too.
     ``lease_older_than``: only if the Lease was not renewed for so many seconds or does not exist.
@@ -106,16 +108,37 @@ async def prune(
                 return Written(why_not=why_not)
         elif not mark.is_none:
             await _refuse_prune(client, lease_namespace, anyway=force or dry_run)
+        failures = await _withdraw_orders(client, lease_namespace, dry_run=dry_run)
         cluster = await ListedCluster.load(client)
         patches = plan_prune(cluster.nodes().values(), mark)
         if dry_run:
-            return Written(applied=patches)
-        return await write_all(
+            return Written(applied=patches, failures=failures)
+        written = await write_all(
             cluster,
             patches,
             replan=lambda node: next(iter(plan_prune([node], mark)), None),
             on_written=lambda node, patch: logger.debug("%s: %s", node.name, patch.reason),
         )
+        written.failures += failures
+        return written
+
+
+async def _withdraw_orders(
+    client: KubeClient, namespace: str | None, *, dry_run: bool
+) -> list[WriteFailure]:
+    """Delete the order in ``namespace``, or in any; what failed."""
+    name = f"{NODE_ORDERS}/{keys.ORDER_NAME}"
+    try:
+        for home in await homes_of_orders(client, namespace):
+            if not dry_run:
+                await NodeOrder(client, home, lambda: True).withdraw()
+            done = "would be deleted" if dry_run else "deleted"
+            logger.info("%s in namespace %s: %s", name, home, done)
+    except ForbiddenError as error:  # who may only see to nodes prunes these, as the janitor does
+        logger.info("the order is left alone, it ends by itself: %s", error)
+    except ClusterError as error:
+        return [WriteFailure(name, str(error))]
+    return []
 
 
 async def _holder(client: KubeClient, namespace: str | None) -> Holder | None:

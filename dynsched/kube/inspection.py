@@ -1,4 +1,5 @@
-"""Reads objects that others own, for the doctor and `inject --check`: no writes, lists in pages.
+"""Reads objects that others own, for the doctor, `inject --check` and `order`: no writes, lists in
+pages.
 
 Every call raises ClusterError; where a server does not know a resource, there is None.
 """
@@ -23,6 +24,9 @@ from dynsched.rules import keys
 
 _REVIEWS: Final = "authorization.k8s.io/v1"
 _VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
+POLICIES: Final = "mutatingadmissionpolicies"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+"""The key of the soft node affinity in a pod's specification."""
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 _PROGRAMS: Final = (
     ("Deployment", "apps/v1/deployments", ("spec", "template", "spec")),
@@ -92,18 +96,21 @@ async def programs(api: KubeApi, images: tuple[str, ...]) -> list[Program]:
 
 
 async def config_map(api: KubeApi, namespace: str, name: str) -> dict[str, str] | None:
-    where = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{quote(name, safe='')}"
-    call = Call("get", "configmaps", "GET", where, name, namespace)
-    found = await api.call(call, accept=(HTTPStatus.NOT_FOUND,))
-    data: dict[str, str] | None = _at(found.body, "data")
+    data: dict[str, str] | None = _at(await core(api, "configmaps", name, namespace), "data")
     return data
 
 
-async def policy(
-    api: KubeApi, resource: str, name: str, versions: tuple[str, ...] = _VERSIONS
-) -> Any:
-    """An admission policy, in the first of the ``versions`` that has it; None where none has."""
-    for version in versions:
+async def core(api: KubeApi, resource: str, name: str, namespace: str = "") -> Any:
+    """An object of the API group without a name; None where it is not there."""
+    place = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    path = f"/api/v1{place}/{resource}/{quote(name, safe='')}"
+    call = Call("get", resource, "GET", path, name, namespace)
+    return (await api.call(call, accept=(HTTPStatus.NOT_FOUND,))).body
+
+
+async def policy(api: KubeApi, resource: str, name: str) -> Any:
+    """An admission policy, in the newest version that has it; None where none has."""
+    for version in _VERSIONS:
         path = f"/apis/admissionregistration.k8s.io/{version}/{resource}/{name}"
         call = Call("get", resource, "GET", path, name)
         found = await api.call(call, accept=(HTTPStatus.NOT_FOUND,))
@@ -112,11 +119,17 @@ async def policy(
     return None
 
 
-async def avoid_policy(api: KubeApi) -> tuple[Any, Any]:
-    """The policy of the soft affinity, and its binding."""
-    kind, name = "mutatingadmissionpolicies", keys.AVOID_POLICY
-    binding = await policy(api, "mutatingadmissionpolicybindings", name, ("v1",))
-    return await policy(api, kind, name, ("v1",)), binding
+async def mutating_policy(api: KubeApi, name: str) -> tuple[Any, Any]:
+    """The policy of this name, and its binding."""
+    found = await policy(api, POLICIES, name)
+    return found, await policy(api, "mutatingadmissionpolicybindings", name)
+
+
+async def resources(api: KubeApi, api_version: str) -> set[str]:
+    """The names of what the server serves in a version of a group."""
+    call = Call("get", "APIs", "GET", f"/apis/{api_version}")
+    found = await api.call(call, accept=(HTTPStatus.NOT_FOUND,))
+    return {each["name"] for each in _at(found.body, "resources") or ()}
 
 
 async def namespaces_that_ask(api: KubeApi) -> list[str]:

@@ -5,21 +5,47 @@ from __future__ import annotations
 import email.utils
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
 from dynsched.engine.model import Order
 from dynsched.kube.failures import Call, still_leading
+from dynsched.kube.pages import METADATA_ONLY, Named, pages
 from dynsched.kube.transport import Answer, KubeApi
 from dynsched.rules import keys
+from dynsched.util.formatting import format_time, parse_time
 
 _APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}
 """Server-side apply: it creates the object where it is missing, by a right that names the object.
 JSON is YAML."""
 _FORCED: Final = {"fieldManager": "dynsched", "force": "true"}
+NODE_ORDERS: Final = "nodeorders"
 _VERSION: Final = Call("get", "version", "GET", "/version")
+
+
+async def order_left(api: KubeApi, namespace: str) -> float | None:
+    """Seconds for which the order there is in force, by the API server's clock; None where there is
+    none, or no definition of the kind. Raises ClusterError.
+    """
+    answer = await api.call(_call("get", "GET", namespace), accept=(HTTPStatus.NOT_FOUND,))
+    if answer.body is None:
+        return None
+    until = parse_time(answer.body["spec"]["until"]) or 0.0
+    return until - _ahead(answer) - time.monotonic()
+
+
+async def homes_of_orders(api: KubeApi, namespace: str | None) -> list[str]:
+    """The namespaces that have one: ``namespace``, or any. Raises ClusterError."""
+    place = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    call = Call("list", NODE_ORDERS, "GET", f"/apis/{keys.ORDER_API}{place}/{NODE_ORDERS}")
+    found = pages(api, call, Named, headers=METADATA_ONLY, may_be_unknown=True)
+    return [
+        item.metadata.namespace
+        async for page in found
+        for item in page.items or ()
+        if item.metadata.name == keys.ORDER_NAME
+    ]
 
 
 class NodeOrder:
@@ -50,7 +76,7 @@ class NodeOrder:
             "metadata": {"name": keys.ORDER_NAME, "namespace": self._namespace},
             "spec": _spec(order, time.monotonic() + self._ahead + lasts),
         }
-        call = self._call("patch", "PATCH")
+        call = _call("patch", "PATCH", self._namespace)
         check = still_leading(call, self._may_write)
         self._ahead = _ahead(
             await self._api.call(call, query=_FORCED, body=body, headers=_APPLY, check=check)
@@ -58,14 +84,15 @@ class NodeOrder:
 
     async def withdraw(self) -> None:
         """Delete it, if it is there: pods are created as always. Raises ClusterError."""
-        call = self._call("delete", "DELETE")
+        call = _call("delete", "DELETE", self._namespace)
         check = still_leading(call, self._may_write)
         await self._api.call(call, accept=(HTTPStatus.NOT_FOUND,), check=check)
 
-    def _call(self, verb: str, method: str) -> Call:
-        namespace = quote(self._namespace, safe="")
-        path = f"/apis/{keys.ORDER_API}/namespaces/{namespace}/nodeorders/{keys.ORDER_NAME}"
-        return Call(verb, "nodeorders", method, path, keys.ORDER_NAME, self._namespace)
+
+def _call(verb: str, method: str, namespace: str) -> Call:
+    place = f"/apis/{keys.ORDER_API}/namespaces/{quote(namespace, safe='')}"
+    path = f"{place}/{NODE_ORDERS}/{keys.ORDER_NAME}"
+    return Call(verb, NODE_ORDERS, method, path, keys.ORDER_NAME, namespace)
 
 
 def _ahead(answer: Answer) -> float:
@@ -76,7 +103,7 @@ def _ahead(answer: Answer) -> float:
 
 def _spec(order: Order, until: float) -> Mapping[str, Any]:
     spec: dict[str, Any] = {
-        "until": datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "until": format_time(until),
         "lists": {
             pool: [{"levels": [level._asdict() for level in levels]} for levels in lists]
             for pool, lists in order.lists.items()

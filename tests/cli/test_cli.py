@@ -281,7 +281,11 @@ def test_every_command_that_takes_a_kubeconfig_takes_a_context() -> None:
     options = {each.name: {option.name for option in each.params} for each in _commands()}
     takes = {name for name, found in options.items() if "kubeconfig" in found}
     asking = {"backtest", "doctor", "inject", "nodes", "open", "plan", "prune", "reach", "run"}
-    assert takes == asking | {"why"} == {n for n, found in options.items() if "context" in found}
+    assert (
+        takes
+        == asking | {"order", "why"}
+        == {n for n, found in options.items() if "context" in found}
+    )
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,15 @@ def test_one_version_everywhere() -> None:
     assert version in (ROOT / "README.md").read_text()
 
 
+def test_what_the_package_links_to_is_there_when_the_image_is_built() -> None:
+    links = [path for path in ROOT.glob("dynsched/**/*") if path.is_symlink()]
+    kept = (ROOT / ".dockerignore").read_text().splitlines()
+    for link in links:
+        assert f"!{link.resolve().relative_to(ROOT)}" in kept, link
+    assert len(links) == 2
+    assert "COPY manifests ./manifests" in (ROOT / "Dockerfile").read_text().splitlines()
+
+
 def test_make_knows_every_target_that_a_page_names() -> None:
     listed = run(need("make", "make"), "-C", ROOT, "--no-print-directory", "help")
     targets = set(re.findall(r"^make (\S+)", listed.stdout, re.MULTILINE))

@@ -18,7 +18,8 @@ from operator_support import until
 from programs import ROOT, run
 
 from dynsched.rules.labels import parse_label
-from dynsched.tools.inject.policy import Standing, policy_text, standing
+from dynsched.tools.inject.installed import Standing, standing
+from dynsched.tools.inject.policy import policy_text
 
 pytestmark = pytest.mark.slow
 
@@ -268,7 +269,7 @@ async def test_the_check_says_when_the_policy_is_for_another_label_or_gone(
     path = tmp_path / "other.yaml"
     try:
         for verb, label, told in (
-            ("apply", "hot", "differs from the one for status=presure in variables"),
+            ("apply", "hot", "it differs in variables"),
             ("delete", "hot", "is not installed"),
             ("apply", "presure", ""),  # the weight is the operator's own choice
         ):

@@ -1,16 +1,22 @@
 """The order on a real API server and scheduler: what new pods get, where they go, when it ends."""
 
+import asyncio
+import json
 import signal
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+import yaml
 from cluster import EnvtestCluster
 from fake_prometheus import FakePrometheus
-from manifest_support import COMPONENTS, Kubectl
+from manifest_support import Kubectl
 from operator_support import until
+from programs import run
 from scheduling_support import PODS, dynsched, make_pod, rules, scheduler, set_loads
 
 from dynsched.rules import keys
@@ -24,22 +30,30 @@ FLAGS = ("--lease-namespace", "default")
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
+def called(*words: str | Path) -> CompletedProcess[str]:
+    return run(sys.executable, "-m", "dynsched", *words)
+
+
+async def of_pod(cluster: EnvtestCluster, name: str) -> dict[str, Any]:
+    """What `dynsched order` says."""
+    words = ("order", name, "--kubeconfig", cluster.kubeconfig, "-o", "json")
+    told: dict[str, Any] = json.loads((await asyncio.to_thread(called, *words)).stdout)
+    return told
+
+
 @pytest.fixture(scope="module")
 def policy(envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
-    """The component, for an object in `default`."""
+    """As `dynsched inject` prints it, for an object in `default`."""
     folder = tmp_path_factory.mktemp("order")
     kubectl = Kubectl(envtest.kubeconfig(folder / "kubeconfig"))
-    text = (COMPONENTS / "order/policy.yaml").read_text()
-    path = folder / "policy.yaml"
-    path.write_text(text.replace("    namespace: dynsched\n", "    namespace: default\n"))
-    kubectl("apply", "-f", COMPONENTS / "order/crd.yaml")
-    kubectl("wait", "--for=condition=Established", "crd/nodeorders.dynsched.io")
-    kubectl("apply", "-f", path)
+    (folder / "rules.yaml").write_text(yaml.safe_dump(RULES))
+    printed = called("inject", "-r", folder / "rules.yaml", *FLAGS)
+    (folder / "policies.yaml").write_text(printed.stdout)
+    kubectl("apply", "-f", folder / "policies.yaml")
     kubectl("label", "namespace", "default", f"{keys.AVOID_LABEL}=true")
     yield kubectl
     kubectl("label", "namespace", "default", f"{keys.AVOID_LABEL}-")
-    kubectl("delete", "-f", path)
-    kubectl("delete", "-f", COMPONENTS / "order/crd.yaml")
+    kubectl("delete", "-f", folder / "policies.yaml")
 
 
 @pytest.fixture
@@ -55,17 +69,26 @@ async def prometheus(cluster) -> AsyncIterator[FakePrometheus]:
         yield running
 
 
+async def problems(cluster: EnvtestCluster) -> list[str]:
+    """What `dynsched inject --check` says."""
+    path = cluster.kubeconfig.parent / "checked.yaml"
+    path.write_text(yaml.safe_dump(RULES))
+    words = ("inject", "--check", "--kubeconfig", cluster.kubeconfig, "-r", path, "-o", "json")
+    done = await asyncio.to_thread(called, *words)
+    found: list[str] = json.loads(done.stdout)["policy"]["problems"]
+    assert done.returncode == bool(found)
+    return found
+
+
 async def told(cluster: EnvtestCluster, **more: Any) -> list[list[str]] | None:
     """The nodes of each level that a pod would get; None: it stays as it is."""
     pod = make_pod("probe", **more)
     made = (await cluster.post(PODS, pod, dryRun="All")).ok
-    assert (keys.ORDER_ANNOTATION in made["metadata"].get("annotations", {})) is (
-        "affinity" in made["spec"]
-    )
-    if "affinity" not in made["spec"]:
-        return None
-    terms = made["spec"]["affinity"]["nodeAffinity"][PREFERRED]
-    return [term["preference"]["matchExpressions"][0]["values"] for term in terms]
+    terms = made["spec"].get("affinity", {}).get("nodeAffinity", {}).get(PREFERRED, ())
+    wanted = [term["preference"]["matchExpressions"][0] for term in terms]
+    levels = [each["values"] for each in wanted if each["key"] == "kubernetes.io/hostname"]
+    assert (keys.ORDER_ANNOTATION in made["metadata"].get("annotations", {})) is bool(levels)
+    return levels or None
 
 
 async def test_new_pods_prefer_the_coolest_until_dynsched_is_gone(
@@ -90,6 +113,12 @@ async def test_new_pods_prefer_the_coolest_until_dynsched_is_gone(
                 return Counter(nodes) if all(nodes) else None
 
             assert not {"hot", "n4", "n3"} & (await until(placed, "all pods are bound")).keys()
+        pod = (await cluster.get(f"{PODS}/pod-0")).ok["spec"]
+        assert "'status'" in str(pod["affinity"])  # the soft affinity too
+        said = await of_pod(cluster, "pod-0")
+        assert [level["nodes"] for level in said["levels"]] == order
+        assert said["node"] == pod["nodeName"] == order[said["level"] - 1][0]
+        assert await problems(cluster) == []
         prometheus.set(load=LOADS | {"n0": 60.0})
         await until(lambda: is_told([*order[1:], ["n0"]]), "the order follows the load")
         await operator.stop()
@@ -100,6 +129,13 @@ async def test_new_pods_prefer_the_coolest_until_dynsched_is_gone(
         await operator.stop(signal.SIGKILL)
         assert (await cluster.get(ORDER)).status == 200
         await until(lambda: is_told(None), "the order ends by itself")
+        (ended,) = await problems(cluster)
+        assert ended.startswith("the object nodeorders/dynsched in namespace default has ended: ")
+    for more, status in (("--dry-run",), 200), ((), 404):  # the Lease may not have expired yet
+        words = ("prune", "--force", "--kubeconfig", cluster.kubeconfig, *more)
+        done = await asyncio.to_thread(called, *words)
+        assert f"{'would be ' if more else ''}deleted" in done.stderr
+        assert (done.returncode, (await cluster.get(ORDER)).status) == (0, status)
 
 
 async def test_it_is_withdrawn_where_nothing_is_known(cluster, prometheus, tmp_path) -> None:
@@ -112,3 +148,7 @@ async def test_it_is_withdrawn_where_nothing_is_known(cluster, prometheus, tmp_p
         await until(lambda: exists(200), "there is an order")
         prometheus.set(load={})
         await until(lambda: exists(404), "no load is known")
+        _ = (await cluster.post(PODS, make_pod("late"))).ok
+        said = await of_pod(cluster, "late")
+        assert (said["levels"], said["node"], said["level"]) == ([], None, None)
+        assert "nodeorders/dynsched in namespace default is not there" in said["why_not"]

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+import yaml
 from aiohttp import web
 from api_support import kubeconfig
+
+from dynsched.tools.inject.policy import order_text
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
@@ -17,6 +20,37 @@ CRONJOBS = "/apis/batch/v1/cronjobs"
 CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+ORDER_KIND = "/apis/dynsched.io/v1"
+ORDER_POLICY = f"{ADMISSION}/mutatingadmissionpolicies/dynsched-order"
+ORDER_BINDING = f"{ADMISSION}/mutatingadmissionpolicybindings/dynsched-order"
+ORDER_OBJECT = f"{ORDER_KIND}/namespaces/dynsched/nodeorders/dynsched"
+NAMESPACES = "/api/v1/namespaces"
+
+
+def a_list(*nodes: str) -> dict[str, Any]:
+    """Of a level for each node."""
+    count = len(nodes)
+    levels = [{"weight": 100 * (count - n) // count, "nodes": [x]} for n, x in enumerate(nodes)]
+    return {"levels": levels}
+
+
+_, _POLICY, _BINDING, *_ = yaml.safe_load_all(order_text())
+ORDER_IN_FORCE: dict[str, Any] = {
+    ADMISSION: {"resources": [{"name": "mutatingadmissionpolicies"}]},
+    ORDER_KIND: {"resources": [{"name": "nodeorders"}]},
+    ORDER_POLICY: _POLICY,
+    ORDER_BINDING: _BINDING,
+    ORDER_OBJECT: {
+        "spec": {
+            "until": "2999-01-01T00:00:00Z",
+            "lists": {"": [a_list("a", "c"), a_list("b")]},
+        }
+    },
+    NAMESPACES: [{"metadata": {"name": "shop"}}],
+}
+"""And a namespace that asks for it."""
 
 
 class CannedCluster:

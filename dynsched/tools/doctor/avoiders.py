@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Any, Final
 
 from dynsched.kube.client import KubeClient
-from dynsched.kube.inspection import DEFAULT_SCHEDULER, PodShape, fold_pods
+from dynsched.kube.inspection import DEFAULT_SCHEDULER, PREFERRED, PodShape, fold_pods
 from dynsched.rules.labels import LabelMark, Mark, TaintMark
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.defaults import AVOIDANCE_WEIGHT
@@ -26,8 +26,6 @@ from dynsched.util.errors import ConflictError
 from dynsched.util.formatting import as_mapping, as_mappings
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
-PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
-"""The key of the soft node affinity in a pod's specification."""
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _OF_CRONJOB: Final = re.compile(r"(.+)-[0-9]{8,10}")
 _KEPT: Final = 8192

@@ -1,5 +1,5 @@
-"""The checks of nodes, pods, rights and other programs: N2, W1, W2, K1, K2, P0 of metrics-server.
-Pure.
+"""The checks of nodes, pods, rights, the order and other programs: N2, W1, W2, K1, K2, K4, P0 of
+metrics-server. Pure.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from dynsched.engine.guard import count_of, is_eligible, pool_of
 from dynsched.engine.mark_state import mark_state
 from dynsched.engine.model import Node
 from dynsched.engine.wording import by_reason, counted, listed, some
-from dynsched.kube.inspection import Program, Right
+from dynsched.kube.inspection import PREFERRED, Program, Right
+from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark, Mark
 from dynsched.rules.rule_set import RuleSet
-from dynsched.tools.doctor.avoiders import PREFERRED, Cause, Reach, Workload
+from dynsched.tools.doctor.avoiders import Cause, Reach, Workload
 from dynsched.tools.doctor.findings import Finding, error, hint, warning
 from dynsched.tools.doctor.reach_report import headline
+from dynsched.tools.inject.installed import LABEL_IT
+from dynsched.tools.inject.policy import Problem
 from dynsched.util.formatting import as_mapping, as_mappings
 
 AUTOSCALER: Final = "cluster-autoscaler"
@@ -68,7 +71,7 @@ def rights(refused: Iterable[Right]) -> Iterator[Finding]:
             f"{where}",
             f"SelfSubjectAccessReview; `kubectl auth can-i {asked}"
             f"{f' -n {namespace}' if namespace else ''}` says the same",
-            f"add to the {'Role' if resource == 'leases' else 'ClusterRole'} dynsched: "
+            f"add to the {'Role' if name else 'ClusterRole'} dynsched: "
             f'{{apiGroups: ["{group}"], resources: [{resource}]{named}, '
             f"verbs: [{', '.join(verbs)}]}}",
         )
@@ -101,6 +104,25 @@ def admission(guardrail: _Object, injection: _Object, label: LabelMark | None) -
                 "dynsched-avoid-pressure does not name its key and value",
                 "write the policy anew for these rules: `dynsched inject -o yaml`",
             )
+
+
+def order(
+    problems: Iterable[Problem], asking: Sequence[str], *, wanted: bool, is_injected: bool
+) -> Iterator[Finding]:
+    """K4: why new pods do not get the order. ``asking``: the namespaces that ask for it."""
+    label = f"label {keys.AVOID_LABEL}=true"
+    who = f"{counted(len(asking), 'namespace')} with the {label}: {some(asking, _SHOWN) or 'none'}"
+    if wanted:
+        for what, fix in problems:
+            yield warning(f"new pods do not get the order: {what}", who, fix)
+        if not asking:
+            yield hint("no namespace asks for the order, so that no pod gets it", who, LABEL_IT)
+    elif asking and not is_injected and any(problems):
+        yield warning(
+            "namespaces ask that their pods avoid hot nodes, and no policy answers",
+            f"{who}; rules.yaml has no section order, and the soft affinity is not injected",
+            "dynsched inject -o yaml | kubectl apply -f -",
+        )
 
 
 def neighbours(

@@ -15,8 +15,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from dynsched.engine.match import index_nodes
 from dynsched.engine.model import Node
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient, list_node_metrics, open_client
-from dynsched.kube.inspection import Program, Right, config_map, is_allowed, policy, programs
+from dynsched.kube.inspection import (
+    POLICIES,
+    Program,
+    Right,
+    config_map,
+    is_allowed,
+    namespaces_that_ask,
+    policy,
+    programs,
+)
 from dynsched.kube.leases import LEASE_NAME, find_holders
+from dynsched.kube.node_order import NODE_ORDERS
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
@@ -27,6 +37,7 @@ from dynsched.tools.doctor.avoiders import count_pods
 from dynsched.tools.doctor.checks_rules import check_rules
 from dynsched.tools.doctor.checks_values import World
 from dynsched.tools.doctor.findings import Finding, NotChecked, Report, error, findings, warning
+from dynsched.tools.inject.installed import order_problems
 from dynsched.tools.running import Running, Where, opened
 from dynsched.util.errors import ClusterError, ExpectedError
 
@@ -120,14 +131,22 @@ async def check_cluster(
     found += findings("K1", checks.two_writers(holders or []))
     reach = await asked("W1 W2", count_pods(client, rule_set))
     if reach is not None and (rule_set.has_extender or not mark.is_none):
-        found += findings("W1", checks.few_react(reach))
+        if rule_set.order is None:  # else new pods react to the order: K4
+            found += findings("W1", checks.few_react(reach))
         found += findings("W2", checks.cancelled(reach))
     refused = await asked("K1", _refused(client, _needed_rights(rule_set, home)))
     found += findings("K1", checks.rights(refused or ()))
     guardrail = await asked("K1", policy(client, "validatingadmissionpolicies", _GUARDRAIL))
-    injection = await asked("K1", policy(client, "mutatingadmissionpolicies", keys.AVOID_POLICY))
+    injection = await asked("K1", policy(client, POLICIES, keys.AVOID_POLICY))
     injection = None if mark.is_none else injection
     found += findings("K1", checks.admission(guardrail, injection, mark.label))
+    asking = await asked("K4", namespaces_that_ask(client)) or []
+    wanted = rule_set.order is not None
+    if wanted or asking:
+        problems = await asked("K4", order_problems(client)) or []
+        is_injected = injection is not None
+        unanswered = checks.order(problems, asking, wanted=wanted, is_injected=is_injected)
+        found += findings("K4", unanswered)
     running = await asked("K2", programs(client, checks.PROGRAMS)) or []
     policies = await asked("K2", _policies_of(client, running)) or {}
     found += findings("K2", checks.neighbours(running, policies, mark))
@@ -147,6 +166,9 @@ def _needed_rights(rule_set: RuleSet, home: str) -> list[Right]:
         found.append(Right("patch", "nodes"))
     if rule_set.uses_expected_load:
         found += [Right(verb, "pods") for verb in ("list", "watch")]
+    if rule_set.order is not None:
+        group, verbs = keys.ORDER_API.partition("/")[0], ("create", "patch", "delete")
+        found += [Right(verb, NODE_ORDERS, group, home, keys.ORDER_NAME) for verb in verbs]
     if _asks_metrics_server(rule_set):
         found.append(Right("list", "nodes", "metrics.k8s.io"))
     return found

@@ -37,6 +37,7 @@ CODES: Final[Mapping[str, str]] = {
     "K1": "rights, Lease, guardrail and injection",
     "K2": "autoscalers and descheduler",
     "K3": "an extender that nobody asks",
+    "K4": "an order that does not reach new pods",
 }
 """Every code, and what it checks. A published code keeps its meaning."""
 

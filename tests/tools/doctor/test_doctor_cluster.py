@@ -18,7 +18,13 @@ from canned_cluster import (
     CRONJOBS,
     DEPLOYMENTS,
     LEASES,
+    NAMESPACES,
     NODES,
+    ORDER_BINDING,
+    ORDER_IN_FORCE,
+    ORDER_KIND,
+    ORDER_OBJECT,
+    ORDER_POLICY,
     PODS,
     CannedCluster,
 )
@@ -153,6 +159,14 @@ def pods(number: int = 0, **spec: Any) -> dict[str, Any]:
 
 OLD = a_node("a", status="presure")
 OLD["metadata"]["annotations"] = {"dynsched.io/pressure": '{"label": "status=presure"}'}
+
+
+def but(path: str, what: Any) -> dict[str, Any]:
+    """A cluster in which new pods get the order, with another object at ``path``."""
+    return {**ORDER_IN_FORCE, path: what}
+
+
+ORDER = rules(order={"score": {"cpu": 1}})
 HOSTNAME = {"kubernetes.io/hostname": "a"}
 ANY = [{"operator": "Exists"}]
 DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
@@ -175,6 +189,15 @@ DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     ({}, OF_TAINT, "K2", W, "write mark.taint: null"),  # `Ignore` does not open a taint
     (DRAINS, OF_TAINT, "K2", E, "kube-system/policy, policy.yaml"),
     (LOOPS, rules(), "K2", W, "again and again"),
+    (but(ORDER_POLICY, None), ORDER, "K4", W, "dynsched-order is not installed"),
+    (but(ORDER_POLICY, {"spec": {}}), ORDER, "K4", W, "differs in paramKind, matchConditions"),
+    (but(ORDER_BINDING, None), ORDER, "K4", W, "has no binding"),
+    (but(ORDER_KIND, None) | {ORDER_OBJECT: None}, ORDER, "K4", W, "the definition nodeorders."),
+    (but(ORDER_OBJECT, None), ORDER, "K4", W, "namespace dynsched is not there"),
+    (but(ORDER_OBJECT, {"spec": {"until": "2026-01-01T00:00:00Z"}}), ORDER, "K4", W, "has ended"),
+    (but(ORDER_POLICY, None) | {ADMISSION: {}}, ORDER, "K4", W, "use Kubernetes 1.36"),
+    (but(NAMESPACES, []), ORDER, "K4", Severity.INFO, "no namespace asks"),
+    ({NAMESPACES: ORDER_IN_FORCE[NAMESPACES]}, rules(), "K4", W, "no policy answers"),
 ]
 
 
@@ -189,9 +212,15 @@ async def test_a_defect_of_a_cluster_is_found(tmp_path, defect) -> None:
 
 EXCEPT = {"includePreferNoSchedule": True, "excludedTaints": ["dynsched.io/pressure"]}
 SPARES = descheduler(plugin="RemovePodsViolatingNodeTaints", args=EXCEPT) | {DEPLOYMENTS: []}
-IGNORING = {PODS: [a_pod(0)], **nodes("a"), **injection("stat")}
-HEALTHY_TOO = [({}, rules()), (injection("status"), rules()), (SPARES, OF_TAINT)]
-HEALTHY_TOO += [(IGNORING, UNMARKED)]
+IGNORING = {**ORDER_IN_FORCE, PODS: [a_pod(0)], **nodes("a"), **injection("stat")}
+HEALTHY_TOO = [
+    ({}, rules()),
+    (injection("status") | {NAMESPACES: ORDER_IN_FORCE[NAMESPACES]}, rules()),
+    (SPARES, OF_TAINT),
+    (but(PODS, [*map(a_pod, range(3))]), ORDER),  # new ones react to the order
+    (ORDER_IN_FORCE, rules()),  # that of another rules file
+    (IGNORING, UNMARKED),
+]
 
 
 @pytest.mark.parametrize(("more", "rule_set"), HEALTHY_TOO)
@@ -208,7 +237,10 @@ async def test_each_right_that_is_lacking_is_told_with_the_line_of_its_role(tmp_
     assert nodes == f"{add}ClusterRole dynsched: {of_nodes}"
     assert lease == f"{add}Role dynsched: {{apiGroups: {of_lease}[dynsched], verbs: [update]}}"
     assert len(await found_in(tmp_path, {}, rules(extender={}), *refused)) == 3
-    assert await found_in(tmp_path, {}, UNMARKED, ("patch", "nodes")) == []
+    assert await found_in(tmp_path, ORDER_IN_FORCE, UNMARKED, ("patch", "nodes")) == []
+    (order,) = await found_in(tmp_path, ORDER_IN_FORCE, ORDER, ("delete", "nodeorders"))
+    one = "resources: [nodeorders], resourceNames: [dynsched], verbs: [delete]"
+    assert order.fix == f'{add}Role dynsched: {{apiGroups: ["dynsched.io"], {one}}}'
 
 
 async def test_rights_are_reviewed_on_each_form_of_cluster(cluster) -> None:

@@ -1,0 +1,215 @@
+"""What a cluster has of the admission policies, and a pod of what they give: for `inject --check`,
+`order` and the doctor.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import yaml
+from rich.console import Console
+
+from dynsched.engine.wording import counted
+from dynsched.kube.client import open_client
+from dynsched.kube.inspection import (
+    POLICIES,
+    PREFERRED,
+    core,
+    mutating_policy,
+    namespaces_that_ask,
+    resources,
+    running_pods,
+)
+from dynsched.kube.node_order import NODE_ORDERS, order_left
+from dynsched.kube.transport import KubeApi
+from dynsched.rules import keys
+from dynsched.rules.labels import LabelMark
+from dynsched.rules.rule_set import RuleSet
+from dynsched.tools.inject.policy import (
+    HOME,
+    INSTALL,
+    Problem,
+    differences,
+    order_text,
+    policy_objects,
+)
+from dynsched.util.errors import ExpectedError
+from dynsched.util.formatting import as_mapping, as_mappings
+from dynsched.util.tables import make_table, plain, show
+
+_ADMISSION: Final = "admissionregistration.k8s.io/v1"
+_BY_NAME: Final = [("kubernetes.io/hostname", "In")]
+_COOLEST: Final = 100
+"""The weight of the first level."""
+_MIRROR: Final = "kubernetes.io/config.mirror"
+LABEL_IT: Final = f"kubectl label namespace NAME {keys.AVOID_LABEL}=true"
+
+
+class Standing(StrEnum):
+    AVOIDS = "avoids"
+    """It prefers other nodes."""
+    EXEMPT = "exempt"
+    """It is not to have the preference: a policy leaves it alone, or it has a preference of its own
+    about the label."""
+    LACKS = "lacks"
+    """It would get the preference if it were created now."""
+
+
+def exemption(pod: Mapping[str, Any]) -> str | None:
+    """Why the policies leave a pod as it is, whatever the namespace says."""
+    metadata = as_mapping(pod.get("metadata"))
+    labels, annotations = (as_mapping(metadata.get(part)) for part in ("labels", "annotations"))
+    if "false" in (labels.get(keys.AVOID_LABEL), annotations.get(keys.AVOID_LABEL)):
+        return f"it opted out by {keys.AVOID_LABEL}=false"
+    if any(o.get("kind") == "DaemonSet" for o in as_mappings(metadata.get("ownerReferences"))):
+        return "it belongs to a DaemonSet, which has a pod on every node"
+    return "it is a static pod, which has a node already" if _MIRROR in annotations else None
+
+
+def preferences(pod: Mapping[str, Any]) -> Iterator[tuple[int, list[Mapping[str, Any]]]]:
+    """Of its soft node affinity, each weight and what it wants of the node's labels."""
+    affinity = as_mapping(as_mapping(pod.get("spec")).get("affinity"))
+    for term in as_mappings(as_mapping(affinity.get("nodeAffinity")).get(PREFERRED)):
+        yield term["weight"], as_mappings(term["preference"].get("matchExpressions"))
+
+
+def standing(pod: Mapping[str, Any], mark: LabelMark) -> Standing:
+    """What the policy would say of a pod; a test compares the two on a real API server."""
+    own = [e for _, wanted in preferences(pod) for e in wanted if e.get("key") == mark.key]
+    if any(e.get("operator") == "NotIn" and mark.value in (e.get("values") or ()) for e in own):
+        return Standing.AVOIDS
+    return Standing.EXEMPT if own or exemption(pod) else Standing.LACKS
+
+
+async def order_problems(api: KubeApi) -> list[Problem]:
+    """Why new pods do not get the order. Raises ClusterError."""
+    policy, binding = await mutating_policy(api, keys.ORDER_POLICY)
+    if policy is None and POLICIES not in await resources(api, _ADMISSION):
+        what = f"the API server does not serve {POLICIES} in {_ADMISSION}"
+        return [Problem(what, "use Kubernetes 1.36, or what docs/order.md says of older clusters")]
+    found = differences(yaml.safe_load_all(order_text()), policy, binding)
+    if NODE_ORDERS not in await resources(api, keys.ORDER_API):
+        what = f"the definition {NODE_ORDERS}.dynsched.io is not installed"
+        return [*found, Problem(what, INSTALL)]
+    reads = as_mapping(binding["spec"].get("paramRef")) if binding else {}
+    namespace = reads.get("namespace", HOME)
+    left = await order_left(api, namespace)
+    if left is None or left <= 0:
+        state = "is not there" if left is None else "has ended"
+        what = f"the object {NODE_ORDERS}/{keys.ORDER_NAME} in namespace {namespace} {state}"
+        fix = f"run dynsched with a section order and --lease-namespace {namespace}, or see its log"
+        found.append(Problem(what, fix))
+    return found
+
+
+async def pod_told(api: KubeApi, namespace: str, name: str) -> dict[str, Any]:
+    """``level``: the number of the one that has the pod's node; ``why_not``: no order was given.
+    Raises ClusterError, and ExpectedError where there is no such pod.
+    """
+    pod = await core(api, "pods", name, namespace)
+    if pod is None:
+        raise ExpectedError(f"there is no pod {name} in namespace {namespace}; choose it with -n")
+    until = as_mapping(pod["metadata"].get("annotations")).get(keys.ORDER_ANNOTATION)
+    levels, node = _levels(pod) if until else [], pod["spec"].get("nodeName")
+    return {
+        "namespace": namespace,
+        "pod": name,
+        "until": until,
+        "levels": levels,
+        "node": node,
+        "level": next((n for n, level in enumerate(levels, 1) if node in level["nodes"]), None),
+        "why_not": None if until else await _why_not(api, pod),
+    }
+
+
+def _levels(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What the policy appended to the preferences of the pod's own."""
+    found: list[dict[str, Any]] = []
+    for weight, wanted in preferences(pod):
+        if [(each.get("key"), each.get("operator")) for each in wanted] == _BY_NAME:
+            found = [] if weight == _COOLEST else found
+            found.append({"weight": weight, "nodes": wanted[0].get("values") or []})
+    return found
+
+
+async def _why_not(api: KubeApi, pod: Mapping[str, Any]) -> str:
+    if why := exemption(pod):
+        return why
+    metadata = pod["metadata"]
+    namespace = await core(api, "namespaces", metadata["namespace"])
+    asks = as_mapping(namespace["metadata"].get("labels")).get(keys.AVOID_LABEL)
+    if asks != "true":
+        return f"its namespace does not ask: {LABEL_IT.replace('NAME', metadata['namespace'])}"
+    for what, fix in await order_problems(api):
+        return f"{what}: {fix}"
+    return (
+        f"when it was created ({metadata.get('creationTimestamp')}) no order was in force, or its "
+        "namespace did not ask yet, or it had a node from the start"
+    )
+
+
+def render_told(told: Mapping[str, Any], console: Console) -> None:
+    name, node = f"{told['namespace']}/{told['pod']}", told["node"]
+    if told["why_not"]:
+        show(console, plain(f"{name} did not get the order: {told['why_not']}"))
+        return
+    went = f"it went to {node}, which is in no level" if node else "it has no node yet"
+    if told["level"]:
+        went = f"it went to {node}, of level {told['level']}"
+    show(console, plain(f"{name} got the order that was in force until {told['until']}; {went}."))
+    table = make_table("LEVEL", "WEIGHT", "NODE")
+    for number, level in enumerate(told["levels"], 1):
+        table.add_row(*map(plain, (str(number), str(level["weight"]), ", ".join(level["nodes"]))))
+    show(console, table)
+
+
+async def check_policies(
+    rule_set: RuleSet, kubeconfig: Path | None, context: str | None, output: str | None
+) -> None:
+    """Print what `inject --check` finds; ClickException where a policy is not as it should be."""
+    label, found, pods = rule_set.mark.label, list[Problem](), dict[str, Counter[Standing]]()
+    async with open_client(kubeconfig, context) as api:
+        if rule_set.order is not None:
+            found += await order_problems(api)
+        if label is not None:
+            installed = await mutating_policy(api, keys.AVOID_POLICY)
+            found += differences(policy_objects(label), *installed)
+            for name in await namespaces_that_ask(api):
+                pods[name] = Counter(
+                    [standing(pod, label) async for pod in running_pods(api, name)]
+                )
+    problems = [f"{what}: {fix}" for what, fix in found]
+    if output == "json":
+        told = {
+            "label": label and str(label),
+            "policy": {"ok": not found, "problems": problems},
+            "namespaces": [
+                {"name": name} | {str(each): count[each] for each in Standing}
+                for name, count in pods.items()
+            ],
+        }
+        click.echo(json.dumps(told, indent=2))
+    elif label is not None:
+        _show(label, pods)
+    if found:
+        raise click.ClickException("\n".join(problems))
+
+
+def _show(label: LabelMark, pods: dict[str, Counter[Standing]]) -> None:
+    if not pods:
+        click.echo(f"no namespace asks for it: {LABEL_IT}")
+        return
+    table = make_table("NAMESPACE", f"AVOID {label}", "EXEMPT", "LACK IT")
+    for name, count in pods.items():
+        table.add_row(plain(name), *(plain(str(count[each])) for each in Standing))
+    show(Console(), table)
+    lacking = sum(count[Standing.LACKS] for count in pods.values())
+    if lacking:
+        rest = f"{counted(lacking, 'running pod')} lack{'s' if lacking == 1 else ''} it"
+        click.echo(f"{rest} until created anew: kubectl -n NAMESPACE rollout restart deployment")
