@@ -26,7 +26,7 @@ MAX_POOLS: Final = 30
 """Pools that the page shows."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class OrderStatus:
     """What came of the calls to the API server, and with ``snapshot``, the last one, the metrics of
     the order. Times are Unix seconds, ``until`` by the API server's clock.

@@ -205,7 +205,7 @@ def test_what_a_dry_run_would_have_sent_is_counted(metrics) -> None:
 
 def test_a_rule_that_is_gone_leaves_no_series(metrics) -> None:
     metrics.observe(example())
-    rules = {**EXAMPLE_RULES, "rules": EXAMPLE_RULES["rules"][1:]}
+    rules = {"rules": EXAMPLE_RULES["rules"][1:]}
     metrics.observe(Scene(rules, [Node("a")]).tick(NOON, node_mem_usage={}))
     of_rules = {labels for _, labels in series(metrics) if "rule=" in labels}
     assert any("rule=node-mem-usage" in labels for labels in of_rules)

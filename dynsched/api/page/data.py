@@ -92,6 +92,7 @@ async def page_data(
             "mark": str(rule_set.mark),
             "guard": rules["guard"],
             "rules": rules["rules"],
+            "order": order,
             "pools": list(pools),
             "nodes": {
                 "name": names,
@@ -101,7 +102,6 @@ async def page_data(
                 "notes": notes,
             },
             "columns": columns,
-            "order": order,
         }
     )
 
