@@ -220,7 +220,7 @@ class PodWatch(ListWatch):
             return self.version
         count, version = 0, ""
         self.requested, self._has_requests = {}, self._wants_requests()
-        self.with_order = 0
+        self.version, self.with_order = "", 0
         # Half a minute for 100,000 pods: less than the gap that is not made up for.
         headers = None if self._has_requests else METADATA_ONLY
         async for page in pages(self.api, _LIST, _Pod, query=RUNNING, headers=headers):

@@ -17,6 +17,7 @@ from store_support import Clock, make_store
 from dynsched import __version__
 from dynsched.api.metrics import Metrics
 from dynsched.api.node_series import FAMILIES
+from dynsched.api.order_status import OrderStatus
 from dynsched.engine.model import Node, WriteFailure
 
 
@@ -194,6 +195,21 @@ def test_ticks_patches_and_queries_are_counted(metrics) -> None:
             "rule_query_duration_seconds_count rule=node-cpu": 3,
         },
     )
+
+
+def test_the_order_is_counted_once_the_rules_have_one(metrics) -> None:
+    order, pods = example().order, known_pods(with_order=7)
+    status = OrderStatus(lambda: replace(example(), pods=pods))
+    metrics.registry.register(status)
+    nodes = {"order_nodes pool=": 4, "order_pods": 7}
+    check(metrics, nodes | {"order_writes_total result=ok": 0})
+    assert ("dynsched_order_last_write_timestamp_seconds", "") not in series(metrics)
+    status.in_force, status.written_at, status.calls["failed"] = order, NOON, 2
+    check(
+        metrics, {"order_last_write_timestamp_seconds": NOON, "order_writes_total result=failed": 2}
+    )
+    status.snapshot = lambda: replace(example(), order=None)
+    assert ("dynsched_order_nodes", "pool=") not in series(metrics)
 
 
 def test_what_a_dry_run_would_have_sent_is_counted(metrics) -> None:
