@@ -127,12 +127,13 @@ class SnapshotStore:
 
     async def encoded_order(self, snapshot: Snapshot) -> Pieces:
         """The body of `/order`; its pools are encoded once."""
-        from dynsched.api.order_status import around_pools, encode_pools
+        from dynsched.api.order_status import before_pools, encode_pools
 
         order = self.order()
-        before, behind = around_pools(snapshot, order, self.order_status, self.leader())
-        pools = order and await self._once("order", partial(encode_pools, order))
-        return [before, *(pools or ()), behind]
+        before = before_pools(snapshot, order, self.order_status, self.leader())
+        if order is None:
+            return [before, b"]}"]
+        return [before, *await self._once("order", partial(encode_pools, order))]
 
     async def exposition(self) -> Pieces:
         """`/metrics`. While ticks are overdue, there are no series of nodes: a program that acts on

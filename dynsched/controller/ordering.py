@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from dynsched.api.order_status import OrderStatus
+from dynsched.api.order_status import OrderStatus, Written
 from dynsched.engine.model import Order
 from dynsched.kube.node_order import NodeOrder
 from dynsched.util.errors import ClusterError
@@ -58,7 +58,7 @@ class Ordering:
         wanted, status = self._wanted(), self._status
         if wanted is None and status.in_force is None:
             return
-        if status.error is not None or wanted == status.in_force:
+        if status.error is not None or (status.in_force and wanted == status.in_force.order):
             rest = RENEW
         else:
             rest = 0.0 if wanted is None else APART
@@ -67,13 +67,13 @@ class Ordering:
 
     async def _call(self, order: Order | None) -> None:
         self._tried_at = time.monotonic()
-        status = self._status
+        status, written = self._status, None
         try:
             if order is None:
                 await self._cluster.withdraw()
             else:
-                status.until = await self._cluster.write(order, LASTS)
-                status.written_at = time.time()
+                until = await self._cluster.write(order, LASTS)
+                written = Written(order, time.time(), until)
         except ClusterError as error:
             if str(error) != status.error:
                 logger.warning("the order of the nodes is not renewed: %s", error)
@@ -82,5 +82,5 @@ class Ordering:
             return
         if status.error is not None:
             logger.info("the order of the nodes is renewed again")
-        status.in_force, status.error = order, None
+        status.in_force, status.error = written, None
         status.calls["ok"] += 1

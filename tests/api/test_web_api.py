@@ -339,7 +339,10 @@ FEW = {"cpu": 2.0, "memory": 2.0**30}
 SHUT = ({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},)
 
 
-async def test_the_order_tells_nodes_by_rank_and_what_is_left_out(client, snapshots) -> None:
+async def test_the_order_tells_nodes_by_rank_and_what_is_left_out(
+    client, snapshots, monkeypatch
+) -> None:
+    monkeypatch.setattr("dynsched.api.order_status._AT_ONCE", 20)
     rules = [{"name": "cpu", "expr": "cpu", "threshold": 80}]
     names = [f"n{number:02}" for number in range(50)]
     nodes = [Node(name, labels={"pool": "web"} if name < "n03" else {}) for name in names]

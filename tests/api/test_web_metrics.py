@@ -17,7 +17,7 @@ from store_support import Clock, make_store
 from dynsched import __version__
 from dynsched.api.metrics import Metrics
 from dynsched.api.node_series import FAMILIES
-from dynsched.api.order_status import OrderStatus
+from dynsched.api.order_status import OrderStatus, Written
 from dynsched.engine.model import Node, WriteFailure
 
 
@@ -204,7 +204,7 @@ def test_the_order_is_counted_once_the_rules_have_one(metrics) -> None:
     nodes = {"order_nodes pool=": 4, "order_pods": 7}
     check(metrics, nodes | {"order_writes_total result=ok": 0})
     assert ("dynsched_order_last_write_timestamp_seconds", "") not in series(metrics)
-    status.in_force, status.written_at, status.calls["failed"] = order, NOON, 2
+    status.in_force, status.calls["failed"] = Written(order, NOON, NOON + 28), 2
     check(
         metrics, {"order_last_write_timestamp_seconds": NOON, "order_writes_total result=failed": 2}
     )

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from snapshots import example
 
 from dynsched.api.metrics import Metrics
-from dynsched.api.order_status import OrderStatus
+from dynsched.api.order_status import OrderStatus, Written
 from dynsched.engine.effect import Kind
 from dynsched.engine.snapshot import Snapshot
 
@@ -77,8 +77,10 @@ def metrics_texts(pods: int = 0) -> dict[str, str]:
     """
     watching = Metrics(CollectorRegistry())
     watching.placed(dict.fromkeys(Kind, pods))
+    order = example().order
+    written = order and Written(order, time.time(), time.time() + 28)
     ordering = Metrics(CollectorRegistry())
-    ordering.registry.register(OrderStatus(example, example().order, written_at=time.time()))
+    ordering.registry.register(OrderStatus(example, written))
     return {
         "plain": _text(example(), ordering),
         "early": _text(early_example(), watching),
