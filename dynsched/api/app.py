@@ -149,6 +149,14 @@ async def _rules(request: web.Request) -> web.Response:
     return as_json(rules_answer(_snapshot(request)))
 
 
+async def _order(request: web.Request) -> web.StreamResponse:
+    snapshot = _snapshot(request)
+    if snapshot.rule_set.order is None:
+        return refused(HTTPStatus.NOT_FOUND, "the rules have no `order`; docs/order.md has it")
+    pieces = await request.app[_SNAPSHOTS].encoded_order(snapshot)
+    return respond(pieces, {hdrs.CONTENT_TYPE: JSON})
+
+
 async def _metrics(request: web.Request) -> web.StreamResponse:
     pieces = await request.app[_SNAPSHOTS].exposition()
     return respond(pieces, {hdrs.CONTENT_TYPE: CONTENT_TYPE})
@@ -190,6 +198,7 @@ ENDPOINTS: Final[Mapping[str, tuple[Handler, str]]] = {
     ),
     "/nodes/{name}": (_node, "one node, and what would clear it"),
     "/rules": (_rules, "the loaded rules and their health"),
+    "/order": (_order, "the order of the nodes for new pods, the coolest first"),
     "/metrics": (_metrics, "metrics of dynsched itself, for Prometheus"),
     "/page/data": (page_data, "what the page shows, as columns"),
     "/page/history": (page_history, "values of the last hour; ?node=NAME, once or more"),

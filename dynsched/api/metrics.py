@@ -39,7 +39,7 @@ EXTENDER_VERBS: Final = ("filter", "prioritize", "preempt", "bind")
 class Metrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call] # they double the series
-        self._registry = registry
+        self.registry = registry
         self._rules: frozenset[str] = frozenset()
         self._snapshot: Snapshot | None = None
 
@@ -102,7 +102,7 @@ class Metrics:
             self._placed.labels(kind.value).inc(counts.get(kind, 0))
 
     def exposition(self) -> bytes:
-        return generate_latest(self._registry)
+        return generate_latest(self.registry)
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry: the last Snapshot as gauges."""

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dynsched.api.metrics import Metrics
 from dynsched.api.node_series import NodeSeries
@@ -20,6 +20,9 @@ from dynsched.engine.health import overdue_after, why_unhealthy
 from dynsched.engine.model import Order
 from dynsched.engine.recent import BoundOnNode
 from dynsched.engine.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from dynsched.api.order_status import OrderStatus
 
 _T = TypeVar("_T")
 
@@ -52,6 +55,8 @@ class SnapshotStore:
     facts: PageFacts = field(init=False)
     snapshot: Snapshot | None = field(default=None, init=False)
     """None before the first tick is done."""
+    order_status: OrderStatus | None = field(default=None, init=False)
+    """None where no order is written: the rules have none, or it is a dry run."""
     _published_at: float = field(default=0.0, init=False)
     _made: dict[Hashable, asyncio.Task[Any]] = field(default_factory=dict, init=False)
     """What was made of the last Snapshot, or is being made."""
@@ -101,6 +106,7 @@ class SnapshotStore:
             # Of the Snapshot itself: how old it is, the page sees for itself.
             "error": why_unhealthy(snapshot, 0.0, self.interval),
             "leader": self.leader(),
+            "order_error": self.order_status and self.order_status.error,
             **self.facts.shown(snapshot.taken_at),
         }
 
@@ -118,6 +124,16 @@ class SnapshotStore:
         if limit is None:
             return await self._once(marked, partial(_encode, snapshot, marked=marked))
         return await _encode(snapshot, marked=marked, limit=limit, after=after)
+
+    async def encoded_order(self, snapshot: Snapshot) -> Pieces:
+        """The body of `/order`; its pools are encoded once."""
+        from dynsched.api.order_status import before_pools, encode_pools
+
+        order = self.order()
+        before = before_pools(snapshot, order, self.order_status, self.leader())
+        if order is None:
+            return [before, b"]}"]
+        return [before, *await self._once("order", partial(encode_pools, order))]
 
     async def exposition(self) -> Pieces:
         """`/metrics`. While ticks are overdue, there are no series of nodes: a program that acts on

@@ -79,6 +79,7 @@ def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
                 for name, profile in rule_set.extender.profiles.items()
             },
         },
+        "order": rule_set.order and {"score": dict(rule_set.order.score)},
         "rules": [_rule(health, rule_set, blind) for health in snapshot.rules],
         "taken_at": format_time(snapshot.taken_at),
     }

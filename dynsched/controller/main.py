@@ -37,7 +37,6 @@ from dynsched.kube.leader import Elector, SoleWriter
 from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.file import RulesFile
-from dynsched.sources.page_facts import PageFactsSource
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.util.errors import ClusterError
 from dynsched.util.logs import LoopErrors
@@ -105,13 +104,6 @@ async def _serve(settings: Settings) -> None:
             graphs=settings.prometheus.external_url,
             bound=pods.bound,
         )
-        page_facts = PageFactsSource(
-            source,
-            snapshots.facts,
-            rule_set=lambda: rules_file.rule_set,
-            nodes=cluster.nodes,
-            namespace=client.config.namespace,
-        )
         reviews = None
         if settings.web_auth:
             from dynsched.kube.reviews import IN_FLIGHT, AccessReviews
@@ -130,22 +122,34 @@ async def _serve(settings: Settings) -> None:
         async def ask_for_the_page() -> None:
             # How large an answer may be depends on the number of nodes, which is 0 until they are
             # listed; what is refused before is asked again after minutes only.
-            await until_so(stop, lambda: cluster.synced)
-            await page_facts.run(stop)
+            await until_so(stop, lambda: cluster.synced and snapshots.facts.is_looked_at, 1.0)
+            from dynsched.sources.page_facts import PageFactsSource
+
+            await PageFactsSource(
+                source,
+                snapshots.facts,
+                rule_set=lambda: rules_file.rule_set,
+                nodes=cluster.nodes,
+                namespace=client.config.namespace,
+            ).run(stop)
 
         async def keep_the_order() -> None:
             asked = lambda: rules_file.rule_set.order is not None and not settings.dry_run  # noqa: E731
             await until_so(stop, asked, 1.0)
             if stop.is_set():
                 return
+            from dynsched.api.order_status import OrderStatus
             from dynsched.controller.ordering import Ordering
             from dynsched.kube.node_order import NodeOrder
+
+            snapshots.order_status = status = OrderStatus(lambda: snapshots.snapshot)
+            snapshots.metrics.registry.register(status)
 
             api = await clients.open(partial(KubeApi, in_flight=1))
             namespace = settings.lease_namespace or api.config.namespace
             leads = lambda: leadership.may_write  # noqa: E731
             await Ordering(
-                NodeOrder(api, namespace, leads), wanted=snapshots.order, leads=leads
+                NodeOrder(api, namespace, leads), status, wanted=snapshots.order, leads=leads
             ).run(stop)
 
         loop = Loop(

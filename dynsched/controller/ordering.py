@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from dynsched.api.order_status import OrderStatus, Written
 from dynsched.engine.model import Order
 from dynsched.kube.node_order import NodeOrder
 from dynsched.util.errors import ClusterError
@@ -29,14 +30,18 @@ class Ordering:
     """``wanted``: the order of the last tick; None where there is none, or no tick for too long."""
 
     def __init__(
-        self, cluster: NodeOrder, *, wanted: Callable[[], Order | None], leads: Callable[[], bool]
+        self,
+        cluster: NodeOrder,
+        status: OrderStatus,
+        *,
+        wanted: Callable[[], Order | None],
+        leads: Callable[[], bool],
     ) -> None:
         self._cluster = cluster
+        self._status = status
         self._wanted = wanted
         self._leads = leads
-        self._in_force: Order | None = None
         self._tried_at = -RENEW
-        self._error: str | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until ``stop`` is set; then it is withdrawn. A call that fails is made again later."""
@@ -44,16 +49,16 @@ class Ordering:
             if self._leads():
                 await self._follow()
             else:  # the new leader writes its own; if there is none, this one ends by itself
-                self._in_force = None
+                self._status.in_force = self._status.error = None
             await pause(stop, _POLL)
-        if self._in_force is not None:
+        if self._status.in_force is not None:
             await self._call(None)
 
     async def _follow(self) -> None:
-        wanted = self._wanted()
-        if wanted is None and self._in_force is None:
+        wanted, status = self._wanted(), self._status
+        if wanted is None and status.in_force is None:
             return
-        if self._error is not None or wanted == self._in_force:
+        if status.error is not None or (status.in_force and wanted == status.in_force.order):
             rest = RENEW
         else:
             rest = 0.0 if wanted is None else APART
@@ -62,16 +67,20 @@ class Ordering:
 
     async def _call(self, order: Order | None) -> None:
         self._tried_at = time.monotonic()
+        status, written = self._status, None
         try:
             if order is None:
                 await self._cluster.withdraw()
             else:
-                await self._cluster.write(order, LASTS)
+                until = await self._cluster.write(order, LASTS)
+                written = Written(order, time.time(), until)
         except ClusterError as error:
-            if str(error) != self._error:
+            if str(error) != status.error:
                 logger.warning("the order of the nodes is not renewed: %s", error)
-            self._error = str(error)
+            status.error = str(error)
+            status.calls["failed"] += 1
             return
-        if self._error is not None:
+        if status.error is not None:
             logger.info("the order of the nodes is renewed again")
-        self._in_force, self._error = order, None
+        status.in_force, status.error = written, None
+        status.calls["ok"] += 1

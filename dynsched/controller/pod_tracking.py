@@ -140,6 +140,7 @@ class PodTracking:
         return KnownPods(
             recent=self._pods.pods(time.monotonic(), ago=ago),
             running=self._watch.running,
+            with_order=self._watch.with_order,
             use_of_workloads=self._pod_use.of_workloads,
             scrape_intervals=scrapes,
             sequence=self._pods.sequence,

@@ -143,6 +143,8 @@ class KnownPods:
     recent: Collection[RecentPod] = ()
     running: int | None = None
     """How many run in the cluster; None when that is not known."""
+    with_order: int = 0
+    """How many of them got the order (docs/order.md) at their creation."""
     use_of_workloads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By resource (``cpu`` in cores, ``memory`` in bytes), then by workload: the use of one pod."""
     scrape_intervals: Mapping[str, float] = field(default_factory=dict)

@@ -298,3 +298,9 @@ class Order:
 
     lists: Mapping[str, tuple[NodeList, ...]]
     pool_label: str | None = None
+    loads: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
+    """Tenths of a point, by node, where they are known. Other loads of the same rank are no other
+    order, which would have to be written."""
+    counts: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """Of all nodes: those that are ``ranked`` by their load, of ``unknown`` load, and in no list
+    because they are ``hot``, ``closed`` (see `engine.order.is_closed`) or ``full``."""

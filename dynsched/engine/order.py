@@ -48,19 +48,25 @@ def order_of(views: NodeViews, pods: KnownPods) -> Order | None:
     if not cool:
         return None
     middle, label = median_low(cool), rule_set.guard.pool_label
-    rank = {name: loads.get(name, middle) for name in views}
-    nodes = [
-        node
-        for name, node in views.inventory.nodes.items()
-        if name not in views.hot and not is_closed(node) and not is_full(node, pods.requested)
-    ]
-    nodes.sort(key=lambda node: (rank[node.name], node.name))
+    nodes, counts = [], dict.fromkeys(("ranked", "unknown", "hot", "closed", "full"), 0)
+    for name, node in views.inventory.nodes.items():
+        kind = "ranked" if name in loads else "unknown"
+        if name in views.hot:
+            kind = "hot"
+        elif is_closed(node):
+            kind = "closed"
+        elif is_full(node, pods.requested):
+            kind = "full"
+        else:
+            nodes.append(node)
+        counts[kind] += 1
+    nodes.sort(key=lambda node: (loads.get(node.name, middle), node.name))
     pools: dict[str, list[str]] = {"": [node.name for node in nodes if not is_reserved(node)]}
     for node in nodes if label else ():
         if pool := pool_of(node, rule_set.guard):
             pools.setdefault(pool, []).append(node.name)
     lists = {pool: node_lists(names) for pool, names in pools.items()}
-    return Order(lists, label)
+    return Order(lists, label, loads, counts)
 
 
 def is_closed(node: Node) -> bool:

@@ -66,21 +66,23 @@ class NodeOrder:
         self._ahead: float | None = None
         """Of the server's time before `time.monotonic`."""
 
-    async def write(self, order: Order, lasts: float) -> None:
-        """Put ``order`` in force for ``lasts`` seconds. Raises ClusterError."""
+    async def write(self, order: Order, lasts: float) -> float:
+        """Put ``order`` in force for ``lasts`` seconds: until when. Raises ClusterError."""
         if self._ahead is None:
             self._ahead = _ahead(await self._api.call(_VERSION))
+        until = time.monotonic() + self._ahead + lasts
         body = {
             "apiVersion": keys.ORDER_API,
             "kind": "NodeOrder",
             "metadata": {"name": keys.ORDER_NAME, "namespace": self._namespace},
-            "spec": _spec(order, time.monotonic() + self._ahead + lasts),
+            "spec": _spec(order, until),
         }
         call = _call("patch", "PATCH", self._namespace)
         check = still_leading(call, self._may_write)
         self._ahead = _ahead(
             await self._api.call(call, query=_FORCED, body=body, headers=_APPLY, check=check)
         )
+        return until
 
     async def withdraw(self) -> None:
         """Delete it, if it is there: pods are created as always. Raises ClusterError."""

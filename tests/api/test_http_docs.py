@@ -21,6 +21,7 @@ from dynsched import __version__
 from dynsched.api.app import ENDPOINTS, make_app
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS
 from dynsched.api.nodes import NodeAnswer, NodeDetail, around_nodes
+from dynsched.api.order_status import NodeInOrder, OrderStatus, Written
 from dynsched.api.page.past import Change
 from dynsched.engine.expected import KnownPods
 from dynsched.engine.model import Node
@@ -45,7 +46,8 @@ def docs_snapshots():
     person = Node("worker-3", labels={"status": "maintenance"})
     of_cpu, of_memory = EXAMPLE_RULES["rules"]
     rules = [{**of_cpu, "resource": "cpu"}, {**of_memory, "resource": "memory"}]
-    scene = Scene({"rules": rules}, [*nodes, person])
+    order = {"score": {"node-cpu": 1}}
+    scene = Scene({"rules": rules, "order": order}, [*nodes, person])
     cpu = {"worker-1": 31.5, "worker-2": 91.25, "worker-3": 12.0, "10.0.9.9:9100": 55.0}
     memory = {"worker-1": 40.0, "worker-2": 62.0, "worker-3": 20.0}
     snapshots = make_store(Clock(NOON + 95))
@@ -55,6 +57,9 @@ def docs_snapshots():
             scene.tick(NOON + seconds, node_cpu=cpu, node_mem_usage=memory, pods=pods),
             placed=[],
         )
+    written = Written(snapshots.snapshot.order, NOON + 91, NOON + 119)
+    snapshots.order_status = OrderStatus(lambda: snapshots.snapshot, written)
+    snapshots.metrics.registry.register(snapshots.order_status)
     return snapshots
 
 
@@ -140,7 +145,7 @@ def test_the_document_has_every_endpoint_and_the_types_that_are_encoded() -> Non
     schemas = document["components"]["schemas"]
     around = json.loads(b"".join(around_nodes(example(), "last")))
     assert around.keys() == schemas["Nodes"]["properties"].keys()
-    types = [NodeAnswer, NodeDetail, Change]
+    types = [NodeAnswer, NodeDetail, NodeInOrder, Change]
     _, encoded = schema_components(types, ref_template="#/components/schemas/{name}")
     for name, schema in encoded.items():
         told = {key: of for key, of in schemas[name].items() if key != "description"}

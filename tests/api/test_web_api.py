@@ -14,7 +14,9 @@ from web_support import JSON, PATHS, check, get
 
 import dynsched.api.snapshots
 from dynsched.api.app import ENDPOINTS
+from dynsched.api.order_status import OrderStatus
 from dynsched.api.transport import quiet
+from dynsched.engine.expected import NO_PODS
 from dynsched.engine.guard import LEFT
 from dynsched.engine.model import Node, Quality, Unmatched, WriteFailure
 from dynsched.rules.fields import Limit
@@ -356,6 +358,57 @@ async def test_alive_before_ready(client, snapshots) -> None:
     assert await get(client, "/readyz", 503) == "no tick has finished yet"
     snapshots.publish(replace(example(), error="no rule could be queried"))
     assert await get(client, "/readyz") == "ok"  # a Prometheus that is away is /status's business
+
+
+POOLS = {"guard": {"pool_label": "pool"}, "order": {"score": {"cpu": 1}}}
+FEW = {"cpu": 2.0, "memory": 2.0**30}
+SHUT = ({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},)
+
+
+async def test_the_order_tells_nodes_by_rank_and_what_is_left_out(
+    client, snapshots, monkeypatch
+) -> None:
+    monkeypatch.setattr("dynsched.api.order_status._AT_ONCE", 20)
+    rules = [{"name": "cpu", "expr": "cpu", "threshold": 80}]
+    names = [f"n{number:02}" for number in range(50)]
+    nodes = [Node(name, labels={"pool": "web"} if name < "n03" else {}) for name in names]
+    nodes += [Node("hot"), Node("shut", taints=SHUT), Node("new"), Node("busy", allocatable=FEW)]
+    scene = Scene({**POOLS, "rules": rules}, nodes)
+    loads = {name: 10.5 + number for number, name in enumerate(names)} | {"hot": 90.0, "shut": 1.0}
+    pods = replace(NO_PODS, requested={"busy": (2.0, 0.0)})
+    snapshots.leader = lambda: "dynsched-1"
+    snapshots.publish(
+        replace(scene.tick(NOON, pods=pods, cpu=loads | {"busy": 1.0}), leading=False)
+    )
+    answer = await get(client, "/order")
+    check(answer, leading=False, leader="dynsched-1", written_at=None, until=None, error=None)
+    assert answer["counts"] == {"ranked": 50, "unknown": 1, "hot": 1, "closed": 1, "full": 1}
+    every, web = answer["pools"]
+    assert (every["pool"], every["lists"], web["pool"], web["lists"]) == ("", 3, "web", 1)
+    found = every["nodes"]
+    assert [each["rank"] for each in found] == list(range(1, 52))
+    assert [each["node"] for each in found if each["node"] != "new"] == names
+    (unknown,) = (each for each in found if each["load"] is None)
+    assert (unknown["node"], 20 < unknown["rank"] < 30) == ("new", True)
+    for each in found:  # as it stands in the list that pods get
+        levels = snapshots.snapshot.order.lists[""][each["list"] - 1]
+        assert (each["weight"],) == tuple(lv.weight for lv in levels if each["node"] in lv.nodes)
+    first = {"node": "n00", "rank": 1, "list": 1, "weight": 100, "load": 10.5}
+    assert (found[0], web["nodes"][0]) == (first, first)
+    snapshots.publish(scene.tick(NOON + 10, cpu={}))
+    check(await get(client, "/order"), counts=None, pools=[])
+    snapshots.publish(many(3))
+    assert "docs/order.md" in (await get(client, "/order", 404))["error"]
+
+
+async def test_an_old_order_is_not_told_as_the_present_one(client, snapshots, clock) -> None:
+    snapshots.publish(example())
+    snapshots.order_status = OrderStatus(lambda: snapshots.snapshot, error="403")
+    check(await get(client, "/order"), pool_label=None, error="403")
+    (pool,) = (await get(client, "/page/data"))["order"]["pools"]
+    assert pool["coolest"][:2] == [["control-plane-1", 31.5], ["worker-1", 31.5]]
+    clock.now += 600
+    check(await get(client, "/order"), counts=None, pools=[])
 
 
 async def test_head_is_answered_as_get_without_a_body(client, snapshots) -> None:

@@ -17,6 +17,7 @@ from store_support import Clock, make_store
 from dynsched import __version__
 from dynsched.api.metrics import Metrics
 from dynsched.api.node_series import FAMILIES
+from dynsched.api.order_status import OrderStatus, Written
 from dynsched.engine.model import Node, WriteFailure
 
 
@@ -196,6 +197,21 @@ def test_ticks_patches_and_queries_are_counted(metrics) -> None:
     )
 
 
+def test_the_order_is_counted_once_the_rules_have_one(metrics) -> None:
+    order, pods = example().order, known_pods(with_order=7)
+    status = OrderStatus(lambda: replace(example(), pods=pods))
+    metrics.registry.register(status)
+    nodes = {"order_nodes pool=": 4, "order_pods": 7}
+    check(metrics, nodes | {"order_writes_total result=ok": 0})
+    assert ("dynsched_order_last_write_timestamp_seconds", "") not in series(metrics)
+    status.in_force, status.calls["failed"] = Written(order, NOON, NOON + 28), 2
+    check(
+        metrics, {"order_last_write_timestamp_seconds": NOON, "order_writes_total result=failed": 2}
+    )
+    status.snapshot = lambda: replace(example(), order=None)
+    assert ("dynsched_order_nodes", "pool=") not in series(metrics)
+
+
 def test_what_a_dry_run_would_have_sent_is_counted(metrics) -> None:
     metrics.observe(example(dry_run=True))
     metrics.observe(replace(example(), dry_run=False))
@@ -205,7 +221,7 @@ def test_what_a_dry_run_would_have_sent_is_counted(metrics) -> None:
 
 def test_a_rule_that_is_gone_leaves_no_series(metrics) -> None:
     metrics.observe(example())
-    rules = {**EXAMPLE_RULES, "rules": EXAMPLE_RULES["rules"][1:]}
+    rules = {"rules": EXAMPLE_RULES["rules"][1:]}
     metrics.observe(Scene(rules, [Node("a")]).tick(NOON, node_mem_usage={}))
     of_rules = {labels for _, labels in series(metrics) if "rule=" in labels}
     assert any("rule=node-mem-usage" in labels for labels in of_rules)

@@ -17,6 +17,7 @@ from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY
 from dynsched.engine.recent import RecentPods
 from dynsched.kube.failures import ExpiredError
 from dynsched.kube.pod_watch import _WATCH, PodWatch, _read, watch
+from dynsched.rules.keys import ORDER_ANNOTATION
 from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError
 
@@ -129,19 +130,27 @@ async def test_running_pods_are_counted_by_pages_and_kept_up(cluster, monkeypatc
     """Each that ends is one less, once, whatever it says of its end: clocks may be behind."""
     monkeypatch.setattr("dynsched.kube.pages.PAGE", 3)
     await cluster.create_node(make_node("a", 0))
+    told = {"annotations": {ORDER_ANNOTATION: "2026-11-20T12:00:00Z"}}
     for number in range(9):
-        await create(cluster, pod(f"p{number}", "a" if number else None))
+        made = pod(f"p{number}", "a" if number else None)
+        made["metadata"] |= told if number < 5 else {}
+        await create(cluster, made)
     await start(cluster, "p1")
     await cluster.patch(f"{PODS}/p2/status", {"status": {"phase": "Failed"}})
     async with watching(cluster) as (bound, watch):
         await running(watch, 7)
         await started(cluster, bound)
         await running(watch, 7)
-        await create(cluster, pod("more", "a"))
+        assert watch.with_order == 3  # p1, p3, p4
+        more = pod("more", "a")
+        more["metadata"] |= told
+        await create(cluster, more)
         await running(watch, 8)
+        assert watch.with_order == 4
         for name in ("p3", "p4"):
             await cluster.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
         await running(watch, 6)
+        assert watch.with_order == 2
         ended = {**STARTED, "state": {"terminated": {"exitCode": 0, **AN_HOUR_AGO}}}
         for _ in range(2):
             await cluster.patch(

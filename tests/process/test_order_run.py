@@ -19,7 +19,9 @@ from operator_support import until
 from programs import run
 from scheduling_support import PODS, dynsched, make_pod, rules, scheduler, set_loads
 
+from dynsched.controller.ordering import LASTS
 from dynsched.rules import keys
+from dynsched.util.formatting import seconds_between
 
 pytestmark = pytest.mark.slow
 
@@ -102,6 +104,13 @@ async def test_new_pods_prefer_the_coolest_until_dynsched_is_gone(
     assert await is_told(None)
     async with dynsched(cluster, prometheus, tmp_path, RULES, *FLAGS) as operator:
         await until(lambda: is_told(order), "a pod prefers the coolest, and the hot one not at all")
+        answer = json.loads((await operator.get("/order"))[1])
+        shown = [(each["node"], each["load"]) for each in answer["pools"][0]["nodes"]]
+        assert shown == [(name, load) for name, load in LOADS.items() if name != "hot"]
+        assert answer["counts"] == {"ranked": 5, "unknown": 0, "hot": 1, "closed": 0, "full": 0}
+        spec = (await cluster.get(ORDER)).ok["spec"]
+        assert seconds_between(answer["until"], spec["until"]) <= LASTS
+        assert answer["until"] > answer["written_at"]
         with scheduler(envtest, {}):
             names = [f"pod-{number}" for number in range(3)]
             for name in names:
@@ -119,6 +128,14 @@ async def test_new_pods_prefer_the_coolest_until_dynsched_is_gone(
         assert [level["nodes"] for level in said["levels"]] == order
         assert said["node"] == pod["nodeName"] == order[said["level"] - 1][0]
         assert await problems(cluster) == []
+
+        async def is_counted() -> bool:
+            text = (await operator.get("/metrics"))[1]
+            assert 'dynsched_order_nodes{pool=""} 5.0' in text
+            assert 'dynsched_order_writes_total{result="failed"} 0.0' in text
+            return "dynsched_order_pods 3.0" in text
+
+        await until(is_counted, "the metrics have the pods that carry the order")
         prometheus.set(load=LOADS | {"n0": 60.0})
         await until(lambda: is_told([*order[1:], ["n0"]]), "the order follows the load")
         await operator.stop()

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from snapshots import example
 
 from dynsched.api.metrics import Metrics
+from dynsched.api.order_status import OrderStatus, Written
 from dynsched.engine.effect import Kind
 from dynsched.engine.snapshot import Snapshot
 
@@ -75,8 +77,12 @@ def metrics_texts(pods: int = 0) -> dict[str, str]:
     """
     watching = Metrics(CollectorRegistry())
     watching.placed(dict.fromkeys(Kind, pods))
+    order = example().order
+    written = order and Written(order, time.time(), time.time() + 28)
+    ordering = Metrics(CollectorRegistry())
+    ordering.registry.register(OrderStatus(example, written))
     return {
-        "plain": _text(example(), Metrics(CollectorRegistry())),
+        "plain": _text(example(), ordering),
         "early": _text(early_example(), watching),
     }
 

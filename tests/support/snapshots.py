@@ -12,6 +12,7 @@ from dynsched.engine.decide import decide
 from dynsched.engine.expected import NO_PODS, KnownPods
 from dynsched.engine.health import rules_health
 from dynsched.engine.model import Node, NodePatch, NodeView, QueryResult, Sample
+from dynsched.engine.order import order_of
 from dynsched.engine.snapshot import NodeViews, Snapshot
 from dynsched.rules.file import parse_rules
 from dynsched.rules.keys import CONTROL_PLANE_LABELS
@@ -20,6 +21,7 @@ NOON = datetime.fromisoformat("2026-11-20T12:00:00Z").timestamp()
 
 EXAMPLE_RULES: Mapping[str, Any] = {
     "guard": {"max_marked": 2},
+    "order": {"score": {"node-cpu": 1}},
     "rules": [
         {
             "name": "node-cpu",
@@ -66,18 +68,20 @@ class Scene:
         for name, result in results.items():
             if result.error is None:
                 self._last_success[name] = at
+        views = decision.views(dict(self.nodes))
         return Snapshot(
             taken_at=at,
             tick=self.ticks,
             duration=0.25,
             rule_set=self.rule_set,
-            nodes=decision.views(dict(self.nodes)),
+            nodes=views,
             rules=rules_health(self.rule_set, results, decision, self._last_success),
             unmatched=decision.unmatched,
             capped=decision.selection.capped,
             planned=decision.patches,
             applied=applied,
             dry_run=dry_run,
+            order=order_of(views, pods),
             pods=pods,
         )
 

@@ -69,7 +69,11 @@ async def page_data(
         if rule.name in asked:
             flags |= UNKNOWN * unknown
         await asyncio.sleep(0)
-    rules = rules_answer(snapshot)
+    rules, order = rules_answer(snapshot), None
+    if snapshot.order is not None:
+        from dynsched.api.order_status import for_the_page
+
+        order = for_the_page(snapshot.order)
     return msgspec.json.encode(
         {
             "version": __version__,
@@ -88,6 +92,7 @@ async def page_data(
             "mark": "" if rule_set.mark.is_none else str(rule_set.mark),
             "guard": rules["guard"],
             "rules": rules["rules"],
+            "order": order,
             "pools": list(pools),
             "nodes": {
                 "name": names,

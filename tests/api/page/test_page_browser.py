@@ -22,6 +22,7 @@ from web_support import Kubernetes
 from dynsched.api import auth
 from dynsched.api.app import make_app
 from dynsched.api.auth import require_token
+from dynsched.api.order_status import OrderStatus
 from dynsched.api.transport.answering import PROBES
 from dynsched.engine.effect import day_of
 from dynsched.engine.model import Node
@@ -34,6 +35,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest
 CPU, MEMORY = EXAMPLE_RULES["rules"]
 RULES = {
     "guard": {"pool_label": "pool", "max_marked": "50%"},
+    "order": {"score": {"node-cpu": 1}},
     "rules": [{**CPU, "for": "0s", "keep_firing_for": "1m", "resource": "cpu"}, MEMORY],
 }
 POOLS = {"web-1": "web", "web-2": "web", "web-3": "web", "batch-1": "batch", "batch-2": "batch"}
@@ -275,6 +277,21 @@ async def test_where_pods_were_placed_is_shown_where_they_are_watched(shown, wor
         "0 on marked nodes",
         "3 on other nodes",
     ]
+
+
+async def test_the_coolest_nodes_of_each_pool_are_shown_where_there_is_an_order(
+    shown, world
+) -> None:
+    world.cpu["web-3"] = 95.0
+    await tick(world, shown)
+    assert await texts(shown, "#order h3") == ["All nodes (4)", "batch (2)", "web (2)"]
+    rows = [text.split("\n") for text in await texts(shown, "#order ul")]
+    assert rows[1:] == [["20 batch-2", "45 batch-1"], ["20 web-1", "60 web-2"]]
+    assert "1 hot" in await shown.page.inner_text("#order-counts")
+    world.snapshots.order_status = OrderStatus(lambda: None, error="403")
+    await tick(world, shown, order=None)
+    assert not await shown.page.is_visible("#order-box")
+    assert "cannot be written, and ends by itself: 403" in " ".join(await texts(shown, ".banner"))
 
 
 async def test_what_pods_request_is_a_tick_on_the_bar_and_in_the_legend(shown, world) -> None:

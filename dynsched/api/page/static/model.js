@@ -59,6 +59,8 @@
  *   notes: [number, string, string][]}} nodes
  * @property {Column[]} columns
  * @property {Placements | null} [placements]
+ * @property {Order | null} order
+ * @property {string | null} order_error
  * @property {{days: string[], share: (number | null)[]} | null} [overload] of node-time, by day in UTC
  */
 
@@ -69,6 +71,13 @@
  * @property {number[]} hot
  * @property {number[]} marked
  * @property {number[]} clean
+ */
+
+/**
+ * @typedef {object} Order
+ * @property {{ranked: number, unknown: number, hot: number, closed: number, full: number}} counts
+ * @property {{name: string, nodes: number, coolest: [string, number | null][]}[]} pools
+ * @property {number} more_pools
  */
 
 /**

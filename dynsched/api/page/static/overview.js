@@ -59,6 +59,7 @@ export function banners(model, now) {
       const pools = data.capped.filter(Boolean).join(", ");
       found.push(["warn", t("b_capped", data.guard.max_marked, pools ? t("b_in_pools", pools) : "")]);
     }
+    if (data.order_error) found.push(["warn", t("b_order", data.order_error)]);
     if (data.failures) found.push(["warn", t("b_failures", counted(data.failures))]);
     if (data.disputes) found.push(["warn", t("b_disputes", counted(data.disputes))]);
     if (!data.error) {
@@ -204,6 +205,22 @@ export function placements(model) {
     make("ul", { class: "legend" }, ...kinds.map((kind) =>
       make("li", {}, svg("svg", { width: 14, height: 14, "aria-hidden": "true" }, svg("rect", { class: `stack-${kind}`, width: 14, height: 14 })),
         `${counted(total(found[kind]))} ${t(`p_${kind}`)}`))));
+}
+
+/** The coolest nodes of each pool, as new pods prefer them. @param {Model} model */
+export function order(model) {
+  const found = model.data.order;
+  get("order-box").hidden = !found;
+  if (!found) return;
+  const { ranked, unknown, hot, closed, full } = found.counts;
+  say(get("order-counts"), t("order_counts", ...[ranked, unknown, hot, closed, full].map(counted)));
+  get("order").replaceChildren(
+    ...found.pools.flatMap(({ name, nodes, coolest }) => [
+      make("h3", { text: `${name || t("all_nodes")} (${counted(nodes)})` }),
+      make("ul", {}, ...coolest.map(([node, load]) => make("li", {}, make("strong", { text: number(load) }), ` ${node}`))),
+    ]),
+    ...(found.more_pools ? [make("p", { text: t("more_pools", counted(found.more_pools)) })] : []),
+  );
 }
 
 /** How much of the nodes' time was hot, by day. @param {Model} model */

@@ -6,7 +6,7 @@ import { get, make, say } from "./draw.js";
 import { Grid } from "./grid.js";
 import { language, t } from "./i18n.js";
 import { STATES, decode } from "./model.js";
-import { banners, facts, numbers, overload, placements, rules } from "./overview.js";
+import { banners, facts, numbers, order, overload, placements, rules } from "./overview.js";
 import { Table } from "./table.js";
 
 /** Seconds after which rows whose past is shown are asked for it again, at least. */
@@ -161,6 +161,7 @@ function draw(data) {
   grid.update(model);
   table.update(model, past, serverNow());
   rules(model, (rule) => filter("rule", rule));
+  order(model);
   placements(model);
   overload(model);
   tell();

@@ -1,0 +1,147 @@
+"""What is told of the order of the nodes (docs/order.md): `/order`, metrics, a part of the page.
+
+Imported when the rules first ask for an order: most do not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice, zip_longest
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from dynsched.api.transport.answering import Pieces
+from dynsched.engine.model import Order
+from dynsched.engine.score import TENTHS
+from dynsched.engine.snapshot import Snapshot
+from dynsched.util.formatting import format_time
+
+COOLEST: Final = 5
+"""Nodes of a pool that the page shows."""
+MAX_POOLS: Final = 30
+"""Pools that the page shows."""
+_AT_ONCE: Final = 250
+"""Nodes that are encoded in one go: about a millisecond in which no other request is answered."""
+
+
+class Written(NamedTuple):
+    """Times are Unix seconds, ``until`` by the API server's clock."""
+
+    order: Order
+    at: float
+    until: float
+
+
+@dataclass(slots=True, eq=False)
+class OrderStatus:
+    """What came of the calls to the API server, and with ``snapshot``, the last one, the metrics of
+    the order. ``in_force``: None on a follower, and where the order was withdrawn.
+    """
+
+    snapshot: Callable[[], Snapshot | None]
+    in_force: Written | None = None
+    error: str | None = None
+    """Why the last call failed; None where it did not."""
+    calls: dict[str, int] = field(default_factory=lambda: {"ok": 0, "failed": 0})
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry of metrics."""
+        name = "dynsched_order_writes"
+        text = "Writes and deletions of the order, by result."
+        writes = CounterMetricFamily(name, text, labels=["result"])
+        for result, count in self.calls.items():
+            writes.add_metric([result], count)
+        yield writes
+        if self.in_force is not None:
+            text = "When this replica last wrote the order; absent where it has none in force."
+            name = "dynsched_order_last_write_timestamp_seconds"
+            yield GaugeMetricFamily(name, text, value=self.in_force.at)
+        snapshot = self.snapshot()
+        if snapshot is None or snapshot.order is None:
+            return
+        text = "Nodes in the order, by pool; empty: those for pods that choose no pool."
+        nodes = GaugeMetricFamily("dynsched_order_nodes", text, labels=["pool"])
+        for pool in snapshot.order.lists:
+            nodes.add_metric([pool], _length(snapshot.order, pool))
+        yield nodes
+        if snapshot.pods.running is not None:
+            text = "Pods with a node that have not ended and got the order at their creation."
+            yield GaugeMetricFamily("dynsched_order_pods", text, value=snapshot.pods.with_order)
+
+
+class NodeInOrder(msgspec.Struct, frozen=True, gc=False):
+    """``rank``: by load, from 1 in each pool. ``list``, from 1: in which of the pool's lists it is,
+    with this ``weight``. ``load``: the expected one, in points; None: it is not known.
+    """
+
+    node: str
+    rank: int
+    list: int
+    weight: int
+    load: float | None
+
+
+def nodes_of(order: Order, pool: str) -> Iterator[NodeInOrder]:
+    """By rank."""
+    lists = [
+        [(node, level.weight) for level in levels for node in level.nodes]
+        for levels in order.lists[pool]
+    ]
+    # Each list has every nth node by rank.
+    by_rank = (found for row in zip_longest(*lists) for found in row if found is not None)
+    for at, (node, weight) in enumerate(by_rank):
+        load = order.loads.get(node)
+        points = None if load is None else load / TENTHS
+        yield NodeInOrder(node, at + 1, at % len(lists) + 1, weight, points)
+
+
+def before_pools(
+    snapshot: Snapshot, order: Order | None, status: OrderStatus | None, leader: str | None
+) -> bytes:
+    """The body of `/order` up to the pools, which are the last."""
+    written = status and status.in_force
+    told = {
+        "taken_at": format_time(snapshot.taken_at),
+        "dry_run": snapshot.dry_run,
+        "leading": snapshot.leading,
+        "leader": leader,
+        "written_at": written and format_time(written.at),
+        "until": written and format_time(written.until),
+        "error": status and status.error,
+        "pool_label": snapshot.rule_set.guard.pool_label,
+        "counts": order and order.counts,
+    }
+    return msgspec.json.encode(told)[:-1] + b',"pools":['
+
+
+async def encode_pools(order: Order) -> Pieces:
+    """And the end of the body. In batches: others have their turn in between."""
+    pieces: list[bytes] = []
+    for pool, lists in order.lists.items():
+        head = msgspec.json.encode({"pool": pool, "lists": len(lists)})
+        pieces += (b"," if pieces else b""), head[:-1], b',"nodes":['
+        nodes, comma = nodes_of(order, pool), b""
+        while some := list(islice(nodes, _AT_ONCE)):
+            pieces += comma, msgspec.json.encode(some)[1:-1]
+            comma = b","
+            await asyncio.sleep(0)
+        pieces.append(b"]}")
+    return [*pieces, b"]}"]
+
+
+def for_the_page(order: Order) -> dict[str, Any]:
+    """The coolest nodes of each pool."""
+    pools = []
+    for name in sorted(order.lists)[:MAX_POOLS]:
+        coolest = [(each.node, each.load) for each in islice(nodes_of(order, name), COOLEST)]
+        pools.append({"name": name, "nodes": _length(order, name), "coolest": coolest})
+    more = len(order.lists) - len(pools)
+    return {"counts": order.counts, "pools": pools, "more_pools": more}
+
+
+def _length(order: Order, pool: str) -> int:
+    return sum(len(level.nodes) for levels in order.lists[pool] for level in levels)
