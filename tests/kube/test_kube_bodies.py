@@ -94,7 +94,11 @@ async def test_a_line_of_a_watch_without_an_end(server, client) -> None:
 
 @pytest.mark.parametrize(("verb", "most"), [("list", MAX_OF_A_LIST), ("watch", MAX_OF_AN_OBJECT)])
 async def test_the_watch_of_nodes_is_begun_again_after_an_answer_that_is_too_large(
-    sim: SimCluster, monkeypatch: pytest.MonkeyPatch, verb: str, most: int
+    sim: SimCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    verb: str,
+    most: int,
 ) -> None:
     hasten(monkeypatch)
     await sim.create_node(make_node("a", 0))
@@ -107,7 +111,8 @@ async def test_the_watch_of_nodes_is_begun_again_after_an_answer_that_is_too_lar
             running.watch.begin_anew()
         else:
             sim.server.drop_watches("end")
-        await running.until(lambda: "too large" in str(running.watch.error))
+        # By the log: on a busy machine the trouble may be over before anybody asks for it.
+        await running.until(lambda: "too large" in caplog.text)
         assert fault.hits == 1
         await sim.create_node(make_node("b", 1))
         await running.until(lambda: running.names() == {"a", "b"})
