@@ -85,7 +85,7 @@ def _names(context: click.Context, _parameter: click.Parameter, incomplete: str)
 @flags.output
 @click.pass_context
 def why(context: click.Context, /, *, node: str, output: str, **given: Any) -> None:
-    """Explain why a node is marked or not, and what would clear it.
+    """Explain why a node is marked or not, and what would clear it. Of a pod: `dynsched order`.
 
     \b
     Example:

@@ -108,10 +108,12 @@ async def core(api: KubeApi, resource: str, name: str, namespace: str = "") -> A
     return (await api.call(call, accept=(HTTPStatus.NOT_FOUND,))).body
 
 
-async def policy(api: KubeApi, resource: str, name: str) -> Any:
+async def policy(
+    api: KubeApi, resource: str, name: str, group: str = "admissionregistration.k8s.io"
+) -> Any:
     """An admission policy, in the newest version that has it; None where none has."""
     for version in _VERSIONS:
-        path = f"/apis/admissionregistration.k8s.io/{version}/{resource}/{name}"
+        path = f"/apis/{group}/{version}/{resource}/{name}"
         call = Call("get", resource, "GET", path, name)
         found = await api.call(call, accept=(HTTPStatus.NOT_FOUND,))
         if found.body is not None:
@@ -123,6 +125,11 @@ async def mutating_policy(api: KubeApi, name: str) -> tuple[Any, Any]:
     """The policy of this name, and its binding."""
     found = await policy(api, POLICIES, name)
     return found, await policy(api, "mutatingadmissionpolicybindings", name)
+
+
+async def is_in_kyverno(api: KubeApi, name: str) -> bool:
+    """Whether the policy is there as manifests/components/policies-kyverno makes it."""
+    return await policy(api, "mutatingpolicies", name, "policies.kyverno.io") is not None
 
 
 async def resources(api: KubeApi, api_version: str) -> set[str]:

@@ -11,7 +11,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from programs import ROOT, need, run
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT, BUILD = PYPROJECT["project"], PYPROJECT["tool"]["hatch"]["build"]
 CONSTRAINTS = (ROOT / "constraints.txt").read_text()
 PINS = {
     canonicalize_name(name): Version(version)
@@ -58,11 +59,14 @@ def test_one_version_everywhere() -> None:
     assert version in (ROOT / "README.md").read_text()
 
 
-def test_what_the_package_links_to_is_there_when_the_image_is_built() -> None:
+def test_what_the_package_links_to_is_in_the_sdist_and_there_when_the_image_is_built() -> None:
     links = [path for path in ROOT.glob("dynsched/**/*") if path.is_symlink()]
     kept = (ROOT / ".dockerignore").read_text().splitlines()
+    in_sdist = BUILD["targets"]["sdist"]["force-include"]
     for link in links:
-        assert f"!{link.resolve().relative_to(ROOT)}" in kept, link
+        target = str(link.resolve().relative_to(ROOT))
+        assert f"!{target}" in kept, link
+        assert in_sdist[target] == str(link.relative_to(ROOT))
     assert len(links) == 2
     assert "COPY manifests ./manifests" in (ROOT / "Dockerfile").read_text().splitlines()
 

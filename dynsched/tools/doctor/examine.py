@@ -21,6 +21,7 @@ from dynsched.kube.inspection import (
     Right,
     config_map,
     is_allowed,
+    is_in_kyverno,
     namespaces_that_ask,
     policy,
     programs,
@@ -140,17 +141,22 @@ async def check_cluster(
     injection = await asked("K1", policy(client, POLICIES, keys.AVOID_POLICY))
     injection = None if mark.is_none else injection
     found += findings("K1", checks.admission(guardrail, injection, mark.label))
-    asking = await asked("K4", namespaces_that_ask(client)) or []
-    wanted = rule_set.order is not None
-    if wanted or asking:
-        problems = await asked("K4", order_problems(client)) or []
-        is_injected = injection is not None
-        unanswered = checks.order(problems, asking, wanted=wanted, is_injected=is_injected)
-        found += findings("K4", unanswered)
+    found += await asked("K4", _check_order(client, rule_set, injection)) or []
     running = await asked("K2", programs(client, checks.PROGRAMS)) or []
     policies = await asked("K2", _policies_of(client, running)) or {}
     found += findings("K2", checks.neighbours(running, policies, mark))
     return found
+
+
+async def _check_order(api: KubeApi, rule_set: RuleSet, injection: Any) -> list[Finding]:
+    """``injection``: the policy of the soft affinity, or None."""
+    asking, wanted = await namespaces_that_ask(api), rule_set.order is not None
+    if not (wanted or asking):
+        return []
+    problems = await order_problems(api)
+    is_injected = injection is not None or await is_in_kyverno(api, keys.AVOID_POLICY)
+    found = checks.order(problems, asking, wanted=wanted, is_injected=is_injected)
+    return list(findings("K4", found))
 
 
 def _needed_rights(rule_set: RuleSet, home: str) -> list[Right]:

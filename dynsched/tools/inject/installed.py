@@ -21,6 +21,7 @@ from dynsched.kube.inspection import (
     POLICIES,
     PREFERRED,
     core,
+    is_in_kyverno,
     mutating_policy,
     namespaces_that_ask,
     resources,
@@ -90,10 +91,12 @@ def standing(pod: Mapping[str, Any], mark: LabelMark) -> Standing:
 async def order_problems(api: KubeApi) -> list[Problem]:
     """Why new pods do not get the order. Raises ClusterError."""
     policy, binding = await mutating_policy(api, keys.ORDER_POLICY)
-    if policy is None and POLICIES not in await resources(api, _ADMISSION):
+    found = differences(yaml.safe_load_all(order_text()), policy, binding)
+    if policy is None and await is_in_kyverno(api, keys.ORDER_POLICY):
+        found = []
+    elif policy is None and POLICIES not in await resources(api, _ADMISSION):
         what = f"the API server does not serve {POLICIES} in {_ADMISSION}"
         return [Problem(what, "use Kubernetes 1.36, or what docs/order.md says of older clusters")]
-    found = differences(yaml.safe_load_all(order_text()), policy, binding)
     if NODE_ORDERS not in await resources(api, keys.ORDER_API):
         what = f"the definition {NODE_ORDERS}.dynsched.io is not installed"
         return [*found, Problem(what, INSTALL)]

@@ -167,6 +167,7 @@ def but(path: str, what: Any) -> dict[str, Any]:
 
 
 ORDER = rules(order={"score": {"cpu": 1}})
+KYVERNO = "/apis/policies.kyverno.io/v1/mutatingpolicies"
 HOSTNAME = {"kubernetes.io/hostname": "a"}
 ANY = [{"operator": "Exists"}]
 DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
@@ -217,9 +218,11 @@ HEALTHY_TOO = [
     ({}, rules()),
     (injection("status") | {NAMESPACES: ORDER_IN_FORCE[NAMESPACES]}, rules()),
     (SPARES, OF_TAINT),
+    (IGNORING, UNMARKED),
     (but(PODS, [*map(a_pod, range(3))]), ORDER),  # new ones react to the order
     (ORDER_IN_FORCE, rules()),  # that of another rules file
-    (IGNORING, UNMARKED),
+    (but(ORDER_POLICY, None) | {ADMISSION: {}, f"{KYVERNO}/dynsched-order": {}}, ORDER),
+    ({NAMESPACES: ORDER_IN_FORCE[NAMESPACES], f"{KYVERNO}/dynsched-avoid-pressure": {}}, rules()),
 ]
 
 
