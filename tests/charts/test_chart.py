@@ -261,6 +261,14 @@ def test_the_rules_are_the_shipped_ones_with_the_mark_of_the_values_or_ones_own(
     assert (str(own.mark), own.stale_after) == ("label status=presure", 420)
 
 
+def test_without_a_mark_there_is_the_order_and_no_right_to_write_nodes() -> None:
+    alone: Doc = {"mark": {"label": "", "taint": ""}, "order": {"enabled": True}}
+    assert rules_of(alone).mark.is_none
+    role, base = (the(docs, "ClusterRole") for docs in (helm(alone), helm()))
+    assert role == the(kustomize(OVERLAYS / "order-only"), "ClusterRole") != base
+    assert " writes no node." in notes(alone)
+
+
 def test_another_label_reaches_all_that_name_it() -> None:
     label = {"label": "example.com/heat=high"}
     docs = helm(everything(mark=label | {"taint": TAINT}))

@@ -26,8 +26,8 @@ reads a file and sets what the values say. So the two cannot drift apart, and a 
 
 {{/* The rules file: the shipped one as it is, else YAML of the values. */}}
 {{- define "dynsched.rules" -}}
-{{- if not (or .Values.mark.label .Values.mark.taint) -}}
-{{- fail "mark.label and mark.taint are both empty: dynsched has nothing to mark nodes with" -}}
+{{- if not (or .Values.mark.label .Values.mark.taint .Values.order.enabled) -}}
+{{- fail "mark.label and mark.taint are both empty: dynsched marks no node, which needs order.enabled" -}}
 {{- end -}}
 {{- $shipped := .Files.Get "base/rules.yaml" -}}
 {{- $default := ($shipped | fromYaml).mark -}}
@@ -35,7 +35,10 @@ reads a file and sets what the values say. So the two cannot drift apart, and a 
 {{ $shipped }}
 {{- else -}}
 {{- $rules := deepCopy (.Values.rules | default ($shipped | fromYaml)) -}}
-{{- $_ := set $rules "mark" (dict "label" (.Values.mark.label | default nil) "taint" (.Values.mark.taint | default nil)) -}}
+{{- $_ := set $rules "mark" "none" -}}
+{{- with .Values.mark -}}
+{{- if or .label .taint -}}{{- $_ := set $rules "mark" (dict "label" (.label | default nil) "taint" (.taint | default nil)) -}}{{- end -}}
+{{- end -}}
 {{- if and .Values.order.enabled .Values.order.score }}{{ $_ := set $rules "order" (dict "score" .Values.order.score) }}{{ end -}}
 {{ toYaml $rules }}
 {{ end -}}
