@@ -261,6 +261,16 @@ def test_the_rules_are_the_shipped_ones_with_the_mark_of_the_values_or_ones_own(
     assert (str(own.mark), own.stale_after) == ("label status=presure", 420)
 
 
+def test_without_a_mark_and_with_the_order_it_is_the_overlay_of_the_order_alone() -> None:
+    order = {"enabled": True, "score": {"node-cpu": 1}}
+    values = {"mark": {"label": "", "taint": ""}, "order": order}
+    rules, made = load_rules(OVERLAYS / "order-only/rules.yaml"), rules_of(values)
+    assert (made.mark, made.order) == (rules.mark, rules.order)
+    alone = kustomize(OVERLAYS / "order-only")
+    assert the(helm(values), "ClusterRole") == the(alone, "ClusterRole")
+    assert "marks no node." in notes(values)
+
+
 def test_another_label_reaches_all_that_name_it() -> None:
     label = {"label": "example.com/heat=high"}
     docs = helm(everything(mark=label | {"taint": TAINT}))

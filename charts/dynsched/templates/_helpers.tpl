@@ -26,8 +26,10 @@ reads a file and sets what the values say. So the two cannot drift apart, and a 
 
 {{/* The rules file: the shipped one as it is, else YAML of the values. */}}
 {{- define "dynsched.rules" -}}
+{{- $mark := dict "label" (.Values.mark.label | default nil) "taint" (.Values.mark.taint | default nil) -}}
 {{- if not (or .Values.mark.label .Values.mark.taint) -}}
-{{- fail "mark.label and mark.taint are both empty: dynsched has nothing to mark nodes with" -}}
+{{- if not .Values.order.enabled }}{{ fail "mark.label and mark.taint are both empty, which needs order.enabled: dynsched has nothing to mark nodes with" }}{{ end -}}
+{{- $mark = "none" -}}
 {{- end -}}
 {{- $shipped := .Files.Get "base/rules.yaml" -}}
 {{- $default := ($shipped | fromYaml).mark -}}
@@ -35,7 +37,7 @@ reads a file and sets what the values say. So the two cannot drift apart, and a 
 {{ $shipped }}
 {{- else -}}
 {{- $rules := deepCopy (.Values.rules | default ($shipped | fromYaml)) -}}
-{{- $_ := set $rules "mark" (dict "label" (.Values.mark.label | default nil) "taint" (.Values.mark.taint | default nil)) -}}
+{{- $_ := set $rules "mark" $mark -}}
 {{- if and .Values.order.enabled .Values.order.score }}{{ $_ := set $rules "order" (dict "score" .Values.order.score) }}{{ end -}}
 {{ toYaml $rules }}
 {{ end -}}
