@@ -27,10 +27,10 @@ import click
     type=int,
     default=0,
     show_default=True,
-    help="Seed of the random load; another seed gives another load.",
+    help="Seed of the pods; another seed gives others.",
 )
 def demo(*, nodes: int, seconds: float | None, seed: int) -> None:
-    """Run dynsched on this machine against a simulated cluster whose load rises and falls.
+    """Run dynsched on this machine against a simulated cluster on which pods come and go.
 
     Prometheus is simulated too.
 

@@ -38,9 +38,8 @@ BELOW_MEAN: Final = 10.0
 early marks are released 8 points below it."""
 _NOTHING_LEFT: Final = 1e-9
 """Of pods: but for what the floats have gathered."""
-GAP: Final = 6.0
-"""Points by which a node must be hotter than those that get the pods in its place: what is
-measured on equal nodes differs by 3 points either way."""
+EQUAL: Final = 5.0
+"""Points: nodes whose loads differ by no more are not told apart by an early mark."""
 _HEAVIEST: Final = 4.0
 """A node weighs this many times what the median of its kind does, at most."""
 _FULL: Final = 100.0
@@ -299,13 +298,11 @@ def above_line(  # noqa: PLR0917 - the columns
     ``early``. ``loads``: NaN where nothing is known; its last axis has one element for each node,
     as the other arrays have.
 
-    The line is the mean of the nodes that ``counts`` names (those that may be marked), weighted by
-    what they have of the rule's resource, or ``mean_at_least`` where that is higher. A node's
-    weight and load are limited here: one node does not decide about all others.
-
-    So many nodes stay unmarked as ``max_marked`` leaves out, the coolest. One that is not GAP
-    hotter than each of these is told as no further above the line than ``above_mean``: it gets no
-    mark, and one that it has is held.
+    The line is the highest of: the mean of the nodes that ``counts`` names (those that may be
+    marked), weighted by what they have of the rule's resource; ``mean_at_least``; and a line so far
+    above the coolest, as many as ``max_marked`` leaves unmarked, that a mark goes from a node which
+    is EQUAL to them: of many equal nodes, a few without a mark would get all pods. A node's weight
+    and load are limited here: one node does not decide about all others.
     """
     if rule.early is None or not kind.size:
         return loads
@@ -323,10 +320,8 @@ def above_line(  # noqa: PLR0917 - the columns
         # There is none of nodes without known loads, or with weights beyond what can be counted.
         line = np.fmax(np.where(np.isfinite(mean), mean, np.nan), rule.early.mean_at_least)
         others = _lowest(known, _unmarked(max_marked, number) - 1)
-        stands_out = here > others + GAP
-        found[..., places] = np.where(
-            stands_out, here - line, np.minimum(here - line, rule.early.above_mean)
-        )
+        line = np.fmax(line, others + EQUAL - rule.early.clear_above_mean)
+        found[..., places] = here - line
     return found
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from dynsched.rules.labels import LabelMark
 
 _KUBELET: Final = "v1.36.2"
 _ZONES: Final = ("a", "b", "c")
-_DEPLOYMENTS: Final = (("shop", "web", 16), ("shop", "api", 12), ("batch", "report", 8))
+NAMESPACES: Final = {"web": "shop", "api": "shop", "report": "batch"}
+"""Of the Deployments of the demo."""
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _CONDITIONS: Final = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory"),
@@ -125,19 +125,18 @@ def _pad(node: dict[str, Any], size: int) -> None:
         missing -= len(json.dumps(images[-1], separators=(",", ":"))) + 1
 
 
-def make_pods(nodes: Sequence[str], label: LabelMark) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(namespace, pod) of three Deployments; those in ``shop`` avoid the mark by soft affinity."""
-    every = [(*each, number) for each in _DEPLOYMENTS for number in range(each[2])]
-    for index, (namespace, name, _, number) in enumerate(every):
-        spec: dict[str, Any] = {
-            "nodeName": nodes[index % len(nodes)],
-            "containers": [{"name": "main", "image": name}],
-        }
-        if namespace == "shop":
-            avoid = {"key": label.key, "operator": "NotIn", "values": [label.value]}
-            term = {"weight": 100, "preference": {"matchExpressions": [avoid]}}
-            spec["affinity"] = {"nodeAffinity": {_PREFERRED: [term]}}
-        yield namespace, {"metadata": _pod_metadata(name, number), "spec": spec}
+def make_pod(workload: str, number: int, node: str, label: LabelMark) -> dict[str, Any]:
+    """A pod of a Deployment, on its node. Those of NAMESPACES' ``shop`` avoid the mark."""
+    requests = {"requests": {"cpu": "500m", "memory": "512Mi"}}
+    spec: dict[str, Any] = {
+        "nodeName": node,
+        "containers": [{"name": "main", "image": workload, "resources": requests}],
+    }
+    if NAMESPACES[workload] == "shop":
+        avoid = {"key": label.key, "operator": "NotIn", "values": [label.value]}
+        term = {"weight": 100, "preference": {"matchExpressions": [avoid]}}
+        spec["affinity"] = {"nodeAffinity": {_PREFERRED: [term]}}
+    return {"metadata": _pod_metadata(workload, number), "spec": spec}
 
 
 def _pod_metadata(deployment: str, number: int) -> dict[str, Any]:

@@ -1,112 +1,127 @@
-"""A synthetic load: node index, seed and time -> CPU and memory utilization in percent.
+"""Pods that come and go, and the load that they make: the world of `dynsched demo`. Pure.
 
-Pure: times are seconds since the load began. A node is *calm*, or it *heats*: again and again it
-climbs to a peak above 90 %, stays there for some ten seconds, falls back and rests. Each does so
-at a time, for a period and up to a peak of its own; the first of twelve within seconds.
+Times are seconds since it began, twenty times as fast as in a real cluster. All pods request the
+same, and each uses another amount of CPU, so a scheduler that goes by requests overloads some
+nodes. The same pods are also placed without a look at marks: what these prevent is the difference.
+Pods of the job `report` use more and more memory, and ignore the marks.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Final
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, NamedTuple
 
-_HEATING_SHARE: Final = 0.5
-_HEATING_SHARE_BEYOND: Final = 0.1
-_SMALL_CLUSTER: Final = 40
-"""Number of nodes. Of the nodes up to this number, half heat; of all further ones, a tenth: a large
-cluster of which half heats would mark and release hundreds of nodes per second, as no real one
-does."""
+import numpy as np
 
-_MEMORY_SHARE: Final = 0.35
-"""Of those that heat, how many do so by their memory rather than by their CPU."""
-_LATEST_START: Final = 0.6
-"""In periods: by then the last node has begun to climb, so that all have cooled in a minute."""
-_RAMP: Final = 0.1
-"""In periods: how long a node climbs, and how long it falls back."""
-_STAY: Final = 0.35
-"""In periods: how long it stays at the peak."""
-# The fractional parts of its multiples spread evenly over 0..1, however many are taken.
-_GOLDEN: Final = (math.sqrt(5) - 1) / 2
+from dynsched.engine.columns import Bools, Floats
 
-
-class Kind(StrEnum):
-    CALM = "calm"
-    CPU = "cpu"
-    MEMORY = "memory"
+HOT: Final = 80.0
+"""Per cent of CPU."""
+_LIVELY: Final = 40
+"""Nodes to which pods come, at most: hundreds of new pods a second are no real cluster's."""
+_PODS: Final = 7
+"""On a node, on average."""
+_JOB: Final = "report"
+_LIFE: Final = {"web": 45.0, "api": 45.0, _JOB: 20.0}
+"""Seconds, on average; exactly for the job."""
+_SHARE: Final = {"web": 0.66, "api": 0.33, _JOB: 0.01}
+_GROWS: Final = 6.0
+"""Seconds in which a pod of the job comes to use half of a node's memory."""
+_RANGE: Final = 6.0
+"""Seconds over which the metric of CPU is a mean."""
 
 
-@dataclass(frozen=True, slots=True)
-class Utilization:
-    """Of one resource, in percent: ``base``, up to ``rise`` more by heat, and a small sine."""
+class DemoPod(NamedTuple):
+    """``node``: the index of its node; ``otherwise``: that of the one that it would be on if no
+    node was ever marked. ``cpu``: per cent of a node.
+    """
 
-    base: float
-    rise: float
-    amplitude: float
-    period: float
+    workload: str
+    number: int
+    begins: float
+    ends: float
+    cpu: float
+    node: int
+    otherwise: int
 
-    def at(self, time: float, heat: float) -> float:
-        sine = self.amplitude * math.sin(math.tau * time / self.period)
-        return self.base + self.rise * heat + sine
-
-
-@dataclass(frozen=True, slots=True)
-class NodeLoad:
-    """It stays inside 0..100 by how it is built. ``start`` and ``period`` are of its heat."""
-
-    kind: Kind
-    start: float
-    period: float
-    of_cpu: Utilization
-    of_memory: Utilization
-
-    def cpu(self, time: float) -> float:
-        return self.of_cpu.at(time, self._heat(time))
-
-    def memory(self, time: float) -> float:
-        return self.of_memory.at(time, self._heat(time))
-
-    def _heat(self, time: float) -> float:
-        """A trapezoid between 0 and 1 that repeats: ramp up, stay, ramp down, rest."""
-        if time < self.start:
-            return 0.0
-        into = (time - self.start) / self.period % 1.0
-        falling = into - _RAMP - _STAY
-        return max(0.0, min(1.0, into / _RAMP, 1.0 - falling / _RAMP))
+    def memory(self, now: float) -> float:
+        return 50 * min(1.0, (now - self.begins) / _GROWS) if self.workload == _JOB else 2.0
 
 
-def node_load(index: int, seed: int = 0) -> NodeLoad:
-    """The load of the node with this index. The seed decides who heats, when and how far."""
-    first = random.Random(f"dynsched/{seed}").random()  # noqa: S311 (weather, not cryptography)
-    own = random.Random(f"dynsched/{seed}/{index}")  # noqa: S311
-    share = _HEATING_SHARE if index < _SMALL_CLUSTER else _HEATING_SHARE_BEYOND
-    turn = (first + index * _GOLDEN) % 1.0 / share
-    kind = _kind(turn)
-    period = own.uniform(26.0, 36.0)
-    cpu, memory = own.uniform(12.0, 45.0), own.uniform(25.0, 60.0)
-    return NodeLoad(
-        kind=kind,
-        start=turn * _LATEST_START * period,
-        period=period,
-        of_cpu=Utilization(
-            base=cpu,
-            rise=own.uniform(91.0, 96.0) - cpu if kind is Kind.CPU else 0.0,
-            amplitude=own.uniform(1.0, 3.0),
-            period=own.uniform(9.0, 17.0),
-        ),
-        of_memory=Utilization(
-            base=memory,
-            rise=own.uniform(93.0, 97.0) - memory if kind is Kind.MEMORY else 0.0,
-            amplitude=own.uniform(0.2, 1.0),
-            period=own.uniform(20.0, 40.0),
-        ),
-    )
+class DemoLoad:
+    """``pods``: those that run, by number. They are there from the start."""
 
+    def __init__(self, nodes: int, seed: int = 0) -> None:
+        self._chance = chance = random.Random(f"dynsched/{seed}")  # noqa: S311 (no cryptography)
+        self._lively = min(nodes, _LIVELY)
+        self._cpu = np.array([[chance.uniform(5, 12) for _ in range(nodes)]] * 2)  # as DemoPod has
+        self._memory = np.array([chance.uniform(22, 34) for _ in range(nodes)])
+        self._placed = np.zeros((2, nodes))
+        self._past: deque[tuple[float, Floats, Floats]] = deque(maxlen=1200)
+        self._hot, self._now, self._count = np.zeros(2), 0.0, 0
+        self.pods: dict[int, DemoPod] = {}
+        self._come(_JOB, -_GROWS / 2, ())
+        for _ in range(_PODS * self._lively):
+            self._come(chance.choice(("web", "web", "api")), 0.0, ())
+        self.step(0.0, ())
 
-def _kind(turn: float) -> Kind:
-    """Those that heat by memory come in three stretches: both kinds are there early and late."""
-    if turn >= 1.0:
-        return Kind.CALM
-    return Kind.MEMORY if turn * 3 % 1.0 < _MEMORY_SHARE else Kind.CPU
+    @property
+    def hot(self) -> tuple[float, float]:
+        """The share of node-time over HOT, and what it would be if no node was ever marked."""
+        by_marks, otherwise = (self._hot / (self._lively * max(1.0, self._now))).tolist()
+        return by_marks, otherwise
+
+    def step(
+        self, now: float, marked: Collection[int]
+    ) -> tuple[Sequence[DemoPod], Sequence[DemoPod]]:
+        """Go on to ``now``: the pods that ended, and the new ones. These avoid ``marked`` nodes."""
+        ended = [pod for pod in self.pods.values() if pod.ends <= now]
+        for pod in ended:
+            self._put(self.pods.pop(pod.number), -1)
+        first, passed, self._now = self._count, now - self._now, now
+        for workload, share in _SHARE.items():
+            number = share * _PODS * self._lively * passed / _LIFE[workload]
+            for _ in range(math.floor(number + self._chance.random())):
+                self._come(workload, now, marked)
+        memory = self._memory.copy()
+        for pod in self.pods.values():
+            memory[pod.node] += pod.memory(now)
+        self._hot += passed * np.count_nonzero(self._cpu > HOT, axis=1)
+        self._past.append((now, np.minimum(100, self._cpu[0]), np.minimum(100, memory)))
+        return ended, [self.pods[number] for number in range(first, self._count)]
+
+    def at(self, time: float) -> Mapping[str, Sequence[float]] | None:
+        """What is measured on each node as of ``time``, by rule; None before it began."""
+        rows = [row for row in self._past if row[0] <= time]
+        if not rows:
+            return None
+        last, _, memory = rows[-1]
+        cpu = np.mean([used for at, used, _ in rows if at > last - _RANGE], axis=0)
+        return {"node-cpu": cpu.tolist(), "node-mem-usage": memory.tolist()}
+
+    def _come(self, workload: str, now: float, marked: Collection[int]) -> None:
+        avoided = np.zeros((2, len(self._memory)), np.bool_)
+        life, cpu = _LIFE[workload], 1.0
+        if workload != _JOB:
+            avoided[0, list(marked)] = True
+            life, cpu = self._chance.expovariate(1 / life), self._chance.lognormvariate(1.6, 0.8)
+        places = (self._cooler(at, avoided[at]) for at in range(2))
+        pod = DemoPod(workload, self._count, now, now + life, min(50.0, cpu), *places)
+        self.pods[pod.number] = pod
+        self._put(pod, 1)
+        self._count += 1
+
+    def _cooler(self, at: int, avoided: Bools) -> int:
+        """As kube-scheduler chooses where all request the same: a node with the fewest pods, among
+        those that are not avoided, if there are such. At the start, that of the least load.
+        """
+        rank = (self._placed[at] + 1000 * avoided if self._past else self._cpu[at])[: self._lively]
+        return int(self._chance.choice(np.flatnonzero(rank == rank.min()).tolist()))
+
+    def _put(self, pod: DemoPod, sign: int) -> None:
+        for at, node in enumerate((pod.node, pod.otherwise)):
+            self._placed[at, node] += sign
+            self._cpu[at, node] += sign * pod.cpu

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from aiohttp import web
 
 from dynsched.rules.rule_set import RuleSet
-from dynsched.sim.load import Kind, NodeLoad, node_load
+from dynsched.sim.load import DemoLoad
 
 _REFUSAL: Final = (
     "this is the simulator of dynsched demo, not a Prometheus: it answers queries for the "
@@ -29,21 +29,21 @@ class Machine(NamedTuple):
 
 
 class SimulatedPrometheus:
-    """The load begins when this is made; the rules are told apart by their names."""
+    """The load began when this is made; the rules are told apart by their names."""
 
     def __init__(
         self,
         machines: Iterable[Machine],
         rule_set: RuleSet,
+        load: DemoLoad,
         *,
-        seed: int = 0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._loads = {machine: node_load(index, seed) for index, machine in enumerate(machines)}
+        self._metrics = [{"instance": machine.instance} for machine in machines]
+        self._load = load
         self._clock = clock
         self._began = clock()
-        known = {"node-cpu": NodeLoad.cpu, "node-mem-usage": NodeLoad.memory}
-        self._answers = {_normal(r.expr): known[r.name] for r in rule_set.rules if r.expr}
+        self._names = {_normal(rule.expr): rule.name for rule in rule_set.rules if rule.expr}
 
     def application(self) -> web.Application:
         app = web.Application()
@@ -53,41 +53,32 @@ class SimulatedPrometheus:
         app.router.add_route("*", "/api/{rest:.*}", _refuse)
         return app
 
-    def first_to_heat(self) -> Machine:
-        loads = self._loads
-        return min(loads, key=lambda each: (loads[each].kind is Kind.CALM, loads[each].start))
+    @property
+    def age(self) -> float:
+        """Of the load, in seconds."""
+        return self._clock() - self._began
 
     async def _query(self, request: web.Request) -> web.Response:
         form = await _form(request)
-        answer = self._answers.get(_normal(form.get("query", "")))
-        if answer is None:
+        if (name := self._names.get(_normal(form.get("query", "")))) is None:
             return await _refuse(request)
         at = float(form.get("time", self._clock()))
-        result = [
-            {
-                "metric": {"instance": machine.instance},
-                "value": (at, str(answer(load, at - self._began))),
-            }
-            for machine, load in self._loads.items()
-        ]
-        return _success("vector", result)
+        found = self._load.at(at - self._began)
+        values = zip(self._metrics, found[name], strict=True) if found else ()
+        return _success("vector", [{"metric": m, "value": (at, str(v))} for m, v in values])
 
     async def _query_range(self, request: web.Request) -> web.Response:
         """A range query; there are no points from before the load began."""
         form = await _form(request)
-        answer = self._answers.get(_normal(form.get("query", "")))
-        if answer is None:
+        if (name := self._names.get(_normal(form.get("query", "")))) is None:
             return await _refuse(request)
         start, end, step = (float(form[name]) for name in ("start", "end", "step"))
-        skipped = max(0, math.ceil((self._began - start) / step))
-        reached = math.floor((min(end, self._clock()) - start) / step)
-        times = [start + step * number for number in range(skipped, reached + 1)]
+        times = [start + step * number for number in range(math.floor((end - start) / step) + 1)]
+        found = [(at, self._load.at(at - self._began)) for at in times]
+        points = [(at, values[name]) for at, values in found if values]
         result = [
-            {
-                "metric": {"instance": machine.instance},
-                "values": [(at, str(answer(load, at - self._began))) for at in times],
-            }
-            for machine, load in (self._loads.items() if times else ())
+            {"metric": metric, "values": [(at, str(of_nodes[node])) for at, of_nodes in points]}
+            for node, metric in enumerate(self._metrics if points else ())
         ]
         return _success("matrix", result)
 

@@ -123,7 +123,7 @@ async def test_nodes_tells_measured_and_expected_load_apart(client, snapshots) -
     assert cpu["expected"] == parts(64.9, 61.0, 5.2, 1.3)
     assert (cpu["early_of"], early["early_of"], early["expected"]) == (None, "node-cpu", None)
     assert early["value"] == pytest.approx(5.675)
-    assert nodes["worker-2"]["rules"][0]["expected"] == parts(40.0, 40.0)
+    assert nodes["worker-2"]["rules"][0]["expected"] == parts(44.0, 44.0)
     # Without a watch of pods it is the measured one.
     loads = {"worker-1": 61.0, "worker-2": 40.0}
     snapshots.publish(early_scene().tick(NOON, node_cpu=loads, node_mem=loads))

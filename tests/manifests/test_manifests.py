@@ -414,18 +414,33 @@ def test_the_extender_gets_a_port_that_the_control_plane_alone_reaches(more, tmp
     assert reached == {"dynsched": [9000], **{f"dynsched-{name}": [9001] for name in more}}
 
 
-def test_the_pod_reads_the_working_example_or_that_of_its_overlay() -> None:
-    def mounted(name: str) -> str:
-        return str(the(rendered(name), "ConfigMap", "dynsched-rules")["data"]["rules.yaml"])
-
-    assert mounted("base") == (ROOT / "rules.yaml").read_text()
-    for name in ("example", "extender"):
-        assert mounted(name) == (OVERLAYS / name / "rules.yaml").read_text()
-    with_taint = parse_rules(yaml.safe_load(mounted("descheduler")))
-    shipped = load_rules(BASE / "rules.yaml")
-    taint = "taint dynsched.io/pressure=true:PreferNoSchedule"
-    assert str(with_taint.mark) == f"{shipped.mark} and {taint}"
-    assert (with_taint.file_rules, with_taint.guard) == (shipped.file_rules, shipped.guard)
+def test_all_that_is_shipped_marks_by_the_rules_of_the_working_example() -> None:
+    """The demo is twenty times as fast. That the chart does, too, is in test_chart.py."""
+    shipped = load_rules(ROOT / "rules.yaml")
+    taint = " and taint dynsched.io/pressure=true:PreferNoSchedule"
+    mounted = {
+        name: the(rendered(name), "ConfigMap", "dynsched-rules")["data"]["rules.yaml"]
+        for name in ("base", "example", "descheduler", "extender")
+    }
+    assert mounted.pop("extender") == (OVERLAYS / "extender/rules.yaml").read_text()
+    for name, text in mounted.items():
+        rules = parse_rules(yaml.safe_load(text))
+        assert str(rules.mark) == f"{shipped.mark}{'' if name == 'base' else taint}", name
+        assert (rules.file_rules, rules.guard) == (shipped.file_rules, shipped.guard), name
+    demo = load_rules(ROOT / "dynsched/sim/demo-rules.yaml")
+    slow = [
+        rule.model_copy(
+            update={
+                "expr": (rule.expr or "").replace("[6s]", "[2m]"),
+                "hold_duration": 20 * rule.hold_duration,
+                "keep_firing_for": 20 * rule.keep_firing_for,
+            }
+        )
+        for rule in demo.file_rules
+    ]
+    assert slow == list(shipped.file_rules)
+    assert (demo.mark, demo.guard) == (shipped.mark, shipped.guard)
+    assert 20 * demo.stale_after == shipped.stale_after
 
 
 def test_a_change_of_settings_restarts_the_pod_and_one_of_the_rules_does_not() -> None:

@@ -134,11 +134,11 @@ def test_a_node_that_a_rule_selects_no_more_is_released() -> None:
 
 
 def test_the_mean_of_early_marks_is_that_of_the_selected_nodes() -> None:
-    early = {"above_mean": 5, "mean_at_least": 20}
+    early = {"above_mean": 25, "mean_at_least": 20}
     rules = unlimited(rule("batch", selector="pool=batch", early=early))
     raws = [body("a", labels=BATCH), body("b", labels=BATCH), body("c", labels=WEB)]
-    decision = decided(rules, raws, batch={"a": 60, "b": 62, "c": 0})
-    assert alerts_of(decision.evaluation.alerts)["batch-early"]["a"].value == -1
+    decision = decided(rules, raws, batch={"a": 40, "b": 80, "c": 0})
+    assert alerts_of(decision.evaluation.alerts)["batch-early"]["a"].value == -20
     assert decision.patches == ()
 
 

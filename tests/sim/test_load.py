@@ -1,33 +1,40 @@
-"""The synthetic load: pure, inside its limits, and hot on some nodes."""
+"""The demo's pods: pure, inside their limits, and better placed where marks are avoided."""
 
-from collections import Counter
-
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynsched.sim.load import Kind, node_load
-
-indexes = st.integers(0, 5_000)
-seeds = st.integers(-1_000, 1_000)
-times = st.floats(0, 10_000)
+from dynsched.sim.load import HOT, DemoLoad
 
 
-def test_the_same_index_and_seed_give_the_same_load() -> None:
-    assert node_load(3, seed=7) == node_load(3, seed=7)
-    assert len({node_load(index, seed) for index in range(20) for seed in range(20)}) == 400
+@given(st.integers(3, 20), st.integers(-9, 9), st.lists(st.floats(0, 9), max_size=9))
+def test_the_same_seed_gives_the_same_pods_and_loads_stay_between_0_and_100(n, seed, steps) -> None:
+    one, other = DemoLoad(n, seed), DemoLoad(n, seed)
+    for now in np.cumsum([0.0, *steps]).tolist():
+        one.step(now, {0})
+        other.step(now, {0})
+        assert one.at(now) == other.at(now) is not None
+        assert all(5 < value <= 100 for values in one.at(now).values() for value in values)
+    assert one.pods == other.pods
+    assert one.at(-1) is None
 
 
-@given(indexes, seeds, times)
-def test_it_stays_between_0_and_100_percent(index, seed, time) -> None:
-    load = node_load(index, seed)
-    assert 5 < load.cpu(time) < 100
-    assert 5 < load.memory(time) < 100
+def test_pods_avoid_marked_nodes_and_those_of_the_job_do_not() -> None:
+    load, marked = DemoLoad(12), {0, 1, 2}
+    new = [pod for second in range(1, 300) for pod in load.step(second, marked)[1]]
+    assert {pod.node for pod in new if pod.workload != "report"} == set(range(3, 12))
+    assert marked & {pod.node for pod in new if pod.workload == "report"}
+    assert marked < {pod.otherwise for pod in new}
 
 
-def test_of_twelve_nodes_about_half_heat_and_of_very_many_few() -> None:
-    for seed in range(100):
-        kinds = Counter(node_load(index, seed).kind for index in range(12))
-        assert 5 <= kinds[Kind.CPU] + kinds[Kind.MEMORY] <= 7
-        assert min(kinds[Kind.CPU], kinds[Kind.MEMORY]) >= 1
-    kinds = Counter(node_load(index).kind for index in range(5_000))
-    assert 480 < kinds[Kind.CPU] + kinds[Kind.MEMORY] < 560
+@pytest.mark.parametrize("seed", range(3))
+def test_to_avoid_the_busiest_nodes_prevents_overload(seed: int) -> None:
+    """In ten minutes; and requests alone leave nodes over the line."""
+    load = DemoLoad(12, seed)
+    for second in range(1, 600):
+        cpu = load.at(second - 1)["node-cpu"]
+        load.step(second, {node for node, used in enumerate(cpu) if used > HOT - 20})
+    avoided, otherwise = load.hot
+    assert 0.02 < otherwise < 0.3
+    assert avoided < 0.7 * otherwise

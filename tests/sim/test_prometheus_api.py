@@ -13,7 +13,7 @@ from source_support import source_at
 import dynsched.sim
 from dynsched.rules.file import load_rules
 from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.sim.load import node_load
+from dynsched.sim.load import DemoLoad
 from dynsched.sim.prometheus_api import Machine, SimulatedPrometheus
 from dynsched.sources.prometheus import PrometheusSource
 
@@ -43,8 +43,10 @@ async def served(app: web.Application) -> AsyncIterator[tuple[str, PrometheusSou
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_an_answer_is_as_of_the_time_that_was_asked_for(rules, method) -> None:
-    clock = Clock()
-    simulated = SimulatedPrometheus(MACHINES, rules, clock=clock)
+    clock, load = Clock(), DemoLoad(len(MACHINES))
+    simulated = SimulatedPrometheus(MACHINES, rules, load, clock=clock)
+    for second in range(1, 101):
+        load.step(second, ())
     clock.now += 100
     ask = {"query": rules.rules[0].expr, "time": str(BEGIN + 40)}
     how = {"params": ask} if method == "GET" else {"data": ask}
@@ -54,7 +56,7 @@ async def test_an_answer_is_as_of_the_time_that_was_asked_for(rules, method) -> 
             session.request(method, f"{url}/api/v1/query", **how) as answer,
         ):
             body = await answer.json()
-        for rule in rules.rules:
+        for rule in rules.file_rules:
             read = await source.query(rule)
             assert (read.error, read.warnings) == (None, ())
             assert [s.labels["instance"] for s in read.samples] == [m.instance for m in MACHINES]
@@ -62,11 +64,11 @@ async def test_an_answer_is_as_of_the_time_that_was_asked_for(rules, method) -> 
     assert (body["status"], body["data"]["resultType"]) == ("success", "vector")
     at, value = body["data"]["result"][3]["value"]
     assert at == BEGIN + 40
-    assert float(value) == pytest.approx(node_load(3).cpu(40))
+    assert float(value) == pytest.approx(load.at(40)["node-cpu"][3])
 
 
 async def test_anything_else_is_refused_and_says_what_this_is(rules) -> None:
-    simulated = SimulatedPrometheus(MACHINES, rules)
+    simulated = SimulatedPrometheus(MACHINES, rules, DemoLoad(len(MACHINES)))
     async with served(simulated.application()) as (url, source), aiohttp.ClientSession() as session:
         other = await source.query(Rule(name="other", expr="up", threshold=1))
         assert other.samples == ()

@@ -25,7 +25,7 @@ EARLY_RULES: Final[Mapping[str, Any]] = {
 }
 """Nodes have 10 cores, so that a tenth of a core is a point."""
 
-CPU: Final = {"worker-1": 61.0, "worker-2": 40.0, "worker-3": 50.0, "worker-4": 82.0}
+CPU: Final = {"worker-1": 61.0, "worker-2": 44.0, "worker-3": 46.0, "worker-4": 82.0}
 MEMORY: Final = dict.fromkeys(CPU, 30.0)
 CORES: Final = {"cpu": 10.0, "memory": 2.0**34}
 USES: Final = {"cpu": {"shop/web": 1.04, "shop/batch": 0.26}}

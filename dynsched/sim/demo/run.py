@@ -25,12 +25,14 @@ from rich.console import Console
 from dynsched.rules.file import load_rules
 from dynsched.rules.keys import DEFAULT_LABEL
 from dynsched.rules.labels import parse_label
+from dynsched.rules.rule_set import RuleSet
 from dynsched.sim.apiserver.api_server import ApiServer
 from dynsched.sim.apiserver.resources import NODES
 from dynsched.sim.apiserver.store import Change, ChangeType
 from dynsched.sim.demo.operator import Operator, running
 from dynsched.sim.demo.show import Tally, screen, tell
-from dynsched.sim.examples import make_node, make_pods
+from dynsched.sim.examples import NAMESPACES, make_node, make_pod
+from dynsched.sim.load import DemoLoad, DemoPod
 from dynsched.sim.prometheus_api import Machine, SimulatedPrometheus, serve
 
 _START_SECONDS: Final = 60.0
@@ -45,27 +47,66 @@ class BrokenError(Exception):
     """A part of the demo does not work; the message is for the person at the terminal."""
 
 
+class _Cluster:
+    """Nodes `worker-01` and so on, and pods that come and go on them; it begins when it is made."""
+
+    def __init__(self, api: ApiServer, nodes: int, load: DemoLoad, rules: RuleSet) -> None:
+        self._objects, self._label = api.objects, parse_label(DEFAULT_LABEL)
+        self._machines = []
+        width = max(2, len(str(nodes)))
+        for index in range(nodes):
+            body = make_node(f"worker-{index + 1:0{width}}", index)
+            api.objects.create("nodes", body)
+            addresses = {entry["type"]: entry["address"] for entry in body["status"]["addresses"]}
+            self._machines.append(Machine(body["metadata"]["name"], addresses["InternalIP"]))
+        for namespace in set(NAMESPACES.values()):
+            api.objects.create("namespaces", {"metadata": {"name": namespace}})
+        self._load = load
+        self.prometheus = SimulatedPrometheus(self._machines, rules, load)
+        self._names = {number: self._create(pod) for number, pod in load.pods.items()}
+        self.first_hot = self._machines[next(iter(load.pods.values())).node].name
+
+    def go_on(self) -> None:
+        """Pods end and come as they would have until now."""
+        nodes = [self._objects.find("nodes", machine.name) for machine in self._machines]
+        key, value = self._label.key, self._label.value
+        marked = [index for index, node in enumerate(nodes) if node.labels.get(key) == value]
+        ended, new = self._load.step(self.prometheus.age, marked)
+        for pod in ended:
+            self._objects.delete("pods", self._names.pop(pod.number), NAMESPACES[pod.workload])
+        self._names |= {pod.number: self._create(pod) for pod in new}
+
+    def _create(self, pod: DemoPod) -> str:
+        node = self._machines[pod.node].name
+        body = make_pod(pod.workload, pod.number, node, self._label)
+        return self._objects.create("pods", body, NAMESPACES[pod.workload]).name
+
+
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """Where everything is, once it runs. ``hot``: the node to watch."""
+    """Where everything is, once it runs."""
 
     url: str
     kubeconfig: Path
     rules: Path
     prometheus: str
-    hot: str
+    cluster: _Cluster
 
 
 @dataclass(slots=True)
 class _Outcome:
     """``elapsed``: seconds that the show takes; None when it did not begin."""
 
+    load: DemoLoad
     tally: Tally = field(default_factory=Tally)
     writes: int = 0
     elapsed: float | None = None
 
     def count(self, change: Change) -> None:
         self.writes += change.type is ChangeType.MODIFIED
+
+    def summary(self) -> str:
+        return self.tally.summary(self.elapsed or 0.0, self.writes, *self.load.hot)
 
 
 async def run_demo(*, nodes: int, seconds: float | None, seed: int, console: Console) -> int:
@@ -74,9 +115,9 @@ async def run_demo(*, nodes: int, seconds: float | None, seed: int, console: Con
     The exit code: 0 when it was ended, 1 when a part of it broke. Whichever way it ends, no
     process and no file of it is left.
     """
-    outcome = _Outcome()
+    outcome = _Outcome(DemoLoad(nodes, seed))
     stopped = asyncio.Event()
-    work = asyncio.create_task(_perform(nodes, seconds, seed, console, outcome))
+    work = asyncio.create_task(_perform(nodes, seconds, console, outcome))
 
     def stop() -> None:
         if not stopped.is_set():  # a second signal must not interrupt the clearing away
@@ -93,29 +134,27 @@ async def run_demo(*, nodes: int, seconds: float | None, seed: int, console: Con
             tell(Console(stderr=True), f"Error: {error}")
             return 1
     if outcome.elapsed is not None and not console.is_terminal:  # there it stands already
-        tell(console, outcome.tally.summary(outcome.elapsed, outcome.writes))
+        tell(console, outcome.summary())
     tell(console, "Everything was stopped and removed.")
     return 0
 
 
-async def _perform(
-    nodes: int, seconds: float | None, seed: int, console: Console, outcome: _Outcome
-) -> None:
+async def _perform(nodes: int, seconds: float | None, console: Console, outcome: _Outcome) -> None:
     tell(console, f"Starting a cluster of {nodes} nodes, a simulated Prometheus, and dynsched ...")
     packaged = resources.files("dynsched.sim") / "demo-rules.yaml"
     with tempfile.TemporaryDirectory(prefix="dynsched-demo-", ignore_cleanup_errors=True) as name:
         rules = Path(name) / "rules.yaml"
         rules.write_text(packaged.read_text(encoding="utf-8"), encoding="utf-8")
         async with ApiServer() as api:
-            prometheus = SimulatedPrometheus(_fill(api, nodes), load_rules(rules), seed=seed)
+            cluster = _Cluster(api, nodes, outcome.load, load_rules(rules))
             api.store.subscribe(NODES, outcome.count)
-            async with serve(prometheus.application()) as load:
+            async with serve(cluster.prometheus.application()) as load:
                 stage = _Stage(
                     url=f"http://127.0.0.1:{_free_port()}",
                     kubeconfig=api.kubeconfig(Path(name) / "kubeconfig"),
                     rules=rules,
                     prometheus=load,
-                    hot=prometheus.first_to_heat().name,
+                    cluster=cluster,
                 )
                 _create_service(api, stage.url)
                 command = (
@@ -134,24 +173,24 @@ async def _show(
     """Show `/nodes` until the time is over. BrokenError when the operator ends before that."""
     timeout = aiohttp.ClientTimeout(total=10)
     async with aiohttp.ClientSession(stage.url, timeout=timeout) as session:
-        await _first_answer(session, operator)
+        await _first_answer(session, operator, stage.cluster)
         _introduce(console, stage)
         began = time.monotonic()
-        with screen(console, outcome.tally, lambda: outcome.writes) as show:
-            try:
-                while seconds is None or time.monotonic() - began < seconds:
-                    if (payload := await _nodes(session)) is not None:
-                        show(payload, time.monotonic() - began)
-                    await _pause(operator)
-            finally:
+        with screen(console, outcome.tally, outcome.summary) as show:
+            while seconds is None or (outcome.elapsed or 0.0) < seconds:
                 outcome.elapsed = time.monotonic() - began
+                if (payload := await _nodes(session)) is not None:
+                    show(payload, outcome.elapsed)
+                await _pause(operator, stage.cluster)
 
 
-async def _first_answer(session: aiohttp.ClientSession, operator: Operator) -> None:
+async def _first_answer(
+    session: aiohttp.ClientSession, operator: Operator, cluster: _Cluster
+) -> None:
     try:
         async with asyncio.timeout(_START_SECONDS):
             while await _nodes(session) is None:
-                await _pause(operator)
+                await _pause(operator, cluster)
     except TimeoutError:
         raise BrokenError(
             f"dynsched has not finished a tick in {_START_SECONDS:.0f}s. Its log ends with:\n"
@@ -169,8 +208,9 @@ async def _nodes(session: aiohttp.ClientSession) -> dict[str, Any] | None:
         return None
 
 
-async def _pause(operator: Operator) -> None:
-    """Wait until it is to be asked again. BrokenError when the operator ends before that."""
+async def _pause(operator: Operator, cluster: _Cluster) -> None:
+    """Until it is to be asked again; pods go on. BrokenError when the operator ends before that."""
+    cluster.go_on()
     try:
         async with asyncio.timeout(_POLL):
             code = await operator.process.wait()
@@ -194,8 +234,8 @@ def _introduce(console: Console, stage: _Stage) -> None:
 
 Try in another terminal:
   kubectl --kubeconfig {kubeconfig} get nodes -L status -w
-  kubectl --kubeconfig {kubeconfig} describe node {stage.hot}
-  {program()} why {stage.hot} --server {stage.url}
+  kubectl --kubeconfig {kubeconfig} describe node {stage.cluster.first_hot}
+  {program()} why {stage.cluster.first_hot} --server {stage.url}
   {program()} doctor --kubeconfig {kubeconfig} {asked} --server {stage.url}
   {program()} reach --kubeconfig {kubeconfig} --rules {rules}
   {program()} backtest --kubeconfig {kubeconfig} {asked} --since 10m --step 5s
@@ -241,22 +281,6 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _fill(api: ApiServer, count: int) -> list[Machine]:
-    """Nodes `worker-01` and so on, and the pods that `dynsched reach` and the page tell of."""
-    width = max(2, len(str(count)))
-    machines = []
-    for index in range(count):
-        body = make_node(f"worker-{index + 1:0{width}}", index)
-        api.objects.create("nodes", body)
-        addresses = {entry["type"]: entry["address"] for entry in body["status"]["addresses"]}
-        machines.append(Machine(body["metadata"]["name"], addresses["InternalIP"]))
-    for namespace in ("batch", "shop"):
-        api.objects.create("namespaces", {"metadata": {"name": namespace}})
-    for namespace, pod in make_pods([each.name for each in machines], parse_label(DEFAULT_LABEL)):
-        api.objects.create("pods", pod, namespace)
-    return machines
 
 
 def _create_service(api: ApiServer, url: str) -> None:

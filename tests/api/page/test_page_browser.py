@@ -13,6 +13,8 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from browser import Tab, chromium, tab
+from early_scene import CPU as EARLY_CPU
+from early_scene import early_scene
 from programs import ROOT
 from reader_support import bearer
 from snapshots import EXAMPLE_RULES, NOON, Scene
@@ -171,6 +173,20 @@ async def test_a_node_that_heats_rises_with_the_focus_and_is_counted(shown, worl
     await shown.page.click("#numbers [data-state=marked]")
     await shown.page.click("tr[data-node=batch-1] .pool-column button")
     assert await shown.rows() == ["batch-1", "batch-2"]
+
+
+async def test_an_early_mark_is_told_as_such_and_is_not_red(shown, world) -> None:
+    for number, heat in ((7, 95.0), (8, 40.0)):
+        cpu = EARLY_CPU | {"worker-1": 75.0, "worker-4": heat}
+        found = early_scene().tick(NOON, node_cpu=cpu, node_mem={})
+        world.snapshots.publish(replace(found, tick=number))
+        await shown.look_again()
+        await shown.until("document.documentElement.dataset.tick === given", str(number))
+        marked = shown.page.locator("#numbers [data-state=marked]")
+        assert "1 early, not hot" in await marked.inner_text()
+        assert ("hot" in await marked.get_attribute("class")) is (heat > 80)
+        row = await shown.page.locator("tr[data-node=worker-1]").inner_text()
+        assert "marked early" in row
 
 
 SPY = """() => {

@@ -115,11 +115,12 @@ def test_nodes_are_marked_and_released_and_the_commands_that_are_shown_work(star
     assert json.loads(kubeconfig.read_text())["kind"] == "Config"
     assert show.until(r"dynsched +(http://127\.0\.0\.1:\d+)")[1] == page
     show.until(r"Prometheus +http://127\.0\.0\.1:\d+ \(simulated: it answers the demo's rules")
-    first = show.until(r"s  (worker-\d+) marked: node-\S+ [89]\d(\.\d+)? > 8\d")[1]
+    first = show.until(r"s  (worker-\d+) marked: node-\S+ ([89]\d|100)(\.\d+)? > 8\d")[1]
     with urllib.request.urlopen(f"{page}/nodes", timeout=5) as answer:
         payload = json.load(answer)
     assert first in payload["node_names"]
     assert len(payload["nodes"]) == 12
+    show.until(r"s  worker-\d+ marked early: node-cpu is expected \S+ points? (above|below) its")
     show.until(r"s  worker-\d+ released")
 
     why, doctor, reach, backtest = (
@@ -133,8 +134,9 @@ def test_nodes_are_marked_and_released_and_the_commands_that_are_shown_work(star
         found, replayed, reached, examined = pool.map(printed_by, [f"{c} -o json" for c in asked])
     assert len(found["nodes"]) == 12  # through the cluster, as `kubectl dynsched` asks
     assert sum(node["marks"] for node in replayed["nodes"]) >= 1
-    assert (reached["pods"], reached["reacting"]) == (36, 28)
-    assert reached["workloads"][0]["workload"] == "report"
+    reports = reached["pods"] - reached["reacting"]
+    assert 40 < reached["reacting"] < 130  # those of the job ignore the mark
+    assert ("report" in {each["workload"] for each in reached["workloads"]}) is (reports > 0)
     # A hot node is nothing that is wrong.
     assert (examined["findings"], examined["unreachable"]) == ([], [])
     assert "P1" in {each["code"] for each in examined["not_checked"]}
@@ -142,7 +144,9 @@ def test_nodes_are_marked_and_released_and_the_commands_that_are_shown_work(star
     show.process.send_signal(signal.SIGINT)
     printed = show.end()
     assert re.search(
-        r"After \d+s: ([2-9]|\d\d+) marks, \d+ release.* saw \d+ writes to nodes\.", printed
+        r"After \d+s: \d+ marks? of hot nodes, \d+ early, \d+ release.* saw \d+ writes to nodes\. "
+        r"Over 80 % CPU: \d+\.\d% of the nodes' time; with the same pods and no marks: \d+\.\d%\.",
+        printed,
     )
     assert "Everything was stopped and removed." in printed
     assert "Traceback" not in printed
@@ -242,15 +246,18 @@ def test_when_the_operator_dies_its_last_words_are_shown(start, folder) -> None:
 def reading(value: float | None, state: str = "inactive", *, held: bool = False) -> dict:
     since = "2026-11-20T12:00:00Z" if held else None
     rule = {"rule": "node-cpu", "threshold": 80.0, "op": ">", "keep_firing_since": since}
-    return rule | {"state": state, "value": value}
+    return rule | {"state": state, "value": value, "early_of": None}
 
 
-def node(name: str, rule: dict, *, marked: bool = False, withheld: str | None = None) -> dict:
+def node(
+    name: str, rule: dict, *, marked: bool = False, early: bool = False, withheld: str | None = None
+) -> dict:
     carried = ["label status=presure"] if marked else []
     since = "2026-11-20T12:00:00Z" if marked else None
     told = {"marked": marked, "carries": carried, "since": since, "withheld": withheld}
-    return told | {"name": name, "pressured": rule["state"] == "firing", "rules": [rule],
-                   "conflict": None}  # fmt: skip
+    told |= {"name": name, "pressured": rule["state"] == "firing", "early": early, "conflict": None}
+    points = rule | {"early_of": "node-cpu", "value": 99.0}
+    return told | {"rules": [rule, points]}
 
 
 def drawn(nodes: list[dict], rows: int) -> list[str]:
@@ -269,6 +276,7 @@ def test_the_table_shows_values_states_and_marks() -> None:
             node("c", reading(60.0, "firing", held=True), marked=True),
             node("d", reading(85.0, "firing"), withheld="not marked: guard.max_marked is 50%"),
             node("e", reading(None)),
+            node("f", reading(62.0), marked=True, early=True),
         ],
         rows=10,
     )
@@ -279,6 +287,7 @@ def test_the_table_shows_values_states_and_marks() -> None:
         "c      60.0 firing   label status=presure 42s",
         "d      85.0 firing   not marked: guard.max_marked is 50%",
         "e         -",
+        "f      62.0          early: label status=presure 42s",
     ]
 
 

@@ -2,7 +2,7 @@
 
 import { Attribute, Label, get, make, say, svg } from "./draw.js";
 import { counted, moment, number, portion, span, t } from "./i18n.js";
-import { MARKED, UNKNOWN, isUnmarked } from "./model.js";
+import { EARLY, MARKED, UNKNOWN, isUnmarked } from "./model.js";
 
 /** @typedef {import("./model.js").Model} Model */
 /** @typedef {import("./model.js").Rule} Rule */
@@ -85,11 +85,12 @@ export function banners(model, now) {
 /** @param {Model} model @param {string | null} state @param {(state: string) => void} filter */
 export function numbers(model, state, filter) {
   const { nodes, data } = model;
-  let [marked, unknown, unmarked] = [0, 0, 0];
+  let [marked, early, unknown, unmarked] = [0, 0, 0, 0];
   /** @type {Map<string, number>} */
   const reasons = new Map();
   for (const node of nodes) {
     if (node.flags & MARKED) marked += 1;
+    if (node.flags & MARKED && node.flags & EARLY) early += 1;
     if (node.flags & UNKNOWN) unknown += 1;
     if (!isUnmarked(node)) continue;
     unmarked += 1;
@@ -100,7 +101,7 @@ export function numbers(model, state, filter) {
   const why = [...reasons].sort((a, b) => b[1] - a[1]).slice(0, 3).map(([reason, count]) => `${counted(count)}: ${reason}`);
   /** @type {[string, string, number, string][]} */
   const tiles = [
-    ["marked", t("marked"), marked, data.mark ? t("marked_help", data.mark) : "mark: none"],
+    ["marked", t("marked"), marked, !data.mark ? "mark: none" : early ? t("marked_early", data.mark, counted(early)) : t("marked_help", data.mark)],
     ["unmarked", t("unmarked"), unmarked, why.length ? why.join("; ") : t("unmarked_help")],
     ["unknown", t("unknown"), unknown, t("unknown_help")],
   ];
@@ -114,7 +115,7 @@ export function numbers(model, state, filter) {
   }
   tiles.forEach(([key, , value, note], at) => {
     const tile = box.children[at];
-    tile.className = value > 0 ? "number hot" : "number";
+    tile.className = value > (key === "marked" ? early : 0) ? "number hot" : "number"; // early is no trouble
     tile.setAttribute("aria-pressed", String(state === key));
     say(tile.children[1], counted(value));
     say(tile.children[2], note);

@@ -93,7 +93,8 @@ export class Row {
 export function describeMark(node) {
   const reason = node.note === null ? "" : node.note[1] || t(`n_${node.note[0]}`);
   if (node.note?.[0] === "withheld") return reason; // it says what is held back, and why
-  if (node.flags & MARKED) return reason ? `${t("yes")}: ${reason}` : t("yes");
+  const yes = t(node.flags & EARLY ? "yes_early" : "yes");
+  if (node.flags & MARKED) return reason ? `${yes}: ${reason}` : yes;
   if (isUnmarked(node) || node.flags & (EARLY | PRESSURED)) return reason ? `${t("no")}: ${reason}` : t("no");
   return reason || "–";
 }
