@@ -63,8 +63,8 @@ def ordered(content: Doc) -> Doc:
 
 
 def scoring(method: str) -> Doc:
-    """The shipped rule, and a profile of the extender."""
-    return scored(shipped(), method)
+    """The shipped rule, and a profile of the extender. Without marks `early` changes nothing."""
+    return scored(hot_only(), method)
 
 
 def ways() -> dict[str, Callable[[World], Player]]:
@@ -73,7 +73,7 @@ def ways() -> dict[str, Callable[[World], Player]]:
     def by(content: Doc, **how: bool) -> Callable[[World], Player]:
         return functools.partial(Dynsched, content=content, **how)
 
-    scored: Doc = {"marks": False, "extender": True}
+    asked: Doc = {"marks": False, "extender": True}
     return {
         DEFAULT: Default,
         ORACLE: Oracle,
@@ -85,12 +85,12 @@ def ways() -> dict[str, Callable[[World], Player]]:
         "shipped rules, taint, use of workloads known": by(shipped(), knows_uses=True),
         "hot nodes only, taint, and descheduler": by(hot_only(), descheduler=True),
         "shipped rules, taint, and descheduler": by(shipped(), descheduler=True),
-        "order": by(ordered(shipped()), marks=False, order=True),
+        "order": by(ordered(hot_only()), marks=False, order=True),
         "order and hot nodes": by(ordered(hot_only()), order=True),
-        "extender": by(scoring("relative"), **scored),
-        "extender and taint": by(scoring("relative"), extender=True),
-        "second scheduler": by(scoring("relative"), by_requests=False, **scored),
-        "extender, linear": by(scoring("linear"), **scored),
+        "extender": by(scoring("relative"), **asked),
+        "extender and taint": by(scored(shipped(), "relative"), extender=True),
+        "second scheduler": by(scoring("relative"), by_requests=False, **asked),
+        "extender, linear": by(scoring("linear"), **asked),
     }
 
 
