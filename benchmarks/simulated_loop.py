@@ -1,7 +1,7 @@
 """How much overload each way of dynsched removes, in a simulated closed loop.
 
-    python benchmarks/simulated_loop.py [--seeds 3] [--scenario NAME]... [--way NAME]... [--list]
-                                        [--plots FOLDER]
+    python benchmarks/simulated_loop.py [--seeds 3 | 41-48] [--scenario NAME]... [--way NAME]...
+                                        [--list] [--plots FOLDER]
 
 Pods come and go, their true use makes the nodes' load, and metrics lag behind it. dynsched's own
 loop and extender decide; a model of kube-scheduler places the pods. *Avoidable overload* is the
@@ -63,8 +63,8 @@ def ordered(content: Doc) -> Doc:
 
 
 def scoring(method: str) -> Doc:
-    """The shipped rule, and a profile of the extender."""
-    return scored(shipped(), method)
+    """The shipped rule, and a profile of the extender. Without marks `early` changes nothing."""
+    return scored(hot_only(), method)
 
 
 def ways() -> dict[str, Callable[[World], Player]]:
@@ -73,7 +73,7 @@ def ways() -> dict[str, Callable[[World], Player]]:
     def by(content: Doc, **how: bool) -> Callable[[World], Player]:
         return functools.partial(Dynsched, content=content, **how)
 
-    scored: Doc = {"marks": False, "extender": True}
+    asked: Doc = {"marks": False, "extender": True}
     return {
         DEFAULT: Default,
         ORACLE: Oracle,
@@ -85,22 +85,22 @@ def ways() -> dict[str, Callable[[World], Player]]:
         "shipped rules, taint, use of workloads known": by(shipped(), knows_uses=True),
         "hot nodes only, taint, and descheduler": by(hot_only(), descheduler=True),
         "shipped rules, taint, and descheduler": by(shipped(), descheduler=True),
-        "order": by(ordered(shipped()), marks=False, order=True),
+        "order": by(ordered(hot_only()), marks=False, order=True),
         "order and hot nodes": by(ordered(hot_only()), order=True),
-        "extender": by(scoring("relative"), **scored),
-        "extender and taint": by(scoring("relative"), extender=True),
-        "second scheduler": by(scoring("relative"), by_requests=False, **scored),
-        "extender, linear": by(scoring("linear"), **scored),
+        "extender": by(scoring("relative"), **asked),
+        "extender and taint": by(scored(shipped(), "relative"), extender=True),
+        "second scheduler": by(scoring("relative"), by_requests=False, **asked),
+        "extender, linear": by(scoring("linear"), **asked),
     }
 
 
-def measure(scenarios: Iterable[str], names: Iterable[str], seeds: int) -> Outcomes:
+def measure(scenarios: Iterable[str], names: Iterable[str], seeds: range) -> Outcomes:
     """Run everything, one process a core."""
     jobs = [
         (scenario, way, seed)
         for scenario in scenarios
         for way in dict.fromkeys((DEFAULT, ORACLE, *names))
-        for seed in range(1, seeds + 1)
+        for seed in seeds
     ]
     with multiprocessing.Pool() as pool:
         return dict(zip(jobs, pool.imap(_one, jobs), strict=True))
@@ -118,16 +118,15 @@ def removed(found: Outcomes, scenario: str, way: str, seed: int) -> float:
     return (before - found[scenario, way, seed].hot) / (before - best)
 
 
-def removed_of_all(found: Outcomes, scenario: str, way: str, seeds: int) -> float:
+def removed_of_all(found: Outcomes, scenario: str, way: str, seeds: range) -> float:
     """The same of all seeds together: one with little to avoid counts little."""
     before, best, after = (
-        sum(found[scenario, name, seed].hot for seed in range(1, seeds + 1))
-        for name in (DEFAULT, ORACLE, way)
+        sum(found[scenario, name, seed].hot for seed in seeds) for name in (DEFAULT, ORACLE, way)
     )
     return (before - after) / (before - best)
 
 
-def table(found: Outcomes, scenario: str, names: Iterable[str], seeds: int) -> Table:
+def table(found: Outcomes, scenario: str, names: Iterable[str], seeds: range) -> Table:
     """One scenario: a line for each way."""
     shown = Table(
         *("way", "node-time over 80 %", "removed", "least to most"),
@@ -136,8 +135,8 @@ def table(found: Outcomes, scenario: str, names: Iterable[str], seeds: int) -> T
         box=box.MARKDOWN,
     )
     for way in dict.fromkeys((DEFAULT, ORACLE, *names)):
-        runs = [found[scenario, way, seed] for seed in range(1, seeds + 1)]
-        shares = [removed(found, scenario, way, seed) for seed in range(1, seeds + 1)]
+        runs = [found[scenario, way, seed] for seed in seeds]
+        shares = [removed(found, scenario, way, seed) for seed in seeds]
         shown.add_row(
             way,
             f"{mean(run.hot for run in runs):.1%}",
@@ -150,7 +149,7 @@ def table(found: Outcomes, scenario: str, names: Iterable[str], seeds: int) -> T
     return shown
 
 
-def summary(found: Outcomes, names: Iterable[str], seeds: int) -> Table:
+def summary(found: Outcomes, names: Iterable[str], seeds: range) -> Table:
     """All scenarios: the share of the avoidable overload that each way removes, of all seeds."""
     scenarios = list(dict.fromkeys(scenario for scenario, _, _ in found))
     ways_shown = [name for name in names if name not in (DEFAULT, ORACLE)]
@@ -161,8 +160,7 @@ def summary(found: Outcomes, names: Iterable[str], seeds: int) -> Table:
     )
     for scenario in scenarios:
         default, oracle = (
-            mean(found[scenario, name, seed].hot for seed in range(1, seeds + 1))
-            for name in (DEFAULT, ORACLE)
+            mean(found[scenario, name, seed].hot for seed in seeds) for name in (DEFAULT, ORACLE)
         )
         shares = (removed_of_all(found, scenario, name, seeds) for name in ways_shown)
         shown.add_row(
@@ -174,7 +172,7 @@ def summary(found: Outcomes, names: Iterable[str], seeds: int) -> Table:
     return shown
 
 
-def plot(found: Outcomes, names: Iterable[str], seeds: int, folder: Path) -> None:
+def plot(found: Outcomes, names: Iterable[str], seeds: range, folder: Path) -> None:
     """The pictures of docs/effect.md."""
     scenarios = list(dict.fromkeys(scenario for scenario, _, _ in found))
     shown = [name for name in names if name not in (DEFAULT, ORACLE)]
@@ -187,13 +185,18 @@ def plot(found: Outcomes, names: Iterable[str], seeds: int, folder: Path) -> Non
         folder / "removed.svg",
     )
     first = scenarios[0]
-    lines = {way: found[first, way, 1].by_minute for way in (DEFAULT, *shown, ORACLE)}
+    lines = {way: found[first, way, seeds[0]].by_minute for way in (DEFAULT, *shown, ORACLE)}
     plot_over_time(lines, folder / "over-time.svg", f"{first}, one run")
+
+
+def _range(text: str) -> range:
+    first, _, last = text.rpartition("-")
+    return range(int(first or 1), int(last) + 1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=_range, default=range(1, 4), help="a number, or 41-48")
     parser.add_argument("--scenario", action="append", choices=sorted(ALL), default=None)
     parser.add_argument("--way", action="append", choices=sorted(ways()), default=None)
     parser.add_argument("--list", action="store_true", help="the names of scenarios and ways")
@@ -210,7 +213,7 @@ def main() -> None:
     console.print(summary(found, names, options.seeds))
     if options.plots is not None:
         plot(found, names, options.seeds, options.plots)
-    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {options.seeds} seeds")
+    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, seeds {options.seeds}")
 
 
 if __name__ == "__main__":

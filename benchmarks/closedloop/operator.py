@@ -27,7 +27,7 @@ from dynsched.api.extender.scoring import ScoringSnapshot
 from dynsched.controller.loop import Loop
 from dynsched.controller.ordering import APART
 from dynsched.engine.expected import NO_PODS, KnownPods, lag_of
-from dynsched.engine.model import Node, NodePatch, QueryResult, Sample
+from dynsched.engine.model import Node, NodePatch, Order, QueryResult, Sample
 from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.recent import WINDOW, RecentPods
 from dynsched.engine.snapshot import Snapshot
@@ -173,6 +173,7 @@ class Operator:
     def _publish(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._extender.take(ScoringSnapshot(snapshot))
+        self._renew_order(snapshot.order)
 
     def verdicts(self) -> dict[int, float]:
         """What `/metrics` says of each node, by its place in the ledger."""
@@ -227,18 +228,17 @@ class Operator:
         """What the order adds to the scores of the candidates: the pod got one of the lists of the
         last order that was written, and kube-scheduler scales the best candidate to 100, twice.
         """
-        self._renew_order()
         if not self._preferred:
             return np.zeros(len(found))
         weights = self._chance.choice(self._preferred)[found]
         best = weights.max()
         return 2 * np.floor(100 * weights / best) if best else weights
 
-    def _renew_order(self) -> None:
-        if self._snapshot is None or self._clock() - self._ordered_at < APART:
+    def _renew_order(self, order: Order | None) -> None:
+        """As `Ordering` does: decisions come APART from each other, so each is written at once."""
+        if self._clock() - self._ordered_at < APART:
             return
         self._ordered_at = self._clock()
-        order = self._snapshot.order
         self._preferred = []
         for levels in order.lists[""] if order else ():
             weight_of = {name: level.weight for level in levels for name in level.nodes}

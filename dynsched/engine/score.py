@@ -128,7 +128,8 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
     """Every node's expected load in tenths (`engine.expected`); a node for which no rule has a
     value is omitted. When one rule of several has no value for a node, the median of that rule's
     values is used; a rule that does not apply to the node does not count. FIRING is added for a
-    node on which one of the rules fires, even if it has no value.
+    node on which one of the rules fires, even if it has no value; not where ``keep_firing_for``
+    alone holds the alert: such a node has cooled, and the others would get all pods meanwhile.
     """
     alerts = views.evaluation.alerts
     rows = [alerts.rules.index(rule.name) for rule, _ in weighed.rules]
@@ -147,7 +148,8 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
             counts = alerts.exists[row]
             total += np.where(counts, weight * loads, 0.0)
             weights += np.where(counts, weight, 0.0)
-    firing = (alerts.firing & alerts.exists)[rows].any(axis=0)
+    is_hot = alerts.firing & alerts.exists & np.isnan(alerts.keep_firing_since)
+    firing = is_hot[rows].any(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         tenths = np.rint(np.where(is_known, TENTHS * total / weights, _FULL))
     tenths += np.where(firing, FIRING, 0)
