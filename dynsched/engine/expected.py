@@ -142,8 +142,6 @@ class KnownPods:
     recent: Collection[RecentPod] = ()
     running: int | None = None
     """How many run in the cluster; None when that is not known."""
-    with_order: int = 0
-    """How many of them got the order (docs/order.md) at their creation."""
     use_of_workloads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By resource (``cpu`` in cores, ``memory`` in bytes), then by workload: the use of one pod."""
     scrape_intervals: Mapping[str, float] = field(default_factory=dict)
@@ -152,6 +150,8 @@ class KnownPods:
     """The number of the last change of ``recent`` (`RecentPods.sequence`)."""
     requested: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """By node: what its pods request, in cores and bytes, where it is known."""
+    with_order: int = 0
+    """How many of those that run got the order (docs/order.md) at their creation."""
     error: str | None = None
     """Why the watch of pods does not work at the moment; None while it does."""
 

@@ -19,6 +19,7 @@ from dynsched.engine.model import Level, Node, NodeList, Order
 from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY
 from dynsched.engine.score import FIRING, node_loads, weighted
 from dynsched.engine.snapshot import NodeViews
+from dynsched.rules import keys
 
 LEVELS: Final = 20
 """In a list at most. With 10, nodes of unlike load share a level."""
@@ -51,7 +52,7 @@ def order_of(views: NodeViews, pods: KnownPods) -> Order | None:
     nodes, counts = [], dict.fromkeys(("ranked", "unknown", "hot", "closed", "full"), 0)
     for name, node in views.inventory.nodes.items():
         kind = "ranked" if name in loads else "unknown"
-        if name in views.hot:
+        if name in views.not_cooled:
             kind = "hot"
         elif is_closed(node):
             kind = "closed"
@@ -61,12 +62,18 @@ def order_of(views: NodeViews, pods: KnownPods) -> Order | None:
             nodes.append(node)
         counts[kind] += 1
     nodes.sort(key=lambda node: (loads.get(node.name, middle), node.name))
-    pools: dict[str, list[str]] = {"": [node.name for node in nodes if not is_reserved(node)]}
+    pools: dict[str, list[str]] = {"": [_host(node) for node in nodes if not is_reserved(node)]}
     for node in nodes if label else ():
         if pool := pool_of(node, rule_set.guard):
-            pools.setdefault(pool, []).append(node.name)
+            pools.setdefault(pool, []).append(_host(node))
     lists = {pool: node_lists(names) for pool, names in pools.items()}
-    return Order(lists, label, loads, counts)
+    of_hosts = {_host(views.inventory.nodes[name]): load for name, load in loads.items()}
+    return Order(lists, label, of_hosts, counts)
+
+
+def _host(node: Node) -> str:
+    """What stands for a node in a preference, where its name can stand only alone."""
+    return node.labels.get(keys.HOSTNAME_LABEL, node.name)
 
 
 def is_closed(node: Node) -> bool:

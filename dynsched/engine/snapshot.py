@@ -161,6 +161,14 @@ class NodeViews(Mapping[str, NodeView]):
         return self._named(self.evaluation.verdicts.hot)
 
     @cached_property
+    def not_cooled(self) -> frozenset[str]:
+        """The hot ones, without those that are hot by ``keep_firing_for`` alone."""
+        table, limits = self.evaluation.alerts, self.inventory.limits
+        goes_on = table.firing & table.exists & np.isnan(table.keep_firing_since)
+        is_hot = goes_on & ~limits.is_early & ~limits.is_shadow
+        return self._named(np.logical_or.reduce(is_hot, axis=0))
+
+    @cached_property
     def early(self) -> frozenset[str]:
         return self._named(self.evaluation.verdicts.early)
 

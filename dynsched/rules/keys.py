@@ -43,6 +43,9 @@ CONTROL_PLANE_LABELS: Final = (
 )
 """A node that carries one of these keys (any value) is control plane."""
 
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+"""Kubernetes's own: most often, but not always, the node's name."""
+
 FIELD_MANAGER: Final = "dynsched"
 """``fieldManager`` of every write, and the component of every Event."""
 

@@ -66,13 +66,21 @@ def test_few_nodes_have_a_level_each() -> None:
     assert node_lists([]) == ()
 
 
-def test_a_node_that_is_hot_by_any_rule_is_in_no_list() -> None:
-    """Also by one that the order does not weigh, and where no node is marked."""
+def test_a_node_that_is_hot_by_any_rule_is_in_no_list_until_it_has_cooled() -> None:
+    """Also by a rule that the order does not weigh, and where no node is marked. What
+    ``keep_firing_for`` keeps hot has cooled: without it all pods would go to the others.
+    """
     rules = {**EXAMPLE_RULES, "mark": "none", "order": {"score": {"node-cpu": 1}}}
-    scene = Scene(rules, map(Node, "abc"))
-    for at in (NOON - 60, NOON):
-        cpu, memory = {"a": 90.0, "b": 10.0, "c": 50.0}, {"a": 10.0, "b": 99.0, "c": 10.0}
-        snapshot = scene.tick(at, node_cpu=cpu, node_mem_usage=memory)
-    order = order_of(snapshot.nodes, NO_PODS)
-    assert order is not None
-    assert [level.nodes for each in order.lists[""] for level in each] == [("c",)]
+    nodes = [Node("a"), Node("b"), Node("c", labels={"kubernetes.io/hostname": "host-c"})]
+    scene = Scene(rules, nodes)
+
+    def listed(at: float, **memory: float) -> list[tuple[str, ...]]:
+        cpu = {"a": 90.0, "b": 10.0, "c": 50.0}
+        snapshot = scene.tick(at, node_cpu=cpu, node_mem_usage={"a": 10.0, "c": 10.0, **memory})
+        order = order_of(snapshot.nodes, NO_PODS)
+        assert order is not None
+        return [level.nodes for each in order.lists[""] for level in each]
+
+    listed(NOON - 60, b=99.0)
+    assert listed(NOON, b=99.0) == [("host-c",)]
+    assert listed(NOON + 10, b=10.0) == [("b",), ("host-c",)]
