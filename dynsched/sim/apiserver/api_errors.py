@@ -46,23 +46,18 @@ class ApiError(Exception):
         }
 
 
-def _details(resource: Resource, name: str = "", kind: str = "") -> dict[str, Any]:
+def details_of(resource: Resource, name: str = "", kind: str = "") -> dict[str, Any]:
     named, group = ({"name": name} if name else {}), resource.group
     return {**named, **({"group": group} if group else {}), "kind": kind or resource.plural}
 
 
 def not_found(resource: Resource, name: str) -> ApiError:
     message = f'{resource.qualified_plural} "{name}" not found'
-    return ApiError(404, "NotFound", message, _details(resource, name))
+    return ApiError(404, "NotFound", message, details_of(resource, name))
 
 
 def no_such_resource() -> ApiError:
     return ApiError(404, "NotFound", "the server could not find the requested resource", {})
-
-
-def already_exists(resource: Resource, name: str) -> ApiError:
-    message = f'{resource.qualified_plural} "{name}" already exists'
-    return ApiError(409, "AlreadyExists", message, _details(resource, name))
 
 
 def conflict(
@@ -75,7 +70,7 @@ def conflict(
     )
     what = resource.qualified_plural + (f"/{subresource}" if subresource else "")
     message = f'Operation cannot be fulfilled on {what} "{name}": {why}'
-    return ApiError(409, "Conflict", message, _details(resource, name))
+    return ApiError(409, "Conflict", message, details_of(resource, name))
 
 
 def invalid(resource: Resource | None, name: str, causes: Iterable[Cause]) -> ApiError:
@@ -84,7 +79,7 @@ def invalid(resource: Resource | None, name: str, causes: Iterable[Cause]) -> Ap
     told = [f"{cause.field}: {cause.message}" for cause in found]
     message = f'{resource.qualified_kind if resource else ""} "{name}" is invalid: '
     message += told[0] if len(told) == 1 else f"[{', '.join(told)}]"
-    details = _details(resource, name, resource.kind) if resource else {}
+    details = details_of(resource, name, resource.kind) if resource else {}
     details |= {"causes": [cause._asdict() for cause in found]}
     return ApiError(422, "Invalid", message, details)
 
@@ -96,11 +91,6 @@ def bad_request(message: str) -> ApiError:
 def internal(message: str) -> ApiError:
     """500 without a reason, as plain Go errors come out of the real server."""
     return ApiError(500, "", message)
-
-
-def method_not_allowed() -> ApiError:
-    message = "the server does not allow this method on the requested resource"
-    return ApiError(405, "MethodNotAllowed", message, {})
 
 
 def unsupported_media_type() -> ApiError:
@@ -116,19 +106,8 @@ def expired(message: str, *, continuation: str = "") -> ApiError:
     return ApiError(410, "Expired", message, metadata=metadata)
 
 
-def version_too_large(asked: int, current: int) -> ApiError:
-    """504: a resourceVersion from the future."""
-    message = f"Timeout: Too large resource version: {asked}, current: {current}"
-    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-    return ApiError(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})
-
-
 def unavailable(message: str) -> ApiError:
     return ApiError(503, "ServiceUnavailable", message)
-
-
-def unauthorized() -> ApiError:
-    return ApiError(401, "Unauthorized", "Unauthorized")
 
 
 def forbidden(
@@ -142,4 +121,4 @@ def forbidden(
         f'{what} is forbidden: User "{USER}" cannot {verb} resource "{part}"'
         f' in API group "{resource.group}" {where}'
     )
-    return ApiError(403, "Forbidden", message, _details(resource, name))
+    return ApiError(403, "Forbidden", message, details_of(resource, name))

@@ -76,7 +76,9 @@ class Objects:
         _check(resource, new, None)
         name = new["metadata"]["name"]
         if self.store.get(resource, namespace, name):
-            raise api_errors.already_exists(resource, name)
+            told = f'{resource.qualified_plural} "{name}" already exists'
+            details = api_errors.details_of(resource, name)
+            raise api_errors.ApiError(409, "AlreadyExists", told, details)
         return self._save(resource, {}, new, how)
 
     def replace(

@@ -158,7 +158,10 @@ class Rest:
                 limit = 0  # from its cache the real server gives everything, whatever the limit
             return store.version, store.entries(resource), limit
         if version > store.version:
-            raise api_errors.version_too_large(version, store.version)
+            message = f"Timeout: Too large resource version: {version}, current: {store.version}"
+            cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+            details = {"causes": [cause], "retryAfterSeconds": 1}
+            raise api_errors.ApiError(504, "Timeout", message, details)
         if match != "Exact" and not (limit and not match):
             return store.version, store.entries(resource), limit
         try:
