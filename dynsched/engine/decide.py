@@ -99,19 +99,19 @@ def select(seen: Inventory, verdicts: Verdicts, released: int = 0) -> Selection:
     concerned = np.flatnonzero((verdicts.hot | verdicts.early | marked) & columns.may_mark)
     # Of nodes that are equally hot the names decide, in whatever order the nodes came.
     places = np.array(sorted(concerned.tolist(), key=roster.names.__getitem__), np.int64)
-    each = (columns.kind, verdicts.hot, verdicts.early, marked)
-    candidates = Candidates(*(column[places] for column in each))
+    kind, hot, early = columns.kind[places], verdicts.hot[places], verdicts.early[places]
+    candidates = Candidates(kind, hot, early, marked[places])
     limits = guard.max_releases, outgoing, released
     chosen = caps.choose(candidates, lambda: verdicts.severity[places], *limits)
-    wanted, names = candidates.hot | candidates.early, [roster.names[place] for place in places]
+    wanted, names = hot | early, [roster.names[place] for place in places]
     delayed = f"release delayed: guard.max_releases is {guard.max_releases}"
     refused = f"not marked: guard.max_marked is {guard.max_marked}"
-    hot = np.bincount(caps.pool[candidates.kind[candidates.hot]], minlength=len(caps.pools))
+    hot_in_pool = np.bincount(caps.pool[kind[hot]], minlength=len(caps.pools))
     return Selection(
         marked=frozenset(compress(names, chosen)),
         withheld=dict.fromkeys(compress(names, chosen & ~wanted), delayed)
         | dict.fromkeys(compress(names, wanted & ~chosen), refused),
-        capped=frozenset(compress(caps.pools, hot > caps.by_pool)),
+        capped=frozenset(compress(caps.pools, hot_in_pool > caps.by_pool)),
     )
 
 

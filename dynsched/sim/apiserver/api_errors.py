@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from dynsched.sim.apiserver.resources import Resource
 
+_NO_RESOURCE: Final = "the server could not find the requested resource"
+_NO_MEDIA_TYPE: Final = "415: Unsupported Media Type"
 USER: Final = "system:serviceaccount:dynsched:dynsched"
 """As whom everybody asks."""
 
@@ -46,6 +49,14 @@ class ApiError(Exception):
         }
 
 
+bad_request: Final = partial(ApiError, 400, "BadRequest")
+no_such_resource: Final = partial(ApiError, 404, "NotFound", _NO_RESOURCE, {})
+unsupported_media_type: Final = partial(ApiError, 415, "UnsupportedMediaType", _NO_MEDIA_TYPE, {})
+internal: Final = partial(ApiError, 500, "")
+"""As plain Go errors come out of the real server: without a reason."""
+unavailable: Final = partial(ApiError, 503, "ServiceUnavailable")
+
+
 def details_of(resource: Resource, name: str = "", kind: str = "") -> dict[str, Any]:
     named, group = ({"name": name} if name else {}), resource.group
     return {**named, **({"group": group} if group else {}), "kind": kind or resource.plural}
@@ -54,10 +65,6 @@ def details_of(resource: Resource, name: str = "", kind: str = "") -> dict[str, 
 def not_found(resource: Resource, name: str) -> ApiError:
     message = f'{resource.qualified_plural} "{name}" not found'
     return ApiError(404, "NotFound", message, details_of(resource, name))
-
-
-def no_such_resource() -> ApiError:
-    return ApiError(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def conflict(
@@ -84,19 +91,6 @@ def invalid(resource: Resource | None, name: str, causes: Iterable[Cause]) -> Ap
     return ApiError(422, "Invalid", message, details)
 
 
-def bad_request(message: str) -> ApiError:
-    return ApiError(400, "BadRequest", message)
-
-
-def internal(message: str) -> ApiError:
-    """500 without a reason, as plain Go errors come out of the real server."""
-    return ApiError(500, "", message)
-
-
-def unsupported_media_type() -> ApiError:
-    return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
-
-
 def expired(message: str, *, continuation: str = "") -> ApiError:
     """410: the asked-for resourceVersion is compacted away.
 
@@ -104,10 +98,6 @@ def expired(message: str, *, continuation: str = "") -> ApiError:
     """
     metadata = {"continue": continuation} if continuation else None
     return ApiError(410, "Expired", message, metadata=metadata)
-
-
-def unavailable(message: str) -> ApiError:
-    return ApiError(503, "ServiceUnavailable", message)
 
 
 def forbidden(

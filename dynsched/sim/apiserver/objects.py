@@ -176,7 +176,7 @@ class Objects:
         new["metadata"]["managedFields"] = managed.record(
             old, new, api_version=resource.api_version, time=_now(), **how._asdict()
         )
-        saved = self.store.put(resource, normalise(resource, new))  # for the order of its fields
+        saved = self.store.put(resource, new)
         if "deletionTimestamp" in new["metadata"] and not new["metadata"].get("finalizers"):
             self.store.delete(resource, saved)
         return saved

@@ -102,7 +102,7 @@ _OTHERS: Final = {"metadata": _ObjectMeta}
 
 def normalise(resource: Resource, body: dict[str, Any]) -> dict[str, Any]:
     """The object as the server keeps it, without kind and apiVersion; ValidationError."""
-    sent = _without_nulls(body)
+    sent = _without_nulls({k: v for k, v in body.items() if k not in {"kind", "apiVersion"}})
     if resource is resources.EVENTS:
         event: dict[str, Any] = msgspec.to_builtins(msgspec.convert(sent, _Event))
         return event

@@ -155,7 +155,7 @@ class Store:
     # --- writing ---
 
     def put(self, resource: Resource, body: dict[str, Any]) -> Entry:
-        """Store ``body`` (create or replace) under a new version. Kind and apiVersion fall away."""
+        """Store ``body`` (create or replace) under a new version."""
         meta = body["metadata"]
         key = _key_of(meta.get("namespace", ""), meta["name"])
         collection = self._collections[resource]
@@ -207,7 +207,7 @@ def _key_of(namespace: str, name: str) -> str:
 
 def _entry_of(resource: Resource, body: Mapping[str, Any], version: int) -> Entry:
     meta = {**body["metadata"], "resourceVersion": str(version)}
-    kept = {k: v for k, v in body.items() if k not in {"kind", "apiVersion"}} | {"metadata": meta}
+    kept = {**body, "metadata": meta}
     namespace = meta.get("namespace", "")
     return Entry(
         key=_key_of(namespace, meta["name"]),

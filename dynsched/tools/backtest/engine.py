@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -29,6 +30,8 @@ from dynsched.tools.backtest.fetching import Past, Query, Window, chunks
 
 Span = tuple[float, float]
 """When a node was there first and last, in Unix seconds."""
+Severity = Callable[[Ints, Bools], Floats]
+"""Of some nodes, hot ones among them, as `Alerts.severity`."""
 Columns = Mapping[str, Floats]
 """By rule name, shape (steps, nodes): NaN where there is no good value, and on nodes that the rule
 does not apply to. Rules whose past cannot be had are not in it."""
@@ -58,7 +61,8 @@ class World:
         return self.columns.may_mark
 
     def selected(self, rule: Rule) -> Bools:
-        return self.columns.applies[self.rows[rule.name]]
+        found: Bools = self.columns.applies[self.rows[rule.name]]
+        return found
 
     def present(self, times: Floats) -> Bools:
         """Shape (times, nodes): whether the node was there."""
@@ -214,10 +218,11 @@ class Alerts:
             )
         return self._comes_or_goes[row]
 
-    def severity(self, counting: Sequence[int]) -> Floats:
-        """Of the worst of these rules that fires; 0 where none does, or no value is known."""
-        excess = excess_of(self._limits, self._value[counting], counting)
-        return worst(excess, self.firing[counting])
+    def severity(self, lanes: Ints, hot: Bools) -> Floats:
+        """Of some lanes, ``hot`` or not, as `engine.alerts.Verdicts.of`."""
+        limits = self._limits
+        counting = self.firing[:, lanes] & ~limits.is_shadow & (limits.is_early != hot)
+        return worst(excess_of(limits, self._value[:, lanes]), counting)
 
 
 class Marks:
@@ -236,15 +241,15 @@ class Marks:
         self.marked = self.marked & present
         self.caps = Caps.of(there.kinds, there.sizes, self._guard.max_marked)
 
-    def choose(self, hot: Bools, early: Bools, severity: Callable[[], Floats]) -> Bools:
+    def choose(self, hot: Bools, early: Bools, severity: Severity) -> Bools:
         """Returns the nodes that should carry the mark and do not."""
         wanted = (hot | early) & self._may
         places = np.flatnonzero(wanted | self.marked)
         if places.size:
-            each = (self._columns.kind, hot, early, self.marked)
-            candidates = Candidates(*(column[places] for column in each))
-            limit = self._guard.max_releases
-            chosen = self.caps.choose(candidates, lambda: severity()[places], limit)
+            kind, are_hot = self._columns.kind[places], hot[places]
+            candidates = Candidates(kind, are_hot, early[places], self.marked[places])
+            degree = partial(severity, places, are_hot)
+            chosen = self.caps.choose(candidates, degree, self._guard.max_releases)
             self.marked = self.marked.copy()
             self.marked[places] = chosen
         return wanted & ~self.marked
@@ -256,11 +261,8 @@ class Engine:
     def __init__(self, rule_set: RuleSet, world: World) -> None:
         self._rule_set = rule_set
         self._world = world
-        self._alerts = Alerts(Limits.of(rule_set.rules, rule_set), len(world.nodes))
-        # Shadow rules are evaluated, and mark nothing.
-        marking = [row for row, rule in enumerate(rule_set.rules) if not rule.shadow]
-        self._hot = [row for row in marking if rule_set.rules[row].early_of is None]
-        self._early = [row for row in marking if rule_set.rules[row].early_of is not None]
+        self._limits = Limits.of(rule_set.rules, rule_set)
+        self._alerts = Alerts(self._limits, len(world.nodes))
         self._marks = Marks(world.columns, rule_set.guard)
         self._early_mark: Bools = np.zeros(len(world.nodes), np.bool_)
 
@@ -301,10 +303,10 @@ class Engine:
 
     def _mark(self) -> tuple[Bools, int]:
         """Which nodes should be marked and are not; how many nodes are written to."""
-        firing, before = self._alerts.firing, self._marks.marked
-        hot: Bools = np.logical_or.reduce(firing[self._hot], axis=0)
-        early: Bools = np.logical_or.reduce(firing[self._early], axis=0) & ~hot
-        short = self._marks.choose(hot, early, lambda: self._severity(hot))
+        firing, before = self._alerts.firing & ~self._limits.is_shadow, self._marks.marked
+        hot: Bools = np.logical_or.reduce(firing & ~self._limits.is_early, axis=0)
+        early: Bools = np.logical_or.reduce(firing, axis=0) & ~hot
+        short = self._marks.choose(hot, early, self._alerts.severity)
         marked = self._marks.marked
         # The evidence of a mark that stays says whether the node is hot; it is written anew when
         # that changes.
@@ -312,13 +314,6 @@ class Engine:
         changed = marked ^ before
         self._early_mark = np.where((changed & marked) | restated, early, self._early_mark & marked)
         return short, int(changed.sum()) + int(restated.sum())
-
-    def _severity(self, hot: Bools) -> Floats:
-        """As `engine.alerts.Verdicts.of`: of the worst firing rule, or of the worst early one."""
-        worst = self._alerts.severity(self._hot)
-        if not self._early:
-            return worst
-        return np.where(hot, worst, self._alerts.severity(self._early))
 
 
 def replay(rule_set: RuleSet, scene: Scene, world: World) -> Record:
