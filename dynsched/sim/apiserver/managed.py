@@ -11,12 +11,7 @@ from typing import Any, Final
 
 _Path = tuple[str, ...]
 
-_SECTIONS: Final[tuple[_Path, ...]] = (
-    ("metadata", "labels"),
-    ("metadata", "annotations"),
-    ("spec",),
-    ("status",),
-)
+_SECTIONS: Final = (("metadata", "labels"), ("metadata", "annotations"), ("spec",), ("status",))
 
 
 def record(

@@ -7,7 +7,7 @@ verdicts, guard. Of a write it is taken that it succeeds, as in a dry run (`engi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -30,8 +30,6 @@ from dynsched.tools.backtest.fetching import Past, Query, Window, chunks
 
 Span = tuple[float, float]
 """When a node was there first and last, in Unix seconds."""
-Severity = Callable[[Ints, Bools], Floats]
-"""Of some nodes, hot ones among them, as `Alerts.severity`."""
 Columns = Mapping[str, Floats]
 """By rule name, shape (steps, nodes): NaN where there is no good value, and on nodes that the rule
 does not apply to. Rules whose past cannot be had are not in it."""
@@ -241,14 +239,14 @@ class Marks:
         self.marked = self.marked & present
         self.caps = Caps.of(there.kinds, there.sizes, self._guard.max_marked)
 
-    def choose(self, hot: Bools, early: Bools, severity: Severity) -> Bools:
+    def choose(self, hot: Bools, early: Bools, alerts: Alerts) -> Bools:
         """Returns the nodes that should carry the mark and do not."""
         wanted = (hot | early) & self._may
         places = np.flatnonzero(wanted | self.marked)
         if places.size:
             kind, are_hot = self._columns.kind[places], hot[places]
             candidates = Candidates(kind, are_hot, early[places], self.marked[places])
-            degree = partial(severity, places, are_hot)
+            degree = partial(alerts.severity, places, are_hot)
             chosen = self.caps.choose(candidates, degree, self._guard.max_releases)
             self.marked = self.marked.copy()
             self.marked[places] = chosen
@@ -306,7 +304,7 @@ class Engine:
         firing, before = self._alerts.firing & ~self._limits.is_shadow, self._marks.marked
         hot: Bools = np.logical_or.reduce(firing & ~self._limits.is_early, axis=0)
         early: Bools = np.logical_or.reduce(firing, axis=0) & ~hot
-        short = self._marks.choose(hot, early, self._alerts.severity)
+        short = self._marks.choose(hot, early, self._alerts)
         marked = self._marks.marked
         # The evidence of a mark that stays says whether the node is hot; it is written anew when
         # that changes.
