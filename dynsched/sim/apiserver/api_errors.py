@@ -91,13 +91,8 @@ def invalid(resource: Resource | None, name: str, causes: Iterable[Cause]) -> Ap
     return ApiError(422, "Invalid", message, details)
 
 
-def expired(message: str, *, continuation: str = "") -> ApiError:
-    """410: the asked-for resourceVersion is compacted away.
-
-    ``continuation`` is a token that lists on from the same key at the present version.
-    """
-    metadata = {"continue": continuation} if continuation else None
-    return ApiError(410, "Expired", message, metadata=metadata)
+expired: Final = partial(ApiError, 410, "Expired")
+"""The asked-for resourceVersion is compacted away."""
 
 
 def forbidden(
