@@ -12,7 +12,6 @@ import pytest
 from api_support import api_of, stranger
 from cluster import Cluster, SimCluster
 from evaluating import alerts_of
-from kubectl_support import kubectl_command
 from metrics_support import metrics_api, set_usage
 from operator_support import Operator, dynsched, until, write_rules
 from prometheus_support import free_port
@@ -239,18 +238,6 @@ async def test_what_cannot_be_read_is_left_out_and_costs_nothing_else(sim, body)
         odd, sound = await list_node_metrics(api)
     assert (odd.amounts, odd.taken_at) == ({}, None)
     assert sound.amounts == {"cpu": 1.0, "memory": 2.0 * 2**30}
-
-
-async def test_kubectl_top_reads_the_simulated_metrics(sim: SimCluster, tmp_path: Path) -> None:
-    sim.server.objects.create("nodes", make_node("worker-1", 0))
-    await set_usage(sim, "worker-1", cpu="791m", memory="3174Mi")
-    start, environment = kubectl_command(sim, tmp_path)
-    process = await asyncio.create_subprocess_exec(
-        *(*start, "top", "nodes"), env=environment, stdout=asyncio.subprocess.PIPE
-    )
-    out, _ = await process.communicate()
-    rows = [line.split() for line in out.decode().splitlines()]
-    assert rows[1:] == [["worker-1", "791m", "10%", "3174Mi", "9%"]]  # of 7910m and 31Gi
 
 
 def run_on(cluster: Cluster, folder: Path, rules=RULES) -> Operator:

@@ -192,7 +192,7 @@ class ApiServer:
         record.body = body[:_BODY_KEPT]
         try:
             target = service_proxy.target_of(request.rel_url.raw_path)
-            served = resources.served(metrics=self.serves_metrics)
+            served = resources.ALL if self.serves_metrics else resources.ALWAYS
             target = target or requested.parse(request.path, served)
             if target is not None:
                 record.resource, record.namespace = target.resource.name, target.namespace
@@ -259,7 +259,7 @@ class ApiServer:
                 raise api_errors.forbidden(resources.Resource(group, plural, ""), "", "", "create")
             asked = msgspec.json.decode(body)
             return rest.respond(encode({**asked, "status": review(asked["spec"])}), 201)
-        found = resources.document(request.path, metrics=self.serves_metrics)
+        found = resources.DOCUMENTS.get(request.path.rstrip("/"))
         if found is None:
             return web.Response(text="404 page not found\n", status=404)
         return rest.respond(encode(found))

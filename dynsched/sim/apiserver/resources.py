@@ -87,14 +87,10 @@ NODE_METRICS: Final = Resource(
     "metrics.k8s.io", "nodes", "NodeMetrics", "v1beta1", namespaced=False
 )
 
-_ALWAYS: Final = (NODES, NAMESPACES, PODS, SERVICES, EVENTS, LEASES)
-ALL: Final = (*_ALWAYS, NODE_METRICS)
+ALWAYS: Final = (NODES, NAMESPACES, PODS, SERVICES, EVENTS, LEASES)
+ALL: Final = (*ALWAYS, NODE_METRICS)
 
 _BY_NAME: Final = {resource.name: resource for resource in ALL}
-
-
-def served(*, metrics: bool) -> tuple[Resource, ...]:
-    return ALL if metrics else _ALWAYS
 
 
 def named(resource: Resource | str) -> Resource:
@@ -107,10 +103,6 @@ def named(resource: Resource | str) -> Resource:
 _VERBS: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
 _STATUS_VERBS: Final = ("get", "patch", "update")
 _VERSION: Final = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+dynsched-sim"}
-
-
-def document(path: str, *, metrics: bool) -> dict[str, Any] | None:
-    return _DOCUMENTS[metrics].get(path.rstrip("/"))
 
 
 def _listed(resource: Resource) -> Iterator[dict[str, Any]]:
@@ -128,13 +120,13 @@ def _listed(resource: Resource) -> Iterator[dict[str, Any]]:
         yield shown | part | {"verbs": _STATUS_VERBS}
 
 
-def _documents(*, metrics: bool) -> dict[str, dict[str, Any]]:
+def _documents() -> dict[str, dict[str, Any]]:
     groups: dict[str, dict[str, Any]] = {}
     documents: dict[str, dict[str, Any]] = {
-        "/version": dict(_VERSION),
+        "/version": {**_VERSION},
         "/api": {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []},
     }
-    for resource in served(metrics=metrics):
+    for resource in ALWAYS:
         version = {"groupVersion": resource.api_version, "version": resource.version}
         head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": resource.api_version}
         documents.setdefault(resource.root, {**head, "resources": []})
@@ -148,4 +140,5 @@ def _documents(*, metrics: bool) -> dict[str, dict[str, Any]]:
     return {**documents, "/apis": found}
 
 
-_DOCUMENTS: Final = {there: _documents(metrics=there) for there in (False, True)}
+DOCUMENTS: Final = _documents()
+"""By path. The metrics API is not in them, also where it is served."""

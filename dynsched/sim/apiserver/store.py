@@ -7,7 +7,6 @@ the listeners at once, in order. All calls belong in one thread.
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -82,7 +81,6 @@ class Backup(NamedTuple):
 class _Collection:
     def __init__(self, history: int) -> None:
         self.entries: dict[str, Entry] = {}
-        self.keys: list[str] = []
         self.history: deque[Change] = deque(maxlen=history)
         self.compacted = 0
         self.listeners: list[Listener] = []
@@ -92,10 +90,7 @@ class _Collection:
         key = change.entry.key
         if change.type is ChangeType.DELETED:
             del self.entries[key]
-            self.keys.remove(key)
         else:
-            if change.type is ChangeType.ADDED:
-                insort(self.keys, key)
             self.entries[key] = change.entry
         self.snapshot = None
         if len(self.history) == self.history.maxlen:
@@ -106,14 +101,13 @@ class _Collection:
 
     def replace(self, entries: Mapping[str, Entry], version: int) -> None:
         self.entries = dict(entries)
-        self.keys = sorted(entries)
         self.snapshot = None
         self.history.clear()
         self.compacted = version
 
     def sorted(self) -> tuple[Entry, ...]:
         if self.snapshot is None:
-            self.snapshot = tuple(self.entries[key] for key in self.keys)
+            self.snapshot = tuple(self.entries[key] for key in sorted(self.entries))
         return self.snapshot
 
 
