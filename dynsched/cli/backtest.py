@@ -7,6 +7,7 @@ import json
 import shutil
 import tempfile
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -27,19 +28,13 @@ def _moment(_context: click.Context, _option: click.Parameter, text: str | None)
     """RFC 3339, Unix seconds, or how long ago."""
     if text is None:
         return None
-    moment = parse_time(text)
-    if moment is not None:
-        return moment
-    try:
-        return time.time() - parse_duration(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        raise click.BadParameter(
-            "write a moment like 2026-11-20T12:00:00Z, Unix seconds, or how long ago: 2h"
-        ) from None
+    for read in (parse_time, lambda ago: time.time() - parse_duration(ago), float):
+        with suppress(ValueError):
+            if (moment := read(text)) is not None:
+                return moment
+    raise click.BadParameter(
+        "write a moment like 2026-11-20T12:00:00Z, Unix seconds, or how long ago: 2h"
+    )
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
 
-from dynsched.engine.alerts import AlertTable, evaluate
+from dynsched.engine.alerts import AlertTable, Verdicts, evaluate
 from dynsched.engine.columns import Floats
 from dynsched.engine.expected import NO_PODS, ExpectedLoad, KnownPods, above_line, expected_load
-from dynsched.engine.guard import LEFT, UNMARKED, Selection, select
+from dynsched.engine.guard import LEFT, UNMARKED, Candidates, Caps, Selection
 from dynsched.engine.inventory import Inventory, take_inventory
 from dynsched.engine.match import Matched, NodeReadings, match_samples
 from dynsched.engine.model import Node, QueryResult
@@ -58,19 +59,10 @@ def decide(
     places = sorted({*wanting, *(roster.places[name] for name in seen.touched)})
     concerned = [roster.names[place] for place in places]
     verdict_of = dict(zip(concerned, verdicts.of_nodes(places), strict=True))
-    selection = (
-        _no_marks(seen, wanting)
-        if rule_set.mark.is_none
-        else select(
-            [nodes[roster.names[place]] for place in places if columns.may_mark[place]],
-            verdict_of,
-            seen.marked,
-            rule_set.guard,
-            outgoing=[nodes[n] for n in seen.marked if not columns.may_mark[roster.places[n]]],
-            released=released,
-            sizes=columns.sizes,
-        )
-    )
+    if rule_set.mark.is_none:
+        selection = _no_marks(seen, wanting)
+    else:
+        selection = select(seen, verdicts, released)
     hottest_first = sorted(concerned, key=lambda name: -verdict_of[name].severity)
     patches = plan(
         [seen.states[name] for name in hottest_first], selection.marked, verdict_of, rule_set
@@ -94,6 +86,33 @@ def _no_marks(seen: Inventory, wanting: Sequence[int]) -> Selection:
     unmarked = (names[place] for place in wanting if columns.may_mark[place])
     withheld = dict.fromkeys(unmarked, UNMARKED) | dict.fromkeys(seen.marked, LEFT)
     return Selection(frozenset(), withheld, capped=frozenset())
+
+
+def select(seen: Inventory, verdicts: Verdicts, released: int = 0) -> Selection:
+    """Apply the guard to all nodes. ``released``: as for `decide`."""
+    guard, columns, roster = seen.rule_set.guard, seen.columns, seen.index.roster
+    marked = np.zeros(len(roster), np.bool_)
+    marked[roster.places_of(seen.marked)] = True
+    caps = Caps.of(columns.kinds, columns.sizes, guard.max_marked)
+    gone = caps.pool[columns.kind[marked & ~columns.may_mark]]
+    outgoing = np.bincount(gone, minlength=len(caps.pools))
+    concerned = np.flatnonzero((verdicts.hot | verdicts.early | marked) & columns.may_mark)
+    # Of nodes that are equally hot the names decide, in whatever order the nodes came.
+    places = np.array(sorted(concerned.tolist(), key=roster.names.__getitem__), np.int64)
+    kind, hot, early = columns.kind[places], verdicts.hot[places], verdicts.early[places]
+    candidates = Candidates(kind, hot, early, marked[places])
+    limits = guard.max_releases, outgoing, released
+    chosen = caps.choose(candidates, lambda: verdicts.severity[places], *limits)
+    wanted, names = hot | early, [roster.names[place] for place in places]
+    delayed = f"release delayed: guard.max_releases is {guard.max_releases}"
+    refused = f"not marked: guard.max_marked is {guard.max_marked}"
+    hot_in_pool = np.bincount(caps.pool[kind[hot]], minlength=len(caps.pools))
+    return Selection(
+        marked=frozenset(compress(names, chosen)),
+        withheld=dict.fromkeys(compress(names, chosen & ~wanted), delayed)
+        | dict.fromkeys(compress(names, wanted & ~chosen), refused),
+        capped=frozenset(compress(caps.pools, hot_in_pool > caps.by_pool)),
+    )
 
 
 class _Found(NamedTuple):

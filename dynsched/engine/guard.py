@@ -4,12 +4,14 @@ in one tick, and how many writes a minute.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from dynsched.engine.model import Action, Node, NodePatch, Verdict, WriteFailure
+import numpy as np
+
+from dynsched.engine.columns import Bools, Floats, Ints
+from dynsched.engine.model import Action, Node, NodePatch, WriteFailure
 from dynsched.rules import keys
 from dynsched.rules.fields import Limit
 from dynsched.rules.rule_set import GuardRules, NodeRules
@@ -48,6 +50,15 @@ class Selection:
     """The pools in which ``max_marked`` binds."""
 
 
+class Candidates(NamedTuple):
+    """Nodes that may be marked, and carry the mark or should; of equal ones the first is taken."""
+
+    kind: Ints
+    hot: Bools
+    early: Bools
+    marked: Bools
+
+
 def count_of(limit: Limit, total: int) -> int:
     """How many of ``total`` nodes a limit allows; a share is rounded down."""
     # The epsilon keeps 0.29 * 100 from being 28.
@@ -69,88 +80,87 @@ def why_ineligible(node: Node, rules: NodeRules) -> str | None:
     return None if unmet is None else f"nodes.selector wants {unmet}"
 
 
-def select(
-    eligible: Iterable[Node],
-    verdicts: Mapping[str, Verdict],
-    marked: Collection[str],
-    guard: GuardRules,
-    outgoing: Iterable[Node] = (),
-    *,
-    released: int = 0,
-    sizes: Mapping[Kind, int] | None = None,
-) -> Selection:
-    """Apply ``max_releases`` over all, then ``max_marked`` in every pool, hottest first. Among the
-    nodes of one kind ``max_marked`` is the limit of early marks, and one node stays without.
+class Caps(NamedTuple):
+    """How many nodes may carry marks."""
 
-    ``eligible``: the nodes that may be marked, and carry the mark or should by their verdict; more
-    of them do no harm. ``sizes``: how many of each kind may be marked in all; None: as many as are
-    ``eligible``. ``marked``: the names that carry the mark now; ``released``: how many were
-    released in this tick before. ``outgoing``:
-    the nodes that carry it and are not eligible (any more). Marks that are to go count under the
-    cap until they are seen to be gone: a write may fail, and they are made in no order. The cap is
-    a share of the eligible nodes alone.
-    """
-    kinds = {node.name: kind_of(node, guard) for node in eligible}
-    pools: dict[str, list[str]] = defaultdict(list)
-    for name, kind in kinds.items():
-        pools[kind.pool].append(name)
-    taken = Counter(pool_of(node, guard) for node in outgoing)
-    incumbents = frozenset(marked)
-    sizes = Counter(kinds.values()) if sizes is None else sizes
-    total: Counter[str] = Counter()
-    for kind, size in sizes.items():
-        total[kind.pool] += size
-    caps = {pool: count_of(guard.max_marked, total[pool]) for pool in pools}
-    limits = {kind: early_limit(guard.max_marked, size) for kind, size in sizes.items()}
-    wants_mark = {name: verdicts[name].hot or verdicts[name].early for name in kinds}
-    wanting = {pool: [n for n in names if wants_mark[n]] for pool, names in pools.items()}
+    pools: tuple[str, ...]
+    pool: Ints
+    """Of each kind, as its index in ``pools``."""
+    by_pool: Ints
+    by_kind: Ints
+    """Early marks are put on only below this."""
 
-    def fitting(ranked: Iterable[str], free: int, used: Counter[Kind]) -> Iterator[str]:
-        """As many as are ``free`` in their pool, and early ones only below the limit of their kind,
-        of which ``used`` are marked.
+    @classmethod
+    def of(cls, kinds: Sequence[Kind], sizes: Ints, limit: Limit) -> Caps:
+        """``sizes``: how many nodes of each kind may be marked."""
+        pools = {name: number for number, name in enumerate(sorted({each.pool for each in kinds}))}
+        pool = np.array([pools[each.pool] for each in kinds], np.int64)
+        totals = np.bincount(pool, sizes, len(pools)).astype(np.int64)
+        by_pool = [count_of(limit, total) for total in totals.tolist()]
+        by_kind = [early_limit(limit, size) for size in sizes.tolist()]
+        return cls(tuple(pools), pool, np.array(by_pool, np.int64), np.array(by_kind, np.int64))
+
+    def choose(
+        self,
+        candidates: Candidates,
+        severity: Callable[[], Floats],
+        max_releases: Limit,
+        outgoing: Ints | int = 0,
+        released: int = 0,
+    ) -> Bools:
+        """Which candidates carry the mark from now on: ``max_releases`` over all, then
+        ``max_marked`` in every pool, hottest first. Among the nodes of one kind ``max_marked`` is
+        the limit of early marks, and one node stays without.
+
+        ``severity``: of the candidates, for when not all fit. ``outgoing``: by pool, how many nodes
+        carry the mark that may not (any more); ``released``: how many marks went in this tick
+        before. Marks that are to go count under the cap until they are seen to be gone: a write may
+        fail, and they are made in no order.
         """
-        for name in ranked:
-            kind = kinds[name]
-            if free > 0 and (verdicts[name].hot or used[kind] < limits[kind]):
-                free -= 1
-                used[kind] += 1
-                yield name
+        kind, hot, early, marked = candidates
+        wanted = hot | early
+        allowed = count_of(max_releases, int(marked.sum()) + released)
+        allowed = max(0, max(1, allowed) - released)
+        either = np.bincount(kind, minlength=len(self.pool))
+        crowded = np.bincount(self.pool, either, len(self.pools)) + outgoing > self.by_pool
+        binds = crowded.any() or (either > self.by_kind)[kind[early]].any()
+        if not binds and np.count_nonzero(marked & ~wanted) <= allowed:
+            return wanted
+        degree = severity()
+        bonus = np.where(hot, INCUMBENT_BONUS, EARLY_INCUMBENT_BONUS) * marked
+        ranked = np.lexsort((~marked, -degree - bonus, ~hot))
+        ranked = ranked[wanted[ranked]]
+        granted = self._fitting(ranked, candidates, self.by_pool, self.by_kind)
+        # The coolest go first; those that should be marked but are over the cap go last.
+        leaving = np.lexsort((degree, wanted))
+        leaving = leaving[(marked & ~granted)[leaving]][:allowed]
+        arriving = ranked[(granted & ~marked)[ranked]]
+        used = np.bincount(kind[marked], minlength=len(self.pool))
+        free = self.by_pool - outgoing - np.bincount(self.pool, used, len(self.pools))
+        chosen = marked | self._fitting(arriving, candidates, free, self.by_kind - used)
+        chosen[leaving] = False
+        return chosen
 
-    granted = {
-        pool: dict.fromkeys(fitting(_ranked(names, verdicts, incumbents), caps[pool], Counter()))
-        for pool, names in wanting.items()
-    }
-    present = [name for names in pools.values() for name in names if name in incumbents]
-    allowed = max(0, max(1, count_of(guard.max_releases, len(present) + released)) - released)
-    leaving = [name for name in present if not any(name in chosen for chosen in granted.values())]
-    # The coolest go first; those that should be marked but are over the cap go last.
-    leaving.sort(key=lambda name: (wants_mark[name], verdicts[name].severity, name))
-    kept = frozenset(leaving[allowed:])
-    result: set[str] = set()
-    withheld: dict[str, str] = {}
-    for pool, names in pools.items():
-        here = [name for name in names if name in incumbents]
-        staying = [name for name in here if name in granted[pool] or name in kept]
-        free = caps[pool] - len(here) - taken[pool]
-        used = Counter(kinds[name] for name in here)
-        arriving = [name for name in granted[pool] if name not in incumbents]
-        result.update(staying, fitting(arriving, free, used))
-        withheld |= {
-            name: f"release delayed: guard.max_releases is {guard.max_releases}"
-            for name in staying
-            if not wants_mark[name]
-        }
-        withheld |= {
-            name: f"not marked: guard.max_marked is {guard.max_marked}"
-            for name in wanting[pool]
-            if name not in result
-        }
-    capped = frozenset(
-        pool
-        for pool, names in wanting.items()
-        if sum(verdicts[name].hot for name in names) > caps[pool]
-    )
-    return Selection(frozenset(result), withheld, capped)
+    def _fitting(
+        self, ranked: Ints, candidates: Candidates, free: Ints | Floats, early_free: Ints
+    ) -> Bools:
+        """Of the candidates ``ranked``, the hot ones first, as many as are ``free`` in their pool,
+        and early ones only where fewer than ``early_free`` of their kind come before them.
+        """
+        kind = candidates.kind[ranked]
+        fits = candidates.hot[ranked] | (_count_before(kind) < early_free[kind])
+        pool = self.pool[kind[fits]]
+        found = np.zeros(len(candidates.kind), np.bool_)
+        found[ranked[fits][_count_before(pool) < free[pool]]] = True
+        return found
+
+
+def _count_before(groups: Ints) -> Ints:
+    """For each element, how many equal ones stand before it."""
+    order = np.argsort(groups, kind="stable")
+    ordered, found = groups[order], np.empty_like(groups)
+    found[order] = np.arange(len(groups)) - np.searchsorted(ordered, ordered)
+    return found
 
 
 def pool_of(node: Node, guard: GuardRules) -> str:
@@ -173,20 +183,6 @@ def early_limit(limit: Limit, size: int) -> int:
     have where to go.
     """
     return min(count_of(limit, size), size - 1)
-
-
-def _ranked(
-    names: Iterable[str], verdicts: Mapping[str, Verdict], incumbents: Collection[str]
-) -> list[str]:
-    """The hot ones first, then the early ones, the hottest first."""
-
-    def rank(name: str) -> tuple[bool, float, bool, str]:
-        verdict = verdicts[name]
-        bonus = INCUMBENT_BONUS if verdict.hot else EARLY_INCUMBENT_BONUS
-        is_new = name not in incumbents
-        return (not verdict.hot, -verdict.severity - (0 if is_new else bonus), is_new, name)
-
-    return sorted(names, key=rank)
 
 
 @dataclass(frozen=True, slots=True)

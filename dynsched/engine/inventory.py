@@ -41,10 +41,9 @@ class NodeColumns:
     """By resource: what a node can give, in cores or bytes; NaN where that is not known."""
 
     @property
-    def sizes(self) -> Mapping[Kind, int]:
+    def sizes(self) -> Ints:
         """How many nodes of each kind may be marked."""
-        counts = np.bincount(self.kind[self.may_mark], minlength=len(self.kinds))
-        return dict(zip(self.kinds, counts.tolist(), strict=True))
+        return np.bincount(self.kind[self.may_mark], minlength=len(self.kinds))
 
     def weights(self, resource: str | None) -> Floats:
         """What each node has of a rule's resource, as the mean of its kind weighs it."""

@@ -67,18 +67,9 @@ def make_node(
 def _status(name: str, index: int) -> dict[str, Any]:
     amounts = {"cpu": "8", "ephemeral-storage": "101430960Ki", "memory": "32Gi", "pods": "110"}
     high, low = divmod(index + 1, 250)
-    beat = "2026-01-01T00:00:00Z"
-    conditions = [
-        {
-            "type": kind,
-            "status": value,
-            "lastHeartbeatTime": beat,
-            "lastTransitionTime": beat,
-            "reason": reason,
-            "message": message,
-        }
-        for kind, value, reason, message in _CONDITIONS
-    ]
+    beats = dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), "2026-01-01T00:00:00Z")
+    parts = ("type", "status", "reason", "message")
+    conditions = [dict(zip(parts, each, strict=True)) | beats for each in _CONDITIONS]
     return {
         "capacity": amounts,
         "allocatable": amounts | {"cpu": "7910m", "memory": "31Gi"},

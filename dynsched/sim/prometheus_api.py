@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from aiohttp import web
 
@@ -49,7 +49,7 @@ class SimulatedPrometheus:
         app = web.Application()
         for method in ("GET", "POST"):
             app.router.add_route(method, "/api/v1/query", self._query)
-            app.router.add_route(method, "/api/v1/query_range", self._query_range)
+            app.router.add_route(method, "/api/v1/query_range", self._query)
         app.router.add_route("*", "/api/{rest:.*}", _refuse)
         return app
 
@@ -59,28 +59,26 @@ class SimulatedPrometheus:
         return self._clock() - self._began
 
     async def _query(self, request: web.Request) -> web.Response:
-        form = await _form(request)
+        # What is asked stands in the URL or in the body, as for Prometheus.
+        asked = {**request.query, **await request.post()}
+        form = {name: str(value) for name, value in asked.items()}
         if (name := self._names.get(_normal(form.get("query", "")))) is None:
             return await _refuse(request)
-        at = float(form.get("time", self._clock()))
-        found = self._load.at(at - self._began)
-        values = zip(self._metrics, found[name], strict=True) if found else ()
-        return _success("vector", [{"metric": m, "value": (at, str(v))} for m, v in values])
-
-    async def _query_range(self, request: web.Request) -> web.Response:
-        """A range query; there are no points from before the load began."""
-        form = await _form(request)
-        if (name := self._names.get(_normal(form.get("query", "")))) is None:
-            return await _refuse(request)
-        start, end, step = (float(form[name]) for name in ("start", "end", "step"))
-        times = [start + step * number for number in range(math.floor((end - start) / step) + 1)]
+        if request.path.endswith("_range"):
+            start, end, step = (float(form[each]) for each in ("start", "end", "step"))
+            count = math.floor((end - start) / step) + 1
+            kind, key, times = "matrix", "values", [start + step * each for each in range(count)]
+        else:
+            kind, key, times = "vector", "value", [float(form.get("time", self._clock()))]
+        # There are no points from before the load began.
         found = [(at, self._load.at(at - self._began)) for at in times]
         points = [(at, values[name]) for at, values in found if values]
-        result = [
-            {"metric": metric, "values": [(at, str(of_nodes[node])) for at, of_nodes in points]}
-            for node, metric in enumerate(self._metrics if points else ())
-        ]
-        return _success("matrix", result)
+        result = []
+        for node, metric in enumerate(self._metrics if points else ()):
+            values = [(at, str(of_nodes[node])) for at, of_nodes in points]
+            result.append({"metric": metric, key: values if key == "values" else values[0]})
+        data = {"resultType": kind, "result": result}
+        return web.json_response({"status": "success", "data": data})
 
 
 @asynccontextmanager
@@ -99,15 +97,6 @@ def _normal(expr: str) -> str:
     return " ".join(expr.split())
 
 
-async def _form(request: web.Request) -> Mapping[str, str]:
-    """What was asked; in the URL or in the body, as for Prometheus."""
-    return {**request.query, **{name: str(value) for name, value in (await request.post()).items()}}
-
-
 async def _refuse(_request: web.Request) -> web.Response:
     told = {"status": "error", "errorType": "bad_data", "error": _REFUSAL}
     return web.json_response(told, status=400)
-
-
-def _success(kind: str, result: list[dict[str, Any]]) -> web.Response:
-    return web.json_response({"status": "success", "data": {"resultType": kind, "result": result}})

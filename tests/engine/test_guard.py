@@ -1,14 +1,19 @@
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 from builders import node, rule_set
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.engine.guard import Selection, count_of, is_eligible, select
+from dynsched.engine import decide
+from dynsched.engine.alerts import Verdicts, no_alerts
+from dynsched.engine.guard import Selection, count_of, is_eligible
+from dynsched.engine.inventory import take_inventory
 from dynsched.engine.model import Node, Verdict
 from dynsched.rules.fields import Limit
 from dynsched.rules.rule_set import GuardRules
@@ -35,7 +40,22 @@ def choose(heat: Heat, marked: Iterable[str] = (), **guard: Any) -> Selection:
 
 def selected(verdicts: Mapping[str, Verdict], marked: Iterable[str], **guard: Any) -> Selection:
     rules = rule_set(guard={"max_marked": "100%", "max_releases": "100%", **guard}).guard
-    return select(map(node, verdicts), verdicts, frozenset(marked), rules)
+    return select(map(node, verdicts), verdicts, marked, rules)
+
+
+def select(
+    nodes: Iterable[Node],
+    verdicts: Mapping[str, Verdict],
+    marked: Iterable[str],
+    guard: GuardRules,
+) -> Selection:
+    by_name = {each.name: each for each in nodes}
+    rules = rule_set().model_copy(update={"guard": guard})
+    seen = replace(take_inventory(by_name, rules), marked=frozenset(marked))
+    found = [verdicts[name] for name in by_name]
+    hot, early = (np.array([getattr(v, n) for v in found], np.bool_) for n in ("hot", "early"))
+    severity = np.array([each.severity for each in found], np.float64)
+    return decide.select(seen, Verdicts(no_alerts(), hot, early, severity, severity))
 
 
 def names(text: str) -> frozenset[str]:

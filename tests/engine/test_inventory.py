@@ -63,7 +63,7 @@ def found(seen: Inventory) -> object:
         replace(seen, index=None, columns=None),
         places,
         of_nodes,
-        {kind: size for kind, size in columns.sizes.items() if size},
+        {kind: n for kind, n in zip(columns.kinds, columns.sizes.tolist(), strict=True) if n},
     )
 
 

@@ -346,13 +346,8 @@ async def test_a_token_and_a_watch_expire_with_the_history(cluster: Cluster) -> 
     code, reason, message = refusal(answer)
     assert (code, reason) == (410, "Expired")
     assert message.startswith("The provided continue parameter is too old")
-    # The token in the refusal goes on at the present version.
-    asked = {"limit": 10, "continue": answer.body["metadata"]["continue"]}
-    names = [e["metadata"]["name"] for e in (await cluster.get(EVENTS, **asked)).ok["items"]]
-    assert names[-1] == "ee"
     old = {"resourceVersion": version(first), "resourceVersionMatch": "Exact"}
-    message = "The resourceVersion for the provided list is too old."
-    assert refusal(await cluster.get(EVENTS, **old)) == (410, "Expired", message)
+    assert refusal(await cluster.get(EVENTS, **old))[:2] == (410, "Expired")
     async with cluster.watch(EVENTS, resourceVersion=version(first), timeoutSeconds=30) as watch:
         (told,) = await watch.rest()
     assert (told["type"], told["object"]["kind"]) == ("ERROR", "Status")

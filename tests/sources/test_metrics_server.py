@@ -12,7 +12,6 @@ import pytest
 from api_support import api_of, stranger
 from cluster import Cluster, SimCluster
 from evaluating import alerts_of
-from kubectl_support import kubectl_command
 from metrics_support import metrics_api, set_usage
 from operator_support import Operator, dynsched, until, write_rules
 from prometheus_support import free_port
@@ -215,7 +214,7 @@ async def test_without_the_right_the_error_names_it(cluster: Cluster, tmp_path: 
     ],
 )
 async def test_a_list_that_fails_is_left_to_the_next_tick(sim: SimCluster, status, told) -> None:
-    sim.server.metrics.served = True
+    sim.server.serves_metrics = True
     sim.server.faults.answer(status, resource="nodes.metrics.k8s.io", message="odd")
     async with api_of(sim.kubeconfig) as api:
         with pytest.raises(ClusterError, match=told):
@@ -233,24 +232,12 @@ async def test_a_list_that_fails_is_left_to_the_next_tick(sim: SimCluster, statu
     ],
 )
 async def test_what_cannot_be_read_is_left_out_and_costs_nothing_else(sim, body) -> None:
-    sim.server.metrics.put("odd", body)
-    sim.server.metrics.set("sound", cpu="1", memory="2Gi")
+    sim.server.objects.create("nodes.metrics.k8s.io", {"metadata": {"name": "odd"}, **body})
+    await set_usage(sim, "sound", cpu="1", memory="2Gi")
     async with api_of(sim.kubeconfig) as api:
         odd, sound = await list_node_metrics(api)
     assert (odd.amounts, odd.taken_at) == ({}, None)
     assert sound.amounts == {"cpu": 1.0, "memory": 2.0 * 2**30}
-
-
-async def test_kubectl_top_reads_the_simulated_metrics(sim: SimCluster, tmp_path: Path) -> None:
-    sim.server.objects.create("nodes", make_node("worker-1", 0))
-    sim.server.metrics.set("worker-1", cpu="791m", memory="3174Mi")
-    start, environment = kubectl_command(sim, tmp_path)
-    process = await asyncio.create_subprocess_exec(
-        *(*start, "top", "nodes"), env=environment, stdout=asyncio.subprocess.PIPE
-    )
-    out, _ = await process.communicate()
-    rows = [line.split() for line in out.decode().splitlines()]
-    assert rows[1:] == [["worker-1", "791m", "10%", "3174Mi", "9%"]]  # of 7910m and 31Gi
 
 
 def run_on(cluster: Cluster, folder: Path, rules=RULES) -> Operator:
@@ -310,7 +297,7 @@ async def test_nodes_are_marked_and_released_by_what_metrics_server_says_while_i
 @pytest.mark.slow
 async def test_plan_and_one_pass_ask_metrics_server_too(sim: SimCluster, tmp_path: Path) -> None:
     await sim.create_node(make_node("a", 0))
-    sim.server.metrics.set("a", memory="30Gi")
+    await set_usage(sim, "a", memory="30Gi")
     rules = write_rules(tmp_path, RULES)
     asking = ["--kubeconfig", str(sim.kubeconfig), "-r", str(rules)]
 

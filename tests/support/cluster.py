@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
 from envtest import Envtest
+from sim_readers import SimReaders
 
 from dynsched.sim.apiserver.api_server import ApiServer
 from dynsched.sim.examples import make_node
@@ -250,6 +251,8 @@ class SimCluster(Cluster):
     def __init__(self, folder: Path, **options: Any) -> None:
         super().__init__()
         self.server = ApiServer(**options)
+        self.readers = SimReaders()
+        self.server.reviews |= self.readers.reviews()
         self.token = self.server.token
         self._folder = folder
 

@@ -49,10 +49,9 @@ async def set_usage(
     memory: str = "0",
     at: datetime | None = None,
 ) -> None:
-    """What the node uses from now on; the API must be there."""
+    """What the node uses from now on; on a real API server the API must be there."""
     if isinstance(cluster, SimCluster):
-        cluster.server.metrics.set(node, cpu=cpu, memory=memory, at=at)
-        return
+        cluster.server.serves_metrics = True
     body = {
         "apiVersion": "metrics.k8s.io/v1beta1",
         "kind": "NodeMetrics",
@@ -71,9 +70,9 @@ async def set_usage(
 async def metrics_api(cluster: Cluster) -> AsyncIterator[None]:
     """The API is there until the block ends."""
     if isinstance(cluster, SimCluster):
-        cluster.server.metrics.served = True
+        cluster.server.serves_metrics = True
         yield
-        cluster.server.metrics.served = False
+        cluster.server.serves_metrics = False
         return
     assert (await cluster.post(_DEFINITIONS, _DEFINITION)).ok
     try:

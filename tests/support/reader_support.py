@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from uuid import uuid4
 
 from cluster import Cluster, SimCluster
-
-from dynsched.sim.apiserver.access_reviews import API_AUDIENCE, Person
+from sim_readers import API_AUDIENCE
 
 _ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -24,9 +23,7 @@ class Reader:
         """Another token, for the API server or for other audiences."""
         if isinstance(self._cluster, SimCluster):
             token = f"token-{uuid4().hex}"
-            groups = ("system:serviceaccounts", "system:serviceaccounts:default")
-            person = Person(self.user, groups, tuple(audiences) or (API_AUDIENCE,))
-            self._cluster.server.people[token] = person
+            self._cluster.readers.tokens[token] = self.user, audiences or [API_AUDIENCE]
             return token
         spec = {"spec": {"audiences": list(audiences), "expirationSeconds": 600}}
         answer = await self._cluster.post(f"{_ACCOUNTS}/{self._account}/token", spec)
@@ -36,7 +33,7 @@ class Reader:
     async def may_get(self, *paths: str) -> None:
         """Grant it these paths."""
         if isinstance(self._cluster, SimCluster):
-            self._cluster.server.readable |= {(self.user, path) for path in paths}
+            self._cluster.readers.paths.setdefault(self.user, []).extend(paths)
             return
         name = f"reader-{uuid4().hex}"
         role = {"metadata": {"name": name}, "rules": [{"nonResourceURLs": paths, "verbs": ["get"]}]}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from dynsched.sim.apiserver.resources import Resource
 
+_NO_RESOURCE: Final = "the server could not find the requested resource"
+_NO_MEDIA_TYPE: Final = "415: Unsupported Media Type"
 USER: Final = "system:serviceaccount:dynsched:dynsched"
 """As whom everybody asks."""
 
@@ -46,23 +49,22 @@ class ApiError(Exception):
         }
 
 
-def _details(resource: Resource, name: str = "", kind: str = "") -> dict[str, Any]:
+bad_request: Final = partial(ApiError, 400, "BadRequest")
+no_such_resource: Final = partial(ApiError, 404, "NotFound", _NO_RESOURCE, {})
+unsupported_media_type: Final = partial(ApiError, 415, "UnsupportedMediaType", _NO_MEDIA_TYPE, {})
+internal: Final = partial(ApiError, 500, "")
+"""As plain Go errors come out of the real server: without a reason."""
+unavailable: Final = partial(ApiError, 503, "ServiceUnavailable")
+
+
+def details_of(resource: Resource, name: str = "", kind: str = "") -> dict[str, Any]:
     named, group = ({"name": name} if name else {}), resource.group
     return {**named, **({"group": group} if group else {}), "kind": kind or resource.plural}
 
 
 def not_found(resource: Resource, name: str) -> ApiError:
     message = f'{resource.qualified_plural} "{name}" not found'
-    return ApiError(404, "NotFound", message, _details(resource, name))
-
-
-def no_such_resource() -> ApiError:
-    return ApiError(404, "NotFound", "the server could not find the requested resource", {})
-
-
-def already_exists(resource: Resource, name: str) -> ApiError:
-    message = f'{resource.qualified_plural} "{name}" already exists'
-    return ApiError(409, "AlreadyExists", message, _details(resource, name))
+    return ApiError(404, "NotFound", message, details_of(resource, name))
 
 
 def conflict(
@@ -75,7 +77,7 @@ def conflict(
     )
     what = resource.qualified_plural + (f"/{subresource}" if subresource else "")
     message = f'Operation cannot be fulfilled on {what} "{name}": {why}'
-    return ApiError(409, "Conflict", message, _details(resource, name))
+    return ApiError(409, "Conflict", message, details_of(resource, name))
 
 
 def invalid(resource: Resource | None, name: str, causes: Iterable[Cause]) -> ApiError:
@@ -84,51 +86,13 @@ def invalid(resource: Resource | None, name: str, causes: Iterable[Cause]) -> Ap
     told = [f"{cause.field}: {cause.message}" for cause in found]
     message = f'{resource.qualified_kind if resource else ""} "{name}" is invalid: '
     message += told[0] if len(told) == 1 else f"[{', '.join(told)}]"
-    details = _details(resource, name, resource.kind) if resource else {}
+    details = details_of(resource, name, resource.kind) if resource else {}
     details |= {"causes": [cause._asdict() for cause in found]}
     return ApiError(422, "Invalid", message, details)
 
 
-def bad_request(message: str) -> ApiError:
-    return ApiError(400, "BadRequest", message)
-
-
-def internal(message: str) -> ApiError:
-    """500 without a reason, as plain Go errors come out of the real server."""
-    return ApiError(500, "", message)
-
-
-def method_not_allowed() -> ApiError:
-    message = "the server does not allow this method on the requested resource"
-    return ApiError(405, "MethodNotAllowed", message, {})
-
-
-def unsupported_media_type() -> ApiError:
-    return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
-
-
-def expired(message: str, *, continuation: str = "") -> ApiError:
-    """410: the asked-for resourceVersion is compacted away.
-
-    ``continuation`` is a token that lists on from the same key at the present version.
-    """
-    metadata = {"continue": continuation} if continuation else None
-    return ApiError(410, "Expired", message, metadata=metadata)
-
-
-def version_too_large(asked: int, current: int) -> ApiError:
-    """504: a resourceVersion from the future."""
-    message = f"Timeout: Too large resource version: {asked}, current: {current}"
-    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-    return ApiError(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})
-
-
-def unavailable(message: str) -> ApiError:
-    return ApiError(503, "ServiceUnavailable", message)
-
-
-def unauthorized() -> ApiError:
-    return ApiError(401, "Unauthorized", "Unauthorized")
+expired: Final = partial(ApiError, 410, "Expired")
+"""The asked-for resourceVersion is compacted away."""
 
 
 def forbidden(
@@ -142,4 +106,4 @@ def forbidden(
         f'{what} is forbidden: User "{USER}" cannot {verb} resource "{part}"'
         f' in API group "{resource.group}" {where}'
     )
-    return ApiError(403, "Forbidden", message, _details(resource, name))
+    return ApiError(403, "Forbidden", message, details_of(resource, name))

@@ -7,9 +7,9 @@
 It speaks plain HTTP, keeps everything in memory, records what was asked (``server.requests``) and
 fails on order (``server.faults``, ``down()`` and ``up()``, ``drop_watches()``,
 ``mute_watches()``, ``compact()``, ``restore()``).
-What metrics-server would measure is set in ``server.metrics``; whose tokens are, and who may get
-which non-resource URL, in ``server.people`` and ``server.readable`` (see `access_reviews`); where
-the service proxy leads, in ``server.proxy.backends``.
+With ``server.serves_metrics`` there are NodeMetrics (what metrics-server would measure is created
+like any object); ``server.reviews`` has what answers access reviews, by path; where the service
+proxy leads stands in ``server.proxy.backends``.
 Start it and touch its objects in one and the same event loop's thread.
 
 What the real server does otherwise is a bug here: the tests run against both.
@@ -23,23 +23,16 @@ import json
 import socket
 import struct
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 from aiohttp import web
 
-from dynsched.sim.apiserver import (
-    access_reviews,
-    api_errors,
-    requested,
-    resources,
-    rest,
-    service_proxy,
-)
+from dynsched.sim.apiserver import api_errors, requested, resources, rest, service_proxy
 from dynsched.sim.apiserver.faults import Fault, Faults
-from dynsched.sim.apiserver.node_metrics import NodeMetrics
 from dynsched.sim.apiserver.objects import Objects
 from dynsched.sim.apiserver.record import RequestLog, RequestRecord
 from dynsched.sim.apiserver.render import encode
@@ -51,6 +44,10 @@ _HOST: Final = "127.0.0.1"
 _HEALTH: Final = frozenset({"/healthz", "/readyz", "/livez"})
 _BODY_KEPT: Final = 64 * 1024  # of a request's body, in the record
 _STOP_GRACE: Final = 1.0
+_OWN_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+Review = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""From the ``spec`` of an access review to its ``status``."""
 
 
 class ApiServer:
@@ -72,13 +69,12 @@ class ApiServer:
         self.port = 0
         self.token = token
         self.forbidden: set[tuple[str, str]] = set()
-        self.people: dict[str, access_reviews.Person] = {}
-        self.readable: set[tuple[str, str]] = set()
+        self.reviews: dict[str, Review] = {_OWN_REVIEWS: self._own_rights}
         self.store = Store(history=history)
         self.objects = Objects(self.store)
         self.requests = RequestLog()
         self.faults = Faults()
-        self.metrics = NodeMetrics(self.objects)
+        self.serves_metrics = False
         self.proxy = ServiceProxy(self.objects)
         self._idle_timeout = idle_timeout
         self._watches = Watches(self.store)
@@ -196,7 +192,7 @@ class ApiServer:
         record.body = body[:_BODY_KEPT]
         try:
             target = service_proxy.target_of(request.rel_url.raw_path)
-            served = resources.served(metrics=self.metrics.served)
+            served = resources.ALL if self.serves_metrics else resources.ALWAYS
             target = target or requested.parse(request.path, served)
             if target is not None:
                 record.resource, record.namespace = target.resource.name, target.namespace
@@ -256,23 +252,29 @@ class ApiServer:
         """Health, discovery and reviews; everything else is no path of this server."""
         if request.path.rstrip("/") in _HEALTH:
             return web.Response(text="ok")
-        review = access_reviews.kind_at(request.path)
+        review = self.reviews.get(request.path)
         if review is not None:
-            if ("create", review.plural) in self.forbidden:
-                raise api_errors.forbidden(review, "", "", "create")
-            known = self.people, self.readable, self.forbidden
-            return rest.respond(encode(access_reviews.answer(review, body, *known)), 201)
-        found = resources.document(request.path, metrics=self.metrics.served)
+            _, _, group, _, plural = request.path.split("/")
+            if ("create", plural) in self.forbidden:
+                raise api_errors.forbidden(resources.Resource(group, plural, ""), "", "", "create")
+            asked = msgspec.json.decode(body)
+            return rest.respond(encode({**asked, "status": review(asked["spec"])}), 201)
+        found = resources.DOCUMENTS.get(request.path.rstrip("/"))
         if found is None:
             return web.Response(text="404 page not found\n", status=404)
         return rest.respond(encode(found))
+
+    def _own_rights(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+        asked = spec["resourceAttributes"]
+        what = f"{asked['resource']}/{asked.get('subresource', '')}".rstrip("/")
+        return {"allowed": (asked["verb"], what) not in self.forbidden}
 
     def _authenticate(self, request: web.BaseRequest) -> None:
         if self.token is None or request.path in _HEALTH:
             return
         given = request.headers.get("Authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode()):
-            raise api_errors.unauthorized()
+            raise api_errors.ApiError(401, "Unauthorized", "Unauthorized")
 
 
 def _named_in(body: bytes) -> str:

@@ -6,7 +6,7 @@
 
 Each call arms one fault and returns it; it hits every request that matches all that was named (of
 verb, resource, name, subresource and path), ``times`` times (for ever by default), until
-``remove()`` or ``faults.clear()``.
+``remove()``.
 """
 
 from __future__ import annotations
@@ -75,9 +75,6 @@ class Faults:
     def reset(self, *, after: bool = False, times: int | None = None, **match: str) -> Fault:
         """Cut the connection, before doing what was asked, or ``after`` it without an answer."""
         return self._arm(Fault(match, times, after=after))
-
-    def clear(self) -> None:
-        self._armed.clear()
 
     def struck(self, record: RequestRecord) -> list[Fault]:
         hit = [fault for fault in self._armed if fault.strikes(record)]

@@ -11,12 +11,7 @@ from typing import Any, Final
 
 _Path = tuple[str, ...]
 
-_SECTIONS: Final[tuple[_Path, ...]] = (
-    ("metadata", "labels"),
-    ("metadata", "annotations"),
-    ("spec",),
-    ("status",),
-)
+_SECTIONS: Final = (("metadata", "labels"), ("metadata", "annotations"), ("spec",), ("status",))
 
 
 def record(
@@ -33,7 +28,7 @@ def record(
     written = {path for path, value in after.items() if before.get(path) != value}
     entries = []
     for entry in old.get("metadata", {}).get("managedFields", []):
-        fields = {path for path in _paths(entry["fieldsV1"]) if path in after}
+        fields = dict(_leaves(entry["fieldsV1"], "f:")).keys() & after.keys()
         if (entry["manager"], entry.get("subresource", "")) == (manager, subresource):
             written |= fields
         elif fields - written:
@@ -52,12 +47,13 @@ def record(
     return [*entries, own]
 
 
-def _leaves(document: Mapping[str, Any]) -> Iterator[tuple[_Path, Any]]:
+def _leaves(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[_Path, Any]]:
+    """``prefix``: of every key of the document."""
     for section in _SECTIONS:
         part: Any = document
         for name in section:
-            part = part.get(name) or {}
-        yield from (((*section, key), value) for key, value in part.items())
+            part = part.get(prefix + name) or {}
+        yield from (((*section, key.removeprefix(prefix)), part[key]) for key in part)
 
 
 def _tree(paths: set[_Path]) -> dict[str, Any]:
@@ -67,12 +63,3 @@ def _tree(paths: set[_Path]) -> dict[str, Any]:
         for part in path:
             level = level.setdefault(f"f:{part}", {})
     return fields
-
-
-def _paths(fields: Mapping[str, Any], prefix: _Path = ()) -> Iterator[_Path]:
-    for key, children in fields.items():
-        path = (*prefix, key.removeprefix("f:"))
-        if children:
-            yield from _paths(children, path)
-        else:
-            yield path

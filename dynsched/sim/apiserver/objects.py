@@ -22,6 +22,9 @@ from dynsched.sim.apiserver.store import Entry, Store
 _DEFAULT_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _OURS_ON_CREATE: Final = ("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields")
 _OURS_ON_UPDATE: Final = ("name", "namespace", "resourceVersion", "creationTimestamp")
+_WRONG_NAMESPACE: Final = (
+    "the namespace of the provided object does not match the namespace sent on the request"
+)
 
 
 class Write(NamedTuple):
@@ -76,7 +79,9 @@ class Objects:
         _check(resource, new, None)
         name = new["metadata"]["name"]
         if self.store.get(resource, namespace, name):
-            raise api_errors.already_exists(resource, name)
+            told = f'{resource.qualified_plural} "{name}" already exists'
+            details = api_errors.details_of(resource, name)
+            raise api_errors.ApiError(409, "AlreadyExists", told, details)
         return self._save(resource, {}, new, how)
 
     def replace(
@@ -174,7 +179,7 @@ class Objects:
         new["metadata"]["managedFields"] = managed.record(
             old, new, api_version=resource.api_version, time=_now(), **how._asdict()
         )
-        saved = self.store.put(resource, normalise(resource, new))  # for the order of its fields
+        saved = self.store.put(resource, new)
         if "deletionTimestamp" in new["metadata"] and not new["metadata"].get("finalizers"):
             self.store.delete(resource, saved)
         return saved
@@ -222,7 +227,7 @@ def _complete_new(resource: Resource, body: dict[str, Any], namespace: str) -> N
     if not resource.namespaced:
         meta.pop("namespace", None)
     elif meta.setdefault("namespace", namespace or "default") != (namespace or "default"):
-        raise _wrong_namespace()
+        raise api_errors.bad_request(_WRONG_NAMESPACE)
     for key in _OURS_ON_CREATE:
         meta.pop(key, None)
     meta |= {"uid": str(uuid.uuid4()), "creationTimestamp": _now()}
@@ -246,7 +251,7 @@ def _complete_update(
             f"the name of the object ({name}) does not match the name on the URL ({entry.name})"
         )
     if meta.setdefault("namespace", entry.namespace) != entry.namespace:
-        raise _wrong_namespace()
+        raise api_errors.bad_request(_WRONG_NAMESPACE)
     _require_version(resource, entry, meta.get("resourceVersion", ""))
     for key in (*_OURS_ON_UPDATE, *_OURS_ON_CREATE):
         if key in old["metadata"]:
@@ -281,9 +286,3 @@ def _require_uid(resource: Resource, entry: Entry, asked: str) -> None:
             f" UID in precondition: {asked}, UID in object meta: {entry.uid}"
         )
         raise api_errors.conflict(resource, entry.name, why)
-
-
-def _wrong_namespace() -> api_errors.ApiError:
-    return api_errors.bad_request(
-        "the namespace of the provided object does not match the namespace sent on the request"
-    )

@@ -4,63 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from enum import Enum
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from dynsched.sim.apiserver.resources import NODES, Resource
 from dynsched.sim.apiserver.store import Entry
+from dynsched.util.durations import format_duration
 
 encode: Final = msgspec.json.Encoder().encode
 
 _JSON_TYPES: Final = frozenset({"application/json", "application/*", "*/*", ""})
 _META_API: Final = "meta.k8s.io/v1"
 _ROLE_PREFIX: Final = "node-role.kubernetes.io/"
-_UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60))
 
 
-class Form(Enum):
-    OBJECT = "object"
-    TABLE = "table"
-    PARTIAL = "partial"
+_PARTIAL: Final = frozenset({"PartialObjectMetadata", "PartialObjectMetadataList"})
 
 
-_FORMS: Final = {
-    "": Form.OBJECT,
-    "Table": Form.TABLE,
-    "PartialObjectMetadata": Form.PARTIAL,
-    "PartialObjectMetadataList": Form.PARTIAL,
-}
-
-
-def negotiate(accept: str) -> Form:
+def negotiate(accept: str) -> str:
+    """``Table``, one of _PARTIAL, or "" for whole objects."""
     for option in accept.split(","):
         media, *parameters = (part.strip() for part in option.split(";"))
-        if media not in _JSON_TYPES:
-            continue
         wanted = dict(p.partition("=")[::2] for p in parameters).get("as", "")
-        if wanted in _FORMS:
-            return _FORMS[wanted]
-    return Form.OBJECT
+        if media in _JSON_TYPES and wanted in {"", "Table", *_PARTIAL}:
+            return wanted
+    return ""
 
 
 class Renderer(NamedTuple):
     resource: Resource
-    form: Form
+    form: str
 
     def one(self, entry: Entry) -> bytes:
-        if self.form is Form.TABLE:
+        if self.form == "Table":
             return encode(self._table([entry], {"resourceVersion": str(entry.version)}))
-        if self.form is Form.PARTIAL:
+        if self.form in _PARTIAL:
             return encode(_partial(entry.decode()))
         head = f'{{"kind":"{self.resource.kind}","apiVersion":"{self.resource.api_version}",'
         return head.encode() + entry.raw[1:]
 
     def many(self, entries: Sequence[Entry], metadata: Mapping[str, Any]) -> bytes:
-        if self.form is Form.TABLE:
+        if self.form == "Table":
             return encode(self._table(entries, metadata))
-        if self.form is Form.PARTIAL:
+        if self.form in _PARTIAL:
             kind = {"kind": "PartialObjectMetadataList", "apiVersion": _META_API}
             items = [_partial(entry.decode()) for entry in entries]
             return encode({**kind, "metadata": metadata, "items": items})
@@ -102,11 +89,8 @@ def _partial(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _age(body: Mapping[str, Any]) -> str:
-    """How old an object is, nearly as kubectl writes it: 90s, 5m, 3h, 2d."""
     created = datetime.fromisoformat(body["metadata"]["creationTimestamp"])
-    seconds = max(0, int((datetime.now(UTC) - created).total_seconds()))
-    fitting = (f"{seconds // size}{unit}" for unit, size in _UNITS if seconds >= 2 * size)
-    return next(fitting, f"{seconds}s")
+    return format_duration(max(0, int((datetime.now(UTC) - created).total_seconds())))
 
 
 def _node_cells(body: Mapping[str, Any]) -> list[Any]:

@@ -19,6 +19,11 @@ _ON_SUBRESOURCE: Final = {
     "binding": {"POST": "create"},
     "proxy": {"GET": "get"},
 }
+_PATH: Final = re.compile(
+    r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>[^/]+)"
+    r"(?:/namespaces/(?P<namespace>[^/]+)(?=/(?!status$)))?"
+    r"/(?P<plural>[^/]+)(?:/(?P<name>[^/]+)(?:/(?P<subresource>.+))?)?"
+)
 _FIELD_TERM: Final = re.compile(r"\s*([^=!]+?)\s*(!=|==?)\s*(.*?)\s*")
 
 
@@ -31,41 +36,20 @@ class Target(NamedTuple):
 
 def parse(path: str, served: Collection[Resource]) -> Target | None:
     """None when the group is not served; ApiError 404 when it is, and the rest is not."""
-    match path.strip("/").split("/"):
-        case ["api", version, *rest]:
-            group = ""
-        case ["apis", group, version, *rest]:
-            pass
-        case _:
-            return None
-    found = {r.plural: r for r in served if (r.group, r.version) == (group, version)}
-    if group not in {r.group for r in served} or (found and not rest):
+    found = _PATH.fullmatch(path.rstrip("/"))
+    if found is None or (found["group"] or "") not in {each.group for each in served}:
         return None
-    return _target(found, rest)
-
-
-def _target(found: Mapping[str, Resource], rest: list[str]) -> Target:
-    namespace = plural = ""
-    match rest:
-        case ["namespaces", namespace, plural, *more] if plural != "status":
-            pass
-        case [plural, *more]:
-            pass
-        case _:
-            more = []
-    resource = found.get(plural)
-    in_place = resource is not None and (not namespace or resource.namespaced)
-    # An object of a namespaced resource is only to be had inside of its namespace.
-    if resource is None or not in_place or (more and resource.namespaced and not namespace):
+    asked = found["group"] or "", found["version"], found["plural"]
+    resource = next((r for r in served if (r.group, r.version, r.plural) == asked), None)
+    namespace, name, part = (found[each] or "" for each in ("namespace", "name", "subresource"))
+    if resource is None:
         raise api_errors.no_such_resource()
-    match more:
-        case [] | [_]:
-            return Target(resource, namespace, *more)
-        case [_, "status"] if resource.has_status:
-            return Target(resource, namespace, *more)
-        case [_, "binding"] if resource is resources.PODS:
-            return Target(resource, namespace, *more)
-    raise api_errors.no_such_resource()
+    # An object of a namespaced resource is only to be had inside of its namespace.
+    in_place = resource.namespaced if namespace else not (name and resource.namespaced)
+    parts = {"": True, "status": resource.has_status, "binding": resource is resources.PODS}
+    if not (in_place and parts.get(part)):
+        raise api_errors.no_such_resource()
+    return Target(resource, namespace, name, part)
 
 
 def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
@@ -76,7 +60,8 @@ def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
     if verb == "list" and flag(query, "watch"):
         return "watch"
     if verb is None or (target.resource.namespaced and not target.namespace and verb != "list"):
-        raise api_errors.method_not_allowed()
+        message = "the server does not allow this method on the requested resource"
+        raise api_errors.ApiError(405, "MethodNotAllowed", message, {})
     return verb
 
 

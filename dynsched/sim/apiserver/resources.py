@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -82,19 +82,15 @@ EVENTS: Final = Resource(
 )
 LEASES: Final = Resource("coordination.k8s.io", "leases", "Lease", unconditional_update=False)
 
-# Served by metrics-server where there is one: see `dynsched.sim.apiserver.node_metrics`.
+# Served by metrics-server where there is one.
 NODE_METRICS: Final = Resource(
     "metrics.k8s.io", "nodes", "NodeMetrics", "v1beta1", namespaced=False
 )
 
-_ALWAYS: Final = (NODES, NAMESPACES, PODS, SERVICES, EVENTS, LEASES)
-ALL: Final = (*_ALWAYS, NODE_METRICS)
+ALWAYS: Final = (NODES, NAMESPACES, PODS, SERVICES, EVENTS, LEASES)
+ALL: Final = (*ALWAYS, NODE_METRICS)
 
 _BY_NAME: Final = {resource.name: resource for resource in ALL}
-
-
-def served(*, metrics: bool) -> tuple[Resource, ...]:
-    return ALL if metrics else _ALWAYS
 
 
 def named(resource: Resource | str) -> Resource:
@@ -109,48 +105,40 @@ _STATUS_VERBS: Final = ("get", "patch", "update")
 _VERSION: Final = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+dynsched-sim"}
 
 
-def document(path: str, *, metrics: bool) -> dict[str, Any] | None:
-    return _DOCUMENTS[metrics].get(path.rstrip("/"))
-
-
-def _resource_list(api_version: str, found: list[Resource]) -> dict[str, Any]:
-    listed = []
-    for resource in found:
-        shown: dict[str, Any] = {
-            "name": resource.plural,
-            "singularName": resource.kind.lower(),
-            "namespaced": resource.namespaced,
-            "kind": resource.kind,
-            "verbs": _VERBS,
-            "shortNames": [resource.short_name] if resource.short_name else [],
-        }
-        listed.append(shown)
-        if resource.has_status:
-            sub = {"name": f"{resource.plural}/status", "singularName": "", "shortNames": []}
-            listed.append(shown | sub | {"verbs": _STATUS_VERBS})
-    head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version}
-    return {**head, "resources": listed}
-
-
-def _documents(*, metrics: bool) -> dict[str, dict[str, Any]]:
-    by_version: dict[str, list[Resource]] = {}
-    for resource in served(metrics=metrics):
-        by_version.setdefault(resource.api_version, []).append(resource)
-    groups: list[dict[str, Any]] = []
-    documents: dict[str, dict[str, Any]] = {
-        "/version": dict(_VERSION),
-        "/api": {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []},
-        "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups},
+def _listed(resource: Resource) -> Iterator[dict[str, Any]]:
+    shown: dict[str, Any] = {
+        "name": resource.plural,
+        "singularName": resource.kind.lower(),
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": _VERBS,
+        "shortNames": [resource.short_name] if resource.short_name else [],
     }
-    for api_version, found in by_version.items():
-        group = found[0].group
-        documents[found[0].root] = _resource_list(api_version, found)
-        if group:
-            version = {"groupVersion": api_version, "version": found[0].version}
-            about = {"name": group, "versions": [version], "preferredVersion": version}
-            groups.append(about)
-            documents[f"/apis/{group}"] = {"kind": "APIGroup", "apiVersion": "v1", **about}
-    return documents
+    yield shown
+    if resource.has_status:
+        part = {"name": f"{resource.plural}/status", "singularName": "", "shortNames": []}
+        yield shown | part | {"verbs": _STATUS_VERBS}
 
 
-_DOCUMENTS: Final = {there: _documents(metrics=there) for there in (False, True)}
+def _documents() -> dict[str, dict[str, Any]]:
+    groups: dict[str, dict[str, Any]] = {}
+    documents: dict[str, dict[str, Any]] = {
+        "/version": {**_VERSION},
+        "/api": {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []},
+    }
+    for resource in ALWAYS:
+        version = {"groupVersion": resource.api_version, "version": resource.version}
+        head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": resource.api_version}
+        documents.setdefault(resource.root, {**head, "resources": []})
+        documents[resource.root]["resources"].extend(_listed(resource))
+        if resource.group:
+            about = {"name": resource.group, "versions": [version], "preferredVersion": version}
+            groups[resource.group] = about
+            path = f"/apis/{resource.group}"
+            documents[path] = {"kind": "APIGroup", "apiVersion": "v1", **about}
+    found = {"kind": "APIGroupList", "apiVersion": "v1", "groups": [*groups.values()]}
+    return {**documents, "/apis": found}
+
+
+DOCUMENTS: Final = _documents()
+"""By path. The metrics API is not in them, also where it is served."""

@@ -22,30 +22,6 @@ _PATCHES: Final = frozenset(
 )
 """Of strategic merge patches, what `kubectl cordon` and `kubectl taint` send means the same."""
 _SUCCESS: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
-_TOO_OLD: Final = (
-    "The provided continue parameter is too old to display a consistent list result. You can"
-    " start a new list without the continue parameter, or use the continue token in this response"
-    " to retrieve the remainder of the results. Continuing with the provided token results in an"
-    " inconsistent list - objects that were created, modified, or deleted between the time the"
-    " first chunk was returned and now may show up in the list."
-)
-
-
-class _Token(NamedTuple):
-    """A continue token: the list's version (-1: the present one), and the last key given."""
-
-    version: int
-    last: str
-
-    @classmethod
-    def parse(cls, text: str) -> _Token:
-        version, _, last = text.partition(":")
-        if not version.removeprefix("-").isdecimal():
-            raise api_errors.bad_request("invalid continue token: continue key is not valid")
-        return cls(int(version), last)
-
-    def __str__(self) -> str:
-        return f"{self.version}:{self.last}"
 
 
 class Call(NamedTuple):
@@ -129,43 +105,36 @@ class Rest:
 
     def _list(self, call: Call, renderer: Renderer) -> web.Response:
         selector = selector_of(call.target, call.query)
-        limit = max(number(call.query, "limit"), 0)
-        if token := call.query.get("continue", ""):
-            start = _Token.parse(token)
-            version, entries = self._from_token(call, start)
-            entries = entries[bisect_right(entries, start.last, key=lambda e: e.key) :]
-        else:
-            version, entries, limit = self._at_version(call, limit)
+        version, last, limit = self._position(call)
+        try:
+            entries = self._objects.store.entries(call.target.resource, version)
+        except GoneError:
+            what = "continue parameter" if last else "resourceVersion"
+            raise api_errors.expired(f"The provided {what} is too old.") from None
+        entries = entries[bisect_right(entries, last, key=lambda entry: entry.key) :]
         page, metadata = _page(entries, selector, limit, version)
         return respond(renderer.many(page, metadata))
 
-    def _from_token(self, call: Call, token: _Token) -> tuple[int, Sequence[Entry]]:
-        store, resource = self._objects.store, call.target.resource
-        if token.version < 0:
-            return store.version, store.entries(resource)
-        try:
-            return token.version, store.entries(resource, token.version)
-        except GoneError:
-            onward = _Token(-1, token.last)
-            raise api_errors.expired(_TOO_OLD, continuation=str(onward)) from None
-
-    def _at_version(self, call: Call, limit: int) -> tuple[int, Sequence[Entry], int]:
-        """The version to list at, what was there, and how much of it to give."""
-        store, resource = self._objects.store, call.target.resource
+    def _position(self, call: Call) -> tuple[int, str, int]:
+        """The version to list at, the last key that was given before, and how much to give."""
+        limit, current = max(number(call.query, "limit"), 0), self._objects.store.version
+        # A continue token is a version and a key.
+        begun, _, last = call.query.get("continue", "").partition(":")
+        if begun or last:
+            if not begun.isdecimal():
+                raise api_errors.bad_request("invalid continue token: continue key is not valid")
+            return int(begun), last, limit
         version, match = version_asked(call.query), call.query.get("resourceVersionMatch", "")
         if version is None:
-            if call.query.get("resourceVersion"):
-                limit = 0  # from its cache the real server gives everything, whatever the limit
-            return store.version, store.entries(resource), limit
-        if version > store.version:
-            raise api_errors.version_too_large(version, store.version)
-        if match != "Exact" and not (limit and not match):
-            return store.version, store.entries(resource), limit
-        try:
-            return version, store.entries(resource, version), limit
-        except GoneError:
-            message = "The resourceVersion for the provided list is too old."
-            raise api_errors.expired(message) from None
+            # From its cache the real server gives everything, whatever the limit.
+            return current, "", 0 if call.query.get("resourceVersion") else limit
+        if version > current:
+            message = f"Timeout: Too large resource version: {version}, current: {current}"
+            cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+            details = {"causes": [cause], "retryAfterSeconds": 1}
+            raise api_errors.ApiError(504, "Timeout", message, details)
+        is_exact = match == "Exact" or (limit and not match)
+        return version if is_exact else current, "", limit
 
 
 def _page(
@@ -175,7 +144,7 @@ def _page(
     selected = entries if selector.everything else [e for e in entries if selector(e)]
     if limit and len(selected) > limit:
         page = selected[:limit]
-        metadata["continue"] = str(_Token(version, page[-1].key))
+        metadata["continue"] = f"{version}:{page[-1].key}"
         if not selector.selective:  # the real server does not count through a selector
             metadata["remainingItemCount"] = len(selected) - limit
         return page, metadata

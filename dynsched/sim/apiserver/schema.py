@@ -68,36 +68,12 @@ class _NodeSpec(_Part):
     taints: list[_Taint] = []
 
 
-class _Object(_Part):
-    metadata: _ObjectMeta = msgspec.field(default_factory=_ObjectMeta)
-    spec: _Map = {}
-    status: _Map = {}
-
-
-class _Node(msgspec.Struct):
-    metadata: _ObjectMeta = msgspec.field(default_factory=_ObjectMeta)
-    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
-    status: _Map = {}
-
-
 class _LeaseSpec(_Part):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
     acquire_time: _MicroTime | None = None
     renew_time: _MicroTime | None = None
     lease_transitions: int | None = None
-
-
-class _Lease(_Part):
-    metadata: _ObjectMeta = msgspec.field(default_factory=_ObjectMeta)
-    spec: _LeaseSpec | None = None
-
-
-class _NodeMetrics(_Part):
-    metadata: _ObjectMeta = msgspec.field(default_factory=_ObjectMeta)
-    timestamp: Any = None
-    window: str = ""
-    usage: Any = None
 
 
 class _Event(msgspec.Struct, rename="camel"):
@@ -117,18 +93,22 @@ class _Event(msgspec.Struct, rename="camel"):
     reporting_instance: str = ""
 
 
-_SHAPES: Final[dict[Resource, type[msgspec.Struct]]] = {
-    resources.NODES: _Node,
-    resources.LEASES: _Lease,
-    resources.EVENTS: _Event,
-    resources.NODE_METRICS: _NodeMetrics,
+_SHAPES: Final[dict[Resource, Mapping[str, Any]]] = {
+    resources.NODES: {"metadata": _ObjectMeta, "spec": _NodeSpec, "status": _Map},
+    resources.LEASES: {"metadata": _ObjectMeta, "spec": _LeaseSpec},
 }
+_OTHERS: Final = {"metadata": _ObjectMeta}
 
 
 def normalise(resource: Resource, body: dict[str, Any]) -> dict[str, Any]:
     """The object as the server keeps it, without kind and apiVersion; ValidationError."""
-    shaped = msgspec.convert(_without_nulls(body), _SHAPES.get(resource, _Object))
-    kept: dict[str, Any] = msgspec.to_builtins(shaped)
+    sent = _without_nulls({k: v for k, v in body.items() if k not in {"kind", "apiVersion"}})
+    if resource is resources.EVENTS:
+        event: dict[str, Any] = msgspec.to_builtins(msgspec.convert(sent, _Event))
+        return event
+    shapes = _SHAPES.get(resource, _OTHERS).items()
+    shaped = {part: msgspec.convert(sent.get(part, {}), shape) for part, shape in shapes}
+    kept: dict[str, Any] = {**sent, **msgspec.to_builtins(shaped)}
     if resource is resources.NODES and "capacity" in kept["status"]:
         kept["status"].setdefault("allocatable", kept["status"]["capacity"])
     return kept

@@ -7,13 +7,12 @@ the listeners at once, in order. All calls belong in one thread.
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import takewhile
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -74,8 +73,7 @@ class Change:
 Listener = Callable[[Change], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Backup:
+class Backup(NamedTuple):
     version: int
     entries: Mapping[Resource, Mapping[str, Entry]]
 
@@ -83,7 +81,6 @@ class Backup:
 class _Collection:
     def __init__(self, history: int) -> None:
         self.entries: dict[str, Entry] = {}
-        self.keys: list[str] = []
         self.history: deque[Change] = deque(maxlen=history)
         self.compacted = 0
         self.listeners: list[Listener] = []
@@ -93,10 +90,7 @@ class _Collection:
         key = change.entry.key
         if change.type is ChangeType.DELETED:
             del self.entries[key]
-            self.keys.remove(key)
         else:
-            if change.type is ChangeType.ADDED:
-                insort(self.keys, key)
             self.entries[key] = change.entry
         self.snapshot = None
         if len(self.history) == self.history.maxlen:
@@ -107,14 +101,13 @@ class _Collection:
 
     def replace(self, entries: Mapping[str, Entry], version: int) -> None:
         self.entries = dict(entries)
-        self.keys = sorted(entries)
         self.snapshot = None
         self.history.clear()
         self.compacted = version
 
     def sorted(self) -> tuple[Entry, ...]:
         if self.snapshot is None:
-            self.snapshot = tuple(self.entries[key] for key in self.keys)
+            self.snapshot = tuple(self.entries[key] for key in sorted(self.entries))
         return self.snapshot
 
 
@@ -155,7 +148,7 @@ class Store:
     # --- writing ---
 
     def put(self, resource: Resource, body: dict[str, Any]) -> Entry:
-        """Store ``body`` (create or replace) under a new version. Kind and apiVersion fall away."""
+        """Store ``body`` (create or replace) under a new version."""
         meta = body["metadata"]
         key = _key_of(meta.get("namespace", ""), meta["name"])
         collection = self._collections[resource]
@@ -207,7 +200,7 @@ def _key_of(namespace: str, name: str) -> str:
 
 def _entry_of(resource: Resource, body: Mapping[str, Any], version: int) -> Entry:
     meta = {**body["metadata"], "resourceVersion": str(version)}
-    kept = {k: v for k, v in body.items() if k not in {"kind", "apiVersion"}} | {"metadata": meta}
+    kept = {**body, "metadata": meta}
     namespace = meta.get("namespace", "")
     return Entry(
         key=_key_of(namespace, meta["name"]),

@@ -17,8 +17,7 @@ from dynsched.sim.apiserver.render import Renderer
 from dynsched.sim.apiserver.requested import Selector, flag, number, version_asked
 from dynsched.sim.apiserver.store import Change, ChangeType, Entry, GoneError, Store, at_version
 
-_BOOKMARK_INTERVAL: Final = 60.0  # seconds between bookmarks, as in the real server
-_BEFORE_TIMEOUT: Final = 2.0  # and one more bookmark, so long before the watch times out
+_BEFORE_TIMEOUT: Final = 2.0  # seconds; so long before the watch times out comes its bookmark
 _MIN_SECONDS, _MAX_SECONDS = 1800.0, 3600.0  # how long a watch lasts that names no timeout
 _BATCH: Final = 100  # lines to a write: bounds memory when 5,000 nodes are told at once
 
@@ -143,7 +142,7 @@ class Watches:
     async def _stream(
         self, response: web.StreamResponse, watch: Watch, deadline: float, *, bookmarks: bool
     ) -> None:
-        bookmark = _next_bookmark(deadline)
+        bookmark = deadline - _BEFORE_TIMEOUT
         while True:
             watch.wake.clear()
             for lines in watch.batches():
@@ -159,16 +158,11 @@ class Watches:
                 is_reached = self._store.version >= watch.since and not watch.is_mute
                 if bookmarks and is_reached and not watch.pending:
                     await response.write(watch.renderer.bookmark(self._store.version))
-                bookmark = _next_bookmark(deadline)
+                bookmark = deadline
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(deadline, bookmark) - now):
+                async with asyncio.timeout(bookmark - now):
                     await watch.wake.wait()
 
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _next_bookmark(deadline: float) -> float:
-    now, last = _now(), deadline - _BEFORE_TIMEOUT
-    return last if now < last < now + _BOOKMARK_INTERVAL else now + _BOOKMARK_INTERVAL

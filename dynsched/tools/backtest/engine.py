@@ -7,9 +7,9 @@ verdicts, guard. Of a write it is taken that it succeeds, as in a dry run (`engi
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -18,12 +18,12 @@ from dynsched.engine.alerts import States, advance, excess_of, is_beyond, worst
 from dynsched.engine.columns import Bools, Floats, Ints
 from dynsched.engine.dry_run import Overlay
 from dynsched.engine.expected import above_line
-from dynsched.engine.guard import Kind, count_of, early_limit, is_eligible, kind_of, select
+from dynsched.engine.guard import Candidates, Caps
+from dynsched.engine.inventory import NodeColumns, take_inventory
 from dynsched.engine.limits import Limits
 from dynsched.engine.loads import rule_loads
-from dynsched.engine.mark_state import mark_state
 from dynsched.engine.match import NodeIndex
-from dynsched.engine.model import Node, Verdict
+from dynsched.engine.model import Node
 from dynsched.engine.plan import plan_prune
 from dynsched.rules.rule_set import COMPARE, GuardRules, Rule, RuleSet
 from dynsched.tools.backtest.fetching import Past, Query, Window, chunks
@@ -40,27 +40,27 @@ class World:
     """Nodes in the order of their names; every array has one element for each."""
 
     nodes: tuple[Node, ...]
-    eligible: Bools
-    """Whether it may be marked: by the rules, and because nobody else uses the mark's key."""
+    columns: NodeColumns
+    rows: Mapping[str, int]
+    """By rule name, the row in ``columns.applies``."""
+    pools: tuple[str, ...]
     pool: Ints
     """Index into ``pools``."""
-    pools: tuple[str, ...]
-    kind: Ints
-    """A number for each kind (`engine.guard.Kind`), from 0."""
     first: Floats
     last: Floats
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(node.name for node in self.nodes)
+        return self.columns.roster.names
+
+    @property
+    def eligible(self) -> Bools:
+        """Whether it may be marked: by the rules, and because nobody else uses the mark's key."""
+        return self.columns.may_mark
 
     def selected(self, rule: Rule) -> Bools:
-        return np.array([rule.applies_to(node.labels) for node in self.nodes], np.bool_)
-
-    def weights(self, resource: str | None) -> Floats:
-        """What each node has of a rule's resource, as the mean of its kind weighs it."""
-        found = [node.allocatable.get(resource, 1.0) if resource else 1.0 for node in self.nodes]
-        return np.array(found, np.float64)
+        found: Bools = self.columns.applies[self.rows[rule.name]]
+        return found
 
     def present(self, times: Floats) -> Bools:
         """Shape (times, nodes): whether the node was there."""
@@ -78,21 +78,16 @@ def make_world(
     overlay = Overlay()
     overlay.nodes(nodes)
     overlay.write(plan_prune(nodes.values(), rule_set.mark))
-    ordered = tuple(node for _, node in sorted(overlay.nodes(nodes).items()))
-    eligible = [
-        is_eligible(node, rule_set.nodes) and mark_state(node, rule_set.mark).conflict is None
-        for node in ordered
-    ]
-    kinds = [kind_of(node, rule_set.guard) for node in ordered]
-    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
-    pools = tuple(sorted({kind.pool for kind in kinds}))
-    there = [spans.get(node.name, (node.created or -math.inf, math.inf)) for node in ordered]
+    pruned = dict(sorted(overlay.nodes(nodes).items()))
+    columns = take_inventory(pruned, rule_set).columns
+    caps = Caps.of(columns.kinds, columns.sizes, rule_set.guard.max_marked)
+    there = [spans.get(n, (each.created or -math.inf, math.inf)) for n, each in pruned.items()]
     return World(
-        nodes=ordered,
-        eligible=np.array(eligible, np.bool_),
-        pool=np.array([pools.index(kind.pool) for kind in kinds], np.int64),
-        pools=pools,
-        kind=np.array([numbers[kind] for kind in kinds], np.int64),
+        nodes=tuple(pruned.values()),
+        columns=columns,
+        rows={rule.name: row for row, rule in enumerate(rule_set.rules)},
+        pools=caps.pools,
+        pool=caps.pool[columns.kind],
         first=np.array([first for first, _ in there], np.float64),
         last=np.array([last for _, last in there], np.float64),
     )
@@ -221,67 +216,41 @@ class Alerts:
             )
         return self._comes_or_goes[row]
 
-    def severity(self, counting: Sequence[int]) -> Floats:
-        """Of the worst of these rules that fires; 0 where none does, or no value is known."""
-        excess = excess_of(self._limits, self._value[counting], counting)
-        return worst(excess, self.firing[counting])
+    def severity(self, lanes: Ints, hot: Bools) -> Floats:
+        """Of some lanes, ``hot`` or not, as `engine.alerts.Verdicts.of`."""
+        limits = self._limits
+        counting = self.firing[:, lanes] & ~limits.is_shadow & (limits.is_early != hot)
+        return worst(excess_of(limits, self._value[:, lanes]), counting)
 
 
 class Marks:
-    """Which nodes carry the mark. Mutable. Where no limit of the guard binds, these are the wanted
-    ones; else `engine.guard.select` says which.
-    """
+    """Which nodes carry the mark. Mutable."""
 
-    def __init__(self, world: World, guard: GuardRules) -> None:
-        self._world = world
+    def __init__(self, columns: NodeColumns, guard: GuardRules) -> None:
+        self._columns = columns
         self._guard = guard
-        self._kinds = [kind_of(node, guard) for node in world.nodes]
-        self.marked: Bools = np.zeros(len(world.nodes), np.bool_)
+        self.marked: Bools = np.zeros(len(columns.kind), np.bool_)
         self.set_present(self.marked)
 
     def set_present(self, present: Bools) -> None:
         """Which nodes are there from now on; the marks of the others are gone."""
-        world, limit = self._world, self._guard.max_marked
-        self._may: Bools = world.eligible & present
+        there = replace(self._columns, may_mark=self._columns.may_mark & present)
+        self._may = there.may_mark
         self.marked = self.marked & present
-        pools = np.bincount(world.pool[self._may], minlength=len(world.pools))
-        self.caps: Ints = np.array([count_of(limit, n) for n in pools.tolist()], np.int64)
-        kinds = np.bincount(world.kind[self._may], minlength=int(world.kind.max(initial=-1)) + 1)
-        self._limits: Ints = np.array([early_limit(limit, n) for n in kinds.tolist()], np.int64)
-        self._sizes: Counter[Kind] = Counter(
-            kind for kind, may in zip(self._kinds, self._may.tolist(), strict=True) if may
-        )
+        self.caps = Caps.of(there.kinds, there.sizes, self._guard.max_marked)
 
-    def choose(self, hot: Bools, early: Bools, severity: Callable[[], Floats]) -> Bools | None:
-        """Returns the nodes that should carry the mark and do not, None where there are none."""
+    def choose(self, hot: Bools, early: Bools, alerts: Alerts) -> Bools:
+        """Returns the nodes that should carry the mark and do not."""
         wanted = (hot | early) & self._may
-        either = wanted | self.marked
-        if not self._binds(wanted, early & self._may, either):
-            self.marked = wanted
-            return None
-        excess, names = severity(), self._world.names
-        verdicts = {
-            names[n]: Verdict(names[n], bool(hot[n]), None, float(excess[n]), (), bool(early[n]))
-            for n in np.flatnonzero(either).tolist()
-        }
-        there = [self._world.nodes[n] for n in np.flatnonzero(either).tolist()]
-        marked = {names[n] for n in np.flatnonzero(self.marked).tolist()}
-        found = select(there, verdicts, marked, self._guard, sizes=self._sizes)
-        self.marked = np.array([name in found.marked for name in names], np.bool_)
+        places = np.flatnonzero(wanted | self.marked)
+        if places.size:
+            kind, are_hot = self._columns.kind[places], hot[places]
+            candidates = Candidates(kind, are_hot, early[places], self.marked[places])
+            degree = partial(alerts.severity, places, are_hot)
+            chosen = self.caps.choose(candidates, degree, self._guard.max_releases)
+            self.marked = self.marked.copy()
+            self.marked[places] = chosen
         return wanted & ~self.marked
-
-    def _binds(self, wanted: Bools, early: Bools, either: Bools) -> bool:
-        """Whether a limit may keep the marks from being the wanted ones. A mark that goes and one
-        that comes are both counted, as they are while they are written.
-        """
-        pool, kind = self._world.pool, self._world.kind
-        leaving = np.count_nonzero(either) - np.count_nonzero(wanted)
-        if leaving > max(1, count_of(self._guard.max_releases, int(self.marked.sum()))):
-            return True
-        if (np.bincount(pool[either], minlength=len(self.caps)) > self.caps).any():
-            return True
-        crowded = np.bincount(kind[either], minlength=len(self._limits)) > self._limits
-        return bool(crowded[kind[early]].any())
 
 
 class Engine:
@@ -290,12 +259,9 @@ class Engine:
     def __init__(self, rule_set: RuleSet, world: World) -> None:
         self._rule_set = rule_set
         self._world = world
-        self._alerts = Alerts(Limits.of(rule_set.rules, rule_set), len(world.nodes))
-        # Shadow rules are evaluated, and mark nothing.
-        marking = [row for row, rule in enumerate(rule_set.rules) if not rule.shadow]
-        self._hot = [row for row in marking if rule_set.rules[row].early_of is None]
-        self._early = [row for row in marking if rule_set.rules[row].early_of is not None]
-        self._marks = Marks(world, rule_set.guard)
+        self._limits = Limits.of(rule_set.rules, rule_set)
+        self._alerts = Alerts(self._limits, len(world.nodes))
+        self._marks = Marks(world.columns, rule_set.guard)
         self._early_mark: Bools = np.zeros(len(world.nodes), np.bool_)
 
     def play(self, columns: Columns, record: Record, first: int, last: int) -> None:
@@ -315,31 +281,30 @@ class Engine:
             short, record.writes[step] = self._mark()
             record.firing[:, step] = self._alerts.firing
             record.marked[step], record.early[step] = self._marks.marked, self._early_mark
-            record.caps[step] = self._marks.caps
-            if short is not None:
-                record.withheld[step, self._world.pool[short]] = True
+            record.caps[step] = self._marks.caps.by_pool
+            record.withheld[step, self._world.pool[short]] = True
 
     def _begin(self, columns: Columns, present: Bools) -> None:
-        missing, world = np.full(present.shape, np.nan), self._world
+        missing, nodes = np.full(present.shape, np.nan), self._world.columns
         values = {name: np.where(present, found, np.nan) for name, found in columns.items()}
         for rule in self._rule_set.file_rules:
             if rule.early_rule is not None and rule.name in values:
                 # No pods are known of the past: the expected load is the measured one.
                 loads = rule_loads(rule, values[rule.name])
                 values[rule.early_rule.name] = above_line(
-                    *(rule, loads, world.weights(rule.resource), world.kind, world.eligible),
+                    *(rule, loads, nodes.weights(rule.resource), nodes.kind, nodes.may_mark),
                     self._rule_set.guard.max_marked,
                 )
         self._alerts.begin(
             [values.get(rule.name, missing) for rule in self._rule_set.rules], present
         )
 
-    def _mark(self) -> tuple[Bools | None, int]:
+    def _mark(self) -> tuple[Bools, int]:
         """Which nodes should be marked and are not; how many nodes are written to."""
-        firing, before = self._alerts.firing, self._marks.marked
-        hot: Bools = np.logical_or.reduce(firing[self._hot], axis=0)
-        early: Bools = np.logical_or.reduce(firing[self._early], axis=0) & ~hot
-        short = self._marks.choose(hot, early, lambda: self._severity(hot))
+        firing, before = self._alerts.firing & ~self._limits.is_shadow, self._marks.marked
+        hot: Bools = np.logical_or.reduce(firing & ~self._limits.is_early, axis=0)
+        early: Bools = np.logical_or.reduce(firing, axis=0) & ~hot
+        short = self._marks.choose(hot, early, self._alerts)
         marked = self._marks.marked
         # The evidence of a mark that stays says whether the node is hot; it is written anew when
         # that changes.
@@ -347,13 +312,6 @@ class Engine:
         changed = marked ^ before
         self._early_mark = np.where((changed & marked) | restated, early, self._early_mark & marked)
         return short, int(changed.sum()) + int(restated.sum())
-
-    def _severity(self, hot: Bools) -> Floats:
-        """As `engine.alerts.Verdicts.of`: of the worst firing rule, or of the worst early one."""
-        worst = self._alerts.severity(self._hot)
-        if not self._early:
-            return worst
-        return np.where(hot, worst, self._alerts.severity(self._early))
 
 
 def replay(rule_set: RuleSet, scene: Scene, world: World) -> Record:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
@@ -87,16 +87,8 @@ class Window:
         return math.floor((moment - self.start) / self.step + 1e-6)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Moments ``first`` to before ``first + count`` of a window."""
-
-    first: int
-    count: int
-
-    @property
-    def end(self) -> int:
-        return self.first + self.count
+Part = range
+"""The numbers of moments of a window that are asked for together."""
 
 
 def window_of(since: float, until: float, step: float) -> Window:
@@ -127,7 +119,7 @@ def parts_of(window: Window, series: int) -> Iterator[Part]:
     first = 0
     while first < window.count:
         count = min(length - (begun + first) % length, window.count - first)
-        yield Part(first, count)
+        yield range(first, first + count)
         first += count
 
 
@@ -154,8 +146,7 @@ class Query:
         return cls(rule.expr, rule.node_labels, rule.rises)
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(NamedTuple):
     part: Part
     error: str
 
@@ -183,9 +174,9 @@ class Past:
         for warning in block.warnings:
             self.warnings.setdefault(warning, []).append(part)
         known = ~np.isnan(block.values)
-        first, last = known.argmax(axis=0), part.count - 1 - known[::-1].argmax(axis=0)
+        first, last = known.argmax(axis=0), len(part) - 1 - known[::-1].argmax(axis=0)
         for column in np.flatnonzero(known.any(axis=0)).tolist():
-            begun, ended = part.first + int(first[column]), part.first + int(last[column])
+            begun, ended = part.start + int(first[column]), part.start + int(last[column])
             widen(self.seen, block.names[column], begun, ended)
 
     def values(
@@ -196,11 +187,11 @@ class Past:
         """
         found = np.full((last - first, nodes), np.nan)
         for part, path in self.files:
-            begun, ended = max(first, part.first), min(last, part.end)
+            begun, ended = max(first, part.start), min(last, part.stop)
             if begun >= ended:
                 continue
             block = load(path)
-            rows = block.values[begun - part.first : ended - part.first]
+            rows = block.values[begun - part.start : ended - part.start]
             target = found[begun - first : ended - first]
             for column, name in enumerate(block.names):
                 index = index_of(name)
@@ -239,8 +230,8 @@ class Fetcher:
                 async with self._slots:
                     errors = await self._part(query, past, part, series, SPLITS)
                 failed = [*failed, *errors] if errors else []
-        past.files.sort(key=lambda each: each[0].first)
-        past.missing.sort(key=lambda each: each.part.first)
+        past.files.sort(key=lambda each: each[0].start)
+        past.missing.sort(key=lambda each: each.part.start)
         return past
 
     async def _part(
@@ -254,11 +245,10 @@ class Fetcher:
             if answer.error is not None:
                 slow = _TOO_SLOW.search(answer.error) is not None
                 left = splits - (_SLOW_COUNTS if slow else 1)
-                if left >= 0 and part.count > 1 and (slow or _TOO_LARGE.search(answer.error)):
-                    half = part.count // 2
-                    first = await self._part(query, past, Part(part.first, half), series, left)
-                    rest = Part(part.first + half, part.count - half)
-                    return [*first, *await self._part(query, past, rest, series, left)]
+                if left >= 0 and len(part) > 1 and (slow or _TOO_LARGE.search(answer.error)):
+                    half = len(part) // 2
+                    first = await self._part(query, past, part[:half], series, left)
+                    return [*first, *await self._part(query, past, part[half:], series, left)]
                 past.missing.append(Missing(part, answer.error))
                 return [answer.error]
             block = to_block(answer, query.labels, self.window, part, rises=query.rises)
@@ -267,9 +257,9 @@ class Fetcher:
         return []
 
     async def _ask(self, query: Query, past: Past, part: Part, series: int) -> RangeResult:
-        start, end = self.window.at(part.first), self.window.at(part.end - 1)
+        start, end = self.window.at(part.start), self.window.at(part[-1])
         most = max(2 * series, 2000)
-        limit = AnswerLimit(series, most, most * (_SERIES_BYTES + part.count * _POINT_BYTES))
+        limit = AnswerLimit(series, most, most * (_SERIES_BYTES + len(part) * _POINT_BYTES))
         for pause in (0.0, *PAUSES):
             await asyncio.sleep(pause)
             past.asked += 1
@@ -283,8 +273,8 @@ class Fetcher:
     def _path(self, query: Query, part: Part) -> Path:
         told = "\n".join((self.address, query.expr, *query.labels, str(query.rises)))
         digest = hashlib.sha256(told.encode()).hexdigest()[:20]
-        begun, step = self.window.at(part.first), self.window.step
-        return self.folder / f"{digest}-{begun:.3f}-{step:g}-{part.count}.npz"
+        begun, step = self.window.at(part.start), self.window.step
+        return self.folder / f"{digest}-{begun:.3f}-{step:g}-{len(part)}.npz"
 
 
 def _kept(path: Path, part: Part) -> Block | None:
@@ -293,13 +283,12 @@ def _kept(path: Path, part: Part) -> Block | None:
         block = load(path)
     except (OSError, ValueError, KeyError, EOFError, BadZipFile):
         return None
-    if len(block.values) != part.count or block.warnings:
+    if len(block.values) != len(part) or block.warnings:
         return None
     return block
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """``values``: shape (steps, names), NaN where there is no finite value. ``unnamed``: series
     without a label that names a node.
     """
@@ -321,15 +310,15 @@ def to_block(
     """The columns of an answer. ``labels``: the first that a series has names its node."""
     columns: dict[str, Floats] = {}
     unnamed = 0
-    start = window.at(part.first)
+    start = window.at(part.start)
     for carried, times, found in Spans.of(answer.series).columns():
         name = next((carried[label] for label in labels if label in carried), None)
         if name is None:
             unnamed += 1
             continue
-        column = _column((times - start) / window.step, found, part.count)
+        column = _column((times - start) / window.step, found, len(part))
         columns[name] = worst(columns[name], column, rises=rises) if name in columns else column
-    values = np.column_stack(list(columns.values())) if columns else np.empty((part.count, 0))
+    values = np.column_stack(list(columns.values())) if columns else np.empty((len(part), 0))
     return Block(tuple(columns), values, unnamed, answer.warnings)
 
 

@@ -262,7 +262,7 @@ def _about_rules(
 def _about(past: Past, window: Window, index: NodeIndex) -> Iterator[str]:
     stretches: list[tuple[str, int, int]] = []
     for missing in past.missing:
-        first, last = missing.part.first, missing.part.end
+        first, last = missing.part.start, missing.part.stop
         # Parts that follow one another for the same reason are one.
         if stretches and stretches[-1][0] == missing.error and stretches[-1][2] == first:
             first = stretches.pop()[1]
@@ -271,8 +271,8 @@ def _about(past: Past, window: Window, index: NodeIndex) -> Iterator[str]:
         begun, ended = format_time(window.at(first)), format_time(window.at(last - 1))
         yield f"no data from {begun} to {ended}: {error}."
     for warning, parts in past.warnings.items():
-        begun = format_time(window.at(parts[0].first))
-        ended = format_time(window.at(parts[-1].end - 1))
+        begun = format_time(window.at(parts[0].start))
+        ended = format_time(window.at(parts[-1][-1]))
         yield (
             f"partial answers from {begun} to {ended}: {warning}. Nodes that are missing in them "
             "count as unknown."

@@ -18,7 +18,6 @@ from dynsched.tools.backtest import fetching
 from dynsched.tools.backtest.fetching import (
     GIVE_UP,
     Fetcher,
-    Part,
     Past,
     Query,
     Window,
@@ -90,13 +89,13 @@ def test_the_moments_are_multiples_of_the_step() -> None:
 def test_parts_cover_every_step_once_and_are_the_same_a_minute_later(number: int) -> None:
     whole = Window(START, STEP, 40_000 if number < 5_000 else 200)
     parts = list(parts_of(whole, number))
-    assert [p.first for p in parts] + [whole.count] == [0, *np.cumsum([p.count for p in parts])]
-    most = max(part.count for part in parts)
+    assert [p.start for p in parts] + [whole.count] == [0, *np.cumsum([len(p) for p in parts])]
+    most = max(len(part) for part in parts)
     assert most <= 8192
     assert most * number <= 250_000 or most == 1
     later = Window(START + 2 * STEP, STEP, whole.count)
-    moments = {(whole.at(part.first), part.count) for part in parts[2:-1]}
-    assert moments <= {(later.at(part.first), part.count) for part in parts_of(later, number)}
+    moments = {(whole.at(part.start), len(part)) for part in parts[2:-1]}
+    assert moments <= {(later.at(part.start), len(part)) for part in parts_of(later, number)}
 
 
 # From series to columns
@@ -124,7 +123,7 @@ TWO = [series([1, 9] * 20, node="a", d="x"), series([5, 3] * 20, node="a")]
 def test_series_become_a_column_for_each_node(found, rises, wanted) -> None:
     count = len(wanted)
     answer, labels = RangeResult(tuple(found)), ("node", "instance")
-    block = to_block(answer, labels, window(count), Part(0, count), rises=rises)
+    block = to_block(answer, labels, window(count), range(count), rises=rises)
     np.testing.assert_array_equal(block.values[:, 0], wanted)
     assert block.names == ("a",)
     assert block.unnamed == sum("node" not in each.labels for each in found)
@@ -165,7 +164,7 @@ async def test_how_often_what_failed_is_asked_for(tmp_path, errors, count, expec
     past = await fetch(Server(lambda *_: next(answers)), tmp_path, count, expected)
     assert past.asked == asked
     lost = 0 if None in errors else count
-    assert sum(missing.part.count for missing in past.missing) == lost
+    assert sum(len(missing.part) for missing in past.missing) == lost
     assert {missing.error for missing in past.missing} == ({errors[0]} if lost else set())
 
 
@@ -176,7 +175,7 @@ async def test_a_part_that_fails_leaves_a_hole_and_the_next_run_asks_only_for_it
     past = await fetch(broken, tmp_path, count, expected)
     (missing,) = past.missing
     values = np.full(count, 7.0)
-    values[missing.part.first : missing.part.first + missing.part.count] = NAN
+    values[missing.part.start : missing.part.stop] = NAN
     np.testing.assert_array_equal(column(past, count), values)
 
     mended = Server()
