@@ -34,8 +34,7 @@ FIRST: Final = 10
 each further. Without this a hundred pods of a large node's 0.1 % would all go to the one coolest
 node. It flattens: small pods by the dozen should not make a node at 20 % look nearly hot."""
 BELOW_MEAN: Final = 10.0
-"""Points. So far below the mean measured load of its kind a node may come by pods that ended:
-early marks are released 8 points below it."""
+"""Points. So far below the mean measured load of its kind a node may come by pods that ended."""
 _NOTHING_LEFT: Final = 1e-9
 """Of pods: but for what the floats have gathered."""
 EQUAL: Final = 5.0

@@ -179,7 +179,7 @@ def test_a_replica_that_does_not_write_takes_early_alerts_from_the_marks() -> No
     assert firing == ["a", "b"]
 
 
-SHIPPED = {"mean_at_least": 60}
+SHIPPED = {"mean_at_least": 60, "clear_above_mean": -12}
 GUARD = {"max_marked": "80%", "max_releases": "25%"}
 
 
@@ -191,11 +191,11 @@ def guarded(nodes: Iterable[Node], **early: Any) -> Cluster:
     return Cluster(rules, nodes)
 
 
-@steady(100)
+@steady(60)
 @given(
-    st.lists(st.lists(st.floats(0, 100), min_size=14, max_size=14), max_size=3),
+    st.lists(st.lists(st.floats(0, 100), min_size=10, max_size=10), max_size=3),
     st.floats(0, 75),
-    st.lists(st.floats(0, 5), min_size=1, max_size=14),
+    st.lists(st.floats(0, 5), min_size=1, max_size=10),
     st.booleans(),
 )
 def test_whatever_was_before_nodes_that_are_equal_or_below_the_line_carry_no_early_mark(
@@ -208,8 +208,8 @@ def test_whatever_was_before_nodes_that_are_equal_or_below_the_line_carry_no_ear
     some = guarded(map(Node, names))
     for loads in past:
         some.tick(dict(zip(names, loads, strict=False)))
-    loads = [base + each for each in more] if are_equal else [10.3 * each for each in more]
-    if len(more) >= 10:
+    loads = [base + each for each in more] if are_equal else [9.5 * each for each in more]
+    if len(more) >= 6:
         loads[0] = 5.0
     for _ in range(len(more) + 1):
         some.tick(dict(zip(names, loads, strict=True)))
@@ -222,11 +222,11 @@ def test_whatever_was_before_nodes_that_are_equal_or_below_the_line_carry_no_ear
 @pytest.mark.parametrize("equal", [9, 11, 40])
 def test_the_cap_leaves_no_few_of_many_equal_nodes_to_receive_everything(equal: int) -> None:
     """One idle node makes all others stand out: only some of them could be marked."""
-    values = {"idle": 5.0} | {f"n{number}": 62 + number % 5 for number in range(equal)}
+    values = {"idle": 5.0} | {f"n{number}": 61 + number % 5 for number in range(equal)}
     some = guarded(map(Node, values))
     for _ in range(3):
         assert some.tick(values).patches == ()
-    some.tick({**values, "n0": 79})
+    some.tick({**values, "n0": 79.5})
     assert [name for name, node in some.nodes.items() if "status" in node.labels] == ["n0"]
 
 
@@ -235,11 +235,11 @@ GPU = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
 
 def test_nodes_behind_a_hard_taint_decide_nothing_about_the_others() -> None:
     idle = {f"gpu{number}": 0.0 for number in range(6)}
-    values = {"hot": 95.0, **{f"n{number}": 40.0 + 10 * number for number in range(5)}}
+    values = {"hot": 95.0, **{f"n{number}": 30.0 + 12 * number for number in range(5)}}
     nodes = [Node(name, taints=(GPU,)) for name in idle]
     some = guarded([*map(Node, values), *nodes], mean_at_least=20)
     decision = some.tick({**values, **idle})
-    assert excess(decision)["n0"] == pytest.approx(40 - (95 + 5 * 60) / 6)
+    assert excess(decision)["n0"] == pytest.approx(30 - (95 + 5 * 54) / 6)
     marked = [name for name, node in some.nodes.items() if "status" in node.labels]
     assert marked == ["hot", "n3", "n4"]
 
@@ -289,14 +289,15 @@ def test_it_is_marked_above_its_line_and_released_below_the_other() -> None:
 @steady(100)
 @given(
     st.tuples(*[st.floats(0, 79)] * 4),
-    st.lists(st.permutations((-2.0, -1.0, 1.0, 2.0)), min_size=1, max_size=20),
+    st.lists(st.permutations((-3.0, -1.0, 1.0, 3.0)), min_size=1, max_size=20),
 )
 def test_a_load_that_stands_still_makes_no_mark_come_and_go(base, noise) -> None:
-    """With noise of 2 points a node is written once at most, wherever it stands; never are all
+    """With noise of 3 points a node is written once at most, wherever it stands; never are all
     nodes marked.
     """
     some = cluster(mean_at_least=0)
-    some.rules = unlimited(rule(threshold=99, early={}, resource="cpu"))
+    shipped = {**SHIPPED, "mean_at_least": 0}
+    some.rules = unlimited(rule(threshold=99, early=shipped, resource="cpu"))
     some.tick(dict(zip("abcd", base, strict=True)))
     before = len(some.writes)
     for each in noise:
