@@ -86,6 +86,9 @@ def ways() -> dict[str, Callable[[World], Player]]:
         "hot nodes only, taint, and descheduler": by(hot_only(), descheduler=True),
         "shipped rules, taint, and descheduler": by(shipped(), descheduler=True),
         "order": by(ordered(hot_only()), marks=False, order=True),
+        "order, use of each pod known": by(
+            ordered(hot_only()), marks=False, order=True, knows_each=True
+        ),
         "order and hot nodes": by(ordered(hot_only()), order=True),
         "extender": by(scoring("relative"), **asked),
         "extender and taint": by(scored(shipped(), "relative"), extender=True),

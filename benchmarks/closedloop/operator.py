@@ -117,6 +117,7 @@ class _Prometheus:
 class Operator:
     """`dynsched run` without its shells: `tick` decides and writes, `scores` is the extender.
     ``knows_uses``: Prometheus scrapes the kubelets, and tells what the pods of a workload use.
+    ``knows_each``: it is known what each single pod uses, which nothing tells in life.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class Operator:
         marks: bool,
         watches_pods: bool = True,
         knows_uses: bool = False,
+        knows_each: bool = False,
         scrape: float | None = None,
     ) -> None:
         rule_set = parse_rules(content)
@@ -139,6 +141,7 @@ class Operator:
         self._pods = RecentPods(max(WINDOW, *lags) + 30)
         self._running = 0
         self._knows_uses = knows_uses
+        self._knows_each = knows_each
         self._pods_of: dict[str, list[float]] = {}
         self._uses: dict[str, float] = {}
         self._asked_at = -math.inf
@@ -195,13 +198,15 @@ class Operator:
     def bound(self, pod: Pod, node: str) -> None:
         """A pod was bound."""
         self._running += 1
-        self._pods.add(_as_bound(pod, node), self._clock())
+        if self._knows_each:
+            self._uses[pod.uid] = pod.uses
+        self._pods.add(self._as_bound(pod, node), self._clock())
         self._pods_of.setdefault(pod.owner, []).append(pod.uses)
 
     def deleted(self, pod: Pod, node: str) -> None:
         """A pod has gone."""
         self._running -= 1
-        self._pods.end(_as_bound(pod, node), self._clock())
+        self._pods.end(self._as_bound(pod, node), self._clock())
         self._pods_of[pod.owner].remove(pod.uses)
 
     @property
@@ -256,6 +261,6 @@ class Operator:
         answer = json.loads(self._extender.prioritize(body))
         return np.array([entry["Score"] for entry in answer]) * float(EXTENDER_WEIGHT * _SCORE)
 
-
-def _as_bound(pod: Pod, node: str) -> BoundPod:
-    return BoundPod(pod.uid, node, cpu=pod.cpu, memory=pod.memory, workload=pod.owner)
+    def _as_bound(self, pod: Pod, node: str) -> BoundPod:
+        workload = pod.uid if self._knows_each else pod.owner
+        return BoundPod(pod.uid, node, cpu=pod.cpu, memory=pod.memory, workload=workload)

@@ -75,7 +75,8 @@ class Dynsched(Default):
     """dynsched beside kube-scheduler: by marks (taint, or label and affinity), by its order, as its
     extender, or by several of these. ``by_requests`` False: the profile of the second scheduler.
     ``watches_pods`` False: without the right to watch pods. ``knows_uses``: Prometheus scrapes the
-    kubelets. ``descheduler``: the descheduler runs beside it.
+    kubelets. ``knows_each``: what each pod uses is known. ``descheduler``: the descheduler runs
+    beside it.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Dynsched(Default):
         by_requests: bool = True,
         watches_pods: bool = True,
         knows_uses: bool = False,
+        knows_each: bool = False,
         descheduler: bool = False,
     ) -> None:
         super().__init__(world)
@@ -101,6 +103,7 @@ class Dynsched(Default):
             marks=marks,
             watches_pods=watches_pods,
             knows_uses=knows_uses,
+            knows_each=knows_each,
             scrape=world.scenario.scrape,
         )
         self._watches_pods = watches_pods
