@@ -47,7 +47,7 @@ class NodeSeries:
 
     def add(self, names: Sequence[str]) -> None:
         nodes, uses = self._snapshot.nodes, self._snapshot.uses
-        indices = np.array(nodes.places_of(names), np.int64)
+        indices = np.array(nodes.indices_of(names), np.int64)
         verdicts = nodes.verdict_values(names)
         self._put(_VERDICT, _lines(_VERDICT, names, [f"{value:g}" for value in verdicts]))
         self._put(_UNMARKED, self._unmarked(names))

@@ -123,28 +123,28 @@ class AlertTable(States):
             *(self.active_since, self.keep_firing_since, self.adopted),
         )
 
-    def alert(self, row: int, place: int) -> Alert:
-        node, uid = self.roster.names[place], self.roster.uids[place]
-        cell = [column[row, place].item() for column in self.columns]
+    def alert(self, row: int, index: int) -> Alert:
+        node, uid = self.roster.names[index], self.roster.uids[index]
+        cell = [column[row, index].item() for column in self.columns]
         return _alert(self.rules[row], node, uid, *cell)
 
-    def of_nodes(self, places: Sequence[int]) -> list[tuple[Alert, ...]]:
+    def of_nodes(self, indices: Sequence[int]) -> list[tuple[Alert, ...]]:
         """The alerts of each of these nodes, in the order of the rules."""
-        names = [self.roster.names[place] for place in places]
-        uids = [self.roster.uids[place] for place in places]
-        taken = [column[:, places].tolist() for column in self.columns]
+        names = [self.roster.names[index] for index in indices]
+        uids = [self.roster.uids[index] for index in indices]
+        taken = [column[:, indices].tolist() for column in self.columns]
         rows = [
             map(partial(_alert, rule), names, uids, *(column[row] for column in taken))
             for row, rule in enumerate(self.rules)
         ]
-        both = zip(zip(*rows, strict=True), self.exists[:, places].T.tolist(), strict=True)
+        both = zip(zip(*rows, strict=True), self.exists[:, indices].T.tolist(), strict=True)
         return [tuple(compress(alerts, exists)) for alerts, exists in both]
 
-    def good_values(self, rows: Any = slice(None), places: Any = slice(None)) -> Floats:
-        """The values that are good now, NaN for all others: of some ``rows`` and ``places``, as
+    def good_values(self, rows: Any = slice(None), indices: Any = slice(None)) -> Floats:
+        """The values that are good now, NaN for all others: of some ``rows`` and ``indices``, as
         numpy's indices.
         """
-        cells = rows, places
+        cells = rows, indices
         is_good = self.exists[cells] & (self.quality[cells] == OK)
         return np.where(is_good, self.value[cells], np.nan)
 
@@ -169,15 +169,15 @@ class AlertTable(States):
         if not self.exists.size:
             return AlertTable.new(rules, roster)
         rows = np.array([self.rules.index(r) if r in self.rules else -1 for r in rules], np.int64)
-        places = roster.places_in(self.roster)
-        cells = np.ix_(rows, places)
+        indices = roster.indices_in(self.roster)
+        cells = np.ix_(rows, indices)
         taken = replace(self.each(lambda column: column[cells]), rules=tuple(rules), roster=roster)
-        return taken.without(~((rows >= 0)[:, None] & (places >= 0)))
+        return taken.without(~((rows >= 0)[:, None] & (indices >= 0)))
 
     def having(self, alerts: Iterable[Alert]) -> AlertTable:
         found = self.each(np.copy)
         for one in alerts:
-            cell = self.rules.index(one.rule), self.roster.places[one.node]
+            cell = self.rules.index(one.rule), self.roster.indices[one.node]
             values = (
                 *(one.firing, one.state is AlertState.PENDING, one.since, one.updated_at),
                 *(one.known_at, CODES[one.quality], one.value, one.sampled_at),
@@ -320,22 +320,22 @@ class Verdicts:
         hot = np.logical_or.reduce(firing & ~limits.is_early, axis=0)
         early: Bools = np.logical_or.reduce(firing, axis=0) & ~hot
         since, severity = np.full(hot.shape, np.nan), np.zeros(hot.shape)
-        places = np.flatnonzero(hot | early)
-        if places.size:
-            counting = firing[:, places] & (limits.is_early != hot[places])
-            since[places] = np.where(counting, alerts.since[:, places], np.inf).min(axis=0)
-            severity[places] = worst(excess_of(limits, alerts.value[:, places]), counting)
+        indices = np.flatnonzero(hot | early)
+        if indices.size:
+            counting = firing[:, indices] & (limits.is_early != hot[indices])
+            since[indices] = np.where(counting, alerts.since[:, indices], np.inf).min(axis=0)
+            severity[indices] = worst(excess_of(limits, alerts.value[:, indices]), counting)
         return cls(alerts, hot, early, since, severity)
 
-    def of_nodes(self, places: Sequence[int]) -> list[Verdict]:
-        names = [self.alerts.roster.names[place] for place in places]
+    def of_nodes(self, indices: Sequence[int]) -> list[Verdict]:
+        names = [self.alerts.roster.names[index] for index in indices]
         columns = (self.hot, self.since, self.severity)
-        hot, since, severity = (column[places].tolist() for column in columns)
+        hot, since, severity = (column[indices].tolist() for column in columns)
         return list(
             map(
                 Verdict,
                 *(names, hot, [None if isnan(each) else each for each in since], severity),
-                *(self.alerts.of_nodes(places), self.early[places].tolist()),
+                *(self.alerts.of_nodes(indices), self.early[indices].tolist()),
             )
         )
 

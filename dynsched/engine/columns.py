@@ -26,28 +26,28 @@ Codes = NDArray[np.int8]
 
 
 class Roster:
-    """Some nodes in an order; the place of a node is its index. Immutable."""
+    """Some nodes in an order, each with its index. Immutable."""
 
-    __slots__ = ("names", "places", "uids")
+    __slots__ = ("indices", "names", "uids")
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         nodes = tuple(nodes)
         self.names = tuple([node.name for node in nodes])
         self.uids = tuple([node.uid for node in nodes])
-        self.places: Mapping[str, int] = {name: place for place, name in enumerate(self.names)}
+        self.indices: Mapping[str, int] = {name: index for index, name in enumerate(self.names)}
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def places_of(self, names: Iterable[str]) -> list[int]:
-        return list(map(self.places.__getitem__, names))
+    def indices_of(self, names: Iterable[str]) -> list[int]:
+        return list(map(self.indices.__getitem__, names))
 
-    def places_in(self, other: Roster) -> Ints:
-        """For each of our nodes its place in ``other``; -1 for those that it does not have."""
-        places = [other.places.get(name, -1) for name in self.names]
+    def indices_in(self, other: Roster) -> Ints:
+        """For each of our nodes its index in ``other``; -1 for those that it does not have."""
+        indices = [other.indices.get(name, -1) for name in self.names]
         uids = (*other.uids, None)
-        same = [uid == uids[place] for uid, place in zip(self.uids, places, strict=True)]
-        return np.where(np.array(same, np.bool_), np.array(places, np.int64), -1)
+        same = [uid == uids[index] for uid, index in zip(self.uids, indices, strict=True)]
+        return np.where(np.array(same, np.bool_), np.array(indices, np.int64), -1)
 
 
 Labels = Mapping[str, str]
@@ -57,12 +57,12 @@ class _OnDemand(Sequence[_T]):
     __slots__ = ()
 
     @abstractmethod
-    def _made(self, place: int) -> _T:
-        """The one at this place, which is not negative."""
+    def _made(self, index: int) -> _T:
+        """The one at this index, which is not negative."""
 
     def __getitem__(self, index: Any) -> Any:
-        places = range(len(self))[index]
-        return self._made(places) if isinstance(places, int) else list(map(self._made, places))
+        indices = range(len(self))[index]
+        return self._made(indices) if isinstance(indices, int) else list(map(self._made, indices))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,9 +90,9 @@ class Vector(_OnDemand[Sample]):
     def __len__(self) -> int:
         return len(self.series)
 
-    def _made(self, place: int) -> Sample:
+    def _made(self, index: int) -> Sample:
         return Sample(
-            self.labels_of(self.series[place]), self.values.item(place), self.taken.item(place)
+            self.labels_of(self.series[index]), self.values.item(index), self.taken.item(index)
         )
 
 
@@ -153,10 +153,10 @@ class Spans(_OnDemand[Series]):
     def __len__(self) -> int:
         return len(self.series)
 
-    def _made(self, place: int) -> Series:
-        here = slice(self._ends.item(place - 1) if place else 0, self._ends.item(place))
+    def _made(self, index: int) -> Series:
+        here = slice(self._ends.item(index - 1) if index else 0, self._ends.item(index))
         times, values = self.times[here].tolist(), self.values[here].tolist()
-        return Series(self.labels_of(self.series[place]), tuple(zip(times, values, strict=True)))
+        return Series(self.labels_of(self.series[index]), tuple(zip(times, values, strict=True)))
 
 
 def _labels(key: Hashable) -> Labels:

@@ -56,9 +56,9 @@ def decide(
     # On all other nodes nothing can be due. In the order of the nodes, so that the order of patches
     # does not depend on a hash.
     wanting = np.flatnonzero(verdicts.hot | verdicts.early).tolist()
-    places = sorted({*wanting, *(roster.places[name] for name in seen.touched)})
-    concerned = [roster.names[place] for place in places]
-    verdict_of = dict(zip(concerned, verdicts.of_nodes(places), strict=True))
+    indices = sorted({*wanting, *(roster.indices[name] for name in seen.touched)})
+    concerned = [roster.names[index] for index in indices]
+    verdict_of = dict(zip(concerned, verdicts.of_nodes(indices), strict=True))
     if rule_set.mark.is_none:
         selection = _no_marks(seen, wanting)
     else:
@@ -83,7 +83,7 @@ def decide(
 def _no_marks(seen: Inventory, wanting: Sequence[int]) -> Selection:
     """With ``mark: none``: what would be marked is not, and what is there stays."""
     columns, names = seen.columns, seen.index.roster.names
-    unmarked = (names[place] for place in wanting if columns.may_mark[place])
+    unmarked = (names[index] for index in wanting if columns.may_mark[index])
     withheld = dict.fromkeys(unmarked, UNMARKED) | dict.fromkeys(seen.marked, LEFT)
     return Selection(frozenset(), withheld, capped=frozenset())
 
@@ -92,18 +92,18 @@ def select(seen: Inventory, verdicts: Verdicts, released: int = 0) -> Selection:
     """Apply the guard to all nodes. ``released``: as for `decide`."""
     guard, columns, roster = seen.rule_set.guard, seen.columns, seen.index.roster
     marked = np.zeros(len(roster), np.bool_)
-    marked[roster.places_of(seen.marked)] = True
+    marked[roster.indices_of(seen.marked)] = True
     caps = Caps.of(columns.kinds, columns.sizes, guard.max_marked)
     gone = caps.pool[columns.kind[marked & ~columns.may_mark]]
     outgoing = np.bincount(gone, minlength=len(caps.pools))
     concerned = np.flatnonzero((verdicts.hot | verdicts.early | marked) & columns.may_mark)
     # Of nodes that are equally hot the names decide, in whatever order the nodes came.
-    places = np.array(sorted(concerned.tolist(), key=roster.names.__getitem__), np.int64)
-    kind, hot, early = columns.kind[places], verdicts.hot[places], verdicts.early[places]
-    candidates = Candidates(kind, hot, early, marked[places])
+    indices = np.array(sorted(concerned.tolist(), key=roster.names.__getitem__), np.int64)
+    kind, hot, early = columns.kind[indices], verdicts.hot[indices], verdicts.early[indices]
+    candidates = Candidates(kind, hot, early, marked[indices])
     limits = guard.max_releases, outgoing, released
-    chosen = caps.choose(candidates, lambda: verdicts.severity[places], *limits)
-    wanted, names = hot | early, [roster.names[place] for place in places]
+    chosen = caps.choose(candidates, lambda: verdicts.severity[indices], *limits)
+    wanted, names = hot | early, [roster.names[index] for index in indices]
     delayed = f"release delayed: guard.max_releases is {guard.max_releases}"
     refused = f"not marked: guard.max_marked is {guard.max_marked}"
     hot_in_pool = np.bincount(caps.pool[kind[hot]], minlength=len(caps.pools))

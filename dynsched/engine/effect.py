@@ -164,4 +164,4 @@ def hottest(snapshot: Snapshot, most: int) -> list[str]:
     beyond = excess_of(limits, alerts.good_values(rows), rows)
     worst = np.where(np.isnan(beyond), -np.inf, beyond).max(axis=0, initial=-np.inf)
     order = np.lexsort((worst, hot))[::-1][:most]
-    return [alerts.roster.names[place] for place in order.tolist()]
+    return [alerts.roster.names[index] for index in order.tolist()]

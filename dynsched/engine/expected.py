@@ -131,9 +131,9 @@ class ExpectedLoad:
     def add_to(self, loads: Floats, roster: Roster) -> None:
         """Make the measured ``loads`` of these nodes the expected ones, in place."""
         for name, more in self.added.items():
-            place = roster.places.get(name)
-            if place is not None:
-                loads[place] = more.to(loads.item(place))
+            index = roster.indices.get(name)
+            if index is not None:
+                loads[index] = more.to(loads.item(index))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,11 +215,11 @@ def expected_load(
             node = counted.setdefault(pod.node, Unseen())
             node.bound(pod, points, more)
             node.ended(points, less)
-    rooms, places = _rooms(readings.loads(rule), columns), columns.roster.places
+    rooms, indices = _rooms(readings.loads(rule), columns), columns.roster.indices
     added = {}
     for name, node in counted.items():
         more, less = node.parts(nodes[name].allocatable, rule.resource)
-        added[name] = Added(more, min(less, rooms.item(places[name])))
+        added[name] = Added(more, min(less, rooms.item(indices[name])))
     return ExpectedLoad(use, added)
 
 
@@ -237,11 +237,11 @@ def _unseen(
     """Of each pod on a node with a reading: the share that is to come, and of one that ended the
     share that the reading still shows.
     """
-    unseen, places, is_known = lag.unseen, readings.roster.places, readings.quality != MISSING
+    unseen, indices, is_known = lag.unseen, readings.roster.indices, readings.quality != MISSING
     for pod, bound, ended in recent:
-        place = places.get(pod.node)
-        if place is not None and is_known.item(place):
-            ago = max(0.0, now - readings.taken.item(place))
+        index = indices.get(pod.node)
+        if index is not None and is_known.item(index):
+            ago = max(0.0, now - readings.taken.item(index))
             begun = 0.0 if bound is None else unseen(bound - ago)
             if ended is None:
                 yield pod, begun, 0.0
@@ -307,11 +307,11 @@ def above_line(  # noqa: PLR0917 - the columns
         return loads
     found = np.array(loads, np.float64)
     order = np.argsort(kind, kind="stable")
-    for places in np.split(order, np.flatnonzero(np.diff(kind[order])) + 1):
-        here = loads[..., places]
-        known = np.where(counts[places], here, np.nan)
+    for indices in np.split(order, np.flatnonzero(np.diff(kind[order])) + 1):
+        here = loads[..., indices]
+        known = np.where(counts[indices], here, np.nan)
         number = np.count_nonzero(~np.isnan(known), axis=-1, keepdims=True)
-        weight = np.where(np.isnan(known), np.nan, weights[places])
+        weight = np.where(np.isnan(known), np.nan, weights[indices])
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             weight = np.minimum(weight, _HEAVIEST * _lowest(weight, number // 2))
             total = np.nansum(np.minimum(known, _FULL) * weight, axis=-1, keepdims=True)
@@ -320,13 +320,13 @@ def above_line(  # noqa: PLR0917 - the columns
         line = np.fmax(np.where(np.isfinite(mean), mean, np.nan), rule.early.mean_at_least)
         others = _lowest(known, _unmarked(max_marked, number) - 1)
         line = np.fmax(line, others + EQUAL - rule.early.clear_above_mean)
-        found[..., places] = here - line
+        found[..., indices] = here - line
     return found
 
 
-def _lowest(values: Floats, place: Ints) -> Floats:
-    """The value at this place from the lowest; NaN comes last."""
-    return np.take_along_axis(np.sort(values, axis=-1), place, axis=-1)
+def _lowest(values: Floats, index: Ints) -> Floats:
+    """The value at this index from the lowest; NaN comes last."""
+    return np.take_along_axis(np.sort(values, axis=-1), index, axis=-1)
 
 
 def _unmarked(max_marked: Limit, numbers: Ints) -> Ints:

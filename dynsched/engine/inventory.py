@@ -57,10 +57,10 @@ class NodeColumns:
     ) -> NodeColumns:
         """The columns of ``roster``, of whose nodes those that are new are among ``changed``."""
         if len(self.roster):
-            places = slice(None) if roster is self.roster else roster.places_in(self.roster)
-            applies, may_mark = self.applies[:, places].copy(), self.may_mark[places].copy()
-            kind = self.kind[places].copy()
-            capacity = {name: column[places].copy() for name, column in self.capacity.items()}
+            indices = slice(None) if roster is self.roster else roster.indices_in(self.roster)
+            applies, may_mark = self.applies[:, indices].copy(), self.may_mark[indices].copy()
+            kind = self.kind[indices].copy()
+            capacity = {name: column[indices].copy() for name, column in self.capacity.items()}
         else:
             size = len(roster)
             applies = np.zeros((len(self.applies), size), np.bool_)
@@ -69,7 +69,7 @@ class NodeColumns:
         kinds = {each: number for number, each in enumerate(self.kinds)}
         for state in changed:
             node = state.node
-            at = roster.places[node.name]
+            at = roster.indices[node.name]
             applies[:, at] = [rule.applies_to(node.labels) for rule in rule_set.rules]
             may_mark[at] = state.may_mark
             kind[at] = kinds.setdefault(kind_of(node, rule_set.guard), len(kinds))

@@ -80,14 +80,14 @@ class NodeIndex:
         default_factory=dict, repr=False, compare=False
     )
 
-    def place_of(self, text: str) -> tuple[int, str]:
+    def find(self, text: str) -> tuple[int, str]:
         """The index of the node of a label value; -1 where it has none, and why."""
         for spelling in spellings(text):
             if spelling in self.shared:
                 names = some(sorted(self.shared[spelling]), _MAX_NAMED)
                 return _NOWHERE, f"more than one node has the address {spelling}: {names}"
             if spelling in self.node_of:
-                return self.roster.places[self.node_of[spelling]], ""
+                return self.roster.indices[self.node_of[spelling]], ""
         return _NOWHERE, "no node has this name or address"
 
     def known(self, labels: tuple[str, ...], series: int) -> _KnownSeries:
@@ -148,7 +148,7 @@ class NodeReadings:
         return self.only((self.quality == OK) & (self.taken >= fresh_since))
 
     def has(self, node: str) -> bool:
-        return self.quality.item(self.roster.places[node]) != MISSING
+        return self.quality.item(self.roster.indices[node]) != MISSING
 
     @property
     def count(self) -> int:
@@ -181,55 +181,55 @@ def match_samples(
     infinite counts only where there is no better one.
     """
     vector = samples if isinstance(samples, Vector) else Vector.of(samples)
-    places, unmatched = _places(rule, vector, index)
-    which = np.flatnonzero(places >= 0)
+    indices, unmatched = _indices_of(rule, vector, index)
+    which = np.flatnonzero(indices >= 0)
     readings = NodeReadings.none(index.roster)
-    counts = np.bincount(places[which], minlength=readings.value.size)
+    counts = np.bincount(indices[which], minlength=readings.value.size)
     several = None
     if counts.size and counts.max() > 1:
-        is_double = counts[places[which]] > 1
+        is_double = counts[indices[which]] > 1
         doubles = which[is_double]
-        several = _several(rule, vector, doubles, places[doubles], index)
-        best = doubles[_best(rule, vector, doubles, places[doubles], fresh_since)]
+        several = _several(rule, vector, doubles, indices[doubles], index)
+        best = doubles[_best(rule, vector, doubles, indices[doubles], fresh_since)]
         which = np.concatenate([which[~is_double], best])
-    at, values = places[which], vector.values[which]
+    at, values = indices[which], vector.values[which]
     readings.value[at], readings.taken[at] = values, vector.taken[which]
     readings.quality[at] = np.where(np.isfinite(values), OK, INVALID)
     return Matched(readings, unmatched, several)
 
 
-def _places(rule: Rule, vector: Vector, index: NodeIndex) -> tuple[Ints, list[Unmatched]]:
+def _indices_of(rule: Rule, vector: Vector, index: NodeIndex) -> tuple[Ints, list[Unmatched]]:
     """The index of each sample's node, -1 where it has none; and why it has none."""
     known = index.known(rule.node_labels, len(vector.series))
     found = list(map(known.indices.get, vector.series))
     if None in found:
         for number, key in enumerate(vector.series):
             if found[number] is None:
-                text, at, why = _place_of(rule, vector.labels_of(key), index)
+                text, at, why = _index_of(rule, vector.labels_of(key), index)
                 found[number] = known.indices[key] = at
                 if at == _NOWHERE:
                     known.unmatched[key] = text, why
-    places = np.array(found, np.int64)
+    indices = np.array(found, np.int64)
     unmatched = [
         Unmatched(rule.name, *known.unmatched[vector.series[number]])
-        for number in np.flatnonzero(places == _NOWHERE).tolist()
+        for number in np.flatnonzero(indices == _NOWHERE).tolist()
     ]
-    return places, sorted(unmatched, key=attrgetter("value", "reason"))
+    return indices, sorted(unmatched, key=attrgetter("value", "reason"))
 
 
-def _place_of(rule: Rule, labels: Mapping[str, str], index: NodeIndex) -> tuple[str, int, str]:
+def _index_of(rule: Rule, labels: Mapping[str, str], index: NodeIndex) -> tuple[str, int, str]:
     """The value of the label that names the node; the node's index, -1 for none, and why."""
     for label in rule.node_labels:
         text = labels.get(label)
         if text is not None:
-            return text, *index.place_of(text)
+            return text, *index.find(text)
     return "", _NOWHERE, f"the sample has no label {' or '.join(rule.node_labels)}"
 
 
 def _best(
-    rule: Rule, vector: Vector, doubles: Ints, places: Ints, fresh_since: float
+    rule: Rule, vector: Vector, doubles: Ints, indices: Ints, fresh_since: float
 ) -> NDArray[np.intp]:
-    """Of the ``doubles`` samples, of nodes at these ``places``, those that count: indices into
+    """Of the ``doubles`` samples, of nodes at these ``indices``, those that count: indices into
     both, one for each node. Among samples that cannot be used, the latest.
     """
     values, taken = vector.values[doubles], vector.taken[doubles]
@@ -238,22 +238,22 @@ def _best(
     height = np.where(is_valid, values if rule.rises else -values, 0.0)
     # By the last key first; of equal ones the first in the answer comes first.
     order = np.lexsort(
-        (-height, -taken, np.where(is_fresh, -height, 0.0), ~is_valid, ~is_fresh, places)
+        (-height, -taken, np.where(is_fresh, -height, 0.0), ~is_valid, ~is_fresh, indices)
     )
-    return order[np.unique(places[order], return_index=True)[1]]
+    return order[np.unique(indices[order], return_index=True)[1]]
 
 
 def _several(
-    rule: Rule, vector: Vector, doubles: Ints, places: Ints, index: NodeIndex
+    rule: Rule, vector: Vector, doubles: Ints, indices: Ints, index: NodeIndex
 ) -> SeveralSeries:
     """How many nodes have more than one series; and of one of them, in which labels these differ:
     to read the labels of all series of a node for each core would take longer than all else.
     """
     names = index.roster.names
-    nodes = np.unique(places).tolist()
+    nodes = np.unique(indices).tolist()
     example = min(nodes, key=names.__getitem__)
     first, *others = (
-        vector.labels_of(vector.series[number]) for number in doubles[places == example].tolist()
+        vector.labels_of(vector.series[number]) for number in doubles[indices == example].tolist()
     )
     # A label that differs in two of them differs from the first in one of these.
     differing = {name for other in others for name, _ in first.items() ^ other.items()}

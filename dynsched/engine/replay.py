@@ -41,8 +41,8 @@ def with_adopted(
     """``alerts``, and a firing alert for each node that carries our mark (its state is in
     ``marked``) and of which nothing is remembered.
     """
-    places, is_remembered = alerts.roster.places, np.logical_or.reduce(alerts.exists, axis=0)
-    unknown = [state for state in marked if not is_remembered[places[state.node.name]]]
+    indices, is_remembered = alerts.roster.indices, np.logical_or.reduce(alerts.exists, axis=0)
+    unknown = [state for state in marked if not is_remembered[indices[state.node.name]]]
     return alerts.having(adopted(rule_set, unknown, now)) if unknown else alerts
 
 
@@ -85,7 +85,7 @@ def with_renamed(
     return alerts.having(
         _firing(rule.name, state.node, now)
         for state in marked
-        if fired[alerts.roster.places[state.node.name]]
+        if fired[alerts.roster.indices[state.node.name]]
         for rule in new
         if rule.applies_to(state.node.labels) and (rule.early_of is not None) is state.is_early
     )
@@ -145,7 +145,7 @@ def replay(
     The past of a node begins when it was made: what came before is another node's of its name.
     ``until`` is when the whole replay ends, of which ``times`` may be a part.
     """
-    rule_set, places = seen.rule_set, alerts.roster.places
+    rule_set, indices = seen.rule_set, alerts.roster.indices
     rows = {name: row for row, name in enumerate(alerts.rules)}
     created = np.array([node.created for node in seen.nodes.values()], np.float64)
     spans = {name: Spans.of(found) for name, found in histories.items() if found is not None}
@@ -159,12 +159,12 @@ def replay(
                 fresh_since = now - rule_set.stale_after_of(rule)
                 matched = match_samples(rule, samples, seen.index, fresh_since=fresh_since)
                 readings[rule.name] = matched.readings
-        there = [state for state in seen.marked_states if not is_later[places[state.node.name]]]
+        there = [state for state in seen.marked_states if not is_later[indices[state.node.name]]]
         found = adopted(rule_set, there, now)
         # Alerts that were adopted and have had no good reading since are adopted once more: they do
         # not grow stale in a time of which nothing is known.
         stays = alerts.exists & ~alerts.adopted
-        renewed = [each for each in found if not stays[rows[each.rule], places[each.node]]]
+        renewed = [each for each in found if not stays[rows[each.rule], indices[each.node]]]
         exists = seen.columns.applies & ~is_later
         alerts = next_alerts(seen.limits, readings, alerts.having(renewed), exists, now)
         # For a rule without history, the marks on the nodes are adopted as of now.

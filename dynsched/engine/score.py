@@ -249,10 +249,10 @@ def load_refusals(snapshot: Snapshot) -> dict[str, Refusal]:
             continue
         since = snapshot.taken_at - snapshot.rule_set.stale_after_of(rule)
         firing = alerts.firing[row] & alerts.exists[row] & (alerts.known_at[row] >= since)
-        for place in np.flatnonzero(firing).tolist():
-            node = alerts.roster.names[place]
+        for index in np.flatnonzero(firing).tolist():
+            node = alerts.roster.names[index]
             if node not in refused and node in views:
-                refused[node] = _refusal(rule, alerts.alert(row, place))
+                refused[node] = _refusal(rule, alerts.alert(row, index))
     return refused
 
 

@@ -66,8 +66,8 @@ class Decision:
         """
         if not self.is_of(node):
             return None
-        places = self.inventory.index.roster.places_of([node.name])
-        (verdict,) = self.evaluation.verdicts.of_nodes(places)
+        indices = self.inventory.index.roster.indices_of([node.name])
+        (verdict,) = self.evaluation.verdicts.of_nodes(indices)
         return self.due(mark_state(node, self.rule_set.mark, self.rule_set.nodes), verdict)
 
     def due(self, state: MarkState, verdict: Verdict) -> NodePatch | None:
@@ -125,7 +125,7 @@ class NodeViews(Mapping[str, NodeView]):
         return name in self.inventory.nodes
 
     def of(self, names: Sequence[str]) -> list[NodeView]:
-        return list(map(self._view, self.evaluation.verdicts.of_nodes(self.places_of(names))))
+        return list(map(self._view, self.evaluation.verdicts.of_nodes(self.indices_of(names))))
 
     def _view(self, verdict: Verdict) -> NodeView:
         decision, seen, name = self._decision, self.inventory, verdict.node
@@ -149,8 +149,8 @@ class NodeViews(Mapping[str, NodeView]):
             },
         )
 
-    def places_of(self, names: Sequence[str]) -> list[int]:
-        return self.inventory.index.roster.places_of(names)
+    def indices_of(self, names: Sequence[str]) -> list[int]:
+        return self.inventory.index.roster.indices_of(names)
 
     def pools_of(self, names: Sequence[str]) -> list[str]:
         nodes, guard = self.inventory.nodes, self.inventory.rule_set.guard
@@ -173,7 +173,7 @@ class NodeViews(Mapping[str, NodeView]):
         return self._named(self.evaluation.verdicts.early)
 
     def _named(self, which: Bools) -> frozenset[str]:
-        return frozenset([self._names[place] for place in np.flatnonzero(which)])
+        return frozenset([self._names[index] for index in np.flatnonzero(which)])
 
     def carrying(self, part: str) -> frozenset[str]:
         """Those that carry a part of the mark, as it stands in ``NodeView.carries``."""
@@ -191,7 +191,7 @@ class NodeViews(Mapping[str, NodeView]):
         """How many that may be marked there are, by their pool and whether they are hot."""
         columns = self.inventory.columns
         numbers = 2 * columns.kind + self.evaluation.verdicts.hot
-        counted = np.delete(numbers, self.places_of(list(self.ineligible)))
+        counted = np.delete(numbers, self.indices_of(list(self.ineligible)))
         found: Counter[tuple[str, bool]] = Counter()
         for number, count in zip(*np.unique(counted, return_counts=True), strict=True):
             found[columns.kinds[number // 2].pool, bool(number % 2)] += int(count)
@@ -205,7 +205,7 @@ class NodeViews(Mapping[str, NodeView]):
         # On all other nodes nothing can be due.
         seen, wanted = self.inventory, self._decision.selection.marked
         concerned = [n for n in names if n in self and (n in seen.touched or n in wanted)]
-        verdicts = self.evaluation.verdicts.of_nodes(self.places_of(concerned))
+        verdicts = self.evaluation.verdicts.of_nodes(self.indices_of(concerned))
         return [each.node for each in verdicts if self._decision.due(seen.states[each.node], each)]
 
     def verdict_values(self, names: Sequence[str]) -> list[float]:
@@ -215,11 +215,11 @@ class NodeViews(Mapping[str, NodeView]):
         by ``keep_firing_for``, an early mark, a hot node that the cap leaves unmarked, an unknown
         value, a conflict, a node that must not be marked: nothing is to be done about those.
         """
-        table, places = self.evaluation.alerts, self.places_of(names)
+        table, indices = self.evaluation.alerts, self.indices_of(names)
         rules = [self._decision.rule_set.by_name[name] for name in table.rules]
         rows = [n for n, rule in enumerate(rules) if rule.early_of is None and not rule.shadow]
-        cells = np.ix_(rows, places)
-        early = self.evaluation.verdicts.early[places]
+        cells = np.ix_(rows, indices)
+        early = self.evaluation.verdicts.early[indices]
         exists, ok, firing = table.exists[cells], table.quality[cells] == OK, table.firing[cells]
         goes_on = exists & ok & firing & np.isnan(table.keep_firing_since[cells])
         is_idle = ok & ~firing & ~table.pending[cells]

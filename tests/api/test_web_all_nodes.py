@@ -35,9 +35,9 @@ class Turns(NodeViews):
         self.made[self._turn] += 1
         return super().__getitem__(name)
 
-    def places_of(self, names: Sequence[str]) -> list[int]:
+    def indices_of(self, names: Sequence[str]) -> list[int]:
         self.made[self._turn] += len(names)
-        return super().places_of(names)
+        return super().indices_of(names)
 
     async def turn(self) -> None:
         while True:

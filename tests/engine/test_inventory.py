@@ -44,7 +44,7 @@ def nodes(draw: st.DrawFn) -> Node:
 def found(seen: Inventory) -> object:
     places: dict[str, str] = {}
     for text in (*"abcde", *ADDRESSES):
-        at, why = seen.index.place_of(text)
+        at, why = seen.index.find(text)
         places[text] = why or seen.index.roster.names[at]
     columns = seen.columns
     of_nodes = {
@@ -54,7 +54,7 @@ def found(seen: Inventory) -> object:
             columns.kinds[columns.kind[place]],
             str(columns.capacity["cpu"][place]),
         )
-        for name, place in columns.roster.places.items()
+        for name, place in columns.roster.indices.items()
     }
     assert columns.roster is seen.index.roster
     uids = dict(zip(columns.roster.names, columns.roster.uids, strict=True))

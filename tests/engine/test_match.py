@@ -44,7 +44,7 @@ INDEX = index_nodes(NODES)
 
 
 def name_of(text: str, index: NodeIndex = INDEX) -> str | None:
-    at, _ = index.place_of(text)
+    at, _ = index.find(text)
     return None if at < 0 else index.roster.names[at]
 
 
@@ -109,7 +109,7 @@ def test_an_address_of_several_nodes_names_none(addresses: list[str], text: str,
         node(f"n{number}", addresses={"InternalIP": f"fd09::{number}", "ExternalIP": shared})
         for number, shared in enumerate(addresses)
     )
-    assert index.place_of(text) == (-1, f"more than one node has the address {who}")
+    assert index.find(text) == (-1, f"more than one node has the address {who}")
     assert name_of("[fd09::001]:9100", index) == "n1"
 
 

@@ -61,7 +61,7 @@ def columns_of(readings: Mapping[str, Reading], roster: Roster) -> NodeReadings:
     """Readings as columns of these nodes."""
     found = NodeReadings.none(roster)
     for name, reading in readings.items():
-        place = roster.places.get(name)
+        place = roster.indices.get(name)
         if place is not None:
             found.value[place], found.taken[place] = reading.value, reading.timestamp
             found.quality[place] = CODES[reading.quality]

@@ -52,7 +52,7 @@ async def page_data(
     notes: list[tuple[int, str, str]] = []
     for first in range(0, len(names), at_once):
         some = names[first : first + at_once]
-        indices += nodes.places_of(some)
+        indices += nodes.indices_of(some)
         pool += [pools.setdefault(each, len(pools)) for each in nodes.pools_of(some)]
         due = frozenset(nodes.due_of(some))
         whys = reasons(snapshot, some, due)

@@ -74,13 +74,13 @@ class History:
                 for name, (row, unit) in rules.items()
             }
         marked = np.zeros(len(alerts.roster) + 1, np.bool_)
-        marked[alerts.roster.places_of(snapshot.nodes.marked)] = True
+        marked[alerts.roster.indices_of(snapshot.nodes.marked)] = True
         self._points = [*self._points[1 - POINTS :], _Point(snapshot.taken_at, values, marked)]
         self._due_at = snapshot.taken_at + self.step
 
     def past(self, nodes: Sequence[str]) -> dict[str, Any]:
         """The oldest first; nodes that are not known are left out."""
-        indices = self._roster.places
+        indices = self._roster.indices
         return {
             "step": self.step,
             "times": [round(point.at, 1) for point in self._points],
@@ -98,7 +98,7 @@ class History:
     def _follow(self, roster: Roster, rules: list[str]) -> None:
         if roster is self._roster and rules == self._rules:
             return
-        indices = np.append(roster.places_in(self._roster), -1)
+        indices = np.append(roster.indices_in(self._roster), -1)
         self._points = [
             _Point(
                 point.at,
@@ -177,7 +177,7 @@ class Changes:
                 self._told.add((name, rule, kind))
                 known = None if math.isnan(value) else value
                 self._kept.append(Change(since, name, kind.value, rule, known, ""))
-        self._known = table.roster.places
+        self._known = table.roster.indices
 
     def latest(self, most: int, node: str | None = None) -> list[Change]:
         """The latest first."""

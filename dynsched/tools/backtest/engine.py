@@ -103,7 +103,7 @@ class Scene:
 
     def index_of(self, name: str) -> int:
         """Of the node that a value of the node's label stands for; -1: of none."""
-        return self.index.place_of(name)[0]
+        return self.index.find(name)[0]
 
 
 def columns_of(rule_set: RuleSet, scene: Scene, world: World, first: int, last: int) -> Columns:
@@ -242,14 +242,14 @@ class Marks:
     def choose(self, hot: Bools, early: Bools, alerts: Alerts) -> Bools:
         """Returns the nodes that should carry the mark and do not."""
         wanted = (hot | early) & self._may
-        places = np.flatnonzero(wanted | self.marked)
-        if places.size:
-            kind, are_hot = self._columns.kind[places], hot[places]
-            candidates = Candidates(kind, are_hot, early[places], self.marked[places])
-            degree = partial(alerts.severity, places, are_hot)
+        indices = np.flatnonzero(wanted | self.marked)
+        if indices.size:
+            kind, are_hot = self._columns.kind[indices], hot[indices]
+            candidates = Candidates(kind, are_hot, early[indices], self.marked[indices])
+            degree = partial(alerts.severity, indices, are_hot)
             chosen = self.caps.choose(candidates, degree, self._guard.max_releases)
             self.marked = self.marked.copy()
-            self.marked[places] = chosen
+            self.marked[indices] = chosen
         return wanted & ~self.marked
 
 

@@ -279,7 +279,7 @@ def _about(past: Past, window: Window, index: NodeIndex) -> Iterator[str]:
         )
     if past.unnamed:
         yield f"{past.unnamed} series have no label that names a node."
-    lost = [name for name in past.seen if index.place_of(name)[0] < 0]
+    lost = [name for name in past.seen if index.find(name)[0] < 0]
     if lost:
         yield (
             f"no node now has the name or address {some(sorted(lost), _MAX_NAMED)}; what was "

@@ -217,8 +217,8 @@ async def node_finder(source: PrometheusSource, window: Window, index: NodeIndex
     }
 
     def find(node: str) -> int:
-        found, _ = index.place_of(node)
-        return found if found >= 0 else index.place_of(address.get(node, ""))[0]
+        found, _ = index.find(node)
+        return found if found >= 0 else index.find(address.get(node, ""))[0]
 
     return find
 
