@@ -256,7 +256,7 @@ async def test_in_a_loop_it_outlives_a_pushgateway_that_is_away_and_ends_on_sigt
         well = True
         await until(goes_on, "it goes on")
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 20) == 0
+        assert await asyncio.wait_for(process.wait(), 90) == 0
     assert "Traceback" not in log.read_text()
 
 
