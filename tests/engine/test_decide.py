@@ -16,7 +16,6 @@ from builders import (
     project,
     rule,
     rule_set,
-    soft,
     unlimited,
 )
 from evaluating import verdicts_of
@@ -180,17 +179,6 @@ def test_what_is_adopted_and_never_heard_of_is_released_after_stale_after() -> N
         cluster.tick(unlimited(), {"cpu": FAILED}, at)
         assert cluster.marked == ("n0" if at < 301 else "")
     assert cluster.raws["n0"]["metadata"].keys() == {"name", "resourceVersion"}
-
-
-def test_a_restart_with_another_mark_adopts_and_moves_it() -> None:
-    cluster = fleet(2)
-    cluster.hot(unlimited(), "n0")
-    cluster.alerts = no_alerts()
-    rules = unlimited(mark={"label": None, "taint": "dynsched.io/pressure=true:PreferNoSchedule"})
-    (patch,) = cluster.tick(rules, {"cpu": FAILED}, 10).patches
-    assert (patch.node, patch.action) == ("n0", Action.REPAIR)
-    assert "labels" not in cluster.raws["n0"]["metadata"]
-    assert cluster.raws["n0"]["spec"]["taints"] == [soft()]
 
 
 def test_only_what_is_not_remembered_is_adopted() -> None:

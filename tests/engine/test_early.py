@@ -1,6 +1,5 @@
 """Early marks: nodes are avoided before they are hot, by their expected load against the mean."""
 
-import logging
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 from builders import FAILED, NOON, answer, rule, rule_set, unlimited
 from evaluating import alerts_of
-from fake_loop import Bench
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
@@ -360,20 +358,6 @@ def test_a_mark_whose_evidence_somebody_strips_is_in_dispute() -> None:
         found = disputes.leading(decision.patches, some.nodes, some.now)
         some.nodes["a"] = replace(some.nodes["a"], annotations={})
     assert set(found) == {"a"}
-
-
-@pytest.mark.parametrize(
-    ("heat", "told"), [((60, 5), []), ((60, 90, 60, 5), [("a", "Pressured"), ("a", "Relieved")])]
-)
-async def test_of_early_marks_there_is_a_line_and_no_event(heat, told, caplog) -> None:
-    limits = {"max_marked": "100%", "max_releases": "100%"}
-    bench = Bench("a", "b", rules={"rules": [rule(early={})], "guard": limits})
-    with caplog.at_level(logging.DEBUG, logger="dynsched.controller.reporting"):
-        for load in heat:
-            await bench.tick(cpu={"a": load, "b": 10})
-    assert [(node, reason) for node, reason, *_ in bench.events.posted] == told
-    assert told or [record.levelname for record in caplog.records] == ["INFO", "INFO"]
-    assert [bench.cluster.writes[at].action for at in (0, -1)] == [Action.MARK, Action.RELEASE]
 
 
 @pytest.mark.parametrize(
