@@ -37,7 +37,7 @@ def result_of(url: str, expr: str) -> list[dict[str, Any]]:
 
 
 def _data(url: str, form: bytes | None = None) -> Any:
-    with _DIRECT.open(url, data=form, timeout=10) as response:
+    with _DIRECT.open(url, data=form, timeout=60) as response:
         return json.load(response)["data"]
 
 
