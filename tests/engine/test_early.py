@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from snapshots import patched
 
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
-from dynsched.engine.disputes import TIMES, Disputes
+from dynsched.engine.disputes import Disputes
 from dynsched.engine.expected import KnownPods
 from dynsched.engine.mark_state import read_evidence
 from dynsched.engine.model import Action, Node, QueryResult
@@ -348,16 +347,6 @@ def test_it_stays_while_nothing_is_known_until_that_is_stale(gone: str) -> None:
         some.now = since + passed
         some.tick(FAILED if gone == "failed" else answer(values, at=NOON))
         assert some.marked() == ("" if passed == 400 else "a")
-
-
-def test_a_mark_whose_evidence_somebody_strips_is_in_dispute() -> None:
-    some, disputes = Cluster(unlimited(rule()), map(Node, "ab")), Disputes()
-    found: Mapping[str, str] = {}
-    for _ in range(TIMES):
-        decision = some.tick(loads(a=90, b=10))
-        found = disputes.leading(decision.patches, some.nodes, some.now)
-        some.nodes["a"] = replace(some.nodes["a"], annotations={})
-    assert set(found) == {"a"}
 
 
 @pytest.mark.parametrize(
