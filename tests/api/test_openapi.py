@@ -45,7 +45,7 @@ def url() -> Iterator[str]:
 
     thread = threading.Thread(target=loop.run_until_complete, args=[serve()])
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     yield urls[0]
     loop.call_soon_threadsafe(stop.set)
     thread.join()

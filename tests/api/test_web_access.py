@@ -139,15 +139,6 @@ async def test_no_path_asks_nothing_and_schedulers_need_no_token(get, client, ku
     assert kubernetes.asked == []
 
 
-async def test_an_open_page_costs_two_reviews_a_minute(status, kubernetes, clock) -> None:
-    for _ in range(20):
-        assert await status("/page/data", "anns") == 200
-    assert kubernetes.asked == [("anns",), ("ann", "/page/data")]
-    clock.now += GRANTED_SECONDS
-    await status("/page/data", "anns")
-    assert len(kubernetes.asked) == 4
-
-
 async def test_grants_are_kept_a_minute_and_refusals_shortly(status, kubernetes, clock) -> None:
     assert await status("/nodes", "anns") == 200
     clock.now += GRANTED_SECONDS / 2

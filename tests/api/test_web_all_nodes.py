@@ -8,9 +8,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
-from early_scene import early_example
-from snapshots import NOON, OtherViews, Scene, example
-from web_support import JSON, get
+from snapshots import NOON, Scene
 
 from dynsched.api.app import make_app
 from dynsched.engine.model import Node, NodeView
@@ -87,23 +85,3 @@ async def test_others_have_turns_between_nodes(path, wanted, turns, many, snapsh
             await response.read()
     assert turns.made.total() >= wanted
     assert max(turns.made.values()) <= AT_ONCE
-
-
-@pytest.mark.parametrize("make", [example, early_example])
-async def test_answers_count_what_the_nodes_have(make, client, snapshots) -> None:
-    snapshot = make()
-    views = sorted(snapshot.nodes.values(), key=lambda view: view.name, reverse=True)
-    backwards = OtherViews(snapshot.nodes, {view.name: view for view in views})
-    snapshots.publish(replace(snapshot, nodes=backwards))
-    status = await get(client, "/status", **JSON)
-    assert status["nodes"] == {
-        "total": len(views),
-        "eligible": sum(view.eligible for view in views),
-        "marked": sum(view.marked for view in views),
-        "pressured": sum(view.hot for view in views),
-        "early": sum(view.early for view in views),
-    }
-    assert status["conflicts"]["count"] == sum(view.conflict is not None for view in views)
-    for query, wanted in (("", views), ("?marked=false", [v for v in views if not v.marked])):
-        found = [node["name"] for node in (await get(client, f"/nodes{query}"))["nodes"]]
-        assert found == sorted(view.name for view in wanted)

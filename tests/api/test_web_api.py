@@ -91,25 +91,6 @@ async def test_node_names_are_sorted_whatever_the_order_of_the_watch(client, sna
     assert answer["node_names"] == [node["name"] for node in answer["nodes"]] == ["a", "b", "c"]
 
 
-async def test_nodes_tells_every_rule_on_every_node(client, snapshots) -> None:
-    snapshots.publish(example())
-    nodes = await nodes_of(client)
-    assert len(nodes) == 8
-    held = nodes["worker-3"]
-    check(held, marked=True, pressured=True, eligible=True, since="2026-11-20T12:01:00Z")
-    check(held, conflict=None, withheld=None, ineligible=None, due=None, early=False)
-    cpu, memory = held["rules"]
-    check(cpu, state="firing", value=66.0, since="2026-11-20T12:01:00Z", adopted=False)
-    check(cpu, active_since="2026-11-20T12:00:00Z", keep_firing_since="2026-11-20T12:02:00Z")
-    check(memory, state="inactive", value=42.0, active_since=None, keep_firing_since=None)
-    assert nodes["worker-4"]["conflict"] == "label status=maintenance was set by somebody else"
-    assert nodes["worker-5"]["withheld"] == "not marked: guard.max_marked is 2"
-    assert nodes["worker-6"]["rules"][0]["state"] == "pending"
-    assert nodes["worker-7"]["rules"][0]["quality"] == "missing"
-    label = "it is a control-plane node (label node-role.kubernetes.io/control-plane)"
-    check(nodes["control-plane-1"], eligible=False, ineligible=label)
-
-
 def parts(load: float, measured: float, bound: float = 0.0, ended: float = 0.0) -> dict:
     return {"load": load, "measured": measured, "bound": bound, "ended": ended}
 
@@ -282,6 +263,9 @@ async def test_one_node_is_as_in_nodes_and_tells_what_would_clear_it(client, sna
         check(answer, **node)
         assert answer["mark"] == "label status=presure"
     assert (await get(client, "/nodes/worker-1"))["clears"] == []
+    cpu, memory = (await get(client, "/nodes/worker-3"))["rules"]
+    check(cpu, active_since="2026-11-20T12:00:00Z", keep_firing_since="2026-11-20T12:02:00Z")
+    check(memory, active_since=None, keep_firing_since=None)
 
 
 async def test_rules_tells_what_is_loaded_and_how_it_fares(client, snapshots) -> None:

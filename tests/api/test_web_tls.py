@@ -170,12 +170,3 @@ async def test_clients_need_a_certificate_but_probes_none(files, authority, tmp_
             for path in ("/healthz", "/readyz"):
                 assert (await get(server, of_none, path))[0] == 200
             shutil.copy(new.cert, ca)
-
-
-async def test_plain_http_to_the_port_does_not_end_the_server(files, authority) -> None:
-    async with serve(files.config) as server:
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(b"GET / HTTP/1.1\r\n\r\n")
-        await reader.read()
-        writer.close()
-        assert (await get(server, trusting(authority)))[0] == 200

@@ -3,8 +3,6 @@ measured by them is worth what these tests show.
 """
 
 from dataclasses import replace
-from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ from closedloop.descheduler import Running, evictions
 from closedloop.faster import faster, scenario
 from closedloop.modes import SHIPPED, modes, read_rules
 from closedloop.players import Default, Dynsched
-from closedloop.plots import plot_over_time, plot_removed
 from closedloop.real import Result, play
 from closedloop.scenarios import ALL
 from closedloop.scheduler import Ledger, Scheduler
@@ -264,20 +261,6 @@ def test_another_order_in_the_simulator_is_told_and_so_are_runs_outside_its_span
     assert order.startswith("2 of 3 pairs")
     assert order.endswith("in another: a and b.")
     assert spans.endswith("outside, by mode and seed: a 2 (above), b 2 (below).")
-
-
-def test_the_same_figures_make_the_same_pictures(tmp_path: Path) -> None:
-    """Else each run of the benchmark would change committed files."""
-    path = tmp_path / "picture.svg"
-    for plot in (
-        lambda: plot_removed({"taint": {"40 % used": 0.9, "60 % used": 0.8}}, path),
-        lambda: plot_over_time({"taint": [0.1, 0.2]}, path, "60 % used"),
-    ):
-        plot()
-        first = path.read_bytes()
-        plot()
-        assert path.read_bytes() == first
-        assert "taint" in "".join(ET.fromstring(first).itertext())
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ async def scene(monkeypatch) -> AsyncIterator[Scene]:
     found = Scene()
     monkeypatch.setattr(pod_watch, "PodWatch", Idle)
     monkeypatch.setattr(pod_watch, "PendingPods", lambda _: found.pending)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await found.pending.runs.wait()
         await asyncio.sleep(0)
         yield found

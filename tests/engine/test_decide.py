@@ -16,7 +16,6 @@ from builders import (
     project,
     rule,
     rule_set,
-    soft,
     unlimited,
 )
 from evaluating import verdicts_of
@@ -24,10 +23,8 @@ from evaluating import verdicts_of
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.columns import QUALITIES
 from dynsched.engine.decide import decide
-from dynsched.engine.health import rules_health
 from dynsched.engine.model import (
     Action,
-    AlertState,
     Node,
     Quality,
     QueryResult,
@@ -182,17 +179,6 @@ def test_what_is_adopted_and_never_heard_of_is_released_after_stale_after() -> N
     assert cluster.raws["n0"]["metadata"].keys() == {"name", "resourceVersion"}
 
 
-def test_a_restart_with_another_mark_adopts_and_moves_it() -> None:
-    cluster = fleet(2)
-    cluster.hot(unlimited(), "n0")
-    cluster.alerts = no_alerts()
-    rules = unlimited(mark={"label": None, "taint": "dynsched.io/pressure=true:PreferNoSchedule"})
-    (patch,) = cluster.tick(rules, {"cpu": FAILED}, 10).patches
-    assert (patch.node, patch.action) == ("n0", Action.REPAIR)
-    assert "labels" not in cluster.raws["n0"]["metadata"]
-    assert cluster.raws["n0"]["spec"]["taints"] == [soft()]
-
-
 def test_only_what_is_not_remembered_is_adopted() -> None:
     """A label put by hand while we run is no reason to take the node for hot; that of a node
     that joins later is.
@@ -323,32 +309,6 @@ def test_replan() -> None:
         assert decision.replan(each) is None
     assert decision.views({"n0": node("n0"), "new": node("new")}).keys() == {"n0"}
     assert decision.views({"n0": Node("n0", uid="another")}) == {}
-
-
-def test_the_health_of_a_rule() -> None:
-    rules = unlimited(rule("cpu"), rule("memory", for_="1m"))
-    cluster = fleet(4)
-    results = {
-        "cpu": QueryResult(
-            (
-                *answer({"n0": 90, "n1": 50, "gone": 5}).samples,
-                Sample({"node": "n2"}, float("inf"), 0),
-            ),
-            warnings=("partial",),
-            duration=0.25,
-        ),
-        "memory": QueryResult(error="timed out", duration=10.0),
-    }
-    decision = cluster.tick(rules, results)
-    cpu, memory = rules_health(rules, results, decision, {"cpu": NOON})
-    assert cpu.ok
-    assert (cpu.error, cpu.warnings, cpu.duration) == (None, ("partial",), 0.25)
-    assert (cpu.last_success, cpu.samples, cpu.unmatched) == (NOON, 4, 1)
-    assert cpu.quality == {Quality.OK: 2, Quality.MISSING: 1, Quality.INVALID: 1}
-    assert cpu.states == {AlertState.FIRING: 1, AlertState.INACTIVE: 3}
-    assert not memory.ok
-    assert (memory.error, memory.last_success, memory.samples) == ("timed out", None, 0)
-    assert memory.quality == {Quality.FAILED: 4}
 
 
 def test_views_tell_what_is_withheld_and_what_stands_in_the_way() -> None:

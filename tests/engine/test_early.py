@@ -1,16 +1,13 @@
 """Early marks: nodes are avoided before they are hot, by their expected load against the mean."""
 
-import logging
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from builders import FAILED, NOON, answer, rule, rule_set, unlimited
 from evaluating import alerts_of
-from fake_loop import Bench
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
@@ -18,7 +15,7 @@ from snapshots import patched
 
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
-from dynsched.engine.disputes import TIMES, Disputes
+from dynsched.engine.disputes import Disputes
 from dynsched.engine.expected import KnownPods
 from dynsched.engine.mark_state import read_evidence
 from dynsched.engine.model import Action, Node, QueryResult
@@ -350,30 +347,6 @@ def test_it_stays_while_nothing_is_known_until_that_is_stale(gone: str) -> None:
         some.now = since + passed
         some.tick(FAILED if gone == "failed" else answer(values, at=NOON))
         assert some.marked() == ("" if passed == 400 else "a")
-
-
-def test_a_mark_whose_evidence_somebody_strips_is_in_dispute() -> None:
-    some, disputes = Cluster(unlimited(rule()), map(Node, "ab")), Disputes()
-    found: Mapping[str, str] = {}
-    for _ in range(TIMES):
-        decision = some.tick(loads(a=90, b=10))
-        found = disputes.leading(decision.patches, some.nodes, some.now)
-        some.nodes["a"] = replace(some.nodes["a"], annotations={})
-    assert set(found) == {"a"}
-
-
-@pytest.mark.parametrize(
-    ("heat", "told"), [((60, 5), []), ((60, 90, 60, 5), [("a", "Pressured"), ("a", "Relieved")])]
-)
-async def test_of_early_marks_there_is_a_line_and_no_event(heat, told, caplog) -> None:
-    limits = {"max_marked": "100%", "max_releases": "100%"}
-    bench = Bench("a", "b", rules={"rules": [rule(early={})], "guard": limits})
-    with caplog.at_level(logging.DEBUG, logger="dynsched.controller.reporting"):
-        for load in heat:
-            await bench.tick(cpu={"a": load, "b": 10})
-    assert [(node, reason) for node, reason, *_ in bench.events.posted] == told
-    assert told or [record.levelname for record in caplog.records] == ["INFO", "INFO"]
-    assert [bench.cluster.writes[at].action for at in (0, -1)] == [Action.MARK, Action.RELEASE]
 
 
 @pytest.mark.parametrize(

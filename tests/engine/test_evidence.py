@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -110,12 +109,3 @@ def test_forged_evidence_does_not_make_us_touch_what_we_never_write() -> None:
         assert patch.body == {
             "metadata": {"resourceVersion": "1", "annotations": {"dynsched.io/pressure": None}}
         }
-
-
-def test_what_an_older_configuration_put_goes_where_the_api_server_has_recorded_it() -> None:
-    evidence = json.dumps({"label": "team=pay", "taint": None, "rules": []})
-    theirs = node(labels={"team": "pay"}, evidence=evidence)
-    (patch,) = plan_prune([theirs], Mark(LABEL, TAINT))
-    assert "labels" not in patch.body["metadata"]
-    (patch,) = plan_prune([replace(theirs, owned=frozenset({"team"}))], Mark(LABEL, TAINT))
-    assert patch.body["metadata"]["labels"] == {"team": None}

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
-from snapshots import NOON, Scene, example
+from snapshots import NOON, Scene
 
 from dynsched.engine.effect import hottest
 from dynsched.engine.model import Node, Quality
@@ -42,14 +42,6 @@ def test_of_a_burst_the_latest_are_listed_and_all_are_counted() -> None:
 def test_a_pod_of_unknown_name_is_listed_by_its_workload() -> None:
     pod = RecentPod(BoundPod("1", "a", workload="shop/web"), 1.0, None)
     assert just_bound([pod], "a").pods[0].pod == "shop/web"
-
-
-def test_the_hottest_nodes_come_first_and_those_without_a_value_last() -> None:
-    names = hottest(example(), 99)
-    assert names[:4] == ["worker-2", "worker-4", "worker-5", "worker-3"]  # hot; worker-3 is held
-    assert names[4] == "worker-6"
-    assert len(names) == 8
-    assert hottest(example(), 2) == ["worker-2", "worker-4"]
 
 
 def test_a_value_that_falls_with_load_counts_the_other_way_round() -> None:

@@ -6,7 +6,6 @@ from snapshots import NOON, example
 from dynsched.engine.effect import (
     STEP,
     STEPS,
-    Kind,
     Placements,
     newly_bound,
 )
@@ -15,17 +14,6 @@ from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.recent import RecentPods
 
 VIEWS = example().nodes
-
-
-def test_a_pod_counts_by_what_its_node_was_in_the_tick_before() -> None:
-    placements = Placements()
-    # worker-2 and worker-4 are hot (worker-4 without a mark), worker-1 is cool.
-    told = placements.count(
-        ["worker-2", "worker-4", "worker-1", "nobody"], VIEWS.hot, VIEWS.marked, NOON
-    )
-    assert told == {Kind.HOT: 2, Kind.CLEAN: 2}
-    found = placements.columns()
-    assert (found["hot"], found["marked"], found["clean"]) == ([2], [0], [2])
 
 
 def test_counts_are_of_five_minutes_each_and_of_an_hour() -> None:

@@ -155,20 +155,6 @@ def test_a_taint_of_our_key_and_effect_with_another_value_is_a_conflict(rules, o
     )
 
 
-def test_a_label_changed_by_hand_on_a_marked_node_is_theirs_and_the_rest_of_the_mark_goes() -> None:
-    raw = mark(BOTH, body(taints=OTHER_TAINTS))
-    raw["metadata"]["labels"]["status"] = "maintenance"
-    del raw["owned"]
-    patch = planned(BOTH, project(raw), wanted=True)
-    assert patch is not None
-    assert patch.action is Action.RELEASE
-    assert patch.reason == "label status=maintenance was set by somebody else"
-    left = apply(raw, patch)
-    theirs = body(labels={"status": "maintenance"}, taints=OTHER_TAINTS)
-    assert without_version(left) == without_version(theirs)
-    assert planned(BOTH, project(left), wanted=True) is None
-
-
 # Repair
 
 

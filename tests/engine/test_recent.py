@@ -238,10 +238,3 @@ def test_what_is_remembered_is_what_happened(steps) -> None:
         for change in recent.changes_after(0):
             totals[change.pod.node] += change.sign * int(change.pod.cpu)
         assert all(totals[name] == model.totals[name] for name in "xyz")
-
-
-def test_the_time_of_an_assumed_pod_begins_with_its_binding() -> None:
-    recent = RecentPods(300)
-    recent.add(replace(pod("1"), assumed=True), 0)
-    recent.add(pod("1"), 30)
-    assert tuple(recent.pods(40)) == ((pod("1"), 10, None),)

@@ -145,22 +145,6 @@ async def test_a_label_changed_by_hand_is_theirs_from_then_on(
 
 
 @pytest.mark.parametrize(
-    "gone", [{"label": None}, {"taints": []}, {"annotation": None}], ids=["label", "taint", "why"]
-)
-async def test_what_is_removed_by_hand_from_a_hot_node_is_put_back(
-    cluster, prometheus, before, tmp_path, gone
-) -> None:
-    prometheus.set(load={"a": HOT})
-    async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
-        await it.tick()
-        await by_hand(cluster, **gone)
-        for _ in range(3):
-            await it.tick()
-            assert await on_node(cluster) == WHOLE
-        assert await it.told("a") == {"Pressured": 1, "MarkRepaired": 1}
-
-
-@pytest.mark.parametrize(
     ("load", "theirs", "conflict"),
     [
         pytest.param(HOT, {"label": "maintenance"}, "label status=maintenance", id="label, hot"),

@@ -105,17 +105,3 @@ async def test_each_rule_has_its_own_patience(sim, prometheus, tmp_path) -> None
         prometheus.failing = {}
         await it.tick()
         assert await it.marked() == "default short"
-
-
-async def test_a_restart_in_the_middle_of_for_goes_on_with_it(sim, prometheus, tmp_path) -> None:
-    await sim.create_nodes("a")
-    prometheus.set(load={"a": HOT})
-    content = rules(for_="5m")
-    async with bench(sim, prometheus, tmp_path, content) as it:
-        await it.tick()
-        await it.tick(4 * MINUTE)
-        since = it.node("a").rules[0].active_since
-    async with bench(sim, prometheus, tmp_path) as it:
-        await it.tick(2 * MINUTE)
-        assert await it.marked() == "a"
-        assert it.node("a").rules[0].active_since <= since

@@ -156,7 +156,7 @@ async def test_a_caller_that_hangs_up_is_noticed() -> None:
 
     body = json.dumps({"PodName": "p", "PodNamespace": "n", "PodUID": "u", "Node": "a"})
     app = make_app(snapshots(), World(bind=bind).asked)
-    async with asyncio.timeout(10), WebServer(app, Address("127.0.0.1", 0)) as server:
+    async with asyncio.timeout(60), WebServer(app, Address("127.0.0.1", 0)) as server:
         async with aiohttp.ClientSession() as session:
             posting = asyncio.create_task(session.post(f"{server.url}/bind", data=body))
             await asked.wait()

@@ -40,7 +40,7 @@ async def node(cluster: Cluster, name: str = "worker-1") -> Node:
 
 async def listed(cluster: Cluster, count: int = 1, seen: int = 0) -> list[dict[str, Any]]:
     """The Events, once there are so many and the first has been seen so often."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             found = await cluster.list_events()
             if len(found) >= count and found[0]["count"] >= seen:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from api_support import api_of, kubeconfig
-from cluster import SimCluster
 from misbehaving_server import MisbehavingServer, Reply, Seen
 from watch_support import hasten, watching
 
@@ -94,11 +93,7 @@ async def test_a_line_of_a_watch_without_an_end(server, client) -> None:
 
 @pytest.mark.parametrize(("verb", "most"), [("list", MAX_OF_A_LIST), ("watch", MAX_OF_AN_OBJECT)])
 async def test_the_watch_of_nodes_is_begun_again_after_an_answer_that_is_too_large(
-    sim: SimCluster,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    verb: str,
-    most: int,
+    sim, monkeypatch, caplog, verb, most
 ) -> None:
     hasten(monkeypatch)
     await sim.create_node(make_node("a", 0))

@@ -163,4 +163,4 @@ async def test_a_ca_that_was_rotated_is_taken_up(server, tmp_path, client) -> No
         except ClusterError:  # for a moment, no call is sent after one that failed
             return False
 
-    await until(answers, "the new CA is in use", seconds=10)
+    await until(answers, "the new CA is in use")

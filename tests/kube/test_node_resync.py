@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -93,20 +94,27 @@ async def test_an_older_state_that_is_put_back_is_known(cluster: Cluster, writes
         await running.until(lambda: running.label("kept", "pool") == "yes")
 
 
-async def test_while_it_may_be_blind_it_says_why(sim, caplog) -> None:
+async def test_while_it_may_be_blind_it_says_why(sim, caplog, monkeypatch) -> None:
+    """By the log: on a busy machine a trouble may be over before anybody asks for it."""
     await make_nodes(sim, "a", "b")
     backup = sim.server.store.back_up()
     async with watching(sim.kubeconfig, resync=OFTEN) as running:
         await running.synced()
+        known, cure = [], running.watch.begin_anew
+
+        def cures() -> None:
+            known.append(running.label("a", "pool"))
+            cure()
+
+        monkeypatch.setattr(running.watch, "begin_anew", cures)
         for name in ("a", "b"):
             await label(sim, name, "new")
         await running.knows(sim)
         await sim.restore(backup)
-        await running.until(lambda: "was restored, or one of" in (running.watch.error or ""))
-        assert "lists the nodes as of version" in str(running.watch.error)
-        await running.until(lambda: "went back to an older state" in (running.watch.error or ""))
-        assert running.label("a", "pool") == "new"
+        await running.until(lambda: known != [])
+        assert known == ["new"]
         await running.knows(sim)
+    assert re.search("lists the nodes as of version .* was restored, or one of", caplog.text)
     told = [r.message for r in caplog.records if "went back to an older state" in r.message]
     assert len(told) == 1
 
@@ -138,7 +146,7 @@ async def test_a_watch_that_falls_silent_is_begun_anew(sim, caplog, running) -> 
     await sim.delete_node("b")
     await label(sim, "c", "blue")
     await running.until(lambda: "b" not in running.names())
-    await running.until(lambda: "missed what became of 2 nodes (c, d)" in str(running.watch.error))
+    await running.until(lambda: "missed what became of 2 nodes (c, d)" in caplog.text)
     await running.knows(sim)
     assert running.label("c", "pool") == "blue"
     assert len([r for r in caplog.records if "the watch missed" in r.message]) == 1
@@ -298,7 +306,7 @@ async def test_lists_that_stay_older_for_good_are_told_once_and_cured_less_and_l
     running = asyncio.create_task(it.run(stop))
 
     async def until(reached: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not reached():
                 await asyncio.sleep(0.01)
 

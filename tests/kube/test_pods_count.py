@@ -84,14 +84,6 @@ class Watched(PodWatch):
             await task
 
 
-async def test_the_watch_keeps_the_number_up() -> None:
-    api = Api(event("ADDED", "new"), event("ADDED", "more"), event("DELETED", "old"))
-    watch = Watched(api)
-    await watch.until(lambda: watch.running == 6 and len(watch.recent) == 2)
-    assert api.watched == ["7"]
-    assert [query.get("continue") for query in api.lists] == [None, "next"]
-
-
 async def test_a_list_that_fails_is_told_and_tried_again(caplog: Any, monkeypatch: Any) -> None:
     """It is the longest list of all, and first to fail on an API server that has much to do."""
     monkeypatch.setattr("dynsched.kube.pod_watch._FIRST_WAIT", 0.01)

@@ -233,7 +233,7 @@ async def test_after_a_restore_it_sees_again_what_is_bound(cluster: Cluster) -> 
         assert (await cluster.get(PODS)).ok["items"] == []
         for number in range(50):  # too few to reach the versions of before
             await create(cluster, pod(f"after-{number}", "b", cpu="1"))
-            await asyncio.sleep(0.02 * number)
+            await asyncio.sleep(0.05 * number)
             if "b" in sums(bound, time.monotonic()):
                 break
         else:

@@ -161,16 +161,6 @@ def test_a_mapping_that_was_handed_out_stays_as_it_was() -> None:
         before["c"] = node("c")
 
 
-def test_after_a_restored_etcd_lower_versions_count_again() -> None:
-    store = NodeStore()
-    store.offer(node("a", version="900"))
-    store.offer(node("b", version="901"))
-    store.forget_versions()
-    assert store.offer(node("a", version="12", x="1"))
-    assert not store.offer(node("a", version="11"))
-    assert store.offer(node("b", version="13"))
-
-
 class Answering:
     """A client that lists many nodes, and answers each patch with the node in its next version."""
 

@@ -169,11 +169,7 @@ async def test_each_namespace_admits_its_pods_and_none_with_more_rights(
     ids=["alive", "gone", "never there"],
 )
 async def test_the_janitor_removes_marks_when_nobody_renews_the_lease(
-    cluster: EnvtestCluster,
-    kubectl: Kubectl,
-    tmp_path: Path,
-    age: timedelta | None,
-    released: list[str],
+    cluster, kubectl, tmp_path, age, released
 ) -> None:
     """With the arguments of the CronJob, and a token of its service account."""
     token = await applied(kubectl, shipped("janitor"), "dynsched-janitor")

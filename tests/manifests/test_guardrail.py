@@ -16,13 +16,12 @@ from builders import merge
 from cluster import JSON_PATCH, MERGE, NODES, STRATEGIC, Answer, EnvtestCluster
 from envtest import Envtest
 from fake_prometheus import FakePrometheus
-from manifest_support import BASE, COMPONENTS, OVERLAYS, Doc, Kubectl, load_all
+from manifest_support import COMPONENTS, OVERLAYS, Doc, Kubectl
 from operator_support import Operator, until, write_rules
 from programs import run
 from replica_support import is_marked
 
 from dynsched.rules import keys
-from dynsched.rules.labels import SOFT_EFFECT
 from dynsched.sim.examples import make_node
 
 pytestmark = pytest.mark.slow
@@ -315,16 +314,6 @@ async def test_the_largest_nodes_are_within_the_cost_limit(cluster: EnvtestClust
     assert answer.body["message"].endswith(NO_LABEL.removesuffix(": "))
     answer = await patch(cluster, Case(taints(*before["spec"]["taints"][1:])))
     assert NO_TAINT in answer.body["message"]
-
-
-def test_the_policy_names_what_dynsched_writes() -> None:
-    (document,) = load_all(POLICY)
-    values = {each["name"]: each["expression"] for each in document["spec"]["variables"]}
-    assert values["marks"] == f"['{keys.DEFAULT_LABEL}']"
-    assert values["ours"] == f"'{keys.ANNOTATION_PREFIX}'"
-    assert values["effect"] == f"'{SOFT_EFFECT}'"
-    rules = yaml.safe_load((BASE / "rules.yaml").read_text())
-    assert rules["mark"]["label"] == keys.DEFAULT_LABEL
 
 
 def rules_of(mark: Doc, threshold: int = 80) -> Doc:

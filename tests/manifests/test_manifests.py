@@ -25,7 +25,7 @@ from manifest_support import (
     the,
 )
 from programs import ROOT, need, run
-from scheduling_support import AVOID, scheduler_config
+from scheduling_support import scheduler_config
 
 from dynsched.api.app import ENDPOINTS
 from dynsched.api.transport.answering import PROBES
@@ -566,12 +566,6 @@ def test_the_collector_needs_as_little_memory_as_is_asked_for() -> None:
     loaded, kilobytes = run(sys.executable, "-c", script).stdout.split("\n")[:2]
     assert loaded == "[]"
     assert int(kilobytes) < 40 * 1024
-
-
-def test_the_example_workload_avoids_the_default_mark_softly() -> None:
-    avoids = [{"key": "status", "operator": "NotIn", "values": ["presure"]}]
-    term = {"weight": 20, "preference": {"matchExpressions": avoids}}
-    assert AVOID["nodeAffinity"] == {"preferredDuringSchedulingIgnoredDuringExecution": [term]}
 
 
 @pytest.mark.parametrize(

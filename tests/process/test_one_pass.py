@@ -69,6 +69,9 @@ async def test_a_rule_that_could_not_be_queried_is_no_success(call, prometheus) 
     assert "Nothing to change" not in output
     where = f"Prometheus at {prometheus.url}"
     assert errors.startswith(f"Error: rule mem could not be queried: {where}")
+    for more in ((), ("--dry-run",)):
+        code, once, told = await call("run", "--once", *more)
+        assert (code, "Nothing to change" in once, told.endswith(errors)) == (1, False, True)
 
     code, output, json_errors = await call("plan", "-o", "json")
     report = json.loads(output)

@@ -2,7 +2,6 @@
 nobody is there any more to see to the marks.
 """
 
-import time
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +17,8 @@ from dynsched.kube import leases
 from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError, ForbiddenError
 
+NOW = 1_800_000_000.0
+"""It stands still: on a busy machine a Lease that was just renewed would be an old one."""
 OLD_AFTER = 600.0
 HOUR = 3600.0
 LOOKED_AGAIN = [leases.LOOK_AGAIN]
@@ -52,6 +53,7 @@ def meanwhile(monkeypatch) -> Meanwhile:
     assert LeaseTimes().renew_every < leases.LOOK_AGAIN
     waiting = Meanwhile()
     monkeypatch.setattr(leases, "asyncio", SimpleNamespace(sleep=waiting.sleep))
+    monkeypatch.setattr(leases, "time", SimpleNamespace(time=lambda: NOW))
     return waiting
 
 
@@ -67,7 +69,7 @@ async def prune(cluster: Cluster, **more: Any) -> list[str]:
 
 def lease(age: float, *, released: bool = False) -> dict[str, Any]:
     """One that was renewed, or let go of, ``age`` seconds ago."""
-    wall = time.time() - age
+    wall = NOW - age
     spec = held_by("pod-1", None, LeaseTimes(), wall)
     if released:
         spec = given_up(read_lease({"spec": spec}, None, 0.0, least=15.0), wall)

@@ -1,4 +1,4 @@
-"""--web-auth and --extender-addr in the real process, asked by readers with tokens of their own."""
+"""--web-auth in the real process, asked by readers with tokens of their own."""
 
 import json
 from collections.abc import AsyncIterator
@@ -12,7 +12,6 @@ import scheduling_support
 from cluster import Cluster
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, dynsched
-from prometheus_support import free_port
 from reader_support import bearer, reader
 
 from dynsched.sim.examples import make_node
@@ -76,18 +75,3 @@ async def test_rbac_says_who_may_look(cluster, tmp_path) -> None:
         server = ("--server", f"http://{operator.address}", "--server-token-file", str(file))
         code, text = await dynsched("nodes", *server, "-o", "json")
         assert (code, json.loads(text)["nodes"][0]["name"]) == (0, "a")
-
-
-async def test_the_extender_has_an_address_of_its_own(cluster, tmp_path) -> None:
-    own = f"127.0.0.1:{free_port()}"
-    async with running(cluster, tmp_path, "--web-auth", "--extender-addr", own) as operator:
-        statuses = {}
-        async with aiohttp.ClientSession() as session:
-            for address in (own, operator.address):
-                url = f"http://{address}/filter"
-                async with session.post(url, json={"NodeNames": ["a"]}) as answer:
-                    statuses[address] = answer.status
-            async with session.get(f"http://{own}/nodes") as answer:
-                assert answer.status == 404
-        assert statuses == {own: 200, operator.address: 404}
-        assert f"serving the scheduler extender on http://{own}" in operator.log

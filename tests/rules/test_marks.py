@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from dynsched.rules.labels import LabelMark, Mark, TaintMark, parse_label, parse_taint
+from dynsched.rules.labels import LabelMark, TaintMark, parse_label, parse_taint
 
 LABEL = LabelMark("status", "presure")
 TAINT = TaintMark("dynsched.io/pressure", "true")
@@ -115,19 +115,3 @@ EMPTY = TaintMark(TAINT.key, "")
 )
 def test_whose_taint_it_is(mark, taint, *, same, in_our_place) -> None:
     assert (mark.is_same(taint), mark.stands_at(taint)) == (same, in_our_place)
-
-
-@pytest.mark.parametrize(
-    ("mark", "text"),
-    [
-        (Mark(LABEL), "label status=presure"),
-        (Mark(None, TAINT), "taint dynsched.io/pressure=true:PreferNoSchedule"),
-        (
-            Mark(LABEL, TAINT),
-            "label status=presure and taint dynsched.io/pressure=true:PreferNoSchedule",
-        ),
-        (Mark(None), "no mark"),
-    ],
-)
-def test_a_mark_in_words(mark: Mark, text: str) -> None:
-    assert str(mark) == text

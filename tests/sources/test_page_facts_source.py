@@ -207,7 +207,7 @@ async def test_nothing_is_asked_while_nobody_looks(monkeypatch) -> None:
         await asyncio.sleep(0)
     assert world.prometheus.asked == []
     world.board.is_looked_at = True
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not world.prometheus.asked:
             await asyncio.sleep(0.01)
         stop.set()

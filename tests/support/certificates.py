@@ -46,6 +46,6 @@ class Authority:
         key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc")
         files = ("-keyout", pair.key, "-out", pair.cert, "-subj", f"/CN={name}")
         subprocess.run(
-            ["openssl", "req", *key, *files, *options], check=True, capture_output=True, timeout=20
+            ["openssl", "req", *key, *files, *options], check=True, capture_output=True, timeout=90
         )
         return pair

@@ -224,7 +224,7 @@ class Watch:
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
 
-    async def next(self, timeout: float = 5.0) -> dict[str, Any] | None:  # noqa: ASYNC109
+    async def next(self, timeout: float = 60.0) -> dict[str, Any] | None:  # noqa: ASYNC109
         """The next event; None when the server has ended the watch."""
         line = b""
         async with asyncio.timeout(timeout):
@@ -236,7 +236,7 @@ class Watch:
                 line += part
         return json.loads(line) if line.strip() else None
 
-    async def rest(self, timeout: float = 10.0) -> list[dict[str, Any]]:  # noqa: ASYNC109
+    async def rest(self, timeout: float = 60.0) -> list[dict[str, Any]]:  # noqa: ASYNC109
         events = []
         while (event := await self.next(timeout)) is not None:
             events.append(event)
@@ -348,7 +348,7 @@ class EnvtestCluster(Cluster):
         """Wait until what was asked so far stands in the audit log."""
         marker = f"{_MARKER}{uuid.uuid4()}"
         await self.patch(f"{NODES}/{marker}", {})
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(90):
             while not re.search(rf"{marker}.*\n", self.servers.audit_log.read_text()):
                 await asyncio.sleep(0.01)
 
@@ -358,7 +358,7 @@ class EnvtestCluster(Cluster):
     async def back_up(self) -> Any:
         loop, servers = asyncio.get_running_loop(), self.servers
         backup = await loop.run_in_executor(servers.keeper, servers.back_up)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             while (await self.get(NODES, limit=1)).status != 200:  # it finds etcd again
                 await asyncio.sleep(0.05)
         return backup

@@ -103,7 +103,7 @@ class Envtest:
     def _run_etcd(self, *flags: str) -> None:
         self._commands["etcd"] = flags
         process = self._spawn("etcd", *flags)
-        self._await(process, lambda: _get(f"{self._etcd}/health"), seconds=20)
+        self._await(process, lambda: _get(f"{self._etcd}/health"), seconds=90)
 
     def _start_apiserver(self) -> None:
         port = free_port()
@@ -241,7 +241,7 @@ class Envtest:
         unverified = ssl.create_default_context()
         unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
         address = f"https://127.0.0.1:{port}/healthz"
-        self._await(process, lambda: _get(address, "", unverified), seconds=30)
+        self._await(process, lambda: _get(address, "", unverified), seconds=90)
         return lambda: self._stop(process)
 
     def stop(self) -> None:

@@ -84,6 +84,6 @@ async def metrics_api(cluster: Cluster) -> AsyncIterator[None]:
 
 
 async def _until_status(cluster: Cluster, path: str, status: int) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         while (await cluster.get(path)).status != status:
             await asyncio.sleep(0.05)

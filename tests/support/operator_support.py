@@ -85,7 +85,7 @@ class Operator:
     async def stop(self, number: int = signal.SIGTERM) -> int:
         """Ask it to end; its exit code."""
         self.process.send_signal(number)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             return await self.process.wait()
 
 

@@ -37,7 +37,7 @@ def result_of(url: str, expr: str) -> list[dict[str, Any]]:
 
 
 def _data(url: str, form: bytes | None = None) -> Any:
-    with _DIRECT.open(url, data=form, timeout=10) as response:
+    with _DIRECT.open(url, data=form, timeout=60) as response:
         return json.load(response)["data"]
 
 
@@ -136,7 +136,7 @@ class Process:
         with _DIRECT.open(f"http://{address}{self._ready_path}", timeout=2) as response:
             return bool(response.status == 200)
 
-    def _becomes_ready(self, address: str, seconds: float = 20) -> bool:
+    def _becomes_ready(self, address: str, seconds: float = 90) -> bool:
         until = time.monotonic() + seconds
         while time.monotonic() < until and self._process and self._process.poll() is None:
             with contextlib.suppress(OSError):
@@ -204,7 +204,7 @@ class RealPrometheus(Process):
         groups = _data(f"{self.url}/api/v1/rules")["groups"]
         return [rule for group in groups for rule in group["rules"]]
 
-    def wait_for(self, expr: str, series: int = 1, seconds: float = 20) -> None:
+    def wait_for(self, expr: str, series: int = 1, seconds: float = 90) -> None:
         """Until ``expr`` has this many series; RuntimeError when that does not come to pass."""
         until = time.monotonic() + seconds
         while len(self.result(expr)) < series:

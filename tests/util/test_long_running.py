@@ -73,7 +73,7 @@ def printed_by(program: str, *arguments: str) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=90,
     ).stdout
 
 

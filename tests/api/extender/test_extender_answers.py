@@ -165,17 +165,6 @@ def test_s3_a_burst_that_outruns_the_watch_does_not_herd(method: str) -> None:
         assert max(counts.values()) <= 2 * 10
 
 
-def test_what_is_assumed_of_a_pod_gives_way_to_what_the_watch_tells() -> None:
-    world = World().tick()
-    world.scores(of_pod("u"))
-    assert world.counted() == {"a": 1}
-    world.bound.add(BoundPod("u", "d", cpu=4.0), world.now)
-    assert world.counted() == {"d": 1}
-    world.scores(of_pod("v", ["b", "c"]))
-    world.now += 61
-    assert not world.counted()
-
-
 @pytest.mark.parametrize(("uid", "told"), [("", True), ("u" * 65, True), ("u", False)])
 def test_without_a_proper_uid_or_a_watch_of_pods_nothing_is_assumed(uid, told) -> None:
     world = World(told=told).tick()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
-from extender_support import NAMES, World, ask, raw, snapshots, whole
+from extender_support import World, ask, raw, snapshots, whole
 from operator_support import until
 
 from dynsched.api.app import make_app
@@ -273,16 +273,6 @@ async def test_a_caller_that_does_not_read_its_answer_is_let_go(narrow, monkeypa
     assert len((await post(narrow, "/filter", ask(MANY_NAMES)))["NodeNames"]) == MANY
     for _, writer in stuck:
         writer.transport.abort()
-
-
-@pytest.mark.thorough
-async def test_200_at_once(client: TestClient) -> None:
-    body = raw(ask([f"node-{number}.example.com" for number in range(5000)] + NAMES))
-    found = await asyncio.gather(
-        *(post(client, ("/filter", "/prioritize")[n % 2], body) for n in range(200))
-    )
-    assert all(len(answer["NodeNames"]) == 5003 for answer in found[::2])
-    assert all(len(answer) == 5004 for answer in found[1::2])
 
 
 async def test_a_bug_is_not_a_500(client: TestClient, monkeypatch: Any, caplog: Any) -> None:

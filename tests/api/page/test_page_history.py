@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
-from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
+from snapshots import EXAMPLE_RULES, NOON, Scene, many
 
 from dynsched.api.page.past import MAX_CHANGES, POINTS, STEP, Changes, History
 from dynsched.engine.model import Node
@@ -125,13 +125,6 @@ def test_a_clock_that_is_set_back_does_not_stop_it() -> None:
     for at, value in ((NOON, 1.0), (NOON - 3600, 2.0)):
         history.observe(scene.tick(at, cpu={"a": value}))
     assert values(history, "a") == {"cpu": [1.0, 2.0]}
-
-
-def test_the_marks_are_kept_beside_the_values() -> None:
-    history = History(10.0)
-    history.observe(example())
-    found = history.past(["worker-1", "worker-2"])["nodes"]
-    assert [each["marked"] for each in found.values()] == [[False], [True]]
 
 
 def test_its_memory_is_bounded_and_as_documented() -> None:

@@ -141,7 +141,7 @@ def pushgateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pushgatewa
 
 def pushed(pushgateway: Pushgateway) -> dict[str, tuple[dict[str, str], float]]:
     """The labels and the value of each series, by its ip."""
-    with urllib.request.urlopen(f"{pushgateway.url}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(f"{pushgateway.url}/metrics", timeout=60) as answer:
         families = text_string_to_metric_families(answer.read().decode())
     samples = [sample for family in families for sample in family.samples]
     return {s.labels["ip"]: (s.labels, s.value) for s in samples if s.name == METRIC}
@@ -256,7 +256,7 @@ async def test_in_a_loop_it_outlives_a_pushgateway_that_is_away_and_ends_on_sigt
         well = True
         await until(goes_on, "it goes on")
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 20) == 0
+        assert await asyncio.wait_for(process.wait(), 90) == 0
     assert "Traceback" not in log.read_text()
 
 
