@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -50,18 +50,11 @@ class Listing(NamedTuple):
     nodes: Mapping[str, Seen]
 
 
-class WritePermission(Protocol):
-    @property
-    def may_write(self) -> bool:
-        """Whether a write begun now is ours to make: the leader's is, a dry run's is not."""
-
-
 class KubeClient(KubeApi):
     """Every method raises ClusterError (or ForbiddenError, SetupError, ...), after bounded retries.
 
-    ``permission`` is asked right before a node's patch is sent, because the Lease can be lost while
-    a patch waits for its turn; None permits all. Events need none: one that is late tells of what
-    happened while we led.
+    ``may_write`` is asked right before a node's patch is sent: the Lease can be lost while a patch
+    waits for its turn. Events are sent without it: a late one tells of what happened while we led.
     """
 
     def __init__(
@@ -69,10 +62,10 @@ class KubeClient(KubeApi):
         config: KubeConfig,
         *,
         in_flight: int = IN_FLIGHT,
-        permission: WritePermission | None = None,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__(config, in_flight=in_flight)
-        self._permission = permission
+        self._may_write = may_write
 
     async def read(self, name: str) -> Node | None:
         """The node as it is now; None when there is none of this name."""
@@ -87,9 +80,7 @@ class KubeClient(KubeApi):
         Raises NotPermittedError, ConflictError, NotFoundError, ForbiddenError, ClusterError.
         """
         call = Call("patch", "nodes", "PATCH", _object(_NODES, patch.node), patch.node)
-        permission = self._permission
-        check = still_leading(call, lambda: permission is None or permission.may_write)
-        content: Content = {**_merge(patch.body), "check": check}
+        content: Content = {**_merge(patch.body), "check": still_leading(call, self._may_write)}
         again = bool(patch.version)
         return _node(call, await self.call(call, **content, resend=again, shape=msgspec.Raw))
 

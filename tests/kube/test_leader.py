@@ -504,7 +504,7 @@ async def test_a_patch_is_not_sent_again_when_the_lease_is_lost_meanwhile(
         return strike(record)
 
     monkeypatch.setattr(faults, "struck", lost)
-    async with api_of(sim.kubeconfig, KubeClient, permission=permission) as client:
+    async with api_of(sim.kubeconfig, KubeClient, may_write=lambda: permission.may_write) as client:
         with pytest.raises(
             ClusterError, match="not sent, because this replica is no longer the leader"
         ):
