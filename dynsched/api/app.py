@@ -209,15 +209,8 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
 
 def _refused(request: web.Request, refusal: web.HTTPException) -> web.Response:
     if isinstance(refusal, web.HTTPNotFound):
-        paths: Collection[str] = request.app[_PATHS]
-        error = f"there is no {request.path}"
-        if request.path in EXTENDER_ENDPOINTS:
-            error += " here; the scheduler extender is on the address of --extender-addr"
-        elif paths is EXTENDER_ENDPOINTS:
-            error += (
-                " here; this address is the scheduler extender's, all else is on that of --webaddr"
-            )
-        return as_json({"error": error, "endpoints": list(paths)}, refusal.status)
+        told = {"error": f"there is no {request.path}", "endpoints": [*request.app[_PATHS]]}
+        return as_json(told, refusal.status)
     if not isinstance(refusal, web.HTTPMethodNotAllowed):
         return refused(refusal.status, refusal.text or refusal.reason)
     allowed = ", ".join(sorted(refusal.allowed_methods))

@@ -19,7 +19,7 @@ from dynsched.kube.failures import Call, still_leading
 from dynsched.kube.kubeconfig import KubeConfig, load_config
 from dynsched.kube.pages import METADATA_ONLY, Named, Page, first_item, pages
 from dynsched.kube.projection import quantity, read_node
-from dynsched.kube.transport import IN_FLIGHT, TIMEOUT, Answer, Content, KubeApi
+from dynsched.kube.transport import IN_FLIGHT, TIMEOUT, Answer, KubeApi, Request
 from dynsched.rules.keys import FIELD_MANAGER
 from dynsched.util.errors import ClusterError
 from dynsched.util.formatting import parse_time
@@ -80,9 +80,9 @@ class KubeClient(KubeApi):
         Raises NotPermittedError, ConflictError, NotFoundError, ForbiddenError, ClusterError.
         """
         call = Call("patch", "nodes", "PATCH", _object(_NODES, patch.node), patch.node)
-        content: Content = {**_merge(patch.body), "check": still_leading(call, self._may_write)}
-        again = bool(patch.version)
-        return _node(call, await self.call(call, **content, resend=again, shape=msgspec.Raw))
+        request: Request = {**_merge(patch.body), "check": still_leading(call, self._may_write)}
+        request["resend"] = bool(patch.version)
+        return _node(call, await self.call(call, **request, shape=msgspec.Raw))
 
     async def list_nodes(self) -> dict[str, Node]:
         """All by name. ConflictError when the list's snapshot expired between two pages."""
@@ -174,7 +174,7 @@ def _usage(item: _NodeMetrics) -> NodeUsage:
     return NodeUsage(item.metadata.name, amounts, parse_time(item.timestamp))
 
 
-def _merge(body: Mapping[str, Any]) -> Content:
+def _merge(body: Mapping[str, Any]) -> Request:
     return {"query": _WRITE, "body": body, "headers": _MERGE_PATCH}
 
 
