@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from html import escape
 from http import HTTPStatus
 from importlib import resources
 from typing import TYPE_CHECKING, Final
@@ -66,7 +65,7 @@ def make_app(
     app[_SNAPSHOTS] = snapshots
     app[_DOCUMENT] = (resources.files("dynsched.api") / "openapi.json").read_bytes()
     app[PAGE] = Page(snapshots.feed, snapshots.facts, snapshots.age)
-    for path, (handler, _) in ENDPOINTS.items():
+    for path, handler in ENDPOINTS.items():
         app.router.add_get(path, handler)
     app.router.add_get("/page/{file}", page_file)
     if extender is not None:
@@ -174,41 +173,22 @@ async def _openapi(request: web.Request) -> web.Response:
     return web.Response(body=request.app[_DOCUMENT], content_type=JSON)
 
 
-async def _index(request: web.Request) -> web.Response:
-    """The page for a browser, which accepts HTML; else a list, as a program has always got it."""
-    if "text/html" in request.headers.get(hdrs.ACCEPT, ""):
-        return await page_index(request)
-    rows = "".join(
-        f"<li><a href='{escape(path)}'><code>{escape(path)}</code></a> {escape(text)}</li>"
-        for path, (_, text) in ENDPOINTS.items()
-    )
-    page = (
-        "<!doctype html><html lang='en'><meta charset='utf-8'><title>dynsched</title>"
-        f"<h1>dynsched</h1><p>Which nodes are hot, and why.</p><ul>{rows}</ul></html>\n"
-    )
-    return web.Response(text=page, content_type="text/html", headers={hdrs.VARY: hdrs.ACCEPT})
-
-
-ENDPOINTS: Final[Mapping[str, tuple[Handler, str]]] = {
-    "/": (_index, "the page, for a browser; this list for all else"),
-    "/status": (_status, "ok, or why not; JSON with Accept: application/json"),
-    "/nodes": (
-        _nodes,
-        "which nodes are marked, and why; ?marked=true for those alone, ?limit= for pages",
-    ),
-    "/nodes/{name}": (_node, "one node, and what would clear it"),
-    "/rules": (_rules, "the loaded rules and their health"),
-    "/order": (_order, "the order of the nodes for new pods, the coolest first"),
-    "/metrics": (_metrics, "metrics of dynsched itself, for Prometheus"),
-    "/page/data": (page_data, "what the page shows, as columns"),
-    "/page/history": (page_history, "values of the last hour; ?node=NAME, once or more"),
-    "/page/changes": (page_changes, "what changed of late; ?node=NAME for one node"),
-    "/page/pods": (page_pods, "what is known of the pods of one node; ?node=NAME"),
-    "/healthz": (_healthz, "the process answers"),
-    "/readyz": (_readyz, "the nodes are listed and one tick is done"),
-    "/openapi.json": (_openapi, "all of these, and the scheduler extender's, as OpenAPI"),
+ENDPOINTS: Final[Mapping[str, Handler]] = {
+    "/": page_index,
+    "/status": _status,
+    "/nodes": _nodes,
+    "/nodes/{name}": _node,
+    "/rules": _rules,
+    "/order": _order,
+    "/metrics": _metrics,
+    "/page/data": page_data,
+    "/page/history": page_history,
+    "/page/changes": page_changes,
+    "/page/pods": page_pods,
+    "/healthz": _healthz,
+    "/readyz": _readyz,
+    "/openapi.json": _openapi,
 }
-"""Path -> handler, and one line for a person."""
 
 
 @web.middleware
@@ -229,15 +209,8 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
 
 def _refused(request: web.Request, refusal: web.HTTPException) -> web.Response:
     if isinstance(refusal, web.HTTPNotFound):
-        paths: Collection[str] = request.app[_PATHS]
-        error = f"there is no {request.path}"
-        if request.path in EXTENDER_ENDPOINTS:
-            error += " here; the scheduler extender is on the address of --extender-addr"
-        elif paths is EXTENDER_ENDPOINTS:
-            error += (
-                " here; this address is the scheduler extender's, all else is on that of --webaddr"
-            )
-        return as_json({"error": error, "endpoints": list(paths)}, refusal.status)
+        told = {"error": f"there is no {request.path}", "endpoints": [*request.app[_PATHS]]}
+        return as_json(told, refusal.status)
     if not isinstance(refusal, web.HTTPMethodNotAllowed):
         return refused(refusal.status, refusal.text or refusal.reason)
     allowed = ", ".join(sorted(refusal.allowed_methods))

@@ -57,10 +57,6 @@ class Address:
         except ValueError:
             return self.host == "localhost"
 
-    def overlaps(self, other: Address) -> bool:
-        hosts = {self.host, other.host}
-        return self.port == other.port != 0 and (len(hosts) == 1 or None in hosts)
-
     def __str__(self) -> str:
         host = self.host or ""
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"

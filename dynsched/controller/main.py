@@ -73,7 +73,7 @@ async def _serve(settings: Settings) -> None:
     report_lint(rules_file.rule_set)
     async with Clients(settings.kubeconfig, settings.context) as clients:
         leadership = await clients.leadership(settings)
-        client = await clients.open(partial(KubeClient, permission=leadership))
+        client = await clients.open(partial(KubeClient, may_write=lambda: leadership.may_write))
         events = clients.events(client, leadership)
         watch = NodeWatch(client)
         cluster = NodeCluster(client, watch)
@@ -136,21 +136,13 @@ async def _serve(settings: Settings) -> None:
         async def keep_the_order() -> None:
             asked = lambda: rules_file.rule_set.order is not None and not settings.dry_run  # noqa: E731
             await until_so(stop, asked, 1.0)
-            if stop.is_set():
-                return
-            from dynsched.api.order_status import OrderStatus
-            from dynsched.controller.ordering import Ordering
-            from dynsched.kube.node_order import NodeOrder
+            if not stop.is_set():
+                from dynsched.controller.ordering import Ordering
 
-            snapshots.order_status = status = OrderStatus(lambda: snapshots.snapshot)
-            snapshots.metrics.registry.register(status)
-
-            api = await clients.open(partial(KubeApi, in_flight=1))
-            namespace = settings.lease_namespace or api.config.namespace
-            leads = lambda: leadership.may_write  # noqa: E731
-            await Ordering(
-                NodeOrder(api, namespace, leads), status, wanted=snapshots.order, leads=leads
-            ).run(stop)
+                api = await clients.open(partial(KubeApi, in_flight=1))
+                namespace = settings.lease_namespace or api.config.namespace
+                leads = lambda: leadership.may_write  # noqa: E731
+                await Ordering(api, namespace, snapshots, leads).run(stop)
 
         loop = Loop(
             rules_file,

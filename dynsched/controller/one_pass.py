@@ -21,7 +21,7 @@ from dynsched.engine.plan import plan_prune
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import ListedCluster
-from dynsched.kube.leader import Elector, SoleWriter
+from dynsched.kube.leader import Elector
 from dynsched.kube.leases import LEASE_NAME, Holder, find_holders, why_at_work
 from dynsched.kube.node_order import NODE_ORDERS, NodeOrder, homes_of_orders
 from dynsched.rules import keys
@@ -53,7 +53,7 @@ async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
     report_lint(rules_file.rule_set)
     async with Clients(settings.kubeconfig, settings.context) as clients:
         leadership = await clients.leadership(settings)
-        client = await clients.open(partial(KubeClient, permission=leadership))
+        client = await clients.open(partial(KubeClient, may_write=lambda: leadership.may_write))
         if isinstance(leadership, Elector):
             with contextlib.suppress(ForbiddenError):  # the election says which right is missing
                 if holder := await _holder(client, settings.lease_namespace):
@@ -98,8 +98,7 @@ async def prune(
     """
     mark = load_rules(rules).mark if rules else Mark(parse_label(keys.DEFAULT_LABEL))
     async with Clients(kubeconfig, context) as clients:
-        permission = SoleWriter(may_write=not dry_run)
-        client = await clients.open(partial(KubeClient, permission=permission))
+        client = await clients.open(partial(KubeClient, may_write=lambda: not dry_run))
         if lease_older_than is not None:
             namespace = lease_namespace or client.config.namespace
             why_not = await why_at_work(client, namespace, lease_older_than)

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import Final
 
 from dynsched.api.order_status import OrderStatus, Written
+from dynsched.api.snapshots import SnapshotStore
 from dynsched.engine.model import Order
 from dynsched.kube.node_order import NodeOrder
+from dynsched.kube.transport import KubeApi
 from dynsched.util.errors import ClusterError
 from dynsched.util.stopping import pause
 
@@ -27,20 +29,18 @@ _POLL: Final = 0.25
 
 
 class Ordering:
-    """``wanted``: the order of the last tick; None where there is none, or no tick for too long."""
+    """Writes the order of ``snapshots`` to ``namespace``, and tells `/order`, the page and
+    `/metrics` what came of it. ``leads``: whether this replica writes.
+    """
 
     def __init__(
-        self,
-        cluster: NodeOrder,
-        status: OrderStatus,
-        *,
-        wanted: Callable[[], Order | None],
-        leads: Callable[[], bool],
+        self, api: KubeApi, namespace: str, snapshots: SnapshotStore, leads: Callable[[], bool]
     ) -> None:
-        self._cluster = cluster
-        self._status = status
-        self._wanted = wanted
+        self._cluster = NodeOrder(api, namespace, leads)
+        self._wanted = snapshots.order
         self._leads = leads
+        self._status = snapshots.order_status = OrderStatus(lambda: snapshots.snapshot)
+        snapshots.metrics.registry.register(self._status)
         self._tried_at = -RENEW
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from dynsched.engine.effect import newly_bound
 from dynsched.engine.expected import NO_PODS, KnownPods, lag_of
 from dynsched.engine.recent import WINDOW, BoundOnNode, RecentPods, just_bound
@@ -155,10 +157,4 @@ class PodTracking:
 
     async def _bind(self, binding: Binding, wanted: Callable[[], bool]) -> None:
         assert self._binder is not None  # noqa: S101 (otherwise this method is not passed on)
-        await self._binder.bind(
-            namespace=binding.namespace,
-            pod=binding.pod,
-            uid=binding.uid,
-            node=binding.node,
-            wanted=wanted,
-        )
+        await self._binder.bind(**msgspec.structs.asdict(binding), wanted=wanted)

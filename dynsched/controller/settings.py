@@ -88,12 +88,7 @@ def _require_callers_known(flags: Mapping[str, Any]) -> None:
     address, own = parse_address(flags["webaddr"]), flags.get("extender_addr")
     client_ca, flag = flags.get("tls_client_ca"), "--webaddr"
     if own is not None:
-        pages, address, flag = address, parse_address(own), "--extender-addr"
-        if address.overlaps(pages):
-            raise click.UsageError(
-                f"--extender-addr {address} and --webaddr {pages} name the same port: give the "
-                "extender another, such as :9001, or leave --extender-addr off"
-            )
+        address, flag = parse_address(own), "--extender-addr"
         client_ca = flags.get("extender_client_ca") or client_ca
     elif flags.get("extender_client_ca") is not None:
         raise click.UsageError("--extender-client-ca needs --extender-addr")

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -19,7 +19,7 @@ from dynsched.kube.failures import Call, still_leading
 from dynsched.kube.kubeconfig import KubeConfig, load_config
 from dynsched.kube.pages import METADATA_ONLY, Named, Page, first_item, pages
 from dynsched.kube.projection import quantity, read_node
-from dynsched.kube.transport import IN_FLIGHT, TIMEOUT, Answer, Content, KubeApi
+from dynsched.kube.transport import IN_FLIGHT, TIMEOUT, Answer, KubeApi, Request
 from dynsched.rules.keys import FIELD_MANAGER
 from dynsched.util.errors import ClusterError
 from dynsched.util.formatting import parse_time
@@ -50,18 +50,11 @@ class Listing(NamedTuple):
     nodes: Mapping[str, Seen]
 
 
-class WritePermission(Protocol):
-    @property
-    def may_write(self) -> bool:
-        """Whether a write begun now is ours to make: the leader's is, a dry run's is not."""
-
-
 class KubeClient(KubeApi):
     """Every method raises ClusterError (or ForbiddenError, SetupError, ...), after bounded retries.
 
-    ``permission`` is asked right before a node's patch is sent, because the Lease can be lost while
-    a patch waits for its turn; None permits all. Events need none: one that is late tells of what
-    happened while we led.
+    ``may_write`` is asked right before a node's patch is sent: the Lease can be lost while a patch
+    waits for its turn. Events are sent without it: a late one tells of what happened while we led.
     """
 
     def __init__(
@@ -69,10 +62,10 @@ class KubeClient(KubeApi):
         config: KubeConfig,
         *,
         in_flight: int = IN_FLIGHT,
-        permission: WritePermission | None = None,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__(config, in_flight=in_flight)
-        self._permission = permission
+        self._may_write = may_write
 
     async def read(self, name: str) -> Node | None:
         """The node as it is now; None when there is none of this name."""
@@ -87,11 +80,9 @@ class KubeClient(KubeApi):
         Raises NotPermittedError, ConflictError, NotFoundError, ForbiddenError, ClusterError.
         """
         call = Call("patch", "nodes", "PATCH", _object(_NODES, patch.node), patch.node)
-        permission = self._permission
-        check = still_leading(call, lambda: permission is None or permission.may_write)
-        content: Content = {**_merge(patch.body), "check": check}
-        again = bool(patch.version)
-        return _node(call, await self.call(call, **content, resend=again, shape=msgspec.Raw))
+        request: Request = {**_merge(patch.body), "check": still_leading(call, self._may_write)}
+        request["resend"] = bool(patch.version)
+        return _node(call, await self.call(call, **request, shape=msgspec.Raw))
 
     async def list_nodes(self) -> dict[str, Node]:
         """All by name. ConflictError when the list's snapshot expired between two pages."""
@@ -183,7 +174,7 @@ def _usage(item: _NodeMetrics) -> NodeUsage:
     return NodeUsage(item.metadata.name, amounts, parse_time(item.timestamp))
 
 
-def _merge(body: Mapping[str, Any]) -> Content:
+def _merge(body: Mapping[str, Any]) -> Request:
     return {"query": _WRITE, "body": body, "headers": _MERGE_PATCH}
 
 

@@ -1,8 +1,6 @@
-"""The nodes as they are known: kept by name, read and written through the API server.
-
-Three writers race here: watch events (which may be late), the answers to our own calls (which are
-ahead of the watch) and the periodic comparison with the API server's list. The order between them
-is the object's resourceVersion, not the order of arrival.
+"""The nodes as they are known: by name, from watch events (which may be late), from the answers to
+our own calls (which are ahead of the watch) and from the comparison with the API server's list. The
+object's resourceVersion decides which state is newer, not the order of arrival.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Events on nodes, for `kubectl describe node`, and on dynsched itself. They are best effort:
-posting them never delays a tick.
+"""Events on nodes, for `kubectl describe node`, and on dynsched itself. No tick waits for them.
 
 As client-go does it: one object per node and reason, whose count, time and message move on while
 it happens again within a window; a bounded queue; a rate that a thousand marks do not exceed.
@@ -45,7 +44,7 @@ class Subject(NamedTuple):
     kind: str
     name: str
     uid: str
-    api_version: str = "v1"
+    apiVersion: str = "v1"  # noqa: N815 (Kubernetes's own spelling)
     namespace: str = ""
 
 
@@ -169,13 +168,11 @@ class NodeEvents:
                 return told
         stem = key.about.name[:_NAME_CHARACTERS].rstrip("-.")
         told = new._replace(name=f"{stem}.{uuid.uuid4().hex}")
-        reference = {"apiVersion": key.about.api_version, **key.about._asdict()}
-        del reference["api_version"]
         body = {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": told.name, "namespace": key.namespace},
-            "involvedObject": {name: text for name, text in reference.items() if text},
+            "involvedObject": {name: text for name, text in key.about._asdict().items() if text},
             "type": key.kind,
             "reason": key.reason,
             "source": {"component": FIELD_MANAGER},

@@ -23,7 +23,6 @@ from dynsched.util.errors import (
     NotPermittedError,
 )
 
-_INSTALLED: Final = "dynsched"  # the namespace of manifests/base
 _GRANTED_BY: Final[Mapping[str, str]] = {
     "nodeorders": "components/order",
     "pods/binding": "overlays/extender",
@@ -172,8 +171,6 @@ def forbidden(call: Call, server: str, said: str) -> ForbiddenError:
             f"ask an administrator to bind a {role} with it to {user.group(1)}; "
             f"{granted} grants it to the account of dynsched alone"
         )
-    elif call.namespace not in {"", _INSTALLED}:  # from a terminal it is seldom that one
-        remedy += f" and use --lease-namespace {_INSTALLED}"
     return ForbiddenError(
         f"may not {call.verb} {call.resource}: {server} answered 403"
         + (f": {said}" if said else "")

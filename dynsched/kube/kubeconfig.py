@@ -1,14 +1,10 @@
-"""Which API server, and as whom: from a kubeconfig file or the pod's service account.
-
-Order: the file that was asked for; else the service account when running in a pod (unless a context
-was asked for: only files have those); else the files that ``KUBECONFIG`` names; else
-``~/.kube/config``. The `kubernetes` package reads all of them; this module picks one, says why none
-will do, and knows when it must be read again.
+"""Which API server, and as whom. The `kubernetes` package reads the files; this module picks them:
+the one that was asked for; else the service account when running in a pod (unless a context was
+asked for: only files have those); else those that ``KUBECONFIG`` names; else ``~/.kube/config``.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import time
@@ -23,7 +19,7 @@ import yaml
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException
 from kubernetes.aio.config.incluster_config import InClusterConfigLoader
-from kubernetes.aio.config.kube_config import KubeConfigMerger, load_kube_config
+from kubernetes.aio.config.kube_config import load_kube_config
 
 from dynsched.util.errors import ClusterError
 from dynsched.util.files import fingerprint, require_file
@@ -160,8 +156,7 @@ async def _from_files(paths: str, asked: str | None, context: str | None) -> Kub
     except _READ_ERRORS as error:
         named = "" if os.pathsep in paths else f" --kubeconfig {shlex.quote(paths)}"
         raise KubeConfigError(
-            f"kubeconfig {paths}: {_wrong_context(paths, context) or _one_line(error)}; "
-            f"see kubectl config view{named}"
+            f"kubeconfig {paths}: {_one_line(error)}; see kubectl config view{named}"
         ) from error
     user: Mapping[str, Any] = getattr(loader._user, "value", loader._user) or {}  # noqa: SLF001 - no public way
     if "exec" in user and not (configuration.api_key or configuration.cert_file):
@@ -211,23 +206,6 @@ def _finished(
         raise KubeConfigError(f"{source}: its server is not a URL like https://host:6443") from None
     configuration.proxy = proxy.url if proxy else None
     return found
-
-
-def _wrong_context(paths: str, context: str | None) -> str | None:
-    """What is wrong with the context; None when it is not that."""
-    with contextlib.suppress(*_READ_ERRORS):
-        config: Mapping[str, Any] = KubeConfigMerger(paths).config.value  # type: ignore[no-untyped-call]
-        current = config.get("current-context")
-        names = [each["name"] for each in config["contexts"]]
-        if not names:
-            return "it has no contexts; is it a kubeconfig?"
-        listed = f"its contexts ({', '.join(names)})"
-        if not (context or current):
-            return f"it has no current-context; choose one of {listed}"
-        if (context or current) not in names:
-            wrong = f"--context {context!r}" if context else f"current-context {current!r}"
-            return f"{wrong} is not among {listed}"
-    return None
 
 
 def _one_line(error: BaseException) -> str:

@@ -54,12 +54,7 @@ class NodeOrder:
     ``until`` in it is in the API server's time, which its answers carry: the clocks may differ.
     """
 
-    def __init__(
-        self,
-        api: KubeApi,
-        namespace: str,
-        may_write: Callable[[], bool],
-    ) -> None:
+    def __init__(self, api: KubeApi, namespace: str, may_write: Callable[[], bool]) -> None:
         self._api = api
         self._namespace = namespace
         self._may_write = may_write

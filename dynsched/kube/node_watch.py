@@ -1,8 +1,6 @@
-"""The nodes of the cluster, kept up to date: kopf's watch, and a comparison that distrusts it.
-
-kopf says neither what has gone in a gap (410) nor when a list is complete. So this module asks the
-API server how many nodes there are, until we know as many (`synced`); see `dynsched.kube.resync`
-for what follows.
+"""The nodes of the cluster, kept up to date: kopf's watch, and a comparison that distrusts it
+(`resync`). kopf does not say when a list is complete: the API server is asked how many nodes there
+are, until we know as many (`synced`).
 """
 
 from __future__ import annotations

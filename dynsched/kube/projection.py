@@ -1,7 +1,6 @@
-"""From a raw Node, as the API server sent it, to the small `engine.model.Node` that we keep.
-
-Only those fields are decoded; the rest, nine tenths of the bytes, is skipped. An object whose
-fields are not of the expected types is kept by its name, version and labels alone.
+"""From a raw Node to the small `engine.model.Node`. Only those fields are decoded; the rest, nine
+tenths of the bytes, is skipped. An object whose fields are not of the expected types is kept by its
+name, version and labels alone.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """Compares the known nodes with those that the API server lists, every ``every`` seconds and each
 time the watch was restarted: a watch can miss changes without any error. When they differ for
-longer than a delay explains, all nodes are listed again.
-
-Two things look like a missed change but are none: the event may still be on its way, for at most
-LAG seconds; and one of several API servers behind one address may lag behind the others, for at
-most OLD seconds. If the difference lasts longer, all nodes are listed less and less often. See
-docs/decisions/0016-a-list-that-distrusts-the-watch.md.
+longer than an event may be on its way (LAG), or one of several API servers may lag behind the
+others (OLD), all nodes are listed again: docs/decisions/0016-a-list-that-distrusts-the-watch.md.
 """
 
 from __future__ import annotations
@@ -98,12 +94,9 @@ def compare(
     """Compare ``known``, as it was before the list was asked for, with the list.
 
     Within one history of etcd, a list of resourceVersion R shows every node in its last state up to
-    R, and no other node. So what we know of a node in a state up to R is either what the list
-    shows, or older. If it is newer than what the list shows, the list is of another history: etcd
-    was restored from a backup, and has given the same versions again since. What we know in a state
-    after R says nothing, for the list cannot know it.
-
-    ``undated`` are the nodes whose known versions mean nothing, for they may be of another history.
+    R. What we know of a node in a state up to R is what the list shows, or older. If it is newer,
+    the list is of another history: etcd was restored from a backup. What we know in a state after R
+    says nothing. ``undated``: nodes whose known versions may be of another history.
     """
     gone: dict[str, str] = {}
     impossible: list[str] = []

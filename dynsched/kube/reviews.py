@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from dynsched.engine.model import User
 from dynsched.kube.failures import Call
 from dynsched.kube.transport import KubeApi
+from dynsched.util.formatting import as_mapping
 
 CALL_TIMEOUT: Final = 3.0
 """Seconds that one review may take: a person waits for it."""
 IN_FLIGHT: Final = 4
 """Reviews at once: tokens that somebody makes up must not keep the API server busy."""
-
-
-class _Review(msgspec.Struct):
-    status: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class AccessReviews:
@@ -58,12 +53,11 @@ class AccessReviews:
         found = await self._asked("authorization", "SubjectAccessReview", spec)
         return bool(found.get("allowed")) and not found.get("denied")
 
-    async def _asked(self, group: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    async def _asked(self, group: str, kind: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         """The status of the review alone: the server sends the token back, too."""
         version, resource = f"{group}.k8s.io/v1", f"{kind.lower()}s"
         call = Call("create", resource, "POST", f"/apis/{version}/{resource}")
         body = {"apiVersion": version, "kind": kind, "spec": spec}
         # A review changes nothing, so it may be sent again.
-        answer = await self._api.call(call, body=body, shape=_Review, timeout=CALL_TIMEOUT)
-        review: _Review = answer.body
-        return review.status
+        answer = await self._api.call(call, body=body, timeout=CALL_TIMEOUT)
+        return as_mapping(as_mapping(answer.body).get("status"))

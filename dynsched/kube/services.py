@@ -1,7 +1,5 @@
-"""dynsched's Service, found in the cluster, and asked through the API server's service proxy.
-
-So the user's own kubeconfig is enough to reach a running dynsched. The API server takes the
-caller's credentials out of the request.
+"""dynsched's Service, found in the cluster, and asked through the API server's service proxy, which
+takes the caller's credentials out of the request.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One call to the API server: login, time limit, few at once, bounded retries, clear errors.
 
-Built on `kubernetes.aio`'s ApiClient, below its generated API classes: importing CoreV1Api alone
-costs 25 MB, and its typed models break on objects that are newer than they are.
+By `kubernetes.aio`'s ApiClient, below its generated API classes: importing CoreV1Api alone costs
+25 MB, and its typed models break on objects that are newer than they are.
 """
 
 from __future__ import annotations
@@ -81,20 +81,16 @@ SESSION: Final[Mapping[str, Any]] = {
 """Arguments of every `aiohttp.ClientSession` with the API server, kopf's among them."""
 
 
-class Content(TypedDict, total=False):
-    """``check`` is called right before each sending: where it raises, nothing is sent."""
+class Request(TypedDict, total=False):
+    """``check`` is called right before each sending: where it raises, nothing is sent. ``resend``
+    (by default): twice does no harm, so that it is sent again after a 5xx or a lost connection
+    (never after a timeout). ``timeout``: seconds of one HTTP exchange.
+    """
 
     query: Mapping[str, str] | None
     body: Mapping[str, Any] | None
     headers: Mapping[str, str] | None
     check: Callable[[], None] | None
-
-
-class Request(Content, total=False):
-    """``resend``: twice does no harm, so that it is sent again after a 5xx or a lost connection
-    (never after a timeout). ``timeout``: seconds of one HTTP exchange.
-    """
-
     resend: bool
     timeout: float
 
@@ -231,14 +227,13 @@ class KubeApi:
         call: Call,
         *,
         passes: Callable[[Answer], bool],
-        resend: bool = True,
-        timeout: float = TIMEOUT,  # noqa: ASYNC109 - of one HTTP exchange
         most: int | None = None,
-        **content: Unpack[Content],
+        **request: Unpack[Request],
     ) -> Answer:
         """As `call`, and nothing is decoded. ``passes`` says of an answer of 300 and above whether
         it is to be returned; all others raise. ``most``: bytes of a good answer.
         """
+        timeout, resend = request.get("timeout", TIMEOUT), request.get("resend", True)
         if most is None:
             most = MAX_OF_A_LIST if call.verb == "list" else MAX_OF_AN_OBJECT
         for attempt in range(1, ATTEMPTS + 1):
@@ -249,7 +244,7 @@ class KubeApi:
                     began = await self._breaker.passed(call)
                     await self._login_when_due()
                     config = self.config
-                    raw = await self._send(call, timeout, most, content)
+                    raw = await self._send(call, timeout, most, request)
             except TooLargeError as error:
                 self._breaker.answered()  # sent again, it would be answered no shorter
                 raise failures.from_exception(call, self.config.server, error, timeout) from error
@@ -299,25 +294,25 @@ class KubeApi:
                 await self._login_again(config)
             raise failure from error
 
-    async def _send(self, call: Call, seconds: float, most: int, content: Content) -> Answer:
+    async def _send(self, call: Call, seconds: float, most: int, request: Request) -> Answer:
         limit = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, CONNECT_TIMEOUT))
-        answered = await self._request(call, limit, content)
+        answered = await self._request(call, limit, request)
         is_error = answered.status >= HTTPStatus.MULTIPLE_CHOICES
         body = await read_body(answered, 0 if is_error else most)
         return Answer(answered.status, body, answered.headers)
 
     async def _request(
-        self, call: Call, limit: aiohttp.ClientTimeout, content: Content
+        self, call: Call, limit: aiohttp.ClientTimeout, request: Request
     ) -> aiohttp.ClientResponse:
         method, url, headers, body, _ = await self._client.param_serialize(
             call.method,
             call.path,
-            query_params=list((content.get("query") or {}).items()),
-            header_params={"Accept": "application/json", **(content.get("headers") or {})},
-            body=content.get("body"),
+            query_params=list((request.get("query") or {}).items()),
+            header_params={"Accept": "application/json", **(request.get("headers") or {})},
+            body=request.get("body"),
             auth_settings=["BearerToken"],
         )
-        if check := content.get("check"):
+        if check := request.get("check"):
             check()
         answer = await self._client.call_api(
             method, url, headers, body=body, _request_timeout=limit

@@ -1,15 +1,8 @@
 """`dynsched collect`: a node's memory.available, read from the kernel's files and pushed.
 
-It is computed as the node's kubelet does, which evicts by it:
-
-    memory.available = capacity - working set
-    working set      = usage - inactive file pages
-
-Capacity is MemTotal. Usage is that of the root cgroup: a file in cgroup v1. In v2 the root has no
-such file, and usage is the sum of its `anon` and `file` pages, which is what v1 counted.
-
-One gauge, `k8_node_cgroups_mem_available`, in the form of the script that it replaces: job
-`CollectK8sCgroupsMem`, label `ip`, in MiB (which that script called MB).
+It is computed as the node's kubelet does, which evicts by it: MemTotal, less the working set, which
+is the root cgroup's usage without inactive file pages. Usage is a file in cgroup v1; in v2 it is
+the sum of the root's `anon` and `file` pages, which is what v1 counted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Which running dynsched a command asks, and how: by a URL, or by its Service in the cluster
-through the API server, with the user's kubeconfig.
-
-By a URL it is asked with the standard library alone: that takes no time to import. Every failure is
-one line with the cause and what to do.
+"""Which running dynsched a command asks, and how: by a URL (with the standard library alone: that
+takes no time to import), or by its Service through the API server, with the user's kubeconfig.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Why an exchange over HTTP failed: one table from exceptions to causes, and each cause in words.
-Every HTTP client of this project explains its failures from here and adds its own remedy.
-
-The libraries wrap the same errors of the standard library (aiohttp, and requests around urllib3);
-the cause is looked for inside of them.
+"""Why an exchange over HTTP failed, in words, to which each client adds its own remedy. aiohttp,
+and requests around urllib3, wrap errors of the standard library: the cause is inside of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Durations as Prometheus writes them: ``30s``, ``2m``, ``1h30m``.
-
-The grammar is that of Prometheus's ``model.ParseDuration``: units in falling order, each at most
-once, whole numbers only; a bare ``0`` needs no unit.
+"""Durations in the grammar of Prometheus's ``model.ParseDuration``: ``30s``, ``1h30m``; units in
+falling order, each at most once, whole numbers only; a bare ``0`` needs no unit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Files that other programs or people write: rules, tokens, certificates. They are read again while
-the process runs.
-
-Whatever lies under such a path must neither stop the process nor fill its memory. Opening a FIFO
-waits for a writer, a device has no end, and a file system that hangs gives no answer at all.
+"""Files that other programs or people write: rules, tokens, certificates. Whatever lies under such
+a path (a FIFO, a device without an end) must neither stop the process nor fill its memory.
 """
 
 from __future__ import annotations

@@ -60,12 +60,9 @@ def one_line(text: str, limit: int = MAX_FOREIGN) -> str:
 
 
 def canonical(text: str) -> str:
-    """The one text of a name or an address: exporters write the same IPv6 address in many ways,
-    Windows its host names in capitals.
-
-    An IPv6 address is compressed and in lower case (RFC 5952), without its zone; one that only
-    wraps an IPv4 address is that address. All else is taken for a name: in lower case, without
-    the dot that ends a fully qualified one.
+    """The one text of a name or an address. An IPv6 address is compressed and in lower case
+    (RFC 5952), without its zone; one that only wraps an IPv4 address is that address. All else is
+    taken for a name: in lower case, without the dot that ends a fully qualified one.
     """
     if ":" in text:
         try:

@@ -1,13 +1,9 @@
 """By which proxy a URL is asked: what the environment says, read as kubectl reads it. And the URLs
 that a person types at the terminal.
 
-Every HTTP client of this project takes its proxy from here. The libraries differ: aiohttp and
-urllib take no CIDR and no port in NO_PROXY, requests asks the proxy even for localhost; and where
-aiohttp and requests may read proxies (``trust_env``), they also send what ~/.netrc says.
-
-The rules are those of Go's httpproxy package, on which kubectl and Prometheus are built:
-HTTP_PROXY for http://, HTTPS_PROXY for https://, no proxy for this machine itself nor for what
-NO_PROXY lists; each variable in lower case where the upper-case one is not set or is empty.
+The libraries differ: aiohttp and urllib take no CIDR and no port in NO_PROXY, requests asks the
+proxy even for localhost, and with ``trust_env`` they also send what ~/.netrc says. The rules here
+are those of Go's httpproxy package, on which kubectl and Prometheus are built.
 """
 
 from __future__ import annotations

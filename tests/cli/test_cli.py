@@ -141,10 +141,6 @@ WRONG_USAGE = {
     f"run --bind {TLS}": "or a loopback --webaddr",
     "run --bind --extender-addr :9001 --webaddr 127.0.0.1:9000": NOT_BOUND.format(":9001"),
     "run --extender-addr nowhere": "'nowhere' is not an address to listen on",
-    "run --extender-addr 127.0.0.1:9000": (
-        "--extender-addr 127.0.0.1:9000 and --webaddr :9000 name the same port: "
-        "give the extender another"
-    ),
     "run --extender-client-ca /c": "--extender-client-ca needs --extender-addr",
     "run --extender-addr :9001 --extender-client-ca /c": (
         "--extender-client-ca needs --tls-cert and --tls-key"

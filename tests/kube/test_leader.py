@@ -325,7 +325,7 @@ async def test_403_names_the_verb_and_the_role(cluster, tmp_path, caplog) -> Non
     assert error.startswith("may not get leases: ")
     assert "`kubectl auth can-i get leases -n default --as=" in error
     assert (
-        "grant with `kubectl apply -k manifests/base` (its Role) and use --lease-namespace dynsched"
+        "grant with `kubectl apply -k manifests/base` (its Role)"
         if isinstance(cluster, SimCluster)  # where it is the service account; else a person
         else "ask an administrator to bind a Role with it to stranger; manifests/base grants it "
     ) in error
@@ -484,7 +484,7 @@ async def test_a_patch_is_not_sent_again_when_the_lease_is_lost_meanwhile(
         return strike(record)
 
     monkeypatch.setattr(faults, "struck", lost)
-    async with api_of(sim.kubeconfig, KubeClient, permission=permission) as client:
+    async with api_of(sim.kubeconfig, KubeClient, may_write=lambda: permission.may_write) as client:
         with pytest.raises(
             ClusterError, match="not sent, because this replica is no longer the leader"
         ):

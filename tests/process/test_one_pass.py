@@ -14,7 +14,7 @@ from operator_support import write_rules
 from dynsched.cli import commands
 from dynsched.controller import one_pass
 from dynsched.engine.lease import LeaseTimes, held_by, is_released
-from dynsched.kube.client import KubeClient, WritePermission
+from dynsched.kube.client import KubeClient
 from dynsched.kube.kubeconfig import KubeConfig
 from dynsched.sim.examples import make_node
 
@@ -100,19 +100,19 @@ async def test_a_plan_tells_what_it_cannot_see(call, prometheus) -> None:
 async def test_a_dry_run_is_not_able_to_write_whatever_it_were_told_to_send(
     call, prometheus, monkeypatch
 ) -> None:
-    permissions: list[WritePermission] = []
+    permissions: list[Callable[[], bool]] = []
 
     class Recorded(KubeClient):
-        def __init__(self, config: KubeConfig, *, permission: WritePermission) -> None:
-            permissions.append(permission)
-            super().__init__(config, permission=permission)
+        def __init__(self, config: KubeConfig, *, may_write: Callable[[], bool]) -> None:
+            permissions.append(may_write)
+            super().__init__(config, may_write=may_write)
 
     monkeypatch.setattr(one_pass, "KubeClient", Recorded)
     prometheus.set(cpu={"a": 95.0}, mem={"a": 10.0})
     assert (await call("plan"))[0] == 0
     assert (await call("run", "--once", "--dry-run"))[0] == 0
     assert (await call("prune", "--dry-run"))[0] == 0
-    assert [permission.may_write for permission in permissions] == [False, False, False]
+    assert [may_write() for may_write in permissions] == [False, False, False]
 
 
 async def test_a_prometheus_that_cannot_be_reached_is_told_once_and_not_for_each_rule(

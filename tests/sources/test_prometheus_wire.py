@@ -187,7 +187,7 @@ def test_a_sample_is_never_from_the_future(timestamp: float, date: float, cached
 
 
 def test_warnings_are_few_even_when_all_is_odd() -> None:
-    odd: list[Any] = [{"metric": {}, "value": [n, {str(n): n}]} for n in range(50)]
+    odd: list[Any] = [{"metric": {}, "histogram": [n, {}]} for n in range(50)]
     odd.append({"metric": {}, "value": [1, "1"]})
     body = body_of(odd, warnings=[f"store {n} is down" for n in range(50)])
     samples, told = read_vector(KEYS, body, CLOCKS, LIMIT)

@@ -13,7 +13,7 @@ from msgspec import Raw
 from dynsched.api.extender import wire
 from dynsched.api.extender.names import CandidateLists, Candidates, NodeNumbers, of_names
 from dynsched.api.extender.scoring import ScoringSnapshot
-from dynsched.api.transport.answering import Buffer, Pieces
+from dynsched.api.transport.answering import Pieces
 from dynsched.api.transport.quiet import quiet_logger
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import BoundPod
@@ -97,9 +97,9 @@ class Extender:
         if key is not None and asked.nodes is None and not self.synced():
             return [wire.filter_error("dynsched does not know the nodes' labels yet")]
         try:
-            if asked.nodes is None and candidates is not None:
+            if candidates is not None:
                 return self._filter_names(candidates, readings, key)
-            return self._filter_nodes(body, asked, candidates, readings, key)
+            return self._filter_nodes(body, asked, readings, key)
         except wire.WireError:
             raise
         except Exception:
@@ -200,7 +200,6 @@ class Extender:
         self,
         body: Body,
         asked: wire.Asked,
-        candidates: Candidates | None,
         readings: ScoringSnapshot | None,
         key: str | None,
     ) -> Pieces:
@@ -220,13 +219,10 @@ class Extender:
                 passed.append(item)
         unresolvable = _reasons(stopped, refused)
         unresolvable |= dict.fromkeys(bare, missing_label(key or ""))
-        names: Buffer = b"null"
-        if candidates is not None:  # both forms were sent: both are answered
-            _, names, _ = self._filter_names(candidates, readings, key)
         tail = wire.filter_tail(unresolvable=unresolvable)
         head = b'{"Nodes":' + head + b"["
         separated = [part for item in passed for part in (b",", item)][1:]
-        return [head, *separated, b']},"NodeNames":', names, tail]
+        return [head, *separated, b']},"NodeNames":null', tail]
 
     def _scores(self, candidates: Candidates, asked: wire.Asked) -> bytes:
         readings, _ = self._fresh()

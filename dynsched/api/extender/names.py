@@ -1,9 +1,8 @@
 """The nodes' names as a scheduler writes them, found and answered many at a time.
 
-A scheduler puts them into another order for each pod (it checks nodes in 16 goroutines), so an
-answer can seldom be kept. As Python strings, 15,000 names would take longer than all the rest: they
-stay bytes, whose nodes numpy finds. The same bytes come to `/filter` and then to `/prioritize`, so
-the last list is kept.
+Their order differs from pod to pod, so an answer can seldom be kept. Decoding 15,000 names would
+take longer than all the rest: they stay bytes, whose nodes numpy finds. The same bytes come to
+`/filter` and then to `/prioritize`, so the last list is kept.
 """
 
 from __future__ import annotations

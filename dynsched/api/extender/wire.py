@@ -1,7 +1,7 @@
 """The scheduler extender's wire format, v1: requests decoded, answers encoded. Pure.
 
-Go's structs carry no JSON tags, so keys are capitalised; lower-case ones are read as well, as Go's
-decoder would. What is only passed on is never decoded: it goes back byte for byte.
+Go's structs carry no JSON tags, so keys are capitalised. What is only passed on is never decoded:
+it goes back byte for byte.
 """
 
 from __future__ import annotations
@@ -46,16 +46,15 @@ class _Pod(Struct, gc=False):
     spec: _PodSpec | None = None
 
 
-class _Args(Struct, gc=False):
-    """ExtenderArgs, in every spelling; each part is decoded on its own."""
+_NULL: Final = Raw(b"null")
 
-    pod: Raw | UnsetType = field(name="Pod", default=UNSET)
-    pod_lower: Raw | UnsetType = field(name="pod", default=UNSET)
-    names: Raw | UnsetType = field(name="NodeNames", default=UNSET)
-    names_camel: Raw | UnsetType = field(name="nodeNames", default=UNSET)
-    names_lower: Raw | UnsetType = field(name="nodenames", default=UNSET)
-    nodes: Raw | UnsetType = field(name="Nodes", default=UNSET)
-    nodes_lower: Raw | UnsetType = field(name="nodes", default=UNSET)
+
+class _Args(Struct, gc=False):
+    """ExtenderArgs; each part is decoded on its own."""
+
+    pod: Raw = field(name="Pod", default=_NULL)
+    names: Raw = field(name="NodeNames", default=_NULL)
+    nodes: Raw = field(name="Nodes", default=_NULL)
 
 
 class _NodeList(Struct, gc=False, omit_defaults=True):
@@ -63,7 +62,6 @@ class _NodeList(Struct, gc=False, omit_defaults=True):
     apiVersion: Raw | UnsetType = UNSET  # noqa: N815 (Kubernetes's own spelling)
     metadata: Raw | UnsetType = UNSET
     items: list[Raw] | None = None
-    items_upper: list[Raw] | None = field(name="Items", default=None)
 
 
 class Asked(Struct, gc=False):
@@ -75,22 +73,13 @@ class Asked(Struct, gc=False):
     nodes: Raw | None
 
 
-class _BindArgs(Struct, gc=False):
-    name: str = field(name="PodName", default="")
-    name_lower: str = field(name="podName", default="")
-    namespace: str = field(name="PodNamespace", default="")
-    namespace_lower: str = field(name="podNamespace", default="")
-    uid: str = field(name="PodUID", default="")
-    uid_lower: str = field(name="podUID", default="")
-    node: str = field(name="Node", default="")
-    node_lower: str = field(name="node", default="")
-
-
 class Binding(Struct, frozen=True, gc=False):
-    pod: str
-    namespace: str
-    uid: str
-    node: str
+    """ExtenderBindingArgs."""
+
+    pod: str = field(name="PodName", default="")
+    namespace: str = field(name="PodNamespace", default="")
+    uid: str = field(name="PodUID", default="")
+    node: str = field(name="Node", default="")
 
 
 _Count = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -100,29 +89,24 @@ class _Victim(Struct, gc=False):
     """A victim: in the meta form its uid, in the other one the whole Pod."""
 
     uid: str = field(name="UID", default="")
-    uid_lower: str = field(name="uid", default="")
     metadata: _Metadata | None = None
 
 
 class _Victims(Struct, gc=False):
     pods: list[_Victim] | None = field(name="Pods", default=None)
-    pods_lower: list[_Victim] | None = field(name="pods", default=None)
     violations: _Count = field(name="NumPDBViolations", default=0)
-    violations_lower: _Count = field(name="numPDBViolations", default=0)
 
 
 class _PreemptArgs(Struct, gc=False):
-    victims: Raw | UnsetType = field(name="NodeNameToVictims", default=UNSET)
-    victims_lower: Raw | UnsetType = field(name="nodeNameToVictims", default=UNSET)
-    meta: Raw | UnsetType = field(name="NodeNameToMetaVictims", default=UNSET)
-    meta_lower: Raw | UnsetType = field(name="nodeNameToMetaVictims", default=UNSET)
+    victims: Raw = field(name="NodeNameToVictims", default=_NULL)
+    meta: Raw = field(name="NodeNameToMetaVictims", default=_NULL)
 
 
 _args = msgspec.json.Decoder(_Args)
 _strings = msgspec.json.Decoder(list[str])
 _node_list = msgspec.json.Decoder(_NodeList)
 _pod = msgspec.json.Decoder(_Pod | None)
-_bind = msgspec.json.Decoder(_BindArgs)
+_binding = msgspec.json.Decoder(Binding)
 _preempt_args = msgspec.json.Decoder(_PreemptArgs)
 _victims = msgspec.json.Decoder(dict[str, _Victims | None])
 _encode: Final = msgspec.json.Encoder().encode
@@ -131,13 +115,11 @@ _encode: Final = msgspec.json.Encoder().encode
 def read_args(body: Buffer) -> Asked:
     """The body of `/filter` and `/prioritize`. WireError when there are no candidates in it."""
     args = decode(_args, body)
-    names = given(args.names, args.names_camel, args.names_lower)
-    nodes = given(args.nodes, args.nodes_lower)
+    names, nodes, raw = map(_given, (args.names, args.nodes, args.pod))
     if names is None and nodes is None:
         raise WireError(
             "neither Nodes nor NodeNames is there: one of them must name the candidates"
         )
-    raw = given(args.pod, args.pod_lower)
     if raw is not None and len(memoryview(raw)) > MAX_POD_BYTES:
         raise WireError(f"Pod: longer than {MAX_POD_BYTES >> 20} MiB, which no Pod is")
     pod = (decode(_pod, raw, "Pod") if raw is not None else None) or _Pod()
@@ -155,10 +137,9 @@ def read_names(value: Buffer, most: int) -> list[str]:
 def read_nodes(raw: Raw | None) -> tuple[bytes, list[Raw]]:
     """Once `read_heads` has found it good: what is written before the items, and the items."""
     found = decode(_node_list, raw or b"", "Nodes")
-    items = found.items if found.items is not None else found.items_upper
     kept = {"kind": found.kind, "apiVersion": found.apiVersion, "metadata": found.metadata}
     head = _encode({key: value for key, value in kept.items() if isinstance(value, Raw)})[:-1]
-    return head + (b"," if len(head) > 1 else b"") + b'"items":', items or []
+    return head + (b"," if len(head) > 1 else b"") + b'"items":', found.items or []
 
 
 def read_heads(
@@ -172,11 +153,10 @@ def read_heads(
     """
     if body.count(b'"metadata"') > most + _FURTHER_METADATA:
         raise too_many("Nodes", most)
-    found = decode(_heads_decoder(key), raw or b"", "Nodes")
-    items = found.items if found.items is not None else found.items_upper
-    if items is not None and len(items) > most:
+    items = decode(_heads_decoder(key), raw or b"", "Nodes").items or ()
+    if len(items) > most:
         raise too_many("Nodes", most)
-    found = [item.metadata for item in items or ()]
+    found = [item.metadata for item in items]
     if key is None:
         return [(each.name, True) for each in found]
     return [
@@ -194,21 +174,12 @@ def _heads_decoder(key: str | None) -> msgspec.json.Decoder[Any]:
         fields.append(("labels", labels | None, None))
     metadata: Any = msgspec.defstruct("Metadata", fields, gc=False)
     item: Any = msgspec.defstruct("Item", [("metadata", metadata)], gc=False)
-    items = list[item] | None
-    upper = field(name="Items", default=None)
-    whole = msgspec.defstruct("Heads", [("items", items, None), ("items_upper", items, upper)])
-    return msgspec.json.Decoder(whole)
+    return msgspec.json.Decoder(msgspec.defstruct("Heads", [("items", list[item] | None, None)]))
 
 
 def read_binding(body: Buffer) -> Binding:
     """WireError when pod, namespace or node is missing."""
-    args = decode(_bind, body)
-    binding = Binding(
-        args.name or args.name_lower,
-        args.namespace or args.namespace_lower,
-        args.uid or args.uid_lower,
-        args.node or args.node_lower,
-    )
+    binding = decode(_binding, body)
     said = {"PodName": binding.pod, "PodNamespace": binding.namespace, "Node": binding.node}
     if missing := [name for name, value in said.items() if not value]:
         raise WireError(f"{', '.join(missing)} missing")
@@ -218,8 +189,8 @@ def read_binding(body: Buffer) -> Binding:
 def read_preemption(body: bytes | bytearray, most: int) -> dict[str, Any]:
     """By node MetaVictims, whichever form was sent. WireError: also more than ``most`` nodes."""
     args = decode(_preempt_args, body)
-    meta = given(args.meta, args.meta_lower)
-    raw = given(args.victims, args.victims_lower) if meta is None else meta
+    meta = _given(args.meta)
+    raw = _given(args.victims) if meta is None else meta
     if raw is None:
         raise WireError("neither NodeNameToVictims nor NodeNameToMetaVictims is there")
     if body.count(b"{") + body.count(b"null") > _FREE + len(body) // _DENSEST:
@@ -235,15 +206,13 @@ def preempt_answer(victims: Mapping[str, Any]) -> bytes:
 
 
 def _as_meta(victims: _Victims) -> dict[str, Any]:
-    pods = victims.pods if victims.pods is not None else victims.pods_lower
     return {
-        "Pods": [{"UID": _uid(pod)} for pod in pods or ()],
-        "NumPDBViolations": victims.violations or victims.violations_lower,
+        "Pods": [
+            {"UID": pod.uid or (pod.metadata.uid if pod.metadata else "")}
+            for pod in victims.pods or ()
+        ],
+        "NumPDBViolations": victims.violations,
     }
-
-
-def _uid(pod: _Victim) -> str:
-    return pod.uid or pod.uid_lower or (pod.metadata.uid if pod.metadata else "")
 
 
 def filter_tail(
@@ -279,9 +248,5 @@ def too_many(where: str, most: int) -> WireError:
     return WireError(f"{where}: more than {most}, which is more than the cluster can have")
 
 
-def given(*values: Raw | UnsetType) -> Raw | None:
-    """The first that is there and not null."""
-    for value in values:
-        if isinstance(value, Raw) and bytes(memoryview(value)[:4]) != b"null":
-            return value
-    return None
+def _given(value: Raw) -> Raw | None:
+    return None if bytes(memoryview(value)[:4]) == b"null" else value

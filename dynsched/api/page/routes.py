@@ -108,7 +108,6 @@ def _read_files() -> dict[str, _File]:
                 hdrs.CACHE_CONTROL: "no-cache",
             }
             found[file.name] = body, headers
-    found[_INDEX][1][hdrs.VARY] = hdrs.ACCEPT  # the same path has another answer too
     return found
 
 

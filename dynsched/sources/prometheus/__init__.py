@@ -1,11 +1,8 @@
 """Samples from Prometheus, or from anything that answers its query API.
 
-- A query never raises for what the server, the network or a credential file does: it comes back
-  with ``error``, one line that says what is wrong, where, and what to do.
-- It ends within ``PrometheusConfig.timeout``, whatever the server does; nothing is retried.
-- No credential appears in an error, a warning, a log line or a repr.
-
-docs/decisions/0009 says why ``session`` is as it is.
+A query never raises for what the server, the network or a credential file does: it comes back with
+``error``. It ends within ``PrometheusConfig.timeout``; nothing is retried. No credential appears in
+an error, a warning, a log line or a repr. docs/decisions/0009 says why ``session`` is as it is.
 """
 
 from dynsched.sources.prometheus.config import PrometheusConfig

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import math
-import os
 import re
 import ssl
 import threading
@@ -45,8 +44,8 @@ class Credentials:
 class PrometheusConfig:
     """``timeout`` is the whole time of a query, in seconds. A user and password in ``url`` become
     ``username`` and ``password``. ``*_file`` are read anew when they change. Without ``ca_file``,
-    the bundle of REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE, else the public authorities. None for
-    ``external_url``, where people reach its pages: at ``url``. ValueError with all that is wrong.
+    the public authorities. None for ``external_url``, where people reach its pages: at ``url``.
+    ValueError with all that is wrong.
     """
 
     url: str
@@ -228,7 +227,7 @@ class TlsFiles:
         if not config.url.startswith("https://"):
             return None
         verify, cert, key = not config.insecure_skip_verify, config.cert_file, config.key_file
-        what, ca = _ca_bundle(config) if verify else ("CA", None)
+        ca = (config.ca_file or requests.utils.DEFAULT_CA_BUNDLE_PATH) if verify else None
         try:
             with self._lock:
                 seen = fingerprints(ca, cert, key)
@@ -243,13 +242,4 @@ class TlsFiles:
         except OSError as error:
             whats = {cert: "client certificate", key: "client key"}
             file = error.filename
-            raise QueryFailedError(file_problem(whats.get(file, what), file, error)) from None
-
-
-def _ca_bundle(config: PrometheusConfig) -> tuple[str, str]:
-    if config.ca_file:
-        return "CA", config.ca_file
-    for variable in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
-        if path := os.environ.get(variable):
-            return f"CA (from {variable})", path
-    return "CA", requests.utils.DEFAULT_CA_BUNDLE_PATH
+            raise QueryFailedError(file_problem(whats.get(file, "CA"), file, error)) from None

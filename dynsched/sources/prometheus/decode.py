@@ -3,12 +3,14 @@ Nothing here raises but QueryFailedError.
 
 An answer: ``{"status", "data": {"resultType", "result"}, "warnings", "errorType", "error"}``.
 ``infos`` (hints on the expression, since Prometheus 3) say nothing about completeness: not read.
-A series that cannot be used is left out, with a warning; when there is no other, that is an error.
+Native histograms are left out, with a warning; an answer with anything else that is not in
+Prometheus's form fails as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, TypeVar, cast
@@ -25,7 +27,6 @@ _T = TypeVar("_T")
 _Bytes = bytes | bytearray
 _MAX_WARNINGS: Final = 10
 _MAX_WORDS: Final = 64 * 1024  # bytes of what the server says about its answer
-_MAX_ODD: Final = 1000  # each costs some 10 microseconds, in which no other thread runs
 _NUMERIC: Final = b"0123456789+-.eEinfINFaA"
 """What a number is made of, as strconv.FormatFloat writes it. `float` alone would take "1_0"."""
 _NULL: Final = msgspec.Raw(b"null")
@@ -108,7 +109,6 @@ class _Data(msgspec.Struct, gc=False):
 _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
 _DATA: Final = msgspec.json.Decoder(_Data)
 _ANYTHING: Final = msgspec.json.Decoder()
-_PIECES: Final = msgspec.json.Decoder(list[msgspec.Raw])
 # What msgspec raises for bytes that are not what was expected, however odd.
 _UNFIT: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 
@@ -195,8 +195,15 @@ def _open(body: _Bytes) -> tuple[msgspec.Raw, list[str]]:
 
 
 def _fit(decoder: msgspec.json.Decoder[_T], part: _Bytes | msgspec.Raw, body: _Bytes) -> _T:
-    try:
+    with _explained(body):
         return decoder.decode(part)
+
+
+@contextmanager
+def _explained(body: _Bytes) -> Iterator[None]:
+    """QueryFailedError for what cannot be decoded."""
+    try:
+        yield
     except msgspec.ValidationError as error:
         raise QueryFailedError(
             f"the answer is JSON, but not Prometheus's ({one_line(str(error))}); check the URL"
@@ -213,42 +220,12 @@ def _fit(decoder: msgspec.json.Decoder[_T], part: _Bytes | msgspec.Raw, body: _B
         ) from None
 
 
-def _sift(
-    raw: msgspec.Raw, form: msgspec.json.Decoder[_T], why_not: Callable[[_T], str | None]
-) -> tuple[bytes, list[str]]:
-    """The result without the series that cannot be used, and a line for each reason why."""
-    kept, unfit = [], 0
-    odd: dict[str, list[msgspec.Raw]] = {}
-    for piece in _fit(_PIECES, raw, bytes(raw)):
-        try:
-            reason = why_not(form.decode(piece))
-        except _UNFIT as error:
-            unfit += 1
-            what = f"Prometheus's form ({one_line(str(error), 80)})"
-            if unfit > _MAX_ODD:
-                raise QueryFailedError(
-                    f"more than {_MAX_ODD:,} series of the answer are not in {what}; check the URL"
-                ) from None
-            reason = f"not {what}"
-        if reason is None:
-            kept.append(bytes(piece))
-        else:
-            odd.setdefault(reason, []).append(piece)
-    lines = [
-        f"{len(pieces)} series left out: {reason}, as in "
-        + one_line(bytes(pieces[0]).decode(errors="replace"))
-        for reason, pieces in odd.items()
-    ]
-    if lines and not kept:
-        raise QueryFailedError(f"no series of the answer can be used: {'; '.join(lines[:3])}")
-    return b"[%b]" % b",".join(kept), lines
-
-
 def _numbers_of(texts: Sequence[str]) -> Floats:
-    """Values as they were sent, NaN and infinities too. ValueError where one is no number."""
-    if "".join(texts).encode().translate(None, _NUMERIC):
-        raise ValueError("not a number")
-    return np.array([float(text) for text in texts], np.float64)
+    """Values as they were sent, NaN and infinities too. QueryFailedError for what is no number."""
+    with suppress(ValueError):
+        if not "".join(texts).encode().translate(None, _NUMERIC):
+            return np.array([float(text) for text in texts], np.float64)
+    raise QueryFailedError("a value of the answer is not a number; is this Prometheus's query API?")
 
 
 def _limited(warnings: list[str]) -> tuple[str, ...]:
@@ -267,24 +244,23 @@ _PART: Final = 256 * 1024  # bytes of an answer that are decoded in one go
 
 
 class _VectorItem(msgspec.Struct, gc=False):
+    """Without ``points`` it is a native histogram."""
+
     metric: msgspec.Raw
     points: tuple[float, str] | None = msgspec.field(name="value", default=None)
-    histogram: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _MatrixItem(msgspec.Struct, gc=False):
     metric: msgspec.Raw
     points: list[tuple[float, str]] = msgspec.field(name="values", default_factory=list)
-    histogram: msgspec.Raw = msgspec.field(name="histograms", default=msgspec.Raw(b""))
 
 
-_FORMS: Final[Mapping[str, tuple[msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]]] = {
-    "vector": (msgspec.json.Decoder(list[_VectorItem]), msgspec.json.Decoder(_VectorItem)),
-    "matrix": (msgspec.json.Decoder(list[_MatrixItem]), msgspec.json.Decoder(_MatrixItem)),
+_FORMS: Final[Mapping[str, msgspec.json.Decoder[Any]]] = {
+    "vector": msgspec.json.Decoder(list[_VectorItem]),
+    "matrix": msgspec.json.Decoder(list[_MatrixItem]),
 }
-"""By type of result, what reads many series and what reads one."""
+"""By type of result, what reads some of its series."""
 _LABELS: Final = msgspec.json.Decoder(dict[str, str])
-_HISTOGRAM: Final = "a native histogram, not a number"
 
 
 class SeriesKeys:
@@ -304,7 +280,10 @@ class SeriesKeys:
         self._largest = max(self._largest, result.count(_METRIC))
         if len(self._known) > _SPARE * self._largest:  # series come and go
             self._known = {}
-        start = result.find(b"[") + 1
+        if not result.startswith(b"["):  # what decodes it says what is wrong
+            yield result
+            return
+        start = 1
         while (end := result.find(_NEXT, start + _PART)) > 0:
             yield b"[%b]" % result[start:end]
             start = end + 1
@@ -340,50 +319,29 @@ def _read(
     keys: SeriesKeys, body: _Bytes, wanted: str, most: AnswerLimit
 ) -> tuple[_Columns, tuple[str, ...]]:
     raw, warnings = _open_result(body, wanted)
-    many, single = _FORMS[wanted]
-    try:
-        columns = _columns(keys, keys.parts(raw), many)
-    except (*_UNFIT, ValueError, TypeError):  # what `_why_not` has words for
-        good, left_out = _sift(raw, single, _why_not)
-        columns = _columns(keys, (good,), many)
-        warnings += left_out
-    most.check(len(columns[0]), len(body))
-    return columns, _limited(warnings)
-
-
-def _columns(keys: SeriesKeys, parts: Iterable[bytes], many: msgspec.json.Decoder[Any]) -> _Columns:
     series: list[bytes] = []
     counts: list[int] = []
     values, times = [], []
-    for part in parts:
-        decoded = many.decode(part)
-        is_range = many is _FORMS["matrix"][0]
-        if is_range:
-            if any(bytes(span.histogram) for span in decoded):
-                raise ValueError(_HISTOGRAM)
-            decoded = [span for span in decoded if span.points]
-        series += keys.of(each.metric for each in decoded)
-        points = [each.points for each in decoded]
-        if is_range:
-            counts += map(len, points)
-            points = list(chain.from_iterable(points))
-        values.append(_numbers_of([text for _, text in points]))
-        times.append(np.array([at for at, _ in points], np.float64))
-    return series, np.concatenate(times), np.concatenate(values), np.array(counts, np.int64)
-
-
-def _why_not(one: _VectorItem | _MatrixItem) -> str | None:
-    _checked(bytes(one.metric))
-    if bytes(one.histogram) and (isinstance(one, _MatrixItem) or one.points is None):
-        return _HISTOGRAM
-    if one.points is None:
-        return "no value"
-    points = one.points if isinstance(one, _MatrixItem) else [one.points]
-    try:
-        _numbers_of([text for _, text in points])
-    except ValueError:
-        return "a value is not a number"
-    return None
+    left_out = 0
+    with _explained(body):
+        for part in keys.parts(raw):
+            decoded = _FORMS[wanted].decode(part)
+            usable = [each for each in decoded if each.points]
+            left_out += len(decoded) - len(usable)
+            series += keys.of(each.metric for each in usable)
+            points = [each.points for each in usable]
+            if wanted == "matrix":
+                counts += map(len, points)
+                points = list(chain.from_iterable(points))
+            values.append(_numbers_of([text for _, text in points]))
+            times.append(np.array([at for at, _ in points], np.float64))
+    most.check(len(series), len(body))
+    if left_out and not series and wanted == "vector":
+        raise QueryFailedError(f"every series of the answer is a native histogram; {_BY_NODE}")
+    if left_out:
+        warnings += [f"{left_out} series left out: native histograms, not numbers"]
+    columns = series, np.concatenate(times), np.concatenate(values), np.array(counts, np.int64)
+    return columns, _limited(warnings)
 
 
 def _checked(text: bytes) -> bytes:

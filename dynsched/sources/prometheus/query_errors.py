@@ -25,7 +25,6 @@ _FLAGS: Final = {
     "CA": "--prom-ca-file",
     "client certificate": "--prom-cert-file",
     "client key": "--prom-key-file",
-    **{f"CA (from {name})": name for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")},
 }
 
 

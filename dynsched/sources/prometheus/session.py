@@ -1,7 +1,5 @@
-"""One query on a thread: prometheus-api-client asks, and the adapter that it asks by guards it.
-
-PrometheusConnect has no deadline, reads an answer of any size, hides its warnings and its type, and
-takes whatever is JSON. The adapter settles all of that: samples, or QueryFailedError.
+"""One query on a thread: prometheus-api-client asks, by an adapter that adds what it lacks: a
+deadline, a limit to the answer's size, its warnings and its type.
 """
 
 from __future__ import annotations

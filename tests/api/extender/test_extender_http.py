@@ -130,9 +130,9 @@ async def test_no_more_candidates_are_taken_than_a_cluster_can_have(narrow, path
     most = 2 * (MANY + 4)
     for form in (
         b'{"NodeNames":[' + b'"",' * most + b'""]}',
-        b'{"nodenames":[' + b'"\\"",' * most + b'""]}',
+        b'{"NodeNames":[' + b'"\\"",' * most + b'""]}',
         b'{"Nodes":{"items":[' + b"{}," * 1_000_000 + b"{}]}}",
-        b'{"nodes":{"Items":[' + b"null," * 700_000 + b"{}]}}",
+        b'{"Nodes":{"items":[' + b"null," * 700_000 + b"{}]}}",
     ):
         assert (await post(narrow, path, form, 400))["error"]
     few = make_app(snapshots(), World().tick().asked)

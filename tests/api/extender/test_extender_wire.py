@@ -47,21 +47,14 @@ def struct(*required: str, **forms: Form) -> Form:
 WITH_UID = struct(metadata=opt(struct(uid=text)))
 POD = struct(metadata=opt(struct(uid=text)), spec=opt(struct(schedulerName=opt(text))))
 ITEM = struct("metadata", metadata=struct("name", name=text))
-NODES = struct(items=opt(many(ITEM)), Items=opt(many(ITEM)))
+NODES = struct(items=opt(many(ITEM)))
 
 
 def victims(pod: Form) -> Form:
-    pods = dict.fromkeys(("Pods", "pods"), opt(many(pod)))
-    counts = dict.fromkeys(("NumPDBViolations", "numPDBViolations"), count)
-    return of_each(opt(struct(**pods, **counts)))
+    return of_each(opt(struct(Pods=opt(many(pod)), NumPDBViolations=count)))
 
 
-META_VICTIMS, VICTIMS = victims(struct(UID=text, uid=text)), victims(WITH_UID)
-
-
-def first(body: Any, *keys: str) -> Any:
-    """The first that is there and not null."""
-    return next((body[key] for key in keys if body.get(key) is not None), None)
+META_VICTIMS, VICTIMS = victims(struct(UID=text)), victims(WITH_UID)
 
 
 WORLD = World().tick()
@@ -77,21 +70,18 @@ def answered(ask: Callable[[bytes], Any], body: Any) -> Any:
 def check_candidates(body: Any) -> None:
     filtered, scored = (answered(ask, body) for ask in (WORLD.filter, WORLD.extender.prioritize))
     names = nodes = None
-    is_question = isinstance(body, dict) and opt(POD)(first(body, "Pod", "pod"))
+    is_question = isinstance(body, dict) and opt(POD)(body.get("Pod"))
     if is_question:
-        names, nodes = (
-            first(body, "NodeNames", "nodeNames", "nodenames"),
-            first(body, "Nodes", "nodes"),
-        )
+        names, nodes = body.get("NodeNames"), body.get("Nodes")
         is_question = (names, nodes) != (None, None) and opt(many(text))(names)
-    assert (filtered is not None) == (is_question and opt(NODES)(nodes))
-    assert (scored is not None) == (is_question and (names is not None or NODES(nodes)))
-    items = [] if not isinstance(nodes, dict) else first(nodes, "items", "Items") or []
+    is_answered = is_question and (names is not None or NODES(nodes))
+    assert [filtered is not None, scored is not None] == [is_answered] * 2
+    items = [] if not isinstance(nodes, dict) else nodes.get("items") or []
     if filtered is not None:
         assert filtered["NodeNames"] == (names and [name for name in names if name != "d"])
         kept = filtered["Nodes"] and filtered["Nodes"]["items"]
         passed = [item for item in items if item["metadata"]["name"] != "d"]
-        assert json.dumps(kept) == json.dumps(None if nodes is None else passed)
+        assert json.dumps(kept) == json.dumps(passed if names is None else None)
     if scored is not None:
         found = json.loads(scored)
         hosts = names if names is not None else [item["metadata"]["name"] for item in items]
@@ -102,11 +92,8 @@ def check_candidates(body: Any) -> None:
 def check_victims(body: Any) -> None:
     found = answered(WORLD.preempt, body)
     meta, whole = (
-        first(body, *keys) if isinstance(body, dict) else None
-        for keys in (
-            ("NodeNameToMetaVictims", "nodeNameToMetaVictims"),
-            ("NodeNameToVictims", "nodeNameToVictims"),
-        )
+        body.get(key) if isinstance(body, dict) else None
+        for key in ("NodeNameToMetaVictims", "NodeNameToVictims")
     )
     asked, form = (whole, VICTIMS) if meta is None else (meta, META_VICTIMS)
     assert (found is not None) == (asked is not None and form(asked))
@@ -115,14 +102,13 @@ def check_victims(body: Any) -> None:
     assert list(found) == [node for node in asked if node != "d"]
     for node, kept in found.items():
         of_node = asked[node] or {}
-        pods = first(of_node, "Pods", "pods") or []
+        pods = of_node.get("Pods") or []
         if meta is None:
             uids = [(pod.get("metadata") or {}).get("uid", "") for pod in pods]
         else:
-            uids = [pod.get("UID") or pod.get("uid", "") for pod in pods]
-        violations = [of_node.get(key, 0) for key in ("NumPDBViolations", "numPDBViolations")]
-        expected = {"Pods": [{"UID": uid} for uid in uids]}
-        assert kept == {**expected, "NumPDBViolations": violations[0] or violations[1]}
+            uids = [pod.get("UID", "") for pod in pods]
+        violations = of_node.get("NumPDBViolations", 0)
+        assert kept == {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": violations}
 
 
 TEXT = st.sampled_from("abcd") | st.text(max_size=12)
@@ -146,32 +132,24 @@ METADATA = st.fixed_dictionaries({"name": TEXT}, optional={"labels": JSON, "uid"
 A_NODE = st.fixed_dictionaries({"metadata": METADATA}, optional={"status": JSON})
 A_LIST = st.none() | st.lists(A_NODE, max_size=4) | st.lists(mostly(A_NODE), max_size=3)
 A_POD = some(metadata=some(uid=TEXT), spec=some(schedulerName=TEXT))
-SOME_NODES = some(items=A_LIST, Items=A_LIST, kind=JSON)
+SOME_NODES = some(items=A_LIST, kind=JSON)
 SOME_NAMES = st.none() | st.lists(TEXT, max_size=6)
-CANDIDATES = some(
-    **dict.fromkeys(("Pod", "pod"), A_POD),
-    **dict.fromkeys(("Nodes", "nodes"), SOME_NODES),
-    **dict.fromkeys(("NodeNames", "nodeNames", "nodenames"), SOME_NAMES),
-)
+CANDIDATES = some(Pod=A_POD, Nodes=SOME_NODES, NodeNames=SOME_NAMES)
 
 
 def some_victims(pod: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    pods = dict.fromkeys(("Pods", "pods"), st.none() | st.lists(pod, max_size=3))
-    counts = dict.fromkeys(("NumPDBViolations", "numPDBViolations"), st.integers(0, 2**63))
-    return st.dictionaries(TEXT, st.none() | some(**pods, **counts), max_size=3)
+    pods, count = st.none() | st.lists(pod, max_size=3), st.integers(0, 2**63)
+    return st.dictionaries(TEXT, st.none() | some(Pods=pods, NumPDBViolations=count), max_size=3)
 
 
 PREEMPTION = some(
-    **dict.fromkeys(
-        ("NodeNameToMetaVictims", "nodeNameToMetaVictims"), some_victims(some(UID=TEXT, uid=TEXT))
-    ),
-    **dict.fromkeys(("NodeNameToVictims", "nodeNameToVictims"), some_victims(A_POD)),
+    NodeNameToMetaVictims=some_victims(some(UID=TEXT)), NodeNameToVictims=some_victims(A_POD)
 )
 
 
 @given(mostly(CANDIDATES))
-@example({"nodes": {"Items": [{"metadata": {"name": name}, "x": [1.5]} for name in "adbd"]}})
-@example({"Nodes": {"items": [{"metadata": {"name": "d"}}]}, "nodenames": ["d", "a", "a"]})
+@example({"Nodes": {"items": [{"metadata": {"name": name}, "x": [1.5]} for name in "adbd"]}})
+@example({"Nodes": {"items": [{"metadata": {"name": "d"}}]}, "NodeNames": ["d", "a", "a"]})
 def test_candidates_in_every_form_are_answered_and_nothing_else_is(body: Any) -> None:
     check_candidates(body)
 

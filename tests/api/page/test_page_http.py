@@ -18,12 +18,11 @@ from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 from store_support import make_store
 from web_support import ask, check, get
 
-from dynsched.api.app import ENDPOINTS, make_app
+from dynsched.api.app import make_app
 from dynsched.api.page.data import page_data
 from dynsched.api.page.routes import MAX_NODES
 from dynsched.engine.model import Node
 
-BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 STATIC = ROOT / "dynsched/api/page/static"
 
 
@@ -144,16 +143,11 @@ async def test_each_snapshot_is_remembered_though_the_next_comes_at_once(snapsho
     assert kinds == ["inactive", "pending"] * 2
 
 
-async def test_a_browser_gets_the_page_and_a_program_the_list_as_before(client) -> None:
-    headers, body = await ask(client, "/", **BROWSER)
+async def test_whoever_asks_for_the_root_gets_the_page(client) -> None:
+    headers, body = await ask(client, "/")
     assert headers["Content-Type"].startswith("text/html")
     assert b"page/page.js" in body
     assert "http" not in headers["Content-Security-Policy"]  # nothing from elsewhere is loaded
-    for accept in ("*/*", "application/json", "text/plain"):
-        headers, body = await ask(client, "/", Accept=accept)
-        assert b"<a href='/nodes'>" in body
-        assert all(path.encode() in body for path in ENDPOINTS)
-        assert headers["Vary"] == "Accept"
 
 
 async def test_its_files_are_asked_about_again_and_not_sent_again(client) -> None:
