@@ -1,7 +1,7 @@
 """The scheduler extender's wire format, v1: requests decoded, answers encoded. Pure.
 
-Go's structs carry no JSON tags, so keys are capitalised. What is only passed on is never decoded:
-it goes back byte for byte.
+Go's structs carry no JSON tags, so keys are capitalised; lower-case ones are read as well, as Go's
+decoder would. What is only passed on is never decoded: it goes back byte for byte.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 from dynsched.api.transport.answering import Buffer
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Struct)
 
 _FURTHER_METADATA: Final = 1000
 """Keys `metadata` that are not a Node's own: those of the Pod and of its volumes."""
@@ -89,12 +90,15 @@ class _Victim(Struct, gc=False):
     """A victim: in the meta form its uid, in the other one the whole Pod."""
 
     uid: str = field(name="UID", default="")
+    uid_lower: str = field(name="uid", default="")
     metadata: _Metadata | None = None
 
 
 class _Victims(Struct, gc=False):
     pods: list[_Victim] | None = field(name="Pods", default=None)
+    pods_lower: list[_Victim] | None = field(name="pods", default=None)
     violations: _Count = field(name="NumPDBViolations", default=0)
+    violations_lower: _Count = field(name="numPDBViolations", default=0)
 
 
 class _PreemptArgs(Struct, gc=False):
@@ -109,12 +113,13 @@ _pod = msgspec.json.Decoder(_Pod | None)
 _binding = msgspec.json.Decoder(Binding)
 _preempt_args = msgspec.json.Decoder(_PreemptArgs)
 _victims = msgspec.json.Decoder(dict[str, _Victims | None])
+_parts = msgspec.json.Decoder(dict[str, Raw])
 _encode: Final = msgspec.json.Encoder().encode
 
 
 def read_args(body: Buffer) -> Asked:
     """The body of `/filter` and `/prioritize`. WireError when there are no candidates in it."""
-    args = decode(_args, body)
+    args = _read(_args, body)
     names, nodes, raw = map(_given, (args.names, args.nodes, args.pod))
     if names is None and nodes is None:
         raise WireError(
@@ -179,7 +184,7 @@ def _heads_decoder(key: str | None) -> msgspec.json.Decoder[Any]:
 
 def read_binding(body: Buffer) -> Binding:
     """WireError when pod, namespace or node is missing."""
-    binding = decode(_binding, body)
+    binding = _read(_binding, body)
     said = {"PodName": binding.pod, "PodNamespace": binding.namespace, "Node": binding.node}
     if missing := [name for name, value in said.items() if not value]:
         raise WireError(f"{', '.join(missing)} missing")
@@ -188,7 +193,7 @@ def read_binding(body: Buffer) -> Binding:
 
 def read_preemption(body: bytes | bytearray, most: int) -> dict[str, Any]:
     """By node MetaVictims, whichever form was sent. WireError: also more than ``most`` nodes."""
-    args = decode(_preempt_args, body)
+    args = _read(_preempt_args, body)
     meta = _given(args.meta)
     raw = _given(args.victims) if meta is None else meta
     if raw is None:
@@ -208,10 +213,10 @@ def preempt_answer(victims: Mapping[str, Any]) -> bytes:
 def _as_meta(victims: _Victims) -> dict[str, Any]:
     return {
         "Pods": [
-            {"UID": pod.uid or (pod.metadata.uid if pod.metadata else "")}
-            for pod in victims.pods or ()
+            {"UID": pod.uid or pod.uid_lower or (pod.metadata.uid if pod.metadata else "")}
+            for pod in victims.pods or victims.pods_lower or ()
         ],
-        "NumPDBViolations": victims.violations,
+        "NumPDBViolations": victims.violations or victims.violations_lower,
     }
 
 
@@ -230,6 +235,17 @@ def filter_error(error: str) -> bytes:
 
 def error_answer(error: str) -> bytes:
     return _encode({"Error": error})
+
+
+def _read(decoder: msgspec.json.Decoder[S], body: Buffer) -> S:
+    """An argument of ours; where none of its keys is there, by keys in any case."""
+    found = decode(decoder, body)
+    if found == decoder.type():
+        known = [each.encode_name for each in msgspec.structs.fields(decoder.type)]
+        spelled = {key.lower(): key for key in known}
+        parts = decode(_parts, body)
+        found = decode(decoder, _encode({spelled.get(k.lower(), k): v for k, v in parts.items()}))
+    return found
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: Buffer, where: str = "") -> T:

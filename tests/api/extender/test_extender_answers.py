@@ -241,8 +241,10 @@ async def test_bind_binds() -> None:
         assert wanted()
         found.append(binding)
 
-    assert await World(bind=bind).extender.bind(raw(BINDING)) == b'{"Error":""}'
-    assert found == [Binding("p", "ns", UID, "a")]
+    lower = {"podName": "p", "podNamespace": "ns", "podUID": UID, "node": "a"}
+    for asked in (BINDING, lower):
+        assert await World(bind=bind).extender.bind(raw(asked)) == b'{"Error":""}'
+    assert found == [Binding("p", "ns", UID, "a")] * 2
 
 
 @pytest.mark.parametrize("error", [ConflictError("cannot bind: it has a node"), KeyError("x")])

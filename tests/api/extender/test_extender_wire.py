@@ -164,3 +164,17 @@ def test_bytes_that_are_no_question_are_a_wire_error(body: bytes) -> None:
     for ask in (WORLD.filter, WORLD.scores, WORLD.preempt, wire.read_binding):
         with pytest.raises(wire.WireError):
             ask(body)
+
+
+def test_keys_in_lower_case_are_read_too() -> None:
+    """As Go's decoder reads them, and as schedulers before Kubernetes 1.17 sent them."""
+    names = ["a", "d"]
+    for key in ("nodenames", "nodeNames"):
+        assert answered(WORLD.filter, {"pod": {}, key: names})["NodeNames"] == ["a"]
+    nodes = {"items": [{"metadata": {"name": name}} for name in names]}
+    assert answered(WORLD.filter, {"pod": {}, "nodes": nodes})["Nodes"]["items"] == [
+        {"metadata": {"name": "a"}}
+    ]
+    victims = {"pods": [{"uid": "u"}], "numPDBViolations": 1}
+    asked = {"nodeNameToMetaVictims": {"a": victims, "d": victims}}
+    assert answered(WORLD.preempt, asked) == {"a": {"Pods": [{"UID": "u"}], "NumPDBViolations": 1}}
