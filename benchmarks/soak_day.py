@@ -21,7 +21,7 @@ from soak_world import World
 from dynsched.controller.apply import write_all
 from dynsched.engine.plan import plan_prune
 from dynsched.engine.snapshot import Snapshot
-from dynsched.kube.cluster import ListedCluster
+from dynsched.kube.cluster import NodeCluster
 from dynsched.rules.file import RulesFile
 from dynsched.sim.apiserver.faults import Fault
 
@@ -300,7 +300,7 @@ class Day:
 
     async def _prune(self) -> None:
         mark = self._rules.rule_set.mark
-        cluster = await ListedCluster.load(self._process.client)
+        cluster = await NodeCluster.listed(self._process.client)
         await write_all(
             cluster,
             plan_prune(cluster.nodes().values(), mark),

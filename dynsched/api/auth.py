@@ -66,18 +66,13 @@ class KeptAnswers(Generic[V]):
         self._refused: dict[Hashable, tuple[V, float]] = {}
         self._asked: dict[Hashable, asyncio.Task[V]] = {}
 
-    def kept(self, key: Hashable) -> tuple[V, float] | None:
-        """What still counts, and until when."""
-        found = self._granted.get(key) or self._refused.get(key)
-        return found if found is not None and self._clock() < found[1] else None
-
     async def answer(self, key: Hashable, ask: Callable[[], Awaitable[V]]) -> V:
         """The kept answer, else that of ``ask``. Raises what ``ask`` does, ClusterError where too
         many others are under way, and TimeoutError after ANSWER_SECONDS.
         """
-        found = self.kept(key)
-        if found is not None:
-            return found[0]
+        kept = self._granted.get(key) or self._refused.get(key)
+        if kept is not None and self._clock() < kept[1]:
+            return kept[0]
         task = self._asked.get(key)
         if task is None:
             # Who was let in a moment ago is asked about again, however many made-up tokens come.

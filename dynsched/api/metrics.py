@@ -1,7 +1,6 @@
 """`/metrics`: what dynsched says of itself; series with a node's name are in `node_series`.
 
-Gauges are read from the last Snapshot when they are asked for, so a rule that is gone leaves no
-series behind, and before the first tick there are none: nothing known is not zero.
+Gauges are of the last Snapshot: before the first tick there are none.
 """
 
 from __future__ import annotations

@@ -105,11 +105,7 @@ def around_nodes(snapshot: Snapshot, more: str | None = None) -> tuple[bytes, by
     named = sorted(snapshot.nodes.hot if mark.is_none else snapshot.nodes.carrying(part))
     part = "hot" if mark.is_none else part
     # The first three keys, their names and their order are dynamicScheduler's.
-    before = {
-        "type": f"{part[0].upper()}{part[1:]} Nodes",
-        "num": len(named),
-        "node_names": named,
-    }
+    before = {"type": f"{part[0].upper()}{part[1:]} Nodes", "num": len(named), "node_names": named}
     behind = {
         "taken_at": _time(snapshot.taken_at),
         "dry_run": snapshot.dry_run,

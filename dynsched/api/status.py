@@ -199,11 +199,7 @@ def _rule(health: RuleHealth, rule_set: RuleSet, blind: Mapping[str, str | None]
         "samples": health.samples,
         "unmatched_samples": health.unmatched,
         "several_series": several
-        and {
-            "nodes": several.nodes,
-            "example": several.example,
-            "differ_in": list(several.labels),
-        },
+        and {"nodes": several.nodes, "example": several.example, "differ_in": list(several.labels)},
         "readings": {quality.value: health.quality.get(quality, 0) for quality in Quality},
         "states": {state.value: health.states.get(state, 0) for state in AlertState},
     }

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from dynsched.controller.settings import Settings
 from dynsched.engine.model import Node
@@ -25,19 +25,13 @@ RELEASE_SECONDS: Final = 1.0
 """Seconds that the release of the Lease may take; after that, the Lease is left to expire."""
 
 
-class _Closable(Protocol):
-    async def close(self) -> None: ...
-
-
-C = TypeVar("C", bound=_Closable)
+C = TypeVar("C", bound=KubeApi)
 
 
 class Clients(contextlib.AsyncExitStack):
-    """What is closed at the end, the last one first.
-
-    Each part that calls the API server has connections of its own, so that none waits for another:
-    a renewal of the Lease not behind a thousand patches, patches neither behind a metrics-server
-    that hangs nor behind made-up tokens, a Binding not behind a watch, which lasts for minutes.
+    """What is closed at the end, the last one first. Each part that calls the API server has
+    connections of its own, so that none waits for another: a renewal of the Lease not behind a
+    thousand patches, patches not behind a metrics-server that hangs.
     """
 
     def __init__(self, kubeconfig: Path | None, context: str | None) -> None:

@@ -114,10 +114,8 @@ class Loop:
         self._inventory: Inventory | None = None
 
     async def run(self, stop: asyncio.Event, interval: float) -> None:
-        """Tick every ``interval`` seconds, from start to start, until ``stop`` is set.
-
-        Ticks never overlap; one that takes longer than the interval is followed by the next at
-        once, and those that were missed are not made up for.
+        """Tick every ``interval`` seconds, from start to start, until ``stop`` is set. A tick that
+        takes longer is followed by the next at once; those that were missed are not made up for.
         """
         await until_so(stop, lambda: self._cluster.synced)
         if not stop.is_set():

@@ -1,6 +1,5 @@
-"""The composition root of `dynsched run`: it knows all parts, and starts and stops them.
-
-What only a flag needs is imported where the flag is read.
+"""The composition root of `dynsched run`: it knows all parts, and starts and stops them. What only
+a flag needs is imported where the flag is read.
 """
 
 from __future__ import annotations
@@ -177,11 +176,9 @@ async def _until_stopped(
     *,
     meanwhile: Callable[[], Awaitable[None]],
 ) -> None:
-    """Wait for ``stop``; let the parts end. A part that ends earlier ends all, by raising: a
-    process that lives on without its loop or its watch is the worst state.
-
-    The Lease is let go of last, when no write can be under way any more; ``meanwhile`` is done
-    beside that, for each waits for an API server that may not answer.
+    """Wait for ``stop``; let the parts end. A part that ends earlier ends all, by raising. The
+    Lease is let go of last, when no write can be under way any more; ``meanwhile`` is done beside
+    that, for each waits for an API server that may not answer.
     """
     stopping = asyncio.create_task(stop.wait(), name="stop")
     released = asyncio.Event()

@@ -20,7 +20,7 @@ from dynsched.engine.model import WriteFailure
 from dynsched.engine.plan import plan_prune
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.client import KubeClient
-from dynsched.kube.cluster import ListedCluster
+from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.leader import Elector
 from dynsched.kube.leases import LEASE_NAME, Holder, find_holders, why_at_work
 from dynsched.kube.node_order import NODE_ORDERS, NodeOrder, homes_of_orders
@@ -62,7 +62,7 @@ async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
                         "plan` shows what is due; --no-leader-elect writes all the same"
                     )
             await clients.enter_async_context(_leading(leadership))
-        cluster = await ListedCluster.load(client)
+        cluster = await NodeCluster.listed(client)
         source = clients.prometheus(settings, rules_file, cluster.nodes)
         metrics_server = await clients.metrics_server(cluster.nodes)
         loop = Loop(
@@ -89,10 +89,10 @@ async def prune(
     lease_namespace: str | None = None,
     force: bool = False,
 ) -> Written:
-    """Remove everything that was ever put on nodes, and the order. AtWorkError while an instance is
-    running, but with ``mark: none``, by which none puts marks back.
+    """Remove everything that was ever put on nodes, and the order; marks that the evidence on nodes
+    names too. AtWorkError while an instance is running, but with ``mark: none``.
 
-    ``rules`` None: the default mark; marks that the evidence on nodes names are removed too.
+    ``rules`` None: the default mark.
     ``lease_older_than``: only if the Lease was not renewed for so many seconds or does not exist.
     ``force``: even while the Lease is held; only without ``lease_older_than``.
     """
@@ -108,7 +108,7 @@ async def prune(
         elif not mark.is_none:
             await _refuse_prune(client, lease_namespace, anyway=force or dry_run)
         failures = await _withdraw_orders(client, lease_namespace, dry_run=dry_run)
-        cluster = await ListedCluster.load(client)
+        cluster = await NodeCluster.listed(client)
         patches = plan_prune(cluster.nodes().values(), mark)
         if dry_run:
             return Written(applied=patches, failures=failures)

@@ -1,6 +1,5 @@
-"""What follows pods, put together: the expected load, and the scheduler extender.
-
-The watches of pods, and the extender, are imported when the rules first ask for them: most do not.
+"""What follows pods, put together: the expected load, and the scheduler extender. Both are imported
+when the rules first ask for them.
 """
 
 from __future__ import annotations
@@ -30,18 +29,13 @@ if TYPE_CHECKING:
 
 _TO_SPARE: Final = 60.0
 """Seconds for which pods are remembered beyond the longest lag: a value may be some ticks old."""
-_COLLECT: Final = 2.0
-"""Seconds for which the list of a node's just-bound pods serves all who ask for it: to find them
-among 15,000 takes some milliseconds."""
 _POLL: Final = 5.0
 """Seconds between two checks whether a reloaded rules file wants pods to be counted."""
 
 
 class PodTracking:
-    """``extender`` answers the scheduler; ``run`` watches pods, and asks what they use; ``known``
-    is what is known of them. ``binder`` None: `/bind` is off.
-
-    Pods are watched only when the rules ask for it: it needs rights that marking does not.
+    """``binder`` None: `/bind` is off. Pods are watched only when the rules ask for it: it needs
+    rights that marking does not.
     """
 
     def __init__(
@@ -59,7 +53,6 @@ class PodTracking:
         self._cluster = cluster
         self._pods = RecentPods()
         self._told = 0
-        self._collected: dict[str, tuple[float, BoundOnNode]] = {}
         self._watch: PodWatch | None = None
         self._pending: PendingPods | None = None
         self._pod_use = pod_use
@@ -120,14 +113,7 @@ class PodTracking:
 
     def bound(self, node: str) -> BoundOnNode | None:
         """The pods that were just bound to a node; None where pods are not watched."""
-        if self._watch is None:
-            return None
-        now = time.monotonic()
-        fresh = {of: each for of, each in self._collected.items() if now - each[0] < _COLLECT}
-        if node not in fresh:
-            fresh[node] = now, just_bound(self._pods.pods(now), node)
-        self._collected = fresh
-        return fresh[node][1]
+        return None if self._watch is None else just_bound(self._pods.pods(time.monotonic()), node)
 
     def known(self, ago: float = 0.0) -> KnownPods:
         """What is known; ages are as of ``ago`` seconds ago. NO_PODS while pods are not watched."""

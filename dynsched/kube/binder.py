@@ -19,15 +19,14 @@ again."""
 _TIMEOUT: Final = 5.0
 
 
-class Binder:
+class Binder(KubeApi):
     """On connections of its own: no watch and no patch may hold up a Binding. ``is_known`` tells
     whether the watch knows a node of this name.
     """
 
     def __init__(self, config: KubeConfig, is_known: Callable[[str], bool]) -> None:
-        self._api = KubeApi(config, in_flight=AT_ONCE)
+        super().__init__(config, in_flight=AT_ONCE)
         self._is_known = is_known
-        self.close = self._api.close
 
     async def bind(
         self,
@@ -42,13 +41,12 @@ class Binder:
         no answer came, the scheduler sees the pod on its node.
 
         ``wanted`` is asked right before it is sent: a scheduler that waits no longer decides on
-        this pod anew. With a ``uid`` the API server refuses a namesake; it does not look whether
-        there is such a node, so this does. Raises ClusterError: ConflictError when the pod has a
-        node already or is another one, NotFoundError when there is no such pod or no such node.
+        this pod anew. The API server does not look whether there is such a node, so this does.
+        ConflictError when the pod has a node already or is another one; NotFoundError.
         """
         if not self._is_known(node):  # the watch may only be late
             ask = Call("get", "nodes", "GET", f"/api/v1/nodes/{quote(node, safe='')}", node)
-            answer = await self._api.call(ask, accept=(HTTPStatus.NOT_FOUND,), timeout=_TIMEOUT)
+            answer = await self.call(ask, accept=(HTTPStatus.NOT_FOUND,), timeout=_TIMEOUT)
             if answer.status == HTTPStatus.NOT_FOUND:
                 raise NotFoundError(f"cannot bind to node {node}: it is gone (404)")
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}/binding"
@@ -64,4 +62,4 @@ class Binder:
             if not wanted():
                 raise ClusterError(f"cannot {call}: not sent, for the scheduler waits no longer")
 
-        await self._api.call(call, body=body, resend=False, timeout=_TIMEOUT, check=require_wanted)
+        await self.call(call, body=body, resend=False, timeout=_TIMEOUT, check=require_wanted)

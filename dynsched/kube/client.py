@@ -75,9 +75,7 @@ class KubeClient(KubeApi):
 
     async def patch(self, patch: NodePatch) -> Node:
         """Send the JSON merge patch; the node as stored. With the observed resourceVersion in the
-        body it is safe to send again: had it arrived, the second is a conflict.
-
-        Raises NotPermittedError, ConflictError, NotFoundError, ForbiddenError, ClusterError.
+        body it is safe to send again: had it arrived, the second is a conflict. NotPermittedError.
         """
         call = Call("patch", "nodes", "PATCH", _object(_NODES, patch.node), patch.node)
         request: Request = {**_merge(patch.body), "check": still_leading(call, self._may_write)}

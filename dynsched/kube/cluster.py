@@ -132,12 +132,9 @@ class NodeCluster:
         self._store.offer(node, only_known=True)
         return node
 
-
-class ListedCluster(NodeCluster):
-    """The cluster as it was when it was listed, and as our own calls have found it since."""
-
     @classmethod
-    async def load(cls, client: KubeClient) -> ListedCluster:
+    async def listed(cls, client: KubeClient) -> NodeCluster:
+        """As it is listed now, and as our own calls will find it; without a watch."""
         cluster = cls(client)
         for node in (await client.list_nodes()).values():
             cluster._store.offer(node)

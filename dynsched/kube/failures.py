@@ -1,5 +1,4 @@
 """What went wrong in a call to the API server, as one line for a person and a class for the code.
-
 No header, token or query ever gets into a message.
 """
 
@@ -59,9 +58,8 @@ class ProxyRefusedError(aiohttp.ClientConnectionError):
 
 
 class TooLargeError(aiohttp.ClientError):
-    """An answer, or a line of a watch, went on after ``most`` bytes; its connection was closed.
-
-    Not a ClientConnectionError: of those kopf tells nothing, and lists again every second.
+    """An answer, or a line of a watch, went on after ``most`` bytes; its connection was closed. Not
+    a ClientConnectionError: of those kopf tells nothing, and lists again every second.
     """
 
     def __init__(self, most: int) -> None:

@@ -1,7 +1,5 @@
-"""Reads objects that others own, for the doctor, `inject --check` and `order`: no writes, lists in
-pages.
-
-Every call raises ClusterError; where a server does not know a resource, there is None.
+"""Reads objects that others own, for the doctor, `inject --check` and `order`. Every call raises
+ClusterError; where a server does not know a resource, there is None.
 """
 
 from __future__ import annotations

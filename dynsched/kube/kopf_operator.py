@@ -1,8 +1,6 @@
 """kopf, embedded: it lists and watches Nodes. The nodes are taken out of the answers before it
-decodes them. See docs/decisions/0018-what-kopf-does-here.md.
-
-It runs in a thread with an event loop of its own: in ours it would take over SIGTERM, cancel every
-task that was made after it, and hold up the HTTP answers while it decodes a list.
+decodes them (docs/decisions/0018). It runs in a thread with an event loop of its own: in ours it
+would take over SIGTERM, and cancel every task that was made after it.
 
 What keeps kopf's hands off a node that reaches it after all, each necessary: `on.event` handlers
 only (all others write annotations or finalizers), returning None (a result would be written to the

@@ -59,12 +59,10 @@ class SoleWriter:
 
 
 class Elector:
-    """Takes part in the election while `run` runs.
-
-    ``api`` is an instance of its own, so that a renewal never waits behind patches. ``identity``
-    is unique to this process; or, with ``of_pod``, to its pod: the Lease that it finds at its start
-    was held by the process before it, which has ended, and is taken over without a wait. ``clock``
-    gives seconds and never stops or steps; ``wall`` Unix seconds, for people who read the Lease.
+    """Takes part in the election while `run` runs. ``identity`` is unique to this process; or, with
+    ``of_pod``, to its pod: the Lease that it finds at its start was held by the process before it,
+    which has ended, and is taken over without a wait. ``clock`` gives seconds and never stops or
+    steps; ``wall`` Unix seconds, for people who read the Lease.
     """
 
     def __init__(

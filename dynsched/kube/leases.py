@@ -1,6 +1,5 @@
-"""The calls on the Lease `dynsched`, and what processes outside of the election read from it.
-
-The time in a Lease is by its holder's clock, which may be wrong. So one that looks old is read
+"""The calls on the Lease `dynsched`, and what processes outside of the election read from it. The
+time in a Lease is by its holder's clock, which may be wrong. So one that looks old is read
 again LOOK_AGAIN seconds later: a running holder has renewed it.
 """
 

@@ -69,9 +69,7 @@ async def read_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]
 
 def is_older(version: str, than: str) -> bool:
     """Whether resourceVersion ``version`` was given before ``than``, within one history of etcd.
-
-    Resource versions compare as decimal integers (KEP-5504), also between two objects of one name,
-    and between an object and a list. Where they are something else, nothing can be said: False.
+    They compare as decimal integers (KEP-5504); where they are something else, nothing can be said.
     """
     return version.isdecimal() and than.isdecimal() and int(version) < int(than)
 

@@ -1,7 +1,5 @@
-"""Which pods were bound and ended a moment ago, and which wait for a node: two watches of our own.
-
-Not kopf's: it would list and keep 150,000 pods at 0.6 ms each. Of each pod that is bound from now
-on a few numbers are kept, until the metrics show it; what is missed is wrong for no longer.
+"""Which pods were bound and ended a moment ago, and which wait for a node: two watches of our own,
+for kopf would keep each pod. Of one that is bound a few numbers are kept until the metrics show it.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
 from dynsched.engine.model import Node
-from dynsched.engine.wording import counted
+from dynsched.engine.wording import named_nodes
 from dynsched.kube.client import KubeClient, Listing, Seen
 from dynsched.kube.cluster import NodeStore
 from dynsched.kube.failures import SetupError
@@ -41,8 +41,6 @@ GAP: Final = 10.0
 MAX_HOLD: Final = 600.0
 """Seconds, at most, until all nodes are listed again when the previous list changed nothing."""
 _POLL: Final = 0.1
-_NAMED: Final = 5
-"""Nodes that a message names at most."""
 
 
 class Part(Enum):
@@ -198,7 +196,7 @@ class Resync:
             return
         missed = await self._missed(found.late, stop)
         if missed and not self._watch.is_listing:
-            self._begin_anew(f"the watch missed what became of {_named(missed)}")
+            self._begin_anew(f"the watch missed what became of {named_nodes(sorted(missed))}")
         elif not missed:
             self._troubles.end(Part.SERVER)
             if not is_listing:  # or versions that are yet to come in would have told more
@@ -266,7 +264,9 @@ class Resync:
             version, found = await self._compared()
             lacked = gone & found.gone.items()
             if dropped := [name for name, uid in lacked if self._store.drop(name, uid)]:
-                logger.info("deleted while the watch was interrupted: %s", _named(dropped))
+                logger.info(
+                    "deleted while the watch was interrupted: %s", named_nodes(sorted(dropped))
+                )
         return version, found
 
     async def _compared(self) -> tuple[str, Comparison]:
@@ -303,9 +303,3 @@ class Resync:
 def newest(versions: Collection[str]) -> str:
     """The newest version; empty when none can be compared."""
     return max(filter(str.isdecimal, versions), key=int, default="")
-
-
-def _named(names: Collection[str]) -> str:
-    """``3 nodes (a, b, c)``, of many the first few."""
-    first = ", ".join(sorted(names)[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
-    return f"{counted(len(names), 'node')} ({first})"

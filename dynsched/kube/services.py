@@ -112,9 +112,7 @@ async def ask_service(
     timeout: float = TIMEOUT,  # noqa: ASYNC109 - of one HTTP exchange
 ) -> Answer:
     """What the program behind the Service answers at ``path`` (quoted, from ``/`` on), an error of
-    its own too; 304 where it still has what ``etag`` names.
-
-    ClusterError where the API server did not pass the request on, or got no answer.
+    its own too; ClusterError where the API server did not pass the request on, or got no answer.
     """
     call = Call(
         "get", "services/proxy", "GET", service.path + path, service.proxied, service.namespace

@@ -62,12 +62,11 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """What the user said about which dynsched to ask.
-
-    ``server``: its URL, and ``token_file`` the token that it wants with --web-auth; the API server
-    passes none on. Without ``server``, the one at DEFAULT_SERVER if ``tries_local`` and one answers
-    there, else the Service in the cluster that ``kubeconfig`` and ``context`` name, in
-    ``namespace`` or in any. ``timeout``: seconds for an answer; None for the usual ones.
+    """What the user said about which dynsched to ask: ``server``, its URL, and ``token_file``, the
+    token that it wants with --web-auth (the API server passes none on). Without ``server``, the one
+    at DEFAULT_SERVER if ``tries_local`` and one answers there, else the Service in the cluster that
+    ``kubeconfig`` and ``context`` name, in ``namespace`` or in any. ``timeout``: seconds for an
+    answer; None for the usual ones.
     """
 
     server: str | None = None

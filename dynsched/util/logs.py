@@ -90,8 +90,7 @@ def logging_aside() -> Iterator[None]:
 
 class LoopErrors:
     """An event loop's exception handler. When descriptors or memory are used up, asyncio logs each
-    connection that it cannot accept with a traceback, a hundred times per attempt: here, one line
-    per minute.
+    connection that it cannot accept with a traceback: here, one line per minute.
     """
 
     def __init__(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from builders import rule
 from early_scene import early_example
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from dynsched.api.page.data import page_data
 from dynsched.engine.expected import NO_PODS, KnownPods
 from dynsched.engine.model import Node, WriteFailure
 from dynsched.engine.pod_values import BoundPod, RecentPod
-from dynsched.engine.snapshot import Snapshot
+from dynsched.engine.snapshot import COOL, HOT, UNDECIDED, Snapshot
 from dynsched.rules.keys import IGNORE_LABEL
 
 NAMES = [f"n{number}" for number in (10, 2, 7, 1, 5, 3)]
@@ -167,3 +168,18 @@ def test_so_they_do_of_a_node_that_a_rule_selects_no_longer() -> None:
     snapshot = scene.tick(NOON + 10, cpu=dict.fromkeys("bce", 20.0), memory=cool)
     assert snapshot.nodes.withheld  # they are cool, and still marked
     check(snapshot)
+
+
+def test_so_they_do_where_rules_are_on_trial_and_marks_are_early() -> None:
+    rules = [rule("cpu", early={"above_mean": 0}), rule("mem"), rule("trial", shadow=True)]
+    theirs = Node("theirs", labels={"status": "other"})
+    scene = Scene({"rules": rules}, [theirs, *map(Node, ("early", "ours", "lost", "cool"))])
+    plain, hot = dict.fromkeys(scene.nodes, 10.0), dict.fromkeys(scene.nodes, 99.0)
+    cpu = plain | {"early": 70.0, "ours": 90.0}
+    scene.tick(NOON, cpu=cpu, mem=plain, trial=hot)
+    del plain["lost"]
+    snapshot = scene.tick(NOON + 10, cpu=cpu, mem=plain, trial=hot)
+    found = snapshot.nodes.verdict_values(["cool", "early", "lost", "ours", "theirs"])
+    assert found == [COOL, UNDECIDED, UNDECIDED, HOT, UNDECIDED]
+    check(snapshot)
+    check(scene.tick(NOON + 20, cpu=dict.fromkeys(cpu, 10.0), mem=plain, trial=hot, dry_run=True))

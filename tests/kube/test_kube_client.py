@@ -20,7 +20,7 @@ from dynsched.engine.model import Action, Node, NodePatch
 from dynsched.kube import kubeconfig as kube_config
 from dynsched.kube import transport
 from dynsched.kube.client import KubeClient
-from dynsched.kube.cluster import ListedCluster
+from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.failures import Call, SetupError, forbidden
 from dynsched.kube.kubeconfig import KubeConfigError, load_config
 from dynsched.sim.examples import make_node
@@ -130,7 +130,7 @@ async def test_counting_and_listing_by_pages(cluster, client, monkeypatch) -> No
 async def test_a_listed_cluster_knows_its_own_changes(cluster: Cluster, client: KubeClient) -> None:
     for n in range(3):
         await cluster.create_node(make_node(f"worker-{n}", n))
-    listed = await ListedCluster.load(client)
+    listed = await NodeCluster.listed(client)
     before = listed.nodes()
     assert listed.synced
     await listed.patch(mark(before["worker-0"], status="presure"))

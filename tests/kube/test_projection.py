@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dynsched.engine.model import Action, Node, NodePatch
-from dynsched.kube.cluster import ListedCluster, NodeStore
+from dynsched.kube.cluster import NodeCluster, NodeStore
 from dynsched.kube.projection import project, quantity
 from dynsched.sim.examples import make_node
 
@@ -175,7 +175,7 @@ class Answering:
 
 
 async def test_what_a_patch_costs_does_not_grow_with_the_cluster() -> None:
-    cluster = await ListedCluster.load(Answering())  # type: ignore[arg-type]
+    cluster = await NodeCluster.listed(Answering())  # type: ignore[arg-type]
     seen = cluster.nodes()
     tracemalloc.start()
     for number in range(3):

@@ -203,7 +203,6 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"username": "me"}, "--prom-username needs --prom-password-file (or --prom-password) too"),
     ({"password": "s3cret-password"}, "a password needs a user name: give --prom-username too"),
     ({**USER, "password_file": "/p"}, "give either --prom-password or --prom-password-file, not"),
-    ({"username": "m:e", "password": "x"}, "--prom-username has a colon in it"),
     ({"cert_file": "/c"}, "--prom-cert-file needs --prom-key-file too"),
     ({"key_file": "/k"}, "--prom-key-file needs --prom-cert-file too"),
     ({"ca_file": "/c", "insecure_skip_verify": True}, "give either --prom-ca-file or --prom-inse"),

@@ -1,6 +1,5 @@
-"""One Snapshot, prepared for the scheduler's requests: refused nodes, and the load of every node.
-
-Prepared once per tick, outside of the event loop: 65,000 nodes take some tenths of a second.
+"""One Snapshot, prepared for the scheduler's requests once per tick, outside of the event loop:
+65,000 nodes take some tenths of a second.
 """
 
 from __future__ import annotations

@@ -120,11 +120,7 @@ def _flags(nodes: NodeViews, names: Sequence[str], due: Collection[str]) -> list
 
 
 def _column(
-    snapshot: Snapshot,
-    row: int,
-    names: Sequence[str],
-    at: Ints,
-    requests: Mapping[str, int] | None,
+    snapshot: Snapshot, row: int, names: Sequence[str], at: Ints, requests: Mapping[str, int] | None
 ) -> tuple[dict[str, Any], Bools]:
     """One rule (its ``row`` in the table of alerts) on all nodes, and which of them have no current
     value. ``since`` and ``expected`` are sparse: indices of nodes, and their values.

@@ -38,10 +38,8 @@ class _Point(NamedTuple):
 
 class History:
     """At most ``POINTS`` values of each rule on each node, in parts of the rule's threshold, as
-    16-bit floats: three digits, and 1.8 MB for three rules on 5,000 nodes.
-
-    At first points are taken more often; whenever the memory is full, every other one is dropped
-    and the step doubles, until it is ``STEP``. ``interval``: seconds from one tick to the next.
+    16-bit floats of three digits. At first points are taken more often; whenever there are so many,
+    every other one is dropped and the step doubles. ``interval``: seconds between two ticks.
     """
 
     def __init__(self, interval: float) -> None:

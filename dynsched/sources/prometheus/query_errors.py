@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import urlsplit
 
 import urllib3.exceptions
 
@@ -124,13 +123,8 @@ def explain_status(status: int, detail: str, *, authenticated: bool, proxied: bo
 
 
 def explain_redirect(status: int, location: str) -> str:
-    try:
-        parts = urlsplit(location)
-        # Neither a user nor a query: a login page's address carries what is meant for one reader.
-        target = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else ""
-        target = one_line(target + parts.path)
-    except ValueError:
-        target = ""
+    # Neither a user nor a query: a login page's address carries what is meant for one reader.
+    target = one_line(re.split("[?#]", location)[0].rpartition("@")[2])
     return (
         f"HTTP {status}: it redirects to {target or 'nowhere'}, which is not followed, for the "
         "credentials are not meant for another address; give the final URL, or, when that is a "
