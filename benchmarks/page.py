@@ -29,8 +29,8 @@ from snapshots import Scene
 
 from dynsched.api.app import make_app
 from dynsched.api.metrics import Metrics
-from dynsched.api.page.feed import Feed
-from dynsched.api.page.past import POINTS
+from dynsched.api.page.data import encoded_page
+from dynsched.api.page.past import POINTS, Changes, History
 from dynsched.api.snapshots import SnapshotStore
 from dynsched.engine.model import Node
 from dynsched.engine.snapshot import Snapshot
@@ -120,12 +120,13 @@ async def the_process(cluster: Cluster, ticks: list[Snapshot], viewers: int) -> 
 
         size = 0
         for number, snapshot in enumerate(ticks):
-            feed = Feed(2.0)
+            past, changes = History(2.0), Changes()
             began = time.process_time()
-            feed.publish(snapshot, ABOUT, cluster.requested)
+            past.observe(snapshot)
+            changes.observe(snapshot)
             remember.append((time.process_time() - began) * 1000)
             began = time.process_time()
-            await feed.encoded()
+            await encoded_page(snapshot, ABOUT, cluster.requested, "")
             encode.append((time.process_time() - began) * 1000)
             snapshots.publish(snapshot)
             if number % 2:
@@ -190,7 +191,7 @@ async def the_memory(cluster: Cluster, ticks: list[Snapshot]) -> list[Row]:
         snapshot = ticks[minute % len(ticks)]
         snapshots.publish(replace(snapshot, taken_at=ticks[0].taken_at + 60 * minute))
     grown = (resident() - before) / 1e6
-    points = snapshots.feed.history._points  # noqa: SLF001 (they are measured)
+    points = snapshots.history._points  # noqa: SLF001 (they are measured)
     arrays = [array for point in points for _, array in point.values.values()]
     size = sum(array.nbytes for array in [*arrays, *(point.marked for point in points)]) / 1e6
     return [

@@ -64,7 +64,9 @@ def make_app(
     app = _application(asyncio.Lock(), ENDPOINTS, guards)
     app[_SNAPSHOTS] = snapshots
     app[_DOCUMENT] = (resources.files("dynsched.api") / "openapi.json").read_bytes()
-    app[PAGE] = Page(snapshots.feed, snapshots.facts, snapshots.age)
+    app[PAGE] = Page(
+        snapshots.history, snapshots.changes, snapshots.facts, snapshots.encoded_page, snapshots.age
+    )
     for path, handler in ENDPOINTS.items():
         app.router.add_get(path, handler)
     app.router.add_get("/page/{file}", page_file)
@@ -122,7 +124,7 @@ async def _nodes(request: web.Request) -> web.StreamResponse:
     limit = _limit(query)
     snapshot = _snapshot(request)
     # Before any wait: of the Snapshot that is encoded.
-    headers: dict[str, str] = {hdrs.ETAG: snapshots.feed.etag}
+    headers: dict[str, str] = {hdrs.ETAG: snapshots.etag}
     known = unchanged(request, headers)
     if known is not None:
         return known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -12,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from dynsched.api.metrics import Metrics
 from dynsched.api.node_series import NodeSeries
 from dynsched.api.nodes import around_nodes, encode_each
-from dynsched.api.page.data import About
+from dynsched.api.page.data import About, Encoded, encoded_page
 from dynsched.api.page.facts import PageFacts
-from dynsched.api.page.feed import Feed
+from dynsched.api.page.past import Changes, History
 from dynsched.api.transport.answering import Pieces
 from dynsched.engine.health import overdue_after, why_unhealthy
 from dynsched.engine.model import Order
@@ -51,18 +52,22 @@ class SnapshotStore:
     leader: Callable[[], str | None] = lambda: None
     graphs: str | None = None
     bound: Callable[[str], BoundOnNode | None] = lambda _: None
-    feed: Feed = field(init=False)
+    history: History = field(init=False)
+    changes: Changes = field(default_factory=Changes, init=False)
     facts: PageFacts = field(init=False)
     snapshot: Snapshot | None = field(default=None, init=False)
     """None before the first tick is done."""
     order_status: OrderStatus | None = field(default=None, init=False)
     """None where no order is written: the rules have none, or it is a dry run."""
     _published_at: float = field(default=0.0, init=False)
+    _published: int = field(default=0, init=False)
+    # Another process counts from 1 as well: its bytes must not pass for this one's.
+    _process: str = field(default_factory=lambda: os.urandom(4).hex(), init=False)
     _made: dict[Hashable, asyncio.Task[Any]] = field(default_factory=dict, init=False)
     """What was made of the last Snapshot, or is being made."""
 
     def __post_init__(self) -> None:
-        self.feed = Feed(self.interval)
+        self.history = History(self.interval)
         self.facts = PageFacts(self.clock, self.bound)
 
     def publish(self, snapshot: Snapshot, placed: Sequence[str] | None = None) -> None:
@@ -74,9 +79,16 @@ class SnapshotStore:
             self.metrics.placed(found)
         self.snapshot = snapshot
         self._published_at = self.clock()
+        self._published += 1
         self._made = {}
         self.metrics.observe(snapshot)
-        self.feed.publish(snapshot, self._about(snapshot), self.facts.requested)
+        self.changes.observe(snapshot)
+        self.history.observe(snapshot)
+
+    @property
+    def etag(self) -> str:
+        """The ETag of everything that is answered from the last Snapshot alone, with quotes."""
+        return f'"{self._process}-{self._published}"'
 
     def _once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, _T]]) -> Awaitable[_T]:
         task = self._made.get(key)
@@ -109,6 +121,15 @@ class SnapshotStore:
             "order_error": self.order_status and self.order_status.error,
             **self.facts.shown(snapshot.taken_at),
         }
+
+    async def encoded_page(self) -> Encoded | None:
+        snapshot = self.snapshot
+        if snapshot is None:
+            return None
+        about, requested = self._about(snapshot), self.facts.requested
+        return await self._once(
+            "page", partial(encoded_page, snapshot, about, requested, self.etag)
+        )
 
     def why_not_ready(self) -> str | None:
         if not self.synced():

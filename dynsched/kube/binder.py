@@ -35,7 +35,7 @@ class Binder(KubeApi):
         pod: str,
         uid: str,
         node: str,
-        wanted: Callable[[], bool] = lambda: True,
+        wanted: Callable[[], bool],
     ) -> None:
         """Create the Binding; needs ``pods/binding`` ``create``. Sent once: had it arrived although
         no answer came, the scheduler sees the pod on its node.

@@ -33,7 +33,8 @@ def binder(
 async def waiting(cluster: Cluster, name: str = "p") -> dict[str, Any]:
     """A pod without a node, as `Binder.bind` names it."""
     made = await create(cluster, pod(name))
-    return {"namespace": "default", "pod": name, "uid": made["metadata"]["uid"]}
+    uid = made["metadata"]["uid"]
+    return {"namespace": "default", "pod": name, "uid": uid, "wanted": lambda: True}
 
 
 async def node_of(cluster: Cluster, name: str = "p") -> str | None:
@@ -89,7 +90,9 @@ async def test_a_pod_that_is_gone_or_leaving_is_not_bound(cluster: Cluster) -> N
         _ = (await cluster.delete(f"{PODS}/leaving", {"gracePeriodSeconds": 0})).ok
         uid = made["metadata"]["uid"]
         with pytest.raises(ConflictError, match="is being deleted"):
-            await bind.bind(namespace="default", pod="leaving", uid=uid, node="a")
+            await bind.bind(
+                namespace="default", pod="leaving", uid=uid, node="a", wanted=lambda: True
+            )
         await cluster.patch(f"{PODS}/leaving", {"metadata": {"finalizers": None}})
 
 
@@ -123,7 +126,7 @@ async def test_what_the_scheduler_does_not_wait_for_any_more_is_not_sent(sim: Si
     patient = True
     async with binder(sim) as bind:
         asked = await waiting(sim)
-        trying = asyncio.create_task(bind.bind(**asked, node="a", wanted=lambda: patient))
+        trying = asyncio.create_task(bind.bind(**{**asked, "wanted": lambda: patient}, node="a"))
         await reached(lambda: refused.hits, 1)  # it is to be sent again, in a second
         patient = False
         with pytest.raises(ClusterError, match="waits no longer"):

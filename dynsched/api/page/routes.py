@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Final
 
 from aiohttp import hdrs, web
 
+from dynsched.api.page.data import Encoded
 from dynsched.api.page.facts import PageFacts
-from dynsched.api.page.feed import Feed
+from dynsched.api.page.past import Changes, History
 from dynsched.api.transport.answering import JSON, as_json, unchanged
 
 MAX_NODES: Final = 60
@@ -28,14 +30,34 @@ _File = tuple[bytes, dict[str, str]]
 """Its bytes and header fields."""
 
 
+def _read_files() -> dict[str, _File]:
+    """By name. Once, at the start: a request must not touch the disk."""
+    found = {}
+    for file in (resources.files("dynsched.api.page") / "static").iterdir():
+        kind = _TYPES.get(file.name.rpartition(".")[2])
+        if kind is not None:
+            body = file.read_bytes()
+            headers: dict[str, str] = {
+                "Content-Security-Policy": _POLICY,
+                hdrs.CONTENT_TYPE: f"{kind}; charset=utf-8",
+                hdrs.ETAG: f'"{hashlib.sha256(body).hexdigest()[:16]}"',
+                # After an update no half of the page may be of the version before.
+                hdrs.CACHE_CONTROL: "no-cache",
+            }
+            found[file.name] = body, headers
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """What the handlers answer from. ``age``: seconds since the last Snapshot."""
 
-    def __init__(self, feed: Feed, facts: PageFacts, age: Callable[[], float]) -> None:
-        self.feed = feed
-        self.facts = facts
-        self.age = age
-        self.files = _read_files()
+    history: History
+    changes: Changes
+    facts: PageFacts
+    encoded: Callable[[], Awaitable[Encoded | None]]
+    age: Callable[[], float]
+    files: Mapping[str, _File] = field(default_factory=_read_files)
 
 
 PAGE: Final = web.AppKey("page", Page)
@@ -55,7 +77,7 @@ async def page_file(request: web.Request) -> web.Response:
 async def page_data(request: web.Request) -> web.Response:
     page = request.app[PAGE]
     page.facts.look()
-    encoded = await page.feed.encoded()
+    encoded = await page.encoded()
     if encoded is None:
         raise web.HTTPServiceUnavailable(text="no tick has finished yet; try again soon")
     etag, body, gzipped = encoded
@@ -78,11 +100,11 @@ async def page_history(request: web.Request) -> web.Response:
     nodes = request.query.getall("node", [])
     if not 0 < len(nodes) <= MAX_NODES:
         raise web.HTTPBadRequest(text=f"name 1 to {MAX_NODES} nodes, as ?node=a&node=b")
-    return as_json(request.app[PAGE].feed.history.past(nodes))
+    return as_json(request.app[PAGE].history.past(nodes))
 
 
 async def page_changes(request: web.Request) -> web.Response:
-    changes = request.app[PAGE].feed.changes
+    changes = request.app[PAGE].changes
     return as_json(changes.latest(MAX_CHANGES, request.query.get("node")))
 
 
@@ -91,24 +113,6 @@ async def page_pods(request: web.Request) -> web.Response:
     if node is None:
         raise web.HTTPBadRequest(text="name the node, as ?node=a")
     return as_json(request.app[PAGE].facts.of_node(node))
-
-
-def _read_files() -> dict[str, _File]:
-    """By name. Once, at the start: a request must not touch the disk."""
-    found = {}
-    for file in (resources.files("dynsched.api.page") / "static").iterdir():
-        kind = _TYPES.get(file.name.rpartition(".")[2])
-        if kind is not None:
-            body = file.read_bytes()
-            headers: dict[str, str] = {
-                "Content-Security-Policy": _POLICY,
-                hdrs.CONTENT_TYPE: f"{kind}; charset=utf-8",
-                hdrs.ETAG: f'"{hashlib.sha256(body).hexdigest()[:16]}"',
-                # After an update no half of the page may be of the version before.
-                hdrs.CACHE_CONTROL: "no-cache",
-            }
-            found[file.name] = body, headers
-    return found
 
 
 def _send(request: web.Request, file: _File) -> web.Response:

@@ -105,7 +105,7 @@ async def test_many_viewers_get_bytes_that_were_made_once(client, snapshots, mon
         made.append(args)
         return await page_data(*args)
 
-    monkeypatch.setattr("dynsched.api.page.feed.page_data", counted)
+    monkeypatch.setattr("dynsched.api.page.data.page_data", counted)
     snapshots.publish(many(200))
     answers = await asyncio.gather(*(ask(client, "/page/data") for _ in range(50)))
     assert len({body for _, body in answers}) == 1
@@ -138,8 +138,8 @@ async def test_each_snapshot_is_remembered_though_the_next_comes_at_once(snapsho
     for at in range(5):
         hot = dict.fromkeys(scene.nodes, 95.0 if at % 2 else 1.0)
         snapshots.publish(scene.tick(NOON + 60 * at, node_cpu={}, node_mem_usage=hot))
-    assert len(snapshots.feed.history.past([])["times"]) == 5
-    kinds = [change.kind for change in snapshots.feed.changes.latest(9, "n7") if change.rule]
+    assert len(snapshots.history.past([])["times"]) == 5
+    kinds = [change.kind for change in snapshots.changes.latest(9, "n7") if change.rule]
     assert kinds == ["inactive", "pending"] * 2
 
 
