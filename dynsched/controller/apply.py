@@ -44,9 +44,8 @@ async def write_all(
     on_written: Callable[[Node, NodePatch], None],
 ) -> Written:
     """Send every patch. ``replan`` gives what is due on a node that changed meanwhile;
-    ``on_written`` is called after each success with the node as stored. One that fails does
-    not stop the others. Where the answer is NotPermittedError (the Lease was lost), the
-    remaining patches are not sent, and they do not count as failures.
+    ``on_written`` gets the node as stored. One that fails does not stop the others. After
+    NotPermittedError (the Lease was lost) none is sent, and none counts as a failure.
     """
     written, permitted = Written(), True
     queue = iter(patches)

@@ -40,9 +40,8 @@ _NAMED: Final = {"rule": named_rules, "node": named_nodes, "pool": _pools}
 
 class _Trouble:
     """One kind of trouble of rules, nodes or pools, by name. When it begins, a log line
-    (``begins``) for all that have it for the same reason; numbers in a reason may change, and
-    reasons take turns, without another line. When it is over, ``ends``. Events are posted by the
-    process that may, also where the trouble began before it might.
+    (``begins``) for all that have it for the same reason; when it is over, ``ends``. Events are
+    posted by the process that may, also where the trouble began before it might.
     """
 
     def __init__(self, field: str, begins: str, ends: str) -> None:

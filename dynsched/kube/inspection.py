@@ -165,9 +165,7 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PodShape:
-    """A pod that has a node. ``affinity``, ``tolerations`` and ``selector`` are JSON, or empty;
-    ``cpu`` in cores, ``memory`` in bytes: its requests.
-    """
+    """``affinity``, ``tolerations`` and ``selector`` are JSON, or empty."""
 
     namespace: str
     name: str

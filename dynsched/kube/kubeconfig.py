@@ -42,9 +42,7 @@ class KubeConfigError(ClusterError):
 
 @dataclass(slots=True, eq=False)
 class KubeConfig:
-    """Load it again (`reload`) at ``refresh_at`` (of `time.monotonic`; None for credentials that do
-    not change by themselves) and after a 401. ``asked`` and ``context``: what the user named.
-    """
+    """To be loaded again at ``refresh_at`` (of `time.monotonic`; None: never), and after a 401."""
 
     namespace: str
     asked: str | None

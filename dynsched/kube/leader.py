@@ -99,12 +99,8 @@ class Elector:
         return (
             self._renewed_at is not None
             and self._clock() - self._renewed_at < self._times.write_for
-            and not self._stands_aside
+            and self._clock() >= self._aside_until
         )
-
-    @property
-    def _stands_aside(self) -> bool:
-        return self._clock() < self._aside_until
 
     def give_way(self) -> None:
         """Release the Lease, and take it again only when nobody has for its duration. To be called
@@ -174,7 +170,7 @@ class Elector:
                 )
 
     async def _take_or_renew(self) -> None:
-        if self._stands_aside:
+        if self._clock() < self._aside_until:
             if self._is_ours(self._lease):
                 await self._give_up()
             self._lease = await self._look()

@@ -46,10 +46,8 @@ class _Life:
 
 
 class NodeWatch:
-    """Keeps ``store`` as the cluster is while `run` runs.
-
-    ``synced``: whether the first list is complete. It stays True: an outage makes nodes old, not
-    gone. ``begun``: how many watches have begun.
+    """Keeps ``store`` as the cluster is while `run` runs. ``synced``: whether the first list is
+    complete; an outage makes nodes old, not gone. ``begun``: how many watches have begun.
     """
 
     def __init__(self, client: KubeClient, *, resync: float = RESYNC) -> None:

@@ -1,5 +1,5 @@
-"""What is asked of Prometheus for the page alone, while one is open: what pods request, which use
-more than that, and how hot the last days were. kube-state-metrics may run twice: hence ``max by``.
+"""What is asked of Prometheus for the page alone, while one is open. kube-state-metrics may run
+twice: hence ``max by``.
 """
 
 from __future__ import annotations
@@ -50,9 +50,7 @@ class Board(Protocol):
 
 
 class PageFactsSource:
-    """Hands the answers to ``board``; what fails keeps what was known. ``namespace``: of this
-    process. ``clock`` gives Unix seconds, ``monotonic`` seconds that never go back.
-    """
+    """Hands the answers to ``board``; what fails keeps what was known."""
 
     def __init__(
         self,

@@ -1,6 +1,4 @@
-"""What makes the expected load more exact: what the pods of each workload use, and how often nodes
-are scraped, asked of Prometheus every few minutes.
-"""
+"""For the expected load: what the pods of each workload use, and how often nodes are scraped."""
 
 from __future__ import annotations
 

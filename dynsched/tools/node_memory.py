@@ -43,9 +43,7 @@ _KUBERNETES: Final = ("kubepods*", "kubelet*")
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """The options of `dynsched collect`. ``interval`` in seconds; without ``ip``: the address from
-    which this machine reaches the Pushgateway; without ``node``: the label `node` is omitted.
-    """
+    """The options of `dynsched collect`. Without ``ip``: by which the Pushgateway is reached."""
 
     pushgateway: str
     ip: str | None = None
@@ -203,8 +201,6 @@ def _why(error: Exception) -> str:
 def _own_address(url: str) -> str:
     """The address of this machine on its way to ``url``; nothing is sent. OSError, ValueError."""
     parts = urlsplit(url)
-    if parts.hostname is None:
-        raise ValueError("it is not a URL")
     port = parts.port or (443 if parts.scheme == "https" else 80)
     found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_DGRAM)
     family, kind, _, _, address = found[0]

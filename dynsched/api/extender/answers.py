@@ -46,10 +46,9 @@ _BIND_OFF: Final = (
 
 @dataclass(kw_only=True)
 class Extender:
-    """``nodes``: the same object until something changed. ``synced``: whether they are all known.
-    ``rules``: what holds before the first Snapshot. ``clock`` gives seconds and is never set;
-    ``bound`` counts by it too. ``waits``: whether a pod of this uid is known to wait for a node; of
-    others nothing is assumed, for nobody would correct it. ``bind_pod`` None: `/bind` is off.
+    """``nodes``: the same object until something changed. ``rules``: what holds before the first
+    Snapshot. ``bound`` counts by ``clock`` too. ``waits``: whether a pod of this uid is known to
+    wait for a node; of others nothing is assumed, for nobody would correct it.
     """
 
     nodes: Callable[[], Mapping[str, Node]]
