@@ -37,10 +37,9 @@ lets other threads have a turn, and each is another millisecond."""
 @dataclass(slots=True)
 class SnapshotStore:
     """``clock`` gives seconds and is never set. ``source`` is shown to every client: a URL without
-    user, password or token. ``synced``: whether the first list of nodes is complete. ``leader``:
-    which replica writes; None where that is not known, or there is no election. ``graphs``: where
-    people reach Prometheus's own pages; None: at ``source``. ``bound``: the pods that were just
-    bound to a node; None where pods are not watched.
+    user, password or token. ``leader``: which replica writes; None where that is not known.
+    ``graphs``: where people reach Prometheus's own pages; None: at ``source``. ``bound``: the pods
+    that were just bound to a node; None where pods are not watched.
     """
 
     clock: Callable[[], float]

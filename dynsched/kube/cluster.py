@@ -90,8 +90,6 @@ class Watch(Protocol):
 
 
 class NodeCluster:
-    """Reads and writes go to the API server, and into the store of the ``watch``."""
-
     def __init__(self, client: KubeClient, watch: Watch | None = None) -> None:
         self._client = client
         self._watch = watch

@@ -83,8 +83,8 @@ async def pages(
     **request: Unpack[Request],
 ) -> AsyncIterator[Page[Item]]:
     """The caller must let go of a page (``del``) before it takes the next, or two would be in
-    memory. ``may_be_unknown``: a server that does not know the resource has no such objects. Raises
-    ConflictError when the list's snapshot expired between two pages (minutes); ClusterError.
+    memory. ``may_be_unknown``: a server that does not know the resource has no such objects.
+    ConflictError when the list's snapshot expired between two pages.
     """
     expected = (HTTPStatus.GONE, *([HTTPStatus.NOT_FOUND] if may_be_unknown else ()))
     query = {**(request.get("query") or {}), "limit": str(PAGE)}

@@ -178,11 +178,9 @@ class ListWatch(ABC):
 
 
 class PodWatch(ListWatch):
-    """Tells ``pods`` of every pod that is bound, and of every one that ends, from now on.
-    ``running``: how many pods have a node and have not ended; None until they are listed.
-    ``with_order``: how many of them got the order of the nodes at their creation.
-    ``requested``: by node, the cores and bytes that its pods request; empty until they are listed
-    while ``wants_requests`` says that it is used.
+    """Tells ``pods`` of every pod that is bound, and of every one that ends. ``running``: how many
+    have a node and have not ended; None until they are listed. ``with_order``: how many of them got
+    the order. ``requested``: by node, cores and bytes, while ``wants_requests``.
     """
 
     query = RUNNING

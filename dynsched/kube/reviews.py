@@ -17,9 +17,7 @@ IN_FLIGHT: Final = 4
 
 
 class AccessReviews:
-    """Asks the API server, as kube-rbac-proxy does. With ``audiences`` a token must be for one of
-    them; without, for the API server itself. Both calls raise ClusterError.
-    """
+    """As kube-rbac-proxy asks. With ``audiences`` a token must be for one of them. ClusterError."""
 
     def __init__(self, api: KubeApi, audiences: Sequence[str] = ()) -> None:
         self._api = api

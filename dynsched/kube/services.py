@@ -55,9 +55,7 @@ class Service:
 
 
 async def find_service(api: KubeApi, namespace: str | None) -> Service:
-    """The Service in ``namespace``, or else in any: of several, the one in the namespace of the
-    kubeconfig's context. ClusterError where there is none, or it is not clear which is meant.
-    """
+    """The Service in ``namespace``, or else in any. ClusterError where it is not clear which."""
     where = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
     call = Call("list", "services", "GET", f"/api/v1{where}/services", namespace=namespace or "")
     found: list[Service] = []

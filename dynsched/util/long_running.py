@@ -21,13 +21,11 @@ def prepare() -> None:
     """Before the first thread starts."""
     share_heap()
     # While the collector works, no thread runs. Its cost grows with the objects that it visits, and
-    # nearly all of ours live as long as the process or are freed by their reference counts. What is
-    # frozen still is; only a cycle among it would stay, so this is done twice in a process's life.
+    # nearly all of ours live as long as the process or are freed by their reference counts.
     gc.set_threshold(_YOUNG)
     gc.freeze()
-    # No thread may hold up the event loop for long. The loop gives its turn away with each read,
-    # write and wait for the network, and gets it back when each thread that runs has had its own; a
-    # request to us needs several of them. Decision 0020 has what was measured.
+    # No thread may hold up the event loop for long: it gives its turn away with each read, write
+    # and wait for the network. Decision 0020 has what was measured.
     sys.setswitchinterval(_TURN)
 
 

@@ -151,10 +151,8 @@ def read_heads(
     body: bytes | bytearray, raw: Raw | None, most: int, key: str | None
 ) -> list[tuple[str, bool]]:
     """Of each Node in ``raw``, a part of ``body``, its name, and whether it carries the label
-    ``key``. WireError where they are more than ``most``, or one is no Node.
-
-    An item without ``metadata`` ends the reading, and those with it are counted before: a body
-    that claims to have millions of them costs no more than its bytes.
+    ``key``. WireError where they are more than ``most`` (counted before they are read), or one is
+    no Node.
     """
     if body.count(b'"metadata"') > most + _FURTHER_METADATA:
         raise too_many("Nodes", most)

@@ -1,6 +1,4 @@
-"""Sending answers: one computation at a time, in slices, within a time limit, and with the header
-fields that tell a browser what it must not do.
-"""
+"""Sending answers: one computation at a time, in slices, within a time limit."""
 
 from __future__ import annotations
 
