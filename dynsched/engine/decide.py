@@ -91,8 +91,8 @@ def _no_marks(seen: Inventory, wanting: Sequence[int]) -> Selection:
 def select(seen: Inventory, verdicts: Verdicts, released: int = 0) -> Selection:
     """Apply the guard to all nodes. ``released``: as for `decide`."""
     guard, columns, roster = seen.rule_set.guard, seen.columns, seen.index.roster
-    marked = np.zeros(len(roster), np.bool_)
-    marked[roster.indices_of(seen.marked)] = True
+    marked = np.zeros_like(columns.may_mark)
+    marked[[roster.indices[name] for name in seen.marked]] = True
     caps = Caps.of(columns.kinds, columns.sizes, guard.max_marked)
     gone = caps.pool[columns.kind[marked & ~columns.may_mark]]
     outgoing = np.bincount(gone, minlength=len(caps.pools))
@@ -104,13 +104,16 @@ def select(seen: Inventory, verdicts: Verdicts, released: int = 0) -> Selection:
     limits = guard.max_releases, outgoing, released
     chosen = caps.choose(candidates, lambda: verdicts.severity[indices], *limits)
     wanted, names = hot | early, [roster.names[index] for index in indices]
-    delayed = f"release delayed: guard.max_releases is {guard.max_releases}"
-    refused = f"not marked: guard.max_marked is {guard.max_marked}"
     hot_in_pool = np.bincount(caps.pool[kind[hot]], minlength=len(caps.pools))
     return Selection(
         marked=frozenset(compress(names, chosen)),
-        withheld=dict.fromkeys(compress(names, chosen & ~wanted), delayed)
-        | dict.fromkeys(compress(names, wanted & ~chosen), refused),
+        withheld={
+            name: f"not marked: guard.max_marked is {guard.max_marked}"
+            if wants
+            else f"release delayed: guard.max_releases is {guard.max_releases}"
+            for name, wants, gets in zip(names, wanted, chosen, strict=True)
+            if wants != gets
+        },
         capped=frozenset(compress(caps.pools, hot_in_pool > caps.by_pool)),
     )
 
