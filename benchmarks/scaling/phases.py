@@ -8,20 +8,24 @@ import itertools
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
 from asking import UID, Client, times
 
+from dynsched.sources.prometheus.decode import (
+    Clocks,
+    SeriesKeys,
+    answer_limit,
+    read_vector,
+)
 from scaling.cluster import Readings, node_names
 from scaling.processes import Durations, cpu_seconds, get, memory, serving, start
 
 TICK: Final = "dynsched_tick_duration_seconds"
-NOT_MEASURED: Final = "not measured"
 TARGETS: Final = {
     "start": ("5 s", "12 s", "60 s"),
     "memory": ("110 MB", "150 MB", "400 MB"),
@@ -128,12 +132,8 @@ class Bench:
         self.found("  with Prometheus", f"{now.mean(before, TICK):.2f} s")
         self.found("  CPU time of one, all threads", f"{used / took * self.interval:.2f} s")
         self.found(f"steady CPU, a tick every {self.interval:g} s", f"{used / took:.2%} of a core")
-        parsing = parse_seconds(self.nodes)
-        if parsing is None:
-            self.found("  beyond parsing Prometheus's answers", NOT_MEASURED, "cpu")
-        else:
-            share = used / took - parsing * self.rules / self.interval
-            self.found("  beyond parsing Prometheus's answers", f"{share:.2%} of a core", "cpu")
+        share = used / took - parse_seconds(self.nodes) * self.rules / self.interval
+        self.found("  beyond parsing Prometheus's answers", f"{share:.2%} of a core", "cpu")
         self.found("writes in steady state", f"{len(await self.writes())}")
 
     async def change(self, ticks: int) -> None:
@@ -232,31 +232,13 @@ def _longest(found: Iterable[float]) -> str:
     return f"{ordered[-1] * 1e3:.0f} ms, p99 {p99 * 1e3:.0f} ms of {len(ordered)}"
 
 
-def parse_seconds(nodes: int) -> float | None:
-    """CPU seconds of parsing one answer; None where this version does it otherwise."""
-    body = Readings(nodes).answer()
-    try:
-        parse, clocks = _parser()
-        found = []
-        for _ in range(5):
-            answer = bytearray(body)
-            began = time.process_time()
-            parse(answer, clocks(received=time.time()))
-            found.append(time.process_time() - began)
-    except (ImportError, TypeError):
-        return None
+def parse_seconds(nodes: int) -> float:
+    """CPU seconds of parsing one answer."""
+    body, keys, limit = Readings(nodes).answer(), SeriesKeys(), answer_limit(nodes, 1)
+    found = []
+    for _ in range(5):
+        answer = bytearray(body)
+        began = time.process_time()
+        read_vector(keys, answer, Clocks(received=time.time()), limit)
+        found.append(time.process_time() - began)
     return min(found)
-
-
-def _parser() -> tuple[Callable[..., Any], Any]:
-    """How this version parses an answer, and its `Clocks`."""
-    # Imported here: another version, which is measured with PYTHONPATH, has it elsewhere.
-    from dynsched.sources.prometheus.decode import Clocks  # noqa: PLC0415
-
-    try:
-        from dynsched.sources.prometheus.decode import SeriesKeys, read_vector  # noqa: PLC0415
-    except ImportError:
-        from dynsched.sources.prometheus.decode import parse_vector  # noqa: PLC0415
-
-        return parse_vector, Clocks
-    return partial(read_vector, SeriesKeys()), Clocks
