@@ -76,12 +76,14 @@ def check_candidates(body: Any) -> None:
         is_question = (names, nodes) != (None, None) and opt(many(text))(names)
     is_answered = is_question and (names is not None or NODES(nodes))
     assert [filtered is not None, scored is not None] == [is_answered] * 2
-    items = [] if not isinstance(nodes, dict) else nodes.get("items") or []
+    items = (nodes.get("items") or []) if isinstance(nodes, dict) else []
     if filtered is not None:
         assert filtered["NodeNames"] == (names and [name for name in names if name != "d"])
         kept = filtered["Nodes"] and filtered["Nodes"]["items"]
-        passed = [item for item in items if item["metadata"]["name"] != "d"]
-        assert json.dumps(kept) == json.dumps(passed if names is None else None)
+        passed = None
+        if names is None:  # else nobody looks at the nodes
+            passed = [item for item in items if item["metadata"]["name"] != "d"]
+        assert json.dumps(kept) == json.dumps(passed)
     if scored is not None:
         found = json.loads(scored)
         hosts = names if names is not None else [item["metadata"]["name"] for item in items]
