@@ -37,7 +37,7 @@ _BYTES_OF_NODE: Final = 2
 
 
 def order_of(views: NodeViews, pods: KnownPods) -> Order | None:
-    """The order by the last tick; None where the rules want none, or no load is known.
+    """The order by the last tick; None where the rules want none, or no node is known to be cool.
 
     A node of unknown load comes in the middle: it is neither avoided nor preferred.
     """

@@ -19,7 +19,7 @@ from dynsched.util.formatting import format_time, parse_time
 _APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}
 """Server-side apply: it creates the object where it is missing, by a right that names the object.
 JSON is YAML."""
-_FORCED: Final = {"fieldManager": "dynsched", "force": "true"}
+_FORCED: Final = {"fieldManager": keys.FIELD_MANAGER, "force": "true"}
 NODE_ORDERS: Final = "nodeorders"
 _VERSION: Final = Call("get", "version", "GET", "/version")
 

@@ -45,7 +45,7 @@ from dynsched.util.formatting import as_mapping, as_mappings
 from dynsched.util.tables import make_table, plain, show
 
 _ADMISSION: Final = "admissionregistration.k8s.io/v1"
-_BY_NAME: Final = [("kubernetes.io/hostname", "In")]
+_BY_NAME: Final = [(keys.HOSTNAME_LABEL, "In")]
 _COOLEST: Final = 100
 """The weight of the first level."""
 _MIRROR: Final = "kubernetes.io/config.mirror"
