@@ -82,15 +82,19 @@ def ways() -> dict[str, Callable[[World], Player]]:
         "shipped rules, taint": by(shipped()),
         "shipped rules, label + affinity": by(label_only(), affinity=True),
         "shipped rules, taint, pods not watched": by(shipped(), watches_pods=False),
-        "shipped rules, taint, use of workloads known": by(shipped(), knows_uses=True),
+        "shipped rules, taint, kubelets not scraped": by(shipped(), kubelets=False),
         "hot nodes only, taint, and descheduler": by(hot_only(), descheduler=True),
         "shipped rules, taint, and descheduler": by(shipped(), descheduler=True),
         "order": by(ordered(hot_only()), marks=False, order=True),
+        "order, kubelets not scraped": by(
+            ordered(hot_only()), marks=False, order=True, kubelets=False
+        ),
         "order, use of each pod known": by(
-            ordered(hot_only()), marks=False, order=True, knows_each=True
+            ordered(hot_only()), marks=False, order=True, kubelets=False, knows_each=True
         ),
         "order and hot nodes": by(ordered(hot_only()), order=True),
         "extender": by(scoring("relative"), **asked),
+        "extender, kubelets not scraped": by(scoring("relative"), **asked, kubelets=False),
         "extender and taint": by(scored(shipped(), "relative"), extender=True),
         "second scheduler": by(scoring("relative"), by_requests=False, **asked),
         "extender, linear": by(scoring("linear"), **asked),

@@ -52,7 +52,7 @@ class SimulatedCluster:
     def __init__(self, world: World) -> None:
         self._ledger = world.ledger
         self.names = world.names
-        self._places = {name: place for place, name in enumerate(world.names)}
+        self.places = {name: place for place, name in enumerate(world.names)}
         self._nodes: Mapping[str, Node] = {}
         for place in np.flatnonzero(world.ledger.present):
             self.add(int(place))
@@ -81,7 +81,7 @@ class SimulatedCluster:
         self.writes += 1
         node = patched(self._nodes[patch.node], patch)
         self._nodes = {**self._nodes, node.name: node}
-        place = self._places[node.name]
+        place = self.places[node.name]
         self._ledger.taints[place] = sum(taint["effect"] == SOFT_EFFECT for taint in node.taints)
         label = self.mark.label if self.mark else None
         marked = label is not None and node.labels.get(label.key) == label.value
@@ -116,34 +116,36 @@ class _Prometheus:
 
 class Operator:
     """`dynsched run` without its shells: `tick` decides and writes, `scores` is the extender.
-    ``knows_uses``: Prometheus scrapes the kubelets, and tells what the pods of a workload use.
-    ``knows_each``: it is known what each single pod uses, which nothing tells in life.
+    ``kubelets``: Prometheus scrapes them, and tells what each pod uses that was scraped twice.
+    ``knows_each``: it is known from its start, which nothing tells in life.
     """
 
     def __init__(
         self,
         content: Mapping[str, Any],
         cluster: SimulatedCluster,
-        clock: Clock,
+        world: World,
         *,
         marks: bool,
         watches_pods: bool = True,
-        knows_uses: bool = False,
+        kubelets: bool = True,
         knows_each: bool = False,
         scrape: float | None = None,
     ) -> None:
         rule_set = parse_rules(content)
-        self._clock = clock
+        self._world = world
+        self._clock = clock = world.clock
         self._cluster = cluster
         cluster.mark = rule_set.mark
         self._watches_pods = watches_pods
         lags = [lag_of(rule, scrape).total for rule in rule_set.file_rules]
         self._pods = RecentPods(max(WINDOW, *lags) + 30)
-        self._running = 0
-        self._knows_uses = knows_uses
+        self._kubelets = kubelets
         self._knows_each = knows_each
-        self._pods_of: dict[str, list[float]] = {}
+        self._running: dict[str, tuple[Pod, int, float]] = {}
         self._uses: dict[str, float] = {}
+        self._last_uses: dict[str, float] = {}
+        self._of_workloads: dict[str, float] = {}
         self._asked_at = -math.inf
         self._scrapes = {} if scrape is None else {rule.name: scrape for rule in rule_set.rules}
         self._source = _Prometheus(clock)
@@ -168,6 +170,8 @@ class Operator:
             monotonic=clock,
         )
         self._snapshot: Snapshot | None = None
+        self._order: Order | None = None
+        self._ordered: Order | None = None
         self._ordered_at = -math.inf
         self._preferred: list[Floats] = []
         self._chance = random.Random(0)
@@ -176,7 +180,8 @@ class Operator:
     def _publish(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._extender.take(ScoringSnapshot(snapshot))
-        self._renew_order(snapshot.order)
+        self._order = snapshot.order
+        self._renew_order()
 
     def verdicts(self) -> dict[int, float]:
         """What `/metrics` says of each node, by its place in the ledger."""
@@ -192,22 +197,21 @@ class Operator:
         await self._loop.tick(self._clock())
 
     async def respond(self) -> None:
-        """What `Loop.run` does between two ticks."""
+        """What `Loop.run` and `Ordering` do between two ticks."""
         await self._loop.respond()
+        self._renew_order()
 
     def bound(self, pod: Pod, node: str) -> None:
         """A pod was bound."""
-        self._running += 1
         if self._knows_each:
             self._uses[pod.uid] = pod.uses
-        self._pods.add(self._as_bound(pod, node), self._clock())
-        self._pods_of.setdefault(pod.owner, []).append(pod.uses)
+        self._pods.add(_as_bound(pod, node), self._clock())
+        self._running[pod.uid] = pod, self._cluster.places[node], self._clock()
 
     def deleted(self, pod: Pod, node: str) -> None:
         """A pod has gone."""
-        self._running -= 1
-        self._pods.end(self._as_bound(pod, node), self._clock())
-        self._pods_of[pod.owner].remove(pod.uses)
+        self._pods.end(_as_bound(pod, node), self._clock())
+        del self._running[pod.uid]
 
     @property
     def sequence(self) -> int:
@@ -218,16 +222,34 @@ class Operator:
         """As of `dynsched.controller.pod_tracking.PodTracking`."""
         if not self._watches_pods:
             return NO_PODS
-        if self._knows_uses and self._clock() - self._asked_at >= EVERY:
+        if self._kubelets and self._clock() - self._asked_at >= EVERY:
             self._asked_at = self._clock()
-            self._uses |= {owner: mean(uses) for owner, uses in self._pods_of.items() if uses}
+            self._ask_the_kubelets()
         return KnownPods(
-            use_of_workloads={"cpu": self._uses},
+            use_of_workloads={"cpu": self._of_workloads},
+            use_of_pods={"cpu": self._uses},
             recent=self._pods.pods(self._clock(), ago=ago),
-            running=self._running,
+            running=len(self._running),
             scrape_intervals=self._scrapes,
             sequence=self._pods.sequence,
         )
+
+    def _ask_the_kubelets(self) -> None:
+        """As `dynsched.sources.pod_use` does: a pod is known that was scraped twice, and for a
+        round more. A node that has less than its pods want gives each a part.
+        """
+        world, now = self._world, self._clock()
+        served = world.served / np.maximum(world.demand, 1e-9)
+        old = {
+            uid: pod.uses_at(now - since) * served.item(place)
+            for uid, (pod, place, since) in self._running.items()
+            if now - since > 1.5 * world.scenario.scrape
+        }
+        self._uses, self._last_uses = {**self._last_uses, **old}, old
+        owners: dict[str, list[float]] = {}
+        for uid, uses in old.items():
+            owners.setdefault(self._running[uid][0].owner, []).append(uses)
+        self._of_workloads = {owner: mean(uses) for owner, uses in owners.items()}
 
     def preferred(self, _pod: Pod, found: Ints) -> Floats:
         """What the order adds to the scores of the candidates: the pod got one of the lists of the
@@ -239,11 +261,12 @@ class Operator:
         best = weights.max()
         return 2 * np.floor(100 * weights / best) if best else weights
 
-    def _renew_order(self, order: Order | None) -> None:
-        """As `Ordering` does: decisions come APART from each other, so each is written at once."""
-        if self._clock() - self._ordered_at < APART:
+    def _renew_order(self) -> None:
+        """As `Ordering` does."""
+        order = self._order
+        if order is self._ordered or self._clock() - self._ordered_at < APART:
             return
-        self._ordered_at = self._clock()
+        self._ordered, self._ordered_at = order, self._clock()
         self._preferred = []
         for levels in order.lists[""] if order else ():
             weight_of = {name: level.weight for level in levels for name in level.nodes}
@@ -261,6 +284,6 @@ class Operator:
         answer = json.loads(self._extender.prioritize(body))
         return np.array([entry["Score"] for entry in answer]) * float(EXTENDER_WEIGHT * _SCORE)
 
-    def _as_bound(self, pod: Pod, node: str) -> BoundPod:
-        workload = pod.uid if self._knows_each else pod.owner
-        return BoundPod(pod.uid, node, cpu=pod.cpu, memory=pod.memory, workload=workload)
+
+def _as_bound(pod: Pod, node: str) -> BoundPod:
+    return BoundPod(pod.uid, node, cpu=pod.cpu, memory=pod.memory, workload=pod.owner, name=pod.uid)

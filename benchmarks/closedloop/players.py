@@ -74,9 +74,8 @@ class Naive(Default):
 class Dynsched(Default):
     """dynsched beside kube-scheduler: by marks (taint, or label and affinity), by its order, as its
     extender, or by several of these. ``by_requests`` False: the profile of the second scheduler.
-    ``watches_pods`` False: without the right to watch pods. ``knows_uses``: Prometheus scrapes the
-    kubelets. ``knows_each``: what each pod uses is known. ``descheduler``: the descheduler runs
-    beside it.
+    ``watches_pods`` False: without the right to watch pods. ``kubelets``: Prometheus scrapes them.
+    ``knows_each``: what each pod uses is known. ``descheduler``: the descheduler runs beside it.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class Dynsched(Default):
         order: bool = False,
         by_requests: bool = True,
         watches_pods: bool = True,
-        knows_uses: bool = False,
+        kubelets: bool = True,
         knows_each: bool = False,
         descheduler: bool = False,
     ) -> None:
@@ -99,10 +98,10 @@ class Dynsched(Default):
         self.operator = Operator(
             _with_range(content, world.scenario.window),
             self._cluster,
-            world.clock,
+            world,
             marks=marks,
             watches_pods=watches_pods,
-            knows_uses=knows_uses,
+            kubelets=kubelets,
             knows_each=knows_each,
             scrape=world.scenario.scrape,
         )

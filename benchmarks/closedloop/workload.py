@@ -26,6 +26,10 @@ class Pod:
     uses: float
     starts_with: float = 1.0
 
+    def uses_at(self, age: float) -> float:
+        """In cores, so many seconds after its start."""
+        return self.uses * (self.starts_with if age < self.lives / 2 else 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:

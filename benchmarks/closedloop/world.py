@@ -21,9 +21,6 @@ sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "support"))
 
 from virtual_loop import VirtualLoop
 
-from dynsched.controller import loop
-
-RESPONSE = round(loop.RESPONSE)
 HOT = 0.8
 """A node is hot while its pods demand more than this share of its capacity."""
 
@@ -87,7 +84,7 @@ class Player(Protocol):
         """Called every ``scenario.tick`` seconds."""
 
     async def respond(self) -> None:
-        """Called between two ticks, every RESPONSE seconds."""
+        """Called between two ticks, every second."""
 
     def bound(self, pod: Pod, node: int) -> None:
         """A pod was bound."""
@@ -199,7 +196,7 @@ class _Run:
             if now % scenario.tick == 0:
                 self._evict(now, judged=now >= warm)
                 await self._player.tick()
-            elif now % scenario.tick % RESPONSE == 0:
+            else:
                 await self._player.respond()
         seconds = scenario.seconds - warm
         outcome.hot /= seconds

@@ -35,7 +35,9 @@ from dynsched.util.stopping import pause, until_so
 logger = logging.getLogger(__name__)
 
 RESPONSE: Final = 2.0
-"""Seconds between two decisions on the same answers, while pods are bound and end."""
+"""Seconds between two decisions at least, while pods are bound and end."""
+_POLL: Final = 0.25
+"""Seconds between two looks whether pods were bound or ended."""
 RESPONSE_SHARE: Final = 10
 """A decision may take one such part of the time; else the next one comes later."""
 CLOCK_STEP: Final = 5.0
@@ -110,7 +112,7 @@ class Loop:
         self._last_success: dict[str, float] = {}
         self._ticks = self._released = self._pod_changes = 0
         self._answers: _Answers | None = None
-        self._decided_in = 0.0
+        self._decided_in = self._decided_at = 0.0
         self._inventory: Inventory | None = None
 
     async def run(self, stop: asyncio.Event, interval: float) -> None:
@@ -161,8 +163,8 @@ class Loop:
             return
         if not (last.rule_set.has_early or last.rule_set.order):
             return
-        if self._pods.sequence != self._pod_changes:
-            began = self._monotonic()
+        began = self._monotonic()
+        if self._pods.sequence != self._pod_changes and began - self._decided_at >= self._rest:
             await self._act(replace(last, began=began, reloaded=False, refused=False, again=True))
 
     async def _act(self, answers: _Answers) -> Snapshot:
@@ -214,7 +216,8 @@ class Loop:
             before=self._inventory,
         )
         # Without the time that the queries took: a slow Prometheus is no load on this machine.
-        self._decided_in, self._pod_changes = self._monotonic() - began, pods.sequence
+        self._decided_at = self._monotonic()
+        self._decided_in, self._pod_changes = self._decided_at - began, pods.sequence
         self._alerts = decision.evaluation.alerts
         return decision
 
@@ -318,17 +321,18 @@ class Loop:
             self._leadership.give_way()
 
     async def _respond_until(self, stop: asyncio.Event, until: float) -> None:
-        """Until the next tick, decide again when pods were bound or ended: what they use is known
-        at once, and the next pods should not all go to the node that was the best before.
+        """Until the next tick, decide again as soon as pods were bound or ended: the next pods
+        should not all go to the node that was the best before.
         """
         while (left := until - self._monotonic()) > 0 and not stop.is_set():
-            rest = max(RESPONSE, RESPONSE_SHARE * self._decided_in)
-            if left < 2 * rest:
-                await pause(stop, left)
-                return
-            await pause(stop, rest)
-            if not stop.is_set():
+            await pause(stop, min(left, _POLL))
+            if left > self._rest and not stop.is_set():
                 await self.respond()
+
+    @property
+    def _rest(self) -> float:
+        """Seconds from one decision to the next."""
+        return max(RESPONSE, RESPONSE_SHARE * self._decided_in)
 
     def _follow_the_clock(self) -> None:
         """When the wall clock was set, or the machine slept, move what is remembered with it: a

@@ -94,7 +94,7 @@ class PodTracking:
     async def _ask_what_pods_use(self, stop: asyncio.Event) -> None:
         """Once the nodes are known: by their number an answer is limited."""
         await until_so(stop, lambda: self._cluster.synced)
-        await self._pod_use.run(stop)
+        await self._pod_use.run(stop, lambda: self.known().running)
 
     @property
     def sequence(self) -> int:
@@ -130,6 +130,7 @@ class PodTracking:
             running=self._watch.running,
             with_order=self._watch.with_order,
             use_of_workloads=self._pod_use.of_workloads,
+            use_of_pods=self._pod_use.of_pods,
             scrape_intervals=scrapes,
             sequence=self._pods.sequence,
             requested=self._watch.requested,

@@ -149,6 +149,8 @@ class KnownPods:
     """The number of the last change of ``recent`` (`RecentPods.sequence`)."""
     requested: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """By node: what its pods request, in cores and bytes, where it is known."""
+    use_of_pods: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """As ``use_of_workloads``, by ``namespace/name`` of the pod itself."""
     with_order: int = 0
     """How many of those that run got the order (docs/order.md) at their creation."""
     error: str | None = None
@@ -205,6 +207,7 @@ def expected_load(
         rule.resource,
         _mean_use(rule, readings, columns, with_value, shown),
         pods.use_of_workloads.get(rule.resource or "", {}),
+        pods.use_of_pods.get(rule.resource or "", {}),
     )
     counted: dict[str, Unseen] = {}
     for pod, more, less in unseen:

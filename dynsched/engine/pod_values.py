@@ -66,9 +66,11 @@ class PodUse:
     not known how many pods run."""
     of_workload: Mapping[str, float] = field(default_factory=dict)
     """By workload, in cores or bytes."""
+    of_pod: Mapping[str, float] = field(default_factory=dict)
+    """By ``namespace/name``, likewise: of pods that run for long enough to be measured."""
 
     def points(self, pod: BoundPod, allocatable: Allocatable) -> float | None:
-        use = self.of_workload.get(pod.workload, self.mean)
+        use = self.of_pod.get(pod.name, self.of_workload.get(pod.workload, self.mean))
         if use is None:
             return None
         if self.resource is None:

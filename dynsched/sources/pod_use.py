@@ -6,10 +6,11 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Final
 
 from dynsched.engine.model import Sample
-from dynsched.engine.pod_values import POD_NAME
+from dynsched.engine.pod_values import POD_NAME, workload_of
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.util.logs import LoggedKinds
@@ -17,8 +18,11 @@ from dynsched.util.stopping import pause, unless_stopped
 
 logger = logging.getLogger(__name__)
 
-EVERY: Final = 300.0
-"""Seconds between two rounds of queries."""
+MOST_PODS: Final = 10_000
+"""Running pods up to which each one's use is asked for; of more, only the means of workloads."""
+EVERY: Final = 60.0
+EVERY_OF_MANY: Final = 300.0
+"""Seconds between two rounds of queries, of so many pods and of more."""
 SCRAPES_OVER: Final = 600.0
 """Seconds over which scrapes are counted."""
 Ask = Callable[[str, str], Awaitable[Sequence[Sample] | None]]
@@ -40,8 +44,8 @@ a restarted container has no series of its own.
 
 
 class PodUseSource:
-    """``of_workloads``: by resource and workload, a pod's mean use (cores, bytes).
-    ``scrape_intervals``: by rule, seconds.
+    """``of_workloads``: by resource and workload, a pod's mean use (cores, bytes); ``of_pods``: by
+    resource and pod, of those of the last two rounds. ``scrape_intervals``: by rule, seconds.
     """
 
     def __init__(self, prometheus: PrometheusSource, rule_set: Callable[[], RuleSet]) -> None:
@@ -50,24 +54,37 @@ class PodUseSource:
         self._told = LoggedKinds()
         self._intervals: dict[str, float] = {}
         self.of_workloads: Mapping[str, Mapping[str, float]] = {}
+        self.of_pods: Mapping[str, Mapping[str, float]] = {}
+        self._last_round: dict[str, Mapping[str, float]] = {}
         self.scrape_intervals: Mapping[str, float] = {}
 
-    async def run(self, stop: asyncio.Event) -> None:
+    async def run(self, stop: asyncio.Event, running: Callable[[], int | None]) -> None:
+        """Until ``stop`` is set. ``running``: how many pods run; None where that is not known."""
         while not stop.is_set():
+            each_pod = (running() or MOST_PODS + 1) <= MOST_PODS
             try:
                 if self._rule_set().uses_expected_load:
-                    await unless_stopped(stop, self.ask())
+                    await unless_stopped(stop, self.ask(each_pod=each_pod))
             except Exception:
                 # Nothing depends on it, so that a defect here must not end the process.
                 logger.exception("what pods use could not be asked for")
-            await pause(stop, EVERY)
+            await pause(stop, EVERY if each_pod else EVERY_OF_MANY)
 
-    async def ask(self) -> None:
+    async def ask(self, *, each_pod: bool = False) -> None:
         """One round. What fails keeps its last values."""
         rules = [rule for rule in self._rule_set().file_rules if rule.source == "prometheus"]
         resources = {rule.resource for rule in rules if rule.resource}
         for resource in sorted(resources):
-            uses = await self._use_of(resource)
+            of_pod = OF_POD[resource]
+            uses = await self._uses(of_pod, "pod") if each_pod else None
+            if uses is not None:
+                # A pod that has ended is not in every answer, and its use is needed then.
+                both = {**self._last_round.get(resource, {}), **uses}
+                self.of_pods = {**self.of_pods, resource: both}
+                self._last_round[resource] = uses
+                uses = means_of_workloads(uses)
+            else:
+                uses = await self._uses(_by_workload(of_pod), "workload")
             if uses is not None:
                 self.of_workloads = {**self.of_workloads, resource: uses}
         for rule in rules:
@@ -81,12 +98,13 @@ class PodUseSource:
             if (expr := rule.expr or "") in self._intervals
         }
 
-    async def _use_of(self, resource: str) -> dict[str, float] | None:
-        samples = await self._samples(_by_workload(OF_POD[resource]), "workload")
+    async def _uses(self, expr: str, label: str) -> dict[str, float] | None:
+        """By ``namespace/`` and the value of ``label``."""
+        samples = await self._samples(expr, label)
         if samples is None:
             return None
         return {
-            f"{one.labels.get('namespace', '')}/{one.labels.get('workload', '')}": one.value
+            f"{one.labels.get('namespace', '')}/{one.labels.get(label, '')}": one.value
             for one in samples
             if math.isfinite(one.value) and one.value >= 0
         }
@@ -98,6 +116,14 @@ class PodUseSource:
                 logger.info("the expected load is worked out without %s: %s", expr, answer.error)
             return None
         return answer.samples
+
+
+def means_of_workloads(uses: Mapping[str, float]) -> dict[str, float]:
+    """By workload, from the uses of its pods by ``namespace/name``."""
+    found: dict[str, list[float]] = {}
+    for name, use in uses.items():
+        found.setdefault(workload_of(*name.split("/", 1)), []).append(use)
+    return {workload: fmean(each) for workload, each in found.items()}
 
 
 def _by_workload(of_pod: str) -> str:

@@ -11,6 +11,7 @@ from snapshots import patched
 from virtual_loop import VirtualLoop
 
 from dynsched.controller.apply import CONFLICT_RETRIES, FAILURES_BEFORE_GIVING_UP
+from dynsched.controller.loop import RESPONSE
 from dynsched.engine import inventory
 from dynsched.engine.expected import KnownPods
 from dynsched.engine.guard import LEFT
@@ -725,6 +726,10 @@ async def test_pods_that_are_bound_between_two_ticks_are_decided_on_at_once() ->
 
     pods.bind("a")
     await bench.loop.respond()
+    assert len(bench.snapshots) == 1  # too soon after the last decision
+
+    bench.now += RESPONSE
+    await bench.loop.respond()
     assert bench.label("a") == "presure"
     snapshot = bench.snapshots[-1]
     assert (snapshot.tick, snapshot.pods.sequence) == (2, 1)
@@ -739,6 +744,7 @@ async def test_what_happened_to_the_rules_file_belongs_to_the_tick_alone() -> No
     bench.rules_file.next_content = "rules.yaml:3:5: rules[0].for: wrong"
     await bench.tick(cpu={"a": 30.0, "b": 30.0})
     pods.bind("a")
+    bench.now += RESPONSE
     await bench.loop.respond()
     assert [snapshot.refused for snapshot in bench.snapshots] == [True, False]
 

@@ -18,7 +18,7 @@ class Idle:
     def __init__(self, *_: Any, **__: Any) -> None:
         self.runs = asyncio.Event()
 
-    async def run(self, stop: asyncio.Event) -> None:
+    async def run(self, stop: asyncio.Event, *_: Any) -> None:
         self.runs.set()
         await stop.wait()
 

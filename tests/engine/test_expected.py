@@ -41,6 +41,7 @@ def added(
     read_ago: float = 0.0,
     running: int | None = None,
     workloads: Mapping[str, float] | None = None,
+    uses: Mapping[str, float] | None = None,
     **options: Any,
 ) -> Mapping[str, Added]:
     """By node; nodes a and b of 8 cores by default, a rule of CPU in percent that lags 100 s."""
@@ -50,7 +51,8 @@ def added(
     }
     loads = {"a": 50.0, "b": 50.0} if measured is None else measured
     readings = {name: Reading(name, value, NOON - read_ago) for name, value in loads.items()}
-    pods = KnownPods(tuple(recent), running, {"cpu": workloads or {}})
+    known = {"use_of_workloads": {"cpu": workloads or {}}, "use_of_pods": {"cpu": uses or {}}}
+    pods = KnownPods(tuple(recent), running, **known)
     found = made(**{"resource": "cpu", "lag": LAG, **options})
     return load_of(found, readings, nodes, pods).added
 
@@ -121,6 +123,11 @@ CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = 
         [bound(uid="1", **WEB), bound(**WEB), ended(uid="3", **WEB)],
         USED | HOT,
         on_a(50, 25),
+    ),
+    "its own use goes before that of its workload": (
+        [bound(name="d/web-1", **WEB), bound(uid="2", name="d/web-2", **WEB)],
+        USED | {"uses": {"d/web-1": 1.0}},
+        on_a(37.5),
     ),
     "no more than its node has": ([bound(**WEB)], {"workloads": {"d/web": 1e9}}, on_a(100)),
     # two nodes of 8 cores, half used: 8 cores, of the 16 pods that the value shows; it shows those

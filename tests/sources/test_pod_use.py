@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from functools import partial
 
 import pytest
 from builders import rule, rule_set
@@ -43,6 +44,41 @@ async def test_uses_by_workload_and_scrape_intervals_by_rule() -> None:
     }
     assert source.scrape_intervals == {"node-cpu": 15.0, "node-mem": 15.0}
     assert f'up{{node="worker-1"}}[{pod_use.SCRAPES_OVER:.0f}s]' in prometheus.asked[-1]
+
+
+def of_pod(name: str, value: float) -> tuple[Mapping[str, str], float]:
+    return {"namespace": "shop", "pod": name}, value
+
+
+async def test_the_use_of_each_pod_stays_for_a_round_after_it_has_ended() -> None:
+    """What a pod used that has just ended is what its node's load will lose."""
+    web, other = "web-5d9c7b9d4f-x2x4p", "web-5d9c7b9d4f-zzzzz"
+    prometheus = Fake(container_cpu=vector(of_pod(web, 0.5), of_pod(other, 1.5)))
+    source = PodUseSource(prometheus, lambda: RULES)
+    await source.ask(each_pod=True)
+    assert source.of_pods["cpu"] == {f"shop/{web}": 0.5, f"shop/{other}": 1.5}
+    assert source.of_workloads["cpu"] == {"shop/web": 1.0}
+    prometheus.answers["container_cpu"] = vector(of_pod(other, 2.0))
+    await source.ask(each_pod=True)
+    assert source.of_pods["cpu"] == {f"shop/{web}": 0.5, f"shop/{other}": 2.0}
+    assert source.of_workloads["cpu"] == {"shop/web": 2.0}
+    await source.ask(each_pod=True)
+    assert source.of_pods["cpu"] == {f"shop/{other}": 2.0}
+
+
+async def test_of_many_pods_only_the_means_of_workloads_are_asked_for() -> None:
+    asked = []
+    for running in (pod_use.MOST_PODS, pod_use.MOST_PODS + 1):
+        prometheus, stop = Fake(), asyncio.Event()
+        source = PodUseSource(prometheus, lambda: RULES)
+        task = asyncio.create_task(source.run(stop, partial(int, running)))
+        async with asyncio.timeout(60):
+            while len(prometheus.asked) < 4:
+                await asyncio.sleep(0.01)
+            stop.set()
+            await task
+        asked.append("workload" in prometheus.asked[0])
+    assert asked == [False, True]
 
 
 async def test_only_what_the_rules_measure_is_asked_for() -> None:
@@ -99,7 +135,7 @@ async def test_what_fails_is_told_once_and_keeps_its_last_values(caplog) -> None
 async def test_it_asks_at_once_and_ends_when_told() -> None:
     prometheus, stop = Fake(), asyncio.Event()
     source = PodUseSource(prometheus, lambda: RULES)
-    task = asyncio.create_task(source.run(stop))
+    task = asyncio.create_task(source.run(stop, lambda: None))
     async with asyncio.timeout(60):
         while len(prometheus.asked) < 4:
             await asyncio.sleep(0.01)
