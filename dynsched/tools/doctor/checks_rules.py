@@ -22,6 +22,7 @@ from dynsched.tools.doctor.checks_values import (
     World,
     clocks,
     costs,
+    late_for_new_pods,
     late_samples,
     looks_back_too_far,
     uncovered,
@@ -295,6 +296,7 @@ _CHECKS: Final[tuple[tuple[str, _Check], ...]] = (
     ("P9", values_against_thresholds),
     ("P10", _several_clusters),
     ("P11", _throttling),
+    ("P12", late_for_new_pods),
     ("N1", late_samples),
     ("N1", uncovered),
 )

@@ -30,6 +30,7 @@ CODES: Final[Mapping[str, str]] = {
     "P9": "thresholds against the values of 7 days",
     "P10": "several clusters in one Prometheus",
     "P11": "CPU pressure that throttling makes",
+    "P12": "what late values cost",
     "N1": "nodes without samples, samples without nodes, clocks and lag",
     "N2": "foreign labels, stale marks, a limit of no marks",
     "W1": "pods that react to the mark",

@@ -110,3 +110,16 @@ async def test_a_slow_query_is_told_by_the_interval(history) -> None:
     found = await found_by(history.url, rule_set({"cpu": HEALTHY["cpu"]}), interval=1e-6)
     (slow,) = [each for each in found if each.code == "P7"]
     assert (slow.severity, "of the interval" in slow.summary) == (E, True)
+
+
+async def test_values_that_show_a_new_pod_late_are_told_where_pods_are_placed_by_them(
+    history,
+) -> None:
+    slow = {"expr": "rate(slow_seconds_total[4m]) * 100", "threshold": 90}
+    quick = {"expr": "memory_used_ratio * 100", "threshold": 80, "early": {}}
+    for rules, told in (
+        ({"slow": slow | {"early": {}}, "quick": quick, "no-placement": slow}, ["slow"]),
+        ({"no-placement": slow}, []),
+    ):
+        found = await found_by(history.url, rule_set(rules))
+        assert [each.rule for each in found if each.code == "P12"] == told
