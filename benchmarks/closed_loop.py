@@ -10,8 +10,8 @@ scrapes it. No kubelet runs: this process knows what each pod uses. Below each l
 simulator (closedloop/world.py) gives for the same pods. A run takes --warm and --seconds.
 
 A constant of dynsched is as in life, here and in the simulator. The order is written every 2 s at
-most, which stand for 20 s of life: it is renewed ten times too seldom. So are marks (each second,
-in life every 2 s); only the extender goes by each pod at once.
+most, which stand for 20 s of life: it is renewed ten times too seldom, and that costs much of its
+effect. So are marks (each second, in life every 2 s); only the extender goes by each pod at once.
 """
 
 from __future__ import annotations
