@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from statistics import mean
 
-from closedloop.modes import SHIPPED, TAINT, Doc, read_rules, scored
+from closedloop.modes import SHIPPED, TAINT, Doc, ordered, read_rules, scored
 from closedloop.players import Default, Dynsched, Naive, Oracle
 from closedloop.plots import plot_over_time, plot_removed
 from closedloop.scenarios import ALL
@@ -55,11 +55,6 @@ def hot_only() -> Doc:
         {key: value for key, value in rule.items() if key != "early"} for rule in shipped()["rules"]
     ]
     return {**shipped(), "rules": rules, "guard": {"max_marked": "50%", "max_releases": "25%"}}
-
-
-def ordered(content: Doc) -> Doc:
-    """With an order by the first rule."""
-    return {**content, "order": {"score": {content["rules"][0]["name"]: 1}}}
 
 
 def scoring(method: str) -> Doc:

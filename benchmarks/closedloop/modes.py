@@ -42,6 +42,11 @@ class Mode:
     flags: tuple[str, ...] = ()
     placer: Callable[[World], Player] | None = None
 
+    @property
+    def orders(self) -> bool:
+        """Whether new pods get the order."""
+        return self.content is not None and "order" in self.content
+
     def player(self, content: Doc | None) -> Callable[[World], Player]:
         """The simulator's counterpart of this mode; ``content``: its rules, shortened."""
         if self.placer is not None:
@@ -54,6 +59,7 @@ class Mode:
             marks="--dry-run" not in self.flags,
             affinity="affinity" in self.pod,
             extender=self.overlay is not None,
+            order="order" in content,
             by_requests=self.overlay != _SECOND_OVERLAY,
         )
 
@@ -67,18 +73,21 @@ def modes(base: Doc) -> dict[str, Mode]:
     taint = {**base, "mark": {**_mark(base), "taint": TAINT}}
     second: Doc = {"overlay": _SECOND_OVERLAY, "pod": {"schedulerName": SECOND}}
     second["flags"] = _NO_MARKS
-    extended: Doc = {"overlay": "extender", "flags": _NO_MARKS}
+    no_marks: Doc = {**base, "mark": "none"}
+    avoiding: Doc = {"affinity": AVOID}
     return {
         DEFAULT: Mode(),
         ORACLE: Mode(placer=Oracle),
         "naive": Mode(placer=Naive),
-        "label": Mode(label, pod={"affinity": AVOID}),
+        "label": Mode(label, pod=avoiding),
         "taint": Mode(taint),
-        "extender": Mode(scored(base, "linear"), **extended),
-        "extender-relative": Mode(scored(base, "relative"), **extended),
-        "extender+taint": Mode(scored(taint, "linear"), overlay="extender"),
+        "order": Mode(ordered(no_marks)),
+        "order+label": Mode(ordered(label), pod=avoiding),
+        "order+taint": Mode(ordered(taint)),
+        "extender": Mode(scored(base, "relative"), overlay="extender", flags=_NO_MARKS),
+        "extender+taint": Mode(scored(taint, "relative"), overlay="extender"),
         "second": Mode(scored(base, "relative", SECOND), **second),
-        "as-given": Mode(base, pod={"affinity": AVOID}),
+        "as-given": Mode(base, pod=avoiding),
         "as-given+extender": Mode(base, overlay="extender"),
     }
 
@@ -87,6 +96,11 @@ def scored(base: Doc, method: str, profile: str = "default") -> Doc:
     """The rules with a profile of the extender that scores by the first of them."""
     score = {base["rules"][0]["name"]: 1}
     return {**base, "extender": {"profiles": {profile: {"score": score, "method": method}}}}
+
+
+def ordered(base: Doc) -> Doc:
+    """The rules with an order by the first of them."""
+    return {**base, "order": {"score": {base["rules"][0]["name"]: 1}}}
 
 
 def read_rules(path: Path) -> Doc:

@@ -18,6 +18,7 @@ from pods_support import start
 from closedloop.account import Account, pod_name
 from closedloop.meters import Floats
 from closedloop.modes import Doc, Mode
+from closedloop.order_policy import until_told
 from closedloop.servers import NODES, PODS, Servers, pod_body
 from closedloop.workload import Pod, Scenario, draw
 from closedloop.world import Outcome, Player, make_world
@@ -87,6 +88,7 @@ class _Run:
         self._cluster = servers.cluster
         self._scenario = scenario
         self._more = mode.pod
+        self._ordered = mode.orders
         self._owners = owners
         self._world = make_world(scenario, seed)
         self._measured = Measured(servers, self._world.names, scenario.window)
@@ -102,6 +104,8 @@ class _Run:
     async def play(self, pods: list[Pod]) -> Result:
         versions = {path: await self._servers.version(path) for path in (PODS, NODES)}
         await self._scraped()
+        if self._ordered:
+            await until_told(self._cluster)
         self._began = self._loop.time()
         self._servers.page.content = lambda: self._account.page(self._now())
         async with asyncio.TaskGroup() as group:

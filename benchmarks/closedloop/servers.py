@@ -8,7 +8,7 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from scheduling_support import PODS, clear, extended
 
 from closedloop.faster import SCRAPE, TICK
 from closedloop.modes import Doc, Mode
+from closedloop.order_policy import NAMESPACE, asking
 from closedloop.workload import MIB, Pod, Scenario
 from dynsched.sim.examples import make_node
 from dynsched.sim.prometheus_api import serve
@@ -104,7 +105,9 @@ class Servers:
             async with self._scheduler(None):
                 yield
         else:
-            async with self._operator(content, *mode.flags) as operator:
+            more = (*mode.flags, "--lease-namespace", NAMESPACE)
+            order = asking(self.cluster) if mode.orders else nullcontext()
+            async with order, self._operator(content, *more) as operator:
                 config = extended(mode.overlay, operator.address) if mode.overlay else None
                 async with self._scheduler(config):
                     yield

@@ -263,11 +263,18 @@ def test_another_order_in_the_simulator_is_told_and_so_are_runs_outside_its_span
     assert spans.endswith("outside, by mode and seed: a 2 (above), b 2 (below).")
 
 
+def test_by_the_order_alone_less_is_hot_and_no_node_is_written() -> None:
+    mode = MODES["order"]
+    default, order = (simulate(SMALL, 2, by) for by in (Default, mode.player(mode.content)))
+    assert (order.hot < default.hot / 2, order.writes) == (True, 0)
+
+
 @pytest.mark.slow
-async def test_pods_come_are_bound_use_cpu_and_go_on_real_servers(envtest, tmp_path) -> None:
+@pytest.mark.parametrize("name", ["extender+taint", "order"])
+async def test_pods_come_are_bound_use_cpu_and_go_on_real_servers(envtest, tmp_path, name) -> None:
     short = scenario(nodes=3, used=0.5, seconds=2, warm=1, window=5)
     short = replace(short, kinds=(Kind(lives=2.0, owners=2),))
-    mode = MODES["extender+taint"]
+    mode = MODES[name]
     assert mode.content is not None
     async with servers(envtest, tmp_path) as all_of_them:
         found = await play(all_of_them, short, 1, mode, faster(mode.content, 5))

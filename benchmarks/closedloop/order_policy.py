@@ -1,0 +1,48 @@
+"""The namespace `default` asks for the order: manifests/components/order, on a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "support"))
+
+from cluster import EnvtestCluster
+from manifest_support import Kubectl
+from operator_support import until
+from scheduling_support import PODS, make_pod
+
+from dynsched.rules import keys
+from dynsched.tools.inject.policy import order_text
+
+NAMESPACE = "default"
+"""Where the pods are created, and where the object is."""
+
+
+@asynccontextmanager
+async def asking(cluster: EnvtestCluster) -> AsyncIterator[None]:
+    """The component is installed and the namespace has the label; not afterwards."""
+    kubectl = Kubectl(cluster.kubeconfig)
+    file = cluster.kubeconfig.with_name("order.yaml")
+    file.write_text(order_text(NAMESPACE))
+    label = ("label", "--overwrite", "namespace", NAMESPACE)
+    try:
+        await asyncio.to_thread(kubectl, "apply", "-f", file)
+        await asyncio.to_thread(kubectl, *label, f"{keys.AVOID_LABEL}=true")
+        yield
+    finally:
+        await asyncio.to_thread(kubectl, *label, f"{keys.AVOID_LABEL}-")
+        await asyncio.to_thread(kubectl, "delete", "--ignore-not-found", "-f", file)
+
+
+async def until_told(cluster: EnvtestCluster) -> None:
+    """Until a new pod would get an order."""
+
+    async def is_told() -> bool:
+        made = (await cluster.post(PODS, make_pod("probe"), dryRun="All")).ok
+        return keys.ORDER_ANNOTATION in made["metadata"].get("annotations", {})
+
+    await until(is_told, "new pods get the order")
