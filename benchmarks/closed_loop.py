@@ -9,9 +9,8 @@ times faster than life. Pods come and go, what they truly use makes the nodes' l
 scrapes it. No kubelet runs: this process knows what each pod uses. Below each line stands what the
 simulator (closedloop/world.py) gives for the same pods. A run takes --warm and --seconds.
 
-A constant of dynsched is as in life, here and in the simulator. The order is written every 2 s at
-most, which stand for 20 s of life: it is renewed ten times too seldom, and that costs much of its
-effect. So are marks (each second, in life every 2 s); only the extender goes by each pod at once.
+dynsched's own intervals are divided by ten as well (closedloop/faster.py); the simulator goes by
+whole seconds, so that marks and the order follow pods ten times too late there.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from pathlib import Path
 from statistics import mean
 
 from closedloop.comparison import Run, Runs, agreement, table
-from closedloop.faster import faster, scenario
+from closedloop.faster import faster, hasten, scenario
 from closedloop.modes import DEFAULT, ORACLE, SHIPPED, Doc, Mode, modes, read_rules
 from closedloop.real import Result, play
 from closedloop.servers import Servers, control_plane, servers
@@ -157,6 +156,7 @@ def main() -> None:
         sys.exit("set KUBEBUILDER_ASSETS to a folder with etcd, kube-apiserver and kube-scheduler")
     if not shutil.which("prometheus"):
         sys.exit("prometheus is not on PATH (Debian: apt-get install prometheus)")
+    hasten()
     logging.disable(logging.CRITICAL)  # what dynsched logs in the simulator is not the point
     experiment = Experiment(options, {name: known[name] for name in names})
     with contextlib.ExitStack() as stack:

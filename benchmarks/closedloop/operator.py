@@ -24,8 +24,8 @@ from snapshots import patched
 
 from dynsched.api.extender.answers import Extender
 from dynsched.api.extender.scoring import ScoringSnapshot
+from dynsched.controller import ordering
 from dynsched.controller.loop import Loop
-from dynsched.controller.ordering import APART
 from dynsched.engine.expected import NO_PODS, KnownPods, lag_of
 from dynsched.engine.model import Node, NodePatch, Order, QueryResult, Sample
 from dynsched.engine.pod_values import BoundPod
@@ -35,7 +35,7 @@ from dynsched.kube.leader import SoleWriter
 from dynsched.rules.file import FixedRules, parse_rules
 from dynsched.rules.labels import SOFT_EFFECT, Mark
 from dynsched.rules.rule_set import Rule
-from dynsched.sources.pod_use import EVERY
+from dynsched.sources import pod_use
 
 EXTENDER_WEIGHT = 5
 """As in the shipped configurations of the scheduler."""
@@ -222,7 +222,7 @@ class Operator:
         """As of `dynsched.controller.pod_tracking.PodTracking`."""
         if not self._watches_pods:
             return NO_PODS
-        if self._kubelets and self._clock() - self._asked_at >= EVERY:
+        if self._kubelets and self._clock() - self._asked_at >= pod_use.EVERY:
             self._asked_at = self._clock()
             self._ask_the_kubelets()
         return KnownPods(
@@ -264,7 +264,7 @@ class Operator:
     def _renew_order(self) -> None:
         """As `Ordering` does."""
         order = self._order
-        if order is self._ordered or self._clock() - self._ordered_at < APART:
+        if order is self._ordered or self._clock() - self._ordered_at < ordering.APART:
             return
         self._ordered, self._ordered_at = order, self._clock()
         self._preferred = []

@@ -30,6 +30,7 @@ from dynsched.sim.examples import make_node
 from dynsched.sim.prometheus_api import serve
 from dynsched.util.durations import format_duration
 
+_FASTER = Path(__file__).parent / "faster_run.py"
 _REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
 
 
@@ -118,7 +119,8 @@ class Servers:
         # The one before was killed, and would hold the Lease for some seconds more.
         more = ("--no-leader-elect", "--interval", format_duration(TICK), *flags)
         where = ("--kubeconfig", str(self.cluster.kubeconfig), "--prom", self.prometheus.url)
-        async with Operator(self.folder, "run", *where, "-r", str(file), *more) as operator:
+        arguments = ("run", *where, "-r", str(file), *more)
+        async with Operator(self.folder, *arguments, program=(str(_FASTER),)) as operator:
             await operator.until_ready()
             yield operator
 

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 RESPONSE: Final = 2.0
 """Seconds between two decisions at least, while pods are bound and end."""
-_POLL: Final = 0.25
+POLL: Final = 0.25
 """Seconds between two looks whether pods were bound or ended."""
 RESPONSE_SHARE: Final = 10
 """A decision may take one such part of the time; else the next one comes later."""
@@ -325,7 +325,7 @@ class Loop:
         should not all go to the node that was the best before.
         """
         while (left := until - self._monotonic()) > 0 and not stop.is_set():
-            await pause(stop, min(left, _POLL))
+            await pause(stop, min(left, POLL))
             if left > self._rest and not stop.is_set():
                 await self.respond()
 

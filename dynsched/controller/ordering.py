@@ -25,7 +25,7 @@ RENEW: Final = 10.0
 """Seconds after which it is written again, though it has not changed, or the last call failed."""
 APART: Final = 2.0
 """Seconds between two writes at least."""
-_POLL: Final = 0.25
+POLL: Final = 0.25
 
 
 class Ordering:
@@ -50,7 +50,7 @@ class Ordering:
                 await self._follow()
             else:  # the new leader writes its own; if there is none, this one ends by itself
                 self._status.in_force = self._status.error = None
-            await pause(stop, _POLL)
+            await pause(stop, POLL)
         if self._status.in_force is not None:
             await self._call(None)
 

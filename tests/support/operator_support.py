@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,15 +18,20 @@ from prometheus_support import free_port
 class Operator:
     """``async with Operator(folder, arguments): ...`` runs until the block ends.
 
-    ``arguments`` follow ``dynsched``; a free address to serve on is added. ``stderr``: another
-    place for standard error than the log.
+    ``arguments`` follow ``dynsched`` (or another ``program``); a free address to serve on is added.
+    ``stderr``: another place for standard error than the log.
     """
 
     def __init__(
-        self, folder: Path, *arguments: str, flag: str = "--webaddr", stderr: int | None = None
+        self,
+        folder: Path,
+        *arguments: str,
+        flag: str = "--webaddr",
+        stderr: int | None = None,
+        program: Sequence[str] = ("-m", "dynsched"),
     ) -> None:
         self.address = f"127.0.0.1:{free_port()}"
-        self._command = [sys.executable, "-m", "dynsched", *arguments, flag, self.address]
+        self._command = [sys.executable, *program, *arguments, flag, self.address]
         self._log = folder / f"dynsched-{time.monotonic_ns()}.log"
         self._stderr = stderr
         self._process: asyncio.subprocess.Process | None = None

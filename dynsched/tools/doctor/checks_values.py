@@ -31,7 +31,8 @@ SKEW: Final = 30.0
 """Seconds by which clocks may differ."""
 LAG: Final = 60.0
 """Seconds that the newest sample may be old, where three scrapes are not longer."""
-REMOVED: Final = ((32.5, 96.0), (105.0, 88.0), (270.0, 65.0))
+LAGS: Final = (32.5, 105.0, 270.0)
+REMOVED: Final = (96.0, 88.0, 65.0)
 """By the lag of a rule in seconds: the per cent of the avoidable overload that the order removes at
 60 % used (docs/order.md, benchmarks/simulated_loop.py)."""
 _MATTERS: Final = 5.0
@@ -179,7 +180,7 @@ async def late_for_new_pods(rule: Subject) -> AsyncIterator[Finding]:
         return
     intervals = [(await rule.asked.interval(each))[0] for each in rule.expression.selectors]
     lag = lag_of(rule.rule, max(intervals, default=0.0) or None).total
-    lost = REMOVED[0][1] - float(np.interp(lag, *zip(*REMOVED, strict=True)))
+    lost = REMOVED[0] - float(np.interp(lag, LAGS, REMOVED))
     if lost > _MATTERS:
         yield hint(
             "the values show a new pod late, so that the pods after it may go to the same node",

@@ -1,0 +1,13 @@
+"""`dynsched`, its own intervals divided as those of its rules are (`closedloop.faster`)."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from closedloop.faster import hasten
+from dynsched.__main__ import main
+
+if __name__ == "__main__":
+    hasten()
+    main()
