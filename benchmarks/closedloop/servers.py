@@ -30,7 +30,7 @@ from dynsched.sim.examples import make_node
 from dynsched.sim.prometheus_api import serve
 from dynsched.util.durations import format_duration
 
-_FASTER = Path(__file__).parent / "faster_run.py"
+_FASTER = Path(__file__).parent.parent / "dynsched_faster.py"
 _REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
 
 

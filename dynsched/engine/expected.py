@@ -34,7 +34,8 @@ FIRST: Final = 10
 each further. Without this a hundred pods of a large node's 0.1 % would all go to the one coolest
 node. It flattens: small pods by the dozen should not make a node at 20 % look nearly hot."""
 BELOW_MEAN: Final = 10.0
-"""Points. So far below the mean measured load of its kind a node may come by pods that ended."""
+"""Points. So far below the mean measured load of its kind a node may come by pods that ended and
+were not measured themselves."""
 _NOTHING_LEFT: Final = 1e-9
 """Of pods: but for what the floats have gathered."""
 EQUAL: Final = 5.0
@@ -210,6 +211,7 @@ def expected_load(
         pods.use_of_pods.get(rule.resource or "", {}),
     )
     counted: dict[str, Unseen] = {}
+    measured: dict[str, float] = {}  # of ended pods: what was measured of each itself
     for pod, more, less in unseen:
         if not (more or less) or pod.node not in nodes:
             continue
@@ -218,16 +220,20 @@ def expected_load(
             node = counted.setdefault(pod.node, Unseen())
             node.bound(pod, points, more)
             node.ended(points, less)
+            if less and points is not None and pod.name in use.of_pod:
+                measured[pod.node] = measured.get(pod.node, 0.0) + less * points
     rooms, indices = _rooms(readings.loads(rule), columns), columns.roster.indices
     added = {}
     for name, node in counted.items():
         more, less = node.parts(nodes[name].allocatable, rule.resource)
-        added[name] = Added(more, min(less, rooms.item(indices[name])))
+        added[name] = Added(
+            more, min(less, max(rooms.item(indices[name]), measured.get(name, 0.0)))
+        )
     return ExpectedLoad(use, added)
 
 
 def _rooms(loads: Floats, columns: NodeColumns) -> Floats:
-    """What pods that end may take off each node with a load, by the mean of its kind."""
+    """What pods that end may take off each node by estimates of their use, by its kind's mean."""
     known, number = ~np.isnan(loads), len(columns.kinds)
     counts = np.bincount(columns.kind[known], minlength=number)
     means = np.bincount(columns.kind[known], loads[known], number) / np.maximum(1, counts)

@@ -119,6 +119,11 @@ CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = 
     "a bound pod adds what its workload uses": ([bound(**WEB)], USED, on_a(25)),
     "one that ended takes it off": ([ended(**WEB)], USED | HOT, on_a(0, 25)),
     "to 10 points below the mean": ([ended(**WEB)], USED, on_a(0, 10)),
+    "or as much as was measured of itself": (
+        [ended(name="d/web-1", **WEB)],
+        USED | {"uses": {"d/web-1": 3.2}},
+        on_a(0, 40),
+    ),
     "both": (
         [bound(uid="1", **WEB), bound(**WEB), ended(uid="3", **WEB)],
         USED | HOT,
