@@ -119,6 +119,7 @@ SOURCE ?= https://git.example.com/platform/dynsched
 
 .PHONY: release
 release: $(VENV)/.release ## packages, chart, manifest, SBOM and checksums in dist/ (needs kubectl)
+	@rm -rf dist
 	$(BIN)/python -m tools.release dist --image '$(IMAGE)' --source '$(SOURCE)' $(if $(TAG),--tag '$(TAG)')
 
 # A venv of its own, so that nothing installed by hand gets into the file.

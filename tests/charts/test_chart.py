@@ -122,7 +122,7 @@ PROMETHEUS = f"{SETTINGS}.DYNSCHED_PROM"
 
 SET: list[tuple[str, str, Any]] = [
     # how a value is set, where it is seen, and what is there then (``...``: the text after "=")
-    ("image.repository=example.com/d", f"{POD}.containers.0.image", "example.com/d:0.1.0"),
+    ("image.repository=example.com/d", f"{POD}.containers.0.image", "example.com/d:0.2.0"),
     ("image.tag=7", f"{JANITOR}.containers.0.image", "dynsched:7"),
     ("image.pullPolicy=Always", f"{COLLECTOR}.containers.0.imagePullPolicy", ...),
     ("image.pullSecrets={a,b}", f"{POD}.imagePullSecrets", [{"name": "a"}, {"name": "b"}]),

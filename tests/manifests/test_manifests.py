@@ -469,7 +469,7 @@ def test_an_image_of_ones_own_reaches_the_janitor_too(tmp_path: Path) -> None:
     ):
         for name in ("dynsched", "dynsched-janitor"):
             image = templates(docs)[name]["spec"]["containers"][0]["image"]
-            assert image == "registry.example.com/platform/dynsched:0.1.0"
+            assert image == "registry.example.com/platform/dynsched:0.2.0"
 
 
 def test_the_guardrails_page_shows_a_patch_that_works(tmp_path: Path) -> None:
