@@ -70,7 +70,7 @@ def test_each_part_is_the_component_of_this_name(part: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("values", [{}, everything()], ids=["default", "everything"])
 def test_helm_lints_it_and_its_notes_say_how_to_look_and_how_to_take_it_back(values: Doc) -> None:
-    report = lint(CHART, values, strict=True, kube_version="v1.36.0")
+    report = lint(CHART, values, strict=True, kube_version="v1.37.0")
     found = [each["error"] for each in report["messages"] if each["error"] != "icon is recommended"]
     assert (found, report["errors"]) == ([], [])
     text = notes(values)
