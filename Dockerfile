@@ -1,11 +1,19 @@
 # The image of dynsched: Python, one virtual environment, nothing else.
 #
-#   docker build -t registry.example.com/dynsched:0.1.0 .
+#   docker build -t registry.example.com/dynsched:0.2.0 .
 
-FROM python:3.12-slim-bookworm AS build
+# A release is built on the digest that this tag had then: .github/workflows/release.yml
+ARG BASE=python:3.12-slim-bookworm
+
+FROM ${BASE} AS build
 WORKDIR /src
-RUN python -m venv /opt/dynsched
-COPY constraints.txt pyproject.toml README.md LICENSE ./
+# Nothing is installed whose content is not known: each file of each package has its hash here.
+COPY requirements.txt requirements-build.txt ./
+RUN python -m venv /opt/dynsched \
+    && python -m pip install --no-cache-dir --require-hashes -r requirements-build.txt \
+    && /opt/dynsched/bin/python -m pip install --no-cache-dir --no-compile \
+        --only-binary :all: --require-hashes -r requirements.txt
+COPY pyproject.toml README.md LICENSE ./
 # Without dynsched/sim: see .dockerignore.
 COPY dynsched ./dynsched
 # What dynsched/tools/inject/components links to.
@@ -13,11 +21,12 @@ COPY manifests ./manifests
 # pip's own bytecode would be checked against the sources' dates, so compileall does it instead
 # (unchecked: the root is read-only in the cluster, nothing there changes). Without bytecode the
 # process needs 143 MB instead of 81. pip itself has no business in the image.
-RUN /opt/dynsched/bin/python -m pip install --no-cache-dir --no-compile -c constraints.txt . \
+RUN python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /tmp/wheel . \
+    && /opt/dynsched/bin/python -m pip install --no-cache-dir --no-compile --no-deps --no-index /tmp/wheel/*.whl \
     && /opt/dynsched/bin/python -m pip uninstall --yes pip \
     && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/dynsched/lib
 
-FROM python:3.12-slim-bookworm
+FROM ${BASE}
 # The base image ships the standard library without bytecode.
 RUN python -m compileall -q -j 0 --invalidation-mode unchecked-hash \
     -x '/(site-packages|test|tests|idle_test)/' /usr/local/lib/python3.12

@@ -57,9 +57,10 @@ $(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/python
 # What an install brings besides the extra that it is named for.
 BRINGS_test := runtime
 BRINGS_lint := runtime
-BRINGS_test-all := runtime test
-BRINGS_dev := runtime test test-all lint
-$(VENV)/.test $(VENV)/.test-all $(VENV)/.lint $(VENV)/.dev: $(VENV)/.%: pyproject.toml constraints.txt | $(BIN)/python
+BRINGS_release := runtime
+BRINGS_test-all := runtime test release
+BRINGS_dev := runtime test test-all lint release
+$(VENV)/.test $(VENV)/.test-all $(VENV)/.lint $(VENV)/.release $(VENV)/.dev: $(VENV)/.%: pyproject.toml constraints.txt | $(BIN)/python
 	@echo 'setup: installing dynsched and what its extra "$*" names; the first time, this takes a minute or two'
 	@$(PIP_INSTALL) -e '.[$*]'
 	@touch $(addprefix $(VENV)/.,$(BRINGS_$*) $*)
@@ -82,12 +83,14 @@ test-all: $(VENV)/.test-all ## run all tests, with long random histories, floods
 	DYNSCHED_THOROUGH=1 $(PYTEST) $(PYTEST_ARGS)
 
 .PHONY: lint
-lint: $(VENV)/.lint ## code style, format, types, import contracts, Dockerfile
+lint: $(VENV)/.lint ## code style, format, types, import contracts, Dockerfile, workflows
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
 	$(BIN)/hadolint Dockerfile
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/zizmor --offline --quiet .github/workflows
 	@$(MAKE) --no-print-directory types
 
 TYPESCRIPT := typescript@5.9.3
@@ -110,9 +113,18 @@ docs: $(VENV)/.runtime ## write docs/cli.md and the chart's README anew from hel
 	$(BIN)/python -m tools.cli_docs docs/cli.md
 	$(BIN)/python -m tools.chart_docs charts/dynsched
 
+# Where the release will be: its image, and the address of the repository.
+IMAGE ?= dynsched
+SOURCE ?= https://git.example.com/platform/dynsched
+
+.PHONY: release
+release: $(VENV)/.release ## packages, chart, manifest, SBOM and checksums in dist/ (needs kubectl)
+	@rm -rf dist
+	$(BIN)/python -m tools.release dist --image '$(IMAGE)' --source '$(SOURCE)' $(if $(TAG),--tag '$(TAG)')
+
 # A venv of its own, so that nothing installed by hand gets into the file.
 .PHONY: lock
-lock: $(BIN)/python ## write constraints.txt anew with the newest versions that fit pyproject.toml
+lock: $(BIN)/python ## write constraints.txt and the requirements anew, with the newest versions that fit pyproject.toml
 	rm -rf build/lock
 	$(BIN)/python -m venv build/lock
 	build/lock/bin/python -m pip install -qq --disable-pip-version-check --upgrade '.[dev]'
@@ -120,7 +132,23 @@ lock: $(BIN)/python ## write constraints.txt anew with the newest versions that 
 	  build/lock/bin/python -m pip freeze --local | grep -v '^dynsched ' | sort -f; \
 	} > build/constraints.txt
 	mv build/constraints.txt constraints.txt
+	$(MAKE) --no-print-directory hashes UV=build/lock/bin/uv
 	rm -rf build/lock
+
+# For the Python and the system of the image; the hashes are those of all files of a version.
+UV := $(BIN)/uv
+HASHES = $(UV) pip compile -q --generate-hashes --no-header --no-annotate -c constraints.txt \
+  --python-version 3.12 --python-platform linux -o build/requirements.txt
+
+.PHONY: hashes
+hashes: $(if $(filter $(BIN)/%,$(UV)),$(VENV)/.release) ## write the hashes of the image's packages anew, for the versions in constraints.txt
+	mkdir -p build
+	rm -f build/requirements.txt && $(HASHES) pyproject.toml
+	{ sed -n '/^#/p' requirements.txt; cat build/requirements.txt; } > build/with-comment.txt
+	mv build/with-comment.txt requirements.txt
+	rm -f build/requirements.txt && echo hatchling | $(HASHES) -
+	{ sed -n '/^#/p' requirements-build.txt; cat build/requirements.txt; } > build/with-comment.txt
+	mv build/with-comment.txt requirements-build.txt
 
 .PHONY: clean
 clean: ## remove the venv, caches and build results

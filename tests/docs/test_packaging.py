@@ -5,7 +5,6 @@ import tomllib
 from importlib import metadata
 from itertools import chain
 
-import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -31,9 +30,9 @@ def test_each_direct_dependency_is_pinned_within_its_range() -> None:
         assert wanted.specifier.contains(PINS[canonicalize_name(wanted.name)]), wanted.name
 
 
-def test_all_that_they_depend_on_is_pinned_and_what_is_installed_is_so() -> None:
-    ahead = {canonicalize_name(wanted.name) for wanted in DIRECT}
-    seen: set[str] = set()
+def with_all_that_it_needs(*names: str) -> set[str]:
+    """These packages and what they depend on; each is pinned, and installed so or not at all."""
+    ahead, seen = set(map(canonicalize_name, names)), set()
     while ahead:
         name = ahead.pop()
         seen.add(name)
@@ -48,15 +47,53 @@ def test_all_that_they_depend_on_is_pinned_and_what_is_installed_is_so() -> None
             if needed.marker is None or needed.marker.evaluate({"extra": ""}):
                 ahead.add(canonicalize_name(needed.name))
         ahead -= seen
+    return seen
+
+
+def test_all_that_they_depend_on_is_pinned_and_what_is_installed_is_so() -> None:
+    assert with_all_that_it_needs(*(wanted.name for wanted in DIRECT)) <= PINS.keys()
+
+
+def test_the_image_installs_what_is_pinned_by_its_hash_alone() -> None:
+    runtime = [Requirement(text).name for text in PROJECT["dependencies"]]
+    for name, wanted in (("requirements", runtime), ("requirements-build", ["hatchling"])):
+        lines = (ROOT / f"{name}.txt").read_text().replace("\\\n", "").splitlines()
+        found = [line.split() for line in lines if not line.startswith("#")]
+        pins = dict(pin.split("==") for pin, *_ in found)
+        assert pins.keys() >= with_all_that_it_needs(*wanted)
+        assert {package: Version(pin) for package, pin in pins.items()}.items() <= PINS.items()
+        for pin, *hashes in found:
+            assert hashes, pin
+            assert all(re.fullmatch("--hash=sha256:[0-9a-f]{64}", each) for each in hashes), pin
+    steps = (ROOT / "Dockerfile").read_text().replace("\\\n", "").split("&&")
+    for step in (step for step in steps if re.search("pip (install|wheel)", step)):
+        assert "--require-hashes" in step or "--no-deps" in step, step
+
+
+def test_each_action_of_a_workflow_is_pinned_by_its_commit() -> None:
+    for path in (ROOT / ".github/workflows").glob("*.yml"):
+        uses = re.findall(r"uses: (?!\./)(.*)", path.read_text())
+        assert uses
+        for action in uses:
+            assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), action
 
 
 def test_one_version_everywhere() -> None:
-    version = PROJECT["version"]
-    for folder in ("manifests/base", "manifests/overlays/example"):
-        kustomization = yaml.safe_load((ROOT / folder / "kustomization.yaml").read_text())
-        assert kustomization["images"][0]["newTag"] == version, folder
-    assert version in (ROOT / "CHANGELOG.md").read_text()
-    assert version in (ROOT / "README.md").read_text()
+    said = re.compile(
+        r"(?:/dynsched:|dynsched\n(?:    newName: .*\n)?    newTag: |^(?:appV|v)ersion: |"
+        r'"version": ")(\d[^\s",]+)',
+        re.MULTILINE,
+    )
+    pages = [ROOT / name for name in ("README.md", "README.zh-CN.md", "Dockerfile")]
+    pages += [ROOT / "docs/upgrading.md", ROOT / "docs/http.md"]
+    pages += [ROOT / "dynsched/api/openapi.json", ROOT / "charts/dynsched/Chart.yaml"]
+    named: dict[str, set[str]] = {}
+    for path in (*ROOT.glob("manifests/**/kustomization.yaml"), *pages):
+        named[path.name] = set(said.findall(path.read_text()))
+        assert named[path.name] <= {PROJECT["version"]}, path
+    assert all(map(named.get, ("Chart.yaml", "openapi.json", "upgrading.md")))
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    assert re.search(rf"^## \[{PROJECT['version']}\]", changes, re.MULTILINE)
 
 
 def test_what_the_package_links_to_is_in_the_sdist_and_there_when_the_image_is_built() -> None:

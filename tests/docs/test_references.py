@@ -15,7 +15,7 @@ FILES = [
         for name in ("rules.yaml", "Makefile", "Dockerfile", "pyproject.toml", ".ci/run")
     ),
     ROOT / ".pre-commit-config.yaml",
-    ROOT / ".github/workflows/ci.yml",
+    *(ROOT / ".github/workflows").glob("*.yml"),
 ]
 FOLDERS = ("docs", "dynsched", "manifests", "tests", "benchmarks", r"\.ci", r"\.github")
 IN_THE_TREE = re.compile(rf"(?<![\w/.:-])((?:{'|'.join(FOLDERS)})/[\w./-]*[\w/])")

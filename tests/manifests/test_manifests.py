@@ -27,6 +27,7 @@ from manifest_support import (
 from programs import ROOT, need, run
 from scheduling_support import scheduler_config
 
+from dynsched import __version__
 from dynsched.api.app import ENDPOINTS
 from dynsched.api.transport.answering import PROBES
 from dynsched.cli.commands import cli
@@ -469,7 +470,7 @@ def test_an_image_of_ones_own_reaches_the_janitor_too(tmp_path: Path) -> None:
     ):
         for name in ("dynsched", "dynsched-janitor"):
             image = templates(docs)[name]["spec"]["containers"][0]["image"]
-            assert image == "registry.example.com/platform/dynsched:0.1.0"
+            assert image == f"registry.example.com/platform/dynsched:{__version__}"
 
 
 def test_the_guardrails_page_shows_a_patch_that_works(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from programs import ROOT, need, run
 BASE = ROOT / "manifests/base"
 OVERLAYS = ROOT / "manifests/overlays"
 COMPONENTS = ROOT / "manifests/components"
-OLDEST, NEWEST = "1.29", "1.36"
-VERSIONS = (OLDEST, "1.30", NEWEST)
+OLDEST, NEWEST = "1.29", "1.37"
+VERSIONS = (OLDEST, "1.30", "1.34", "1.36", NEWEST)
 
 Doc = dict[str, Any]
 

@@ -1,0 +1,193 @@
+"""What `make release` builds, and a dry run of the workflow that publishes it."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from helm_support import Chart, everything
+from manifest_support import BASE, kustomize
+from programs import ROOT, run
+
+from dynsched import __version__ as version
+
+pytestmark = [pytest.mark.thorough, pytest.mark.slow]
+
+IMAGE, SOURCE = "ghcr.io/acme/dynsched", "https://github.com/Acme/dynsched"
+PLUGIN, PACKAGE = f"kubectl-dynsched-{version}.zip", f"dynsched-{version}"
+NAMES = {PLUGIN, "dynsched.yaml", "install.yaml", "SHA256SUMS"}
+NAMES |= {PACKAGE + end for end in ("-py3-none-any.whl", ".tar.gz", ".tgz", ".bom.json")}
+
+
+def release(tree: Path, dist: Path, *more: str, umask: str = "022") -> str:
+    script = 'umask $0; cd "$1"; shift; SOURCE_DATE_EPOCH=1700000000 exec "$@"'
+    build = (sys.executable, "-m", "tools.release", dist, "--image", IMAGE, "--source", SOURCE)
+    return run("sh", "-c", script, umask, tree, *build, *more).stderr
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("release") / "dist"
+    kustomize(BASE)  # skips where kubectl is not there
+    assert release(ROOT, folder, "--tag", f"v{version}") == ""
+    return folder
+
+
+def test_another_build_elsewhere_is_equal_byte_by_byte(dist: Path, tmp_path: Path) -> None:
+    tree, again = tmp_path / "tree", tmp_path / "again"
+    copy = 'cd "$0"; git ls-files -coz --exclude-standard | xargs -0 cp -P --parents -t "$1"'
+    tree.mkdir()
+    assert run("sh", "-c", copy, ROOT, tree).stderr == ""
+    assert release(tree, again, umask="077") == ""
+    assert {path.name for path in again.iterdir()} == NAMES
+    assert run("diff", "-r", dist, again).stdout == ""
+    sums = (dist / "SHA256SUMS").read_text()
+    assert {line.split()[1] for line in sums.splitlines()} == NAMES - {"SHA256SUMS"}
+
+
+def test_a_tag_of_another_version_and_a_used_folder_are_refused(dist: Path) -> None:
+    assert f"make the tag v{version}" in release(ROOT, dist, "--tag", "v9.9.9")
+    assert "is not empty" in release(ROOT, dist)
+
+
+def test_the_chart_is_what_helm_packs_with_the_image_that_is_pushed(
+    dist: Path, tmp_path: Path
+) -> None:
+    def content(archive: str | Path) -> dict[str, bytes]:
+        with tarfile.open(archive) as tar:
+            return {entry.name: tar.extractfile(entry).read() for entry in tar}
+
+    with Chart.load(ROOT / "charts/dynsched") as chart:
+        by_helm = content(chart.save(tmp_path))
+        wanted = chart.render(everything(image={"repository": IMAGE}), name="d", namespace="d")
+    ours = content(dist / f"{PACKAGE}.tgz")
+    assert ours.keys() == by_helm.keys()
+    described = {"dynsched/Chart.yaml", "dynsched/values.yaml"}  # Helm writes the first anew
+    assert {name for name in ours if ours[name] != by_helm[name]} == described
+    with Chart.load(dist / f"{PACKAGE}.tgz") as chart:
+        assert chart.render(everything(), name="d", namespace="d") == wanted
+
+
+def test_install_yaml_is_the_base_with_that_image(dist: Path) -> None:
+    base = yaml.safe_dump_all(kustomize(BASE))
+    ours = list(yaml.safe_load_all((dist / "install.yaml").read_text()))
+    assert f"image: dynsched:{version}" in base
+    assert yaml.safe_dump_all(ours) == base.replace(f"dynsched:{version}", f"{IMAGE}:{version}")
+
+
+def test_the_sbom_fits_its_schema_and_names_all_that_the_image_installs(dist: Path) -> None:
+    text = (dist / f"{PACKAGE}.bom.json").read_text()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    bom = json.loads(text)
+    assert bom["metadata"]["component"]["version"] == version
+    pins = re.findall(r"^(\S+)==(\S+) ", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
+    assert sorted((each["name"], each["version"]) for each in bom["components"]) == sorted(pins)
+
+
+def fake(folder: Path, text: str, *names: str) -> str:
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    return str(folder)
+
+
+def test_krew_finds_the_archive_and_its_plugin_runs_this_version(
+    dist: Path, tmp_path: Path
+) -> None:
+    spec = yaml.safe_load((dist / "dynsched.yaml").read_text())["spec"]
+    (platform,) = spec["platforms"]
+    assert platform["uri"] == f"{SOURCE}/releases/download/v{version}/{PLUGIN}"
+    assert platform["sha256"] == hashlib.sha256((dist / PLUGIN).read_bytes()).hexdigest()
+    assert spec["version"] == f"v{version}"
+    with zipfile.ZipFile(dist / PLUGIN) as packed:
+        assert packed.getinfo(platform["bin"]).external_attr >> 16 == 0o100755
+        plugin = packed.extract(platform["bin"], tmp_path)
+
+    def runs(*names: str) -> str:
+        path = fake(tmp_path / "bin", 'echo "${0##*/} $*"', *names)
+        done = run("/usr/bin/env", f"PATH={path}", "/bin/sh", plugin, "nodes", "--marked")
+        return done.stdout or done.stderr
+
+    wanted = f"dynsched=={version} kubectl-dynsched nodes --marked\n"
+    assert "neither uv nor pipx is on PATH" in runs()
+    assert runs("pipx") == f"pipx run --quiet --spec {wanted}"
+    assert runs("uvx") == f"uvx --quiet --from {wanted}"
+
+
+FAKE = """\
+echo "${0##*/} $*" >>"$LOG"
+case "$*" in
+*imagetools*) echo sha256:base ;;
+*--metadata-file*) echo '{"containerimage.digest": "sha256:image"}' >metadata.json ;;
+push*) echo 'Digest: sha256:chart' >&2 ;;
+log*) echo 1700000000 ;;
+esac"""
+
+
+def test_the_workflow_publishes_what_was_built_and_signs_what_it_pushed(
+    dist: Path, tmp_path: Path
+) -> None:
+    """Its shell steps run in their order, with programs that only note how they were called."""
+    shutil.copytree(dist, tmp_path / "dist")
+    shutil.copy(ROOT / "Dockerfile", tmp_path)
+    programs = ("cosign", "docker", "gh", "git", "helm", "make", "python", "uv")
+    log, outputs = tmp_path / "log", tmp_path / "outputs"
+    environment = {
+        "PATH": f"{fake(tmp_path / 'bin', FAKE, *programs)}:{os.environ['PATH']}", "LC_ALL": "C",
+        "LOG": str(log), "GITHUB_OUTPUT": str(outputs), "GITHUB_ACTOR": "ann",
+        "GITHUB_REPOSITORY": "Acme/dynsched", "GITHUB_REPOSITORY_OWNER": "Acme",
+        "GITHUB_REF_NAME": f"v{version}", "GITHUB_SERVER_URL": "https://github.com",
+        "GITHUB_SHA": "5ba1",
+    }  # fmt: skip
+    context = {"github.token": "t0ken"}
+
+    def filled(values: dict[str, object]) -> dict[str, str]:
+        expression = re.compile(r"\$\{\{ (.+?) \}\}")
+        return {
+            key: expression.sub(lambda found: context[found[1]], str(value))
+            for key, value in values.items()
+        }
+
+    workflow = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
+    assert workflow["defaults"]["run"]["shell"] == "bash"
+    attested = []
+    for step in (step for job in workflow["jobs"].values() for step in job.get("steps", ())):
+        if "attest" in step.get("uses", ""):
+            attested.append(filled(step["with"]))
+        if "run" in step:
+            command = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"])
+            variables = environment | filled(step.get("env", {}))
+            subprocess.run(command, cwd=tmp_path, env=variables, check=True)
+        if "id" in step:
+            for name, value in re.findall("(.+)=(.+)", outputs.read_text()):
+                context[f"steps.{step['id']}.outputs.{name}"] = value
+    calls = log.read_text().splitlines()
+    (build,) = (call for call in calls if call.startswith("docker buildx build "))
+    assert " --push --platform linux/amd64,linux/arm64 " in build
+    assert " BASE=python:3.12-slim-bookworm@sha256:base " in build
+    assert f" --tag {IMAGE}:{version} " in build
+    wheel = f"dist/{PACKAGE}-py3-none-any.whl"
+    published = ("make", "cosign", "uv", "helm push", "gh")
+    assert [call.partition(" --repo ")[0] for call in calls if call.startswith(published)] == [
+        f"make release TAG=v{version} IMAGE={IMAGE} SOURCE={SOURCE}",
+        f"cosign sign --yes {IMAGE}@sha256:image",
+        f"uv publish --trusted-publishing always {wheel} dist/{PACKAGE}.tar.gz",
+        f"helm push dist/{PACKAGE}.tgz oci://ghcr.io/acme/charts",
+        "cosign sign --yes ghcr.io/acme/charts/dynsched@sha256:chart",
+        "cosign sign-blob --yes --bundle dist/SHA256SUMS.sigstore.json dist/SHA256SUMS",
+        f"gh release create v{version} {' '.join(sorted(f'dist/{name}' for name in NAMES))}",
+    ]
+    image = {"subject-name": IMAGE, "subject-digest": "sha256:image", "push-to-registry": "True"}
+    assert attested[0].items() >= image.items()
+    assert attested[1:] == [{"subject-checksums": "dist/SHA256SUMS"}]
