@@ -26,6 +26,16 @@ from manifest_support import BASE, COMPONENTS, OVERLAYS, Doc, beside, kustomize,
 from programs import ROOT
 
 from dynsched.rules.file import load_rules, parse_rules
+from dynsched.rules.rule_set import (
+    EarlyMark,
+    ExtenderRules,
+    FileRule,
+    GuardRules,
+    NodeRules,
+    OrderRules,
+    Profile,
+    RuleSet,
+)
 from dynsched.tools.inject.policy import policy_objects
 from tools.chart_docs import leaves, render
 
@@ -220,6 +230,24 @@ def test_the_schema_knows_each_value_and_no_other() -> None:
     }
 
 
+def test_the_schema_knows_each_key_of_the_rules_and_takes_every_example() -> None:
+    known = SCHEMA["definitions"]
+    top, rule = known["rules"]["properties"], known["rule"]
+    profile = top["extender"]["properties"]["profiles"]["additionalProperties"]
+    pairs = [(RuleSet, known["rules"]), (NodeRules, top["nodes"]), (GuardRules, top["guard"])]
+    pairs += [(FileRule, rule), (EarlyMark, rule["properties"]["early"]), (Profile, profile)]
+    pairs += [(ExtenderRules, top["extender"]), (OrderRules, top["order"])]
+    for model, schema in pairs:
+        keys = {field.alias or name for name, field in model.model_fields.items()}
+        assert schema["properties"].keys() == keys - {"mark"}, model
+        assert schema["additionalProperties"] is False, model
+    files = [*(ROOT / "docs/examples").glob("*.yaml"), *OVERLAYS.rglob("rules.yaml")]
+    for path in files:
+        if "rules" in (content := yaml.safe_load(path.read_text())):
+            content.pop("mark", None)
+            assert rules_of({"rules": content}).file_rules == load_rules(path).file_rules, path
+
+
 WRONG = [
     *("mark.lable=a=b", "mark.label=presure", "mark.taint=a=b:NoSchedule", "nodeselector.a=b"),
     *("inject.weight=101", "inject.weight=0", "ha.enabled=maybe", "descheduler.maxTotal=-1"),
@@ -227,12 +255,14 @@ WRONG = [
     *("networkPolicy.prometheusPorts={http}", "prometheus.url=prometheus:9090"),
     *("rules.mark.label=a=b", "rules.rules=none", "logFormat=xml"),
 ]
+MISSPELT = {"rules": [{"name": "a", "expr": "up", "threshold": 1, "treshold": 2}]}
 IMPOSSIBLE: list[tuple[Doc, str]] = [
     ({"inject": {"enabled": True}, "mark": {"label": "", "taint": TAINT}}, "inject.enabled"),
     ({"descheduler": {"enabled": True}}, "descheduler.enabled"),
     ({"descheduler": {"enabled": True}, "mark": {"label": "", "taint": TAINT}},
      "descheduler.enabled"),
     ({"mark": {"label": "", "taint": ""}}, "mark.label and mark.taint are both empty"),
+    ({"rules": MISSPELT}, "treshold"),
 ]  # fmt: skip
 
 
