@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -105,6 +106,20 @@ def test_components_go_together(tmp_path: Path) -> None:
     alone = {key: doc for name in FULL for key, doc in named(rendered(name)).items()}
     alone["Deployment", "dynsched"] = the(rendered("ha"), "Deployment")
     assert named(rendered("full")) == alone
+
+
+def test_the_example_works_where_it_is_copied_to_and_so_do_components(tmp_path: Path) -> None:
+    mine, here = tmp_path / "mine", tmp_path / "here"
+    for folder in (mine, here):
+        shutil.copytree(OVERLAYS / "example", folder)
+    for part in FULL:
+        shutil.copytree(COMPONENTS / part, mine / part)
+    content = yaml.safe_load((mine / "kustomization.yaml").read_text())
+    (mine / "kustomization.yaml").write_text(yaml.safe_dump(content | {"components": [*FULL]}))
+    content |= {"resources": beside(here, BASE)}
+    content |= {"components": beside(here, *(COMPONENTS / part for part in FULL))}
+    (here / "kustomization.yaml").write_text(yaml.safe_dump(content))
+    assert kustomize(mine) == kustomize(here)  # so its base is the one that is shipped
 
 
 def test_policies_for_older_clusters_differ_in_what_they_have_to(tmp_path: Path) -> None:
