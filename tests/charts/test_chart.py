@@ -22,7 +22,17 @@ from helm_support import (
     sdk,
     value_of,
 )
-from manifest_support import BASE, COMPONENTS, OVERLAYS, Doc, beside, kustomize, overlay, the
+from manifest_support import (
+    BASE,
+    COMPONENTS,
+    OVERLAYS,
+    Doc,
+    beside,
+    kustomize,
+    load_all,
+    overlay,
+    the,
+)
 from programs import ROOT
 
 from dynsched.rules.file import load_rules, parse_rules
@@ -246,6 +256,8 @@ def test_the_schema_knows_each_key_of_the_rules_and_takes_every_example() -> Non
         if "rules" in (content := yaml.safe_load(path.read_text())):
             content.pop("mark", None)
             assert rules_of({"rules": content}).file_rules == load_rules(path).file_rules, path
+    _, release = load_all(ROOT / "docs/examples/gitops/flux-helm.yaml")
+    assert [rule.name for rule in rules_of(release["spec"]["values"]).rules] == ["node-cpu"]
 
 
 WRONG = [
