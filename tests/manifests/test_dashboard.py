@@ -20,11 +20,9 @@ from monitoring_support import (
     variables,
 )
 from prometheus_support import Exporter, RealPrometheus
-from promql_support import check_values
 
 LOST = object()
 METRIC = re.compile(r"(?:\w+:)?(?:dynsched|process)_\w+(?::\w+)?")
-OF = '{{cluster="{}", namespace="d", pod="p{}"}}'
 SELECTOR = re.compile(r"(?<![\w:])dynsched_\w+(?:\{[^}]*\})?(?![\w:])")
 
 
@@ -73,29 +71,6 @@ def test_data_come_from_the_source_the_clusters_and_the_namespaces_that_are_chos
 def test_each_variable_is_declared_and_used() -> None:
     own = set(re.findall(r"\$\{?([a-z]\w*)", json.dumps(DASHBOARD["panels"])))
     assert own == set(variables())
-
-
-def test_the_table_has_a_line_for_each_cluster_and_for_one_that_is_gone(tmp_path: Path) -> None:
-    series, shape = {"dynsched_build_info" + OF.format("c", 1): "1x3 stale"}, {"a": 1, "b": 2}
-    for cluster, leaders in shape.items():
-        for pod in (1, 2):
-            of = OF.format(cluster, pod)
-            series[f"dynsched_build_info{of}"] = "1x20"
-            series[f"dynsched_leader{of}"] = f"{int(pod <= leaders)}x20"
-            series[f"dynsched_pressured_nodes{of}"] = f"{leaders}x20"
-            series[f"dynsched_nodes{of}"] = "10x20"
-    by_cluster = [expr for expr in queries() if re.match(r"(?:\w+|.* - max) by \(cluster, n", expr)]
-    replicas, leading, _, nodes, hot, *_ = by_cluster
-    total, *_ = (expr for expr in queries() if expr.startswith("sum(max by (cluster) (dynsched_pr"))
-    expected = {
-        replicas: {"a": 2, "b": 2, "c": 0},
-        leading: shape,
-        nodes: dict.fromkeys(shape, 10),
-        hot: shape,
-    }
-    line = '{{cluster="{}", namespace="d"}}'
-    values = {e: {line.format(c): v for c, v in found.items()} for e, found in expected.items()}
-    check_values(tmp_path, series, {**values, total: {"{}": 3}}, "10m")
 
 
 @pytest.mark.thorough

@@ -109,17 +109,17 @@ def test_components_go_together(tmp_path: Path) -> None:
 
 
 def test_the_example_works_where_it_is_copied_to_and_so_do_components(tmp_path: Path) -> None:
-    mine, here = tmp_path / "mine", tmp_path / "here"
-    for folder in (mine, here):
-        shutil.copytree(OVERLAYS / "example", folder)
+    mine = shutil.copytree(OVERLAYS / "example", tmp_path / "mine")
     for part in FULL:
         shutil.copytree(COMPONENTS / part, mine / part)
-    content = yaml.safe_load((mine / "kustomization.yaml").read_text())
-    (mine / "kustomization.yaml").write_text(yaml.safe_dump(content | {"components": [*FULL]}))
-    content |= {"resources": beside(here, BASE)}
-    content |= {"components": beside(here, *(COMPONENTS / part for part in FULL))}
-    (here / "kustomization.yaml").write_text(yaml.safe_dump(content))
-    assert kustomize(mine) == kustomize(here)  # so its base is the one that is shipped
+    file = mine / "kustomization.yaml"
+    content = yaml.safe_load(file.read_text())
+    file.write_text(yaml.safe_dump(content | {"components": [*FULL]}))
+    alone = kustomize(mine)
+    content |= {"resources": beside(mine, BASE)}
+    content |= {"components": beside(mine, *(COMPONENTS / part for part in FULL))}
+    file.write_text(yaml.safe_dump(content))
+    assert alone == kustomize(mine)  # so its base is the one that is shipped
 
 
 def test_policies_for_older_clusters_differ_in_what_they_have_to(tmp_path: Path) -> None:
