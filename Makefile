@@ -109,9 +109,11 @@ format: $(VENV)/.lint ## put the code in shape
 	$(BIN)/ruff format .
 
 .PHONY: docs
-docs: $(VENV)/.runtime ## write docs/cli.md and the chart's README anew from help and comments
+docs: $(VENV)/.runtime ## write what is made of other files: docs/cli.md, the chart's README, the example's base
 	$(BIN)/python -m tools.cli_docs docs/cli.md
 	$(BIN)/python -m tools.chart_docs charts/dynsched
+	rm -rf manifests/overlays/example/base
+	cp -r manifests/base manifests/overlays/example/base
 
 # Where the release will be: its image, and the address of the repository.
 IMAGE ?= dynsched

@@ -26,6 +26,7 @@ from manifest_support import BASE, COMPONENTS, OVERLAYS, Doc, beside, kustomize,
 from programs import ROOT
 
 from dynsched import __version__
+from dynsched.rules import rule_set
 from dynsched.rules.file import load_rules, parse_rules
 from dynsched.tools.inject.policy import policy_objects
 from tools.chart_docs import leaves, render
@@ -221,6 +222,21 @@ def test_the_schema_knows_each_value_and_no_other() -> None:
     }
 
 
+def test_the_schema_knows_each_key_of_the_rules_and_takes_every_example() -> None:
+    known = {name: each for name, each in SCHEMA["definitions"].items() if "properties" in each}
+    assert len(known) == 8  # each is named as the model that it is of
+    for name, schema in known.items():
+        fields = getattr(rule_set, name).model_fields.items()
+        assert schema["properties"].keys() == {f.alias or key for key, f in fields} - {"mark"}
+        assert schema["additionalProperties"] is False
+    for path in [*(ROOT / "docs/examples").glob("*.yaml"), *OVERLAYS.rglob("rules.yaml")]:
+        if "rules" in (content := yaml.safe_load(path.read_text())):
+            content.pop("mark", None)
+            assert rules_of({"rules": content}).file_rules == load_rules(path).file_rules, path
+    *_, release = yaml.safe_load_all((ROOT / "docs/examples/gitops/flux-helm.yaml").read_text())
+    assert [rule.name for rule in rules_of(release["spec"]["values"]).rules] == ["node-cpu"]
+
+
 WRONG = [
     *("mark.lable=a=b", "mark.label=presure", "mark.taint=a=b:NoSchedule", "nodeselector.a=b"),
     *("inject.weight=101", "inject.weight=0", "ha.enabled=maybe", "descheduler.maxTotal=-1"),
@@ -228,12 +244,14 @@ WRONG = [
     *("networkPolicy.prometheusPorts={http}", "prometheus.url=prometheus:9090"),
     *("rules.mark.label=a=b", "rules.rules=none", "logFormat=xml"),
 ]
+MISSPELT = {"rules": [{"name": "a", "expr": "up", "threshold": 1, "treshold": 2}]}
 IMPOSSIBLE: list[tuple[Doc, str]] = [
     ({"inject": {"enabled": True}, "mark": {"label": "", "taint": TAINT}}, "inject.enabled"),
     ({"descheduler": {"enabled": True}}, "descheduler.enabled"),
     ({"descheduler": {"enabled": True}, "mark": {"label": "", "taint": TAINT}},
      "descheduler.enabled"),
     ({"mark": {"label": "", "taint": ""}}, "mark.label and mark.taint are both empty"),
+    ({"rules": MISSPELT}, "treshold"),
 ]  # fmt: skip
 
 

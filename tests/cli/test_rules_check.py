@@ -171,7 +171,8 @@ def of_expression(folder: Path, expr: str) -> Path:
     return rules
 
 
-WRONG = ["sum by (instance", "rate(load[5m])) * 100", 'load{a="b}', "load[5m", "# none", "load +"]
+WRONG = ["sum by (instance", "rate(load[5m])) * 100", 'load{a="b}', "load[5m", "# none", "load +",
+         "load{a=b}", 'load{a="b", c=d}', 'load{a~"b"}', 'rate(load{a="b"[5m])']  # fmt: skip
 
 
 @pytest.mark.parametrize("expr", WRONG)
@@ -184,7 +185,8 @@ def test_promql_that_no_server_parses_is_an_error_without_a_server(call, tmp_pat
 OF_OTHERS = ["rate(load[5m] anchored)", "load smoothed", "rate(load[5m * 2])", "load >/ 3",
              "load offset (1m + 2m)", "of_next_year(load)"]  # fmt: skip
 OF_VICTORIA = ["rate(load)", "load default 0", "load @ (end() - 5m)", "(load, load2)",
-               "load * on () group_left (*) load2", "rate(load[5i]) keep_metric_names"]  # fmt: skip
+               "load * on () group_left (*) load2", "rate(load[5i]) keep_metric_names",
+               'load{a="b"+"c"}', "WITH (x = load{a=b}, b='c') x"]  # fmt: skip
 
 
 @pytest.mark.parametrize("expr", OF_OTHERS + OF_VICTORIA)

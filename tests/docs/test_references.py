@@ -9,7 +9,7 @@ PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 FILES = [
     *PAGES,
     *(ROOT / "manifests").rglob("*.yaml"),
-    *(ROOT / "docs/examples").glob("*.yaml"),
+    *(ROOT / "docs/examples").rglob("*.yaml"),
     *(
         ROOT / name
         for name in ("rules.yaml", "Makefile", "Dockerfile", "pyproject.toml", ".ci/run")
@@ -62,7 +62,8 @@ def test_every_decision_and_every_example_is_shown_to_the_reader() -> None:
     listed = set(LINK.findall((folder / "README.md").read_text()))
     assert listed == {path.name for path in folder.glob("0*.md")}
     linked = " ".join(page.read_text() for page in PAGES)
-    examples = [f"examples/{path.name}" for path in (ROOT / "docs/examples").glob("*.yaml")]
+    found = (ROOT / "docs/examples").rglob("*.yaml")
+    examples = [str(path.relative_to(ROOT / "docs")) for path in found]
     assert [name for name in examples if name not in linked] == []
 
 

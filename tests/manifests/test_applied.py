@@ -97,6 +97,7 @@ async def test_with_its_rights_alone_it_marks_tells_and_prunes(cluster, kubectl,
             assert await operator.stop() == 0
             assert "answered 403" not in operator.log
     assert await marked(cluster) == ["hot"]
+    await asyncio.to_thread(kubectl, "diff", "-k", BASE)  # what is in Git is as it was
     assert await pruned("prune", "--kubeconfig", kubeconfig, "--rules", file) == ["hot"]
     assert await marked(cluster) == []
 
@@ -129,6 +130,7 @@ async def test_the_order_alone_needs_no_right_to_write_nodes(cluster, kubectl, t
             assert await operator.get("/status") == (200, "ok")
             nodes = await operator.nodes()
             assert (nodes["type"], nodes["node_names"]) == ("Hot Nodes", ["hot"])
+            await asyncio.to_thread(kubectl, "diff", "-k", OVERLAYS / "order-only")
             assert await operator.stop() == 0
             assert "403" not in operator.log
             assert "node hot: an older mark stays" in operator.log

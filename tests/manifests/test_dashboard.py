@@ -22,6 +22,7 @@ from monitoring_support import (
 from prometheus_support import Exporter, RealPrometheus
 
 LOST = object()
+METRIC = re.compile(r"(?:\w+:)?(?:dynsched|process)_\w+(?::\w+)?")
 SELECTOR = re.compile(r"(?<![\w:])dynsched_\w+(?:\{[^}]*\})?(?![\w:])")
 
 
@@ -51,8 +52,8 @@ def test_grafana_knows_every_field() -> None:
     assert {panel["type"] for panel in panels()} <= Runtime().panelcfg_variants.keys()
 
 
-def test_data_come_from_the_source_and_the_namespaces_that_are_chosen() -> None:
-    assert list(variables()) == ["datasource", "namespace", "node", "rule"]
+def test_data_come_from_the_source_the_clusters_and_the_namespaces_that_are_chosen() -> None:
+    assert list(variables()) == ["datasource", "cluster", "namespace", "node", "rule"]
     source = {"type": "prometheus", "uid": "${datasource}"}
     for panel in panels():
         assert panel["datasource"] == source, panel["title"]
@@ -60,7 +61,8 @@ def test_data_come_from_the_source_and_the_namespaces_that_are_chosen() -> None:
         assert len(set(letters)) == len(letters)
         for target in panel["targets"]:
             assert target["datasource"] == source
-            assert 'namespace=~"$namespace"' in target["expr"]
+            chosen = 'cluster=~"$cluster",namespace=~"$namespace"'
+            assert target["expr"].count(chosen) == len(METRIC.findall(target["expr"]))
     for variable in variables().values():
         if variable["type"] == "query":
             assert variable["datasource"] == source

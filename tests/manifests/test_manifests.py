@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -106,6 +107,20 @@ def test_components_go_together(tmp_path: Path) -> None:
     alone = {key: doc for name in FULL for key, doc in named(rendered(name)).items()}
     alone["Deployment", "dynsched"] = the(rendered("ha"), "Deployment")
     assert named(rendered("full")) == alone
+
+
+def test_the_example_works_where_it_is_copied_to_and_so_do_components(tmp_path: Path) -> None:
+    mine = shutil.copytree(OVERLAYS / "example", tmp_path / "mine")
+    for part in FULL:
+        shutil.copytree(COMPONENTS / part, mine / part)
+    file = mine / "kustomization.yaml"
+    content = yaml.safe_load(file.read_text())
+    file.write_text(yaml.safe_dump(content | {"components": [*FULL]}))
+    alone = kustomize(mine)
+    content |= {"resources": beside(mine, BASE)}
+    content |= {"components": beside(mine, *(COMPONENTS / part for part in FULL))}
+    file.write_text(yaml.safe_dump(content))
+    assert alone == kustomize(mine)  # so its base is the one that is shipped
 
 
 def test_policies_for_older_clusters_differ_in_what_they_have_to(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-from early_scene import early_example
+from early_scene import early_example, known_pods
 from manifest_support import COMPONENTS, Doc, load_all
 from plain_answers import series_text
 from prometheus_client import CollectorRegistry
@@ -29,6 +30,7 @@ _RECORDED: Final = re.compile(r"\b\w+:dynsched_\w+:\w+")
 _VALUES: Final = re.compile(r"label_values\((.+), (\w+)\)")
 
 CHOSEN: Final[Mapping[str, str]] = {
+    "$cluster": ".*",
     "$namespace": ".*",
     "$node": ".*",
     "$rule": "node-cpu",
@@ -77,10 +79,10 @@ def metrics_texts(pods: int = 0) -> dict[str, str]:
     """
     watching = Metrics(CollectorRegistry())
     watching.placed(dict.fromkeys(Kind, pods))
-    order = example().order
-    written = order and Written(order, time.time(), time.time() + 28)
+    ordered = replace(example(), pods=known_pods())
+    written = ordered.order and Written(ordered.order, time.time(), time.time() + 28)
     ordering = Metrics(CollectorRegistry())
-    ordering.registry.register(OrderStatus(example, written))
+    ordering.registry.register(OrderStatus(lambda: ordered, written))
     return {
         "plain": _text(example(), ordering),
         "early": _text(early_example(), watching),

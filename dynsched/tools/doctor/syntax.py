@@ -14,9 +14,9 @@ if TYPE_CHECKING:  # to import it takes half a second, which a check without a s
     from dynsched.sources.prometheus import PrometheusSource
 
 _IN_NO_DIALECT: Final = re.compile(
-    "read it: (?:unclosed|unterminated|unexpected (?:end|right)|no expression)"
+    r"read it: (?:unclosed|unterminated|unexpected (?:end|right|ident.* label m|.*'[~[]')|no expr)"
 )
-"""What promql-parser says of brackets and quotes without their other half."""
+"""What promql-parser says of brackets and quotes without their other half, and of `{a=b}`."""
 _NO_QUERY: Final = "read it: invalid promql query"
 _OF_OTHERS: Final = re.compile(
     r"\b(?:anchored|smoothed|offset|fill\w*|with|default|if|ifnot|limit|keep_metric_names)\b|[<>]/|[,@]|\(\*",
