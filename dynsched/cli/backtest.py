@@ -125,7 +125,8 @@ def backtest(
     """Replay the rules over Prometheus's history: what would have been marked, and how often.
 
     The rules go through the very decisions of `dynsched run`: durations, dead bands, the cap,
-    delayed releases, early marks, missing and stale samples. Nothing is written.
+    delayed releases, early marks, missing and stale samples. Nothing is written. With --report it
+    prints one page: before and after dynsched.
 
     \b
     Example:

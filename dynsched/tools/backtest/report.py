@@ -55,7 +55,7 @@ async def before_and_after(
         columns[key] = np.array([placed.get(day, {}).get(key, 0.0) for day in names])
     since = began or await first_moment(source, window, _ACTS)
     every = math.ceil(max(_STEP, window.step, (window.end - window.start) / _POINTS))
-    first = max(window.start + every, min(since or math.inf, window.end))
+    first = min(max(window.start + every, since or math.inf), window.end)
     limits: list[str] = [*regret.get("limits", ())]
     alerts: dict[str, float] = {}
     is_scraped = await first_moment(source, window, "dynsched_build_info") is not None
