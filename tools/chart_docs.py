@@ -29,7 +29,8 @@ They come from the files of [the kustomize tree](../../manifests), to which the 
 `components` and `collector` are links; `helm package` puts the files themselves into the archive.
 
 - **How to look:** [`kubectl dynsched nodes`](../../docs/kubectl.md), or without the plugin
-  `kubectl -n dynsched exec deploy/dynsched -- dynsched nodes`
+  `kubectl -n dynsched exec deploy/dynsched -- dynsched nodes`. The plugin asks through the API server, which
+  `kubectl.enabled` lets in where NetworkPolicies are enforced
 - **How to take it back:** stop it, remove the marks, uninstall:
 
   ```sh

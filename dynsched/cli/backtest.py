@@ -20,8 +20,7 @@ from dynsched.util.durations import parse_duration
 from dynsched.util.errors import ExpectedError
 from dynsched.util.formatting import parse_time
 
-QUERY_SECONDS: Final = 120.0
-"""How long a query may take unless --prom-timeout is given: as long as Prometheus allows itself."""
+QUERY_SECONDS: Final = 120.0  # without --prom-timeout: as long as Prometheus allows itself
 
 
 def _moment(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
@@ -90,6 +89,15 @@ def _moment(_context: click.Context, _option: click.Parameter, text: str | None)
     "it as YAML.",
 )
 @click.option(
+    "--report",
+    is_flag=False,
+    flag_value="1970-01-01T00:00:00Z",
+    metavar="[MOMENT]",
+    callback=_moment,
+    help="Print one page instead: overload, pods on hot nodes, writes and incidents by day, before "
+    "and after dynsched began to act. Default of MOMENT: when its own metrics first show that.",
+)
+@click.option(
     "--cache",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIRECTORY",
@@ -117,64 +125,51 @@ def backtest(
     """Replay the rules over Prometheus's history: what would have been marked, and how often.
 
     The rules go through the very decisions of `dynsched run`: durations, dead bands, the cap,
-    delayed releases, early marks, missing and stale samples. Nothing is written.
+    delayed releases, early marks, missing and stale samples. Nothing is written. With --report it
+    prints one page: before and after dynsched.
 
     \b
     Example:
       dynsched backtest --prom http://localhost:9090 -r rules.yaml --since 7d
       dynsched backtest -r rules.yaml --compare new-rules.yaml -o markdown
       dynsched backtest --nodes-from-series --since 1d
+      dynsched backtest --report --since 28d -o html > report.html
     """
+    from rich.console import Console
+
     from dynsched.controller.settings import settings_of
     from dynsched.rules.file import load_rules
-    from dynsched.tools.backtest import gathering
+    from dynsched.tools.backtest import gathering, rendering
     from dynsched.util.logs import configure_logging
 
     configure_logging(log_format, log_level)
+    if compare is not None and given["report"] is not None:
+        raise click.UsageError("--report is of one rules file: leave out --compare")
     asked = click.get_current_context().get_parameter_source("prom_timeout")
     if asked is ParameterSource.DEFAULT:
         given["prom_timeout"] = QUERY_SECONDS
     prometheus = {name: given.pop(name) for name in [*given] if name.startswith("prom")}
     rule_sets = [load_rules(path) for path in (rules, compare) if path is not None]
-    folder = _folder(cache)
     kept = cache is not None
+    folder = cache or Path(tempfile.mkdtemp(prefix="dynsched-backtest-"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExpectedError(f"--cache {cache}: {error.strerror}") from error
     order = gathering.Order(settings_of(prometheus).prometheus, rule_sets, folder, **given)
     say = partial(click.echo, err=True)
     try:
         report = asyncio.run(gathering.backtest(order, say))
         if report.pop("incomplete"):
-            # Another run need not ask for the other parts again.
-            kept = True
-            say(
-                "Some parts of the history did not come. Run again with --cache "
-                f"{folder} to ask only for those."
-            )
+            kept, lacking = True, "Some parts of the history did not come."
+            say(f"{lacking} Run again with --cache {folder} to ask only for those.")
     finally:
         if not kept:
             shutil.rmtree(folder, ignore_errors=True)
-    _print(report, output)
-
-
-def _folder(cache: Path | None) -> Path:
-    """Where parts of the history are kept."""
-    if cache is None:
-        return Path(tempfile.mkdtemp(prefix="dynsched-backtest-"))
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ExpectedError(f"--cache {cache}: {error.strerror}") from error
-    return cache
-
-
-def _print(report: dict[str, Any], output: str) -> None:
     if output == "json":
         click.echo(json.dumps(report, indent=2, ensure_ascii=False))
-        return
-    from rich.console import Console
-
-    from dynsched.tools.backtest.rendering import markdown, page, render, sections
-
-    if output == "table":
-        render(sections(report), Console())
+    elif output == "table":
+        rendering.render(rendering.sections(report), Console())
     else:
-        click.echo((markdown if output == "markdown" else page)(sections(report)))
+        form = rendering.markdown if output == "markdown" else rendering.page
+        click.echo(form(rendering.sections(report)))

@@ -21,6 +21,7 @@ FOLDER = ROOT / "tests/promtool"
 # As text: `0x300` is no number.
 CASES: list[Doc] = yaml.load((FOLDER / "alerts.yaml").read_text(), Loader=yaml.BaseLoader)
 PAGE = ROOT / "docs/monitoring.md"
+RUNBOOKS = "https://github.com/OWNER/dynsched/blob/main/docs/monitoring.md"
 ALERT = re.compile(r"\w+(?:\{.*?\})?")
 LEVELS = {"namespace", "namespace_node_state", "namespace_verdict"}
 
@@ -81,7 +82,7 @@ def case(given: Doc) -> Doc:
     if text := given.get("text"):
         name, labels = labelled(text["alert"], severity="warning", namespace="d")
         notes = {key: text[key] for key in ("summary", "description")}
-        notes["runbook"] = f"docs/monitoring.md#{name.lower()}"
+        notes["runbook_url"] = f"{RUNBOOKS}#{name.lower()}"
         alerts = [{"exp_labels": labels, "exp_annotations": notes}]
         when = {"alertname": name, "eval_time": text["at"]}
         found["alert_rule_test"] = [when | {"exp_alerts": alerts}]
@@ -116,10 +117,12 @@ def test_each_alert_says_what_it_is_and_what_to_do(alert: Doc) -> None:
     assert alert["for"]
     assert alert["labels"] == {"severity": alert["labels"]["severity"]}
     assert alert["labels"]["severity"] in ("warning", "info")
-    assert notes.keys() == {"summary", "description", "runbook"}
+    assert notes.keys() == {"summary", "description", "runbook_url"}
     assert not notes["summary"].endswith(".")
     assert re.search(r"\.(\{\{ end \}\})?$", notes["description"])
-    assert notes["runbook"] == f"docs/monitoring.md#{name.lower()}"
+    # The anchor that GitHub makes of the heading.
+    assert notes["runbook_url"] == f"{RUNBOOKS}#{name.lower()}"
+    assert f"\n### {name}\n" in PAGE.read_text()
 
 
 def test_the_page_has_no_alert_that_is_gone() -> None:

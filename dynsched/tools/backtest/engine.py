@@ -101,10 +101,6 @@ class Scene:
     index: NodeIndex
     window: Window
 
-    def index_of(self, name: str) -> int:
-        """Of the node that a value of the node's label stands for; -1: of none."""
-        return self.index.find(name)[0]
-
 
 def columns_of(rule_set: RuleSet, scene: Scene, world: World, first: int, last: int) -> Columns:
     """For steps ``first`` to before ``last``."""
@@ -113,7 +109,8 @@ def columns_of(rule_set: RuleSet, scene: Scene, world: World, first: int, last: 
         query = Query.of(rule)
         past = scene.pasts.get(query) if query else None
         if past is not None:
-            values = past.values(first, last, scene.index_of, len(world.nodes), rises=rule.rises)
+            find, count = (lambda name: scene.index.find(name)[0]), len(world.nodes)
+            values = past.values(first, last, find, count, rises=rule.rises)
             values[:, ~world.selected(rule)] = np.nan
             found[rule.name] = values
     return found
@@ -126,11 +123,14 @@ class Record:
         by_node, by_pool = (window.count, len(world.nodes)), (window.count, len(world.pools))
         self.window = window
         self.world = world
+        self.marks_nothing = rule_set.mark.is_none
         self.present = world.present(window.times())
         # By rule: where there is a good value.
         self.known = {rule.name: np.zeros(by_node, np.bool_) for rule in rule_set.rules}
         # Where a rule's threshold is breached at this moment.
         self.over: Bools = np.zeros(by_node, np.bool_)
+        # Shape (steps,): of the nodes of known load, the sum of it: points, of the highest rule.
+        self.load: Floats = np.zeros(window.count)
         # Shape (rules, steps, nodes).
         self.firing: Bools = np.zeros((len(rule_set.rules), *by_node), np.bool_)
         # Which nodes carry the mark after the step; and which only because of their expected load.
@@ -155,6 +155,11 @@ class Record:
     def moments(self) -> int:
         """At how many steps any node counts: what is told per day is told of this time."""
         return int(self.counted.any(axis=1).sum())
+
+    @property
+    def lasted(self) -> float:
+        """The share of the window in which any node counts: of the rest nothing is known."""
+        return self.moments / self.window.count
 
 
 class Alerts:
@@ -266,12 +271,15 @@ class Engine:
 
     def play(self, columns: Columns, record: Record, first: int, last: int) -> None:
         """The steps ``first`` to before ``last``; ``columns`` have a row for each."""
+        present = record.present[first:last]
+        loads: Floats = np.full(present.shape, np.nan)
         for name, values in columns.items():
             rule = self._rule_set.by_name[name]
             record.known[name][first:last] = ~np.isnan(values)
             if not rule.shadow:
                 record.over[first:last] |= COMPARE[rule.op](values, rule.threshold)
-        present = record.present[first:last]
+                loads = np.fmax(loads, rule_loads(rule, values))
+        record.load[first:last] = np.nansum(np.where(record.counted[first:last], loads, 0), axis=1)
         self._begin(columns, present)
         for row, now in enumerate(record.window.times(first, last).tolist()):
             if self._alerts.step(row, now):
@@ -301,6 +309,8 @@ class Engine:
 
     def _mark(self) -> tuple[Bools, int]:
         """Which nodes should be marked and are not; how many nodes are written to."""
+        if self._rule_set.mark.is_none:
+            return np.zeros_like(self._early_mark), 0
         firing, before = self._alerts.firing & ~self._limits.is_shadow, self._marks.marked
         hot: Bools = np.logical_or.reduce(firing & ~self._limits.is_early, axis=0)
         early: Bools = np.logical_or.reduce(firing, axis=0) & ~hot

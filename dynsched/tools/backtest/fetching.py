@@ -1,8 +1,7 @@
 """The history of queries: which moments, fetched in which parts, and kept on disk.
 
-Each part is turned into columns and written to a file as soon as it has come, so that memory holds
-a few parts, whatever the window. A part that is in the directory already is not asked for again: a
-run after a failed one asks for what is missing.
+Each part is written to a file as soon as it has come, so that memory holds a few parts, whatever
+the window; what is in the directory already is not asked for again.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import asyncio
 import contextlib
 import hashlib
 import math
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,13 +27,11 @@ from dynsched.util.errors import ExpectedError
 
 PART_SAMPLES: Final = 250_000
 """Of one range query. While its answer is read, a sample takes some 200 bytes: 50 MB."""
-PART_STEPS: Final = 8192
-"""Prometheus refuses more than 11,000 points for one series."""
+PART_STEPS: Final = 8192  # Prometheus refuses more than 11,000 points for one series
 IN_FLIGHT: Final = 2
 """Parts that are asked for at a time: while one is read, the server computes the next."""
 PAUSES: Final = (0.5, 2.0)
-SPLITS: Final = 6
-"""How often a part is halved that the server finds too large."""
+SPLITS: Final = 6  # how often a part is halved that the server finds too large
 _SLOW_COUNTS: Final = 3
 """As how many of these a split counts that is made because the server took too long."""
 GIVE_UP: Final = 4
@@ -108,15 +104,12 @@ def step_within(budget: int, wanted: float, since: float, until: float, series: 
 
 
 def parts_of(window: Window, series: int) -> Iterator[Part]:
-    """Parts of the window for a query with so many series, in the order of time.
-
-    They begin at multiples of their length since 1970: another run, a minute later, has the same
-    parts but for the first and the last, and finds them in its cache.
+    """In the order of time. They begin at multiples of their length since 1970: another run, a
+    minute later, has the same parts but for the first and the last, and finds them in its cache.
     """
     most = min(PART_STEPS, max(1, PART_SAMPLES // max(1, series)))
     length = 1 << (most.bit_length() - 1)  # stable while the number of series changes a little
-    begun = round(window.start / window.step)
-    first = 0
+    begun, first = round(window.start / window.step), 0
     while first < window.count:
         count = min(length - (begun + first) % length, window.count - first)
         yield range(first, first + count)
@@ -151,11 +144,6 @@ class Missing(NamedTuple):
     error: str
 
 
-def widen(seen: dict[str, tuple[int, int]], name: str, first: int, last: int) -> None:
-    before = seen.get(name, (first, last))
-    seen[name] = min(before[0], first), max(before[1], last)
-
-
 @dataclass(slots=True)
 class Past:
     files: list[tuple[Part, Path]] = field(default_factory=list)
@@ -176,8 +164,10 @@ class Past:
         known = ~np.isnan(block.values)
         first, last = known.argmax(axis=0), len(part) - 1 - known[::-1].argmax(axis=0)
         for column in np.flatnonzero(known.any(axis=0)).tolist():
-            begun, ended = part.start + int(first[column]), part.start + int(last[column])
-            widen(self.seen, block.names[column], begun, ended)
+            name, begun = block.names[column], part.start + int(first[column])
+            before = self.seen.get(name, (begun, begun))
+            ended = max(before[1], part.start + int(last[column]))
+            self.seen[name] = min(before[0], begun), ended
 
     def values(
         self, first: int, last: int, index_of: Callable[[str], int], nodes: int, *, rises: bool
@@ -273,19 +263,17 @@ class Fetcher:
     def _path(self, query: Query, part: Part) -> Path:
         told = "\n".join((self.address, query.expr, *query.labels, str(query.rises)))
         digest = hashlib.sha256(told.encode()).hexdigest()[:20]
-        begun, step = self.window.at(part.start), self.window.step
-        return self.folder / f"{digest}-{begun:.3f}-{step:g}-{len(part)}.npz"
+        begun = self.window.at(part.start)
+        return self.folder / f"{digest}-{begun:.3f}-{self.window.step:g}-{len(part)}.npz"
 
 
 def _kept(path: Path, part: Part) -> Block | None:
     """A whole part that came in an earlier run; partial answers are asked for again."""
-    try:
+    with contextlib.suppress(OSError, ValueError, KeyError, EOFError, BadZipFile):
         block = load(path)
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
-        return None
-    if len(block.values) != len(part) or block.warnings:
-        return None
-    return block
+        if len(block.values) == len(part) and not block.warnings:
+            return block
+    return None
 
 
 class Block(NamedTuple):
@@ -309,8 +297,7 @@ def to_block(
 ) -> Block:
     """The columns of an answer. ``labels``: the first that a series has names its node."""
     columns: dict[str, Floats] = {}
-    unnamed = 0
-    start = window.at(part.start)
+    unnamed, start = 0, window.at(part.start)
     for carried, times, found in Spans.of(answer.series).columns():
         name = next((carried[label] for label in labels if label in carried), None)
         if name is None:
@@ -333,21 +320,12 @@ def _column(steps: Floats, values: Floats, count: int) -> Floats:
 
 
 def save(path: Path, block: Block) -> None:
-    """Write a block so that it is there whole, or not at all. ExpectedError: the disk is full."""
-    aside = path.with_suffix(f".{os.getpid()}.tmp")
+    """ExpectedError: the disk is full. Of a file that is not whole, `_kept` makes nothing."""
     try:
-        with aside.open("wb") as file:
-            np.savez(
-                file,
-                names=np.array(block.names, np.str_),
-                values=block.values,
-                unnamed=np.array(block.unnamed),
-                warnings=np.array(block.warnings, np.str_),
-            )
-        aside.replace(path)
+        with path.open("wb") as file:
+            np.savez(file, **block._asdict())
     except OSError as error:
-        with contextlib.suppress(OSError):
-            aside.unlink()
+        path.unlink(missing_ok=True)
         raise ExpectedError(
             f"the history cannot be kept in {path.parent}: {error.strerror}; free some space, or "
             "name another directory with --cache"
@@ -357,9 +335,5 @@ def save(path: Path, block: Block) -> None:
 def load(path: Path) -> Block:
     """What `save` wrote. ValueError, OSError or KeyError where it is something else."""
     with np.load(path, allow_pickle=False) as stored:
-        return Block(
-            tuple(stored["names"].tolist()),
-            stored["values"],
-            int(stored["unnamed"]),
-            tuple(stored["warnings"].tolist()),
-        )
+        names, values, unnamed, warnings = (stored[name] for name in Block._fields)
+    return Block(tuple(names.tolist()), values, int(unnamed), tuple(warnings.tolist()))

@@ -18,18 +18,11 @@ from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.pod_use import scrape_interval
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.backtest.engine import Scene, Span, make_world, replay
-from dynsched.tools.backtest.fetching import (
-    Fetcher,
-    Past,
-    Query,
-    Window,
-    step_within,
-    widen,
-    window_of,
-)
+from dynsched.tools.backtest.fetching import Fetcher, Past, Query, Window, step_within, window_of
 from dynsched.tools.backtest.kube_state import incidents_of, node_finder, placements_of, regret
+from dynsched.tools.backtest.report import before_and_after
 from dynsched.tools.backtest.suggest import suggest
-from dynsched.tools.backtest.summary import difference, side
+from dynsched.tools.backtest.summary import ENOUGH, difference, side
 from dynsched.util.durations import format_duration
 from dynsched.util.errors import ExpectedError
 from dynsched.util.formatting import format_time
@@ -37,13 +30,11 @@ from dynsched.util.formatting import format_time
 Json = dict[str, Any]
 Pasts = Mapping[Query, Past]
 
-_MOMENTS: Final = 24
-"""Moments at which the series of an expression are counted beforehand."""
+_MOMENTS: Final = 24  # moments at which the series of an expression are counted beforehand
 _UNKNOWN_SERIES: Final = 100
 """How many series a query is taken to have of which nothing could be counted."""
 _MAX_NAMED: Final = 5
-_SECONDS_EACH: Final = 3e-6
-"""What a sample takes to be read and replayed (docs/backtest.md)."""
+_GRACE: Final = 600.0  # seconds by which a history may be shorter: `rate` begins after its range
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +56,8 @@ class Order:
     kubeconfig: Path | None
     context: str | None
     suggest: bool
+    report: float | None
+    """When dynsched began to act, Unix seconds; 0: it is looked for; None: no report is wanted."""
 
 
 async def backtest(order: Order, say: Callable[[str], None]) -> Json:
@@ -74,21 +67,21 @@ async def backtest(order: Order, say: Callable[[str], None]) -> Json:
     source = PrometheusSource(order.prometheus)
     try:
         nodes, spans, scene, heading = await _gather(order, source, say)
-        window, records = scene.window, []
-        for rule_set in order.rule_sets:
-            world = make_world(nodes, rule_set, spans)
-            records.append(replay(rule_set, scene, world))
+        window, each = scene.window, order.rule_sets
+        records = [replay(rules, scene, make_world(nodes, rules, spans)) for rules in each]
         find = await node_finder(source, window, scene.index)
         fetcher = Fetcher(source, window, order.folder, order.prometheus.url)
         placed = nodes and await placements_of(fetcher, find, len(nodes))
         incidents = await incidents_of(source, window, find) if order.suggest else []
+        sides = list(map(side, order.rule_sets, records))
+        for record, one in zip(records, sides, strict=True):
+            found = one["regret"] = regret(placed, record) if placed else None
+            if order.report is not None:
+                one["report"] = await before_and_after(source, record, found or {}, order.report)
     finally:
         await source.close()
-    sides = list(map(side, order.rule_sets, records))
-    for rule_set, record, one in zip(order.rule_sets, records, sides, strict=True):
-        if placed:
-            one["regret"] = regret(placed, record)
-        if order.suggest:
+    if order.suggest:
+        for rule_set, record, one in zip(order.rule_sets, records, sides, strict=True):
             one["suggested"] = suggest(rule_set, scene, record, incidents)
     report = {**heading, **sides[0]}
     if len(sides) > 1:
@@ -130,25 +123,20 @@ async def _gather(
         if 0 < rule.hold_duration < step
     ]
     samples = sum(series.values()) * window.count
-    say(
-        f"{window.count:,} steps of {format_duration(step)}, about {samples:,} samples: some "
-        f"{format_duration(max(1, round(samples * _SECONDS_EACH)))} beside Prometheus's own time"
-    )
+    say(f"{window.count:,} steps of {format_duration(step)}, about {samples:,} samples")
     pasts = await Fetcher(source, window, order.folder, order.prometheus.url).fetch(series)
     if not any(past.files for past in pasts.values()):
-        errors = {missing.error for past in pasts.values() for missing in past.missing}
-        raise ExpectedError(
-            "; ".join(sorted(errors)[:_MAX_NAMED])
-            + "; no part of the history could be had, so there is nothing to replay"
-        )
+        errors = sorted({missing.error for past in pasts.values() for missing in past.missing})
+        told = "no part of the history could be had, so there is nothing to replay"
+        raise ExpectedError("; ".join([*errors[:_MAX_NAMED], told]))
     spans = _spans(order.rule_sets, pasts, window) if order.nodes_from_series else {}
     # Where a name is an address with a port, kube-state-metrics knows the node by the address.
-    nodes = nodes or {
-        name: Node(name, addresses=tuple(("", each) for each in spellings(name))) for name in spans
-    }
+    nodes |= {each: Node(each, addresses=tuple(("", s) for s in spellings(each))) for each in spans}
     nodes = dict(sorted(nodes.items()))
     index = index_nodes(nodes.values())
     notes[:0] = _little_history(pasts, window, nodes.values())
+    if any(rule_set.mark.is_none for rule_set in order.rule_sets):
+        notes.append("`mark: none`: no node is marked; a rule's row says when nodes were hot.")
     notes += _about_rules(rules, pasts, window, index)
     heading = {
         "since": format_time(window.start),
@@ -193,8 +181,7 @@ async def _series(
     source: PrometheusSource, rules: Iterable[Rule], since: float, until: float, nodes: int
 ) -> dict[Query, int]:
     """How many series each query has at most, as far as a few moments show."""
-    found = {}
-    step = max(1.0, (until - since) / _MOMENTS)
+    found, step = {}, max(1.0, (until - since) / _MOMENTS)
     for query in dict.fromkeys(filter(None, map(Query.of, rules))):
         answer = await source.query_range(f"count({query.expr})", since, until, step)
         counts = [value for one in answer.series for _, value in one.points]
@@ -210,40 +197,39 @@ async def _scrape(source: PrometheusSource, rules: Iterable[Rule]) -> float | No
 
     asked = {Query.of(rule): rule for rule in rules}
     found = [await scrape_interval(ask, rule) for query, rule in asked.items() if query]
-    return min((each for each in found if each is not None), default=None)
+    return min(filter(None, found), default=None)
 
 
 def _spans(rule_sets: Iterable[RuleSet], pasts: Pasts, window: Window) -> dict[str, Span]:
     """By name: from its first value to its last, and until it is stale."""
     stale_after = max(each.stale_after_of(rule) for each in rule_sets for rule in each.file_rules)
-    seen: dict[str, tuple[int, int]] = {}
-    for past in pasts.values():
-        for name, steps in past.seen.items():
-            widen(seen, name, *steps)
-    return {
-        name: (window.at(first), window.at(last) + stale_after)
-        for name, (first, last) in seen.items()
-    }
+    spans: dict[str, Span] = {}
+    for name, (first, last) in (item for past in pasts.values() for item in past.seen.items()):
+        begun, ended = spans.get(name, (math.inf, -math.inf))
+        spans[name] = min(begun, window.at(first)), max(ended, window.at(last) + stale_after)
+    return spans
 
 
 def _little_history(pasts: Pasts, window: Window, nodes: Iterable[Node]) -> Iterator[str]:
-    """Whether there is history, and a node that is as old, for less than half of the window."""
+    """Whether there is history, and a node that is as old, for less than the window."""
     steps = [step for past in pasts.values() for seen in past.seen.values() for step in seen]
     born = min((node.created or -math.inf for node in nodes), default=-math.inf)
     begun, ended = window.at(min(steps, default=0)), window.at(max(steps, default=window.count))
     since = max(begun, born)
-    lasted = ended - since + window.step
+    lasted, asked = ended - since + window.step, window.count * window.step
     if born > ended:
         yield (
             "All nodes are newer than the history: the oldest was created at "
             f"{format_time(born)}, and the last value is of {format_time(ended)}. A node counts "
             "from its creation on; --nodes-from-series replays the nodes that were there then."
         )
-    elif 2 * lasted < window.count * window.step:
+    elif asked - lasted > max(_GRACE, asked / 50):
+        little = lasted < ENOUGH * asked
         yield (
-            f"Not enough history: {format_duration(round(lasted))}, less than half of what was "
-            f"asked for; {'nodes' if born > begun else 'values'} are there since "
-            f"{format_time(since)} only. Numbers per day go by the time in which there are nodes."
+            f"{'Not enough' if little else 'Shorter'} history: {format_duration(round(lasted))} of "
+            f"the {format_duration(round(asked))} that were asked for; "
+            f"{'nodes' if born > begun else 'values'} are there from {format_time(since)} to "
+            f"{format_time(ended)} only{', too short for numbers per day' if little else ''}."
         )
 
 
@@ -271,17 +257,12 @@ def _about(past: Past, window: Window, index: NodeIndex) -> Iterator[str]:
         begun, ended = format_time(window.at(first)), format_time(window.at(last - 1))
         yield f"no data from {begun} to {ended}: {error}."
     for warning, parts in past.warnings.items():
-        begun = format_time(window.at(parts[0].start))
-        ended = format_time(window.at(parts[-1][-1]))
-        yield (
-            f"partial answers from {begun} to {ended}: {warning}. Nodes that are missing in them "
-            "count as unknown."
-        )
+        begun, ended = (format_time(window.at(each)) for each in (parts[0].start, parts[-1][-1]))
+        told = "Nodes that are missing in them count as unknown."
+        yield f"partial answers from {begun} to {ended}: {warning}. {told}"
     if past.unnamed:
         yield f"{past.unnamed} series have no label that names a node."
     lost = [name for name in past.seen if index.find(name)[0] < 0]
     if lost:
-        yield (
-            f"no node now has the name or address {some(sorted(lost), _MAX_NAMED)}; what was "
-            "measured there is left out."
-        )
+        named = some(sorted(lost), _MAX_NAMED)
+        yield f"no node now has the name or address {named}; what was measured there is left out."

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -28,15 +28,14 @@ Json = dict[str, Any]
 SLICE: Final = 10_800.0
 OVERLAP: Final = 900.0
 """Seconds after its binding within which a pod must have been scraped, to be in the next slice."""
-ROOM_STEP: Final = 300.0
-"""Seconds between two moments at which the room of nodes is asked for."""
+ROOM_STEP: Final = 300.0  # seconds between two moments at which the room of nodes is asked for
 STALL: Final = 0.25
 """The share of time in which something waited for a CPU, from which on a node's CPU stalls."""
 _QUIET: Final = 600.0
 """Seconds: what goes on within this time after the last one is the same incident."""
 _POINTS: Final = 10_000
 _MOMENTS: Final = 24
-_LIMIT: Final = AnswerLimit(0, 100_000, 128 << 20)
+LIMIT: Final = AnswerLimit(0, 100_000, 128 << 20)
 _PINNED: Final = frozenset({"DaemonSet", "Node"})
 """What makes pods that belong to one node each: no scheduler could have placed them elsewhere."""
 SCHEDULED: Final = "kube_pod_status_scheduled_time"
@@ -97,9 +96,7 @@ async def placements_of(fetcher: Fetcher, find: Find, nodes: int) -> Placements 
     if not there.series:
         return None
     seen = _Seen()
-    count = max(1, -int(-(window.end - window.start) // SLICE))
-    for number in range(count):
-        begun = window.start + number * SLICE
+    for begun in np.arange(window.start, max(window.end, window.start + 1), SLICE).tolist():
         await seen.ask(source, begun, min(window.end, begun + SLICE))
     moments = window_of(window.start, window.end, max(ROOM_STEP, window.step))
     free, missing = await _free(replace(fetcher, window=moments), find, nodes)
@@ -111,44 +108,41 @@ async def placements_of(fetcher: Fetcher, find: Find, nodes: int) -> Placements 
     ]
     here = [pod for pod in pods if pod.node >= 0]
     unplaced, elsewhere = len(seen.times.keys() - seen.nodes.keys()), len(pods) - len(here)
+    pinned = f"{counted(len(seen.pinned), 'pod')} of DaemonSets, or static, are left out: no "
     limits = {
         "Pods that lived shorter than a scrape are invisible.": True,
         "Room is room by requests; overhead, taints, affinity and volumes are not looked at.": True,
-        (
-            f"{counted(len(seen.pinned), 'pod')} of DaemonSets, or static, are left out: no "
-            "scheduler chose their nodes."
-        ): seen.pinned,
+        f"{pinned}scheduler chose their nodes.": seen.pinned,
         f"{counted(unplaced, 'pod')} left out, whose node is not known.": unplaced,
         **{f"A part is missing: {error}.": True for error in sorted(seen.errors | missing)[:3]},
-        (
-            "What nodes have to give is not known (kube_node_status_allocatable): any node that "
-            "was neither hot nor marked counts as one with room."
-        ): not free,
+        "What nodes have to give is not known (kube_node_status_allocatable): any node that "
+        "was neither hot nor marked counts as one with room.": not free,
         f"{elsewhere:,} pods were placed on nodes that are not among those replayed.": elsewhere,
     }
+    first = await first_moment(source, window, "max(dynsched_marked_nodes) > 0")
     told_of_all = {
         "pods_left_out": len(seen.pinned) + unplaced + elsewhere,
         "room_by": "requests" if free else "load",
         "placed_by": SCHEDULED,
-        "first_mark_day": await _first_mark(source, window),
+        "first_mark_day": None if first is None else format_time(first)[:10],
     }
     said = [sentence for sentence, applies in limits.items() if applies]
     return Placements(here, moments, free, told_of_all, said)
 
 
-@dataclass(frozen=True, slots=True)
 class _Seen:
     """What came of the pods, slice after slice. Of one that is in several, the last word counts."""
 
-    times: dict[PodKey, float] = field(default_factory=dict)
-    nodes: dict[PodKey, str] = field(default_factory=dict)
-    requests: dict[PodKey, dict[str, float]] = field(default_factory=dict)
-    pinned: set[PodKey] = field(default_factory=set)
-    errors: set[str] = field(default_factory=set)
+    def __init__(self) -> None:
+        self.times: dict[PodKey, float] = {}
+        self.nodes: dict[PodKey, str] = {}
+        self.requests: defaultdict[PodKey, dict[str, float]] = defaultdict(dict)
+        self.pinned: set[PodKey] = set()
+        self.errors: set[str] = set()
 
     async def ask(self, source: PrometheusSource, begun: float, ended: float) -> None:
         async def series(expr: str) -> Sequence[Series]:
-            answer = await source.query_range(expr, ended, ended, 1.0, limit=_LIMIT)
+            answer = await source.query_range(expr, ended, ended, 1.0, limit=LIMIT)
             self.errors.update([answer.error] if answer.error else [])
             return answer.series
 
@@ -165,22 +159,18 @@ class _Seen:
         asks = page_facts.of_containers(f"resource=~'{'|'.join(_RESOURCES)}'", over)
         by = f"sum by ({_POD}, resource) ({asks}) and on ({_POD}) {placed}"
         for one in await series(by):
-            wanted = self.requests.setdefault(_key(one), {})
-            wanted[one.labels.get("resource", "")] = one.points[-1][1]
+            self.requests[_key(one)][one.labels.get("resource", "")] = one.points[-1][1]
 
 
 def _key(one: Series) -> PodKey:
-    labels = one.labels
-    return labels.get("namespace", ""), labels.get("pod", ""), labels.get("uid", "")
+    namespace, pod, uid = (one.labels.get(name, "") for name in ("namespace", "pod", "uid"))
+    return namespace, pod, uid
 
 
 async def _free(fetcher: Fetcher, find: Find, nodes: int) -> tuple[Mapping[str, Floats], set[str]]:
     """By resource, what is not requested of nodes; and why a part of it is missing."""
-    has = [
-        f'max by (node) (kube_node_status_allocatable{{resource="{resource}"}})'
-        for resource in _RESOURCES
-    ]
-    queries = [Query(expr, ("node",), rises=False) for expr in has]
+    has = "max by (node) (kube_node_status_allocatable{{resource='{}'}})"
+    queries = [Query(has.format(each), ("node",), rises=False) for each in _RESOURCES]
     queries += [Query(page_facts.requested(each), ("node",), rises=True) for each in _RESOURCES]
     pasts = await fetcher.fetch(dict.fromkeys(queries, nodes))
     errors = {missing.error for past in pasts.values() for missing in past.missing}
@@ -195,12 +185,11 @@ async def _free(fetcher: Fetcher, find: Find, nodes: int) -> tuple[Mapping[str, 
     return dict(zip(_RESOURCES, free, strict=True)), errors
 
 
-async def _first_mark(source: PrometheusSource, window: Window) -> str | None:
+async def first_moment(source: PrometheusSource, window: Window, expr: str) -> float | None:
+    """Unix seconds; None where the expression has no value in the window."""
     step = max(window.step, (window.end - window.start) / 5000)
-    expr = "max(dynsched_marked_nodes) > 0"
     answer = await source.query_range(expr, window.start, window.end, step)
-    first = min((one.points[0][0] for one in answer.series), default=None)
-    return None if first is None else format_time(first)[:10]
+    return min((one.points[0][0] for one in answer.series), default=None)
 
 
 async def node_finder(source: PrometheusSource, window: Window, index: NodeIndex) -> Find:
@@ -209,12 +198,9 @@ async def node_finder(source: PrometheusSource, window: Window, index: NodeIndex
     """
     over = f"[{max(1, round(window.end - window.start))}s]"
     expr = f"max by (node, internal_ip) (last_over_time(kube_node_info{over}))"
-    answer = await source.query_range(expr, window.end, window.end, 1.0, limit=_LIMIT)
-    address = {
-        one.labels["node"]: one.labels.get("internal_ip", "")
-        for one in answer.series
-        if "node" in one.labels
-    }
+    answer = await source.query_range(expr, window.end, window.end, 1.0, limit=LIMIT)
+    labels = [one.labels for one in answer.series]
+    address = {each.get("node", ""): each.get("internal_ip", "") for each in labels}
 
     def find(node: str) -> int:
         found, _ = index.find(node)
@@ -226,9 +212,7 @@ async def node_finder(source: PrometheusSource, window: Window, index: NodeIndex
 def regret(placements: Placements, record: Record) -> Json:
     known, unknown = record.any_known, 0
     # By kind and name: pods that were placed, on a hot node, and while another one had room.
-    sums: defaultdict[str, defaultdict[str, Counter[str]]] = defaultdict(
-        lambda: defaultdict(Counter)
-    )
+    sums: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     may = known & record.counted & ~record.over & ~record.marked
     for pod in placements.pods:
         row = record.window.row(pod.at)
@@ -241,18 +225,22 @@ def regret(placements: Placements, record: Record) -> Json:
             ("namespace", pod.namespace),
             ("workload", workload_of(pod.namespace, pod.pod)),
         ):
-            sums[kind][name].update(placed=1, hot=int(hot), room=int(had_room))
-    limits = list(placements.limits)
-    if unknown:
-        limits.append(f"Of {unknown:,} pods the load of the node was not known; they are not hot.")
+            sums[kind, name].update(placed=1, hot=int(hot), room=int(had_room))
+    told = f"Of {unknown:,} pods the load of the node was not known; they are not hot."
+
+    def entries(kind: str) -> list[Json]:
+        return [{kind: name, **_numbers(each)} for (of, name), each in sums.items() if of == kind]
+
+    def worst(one: Json) -> tuple[Any, ...]:
+        return -one["pods_on_hot"], -one["pods_placed"], *map(str, one.values())
+
     return {
-        **_numbers(sums["total"][""]),
+        **_numbers(sums["total", ""]),
         "pods_of_unknown_load": unknown,
         **placements.told,
-        "days": [{"day": day, **_numbers(each)} for day, each in sorted(sums["day"].items())],
-        "namespaces": _worst(sums["namespace"], "namespace"),
-        "workloads": _worst(sums["workload"], "workload"),
-        "limits": limits,
+        "days": sorted(entries("day"), key=lambda one: one["day"]),
+        **{f"{kind}s": sorted(entries(kind), key=worst) for kind in ("namespace", "workload")},
+        "limits": [*placements.limits, *([told] if unknown else ())],
     }
 
 
@@ -263,11 +251,6 @@ def _numbers(each: Counter[str]) -> Json:
         "share_on_hot": round(each["hot"] / each["placed"], 6) if each["placed"] else None,
         "pods_with_room": each["room"],
     }
-
-
-def _worst(found: dict[str, Counter[str]], name: str) -> list[Json]:
-    entries = [{name: key, **_numbers(each)} for key, each in found.items()]
-    return sorted(entries, key=lambda one: (-one["pods_on_hot"], -one["pods_placed"], one[name]))
 
 
 class Incident(NamedTuple):
@@ -291,7 +274,7 @@ async def incidents_of(source: PrometheusSource, window: Window, find: Find) -> 
     }
     found = []
     for kind, expr in exprs.items():
-        answer = await source.query_range(expr, window.start, window.end, step, limit=_LIMIT)
+        answer = await source.query_range(expr, window.start, window.end, step, limit=LIMIT)
         for one in answer.series:
             node = find(one.labels.get("node") or one.labels.get("instance", ""))
             # What is there when the window begins was before.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +13,6 @@ from typing import Any, Final
 from rich.console import Console
 
 from dynsched.engine.wording import counted, listed
-from dynsched.tools.backtest.summary import ENOUGH
 from dynsched.util.defaults import MAX_ROWS
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_threshold
@@ -23,9 +23,9 @@ Column = tuple[str, Callable[[Json], str]]
 
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 _UNKNOWN: Final = "·"
-
+_BAR: Final = 12  # characters of the longest
 _WORDS: Final = frozenset(
-    {"RULE", "SETTING", "POOL", "NODE", "STRIP", "DAY", "NAMESPACE", "WORKLOAD", "FOR"}
+    {"RULE", "SETTING", "POOL", "NODE", "STRIP", "DAY", "NAMESPACE", "WORKLOAD", "FOR", "OVER"}
 )
 """Columns of words; the others hold numbers, and stand at the right."""
 _HEAD: Final = """<!doctype html>
@@ -35,6 +35,8 @@ _HEAD: Final = """<!doctype html>
 <style>
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem; }
 pre { overflow-x: auto; }
+@page { size: A4 landscape; margin: 12mm; }
+@media print { body { margin: 0; font-size: 12px; } pre { overflow: visible; font-size: 10px; } }
 </style>"""
 
 
@@ -48,15 +50,15 @@ class Section:
     """Text to be copied as it is, below the table."""
 
     @property
-    def titles(self) -> list[str]:
-        return [title for title, _ in self.columns]
-
-    @property
     def rows(self) -> list[list[str]]:
-        return [[text(entry) for _, text in self.columns] for entry in self.entries]
+        """The titles, and the entries."""
+        titles = [title for title, _ in self.columns]
+        return [titles, *([text(entry) for _, text in self.columns] for entry in self.entries)]
 
 
 def sections(report: Json) -> list[Section]:
+    if report.get("report") is not None:
+        return [_reported(report, report["report"])]
     if "before" not in report:
         return [_heading(report), _rules("Rules", {"": report}), *_of_side(report, report, "")]
     sides = {"Before: ": report["before"], "After: ": report["after"]}
@@ -72,18 +74,10 @@ def _percent(part: float | None, digits: int = 1) -> str:
     return f"<{10**-digits:g} %" if part and not float(text[:-2]) else text
 
 
-def _duration(seconds: float | None) -> str:
+def _duration(seconds: float) -> str:
     """Of what is longer than a day without seconds."""
-    if seconds is None:
-        return "-"
     grain = 3600 if seconds >= 7 * 86400 else 60 if seconds >= 86400 / 4 else 1
     return format_duration(round(seconds / grain) * grain)
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
 
 
 def _strip(shares: Iterable[float | None]) -> str:
@@ -92,10 +86,6 @@ def _strip(shares: Iterable[float | None]) -> str:
         for part in shares
     )
     return f"|{''.join(cells)}|"
-
-
-def _of(title: str, key: str, form: Callable[[Any], str] = _number) -> Column:
-    return title, lambda entry: form(entry[key])
 
 
 def _setting(rule: Json) -> str:
@@ -107,73 +97,111 @@ def _setting(rule: Json) -> str:
     return text + (" above the early line" if rule["early"] else "")
 
 
-_RULES: Final[Sequence[Column]] = [
-    ("RULE", named),
-    ("SETTING", _setting),
-    _of("MARKS/NODE/DAY", "marks_per_node_day"),
-    _of("MARKS", "marks"),
-    _of("MEDIAN", "median_mark_seconds", _duration),
-    _of("LONGEST", "longest_mark_seconds", _duration),
-    _of("FLAPS", "flaps"),
-    _of("TIME MARKED", "node_time_marked", _percent),
-    _of("COVERAGE", "coverage", _percent),
+_SHARES: Final = re.compile("share|coverage|marked|cap$")
+_FORMS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "threshold": format_threshold,
+    "clear_threshold": format_threshold,
+    "pool": lambda name: name or "(all nodes)",
+    "strip": _strip,
+    "difference": lambda share: f"{100 * share:+.1f} points",
+    "warned": partial(_percent, digits=0),
+    "recommended": lambda is_best: "recommended" if is_best else "",
+}
+
+
+def _cell(key: str, entry: Json) -> str:
+    value = entry[key]
+    if key in _FORMS:
+        return _FORMS[key](value)
+    if value is None or isinstance(value, str):
+        return value or "-"
+    if key.endswith("_seconds"):
+        return _duration(value)
+    is_share = isinstance(value, float) and _SHARES.search(key)
+    return (
+        _percent(value) if is_share else f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+    )
+
+
+def _columns(*told: str) -> list[Column]:
+    """Of ``TITLE key``."""
+    return [(each.rpartition(" ")[0], partial(_cell, each.rpartition(" ")[2])) for each in told]
+
+
+_TIME: Final = ("TIME MARKED node_time_marked", "COVERAGE coverage")
+_LASTED: Final = ("MEDIAN median_mark_seconds", "LONGEST longest_mark_seconds", "FLAPS flaps")
+_RULES: Final = [
+    *(("RULE", named), ("SETTING", _setting)),
+    *_columns("MARKS/NODE/DAY marks_per_node_day", "MARKS marks", *_LASTED, *_TIME),
 ]
-_POOLS: Final[Sequence[Column]] = [
-    _of("POOL", "pool", lambda name: name or "(all nodes)"),
-    _of("NODES", "nodes"),
-    _of("ELIGIBLE", "eligible"),
-    _of("MAX_MARKED", "max_marked", str),
-    _of("PEAK MARKED", "peak_marked"),
-    _of("CAP THEN", "cap_at_peak"),
-    _of("TIME AT CAP", "time_at_cap", _percent),
-    _of("COVERAGE", "coverage", _percent),
+_POOLS: Final = _columns(
+    *("POOL pool", "NODES nodes", "ELIGIBLE eligible", "MAX_MARKED max_marked"),
+    *("PEAK MARKED peak_marked", "CAP THEN cap_at_peak", "TIME AT CAP time_at_cap"),
+    "COVERAGE coverage",
+)
+_NODES: Final = _columns("NODE node", "MARKS marks", *_TIME, "STRIP strip")
+_CHANGED: Final = _columns(
+    *("NODE node", "MARKS BEFORE marks_before", "AFTER marks_after"),
+    *("TIME MARKED BEFORE marked_before", "AFTER marked_after", "DIFFERENCE difference"),
+)
+_PLACED: Final = _columns(
+    *("PODS PLACED pods_placed", "ON HOT pods_on_hot", "SHARE share_on_hot"),
+    "ROOM ELSEWHERE pods_with_room",
+)
+_PERIODS: Final = [
+    *_columns("DAY period", "DAYS days", "NODE-HOURS OVER/DAY node_hours_over_per_day"),
+    *_columns("OF TIME share_over", "MEAN LOAD mean_load"),
+    *_PLACED,
+    *_columns("WRITES writes", "NOT SEEN not_seen_seconds", "ALERTS alert_seconds", "OVER bar"),
 ]
-_NODES: Final[Sequence[Column]] = [
-    _of("NODE", "node", str),
-    _of("MARKS", "marks"),
-    _of("TIME MARKED", "node_time_marked", _percent),
-    _of("COVERAGE", "coverage", _percent),
-    _of("STRIP", "strip", _strip),
-]
-_CHANGED: Final[Sequence[Column]] = [
-    _of("NODE", "node", str),
-    _of("MARKS BEFORE", "marks_before"),
-    _of("AFTER", "marks_after"),
-    _of("TIME MARKED BEFORE", "marked_before", _percent),
-    _of("AFTER", "marked_after", _percent),
-    _of("DIFFERENCE", "difference", lambda share: f"{100 * share:+.1f} points"),
-]
-_PLACED: Final[Sequence[Column]] = [
-    _of("PODS PLACED", "pods_placed"),
-    _of("ON HOT", "pods_on_hot"),
-    _of("SHARE", "share_on_hot", _percent),
-    _of("ROOM ELSEWHERE", "pods_with_room"),
-]
-_TRIED: Final[Sequence[Column]] = [
-    _of("THRESHOLD", "threshold", format_threshold),
-    _of("CLEAR", "clear_threshold", format_threshold),
-    _of("FOR", "for_seconds", format_duration),
-    _of("EPISODES", "episodes"),
-    _of("FLAPS", "flaps"),
-    _of("TIME MARKED", "node_time_marked", _percent),
-    _of("WRITES/DAY", "writes_per_day"),
-    _of("AT CAP", "time_at_cap", _percent),
-    _of("WARNED", "warned", partial(_percent, digits=0)),
-    _of("EARLY BY", "early_warning_seconds", _duration),
-    _of("", "recommended", lambda is_best: "recommended" if is_best else ""),
-]
+_TRIED: Final = _columns(
+    *("THRESHOLD threshold", "CLEAR clear_threshold", "FOR for_seconds", "EPISODES episodes"),
+    *("FLAPS flaps", "TIME MARKED node_time_marked", "WRITES/DAY writes_per_day"),
+    *("AT CAP time_at_cap", "WARNED warned", "EARLY BY early_warning_seconds", " recommended"),
+)
 
 
 def _heading(report: Json) -> Section:
     nodes = counted(report["node_count"], "node")
     origin = "by their series" if report["nodes_from"] == "series" else "of the cluster"
-    asked = report["queries"]
     summary = (
         f"From {report['since']} to {report['until']}, every "
         f"{format_duration(report['step_seconds'])}: {nodes} {origin}, "
-        f"{report['samples']:,} samples in {asked} {'query' if asked == 1 else 'queries'}."
+        f"{report['samples']:,} samples in {counted(report['queries'], 'request')}."
     )
-    return Section("Backtest", [summary, *report["notes"]])
+    return Section("Backtest", [*report["notes"], summary])
+
+
+def _reported(report: Json, told: Json) -> Section:
+    """What a person prints: on one sheet."""
+    before, after = told["before"], told["after"]
+    compared = (
+        "Nothing can be compared: there is no history before and after the day on which "
+        f"dynsched began to act ({told['began'] or 'not known: give --report=MOMENT'})."
+    )
+    if before["days"] and after["days"]:
+        hours = before["share_over"] * after["node_hours"]
+        compared = (
+            f"dynsched began to act at {told['began']}. At the share of time before that day, the "
+            f"nodes would have been over a threshold for {hours:,.1f} node-hours after it; it was "
+            f"{after['node_hours_over']:,.1f}. Only times of about equal mean load can be compared."
+        )
+    sentences = [*_heading(report).sentences, compared]
+    if before["pods_placed"] and after["pods_placed"]:
+        pods = before["share_on_hot"] * after["pods_placed"]
+        sentences.append(
+            f"At the share of pods before it, {pods:,.0f} would have been placed onto such nodes; "
+            f"it was {after['pods_on_hot']:,}. By the replay, a node that was neither hot nor "
+            f"marked had room for {before['pods_with_room']:,} of {before['pods_on_hot']:,} "
+            f"before, and for {after['pods_with_room']:,} after."
+        )
+    alerts = [f"{name} {_duration(seconds)}" for name, seconds in sorted(told["alerts"].items())]
+    sentences += [f"Alerts that fired since: {listed(alerts)}."] if alerts else []
+    rows = [before, after, *told["rows"]]
+    most = max(row["share_over"] or 0 for row in rows) or 1
+    for row in rows:
+        row["bar"] = "█" * round(_BAR * (row["share_over"] or 0) / most)
+    return Section("Before and after dynsched", [*sentences, *told["limits"]], _PERIODS, rows)
 
 
 def _of_side(report: Json, side: Json, prefix: str) -> Iterable[Section]:
@@ -192,14 +220,11 @@ def _rules(title: str, sides: Mapping[str, Json]) -> Section:
     sentences, entries = [], []
     for prefix, side in sides.items():
         total = side["total"]
-        sums = [
-            {"rule": f"all: {kind}", "coverage": total["coverage"], **total[kind]}
-            for kind in ("hot", "early")
-            if kind == "hot" or total[kind]["marks"]
-        ]
+        kinds = ("hot", "early") if total["early"]["marks"] else ("hot",)
+        sums = [total | total[kind] | {"rule": f"all: {kind}"} for kind in kinds]
         entries += [{**one, "rule": prefix + one["rule"]} for one in (*side["rules"], *sums)]
         sentences.append(
-            f"{prefix}{total['writes_per_day']:,.1f} writes to nodes per day; at most "
+            f"{prefix}{_cell('writes_per_day', total)} writes to nodes per day; at most "
             f"{counted(total['peak_marked'], 'node')} marked at a time; at the cap "
             f"{_percent(total['time_at_cap'])} of the time."
         )
@@ -210,20 +235,14 @@ def _rules(title: str, sides: Mapping[str, Json]) -> Section:
 
 
 def _lacking(side: Json) -> Iterable[str]:
-    for rule in side["rules"]:
-        if rule["early"]:
-            continue
-        told = f"Rule {rule['rule']}: not enough data:"
+    for rule in (each for each in side["rules"] if not each["early"]):
+        told, pools = f"Rule {rule['rule']}: not enough data:", rule["pools_without_enough_data"]
         if not rule["coverage"]:
             yield f"{told} nothing is known of any node."
-            continue
-        if rule["coverage"] < ENOUGH:
+        elif not rule["enough_data"]:
             known = _percent(rule["coverage"])
             yield f"{told} only {known} of the time of all nodes is known."
-        elif not rule["enough_data"]:
-            yield f"{told} there are nodes in less than half of the time."
-        pools = [pool for pool in rule["pools_without_enough_data"] if pool]
-        if pools:
+        if rule["coverage"] and any(pools):
             those = f"{counted(len(pools), 'pool')}: {listed(pools)}"
             yield f"{told} less than half is known of {those}."
 
@@ -233,11 +252,8 @@ def _strips(report: Json, side: Json, prefix: str) -> Section:
     if not marked:
         return Section(f"{prefix}Nodes", ["No node was marked."])
     each = _duration(report["steps"] * report["step_seconds"] / len(marked[0]["strip"]))
-    explained = (
-        f"Each character of a strip is {each}: the higher, the longer the node was marked; "
-        f"{_UNKNOWN} where nothing is known."
-    )
-    sentences = [explained]
+    told = "the higher, the longer the node was marked"
+    sentences = [f"Each character of a strip is {each}: {told}; {_UNKNOWN} where nothing is known."]
     if len(marked) > MAX_ROWS:
         sentences.append(f"{counted(len(marked) - MAX_ROWS, 'more node')} had marks.")
     return Section(f"{prefix}Nodes", sentences, _NODES, marked[:MAX_ROWS])
@@ -245,9 +261,8 @@ def _strips(report: Json, side: Json, prefix: str) -> Section:
 
 def _difference(report: Json) -> Section:
     changed = report["difference"]
-    told = "No node would be marked at another time."
-    if changed:
-        told = f"{counted(len(changed), 'node')} of {report['node_count']} differ."
+    differ = f"{counted(len(changed), 'node')} of {report['node_count']} differ."
+    told = differ if changed else "No node would be marked at another time."
     return Section("Difference by node", [told], _CHANGED, changed[:MAX_ROWS])
 
 
@@ -259,12 +274,11 @@ def _placed(placed: Json, prefix: str) -> Iterable[Section]:
     )
     if placed["first_mark_day"] is not None:
         head += f" The first mark of dynsched was on {placed['first_mark_day']}."
-    by_day, title = (_of("DAY", "day", str), *_PLACED), f"{prefix}Pods placed on hot nodes"
+    by_day, title = [*_columns("DAY day"), *_PLACED], f"{prefix}Pods placed on hot nodes"
     yield Section(title, [head, *placed["limits"]], by_day, placed["days"])
     for kind in ("namespace", "workload"):
-        worst = [one for one in placed[f"{kind}s"] if one["pods_on_hot"]][:MAX_ROWS]
-        if worst:
-            columns = (_of(kind.upper(), kind, str), *_PLACED)
+        columns = [*_columns(f"{kind.upper()} {kind}"), *_PLACED]
+        if worst := [one for one in placed[f"{kind}s"] if one["pods_on_hot"]][:MAX_ROWS]:
             yield Section(f"{title}, by {kind}", (), columns, worst)
 
 
@@ -282,10 +296,10 @@ def _suggested(rule: Json, prefix: str) -> Section:
 
 
 def _event(event: Json) -> str:
-    text = f"{event['event']}: {event['marked_before']} of {event['count']} came on a marked node"
-    if event["median_lead_seconds"] is None:
-        return f"{text}."
-    return f"{text}, {_duration(event['median_lead_seconds'])} after the mark (median)."
+    lead = event["median_lead_seconds"]
+    after = "" if lead is None else f", {_duration(lead)} after the mark (median)"
+    came = f"{event['marked_before']} of {event['count']} came on a marked node"
+    return f"{event['event']}: {came}{after}."
 
 
 def render(found: Iterable[Section], console: Console) -> None:
@@ -300,12 +314,13 @@ def render(found: Iterable[Section], console: Console) -> None:
 
 def _show_rest(section: Section, console: Console) -> None:
     if section.entries:
-        table = make_table(*section.titles)
+        titles, *rows = section.rows
+        table = make_table(*titles)
         for column in table.columns:
             column.justify = "left" if column.header in _WORDS else "right"
             # A strip that is folded is none any more.
             column.no_wrap = column.no_wrap or column.header in ("STRIP", "SETTING")
-        for row in section.rows:
+        for row in rows:
             table.add_row(*map(plain, row))
         show(console, table)
     for line in ("", *section.code.splitlines()) if section.code else ():
@@ -315,32 +330,24 @@ def _show_rest(section: Section, console: Console) -> None:
 def markdown(found: Iterable[Section]) -> str:
     lines: list[str] = []
     for number, section in enumerate(found):
-        lines += [f"{'##' if number else '#'} {section.title}", ""]
-        for sentence in section.sentences:
-            lines += [_escaped(sentence), ""]
+        lines.append(f"{'##' if number else '#'} {section.title}")
+        lines += map(_escaped, section.sentences)
         if section.entries:
-            titles = section.titles
-            aligned = ["---" if title in _WORDS else "--:" for title in titles]
-            lines += [f"| {' | '.join(titles)} |", f"|{'|'.join(aligned)}|"]
-            for row in section.rows:
-                # The blanks of a strip count.
-                cells = [
-                    f"`{cell.strip('|')}`" if title == "STRIP" else _escaped(cell)
-                    for title, cell in zip(titles, row, strict=True)
-                ]
-                lines.append(f"| {' | '.join(cells)} |")
-            lines.append("")
+            # The blanks of a strip count.
+            rows = [
+                [f"`{c.strip('|')}`" if c.startswith("|") else _escaped(c) for c in row]
+                for row in section.rows
+            ]
+            rows.insert(1, ["---" if title in _WORDS else "--:" for title in rows[0]])
+            lines.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
         if section.code:
-            lines += ["```yaml", section.code.rstrip(), "```", ""]
-    return "\n".join(lines)
+            lines.append(f"```yaml\n{section.code.rstrip()}\n```")
+    return "\n\n".join(lines)
 
 
 def _escaped(text: str) -> str:
     """Names and errors were written by others."""
-    flat = " ".join(text.split())
-    for character in "\\`*_<>|[]":
-        flat = flat.replace(character, f"\\{character}")
-    return flat
+    return re.sub(r"([\\`*_<>|\[\]])", r"\\\1", " ".join(text.split()))
 
 
 def page(found: Iterable[Section]) -> str:

@@ -1,16 +1,13 @@
 """Other thresholds: each rule replayed alone under some 36 settings, and one of them recommended.
 
 Percentiles of a week mislead: load is autocorrelated, and 5 % of the time may be one long evening
-or five hundred flickers. So settings are compared by what they do: episodes (marks that do not
-follow one another within ten minutes), flaps, writes, time at the cap, and how long before a node
-is full they mark it. What the other rules do, early marks among them, is left out; so is the guard,
-except that a setting counts as at the cap while it would mark more nodes than ``max_marked``.
+or five hundred flickers. So settings are compared by what they do (docs/backtest.md).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import le
 from textwrap import indent
@@ -26,30 +23,26 @@ from dynsched.rules.rule_set import FileRule, RuleSet
 from dynsched.tools.backtest.engine import Alerts, Record, Scene, columns_of
 from dynsched.tools.backtest.fetching import Query, chunks
 from dynsched.tools.backtest.kube_state import Incident
-from dynsched.tools.backtest.summary import DAY, Runs, runs_of
+from dynsched.tools.backtest.summary import DAY, ENOUGH, Runs, runs_of
 from dynsched.util.durations import format_duration
 
 Json = dict[str, Any]
 
 LEVELS: Final = 12
 FORS: Final = 3
-FULL: Final = 95.0
-"""Points of load at which a node counts as full: what a mark should come before."""
-FULL_FALLING: Final = 90.0
-"""The same for values that fall with load: at 0.44 of the threshold."""
+FULL: Final = 95.0  # points of load at which a node counts as full: what a mark should come before
+FULL_FALLING: Final = 90.0  # the same for values that fall with load: at 0.44 of the threshold
 _LOWEST, _HIGHEST = 40.0, 92.0
 _LOWEST_AT_MOST: Final = 75.0
 _BAND: Final = 5.0
 """Points between threshold and clear_threshold, where the rule has no dead band of its own."""
 _CELLS: Final = 64_000_000
 """Steps times nodes times settings that are replayed at a time, a byte each."""
-_LEAD_COUNTED: Final = 900.0
-"""Seconds: to be warned earlier than this is worth no more."""
+_LEAD_COUNTED: Final = 900.0  # seconds: to be warned earlier than this is worth no more
 _AT_CAP: Final = 0.05
 _FLAPS: Final = 0.1
 _NEARLY: Final = 0.9
-_FEWEST: Final = 3
-"""Times that a node became full, from which on settings are compared by them."""
+_FEWEST: Final = 3  # times that a node became full, from which on settings are compared by them
 
 
 class Candidate(NamedTuple):
@@ -112,15 +105,10 @@ class _Sweep:
     def __init__(
         self, rule_set: RuleSet, scene: Scene, record: Record, incidents: Sequence[Incident]
     ) -> None:
-        (self._rule,) = rule_set.file_rules
-        self._rule_set = rule_set
-        self._scene = scene
-        self._record = record
-        self._incidents = incidents
-        self._events = (
-            np.array([one.node for one in incidents], np.int64),
-            np.array([scene.window.index(one.at) for one in incidents], np.int64),
-        )
+        (self._rule,), self._rule_set = rule_set.file_rules, rule_set
+        self._scene, self._record, self._incidents = scene, record, incidents
+        at = [(one.node, scene.window.index(one.at)) for one in incidents]
+        self._events = np.array(at, np.int64).reshape(-1, 2).T
         self._full = value_at(self._rule, FULL if self._rule.rises else FULL_FALLING)
         self._median, self._full_runs = self._look()
 
@@ -175,7 +163,7 @@ class _Sweep:
         known = known[~np.isnan(known)]
         found = runs_of(full)
         begins = ~found.flaps(self._scene.window.step)
-        median = float(np.median(known)) if len(known) else None
+        median = float(np.median(known)) if len(known) and self._record.lasted >= ENOUGH else None
         return median, (found.lane[begins], found.begun[begins])
 
     def _batch(self, settings: Sequence[Candidate]) -> Iterator[Outcome]:
@@ -213,10 +201,10 @@ class _Sweep:
             marks=len(found.lane),
             flaps=int(found.flaps(step).sum()),
             node_time=float(marked.sum() / record.counted.sum()),
-            writes_per_day=writes / (moments * step / DAY),
+            writes_per_day=0.0 if record.marks_nothing else writes / (moments * step / DAY),
             time_at_cap=float(np.logical_or.reduce(over).sum() / moments),
             leads=leads(found, *self._full_runs, steps) * step,
-            event_leads=leads(found, *self._events, steps) * step,
+            event_leads=leads(found, self._events[0], self._events[1], steps) * step,
         )
 
 
@@ -224,24 +212,16 @@ def candidates(rule: FileRule, median: float) -> list[Candidate]:
     """LEVELS thresholds by FORS durations, the rule's own among them."""
     own = rule.threshold
     lowest = min(max(rule_load(rule, median) or 0.0, _LOWEST), _LOWEST_AT_MOST)
-    levels = [
-        _rounded(rule, value_at(rule, load))
-        for load in np.linspace(lowest, _HIGHEST, LEVELS).tolist()
-    ]
-    nearest = min(range(LEVELS), key=lambda number: abs(levels[number] - own))
-    levels[nearest] = own
-    band = abs(rule.threshold - rule.clear_threshold)
-    if not band:
-        band = _BAND * full_at(rule) / 100 if rule.rises else abs(own) / 4
-    sign = -1 if rule.rises else 1
+    loads = np.linspace(lowest, _HIGHEST, LEVELS).tolist()
+    levels = [_rounded(rule, value_at(rule, load)) for load in loads]
+    levels.remove(min(levels, key=lambda level: abs(level - own)))
+    usual = _BAND * full_at(rule) / 100 if rule.rises else abs(own) / 4
+    band = abs(rule.threshold - rule.clear_threshold) or usual
+    band *= -1 if rule.rises else 1
     holds = sorted({0.0, rule.hold_duration or 60.0, 300.0})
-    if len(holds) < FORS:
-        holds.append(900.0)
-    made = []
-    for level in dict.fromkeys(levels):
-        clear = rule.clear_threshold if level == own else round(level + sign * band, 6)
-        made += [Candidate(level, clear, hold) for hold in holds]
-    return made
+    holds += [900.0] if len(holds) < FORS else []
+    clear = {each: round(each + band, 6) for each in levels} | {own: rule.clear_threshold}
+    return [Candidate(level, clear[level], hold) for level in clear for hold in holds]
 
 
 def value_at(rule: FileRule, load: float) -> float:
@@ -269,36 +249,25 @@ def leads(runs: Runs, lane: Ints, row: Ints, count: int) -> Floats:
     return np.where(held, row - runs.begun[at], 0).astype(np.float64)
 
 
-def frontier(outcomes: Iterable[Outcome]) -> list[Outcome]:
+def frontier(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Those to which no other is better in one thing and no worse in any."""
-    told = [
-        (one, (-one.warning, one.flaps, one.writes_per_day, one.time_at_cap)) for one in outcomes
-    ]
+    told = [(-one.warning, one.flaps, one.writes_per_day, one.time_at_cap) for one in outcomes]
     return [
         one
-        for one, costs in told
-        if not any(other != costs and all(map(le, other, costs)) for _, other in told)
+        for one, costs in zip(outcomes, told, strict=True)
+        if not any(other != costs and all(map(le, other, costs)) for other in told)
     ]
 
 
 def recommend(outcomes: Sequence[Outcome], own: Candidate) -> tuple[Outcome, str]:
-    mine = min(
-        outcomes,
-        key=lambda one: (
-            abs(one.setting.threshold - own.threshold),
-            abs(one.setting.hold_duration - own.hold_duration),
-        ),
-    )
+    mine = min(outcomes, key=lambda one: np.abs(np.subtract(one.setting, own)).tolist())
     times = len(mine.leads)
     if times < _FEWEST:
         told = "No node became full in this time" if not times else "Nodes became full too seldom"
         return mine, f"{told} ({times} times): there is nothing to go by, and nothing to change."
     limits = "at most one flap for ten episodes and 5 % of the time at the cap"
-    calm = [
-        one
-        for one in outcomes
-        if one.flaps <= max(1, _FLAPS * one.episodes) and one.time_at_cap <= _AT_CAP
-    ]
+    quiet = [one for one in outcomes if one.flaps <= max(1, _FLAPS * one.episodes)]
+    calm = [one for one in quiet if one.time_at_cap <= _AT_CAP]
     if not calm:
         best = min(outcomes, key=lambda one: (one.flaps + one.time_at_cap * 100, -one.warning))
         return best, f"No setting has {limits}; this one comes nearest."
@@ -316,15 +285,9 @@ def _events(incidents: Sequence[Incident], best: Outcome) -> list[Json]:
     found = []
     for kind in dict.fromkeys(kinds.tolist()):
         mine = best.event_leads[kinds == kind]
-        before = mine[mine > 0]
-        found.append(
-            {
-                "event": kind,
-                "count": len(mine),
-                "marked_before": len(before),
-                "median_lead_seconds": float(np.median(before)) if len(before) else None,
-            }
-        )
+        told = {"event": kind, "count": len(mine), "marked_before": int((mine > 0).sum())}
+        median = float(np.median(mine[mine > 0])) if told["marked_before"] else None
+        found.append({**told, "median_lead_seconds": median})
     return found
 
 

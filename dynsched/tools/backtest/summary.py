@@ -4,6 +4,7 @@ and a number that is not known is null.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -20,8 +21,7 @@ DAY: Final = 86_400.0
 ENOUGH: Final = 0.5
 """The share of the window in which there must be nodes, and of their time that must be known: with
 less, a rule's numbers say little."""
-_CELLS: Final = 56
-"""Of a node's strip: three hours each for a week."""
+_CELLS: Final = 56  # of a node's strip: three hours each for a week
 
 
 class Runs(NamedTuple):
@@ -55,13 +55,9 @@ def side(rule_set: RuleSet, record: Record) -> Json:
     return {
         "rules": rules,
         "total": _total(record, counted, known),
-        "pools": [
-            _pool(rule_set, number, record, counted, known)
-            for number in range(len(record.world.pools))
-        ],
+        "pools": list(_pools(rule_set, record, counted, known)),
         "nodes": _nodes(record, counted, known),
-        "regret": None,
-        "suggested": None,
+        **dict.fromkeys(("regret", "suggested", "report")),
     }
 
 
@@ -85,11 +81,11 @@ def difference(before: Record, after: Record) -> list[Json]:
 def _rule(rule: Rule, index: int, record: Record, counted: Bools) -> Json:
     known = record.known[rule.answered_by]
     counted = counted & record.world.selected(rule)
-    coverage = share(known, counted)
+    coverage = share(known, counted) * record.lasted
     firing = record.firing[index]
-    # A shadow rule marks nothing: what is told is when it would.
-    active = firing & (counted if rule.shadow else record.marked)
-    numbers = tally(active, counted, record.window.step)
+    # Where nothing is marked, what is told is when it would be.
+    active = firing & (counted if rule.shadow or record.marks_nothing else record.marked)
+    numbers = tally(active, counted, record.window.step, record.lasted)
     pools = [
         name
         for number, name in enumerate(record.world.pools)
@@ -106,99 +102,92 @@ def _rule(rule: Rule, index: int, record: Record, counted: Bools) -> Json:
         "keep_firing_for_seconds": rule.keep_firing_for,
         **(numbers if coverage else dict.fromkeys(numbers)),
         "coverage": _share(coverage),
-        "enough_data": min(coverage, record.moments / record.window.count) >= ENOUGH,
+        "enough_data": coverage >= ENOUGH,
         "pools_without_enough_data": pools,
     }
 
 
 def _total(record: Record, counted: Bools, known: Bools) -> Json:
-    step = record.window.step
-    moments = max(1, record.moments)
-    writes = int(record.writes.sum())
+    step, moments = record.window.step, max(1, record.moments)
+    writes, is_enough = int(record.writes.sum()), record.lasted >= ENOUGH
     return {
-        **tally(record.marked, counted, step),
-        "hot": tally(record.marked & ~record.early, counted, step),
-        "early": tally(record.early, counted, step),
+        **tally(record.marked, counted, step, record.lasted),
+        "hot": tally(record.marked & ~record.early, counted, step, record.lasted),
+        "early": tally(record.early, counted, step, record.lasted),
         "writes": writes,
-        "writes_per_day": round(writes / (moments * step / DAY), 2),
+        "writes_per_day": round(writes / (moments * step / DAY), 2) if is_enough else None,
         "peak_marked": int(record.marked.sum(axis=1).max(initial=0)),
         "time_at_cap": _share(record.withheld.any(axis=1).sum() / moments),
-        "coverage": _share(share(known, counted)),
+        "coverage": _share(share(known, counted) * record.lasted),
         "node_days": round(float(counted.sum()) * step / DAY, 3),
     }
 
 
-def _pool(rule_set: RuleSet, number: int, record: Record, counted: Bools, known: Bools) -> Json:
-    world = record.world
-    here = world.pool == number
-    marked = record.marked[:, here].sum(axis=1)
-    peak = int(marked.argmax())
-    return {
-        "pool": world.pools[number],
-        "nodes": int(here.sum()),
-        "eligible": int((here & world.eligible).sum()),
-        "max_marked": str(rule_set.guard.max_marked),
-        "peak_marked": int(marked[peak]),
-        "cap_at_peak": int(record.caps[peak, number]),
-        "time_at_cap": _share(record.withheld[:, number].sum() / max(1, record.moments)),
-        "coverage": _share(share(known, counted & here)),
-    }
+def _pools(rule_set: RuleSet, record: Record, counted: Bools, known: Bools) -> Iterator[Json]:
+    for number, pool in enumerate(record.world.pools):
+        here = record.world.pool == number
+        marked = record.marked[:, here].sum(axis=1)
+        peak = int(marked.argmax())
+        yield {
+            "pool": pool,
+            "nodes": int(here.sum()),
+            "eligible": int((here & record.world.eligible).sum()),
+            "max_marked": str(rule_set.guard.max_marked),
+            "peak_marked": int(marked[peak]),
+            "cap_at_peak": int(record.caps[peak, number]),
+            "time_at_cap": _share(record.withheld[:, number].sum() / max(1, record.moments)),
+            "coverage": _share(share(known, counted & here) * record.lasted),
+        }
 
 
 def _nodes(record: Record, counted: Bools, known: Bools) -> list[Json]:
     world = record.world
     times, marks = _by_node(record)
+    there, covered = counted.sum(axis=0), (known & counted).sum(axis=0) * record.lasted
     known_cells = cells(known & record.present, _CELLS)
-    strips = [cells(active, _CELLS) for active in (record.marked, record.early)]
-    there = counted.sum(axis=0)
-    covered = (known & counted).sum(axis=0)
-    found = []
-    for index, name in enumerate(world.names):
-        all_marks, early_marks = (_strip(known_cells[:, index], each[:, index]) for each in strips)
-        found.append(
-            {
-                "node": name,
-                "pool": world.pools[int(world.pool[index])],
-                "eligible": bool(world.eligible[index]),
-                "marks": int(marks[index]),
-                "node_time_marked": _share(times[index]),
-                "coverage": _share(covered[index] / there[index]) if there[index] else None,
-                "strip": all_marks,
-                "early_strip": early_marks,
-            }
-        )
-    return sorted(found, key=lambda one: (-one["node_time_marked"], one["node"]))
 
+    def strip(active: Floats, node: int) -> list[float | None]:
+        """The share of each stretch of time in which it was marked; null: nothing is known."""
+        found = zip(known_cells[:, node].tolist(), active[:, node].tolist(), strict=True)
+        return [round(marked, 2) if known or marked else None for known, marked in found]
 
-def _strip(known: Floats, marked: Floats) -> list[float | None]:
-    """The share of each stretch of time in which it was marked; null: nothing is known of it."""
-    return [
-        round(share_marked, 2) if there or share_marked else None
-        for there, share_marked in zip(known.tolist(), marked.tolist(), strict=True)
+    marked, early = cells(record.marked, _CELLS), cells(record.early, _CELLS)
+    found = [
+        {
+            "node": name,
+            "pool": world.pools[int(world.pool[index])],
+            "eligible": bool(world.eligible[index]),
+            "marks": int(marks[index]),
+            "node_time_marked": _share(times[index]),
+            "coverage": _share(covered[index] / there[index]) if there[index] else None,
+            "strip": strip(marked, index),
+            "early_strip": strip(early, index),
+        }
+        for index, name in enumerate(world.names)
     ]
+    return sorted(found, key=lambda one: (-one["node_time_marked"], one["node"]))
 
 
 def _by_node(record: Record) -> tuple[Floats, Ints]:
     """The share of each node's time that it is marked, and how often it was."""
-    marked = record.marked
-    begun = marked.copy()
-    begun[1:] &= ~marked[:-1]
     there = np.maximum(1, record.present.sum(axis=0))
-    return marked.sum(axis=0) / there, begun.sum(axis=0)
+    marks = np.bincount(runs_of(record.marked).lane, minlength=len(there))
+    return record.marked.sum(axis=0) / there, marks
 
 
 def _share(value: float) -> float:
     return round(float(value), 6)
 
 
-def tally(active: Bools, counted: Bools, step: float) -> dict[str, Any]:
-    """Under their names in the report. ``counted``: the nodes and times that count."""
-    found = runs_of(active)
-    lasted = (found.ended - found.begun) * step
-    total = int(counted.sum())
+def tally(active: Bools, counted: Bools, step: float, lasts: float = 1.0) -> dict[str, Any]:
+    """Under their names in the report. ``counted``: the nodes and times that count; of too little
+    time there are no numbers per day.
+    """
+    found, total = runs_of(active), int(counted.sum())
+    lasted, days = (found.ended - found.begun) * step, max(1, total) * step / DAY
     return {
         "marks": len(found.lane),
-        "marks_per_node_day": round(len(found.lane) / (total * step / DAY), 4) if total else 0.0,
+        "marks_per_node_day": round(len(found.lane) / days, 4) if lasts >= ENOUGH else None,
         "median_mark_seconds": float(np.median(lasted)) if len(found.lane) else None,
         "longest_mark_seconds": float(lasted.max()) if len(found.lane) else None,
         "flaps": int(found.flaps(step).sum()),

@@ -90,8 +90,8 @@ async def test_nodes_of_the_cluster_bring_their_pools_and_eligibility(
         await sim.create_node(node)
     prometheus.set(7200, cpu={"a": 90, "b": 90, "d": 99, "gone": 99})
     told = rules({**CPU, "selector": "kind in (a, c)"}, stale_after="2h")
-    ahead = str(time.time() + 30)  # the nodes have just been made
-    more = ("--kubeconfig", str(sim.kubeconfig), "--until", ahead, "--since", "60s")
+    ahead = str(time.time() + 60)  # the nodes have just been made
+    more = ("--kubeconfig", str(sim.kubeconfig), "--until", ahead, "--since", "50s")
     report = await reported(prometheus.url, told, *more, "--step", "10s")
     (pool,) = report["pools"]
     assert (report["nodes_from"], pool["nodes"], pool["eligible"]) == ("cluster", 4, 3)
@@ -153,21 +153,38 @@ async def test_no_history_is_a_result(call: Call, prometheus: FakePrometheus) ->
     assert "Rule mem: not enough data" in table
 
 
-async def test_a_history_that_is_shorter_than_the_window_is_told_first_and_divides_alike(
+async def test_a_history_that_is_shorter_than_the_window_is_told_first_and_not_multiplied(
     call: Call, reported: Reported, prometheus: FakePrometheus
 ) -> None:
     prometheus.set(1740, cpu={"a": 90})
     week = ("--nodes-from-series", "--since", "7d", "--step", "60s")
     report = await reported(prometheus.url, rules(CPU), *week, "--suggest")
-    assert re.match(r"Not enough history: (28|29|30)m, ", report["notes"][0])
+    assert re.match(r"Not enough history: (28|29|30)m of the 7d ", report["notes"][0])
     (cpu,), total = report["rules"], report["total"]
     assert (cpu["marks"], total["writes"], cpu["enough_data"]) == (1, 1, False)
-    # One node with one mark that is one write: so many marks a node and day, so many writes a day.
-    assert total["writes_per_day"] == pytest.approx(cpu["marks_per_node_day"], abs=0.01)
-    tried = next(one for one in report["suggested"]["rules"][0]["points"] if one["marks"] == 1)
-    assert tried["writes_per_day"] == total["writes_per_day"]
-    _, table, _ = await call(prometheus.url, rules(CPU), *week)
-    assert "Rule cpu: not enough data: there are nodes in less than half of the time." in table
+    # What of a week is not known is not taken to be like the half hour that is.
+    assert (cpu["marks_per_node_day"], total["writes_per_day"]) == (None, None)
+    parts = (cpu, total, report["pools"][0], report["nodes"][0])
+    assert [part["coverage"] for part in parts] == [pytest.approx(29 / 10080, abs=2e-4)] * 4
+    assert report["suggested"]["rules"][0]["reason"] == "Not enough data."
+    for more in ((), ("--report",)):
+        _, table, _ = await call(prometheus.url, rules(CPU), *week, *more)
+        assert table.startswith("Not enough history: ")
+    some = await reported(prometheus.url, rules(CPU), "--nodes-from-series", "--since", "45m")
+    assert some["notes"][0].startswith("Shorter history: ")
+    assert some["rules"][0]["marks_per_node_day"] > 0
+
+
+async def test_with_mark_none_nodes_are_hot_and_none_is_marked(
+    call: Call, reported: Reported, one_hot_node: str
+) -> None:
+    none = rules({**CPU, "keep_firing_for": "2m"}, mark="none", order={"score": {"cpu": 1}})
+    report = await reported(one_hot_node, none, *SERIES, "--suggest")
+    (cpu,), total = report["rules"], report["total"]
+    assert (cpu["marks"], total["marks"], total["writes"], total["time_at_cap"]) == (2, 0, 0, 0)
+    assert {node["marks"] for node in report["nodes"]} == {0}
+    assert {one["writes_per_day"] for one in report["suggested"]["rules"][0]["points"]} == {0}
+    assert "`mark: none`: no node is marked" in (await call(one_hot_node, none, *SERIES))[1]
 
 
 async def test_the_end_is_by_the_clock_of_prometheus(reported, prometheus) -> None:

@@ -2,13 +2,15 @@
 onto hot nodes, and incidents.
 """
 
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from backtest_support import Reported, rules
 from blocks_support import Past, Points, prometheus_of
+from browser import chromium
 from builders import rule
 from prometheus_support import Process
 from source_support import source_at
@@ -217,3 +219,103 @@ async def test_suggestions_tell_of_incidents(reported: Reported, newer: Process)
     (load,) = (await reported(newer.url, LOAD, *MORE, "--suggest"))["suggested"]["rules"]
     told = {one["event"]: (one["count"], one["marked_before"]) for one in load["events"]}
     assert told == {"CPU stall": (1, 0), "Evicted": (1, 0), "OOMKilled": (2, 0)}
+
+
+# Before and after: four days, of which dynsched acts on the last two.
+
+DAY = 24 * 60
+BEGAN = 2 * DAY
+MIDNIGHT = NOW // 86_400 * 86_400 - 4 * 86_400
+WEB = "web-5d9c7b9d4f-x{:04}"
+WHOLE = ("--nodes-from-series", "--since", "4d", "--step", "2m", "--until", str(MIDNIGHT + 345_599))
+LOAD_ON_DAYS = {"a": (6, 6, 3, 2), "b": (0, 0, 0, 0)}
+"""By node, for how many hours of each day it is over the threshold."""
+
+
+def on_days(value: Callable[[int], float | None]) -> Points:
+    """Every two minutes, of the number of the minute since the first midnight."""
+    for number in range(0, 4 * DAY, 2):
+        if (found := value(number)) is not None:
+            yield MIDNIGHT + 60 * number, float(found)
+
+
+@pytest.fixture(scope="session")
+def two_days_each(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    def load(node: str) -> Points:
+        hot = LOAD_ON_DAYS[node]
+        return on_days(lambda at: 95 if at % DAY < 60 * hot[at // DAY] else 40)
+
+    def blind(at: int) -> bool:
+        return BEGAN + DAY <= at < BEGAN + DAY + 60
+
+    # One an hour, every third onto node a.
+    pods = {WEB.format(hour): ("abb"[hour % 3], 60 * hour + 1) for hour in range(4 * 24)}
+    lives = {pod: (MIDNIGHT + 60 * at + s for s in range(0, 4200, 120)) for pod, (_, at) in pods.items()}
+    lives = {pod: [*each] for pod, each in lives.items()}
+    past: Past = {
+        "load": [(f'node="{node}"', load(node)) for node in LOAD_ON_DAYS],
+        "dynsched_build_info": [("", on_days(lambda _: 1))],
+        "dynsched_marked_nodes": [("", on_days(lambda at: at >= BEGAN + 60))],
+        # Five writes an hour.
+        "dynsched_patches_total": [("", on_days(lambda at: max(0, at - BEGAN - 60) // 12))],
+        "dynsched_rule_readings": [('quality="ok"', on_days(lambda at: 0 if blind(at) else 2))],
+        "ALERTS": [
+            (f'alertname="{name}",alertstate="firing"', on_days(lambda at: 1 if blind(at) else None))
+            for name in ("DynschedBlind", "KubeNodeNotReady")
+        ],
+        "kube_pod_info": [
+            (f'{of_pod(pod)},node="{node}",created_by_kind="ReplicaSet"', [(at, 1) for at in lives[pod]])
+            for pod, (node, _) in pods.items()
+        ],
+        "kube_pod_status_scheduled_time": [
+            (of_pod(pod), [(at, MIDNIGHT + 60 * since) for at in lives[pod]])
+            for pod, (_, since) in pods.items()
+        ],
+    }
+    with prometheus_of(past, tmp_path_factory.mktemp("two-days-each")) as running:
+        yield running
+
+
+async def test_the_report_compares_days_before_and_after_on_one_sheet(
+    call, reported, two_days_each
+) -> None:
+    told = (await reported(two_days_each.url, LOAD, *WHOLE, "--report"))["report"]
+    before, after, rows = told["before"], told["after"], told["rows"]
+    assert [row["node_hours_over"] for row in rows] == pytest.approx([6, 6, 3, 2], abs=0.15)
+    # The day on which it began, an hour after midnight, is neither.
+    assert told["began"].startswith(rows[2]["period"])
+    assert (before["days"], after["days"]) == (2, 1)
+    assert (before["share_over"], after["share_over"]) == (
+        pytest.approx(12 / 96, abs=0.01),
+        pytest.approx(2 / 48, abs=0.01),
+    )
+    assert (before["mean_load"], after["mean_load"]) == (
+        pytest.approx(40 + 55 / 8, abs=0.5),
+        pytest.approx(40 + 55 / 24, abs=0.5),
+    )
+    assert (before["pods_placed"], before["pods_on_hot"], after["pods_on_hot"]) == (48, 4, 1)
+    assert (before["writes"], after["writes"]) == (0, pytest.approx(120, abs=3))
+    assert (after["not_seen_seconds"], before["not_seen_seconds"]) == (pytest.approx(3600, abs=600), 0)
+    assert told["alerts"].keys() == {"DynschedBlind"}
+    # A moment that is given counts, also where nothing was marked yet.
+    given = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(MIDNIGHT + 86_400))
+    told = (await reported(two_days_each.url, LOAD, *WHOLE, f"--report={given}"))["report"]
+    assert (told["before"]["days"], told["after"]["days"]) == (1, 2)
+
+    _, table, _ = await call(two_days_each.url, LOAD, *WHOLE, "--report")
+    assert "would have been over a threshold for 6.0 node-hours after it; it was 2.0" in table
+    assert "At the share of pods before it, 2 would have been placed" in table
+    assert re.search(r"^after +1\.00 +2\.\d+ .*█", table, re.MULTILINE)
+    # Where the history has no day before, nothing is made up.
+    late = (*WHOLE[:2], "1d", *WHOLE[3:])
+    assert "Nothing can be compared" in (await call(two_days_each.url, LOAD, *late, "--report"))[1]
+
+
+async def test_the_report_of_ninety_days_prints_on_one_sheet(call, two_days_each) -> None:
+    long = ("--nodes-from-series", "--since", "90d", "--step", "1h", *WHOLE[-2:])
+    for more in (WHOLE, long):
+        _, page, _ = await call(two_days_each.url, LOAD, *more, "--report", "-o", "html")
+        async with chromium() as browser:
+            tab = await browser.new_page()
+            await tab.set_content(page)
+            assert len(re.findall(rb"/Type\s*/Page\b", await tab.pdf(prefer_css_page_size=True))) == 1
