@@ -4,10 +4,10 @@
                                         [--peers] [--processes N] [--list] [--plots FOLDER]
 
 Pods come and go, their true use makes the nodes' load, and metrics lag behind it. dynsched's own
-loop and extender decide, or another load-aware scheduler (closedloop/peers.py); a model of
-kube-scheduler places the pods. *Avoidable overload* is the
-node-time over 80 % under the default scheduler, less that under an oracle which always sees the
-true load. No servers are needed. An hour of 50 nodes takes some seconds.
+loop and extender decide, or another load-aware scheduler (closedloop/peers); a model of
+kube-scheduler places the pods. *Avoidable overload* is the node-time over 80 % under the default
+scheduler, less that under an oracle which always sees the true load. No servers are needed. An hour
+of 50 nodes takes some seconds.
 """
 
 from __future__ import annotations
@@ -202,14 +202,15 @@ def plot(found: Outcomes, names: Iterable[str], seeds: range, folder: Path) -> N
     plot_over_time(lines, folder / "over-time.svg", f"{first}, one run")
 
 
-def _range(text: str) -> range:
+def seeds_of(text: str) -> range:
+    """A number of seeds from 1 on, or the first and the last."""
     first, _, last = text.rpartition("-")
     return range(int(first or 1), int(last) + 1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=_range, default=range(1, 4), help="a number, or 41-48")
+    parser.add_argument("--seeds", type=seeds_of, default=range(1, 4), help="a number, or 41-48")
     parser.add_argument("--scenario", action="append", choices=sorted(ALL), default=None)
     parser.add_argument("--way", action="append", choices=sorted(ways()), default=None)
     parser.add_argument("--peers", action="store_true", help="other schedulers, and no way of ours")

@@ -295,8 +295,9 @@ class _Run:
             self._seconds_of[found.pod.uid] += self._seconds[:, found.node]
         of_pods = np.array(list(self._seconds_of.values()))
         lived, starved = of_pods[of_pods[:, 0] > 0].T
-        self._outcome.starved = float(starved.sum() / lived.sum())
-        self._outcome.starved_p99 = float(np.percentile(starved / lived, 99))
+        if len(lived):
+            self._outcome.starved = float(starved.sum() / lived.sum())
+            self._outcome.starved_p99 = float(np.percentile(starved / lived, 99))
 
     def _later(self, at: float, pod: Pod, more: float) -> None:
         heapq.heappush(self._changes, _Change(at, next(self._order), pod, more))

@@ -17,7 +17,7 @@ from closedloop.meters import Floats
 Bools = NDArray[np.bool_]
 
 BEST = 100.0
-_TERMS = 400
+_TERMS = 250
 """Of the series below; the ratio of two terms is less than one."""
 
 
@@ -65,8 +65,8 @@ def beta_below(alpha: Floats, beta: Floats, line: Floats) -> Floats:
     gamma = np.vectorize(math.lgamma, otypes=[float])
     with np.errstate(divide="ignore"):  # the logarithm of 0 is a power that is 0
         power = a * np.log(x) + b * np.log1p(-x)
-    found = np.exp(gamma(a + b) - gamma(a + 1) - gamma(b) + power) * series
-    return np.where(swap, 1 - found, found)
+    part: Floats = np.exp(gamma(a + b) - gamma(a + 1) - gamma(b) + power) * series
+    return np.where(swap, 1 - part, part)
 
 
 def over_commitment_risk(
@@ -98,7 +98,7 @@ def over_commitment_risk(
     widest = np.where((mu > 0) & (mu < 1), mu * (1 - mu), 0.0)
     variance = np.minimum(np.clip(deviation, 0, 1) ** 2 * smoothing, 0.99 * widest)
     line = np.clip(np.minimum(requests, capacity) / capacity, 0, 1)
-    spread = variance > 1e-5  # as good as none: a thousandth
+    spread = variance > 1e-4  # less is as good as none
     total = np.maximum(np.where(spread, widest / np.where(spread, variance, 1) - 1, 1), 1e-12)
     alpha, beta = np.where(spread, mu, 0.5) * total, np.where(spread, 1 - mu, 0.5) * total
     below = np.where(spread, beta_below(alpha, beta, line), (mu <= line).astype(float))
@@ -134,8 +134,8 @@ def koordinator_score(
     koordinator-sh/koordinator a7a1b76b, pkg/scheduler/plugins/loadaware/load_aware.go.
     """
     scores = [np.where(used > 1, 0.0, np.floor(BEST * (1 - used) + 1e-9)) for used in (cpu, memory)]
-    total = weights[0] * scores[0] + weights[1] * scores[1] + dominant * np.minimum(*scores)
-    return np.floor(total / (sum(weights) + dominant))
+    total: Floats = weights[0] * scores[0] + weights[1] * scores[1] + dominant * np.minimum(*scores)
+    return total // (sum(weights) + dominant)
 
 
 def koordinator_passes(cpu: Floats, memory: Floats, limits: tuple[float, float]) -> Bools:
@@ -167,7 +167,7 @@ def volcano_composite(percent: Floats, estimated: Floats, capacity: Floats) -> F
 def volcano_score(
     cpu: Floats, memory: Floats, weights: tuple[int, int] = (1, 1), weight: int = 5
 ) -> Floats:
-    """Volcano usage: the free shares by weights, times the plugin's weight. As above, and usage.go."""
+    """Volcano usage: the free shares by weights, times the weight. Also in usage.go."""
     free = (weights[0] * (1 - cpu) + weights[1] * (1 - memory)) / sum(weights)
     return BEST * weight * free
 
@@ -179,15 +179,16 @@ def crane_score(shares: Floats, weights: Floats, hot_value: Floats) -> Floats:
     gocrane/crane-scheduler c2c05338, pkg/plugins/dynamic/stats.go and plugins.go.
     """
     free = np.nan_to_num(1 - shares, nan=0.0)
-    scores = np.trunc(BEST * (weights[:, None] * free).sum(axis=0) / weights.sum())
-    return np.clip(scores - 10 * hot_value, 0, BEST)
+    scores: Floats = np.trunc(BEST * (weights[:, None] * free).sum(axis=0) / weights.sum())
+    return np.maximum(scores - 10 * hot_value, 0)
 
 
 def crane_hot_value(bound: dict[float, Floats], counts: dict[float, int]) -> Floats:
     """crane-scheduler's hot value. ``bound``: pods bound to each node within so many seconds;
     ``counts``: so many of them make a point. pkg/controller/annotator/node.go, the same commit.
     """
-    return np.sum([bound[seconds] // count for seconds, count in counts.items()], axis=0)
+    points: Floats = np.sum([bound[each] // count for each, count in counts.items()], axis=0)
+    return points
 
 
 def soft_tainter_load(cpu: Floats, pressure: Floats, memory: Floats) -> Floats:
@@ -201,7 +202,8 @@ def soft_tainter_load(cpu: Floats, pressure: Floats, memory: Floats) -> Floats:
     """
     shares = np.stack([cpu, np.where(cpu > 0.7, pressure, 0.0), memory])
     above = np.maximum(shares - shares.mean(axis=1, keepdims=True), 0)
-    return np.floor(100 * np.minimum(3 * np.sqrt((above**2).sum(axis=0)), 1))
+    load: Floats = np.floor(100 * np.minimum(3 * np.sqrt((above**2).sum(axis=0)), 1))
+    return load
 
 
 def bands(load: Floats, low: float, high: float, *, relative: bool) -> tuple[Bools, Bools]:
