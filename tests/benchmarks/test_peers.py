@@ -29,40 +29,23 @@ def test_target_load_packing() -> None:  # TestTargetLoadPackingScoring
     assert by.target_load_packing(of(0, 50, 130)).tolist() == [40, 33, 0]
 
 
-@pytest.mark.parametrize(
-    ("used", "deviation", "margin", "sensitivity", "score"),
-    [  # TestComputeScore: capacity 100, the pod requests 10
-        (40, 36, 1, 1, 57),
-        (-40, 36, 1, 2, 65),
-        (200, 36, 1, 2, 20),
-        (40, -36, 1, 2, 75),
-        (40, 120, 1, 2, 25),
-        (40, 36, -1, 1, 75),
-        (40, 36, 1, -1, 57),
-        (40, 36, 1, 0, 75),
-    ],
-)
-def test_risk_balancing(used, deviation, margin, sensitivity, score) -> None:
-    mean = (np.clip(of(used), 0, 100) + 10) / 100
-    found = by.risk_balancing(mean, of(deviation) / 100, margin, sensitivity)
-    assert round(found[0]) == score
+def test_risk_balancing() -> None:  # TestComputeScore: capacity 100, the pod requests 10
+    one = {(40, 36): 57, (40, -36): 75}
+    two = {(-40, 36): 65, (200, 36): 20, (40, -36): 75, (40, 120): 25}
+    for sensitivity, rows in ((1, one), (-1, one), (2, two), (0, {(40, 36): 75})):
+        used, deviation = np.array(list(rows), dtype=float).T / 100
+        found = by.risk_balancing(np.clip(used, 0, 1) + 0.1, deviation, 1, sensitivity)
+        assert np.rint(found).tolist() == list(rows.values())
+    assert by.risk_balancing(of(0.5), of(0.36), -1).tolist() == [75]
 
 
-@pytest.mark.parametrize(
-    ("mean", "capacity", "before", "of_pod", "risk"),
-    [  # TestLowRiskOverCommitment_computeRisk
-        (0.8, 4000, (1000, 2000), (1000, 1000), 0.5),
-        (0.25, 4096, (0, 0), (2048, 6144), 0.25),
-        (0.8, 4000, (3000, 4000), (1000, 1000), 1.0),
-        (0.25, 4096, (512, 6144), (512, 1024), 0.75),
-    ],
-)
-def test_over_commitment(mean, capacity, before, of_pod, risk) -> None:
-    requests, limits = map(of, before)
-    found = by.over_commitment_risk(
-        of(mean), of(0), of(capacity), requests=requests, limits=limits, of_pod=of_pod
-    )
-    assert found == pytest.approx([risk])
+def test_over_commitment() -> None:  # TestLowRiskOverCommitment_computeRisk
+    def risks(mean: float, requests: float, limits: float, pod: tuple[float, float]) -> float:
+        them = {"requests": of(requests), "limits": of(limits), "of_pod": pod}
+        return by.over_commitment_risk(of(mean), of(0), of(4), **them)[0]
+
+    assert [risks(0.8, 1, 2, (1, 1)), risks(0.8, 3, 4, (1, 1))] == [0.5, 1]
+    assert [risks(0.25, 0, 0, (2, 6)), risks(0.25, 0.5, 6, (0.5, 1))] == [0.25, 0.75]
 
 
 def test_the_beta_distribution() -> None:  # the last three: 1 - (1 - x)^b, x^a, and 1 - 0.2^3 * 2.2

@@ -4,6 +4,7 @@ the descheduler beside them.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -172,12 +173,16 @@ class Peer(Default):
         """As `world.Player`."""
         self.recent.pop(pod.uid, None)
 
-    def expected(self, since: Floats | float, of: Callable[[Pod], float]) -> Floats:
+    def bound_after(self, since: float) -> list[tuple[float, int, Pod]]:
+        """When and where the pods were bound that came after ``since``, the latest first."""
+        newest_first = reversed(self.recent.values())
+        return list(itertools.takewhile(lambda bound: bound[0] > since, newest_first))
+
+    def expected(self, since: float, of: Callable[[Pod], float]) -> Floats:
         """By node, the sum of what ``of`` says of the pods that were bound after ``since``."""
-        after, total = np.broadcast_to(since, self.nodes), np.zeros(self.nodes)
-        for at, node, pod in self.recent.values():
-            if at > after[node]:
-                total[node] += of(pod)
+        total = np.zeros(self.nodes)
+        for _, node, pod in self.bound_after(since):
+            total[node] += of(pod)
         return total
 
     def evicts(self, running: Mapping[str, Running]) -> list[Running]:

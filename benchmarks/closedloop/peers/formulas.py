@@ -94,20 +94,31 @@ def over_commitment_risk(
     all_limits = limits + of_pod[1]
     excess, room = all_limits - capacity, all_limits - all_requests
     by_limit = np.where(excess > 0, excess / np.where(room > 0, room, 1), 0.0)
-    mu = np.clip(mean, 0, 1)
-    widest = np.where((mu > 0) & (mu < 1), mu * (1 - mu), 0.0)
-    variance = np.minimum(np.clip(deviation, 0, 1) ** 2 * smoothing, 0.99 * widest)
-    line = np.clip(np.minimum(requests, capacity) / capacity, 0, 1)
+    within = _probable(
+        np.clip(mean, 0, 1),
+        np.clip(deviation, 0, 1) ** 2 * smoothing,
+        np.clip(np.minimum(requests, capacity) / capacity, 0, 1),
+        np.where(limits >= np.minimum(requests, capacity), np.clip(limits / capacity, 0, 1), 1),
+    )
+    return np.clip(weight * by_limit + (1 - weight) * (1 - within), 0, 1)
+
+
+def _probable(mean: Floats, variance: Floats, line: Floats, limit: Floats) -> Floats:
+    """How probable it is that the use is below the line, where it is below the limit (1: none); all
+    are shares.
+    """
+    widest = mean * (1 - mean)
+    variance = np.minimum(variance, 0.99 * widest)
+    below = np.where(mean <= line, 1.0, 0.0)
     spread = variance > 1e-4  # less is as good as none
-    total = np.maximum(np.where(spread, widest / np.where(spread, variance, 1) - 1, 1), 1e-12)
-    alpha, beta = np.where(spread, mu, 0.5) * total, np.where(spread, 1 - mu, 0.5) * total
-    below = np.where(spread, beta_below(alpha, beta, line), (mu <= line).astype(float))
-    limits_line = np.clip(limits / capacity, 0, 1)
-    limited = (limits < capacity) & (np.minimum(requests, capacity) <= limits)
-    within = np.where(limited & spread, beta_below(alpha, beta, limits_line), 0)
-    below = np.where(within > 0, np.minimum(below / np.where(within > 0, within, 1), 1), below)
-    below = np.where(limited & (limits == 0), 1.0, below)
-    return np.clip(weight * by_limit + (1 - weight) * (1 - below), 0, 1)
+    if spread.any():
+        total = widest[spread] / variance[spread] - 1
+        alpha, beta = mean[spread] * total, (1 - mean[spread]) * total
+        found = beta_below(alpha, beta, line[spread])
+        within = beta_below(alpha, beta, limit[spread])
+        below[spread] = np.minimum(found / np.where(within > 0, within, 1), 1)
+    below[limit == 0] = 1
+    return below
 
 
 def koordinator_estimate(request: float, limit: float, factor: float, unset: float) -> float:

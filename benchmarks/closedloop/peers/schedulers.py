@@ -42,6 +42,7 @@ class Koordinator(Peer):
         self._limits, self._weights = limits, weights
         self._phase = 10 * np.arange(self.nodes) % report
         self._reported = np.full(self.nodes, -np.inf)
+        self._known = ("", 0.0, (self.percent, self.percent))
 
     def renew(self, now: int) -> None:
         """The nodes whose turn it is report."""
@@ -51,12 +52,18 @@ class Koordinator(Peer):
 
     def _used(self, pod: Pod) -> tuple[Floats, Floats]:
         """The shares of CPU and memory that a node has in use with the pod."""
-        cpu, memory = self._estimate(pod)
-        reported = self.expected(self._reported, lambda each: self._estimate(each)[0])
-        before = self.expected(self._reported - self._report, self._beyond)
-        after = self.expected(self._reported, self._beyond)
-        cpu_used = self.percent / 100 + (cpu + reported + before - after) / self.world.capacity
-        return cpu_used, self.memory + memory / self.world.ledger.memory
+        now = self.world.clock()
+        if self._known[:2] != (pod.uid, now):
+            cpu, memory = self._estimate(pod)
+            more = np.full(self.nodes, cpu)
+            for at, node, other in self.bound_after(now - 2 * self._report):
+                if at > self._reported[node] - self._report:
+                    seen = other.uses * other.starts_with if at <= self._reported[node] else 0.0
+                    more[node] += max(self._estimate(other)[0] - seen, 0.0)
+            used = self.percent / 100 + more / self.world.capacity
+            with_pod = used, self.memory + memory / self.world.ledger.memory
+            self._known = (pod.uid, now, with_pod)
+        return self._known[2]
 
     def _estimate(self, pod: Pod) -> tuple[float, float]:
         cpu, memory = self._factors
@@ -64,10 +71,6 @@ class Koordinator(Peer):
             by.koordinator_estimate(pod.cpu, 0, cpu, 0.25),
             by.koordinator_estimate(pod.memory, 0, memory, 200 * MIB),
         )
-
-    def _beyond(self, pod: Pod) -> float:
-        """What the estimate is above what koordlet has seen of the pod."""
-        return max(self._estimate(pod)[0] - pod.uses * pod.starts_with, 0.0)
 
     def score(self, pod: Pod) -> Floats:
         """As `Peer`; a node without a report gets 0."""
@@ -122,12 +125,11 @@ class Volcano(Peer):
         estimated = np.zeros(self.nodes)
         memory = self.memory
         percent = np.nan_to_num(self.percent)
-        for at, node, pod in self.recent.values():
-            if self._estimator and at > since:
-                used = min(percent[node] / 100 + estimated[node] / capacity[node], 1)
-                shares = self._weights[0] * used + self._weights[1] * memory[node]
-                risk = 1.2 if shares / sum(self._weights) >= 0.6 else 1.0
-                estimated[node] += by.volcano_estimate(pod.cpu, 0, self._ratio, risk=risk)
+        for _, node, pod in reversed(self.bound_after(since) if self._estimator else []):
+            used = min(percent[node] / 100 + estimated[node] / capacity[node], 1)
+            shares = self._weights[0] * used + self._weights[1] * memory[node]
+            risk = 1.2 if shares / sum(self._weights) >= 0.6 else 1.0
+            estimated[node] += by.volcano_estimate(pod.cpu, 0, self._ratio, risk=risk)
         return by.volcano_composite(percent, estimated, capacity), memory
 
     def score(self, pod: Pod) -> Floats:
