@@ -124,7 +124,7 @@ def test_every_peer_plays_and_differs_from_the_default_where_it_acts(name: str) 
     found, default = (simulate(SMALL, 1, it) for it in (peers.ways()[name], Default))
     assert found.placed > 100
     # As shipped, only a node below 20 % would be under-used.
-    assert (found.hot == default.hot) == (name == "LowNodeUtilization by load")
+    assert (found.hot == default.hot) == (name == "LowNodeUtilization")
 
 
 def test_a_pod_that_finds_no_node_waits_and_one_short_of_cpu_is_counted() -> None:

@@ -28,16 +28,19 @@ def ways() -> dict[str, Callable[[World], Default]]:
     made = functools.partial
     return {
         "TargetLoadPacking": TargetLoadPacking,
+        # metrics-server, not Prometheus; target 20 %, requests x 2.5 (what pods use), weight 3
         "TargetLoadPacking, tuned": made(
-            TargetLoadPacking, target=5.0, multiplier=2.5, latest=True, weight=5.0
+            TargetLoadPacking, target=20.0, multiplier=2.5, latest=True, weight=3.0
         ),
         "LoadVariationRiskBalancing": LoadVariationRiskBalancing,
-        "LoadVariationRiskBalancing, tuned": made(
-            LoadVariationRiskBalancing, latest=True, weight=5.0
-        ),
+        # metrics-server, not Prometheus
+        "LoadVariationRiskBalancing, tuned": made(LoadVariationRiskBalancing, latest=True),
         "LowRiskOverCommitment": LowRiskOverCommitment,
-        "LowRiskOverCommitment, tuned": made(LowRiskOverCommitment, limits=5.0, weight=5.0),
+        # as if each pod had a limit of one core; other weights and metrics-server were no better
+        "LowRiskOverCommitment, limits": made(LowRiskOverCommitment, limits=5.0),
         "Koordinator": Koordinator,
+        # koordlet: a mean of 60 s each 30 s (its least); estimates as requested (its most); CPU
+        # alone, no filter
         "Koordinator, tuned": made(
             Koordinator,
             report=30,
@@ -45,22 +48,23 @@ def ways() -> dict[str, Callable[[World], Default]]:
             factors=(100, 70),
             limits=(0, 0),
             weights=(1, 0),
-            weight=5.0,
         ),
         "Volcano usage": Volcano,
         "Volcano usage without estimator": made(Volcano, estimator=False),
+        # a metric of the user's own by the adapter (a rate over 2m), estimates as requested, CPU
+        # alone, weight 1, no binpack
         "Volcano usage, tuned": made(
-            Volcano, ratio=1.0, weights=(1, 0), adapted=True, binpack=False
+            Volcano, ratio=1.0, weights=(1, 0), weight=1, adapted=True, binpack=False
         ),
         "crane": Crane,
-        "crane, tuned": made(Crane, metrics=Crane.TUNED, weight=5.0),
+        # only the mean of 5 minutes, each 30 s, no filter
+        "crane, tuned": made(Crane, metrics=Crane.TUNED, weight=1.0),
         "soft-tainter": SoftTainter,
         "soft-tainter and descheduler": made(SoftTainter, descheduler=True),
+        # CPU alone, 10 below and above its mean, each 10 s
         "soft-tainter, tuned": made(SoftTainter, how=Descheduling(10, 10, every=10), plain=True),
-        "LowNodeUtilization by load": made(
-            Descheduled, descheduling=Descheduling(20, 50, relative=False)
-        ),
-        "LowNodeUtilization by load, tuned": made(
+        "LowNodeUtilization": made(Descheduled, descheduling=Descheduling(20, 50, relative=False)),
+        "LowNodeUtilization, tuned": made(
             Descheduled, descheduling=Descheduling(10, 10, per_node=1)
         ),
     }
