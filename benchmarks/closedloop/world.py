@@ -111,10 +111,11 @@ class Outcome:
     ``hot``: the share of node-time over the hot line. ``beyond``: demand beyond capacity, as a
     share of all capacity. ``on_hot``: pods placed on a node that was over the line at that moment,
     of ``placed``; ``unplaced`` found no node at once, and waited: ``waited`` is the mean of all
-    pods in seconds. ``starved``: the share of pod-time in which a pod's node has less CPU than its
-    pods want; ``starved_p99``: of 100 pods, one has that share of its time or more. ``writes``: to
-    nodes, an hour and node. ``used``: the mean share of the capacity that was used. ``evicted``:
-    pods that were moved. ``by_minute``: the share of nodes over the line in each minute.
+    that came, in seconds. ``starved``: the share of pod-time in which a pod's node has less CPU
+    than its pods want; ``starved_p99``: of 100 pods, one has that share of its time or more.
+    ``writes``: to nodes, an hour and node. ``used``: the mean share of the capacity that was used.
+    ``evicted``: pods that were moved. ``by_minute``: the share of nodes over the line in each
+    minute.
     """
 
     hot: float = 0.0
@@ -184,6 +185,7 @@ class _Run:
         self._changes: list[_Change] = []
         self._running: dict[str, Running] = {}
         self._waiting: list[Pod] = []
+        self._came = 0
         self._seconds = np.zeros((2, len(world.names)))  # by node: judged, with too little CPU
         self._seconds_of: dict[str, Floats] = {}
         self._order = count()
@@ -215,11 +217,21 @@ class _Run:
         outcome.hot /= seconds
         outcome.beyond /= seconds
         outcome.used /= seconds
-        outcome.waited /= max(outcome.placed, 1)
+        outcome.waited /= max(self._came, 1)
         self._sum_up_pods()
         written = self._player.writes - writes_before
         outcome.writes = written / len(world.names) / (seconds / 3600)
         return outcome
+
+    def _sum_up_pods(self) -> None:
+        """How long pods had less CPU than they wanted, of the time that was judged."""
+        for found in self._running.values():
+            self._seconds_of[found.pod.uid] += self._seconds[:, found.node]
+        of_pods = np.array(list(self._seconds_of.values()))
+        lived, starved = of_pods[of_pods[:, 0] > 0].T
+        if len(lived):
+            self._outcome.starved = float(starved.sum() / lived.sum())
+            self._outcome.starved_p99 = float(np.percentile(starved / lived, 99))
 
     def _join(self) -> None:
         for node in np.flatnonzero(~self._world.ledger.present):
@@ -276,6 +288,7 @@ class _Run:
         due, self._waiting = ([], self._waiting) if now % RETRY else (self._waiting, [])
         while (new := self._next) is not None and new.arrives <= now:
             self._next = next(self._pods, None)
+            self._came += judged
             due.append(new)
         for pod in due:
             node = self._player.choose(pod)
@@ -289,15 +302,6 @@ class _Run:
             if pod.starts_with < 1:
                 self._later(now + pod.lives / 2, pod, pod.uses * (1 - pod.starts_with))
             self._later(now + pod.lives, pod, 0.0)
-
-    def _sum_up_pods(self) -> None:
-        for found in self._running.values():
-            self._seconds_of[found.pod.uid] += self._seconds[:, found.node]
-        of_pods = np.array(list(self._seconds_of.values()))
-        lived, starved = of_pods[of_pods[:, 0] > 0].T
-        if len(lived):
-            self._outcome.starved = float(starved.sum() / lived.sum())
-            self._outcome.starved_p99 = float(np.percentile(starved / lived, 99))
 
     def _later(self, at: float, pod: Pod, more: float) -> None:
         heapq.heappush(self._changes, _Change(at, next(self._order), pod, more))

@@ -61,8 +61,8 @@ def ways() -> dict[str, Callable[[World], Default]]:
         "crane, tuned": made(Crane, metrics=Crane.TUNED, weight=1.0),
         "soft-tainter": SoftTainter,
         "soft-tainter and descheduler": made(SoftTainter, descheduler=True),
-        # CPU alone, 10 below and above its mean, each 10 s
-        "soft-tainter, tuned": made(SoftTainter, how=Descheduling(10, 10, every=10), plain=True),
+        # CPU alone (PrometheusCPUCombined), 0:20 (AsymmetricMedium), each 10 s
+        "soft-tainter, tuned": made(SoftTainter, how=Descheduling(0, 20, every=10), plain=True),
         "LowNodeUtilization": made(Descheduled, descheduling=Descheduling(20, 50, relative=False)),
         "LowNodeUtilization, tuned": made(
             Descheduled, descheduling=Descheduling(10, 10, per_node=1)

@@ -58,7 +58,7 @@ class Koordinator(Peer):
             more = np.full(self.nodes, cpu)
             for at, node, other in self.bound_after(now - 2 * self._report):
                 if at > self._reported[node] - self._report:
-                    seen = other.uses * other.starts_with if at <= self._reported[node] else 0.0
+                    seen = other.uses if at <= self._reported[node] else 0.0
                     more[node] += max(self._estimate(other)[0] - seen, 0.0)
             used = self.percent / 100 + more / self.world.capacity
             with_pod = used, self.memory + memory / self.world.ledger.memory
