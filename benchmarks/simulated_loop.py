@@ -1,12 +1,13 @@
 """How much overload each way of dynsched removes, in a simulated closed loop.
 
     python benchmarks/simulated_loop.py [--seeds 3 | 41-48] [--scenario NAME]... [--way NAME]...
-                                        [--list] [--plots FOLDER]
+                                        [--peers] [--processes N] [--list] [--plots FOLDER]
 
 Pods come and go, their true use makes the nodes' load, and metrics lag behind it. dynsched's own
-loop and extender decide; a model of kube-scheduler places the pods. *Avoidable overload* is the
-node-time over 80 % under the default scheduler, less that under an oracle which always sees the
-true load. No servers are needed. An hour of 50 nodes takes some seconds.
+loop and extender decide, or another load-aware scheduler (closedloop/peers); a model of
+kube-scheduler places the pods. *Avoidable overload* is the node-time over 80 % under the default
+scheduler, less that under an oracle which always sees the true load. No servers are needed. An hour
+of 50 nodes takes some seconds.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from statistics import mean
 
+from closedloop import peers
 from closedloop.modes import SHIPPED, TAINT, Doc, ordered, read_rules, scored
 from closedloop.players import Default, Dynsched, Naive, Oracle
 from closedloop.plots import plot_over_time, plot_removed
@@ -93,18 +95,21 @@ def ways() -> dict[str, Callable[[World], Player]]:
         "extender and taint": by(scored(shipped(), "relative"), extender=True),
         "second scheduler": by(scoring("relative"), by_requests=False, **asked),
         "extender, linear": by(scoring("linear"), **asked),
+        **peers.ways(),
     }
 
 
-def measure(scenarios: Iterable[str], names: Iterable[str], seeds: range) -> Outcomes:
-    """Run everything, one process a core."""
+def measure(
+    scenarios: Iterable[str], names: Iterable[str], seeds: range, processes: int | None = None
+) -> Outcomes:
+    """Run everything, in so many processes; None: one a core."""
     jobs = [
         (scenario, way, seed)
         for scenario in scenarios
         for way in dict.fromkeys((DEFAULT, ORACLE, *names))
         for seed in seeds
     ]
-    with multiprocessing.Pool() as pool:
+    with multiprocessing.Pool(processes) as pool:
         return dict(zip(jobs, pool.imap(_one, jobs), strict=True))
 
 
@@ -132,7 +137,8 @@ def table(found: Outcomes, scenario: str, names: Iterable[str], seeds: range) ->
     """One scenario: a line for each way."""
     shown = Table(
         *("way", "node-time over 80 %", "removed", "least to most"),
-        *("beyond capacity", "pods on hot nodes", "writes an hour and node"),
+        *("beyond capacity", "pods on hot nodes", "pod-time short of CPU, p99 of pods", "used"),
+        *("pods waited", "evicted", "writes an hour and node"),
         title=scenario,
         box=box.MARKDOWN,
     )
@@ -146,6 +152,10 @@ def table(found: Outcomes, scenario: str, names: Iterable[str], seeds: range) ->
             f"{min(shares):.0%} to {max(shares):.0%}",
             f"{mean(run.beyond for run in runs):.2%}",
             f"{sum(run.on_hot for run in runs)} of {sum(run.placed for run in runs)}",
+            f"{mean(run.starved for run in runs):.2%}, {mean(run.starved_p99 for run in runs):.0%}",
+            f"{mean(run.used for run in runs):.1%}",
+            f"{mean(run.waited for run in runs):.1f} s",
+            f"{sum(run.evicted for run in runs)}",
             f"{mean(run.writes for run in runs):.1f}",
         )
     return shown
@@ -191,26 +201,29 @@ def plot(found: Outcomes, names: Iterable[str], seeds: range, folder: Path) -> N
     plot_over_time(lines, folder / "over-time.svg", f"{first}, one run")
 
 
-def _range(text: str) -> range:
+def seeds_of(text: str) -> range:
+    """A number of seeds from 1 on, or the first and the last."""
     first, _, last = text.rpartition("-")
     return range(int(first or 1), int(last) + 1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=_range, default=range(1, 4), help="a number, or 41-48")
+    parser.add_argument("--seeds", type=seeds_of, default=range(1, 4), help="a number, or 41-48")
     parser.add_argument("--scenario", action="append", choices=sorted(ALL), default=None)
     parser.add_argument("--way", action="append", choices=sorted(ways()), default=None)
+    parser.add_argument("--peers", action="store_true", help="other schedulers, and no way of ours")
+    parser.add_argument("--processes", type=int, help="so many; by default one a core")
     parser.add_argument("--list", action="store_true", help="the names of scenarios and ways")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw pictures there")
     options = parser.parse_args()
     if options.list:
         sys.exit("\n".join(["scenarios:", *ALL, "", "ways:", *ways()]))
-    names = options.way or list(ways())
+    names = options.way or list(peers.ways() if options.peers else ways())
     console = Console(width=220)
     found: dict[tuple[str, str, int], Outcome] = {}
     for scenario in options.scenario or ALL:
-        found |= measure([scenario], names, options.seeds)
+        found |= measure([scenario], names, options.seeds, options.processes)
         console.print(table(found, scenario, names, options.seeds))
     console.print(summary(found, names, options.seeds))
     if options.plots is not None:

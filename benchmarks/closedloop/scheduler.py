@@ -27,6 +27,8 @@ _SKEW = 3
 
 Asked = Callable[[Pod, Ints], Floats]
 """A pod and the candidates' indices -> what an extender adds to each one's score."""
+Passes = Callable[[Pod, Ints], NDArray[np.bool_]]
+"""A pod and the candidates' indices -> which of them a plugin's filter passes."""
 
 
 @dataclass(slots=True)
@@ -81,6 +83,7 @@ class Scheduler:
         *,
         affinity: bool = False,
         asked: Asked | None = None,
+        passes: Passes | None = None,
         by_requests: bool = True,
         spread: bool = True,
     ) -> None:
@@ -88,6 +91,7 @@ class Scheduler:
         self._chance = random.Random(seed)
         self._affinity = affinity
         self._asked = asked
+        self._passes = passes
         self._by_requests = by_requests
         self._spread = spread
         self._next = 0
@@ -95,6 +99,8 @@ class Scheduler:
     def choose(self, pod: Pod) -> int | None:
         """The node that the pod is bound to; None where none has room."""
         found = self.ledger.fits(pod)
+        if self._passes is not None:
+            found = found[self._passes(pod, found)]
         if not len(found):
             return None
         found = self._searched(found)

@@ -21,6 +21,8 @@ sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "support"))
 
 from virtual_loop import VirtualLoop
 
+RETRY = 10
+"""Seconds until a pod that found no node is tried again, as kube-scheduler's longest back-off."""
 HOT = 0.8
 """A node is hot while its pods demand more than this share of its capacity."""
 
@@ -105,9 +107,12 @@ class Outcome:
 
     ``hot``: the share of node-time over the hot line. ``beyond``: demand beyond capacity, as a
     share of all capacity. ``on_hot``: pods placed on a node that was over the line at that moment,
-    of ``placed``; ``unplaced`` found no room. ``writes``: to nodes, an hour and node. ``used``: the
-    mean share of the capacity that was used. ``evicted``: pods that were moved. ``by_minute``: the
-    share of nodes over the line in each minute.
+    of ``placed``; ``unplaced`` found no node at once, and waited: ``waited`` is the mean of all
+    that came, in seconds. ``starved``: the share of pod-time in which a pod's node has less CPU
+    than its pods want; ``starved_p99``: of 100 pods, one has that share of its time or more.
+    ``writes``: to nodes, an hour and node. ``used``: the mean share of the capacity that was used.
+    ``evicted``: pods that were moved. ``by_minute``: the share of nodes over the line in each
+    minute.
     """
 
     hot: float = 0.0
@@ -115,6 +120,9 @@ class Outcome:
     on_hot: int = 0
     placed: int = 0
     unplaced: int = 0
+    waited: float = 0.0
+    starved: float = 0.0
+    starved_p99: float = 0.0
     writes: float = 0.0
     used: float = 0.0
     evicted: int = 0
@@ -173,6 +181,10 @@ class _Run:
         self._next = next(self._pods, None)
         self._changes: list[_Change] = []
         self._running: dict[str, Running] = {}
+        self._waiting: list[Pod] = []
+        self._came = 0
+        self._seconds = np.zeros((2, len(world.names)))  # by node: judged, with too little CPU
+        self._seconds_of: dict[str, Floats] = {}
         self._order = count()
         self._outcome = Outcome()
 
@@ -202,9 +214,21 @@ class _Run:
         outcome.hot /= seconds
         outcome.beyond /= seconds
         outcome.used /= seconds
+        outcome.waited /= max(self._came, 1)
+        self._sum_up_pods()
         written = self._player.writes - writes_before
         outcome.writes = written / len(world.names) / (seconds / 3600)
         return outcome
+
+    def _sum_up_pods(self) -> None:
+        """How long pods had less CPU than they wanted, of the time that was judged."""
+        for found in self._running.values():
+            self._seconds_of[found.pod.uid] += self._seconds[:, found.node]
+        of_pods = np.array(list(self._seconds_of.values()))
+        lived, starved = of_pods[of_pods[:, 0] > 0].T
+        if len(lived):
+            self._outcome.starved = float(starved.sum() / lived.sum())
+            self._outcome.starved_p99 = float(np.percentile(starved / lived, 99))
 
     def _join(self) -> None:
         for node in np.flatnonzero(~self._world.ledger.present):
@@ -227,6 +251,7 @@ class _Run:
     def _take(self, found: Running) -> None:
         """The pod does not run any more where it ran."""
         del self._running[found.pod.uid]
+        self._seconds_of[found.pod.uid] += self._seconds[:, found.node]
         self._world.demand[found.node] -= found.uses
         self._world.ledger.count(found.pod, found.node, -1)
         self._player.gone(found.pod, found.node)
@@ -234,6 +259,8 @@ class _Run:
     def _put(self, found: Running) -> None:
         """The pod runs where it was placed."""
         self._running[found.pod.uid] = found
+        before = self._seconds_of.get(found.pod.uid, np.zeros(2))
+        self._seconds_of[found.pod.uid] = before - self._seconds[:, found.node]
         self._world.ledger.count(found.pod, found.node, 1)
         self._world.demand[found.node] += found.uses
         self._player.bound(found.pod, found.node)
@@ -250,13 +277,21 @@ class _Run:
                 self._put(found._replace(node=node, since=now))
 
     def _arrive(self, now: int, *, judged: bool) -> None:
-        """Pods that come by ``now``, each placed with what is known after the one before."""
+        """Pods that come by ``now``, each placed with what is known after the one before. One that
+        finds no node waits, and is tried again every RETRY seconds.
+        """
         world, outcome = self._world, self._outcome
-        while (pod := self._next) is not None and pod.arrives <= now:
+        outcome.waited += judged * len(self._waiting)
+        due, self._waiting = ([], self._waiting) if now % RETRY else (self._waiting, [])
+        while (new := self._next) is not None and new.arrives <= now:
             self._next = next(self._pods, None)
+            self._came += judged
+            due.append(new)
+        for pod in due:
             node = self._player.choose(pod)
             if node is None:
-                outcome.unplaced += judged
+                outcome.unplaced += judged and pod.arrives > now - 1
+                self._waiting.append(pod)
                 continue
             outcome.placed += judged
             outcome.on_hot += judged and bool(world.hot[node])
@@ -272,6 +307,8 @@ class _Run:
         world, outcome = self._world, self._outcome
         capacity = world.capacity[world.ledger.present].sum()
         hot = float(world.hot[world.ledger.present].mean())
+        self._seconds[0] += 1
+        self._seconds[1] += world.demand > world.capacity * (1 + 1e-9)
         outcome.hot += hot
         if second % 60 == 0:
             outcome.by_minute.append(0.0)

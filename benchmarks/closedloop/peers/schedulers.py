@@ -1,0 +1,212 @@
+"""Koordinator, Volcano and crane-scheduler: schedulers of their own, each with its own metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from closedloop.meters import Floats
+from closedloop.peers import formulas as by
+from closedloop.peers.base import RECORDED, Peer, Series
+from closedloop.peers.formulas import Bools
+from closedloop.workload import MIB, Pod
+from closedloop.world import World
+
+
+class Koordinator(Peer):
+    """koordlet samples its node every second, and reports every ``report`` seconds the mean of the
+    last ``window``: of the node, and of each pod. A pod that was bound after the report, or within
+    an interval before it, counts with what its estimate is above what was reported of it.
+
+    koordinator-sh/koordinator a7a1b76b (v1.8.0 and 61 commits),
+    pkg/scheduler/plugins/loadaware/load_aware.go and pod_assign_cache.go; 60 and 300 s in
+    pkg/koordlet/statesinformer/impl/states_nodemetric.go. ``limits``: the filter's, in per cent;
+    those of pkg/scheduler/apis/config/v1.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        report: int = 60,
+        window: float = 300.0,
+        factors: tuple[float, float] = (85, 70),
+        limits: tuple[float, float] = (65, 95),
+        weights: tuple[int, int] = (1, 1),
+        weight: float = 1.0,
+    ) -> None:
+        super().__init__(world, scrape=1.0, window=window, weight=weight)
+        self._report, self._factors = report, factors
+        self._limits, self._weights = limits, weights
+        self._phase = 10 * np.arange(self.nodes) % report
+        self._reported = np.full(self.nodes, -np.inf)
+        self._known = ("", 0.0, (self.percent, self.percent))
+
+    def renew(self, now: int) -> None:
+        """The nodes whose turn it is report."""
+        due = (now - self._phase) % self._report == 0
+        self.percent = np.where(due, self.world.measured(), self.percent)
+        self._reported = np.where(due, float(now), self._reported)
+
+    def _used(self, pod: Pod) -> tuple[Floats, Floats]:
+        """The shares of CPU and memory that a node has in use with the pod."""
+        now = self.world.clock()
+        if self._known[:2] != (pod.uid, now):
+            cpu, memory = self._estimate(pod)
+            more = np.full(self.nodes, cpu)
+            for at, node, other in self.bound_after(now - 2 * self._report):
+                if at > self._reported[node] - self._report:
+                    seen = other.uses if at <= self._reported[node] else 0.0
+                    more[node] += max(self._estimate(other)[0] - seen, 0.0)
+            used = self.percent / 100 + more / self.world.capacity
+            with_pod = used, self.memory + memory / self.world.ledger.memory
+            self._known = (pod.uid, now, with_pod)
+        return self._known[2]
+
+    def _estimate(self, pod: Pod) -> tuple[float, float]:
+        cpu, memory = self._factors
+        return (
+            by.koordinator_estimate(pod.cpu, 0, cpu, 0.25),
+            by.koordinator_estimate(pod.memory, 0, memory, 200 * MIB),
+        )
+
+    def score(self, pod: Pod) -> Floats:
+        """As `Peer`; a node without a report gets 0."""
+        return np.nan_to_num(by.koordinator_score(*self._used(pod), self._weights), nan=0.0)
+
+    def passes(self, pod: Pod) -> Bools:
+        """As `Peer`; a node without a report passes."""
+        passed = by.koordinator_passes(*self._used(pod), self._limits)
+        return passed | np.isnan(self.percent)
+
+
+class Volcano(Peer):
+    """Volcano with its plugins nodeorder, binpack and usage. The metric is a mean over 10 minutes
+    of a rate over 5, asked for every 30 s, and a pod counts with its estimate in its first 30 s.
+
+    volcano-sh/volcano ed72c7c8, pkg/scheduler/plugins/usage (the estimator: since v1.16.0-alpha.0),
+    pkg/scheduler/metrics/source/metrics_client_prometheus.go, plugins/binpack/binpack.go and
+    installer/helm/chart/volcano/config/volcano-scheduler.conf. ``limit``: per cent of CPU beyond
+    which the plugin's predicate rejects a node; the example in usage.go switches it off.
+    ``adapted``: the metric is the user's own, here a rate over 2 minutes
+    (metrics_client_prometheus_adapt.go).
+    """
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        ratio: float = 0.7,
+        weights: tuple[int, int] = (1, 1),
+        weight: int = 5,
+        limit: float | None = None,
+        adapted: bool = False,
+        estimator: bool = True,
+        binpack: bool = True,
+    ) -> None:
+        super().__init__(world, scrape=world.scenario.scrape, window=120.0 if adapted else 300.0)
+        self._series = Series(RECORDED if adapted else 600)
+        self._weights, self._weight, self._limit = weights, weight, limit
+        self._ratio, self._estimator, self._binpack = ratio, estimator, binpack
+
+    def renew(self, now: int) -> None:
+        """Every 30 s."""
+        if now % RECORDED == 0:
+            self._series.add(self.world.measured())
+            self.percent = np.nan_to_num(self._series.mean(), nan=0.0)
+
+    def _composite(self) -> tuple[Floats, Floats]:
+        """The shares of CPU and memory in use, with the estimates of just-bound pods in their
+        order: a node beyond 60 % multiplies those that follow by 1.2.
+        """
+        capacity, since = self.world.capacity, self.world.clock() - RECORDED
+        estimated = np.zeros(self.nodes)
+        memory = self.memory
+        percent = np.nan_to_num(self.percent)
+        for _, node, pod in reversed(self.bound_after(since) if self._estimator else []):
+            used = min(percent[node] / 100 + estimated[node] / capacity[node], 1)
+            shares = self._weights[0] * used + self._weights[1] * memory[node]
+            risk = 1.2 if shares / sum(self._weights) >= 0.6 else 1.0
+            estimated[node] += by.volcano_estimate(pod.cpu, 0, self._ratio, risk=risk)
+        return by.volcano_composite(percent, estimated, capacity), memory
+
+    def score(self, pod: Pod) -> Floats:
+        """As `Peer`, and binpack's."""
+        ledger = self.world.ledger
+        packed = (ledger.cpu_requested + pod.cpu) / ledger.cpu
+        packed = 50 * (packed + (ledger.memory_requested + pod.memory) / ledger.memory)
+        usage = by.volcano_score(*self._composite(), self._weights, self._weight)
+        return usage + packed * self._binpack
+
+    def passes(self, pod: Pod) -> Bools:
+        """As `Peer`."""
+        if self._limit is None:
+            return super().passes(pod)
+        return ~(np.nan_to_num(self.percent) > self._limit)
+
+
+class Crane(Peer):
+    """crane-scheduler: its annotator writes the mean of 5 minutes (of the last rate, every 30 s)
+    and the largest such means of an hour and a day on nodes, each at its own interval, and with
+    each a hot value: how many pods were bound to the node lately. ``metrics``: by name the range in
+    seconds, the interval, the weight, and the filter's limit as a share (0: none). CPU and memory
+    have the same.
+
+    gocrane/crane-scheduler c2c05338 (the last commit, of October 2023), README.md (recording
+    rules), deploy/manifests/dynamic/policy.yaml and scheduler-config.yaml (weight 3),
+    pkg/controller/annotator.
+    """
+
+    SHIPPED: Final = {
+        "avg_5m": (300, 180, 0.2, 0.65),
+        "max_avg_1h": (3600, 900, 0.3, 0.75),
+        "max_avg_1d": (86400, 10800, 0.5, 0.0),
+    }
+    TUNED: Final = {"avg_5m": (300, 30, 1.0, 0.0)}
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        metrics: Mapping[str, tuple[int, int, float, float]] = SHIPPED,
+        hot: Mapping[float, int] | None = None,
+        weight: float = 3.0,
+    ) -> None:
+        scrape = min(world.scenario.scrape, 15.0)
+        super().__init__(world, scrape=scrape, window=2 * scrape, weight=weight)
+        self._of = metrics
+        self._hot = {300.0: 5, 60.0: 2} if hot is None else hot
+        self._mean = Series(300)
+        self._means = {name: Series(seconds) for name, (seconds, *_) in metrics.items()}
+        self._shares = np.full((2 * len(metrics), self.nodes), np.nan)
+        weights = [each[2] for each in metrics.values()]
+        self._weights = np.array([*weights, *weights])
+        self._hot_value = np.zeros(self.nodes)
+
+    def renew(self, now: int) -> None:
+        """The annotator's intervals; one of each falls on the end of the time to warm up, since
+        real clusters have run for days.
+        """
+        if now % RECORDED:
+            return
+        self._mean.add(self.world.measured() / 100)
+        mean = self._mean.mean()
+        for at, (name, (seconds, every, *_)) in enumerate(self._of.items()):
+            self._means[name].add(mean)
+            if (now - self.world.scenario.warm) % every == 0:
+                found = mean if seconds == 300 else self._means[name].largest()
+                self._shares[at], self._shares[at + len(self._of)] = found, self.memory
+                bound = {each: self.expected(now - each, lambda _: 1.0) for each in self._hot}
+                self._hot_value = by.crane_hot_value(bound, dict(self._hot))
+
+    def score(self, _pod: Pod) -> Floats:
+        """As `Peer`."""
+        return by.crane_score(self._shares, self._weights, self._hot_value)
+
+    def passes(self, _pod: Pod) -> Bools:
+        """As `Peer`; what is not known passes."""
+        limits = np.array([each[3] or np.inf for each in self._of.values()])
+        over = self._shares > np.concatenate([limits, limits])[:, None]
+        return np.logical_not(over.any(axis=0))
