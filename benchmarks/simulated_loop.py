@@ -1,7 +1,7 @@
 """How much overload each way of dynsched removes, in a simulated closed loop.
 
     python benchmarks/simulated_loop.py [--seeds 3 | 41-48] [--scenario NAME]... [--way NAME]...
-                                        [--list] [--plots FOLDER]
+                                        [--trace FOLDER] [--list] [--plots FOLDER]
 
 Pods come and go, their true use makes the nodes' load, and metrics lag behind it. dynsched's own
 loop and extender decide; a model of kube-scheduler places the pods. *Avoidable overload* is the
@@ -25,7 +25,9 @@ from statistics import mean
 from closedloop.modes import SHIPPED, TAINT, Doc, read_rules, scored
 from closedloop.players import Default, Dynsched, Naive, Oracle
 from closedloop.plots import plot_over_time, plot_removed
-from closedloop.scenarios import ALL
+from closedloop.scenarios import ALL, of_trace
+from closedloop.traces import read
+from closedloop.workload import Scenario
 from closedloop.world import Outcome, Player, World, simulate
 from rich import box
 from rich.console import Console
@@ -97,7 +99,7 @@ def ways() -> dict[str, Callable[[World], Player]]:
     }
 
 
-def measure(scenarios: Iterable[str], names: Iterable[str], seeds: range) -> Outcomes:
+def measure(scenarios: Iterable[Scenario], names: Iterable[str], seeds: range) -> Outcomes:
     """Run everything, one process a core."""
     jobs = [
         (scenario, way, seed)
@@ -106,13 +108,17 @@ def measure(scenarios: Iterable[str], names: Iterable[str], seeds: range) -> Out
         for seed in seeds
     ]
     with multiprocessing.Pool() as pool:
-        return dict(zip(jobs, pool.imap(_one, jobs), strict=True))
+        outcomes = pool.imap(_one, jobs)
+        return {
+            (scenario.name, way, seed): outcome
+            for (scenario, way, seed), outcome in zip(jobs, outcomes, strict=True)
+        }
 
 
-def _one(job: tuple[str, str, int]) -> Outcome:
+def _one(job: tuple[Scenario, str, int]) -> Outcome:
     logging.disable(logging.CRITICAL)  # thousands of ticks: what dynsched logs is not the point
     scenario, way, seed = job
-    return simulate(ALL[scenario], seed, ways()[way])
+    return simulate(scenario, seed, ways()[way])
 
 
 def removed(found: Outcomes, scenario: str, way: str, seed: int) -> float:
@@ -200,18 +206,31 @@ def _range(text: str) -> range:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=_range, default=range(1, 4), help="a number, or 41-48")
-    parser.add_argument("--scenario", action="append", choices=sorted(ALL), default=None)
+    parser.add_argument("--scenario", action="append", help="a name of --list")
     parser.add_argument("--way", action="append", choices=sorted(ways()), default=None)
+    parser.add_argument(
+        "--trace", type=Path, metavar="FOLDER", help="play the series of use in it (docs/effect.md)"
+    )
     parser.add_argument("--list", action="store_true", help="the names of scenarios and ways")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw pictures there")
     options = parser.parse_args()
+    scenarios = ALL
+    if options.trace:
+        scenarios = of_trace(options.trace)
+        try:
+            read(options.trace)  # now, so that each process has it
+        except ValueError as error:
+            parser.error(f"--trace: {error}")
     if options.list:
-        sys.exit("\n".join(["scenarios:", *ALL, "", "ways:", *ways()]))
+        sys.exit("\n".join(["scenarios:", *scenarios, "", "ways:", *ways()]))
+    for name in options.scenario or ():
+        if name not in scenarios:
+            parser.error(f"there is no scenario {name!r}; --list names them")
     names = options.way or list(ways())
     console = Console(width=220)
     found: dict[tuple[str, str, int], Outcome] = {}
-    for scenario in options.scenario or ALL:
-        found |= measure([scenario], names, options.seeds)
+    for scenario in options.scenario or scenarios:
+        found |= measure([scenarios[scenario]], names, options.seeds)
         console.print(table(found, scenario, names, options.seeds))
     console.print(summary(found, names, options.seeds))
     if options.plots is not None:

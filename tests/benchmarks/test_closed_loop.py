@@ -97,7 +97,7 @@ def test_the_same_seed_is_the_same_run_and_another_chance_places_the_same_pods_o
 
 
 def test_the_oracle_is_best_and_the_share_removed_is_of_what_it_avoids() -> None:
-    found = simulated_loop.measure(["20 nodes"], ["shipped rules, taint"], range(1, 2))
+    found = simulated_loop.measure([ALL["20 nodes"]], ["shipped rules, taint"], range(1, 2))
     default, way, oracle = (
         found["20 nodes", name, 1].hot
         for name in ("default scheduler", "shipped rules, taint", "oracle")
