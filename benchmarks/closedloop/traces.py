@@ -15,6 +15,7 @@ from statistics import fmean
 
 STEP = 300.0
 """Seconds from one value of a series to the next."""
+DAY = 86400.0
 COLUMN = "CPU usage [%]"
 
 Series = tuple[float, ...]
@@ -44,14 +45,14 @@ def course(series: Series, begin: float, lives: float, use: float) -> Course:
 
 
 def _values(path: Path) -> Series:
-    lines = path.read_text().splitlines()
     try:
+        lines = path.read_text().splitlines()
         if lines and COLUMN in lines[0]:
             names, *rows = csv.reader(lines, delimiter=";", skipinitialspace=True)
             place = [name.strip() for name in names].index(COLUMN)
             found = tuple(float(row[place]) for row in rows)
         else:
-            found = tuple(float(line) for line in lines)
+            found = tuple(map(float, lines))
     except (ValueError, IndexError) as error:
         raise ValueError(f"{path} is no series of a trace: {error}") from error
     if not found:

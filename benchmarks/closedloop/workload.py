@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from closedloop.traces import STEP, Course, course, read
+from closedloop.traces import DAY, STEP, Course, course, read
 
 MIB = float(2**20)
 
@@ -172,12 +172,14 @@ def _of_kind(
 
 
 def _played(pod: Pod, trace: Path, mean: float, chance: random.Random, *, by_clock: bool) -> Pod:
-    """The pod with a part of a series. By the clock, each changes at its own moment of a STEP."""
+    """The pod with a part of a series. By the clock: of a random day of it, and each pod changes at
+    its own moment of a STEP.
+    """
     series = chance.choice(read(trace))
-    start = (
-        pod.arrives + chance.random() * STEP if by_clock else chance.randrange(len(series)) * STEP
-    )
-    uses = course(series, start, pod.lives, mean)
+    begin = chance.randrange(len(series)) * STEP
+    if by_clock:
+        begin += pod.arrives - begin % DAY + chance.random() * STEP
+    uses = course(series, begin, pod.lives, mean)
     ends = (*(age for age, _ in uses[1:]), pod.lives)
     total = sum(use * (end - age) for (age, use), end in zip(uses, ends, strict=True))
     return replace(pod, course=uses, uses=total / pod.lives)
