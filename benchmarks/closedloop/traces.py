@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import functools
-from itertools import chain
 from pathlib import Path
 from statistics import fmean
 
@@ -25,9 +24,9 @@ Course = tuple[tuple[float, float], ...]
 
 @functools.cache
 def read(folder: Path) -> tuple[Series, ...]:
-    """All series of the folder and of those in it, over the mean of all values."""
+    """All series of the folder and of those in it, over the mean of their means."""
     found = [_values(path) for path in sorted(folder.rglob("*")) if path.is_file()]
-    level = fmean(chain.from_iterable(found)) if found else 0.0
+    level = fmean(map(fmean, found)) if found else 0.0
     if not level:
         raise ValueError(f"{folder} has no series; unpack a trace of PlanetLab or Bitbrains there")
     return tuple(tuple(value / level for value in series) for series in found)
