@@ -1,7 +1,8 @@
 """How much overload each way of dynsched removes, in a simulated closed loop.
 
     python benchmarks/simulated_loop.py [--seeds 3 | 41-48] [--scenario NAME]... [--way NAME]...
-                                        [--peers] [--processes N] [--list] [--plots FOLDER]
+                                        [--trace FOLDER] [--peers] [--processes N] [--list]
+                                        [--plots FOLDER]
 
 Pods come and go, their true use makes the nodes' load, and metrics lag behind it. dynsched's own
 loop and extender decide, or another load-aware scheduler (closedloop/peers); a model of
@@ -27,7 +28,9 @@ from closedloop import peers
 from closedloop.modes import SHIPPED, TAINT, Doc, ordered, read_rules, scored
 from closedloop.players import Default, Dynsched, Naive, Oracle
 from closedloop.plots import plot_over_time, plot_removed
-from closedloop.scenarios import ALL
+from closedloop.scenarios import ALL, of_trace
+from closedloop.traces import read
+from closedloop.workload import Scenario
 from closedloop.world import Outcome, Player, World, simulate
 from rich import box
 from rich.console import Console
@@ -100,7 +103,10 @@ def ways() -> dict[str, Callable[[World], Player]]:
 
 
 def measure(
-    scenarios: Iterable[str], names: Iterable[str], seeds: range, processes: int | None = None
+    scenarios: Iterable[Scenario],
+    names: Iterable[str],
+    seeds: range,
+    processes: int | None = None,
 ) -> Outcomes:
     """Run everything, in so many processes; None: one a core."""
     jobs = [
@@ -110,13 +116,17 @@ def measure(
         for seed in seeds
     ]
     with multiprocessing.Pool(processes) as pool:
-        return dict(zip(jobs, pool.imap(_one, jobs), strict=True))
+        outcomes = pool.imap(_one, jobs)
+        return {
+            (scenario.name, way, seed): outcome
+            for (scenario, way, seed), outcome in zip(jobs, outcomes, strict=True)
+        }
 
 
-def _one(job: tuple[str, str, int]) -> Outcome:
+def _one(job: tuple[Scenario, str, int]) -> Outcome:
     logging.disable(logging.CRITICAL)  # thousands of ticks: what dynsched logs is not the point
     scenario, way, seed = job
-    return simulate(ALL[scenario], seed, ways()[way])
+    return simulate(scenario, seed, ways()[way])
 
 
 def removed(found: Outcomes, scenario: str, way: str, seed: int) -> float:
@@ -210,20 +220,33 @@ def seeds_of(text: str) -> range:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=seeds_of, default=range(1, 4), help="a number, or 41-48")
-    parser.add_argument("--scenario", action="append", choices=sorted(ALL), default=None)
+    parser.add_argument("--scenario", action="append", help="a name of --list")
     parser.add_argument("--way", action="append", choices=sorted(ways()), default=None)
     parser.add_argument("--peers", action="store_true", help="other schedulers, and no way of ours")
     parser.add_argument("--processes", type=int, help="so many; by default one a core")
+    parser.add_argument(
+        "--trace", type=Path, metavar="FOLDER", help="play the series of use in it (docs/effect.md)"
+    )
     parser.add_argument("--list", action="store_true", help="the names of scenarios and ways")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw pictures there")
     options = parser.parse_args()
+    scenarios = ALL
+    if options.trace:
+        scenarios = of_trace(options.trace)
+        try:
+            read(options.trace)  # now, so that each process has it
+        except ValueError as error:
+            parser.error(f"--trace: {error}")
     if options.list:
-        sys.exit("\n".join(["scenarios:", *ALL, "", "ways:", *ways()]))
+        sys.exit("\n".join(["scenarios:", *scenarios, "", "ways:", *ways()]))
+    for name in options.scenario or ():
+        if name not in scenarios:
+            parser.error(f"there is no scenario {name!r}; --list names them")
     names = options.way or list(peers.ways() if options.peers else ways())
     console = Console(width=220)
     found: dict[tuple[str, str, int], Outcome] = {}
-    for scenario in options.scenario or ALL:
-        found |= measure([scenario], names, options.seeds, options.processes)
+    for scenario in options.scenario or scenarios:
+        found |= measure([scenarios[scenario]], names, options.seeds, options.processes)
         console.print(table(found, scenario, names, options.seeds))
     console.print(summary(found, names, options.seeds))
     if options.plots is not None:

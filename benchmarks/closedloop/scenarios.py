@@ -5,6 +5,7 @@ were not, and are what is reported.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from closedloop.workload import Kind, Scenario
 
@@ -61,3 +62,22 @@ REPORTED = (
 )
 
 ALL = {scenario.name: scenario for scenario in (*CHOSEN_ON, *REPORTED)}
+
+
+def of_trace(folder: Path) -> dict[str, Scenario]:
+    """Pods that use what the series in the folder say. Services run a day; those that are there at
+    its beginning come in the hours before.
+    """
+    short = replace(_LIFE, kinds=(replace(_TYPICAL, trace=folder),))
+    jobs = (replace(short.kinds[0], lives=7200.0),)
+    services = (replace(short.kinds[0], lives=2 * 86400.0, by_clock=True),)
+    found = (
+        replace(scenario, name=f"trace, {scenario.name}, {used:.0%} used", used=used)
+        for scenario in (
+            replace(short, name="pods of 15 minutes"),
+            replace(short, name="pods of 2 hours", kinds=jobs, hours=4.0, warm=3600.0),
+            replace(short, name="services", kinds=services, hours=24.0, warm=14400.0),
+        )
+        for used in (0.6, 0.7)
+    )
+    return {scenario.name: scenario for scenario in found}

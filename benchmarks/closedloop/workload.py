@@ -6,6 +6,9 @@ import math
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from closedloop.traces import DAY, STEP, Course, course, read
 
 MIB = float(2**20)
 
@@ -13,8 +16,8 @@ MIB = float(2**20)
 @dataclass(frozen=True, slots=True)
 class Pod:
     """One pod. ``arrives`` and ``lives`` in seconds, ``cpu`` (requested) and ``uses`` in cores,
-    ``memory`` (requested) in bytes. ``starts_with``: the share of ``uses`` that is there from the
-    start; the rest comes after half of its life.
+    ``memory`` (requested) in bytes. ``course``: the use from each age on, of a pod whose use
+    changes; ``uses`` is then its mean, or what it comes to.
     """
 
     uid: str
@@ -24,11 +27,11 @@ class Pod:
     cpu: float
     memory: float
     uses: float
-    starts_with: float = 1.0
+    course: Course = ()
 
     def uses_at(self, age: float) -> float:
         """In cores, so many seconds after its start."""
-        return self.uses * (self.starts_with if age < self.lives / 2 else 1)
+        return next((uses for since, uses in reversed(self.course) if since <= age), self.uses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,10 @@ class Kind:
     """A kind of workload. ``mean`` is the use of one pod (as a share of a node's capacity),
     ``sigma`` the spread of the logarithm of use, ``lives`` a pod's mean life in seconds.
     ``replicas``: so many pods of one owner arrive at once. ``alike``: the pods of an owner all
-    use the same.
+    use the same. ``starts_with``: the share of its use that is there from a pod's start; the rest
+    comes after half of its life. ``trace``: the folder whose series the pods use in place of
+    ``sigma``, from a random moment of a random series on, or (``by_clock``) from the moment of the
+    day on: the nights of all series are then one night.
     """
 
     share: float = 1.0
@@ -49,6 +55,8 @@ class Kind:
     cpu: float = 0.2
     memory: float = 256 * MIB
     starts_with: float = 1.0
+    trace: Path | None = None
+    by_clock: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +140,7 @@ def _of_kind(
 
     def made(index: int, arrives: float, owner: int) -> Pod:
         uses = of_owner[owner] * scale if kind.alike else chance.lognormvariate(level, kind.sigma)
-        return Pod(
+        pod = Pod(
             uid=f"{number}-{index}",
             owner=f"{number}-{owner}",
             arrives=arrives,
@@ -140,8 +148,13 @@ def _of_kind(
             cpu=kind.cpu,
             memory=kind.memory,
             uses=min(uses, 0.9 * scenario.cores),
-            starts_with=kind.starts_with,
         )
+        if kind.trace is not None:
+            return _played(pod, kind.trace, mean, chance, by_clock=kind.by_clock)
+        if kind.starts_with < 1:
+            rise = ((0.0, pod.uses * kind.starts_with), (pod.lives / 2, pod.uses))
+            return replace(pod, course=rise)
+        return pod
 
     index = 0
     for _ in range(round(running)):
@@ -160,3 +173,17 @@ def _of_kind(
         for _ in range(kind.replicas):
             yield made(index, time + chance.uniform(0, 2), owner)
             index += 1
+
+
+def _played(pod: Pod, trace: Path, mean: float, chance: random.Random, *, by_clock: bool) -> Pod:
+    """The pod with a part of a series. By the clock: of a random day of it, and each pod changes at
+    its own moment of a STEP.
+    """
+    series = chance.choice(read(trace))
+    begin = chance.randrange(len(series)) * STEP
+    if by_clock:
+        begin += pod.arrives - begin % DAY + chance.random() * STEP
+    uses = course(series, begin, pod.lives, mean)
+    ends = (*(age for age, _ in uses[1:]), pod.lives)
+    total = sum(use * (end - age) for (age, use), end in zip(uses, ends, strict=True))
+    return replace(pod, course=uses, uses=total / pod.lives)

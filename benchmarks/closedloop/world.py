@@ -130,12 +130,12 @@ class Outcome:
 
 
 class _Change(NamedTuple):
-    """Something that happens to a bound pod: it demands ``more``, or (0) it ends."""
+    """Something that happens to a bound pod: from now on it ``uses`` that, or (None) it ends."""
 
     at: float
     order: int
     pod: Pod
-    more: float
+    uses: float | None
 
 
 def make_world(scenario: Scenario, seed: int) -> World:
@@ -236,17 +236,17 @@ class _Run:
             self._player.joined(int(node))
 
     def _change(self, now: int) -> None:
-        """Bound pods that grow or end by ``now``."""
+        """Bound pods whose use changes or that end by ``now``."""
         while self._changes and self._changes[0].at <= now:
-            _, _, pod, more = heapq.heappop(self._changes)
+            _, _, pod, uses = heapq.heappop(self._changes)
             found = self._running.get(pod.uid)
             if found is None:
                 continue  # it was evicted, and found no other node
-            if more:
-                self._world.demand[found.node] += more
-                self._running[pod.uid] = found._replace(uses=found.uses + more)
-            else:
+            if uses is None:
                 self._take(found)
+            else:
+                self._world.demand[found.node] += uses - found.uses
+                self._running[pod.uid] = found._replace(uses=uses)
 
     def _take(self, found: Running) -> None:
         """The pod does not run any more where it ran."""
@@ -295,13 +295,14 @@ class _Run:
                 continue
             outcome.placed += judged
             outcome.on_hot += judged and bool(world.hot[node])
-            self._put(Running(pod, node, now, pod.uses * pod.starts_with))
-            if pod.starts_with < 1:
-                self._later(now + pod.lives / 2, pod, pod.uses * (1 - pod.starts_with))
-            self._later(now + pod.lives, pod, 0.0)
+            (_, uses), *changes = pod.course or ((0.0, pod.uses),)
+            self._put(Running(pod, node, now, uses))
+            for age, uses in changes:
+                self._later(now + age, pod, uses)
+            self._later(now + pod.lives, pod, None)
 
-    def _later(self, at: float, pod: Pod, more: float) -> None:
-        heapq.heappush(self._changes, _Change(at, next(self._order), pod, more))
+    def _later(self, at: float, pod: Pod, uses: float | None) -> None:
+        heapq.heappush(self._changes, _Change(at, next(self._order), pod, uses))
 
     def _judge(self, served: Floats, second: int) -> None:
         world, outcome = self._world, self._outcome

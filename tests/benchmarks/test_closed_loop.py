@@ -2,7 +2,12 @@
 measured by them is worth what these tests show.
 """
 
+import math
+from bisect import bisect
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +19,10 @@ from closedloop.faster import faster, scenario
 from closedloop.modes import SHIPPED, modes, read_rules
 from closedloop.players import Default, Dynsched
 from closedloop.real import Result, play
-from closedloop.scenarios import ALL
+from closedloop.scenarios import ALL, of_trace
 from closedloop.scheduler import Ledger, Scheduler
 from closedloop.servers import servers
+from closedloop.traces import read
 from closedloop.workload import MIB, Kind, Pod, Scenario, draw, node_cores
 from closedloop.world import Outcome, Player, World, make_world, simulate
 from scheduling_support import clear
@@ -97,7 +103,7 @@ def test_the_same_seed_is_the_same_run_and_another_chance_places_the_same_pods_o
 
 
 def test_the_oracle_is_best_and_the_share_removed_is_of_what_it_avoids() -> None:
-    found = simulated_loop.measure(["20 nodes"], ["shipped rules, taint"], range(1, 2))
+    found = simulated_loop.measure([ALL["20 nodes"]], ["shipped rules, taint"], range(1, 2))
     default, way, oracle = (
         found["20 nodes", name, 1].hot
         for name in ("default scheduler", "shipped rules, taint", "oracle")
@@ -121,6 +127,69 @@ def test_a_mark_is_in_force_for_the_scheduler_and_counted() -> None:
     # All nodes are over 5 %; guard.max_marked lets half of them be marked.
     assert (taints.sum(), taints.max()) == (6, 1)
     assert 6 <= seen[0].writes > outcome.writes  # those of the first minutes are not counted
+
+
+def trace(folder: Path, first: Iterable[int]) -> list[Scenario]:
+    """A day in PlanetLab's form and one in Bitbrains'; both have a mean of 20 per cent."""
+    (folder / "day").mkdir()
+    (folder / "day" / "a").write_text("\n".join(map(str, first)))
+    rows = ("Timestamp [ms];\tCPU usage [MHZ];\tCPU usage [%]", *["0;\t7;\t20"] * 288)
+    (folder / "b.csv").write_text("\n".join(rows))
+    return list(of_trace(folder).values())
+
+
+def test_a_pod_uses_the_values_of_its_series_over_the_mean_of_all_each_for_5m(tmp_path) -> None:
+    # Two hours, 0.5 cores on average.
+    after = {0.25: 0.75, 0.75: 0.25, 0.5: 0.5}
+    pods = draw(trace(tmp_path, [10, 30] * 144)[2], 1)
+    for each in pods:
+        ages, uses = zip(*each.course, strict=True)
+        assert ages == tuple(300.0 * place for place in range(int(each.lives // 300) + 1))
+        assert uses[1:] == tuple(after[use] for use in uses[:-1])
+    firsts = Counter(each.course[0][1] for each in pods)
+    assert {use: firsts[use] / len(pods) for use in after} == pytest.approx(
+        {0.25: 0.25, 0.75: 0.25, 0.5: 0.5}, abs=0.05
+    )
+
+
+def test_services_of_a_trace_have_their_nights_at_one_time(tmp_path) -> None:
+    for each in draw(trace(tmp_path, [10] * 144 + [30] * 144)[4], 1):
+        for age, uses in each.course:
+            hour = (each.arrives + age) / 3600 % 24
+            if uses != 0.5 and min(hour % 12, 12 - hour % 12) > 1 / 12:
+                assert uses == (0.25 if hour < 12 else 0.75)
+
+
+def test_the_demand_of_a_node_is_what_its_pods_use_by_their_age(tmp_path, monkeypatch) -> None:
+    scenario = replace(trace(tmp_path, [10, 30] * 144)[0], nodes=1, tick=1.0, warm=2000.0)
+    rising = replace(pod(), course=((0.0, 0.3), (450.0, 1.0)), lives=900.5)
+    pods = [rising, *(replace(p, lives=min(p.lives, 1500.0)) for p in draw(scenario, 1)[:8])]
+    monkeypatch.setattr("closedloop.world.draw", lambda *_: pods)
+    found: list[float] = []
+
+    class Watching(Default):
+        async def tick(self) -> None:
+            found.append(float(self.world.demand[0]))
+
+    simulate(scenario, 1, Watching)
+    expected = np.zeros(scenario.seconds)
+    for each in pods:
+        born = math.ceil(each.arrives)
+        for now in range(born, math.ceil(born + each.lives)):
+            ages, uses = zip(*each.course, strict=True)
+            expected[now] += uses[bisect(ages, now - born) - 1]
+    assert found == pytest.approx(expected)
+    assert (max(found) > 2, found[-1]) == (True, pytest.approx(0, abs=1e-9))
+
+
+@pytest.mark.parametrize(("content", "message"), [("a\n", "day/b is no .*'a'"), ("", "is empty")])
+def test_a_file_that_is_no_series_is_named(tmp_path, content: str, message: str) -> None:
+    with pytest.raises(ValueError, match="has no series"):
+        read(tmp_path)
+    (tmp_path / "a" / "day").mkdir(parents=True)
+    (tmp_path / "a" / "day" / "b").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path / "a")
 
 
 def running(*placed: tuple[str, int]) -> dict[str, Running]:
