@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from closedloop.peers.base import Descheduling
+from closedloop.peers.base import TUNED, Descheduling, Peer, with_descheduler
 from closedloop.peers.beside import Descheduled, SoftTainter
 from closedloop.peers.schedulers import Crane, Koordinator, Volcano
 from closedloop.peers.trimaran import (
@@ -19,14 +19,13 @@ from closedloop.peers.trimaran import (
     LowRiskOverCommitment,
     TargetLoadPacking,
 )
-from closedloop.players import Default
 from closedloop.world import World
 
 
-def ways() -> dict[str, Callable[[World], Default]]:
+def ways() -> dict[str, Callable[[World], Peer]]:
     """The peers by name."""
     made = functools.partial
-    return {
+    alone: dict[str, Callable[[World], Peer]] = {
         "TargetLoadPacking": TargetLoadPacking,
         # metrics-server, not Prometheus; target 20 %, requests x 2.5 (what pods use), weight 3
         "TargetLoadPacking, tuned": made(
@@ -63,8 +62,11 @@ def ways() -> dict[str, Callable[[World], Default]]:
         "soft-tainter and descheduler": made(SoftTainter, descheduler=True),
         # CPU alone (PrometheusCPUCombined), 0:20 (AsymmetricMedium), each 10 s
         "soft-tainter, tuned": made(SoftTainter, how=Descheduling(0, 20, every=10), plain=True),
-        "LowNodeUtilization": made(Descheduled, descheduling=Descheduling(20, 50, relative=False)),
-        "LowNodeUtilization, tuned": made(
-            Descheduled, descheduling=Descheduling(10, 10, per_node=1)
-        ),
+        "LowNodeUtilization": made(Descheduled, how=Descheduling(20, 50, relative=False)),
+        # 10:10 around the mean, one pod a node and three a cycle
+        "LowNodeUtilization, tuned": made(Descheduled, how=TUNED),
+    }
+    beside = ("TargetLoadPacking, tuned", "Koordinator, tuned", "crane, tuned")
+    return alone | {
+        f"{name}, and LowNodeUtilization": with_descheduler(alone[name]) for name in beside
     }

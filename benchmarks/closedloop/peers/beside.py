@@ -19,9 +19,9 @@ from closedloop.world import World
 class Descheduled(Peer):
     """kube-scheduler as it is, and the descheduler beside it, by real load."""
 
-    def __init__(self, world: World, descheduling: Descheduling) -> None:
-        scrape = METRICS_SERVER
-        super().__init__(world, scrape=scrape, window=2 * scrape, descheduling=descheduling)
+    def __init__(self, world: World, how: Descheduling) -> None:
+        super().__init__(world, scrape=METRICS_SERVER, window=2 * METRICS_SERVER)
+        self.deschedule(how)
 
     def renew(self, now: int) -> None:
         """The descheduler asks by itself."""
@@ -54,10 +54,9 @@ class SoftTainter(Peer):
         descheduler: bool = False,
     ) -> None:
         scrape = world.scenario.scrape
-        descheduling = how if descheduler else None
-        super().__init__(
-            world, scrape=scrape, window=max(60.0, 2 * scrape), descheduling=descheduling
-        )
+        super().__init__(world, scrape=scrape, window=max(60.0, 2 * scrape))
+        if descheduler:
+            self.deschedule(how, by_metrics_server=False)
         self._how, self._plain = how, plain
         self._waited: deque[Floats] = deque(maxlen=30)
         self._load = np.full(self.nodes, np.nan)
@@ -67,7 +66,7 @@ class SoftTainter(Peer):
         """Between two ticks: pressure."""
         self._waited.append((self.world.demand > self.world.capacity).astype(float))
 
-    def judged(self) -> Floats:
+    def judged(self, _now: int) -> Floats:
         """The same load as the taints."""
         return self._load
 
