@@ -97,6 +97,8 @@ async def answer(client, command):
         text = await response.text()
     if response.content_type == "application/json":
         body = json.loads(text)
+        if first := re.fullmatch(r"'\.(\w+) \|= \.\[:1\]'", keys):
+            body[first[1]], keys = body[first[1]][:1], ""
         chosen = re.findall(r"\w+", keys) or body
         return laid_out({key: body[key] for key in chosen}) + "\n"
     lines = [line for line in text.splitlines() if grep in line]
