@@ -207,16 +207,6 @@ async def test_a_lease_that_is_not_to_be_had_is_said(
     assert "the Lease dynsched could not be taken within 0.3 s: the holder is pod-1" in errors
 
 
-async def test_one_pass_without_the_right_to_the_lease_says_which(call, cluster) -> None:
-    cluster.server.forbidden = {(verb, "leases") for verb in ("get", "list", "create")}
-
-    code, _, errors = await call("run", "--once")
-
-    assert code == 1
-    assert "may not get leases" in errors
-    assert "--no-leader-elect" in errors
-
-
 # prune
 
 
