@@ -130,9 +130,6 @@ def test_the_last_taint_is_removed_as_a_whole() -> None:
     assert patch.body["spec"] == {"taints": None}
 
 
-# Conflicts
-
-
 @pytest.mark.parametrize("rules", [LABEL_ONLY, BOTH], ids=["label", "both"])
 @pytest.mark.parametrize("value", ["maintenance", "Presure", "pressure", ""])
 def test_somebody_elses_label_is_never_touched(rules: RuleSet, value: str) -> None:
@@ -154,42 +151,6 @@ def test_a_taint_of_our_key_and_effect_with_another_value_is_a_conflict(rules, o
         f"taint dynsched.io/pressure={other.get('value', '')} was set by somebody else"
     )
 
-
-# Repair
-
-
-@pytest.mark.parametrize(
-    ("broken", "action"),
-    [
-        pytest.param({"labels": {}}, Action.REPAIR, id="label gone"),
-        pytest.param({"taints": []}, Action.REPAIR, id="taint gone"),
-        pytest.param({"evidence": None}, Action.REPAIR, id="evidence gone"),
-        pytest.param({"evidence": "{"}, Action.REPAIR, id="evidence broken"),
-        pytest.param({"labels": {}, "taints": []}, Action.MARK, id="only evidence left"),
-        pytest.param({"labels": {}, "evidence": None}, Action.REPAIR, id="only taint left"),
-    ],
-)
-def test_a_mark_of_which_a_part_is_missing_is_made_whole(broken: Body, action: Action) -> None:
-    said = mark(BOTH, body())["metadata"]["annotations"]["dynsched.io/pressure"]
-    whole: Body = {"labels": STATUS, "taints": [RAW_TAINT], "evidence": said}
-    parts = {**whole, **broken}
-    evidence = parts["evidence"]
-    raw = body(
-        labels=parts["labels"],
-        taints=parts["taints"],
-        annotations=None if evidence is None else {"dynsched.io/pressure": evidence},
-    )
-    patch = planned(BOTH, project(raw), wanted=True)
-    assert patch is not None
-    assert patch.action is action
-    healed = apply(raw, patch)
-    assert healed["metadata"]["labels"] == STATUS
-    assert healed["spec"]["taints"] == [RAW_TAINT]
-    assert planned(BOTH, project(healed), wanted=True) is None
-    assert without_version(release(BOTH, raw)) == without_version(body())
-
-
-# A change of configuration
 
 CONFIGURATIONS = {
     "label": LABEL_ONLY,
@@ -255,9 +216,6 @@ def test_a_conflict_in_the_place_of_an_older_mark_and_of_the_new_one() -> None:
         assert left["metadata"].get("labels") == {"status": "maintenance"}
         assert left["spec"]["taints"] == [soft(value="other")]
         assert "annotations" not in left["metadata"]
-
-
-# Evidence that is forged
 
 
 @pytest.mark.parametrize("label", ["team=blue", "status=maintenance", "load=high"])
