@@ -112,9 +112,6 @@ def test_the_json_has_all_of_it() -> None:
     assert report["unmatched_samples"] == [unmatched]
 
 
-# What a pass could not do
-
-
 def answered(**answers):
     rules = {"rules": [{"name": name, "expr": name, "threshold": 80} for name in "abc"]}
     return Scene(rules, [Node("n")]).tick(NOON, dry_run=True, **answers)

@@ -647,43 +647,6 @@ async def test_of_rules_without_a_past_marks_are_adopted_and_for_begins_anew(
     assert (asked.count("cpu"), asked.count("mem") > 5, len(set(asked))) == (1, True, 2)
 
 
-class Clocks:
-    """A wall clock that can be set, and a monotonic one that cannot."""
-
-    def __init__(self):
-        self.passed, self.set_by = 50.0, 0.0
-
-    def wall(self):
-        return 1_000_000.0 + self.passed + self.set_by
-
-    def monotonic(self):
-        return self.passed
-
-
-@pytest.mark.parametrize("step", [3600.0, -3600.0], ids=["forwards", "backwards"])
-async def test_a_clock_that_is_set_neither_fires_nor_clears_nor_ages(step) -> None:
-    clocks = Clocks()
-    rules = {"rules": [{**CPU, "for": "30s"}], "guard": {"max_marked": "100%"}}
-    bench = Bench("a", "b", "c", rules=rules, clock=clocks.wall, monotonic=clocks.monotonic)
-    bench.source.clock = clocks.wall
-    bench.cluster.stored["c"] = Node("c", "c", "1", {"status": "presure"})
-
-    async def tick(**values):
-        bench.source.values = {"cpu": values}
-        clocks.passed += 10
-        bench.loop._follow_the_clock()
-        return await bench.loop.tick()
-
-    for _ in range(3):
-        await tick(a=91.0, b=5.0)  # a is pending for 20 s; of c nothing is known
-    clocks.set_by = step
-    snapshot = await tick(a=91.0, b=5.0)
-
-    assert snapshot.nodes["a"].alerts[0].active_since == pytest.approx(1_000_060 + step)
-    assert bench.label("c") == "presure"  # not stale: nobody lived through that hour
-    assert bench.label("a") == "presure"  # after 30 s, whatever the clock was set to
-
-
 EARLY = {
     "guard": {"max_marked": "100%", "max_releases": "100%"},
     "rules": [{"name": "cpu", "expr": "cpu", "threshold": 80, "resource": "cpu", "early": {}}],

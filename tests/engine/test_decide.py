@@ -83,9 +83,6 @@ def test_a_replaced_node_that_carries_a_mark_is_adopted() -> None:
     assert [(alert.adopted, alert.uid) for alert in verdict.alerts] == [(True, "2-n1")] * 2
 
 
-# The defects of the project that came before this one
-
-
 def test_a_cycle_does_not_patch_every_node() -> None:
     """And of several rules not only the last one's result is kept. A node that is gone is
     forgotten.
@@ -119,9 +116,6 @@ def test_a_failed_query_is_no_end_and_no_zero_load() -> None:
     assert cluster.hot(unlimited(), at=4 * 3600).patches == ()  # its end changes nothing at once
 
 
-# Failed and partial answers
-
-
 @pytest.mark.parametrize("others", [{"memory": FAILED}, {}], ids=["failed", "no answer at all"])
 def test_of_a_partial_answer_each_part_counts(others: dict[str, QueryResult]) -> None:
     """Neither the other rule, nor samples that are wrong or missing, stop what is known."""
@@ -143,9 +137,6 @@ def test_of_a_partial_answer_each_part_counts(others: dict[str, QueryResult]) ->
         Unmatched("cpu", "", "the sample has no label node or instance"),
         Unmatched("cpu", "10.9.9.9:9100", "no node has this name or address"),
     )
-
-
-# Adoption
 
 
 def test_a_restart_adopts_the_marks_that_are_there() -> None:
@@ -250,35 +241,6 @@ def test_a_node_that_is_not_eligible_is_not_marked_and_loses_its_mark(labels, se
     (view,) = decision.views({"n0": project(cluster.raws["n0"])}).values()
     assert (view.eligible, view.ineligible) == (False, why)
     assert (view.marked, view.hot) == (False, True)
-
-
-@pytest.mark.parametrize(
-    "labels",
-    [
-        {"dynsched.io/ignore": "true"},
-        {"node-role.kubernetes.io/control-plane": ""},
-        {"pool": "batch"},  # outside of the selector
-        {"status": "maintenance"},  # a conflict; the taint is still ours
-    ],
-)
-def test_a_mark_that_has_to_go_takes_a_place_under_the_cap_until_it_is_gone(labels) -> None:
-    """And its node counts no more for the cap's share."""
-    rules = rule_set(
-        guard={"max_marked": "50%", "max_releases": "100%"},
-        mark={"taint": "dynsched.io/pressure=true:PreferNoSchedule"},
-        nodes={"selector": "pool!=batch"},
-    )
-    cluster = fleet(5)
-    cluster.hot(rules, "n0", "n1")
-    assert cluster.marked == "n0 n1"
-    cluster.raws["n0"]["metadata"]["labels"] |= labels
-    first = cluster.hot(rules, *cluster.raws, at=10)
-    assert [(patch.node, patch.action) for patch in first.patches] == [("n0", Action.RELEASE)]
-    assert first.selection.withheld.keys() == {"n2", "n3", "n4"}
-    assert first.selection.capped == {""}
-    assert cluster.marked == "n1"
-    cluster.hot(rules, *cluster.raws, at=20)
-    assert cluster.marked == "n1 n2"
 
 
 def test_replan() -> None:

@@ -130,9 +130,6 @@ def test_the_last_taint_is_removed_as_a_whole() -> None:
     assert patch.body["spec"] == {"taints": None}
 
 
-# Conflicts
-
-
 @pytest.mark.parametrize("rules", [LABEL_ONLY, BOTH], ids=["label", "both"])
 @pytest.mark.parametrize("value", ["maintenance", "Presure", "pressure", ""])
 def test_somebody_elses_label_is_never_touched(rules: RuleSet, value: str) -> None:
@@ -154,42 +151,6 @@ def test_a_taint_of_our_key_and_effect_with_another_value_is_a_conflict(rules, o
         f"taint dynsched.io/pressure={other.get('value', '')} was set by somebody else"
     )
 
-
-# Repair
-
-
-@pytest.mark.parametrize(
-    ("broken", "action"),
-    [
-        pytest.param({"labels": {}}, Action.REPAIR, id="label gone"),
-        pytest.param({"taints": []}, Action.REPAIR, id="taint gone"),
-        pytest.param({"evidence": None}, Action.REPAIR, id="evidence gone"),
-        pytest.param({"evidence": "{"}, Action.REPAIR, id="evidence broken"),
-        pytest.param({"labels": {}, "taints": []}, Action.MARK, id="only evidence left"),
-        pytest.param({"labels": {}, "evidence": None}, Action.REPAIR, id="only taint left"),
-    ],
-)
-def test_a_mark_of_which_a_part_is_missing_is_made_whole(broken: Body, action: Action) -> None:
-    said = mark(BOTH, body())["metadata"]["annotations"]["dynsched.io/pressure"]
-    whole: Body = {"labels": STATUS, "taints": [RAW_TAINT], "evidence": said}
-    parts = {**whole, **broken}
-    evidence = parts["evidence"]
-    raw = body(
-        labels=parts["labels"],
-        taints=parts["taints"],
-        annotations=None if evidence is None else {"dynsched.io/pressure": evidence},
-    )
-    patch = planned(BOTH, project(raw), wanted=True)
-    assert patch is not None
-    assert patch.action is action
-    healed = apply(raw, patch)
-    assert healed["metadata"]["labels"] == STATUS
-    assert healed["spec"]["taints"] == [RAW_TAINT]
-    assert planned(BOTH, project(healed), wanted=True) is None
-    assert without_version(release(BOTH, raw)) == without_version(body())
-
-
-# A change of configuration
 
 CONFIGURATIONS = {
     "label": LABEL_ONLY,
@@ -255,9 +216,6 @@ def test_a_conflict_in_the_place_of_an_older_mark_and_of_the_new_one() -> None:
         assert left["metadata"].get("labels") == {"status": "maintenance"}
         assert left["spec"]["taints"] == [soft(value="other")]
         assert "annotations" not in left["metadata"]
-
-
-# Evidence that is forged
 
 
 @pytest.mark.parametrize("label", ["team=blue", "status=maintenance", "load=high"])
@@ -360,72 +318,3 @@ def test_the_reasons_where_nothing_is_known() -> None:
 def test_the_reasons_of_a_release(value, reason) -> None:
     (patch,) = planned_all([node(labels=STATUS)], (), hot(LABEL_ONLY, value=value), LABEL_ONLY)
     assert patch.reason == reason
-
-
-WORDS = st.sampled_from(["a", "team", "example.com/x", "status-page", "statu", "dynsched.io/other"])
-VALUES = st.sampled_from(["", "presure", "true", "blue"])
-TAINTS = st.fixed_dictionaries(
-    {
-        "key": st.sampled_from(["gpu", "node.kubernetes.io/not-ready", "dynsched.io/pressure"]),
-        "effect": st.sampled_from(["NoSchedule", "NoExecute", "PreferNoSchedule", "Future"]),
-    },
-    optional={"value": VALUES, "timeAdded": st.just("2026-11-20T12:00:00Z"), "x": st.integers()},
-).filter(lambda taint: (taint["key"], taint["effect"]) != (soft()["key"], soft()["effect"]))
-RAW_NODES = st.builds(
-    body,
-    labels=st.dictionaries(WORDS, VALUES, max_size=4)
-    | st.just({"status": "maintenance"})
-    | st.just({"load": "low", "team": "blue"}),
-    annotations=st.dictionaries(WORDS | st.just("kubectl.kubernetes.io/x"), st.text(max_size=3)),
-    taints=st.lists(TAINTS, max_size=4),
-)
-STEPS = st.tuples(st.sampled_from(list(CONFIGURATIONS.values())), st.booleans())
-
-
-def foreign(raw: Body) -> str:
-    """All of a node but what any of the configurations may put there, as text."""
-    metadata = raw["metadata"]
-    ours = {"status=presure", "status=hot", "load=high"}
-    labels = metadata.get("labels", {}).items()
-    taints = raw["spec"].get("taints") or []
-    soft_keys = {"dynsched.io/pressure", "dynsched.io/hot"}
-    return json.dumps(
-        {
-            "labels": [(key, value) for key, value in labels if f"{key}={value}" not in ours],
-            "annotations": [
-                pair
-                for pair in metadata.get("annotations", {}).items()
-                if pair[0] != "dynsched.io/pressure"
-            ],
-            "taints": [
-                taint
-                for taint in taints
-                if not (taint["key"] in soft_keys and taint["effect"] == "PreferNoSchedule")
-            ],
-        }
-    )
-
-
-@steady(200)
-@given(raw=RAW_NODES, steps=st.lists(STEPS, max_size=6), last=st.sampled_from(list(MARKS)))
-def test_no_history_touches_what_is_not_ours_and_prune_undoes_it(raw, steps, last) -> None:
-    before = json.dumps(raw)
-    now = raw
-    for rules, wanted in steps:
-        patch = planned(rules, project(now), wanted=wanted)
-        if patch is not None:
-            metadata = patch.body["metadata"]
-            assert patch.body.keys() <= {"metadata", "spec"}
-            assert metadata.keys() <= {"resourceVersion", "labels", "annotations"}
-            assert metadata["resourceVersion"] == now["metadata"]["resourceVersion"]
-            assert metadata.get("annotations", {}).keys() <= {"dynsched.io/pressure"}
-            assert metadata.get("labels", {}).keys() <= {"status", "load"}
-            assert patch.body.get("spec", {}).keys() <= {"taints"}
-            now = apply(now, patch)
-        assert foreign(now) == foreign(raw)
-        assert planned(rules, project(now), wanted=wanted) is None  # planning again gives nothing
-    for patch in plan_prune([project(now)], MARKS[last].mark):
-        now = apply(now, patch)
-    assert plan_prune([project(now)], MARKS[last].mark) == []
-    assert without_version(now) == without_version(raw)
-    assert json.dumps(raw) == before  # no input was changed on the way

@@ -1,7 +1,6 @@
 """Scores: whole numbers 0..10, unknown in the middle, hot last, and no herd."""
 
 import math
-import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -322,37 +321,3 @@ def test_what_pods_add_to_a_load(resource, load, pods, options, expected) -> Non
 def test_more_pods_never_add_less() -> None:
     added = [with_fresh(rule_set(rule()), 0, small(count)) for count in range(50)]
     assert added == sorted(added)
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("hot", [(88, 91, 95), ()])
-@pytest.mark.parametrize("requests", [0.1, 0.5])
-def test_a_burst_spreads_over_the_cool_nodes(method, hot, requests) -> None:
-    """S3 put 30 of 30 pods onto the one coolest node of 10. Ties are broken at random, as the
-    scheduler does, and the watch tells of a pod two pods late.
-    """
-    rules = rule_set(rule(resource="cpu"))
-    base = [*range(23, 30), *hot]
-    placed: list[list[int]] = []
-    for seed in range(40):
-        rng = random.Random(seed)
-        fresh = [FreshPods(weighted_profile(rules, "")) for _ in base]
-        late: list[BoundPod] = []
-        counts = [0] * len(base)
-        for number in range(30):
-            loads = [
-                fresh[index].add_to(TENTHS * load + FIRING * (load > 80), ROOM)
-                for index, load in enumerate(base)
-            ]
-            found = scores(loads, method)
-            best = [index for index, score in enumerate(found) if score == max(found)]
-            chosen = rng.choice(best)
-            counts[chosen] += 1
-            late.append(BoundPod(str(number), str(chosen), cpu=requests))
-            if len(late) > 2:
-                seen = late.pop(0)
-                fresh[int(seen.node)].count(PodChange(seen, 1), {}, ROOM)
-        placed.append(counts)
-    assert sum(sum(counts[7:]) for counts in placed) == 0
-    herds = sum(max(counts[:7]) > 2 * 30 / 7 for counts in placed)
-    assert herds <= 1

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 from bench import COOL, HOT, bench, rules
 from cluster import Cluster
-from operator_support import until
 
 from dynsched.controller.apply import AT_ONCE
-from dynsched.kube import node_watch, resync
 from dynsched.sim.examples import make_node
 
 
@@ -21,32 +19,6 @@ async def patches(cluster: Cluster) -> list[tuple[str, int]]:
     """The patches of nodes so far, with what was answered."""
     found = [write for write in await cluster.writes() if write.manager == "dynsched"]
     return [(write.name, write.status) for write in found if write.verb == "patch"]
-
-
-async def test_a_taint_that_comes_between_plan_and_write_is_kept(
-    cluster, prometheus, tmp_path
-) -> None:
-    await cluster.create_nodes("a")
-    mark = {"taint": "dynsched.io/pressure=true:PreferNoSchedule"}
-    theirs = {"key": "example.com/drain", "value": "soon", "effect": "NoSchedule"}
-    prometheus.set(load={"a": HOT})
-    async with bench(cluster, prometheus, tmp_path, rules(mark=mark)) as it:
-        patch = {"spec": {"taints": [theirs]}}
-        it.storage.meddle["a"] = lambda: cluster.patch_node("a", patch)
-        await it.tick()
-        taints = (await cluster.get_node("a"))["spec"]["taints"]
-        assert [(t["key"], t["effect"]) for t in taints] == [
-            ("example.com/drain", "NoSchedule"),
-            ("dynsched.io/pressure", "PreferNoSchedule"),
-        ]
-        assert await patches(cluster) == [("a", 409), ("a", 200)]
-        assert it.status()["error"] is None
-
-        patch = {"spec": {"taints": taints[1:]}}
-        it.storage.meddle["a"] = lambda: cluster.patch_node("a", patch)
-        prometheus.set(load={"a": COOL})
-        await it.tick()
-        assert "taints" not in (await cluster.get_node("a"))["spec"]  # theirs was not put back
 
 
 async def test_a_node_that_is_deleted_between_plan_and_write(cluster, prometheus, tmp_path) -> None:
@@ -125,73 +97,6 @@ async def test_a_patch_whose_answer_is_lost_is_done_and_told_once(
         assert await it.told("a") == {"Pressured": 1, "Relieved": 1}
         assert it.metric('dynsched_patches_total{action="mark"}') == 1
         assert await it.marked() == ""
-
-
-async def test_a_mark_whose_change_is_refused_is_told_as_it_is_on_the_node(
-    sim, prometheus, tmp_path
-) -> None:
-    await sim.create_nodes("a", "b")
-    prometheus.set(load={"a": HOT, "b": COOL})
-    async with bench(sim, prometheus, tmp_path, rules()) as it:
-        await it.tick()
-        sim.server.forbidden = {("patch", "nodes")}
-        it.write_rules(rules(mark={"label": "example.com/load=high"}))
-        await it.tick()
-        assert (await sim.get_node("a"))["metadata"]["labels"]["status"] == "presure"
-        node = it.node("a")
-        assert (node.marked, node.carries) == (True, ("label status=presure",))
-        assert node.due is not None
-        assert (node.due.action, node.due.changes[:2]) == (
-            "repair",
-            ["label status-", "label example.com/load=high"],
-        )
-        assert node.due.waits.startswith("the write failed: ")
-        assert "may not patch nodes" in node.due.waits
-
-        sim.server.forbidden = set()
-        await it.tick()
-        node = it.node("a")
-        assert (node.carries, node.due) == (("label example.com/load=high",), None)
-
-
-async def test_an_older_state_of_etcd_is_put_back(
-    cluster, prometheus, tmp_path, monkeypatch
-) -> None:
-    """Nodes and marks are those of the backup, the load is that of today."""
-    for name, seconds in (("GAP", 0.5), ("OLD", 1.0), ("LOOK_AGAIN", 0.3)):
-        monkeypatch.setattr(resync, name, seconds)
-    monkeypatch.setattr(node_watch, "SETTLED", 1.0)
-    await cluster.create_nodes("a", "b", "c")
-    prometheus.set(load={"a": HOT, "b": COOL, "c": COOL})
-    async with bench(cluster, prometheus, tmp_path, rules()) as it:
-        await it.tick()
-        assert await it.marked() == "a"
-        backup = await cluster.back_up()
-        prometheus.set(load={"a": COOL, "b": HOT, "d": HOT})
-        await cluster.delete_node("c")
-        await cluster.create_node(make_node("d", 3))
-        await it.tick()
-        assert await it.marked() == "b d"
-
-        await cluster.restore(backup)
-        assert await it.marked() == "a"
-        await cluster.create_node(make_node("e", 4))
-
-        async def is_told() -> bool:
-            await it.loop.tick(it.clock())
-            return "went back to an older state" in str(it.status()["error"])
-
-        await until(is_told, "/status says why it may be blind")
-        prometheus.set(load={"a": COOL, "b": HOT, "c": COOL, "d": HOT, "e": HOT})
-        await it.tick()
-        assert await it.marked() == "b e"
-        assert set(it.last.nodes) == {"a", "b", "c", "e"}
-
-        async def is_well() -> bool:
-            await it.tick()
-            return it.status()["error"] is None
-
-        await until(is_well, "/status is ok again")
 
 
 async def test_2000_nodes_join_at_once(sim, prometheus, tmp_path: Path, monkeypatch) -> None:

@@ -3,14 +3,12 @@
 """
 
 import json
-import logging
 
 import pytest
 from bench import COOL, HOT, bench, rules
 from cluster import Cluster
 
 from dynsched.engine.model import Quality
-from dynsched.engine.plan import plan_prune
 from dynsched.sim.examples import make_node
 
 KEY = "dynsched.io/pressure"
@@ -47,9 +45,6 @@ async def on_node(cluster, name="a"):
 
 
 WHOLE = ("presure", [OURS], True)
-NOTHING = (None, [], False)
-
-
 async def by_hand(cluster, *, name="a", label="-", annotation="-", taints=None, manager="somebody"):
     """Change parts of the mark as somebody else would; ``None`` removes, ``-`` leaves it."""
     metadata = {}
@@ -144,110 +139,12 @@ async def test_a_label_changed_by_hand_is_theirs_from_then_on(
         assert it.node("a").conflict is None
 
 
-@pytest.mark.parametrize(
-    ("load", "theirs", "conflict"),
-    [
-        pytest.param(HOT, {"label": "maintenance"}, "label status=maintenance", id="label, hot"),
-        pytest.param(COOL, {"label": "maintenance"}, "label status=maintenance", id="label, cool"),
-        pytest.param(
-            HOT, {"taints": [{**OURS, "value": "theirs"}]}, f"taint {KEY}=theirs", id="taint, hot"
-        ),
-    ],
-)
-async def test_somebody_elses_value_is_never_touched(  # noqa: PLR0917 - fixtures
-    cluster, prometheus, before, tmp_path, load, theirs, conflict
-) -> None:
-    await by_hand(cluster, **theirs)
-    found = await cluster.get_node("a")
-    said = f"{conflict} was set by somebody else"
-    prometheus.set(load={"a": load})
-    async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
-        for _ in range(3):
-            await it.tick()
-        assert await cluster.get_node("a") == found
-        assert it.node("a").conflict == said
-        assert it.status()["conflicts"]["first"] == [{"node": "a", "conflict": said}]
-        assert await it.told("a") == {"MarkConflict": 1}
-
-
-MARKS = {
-    "label": {},
-    "both": BOTH,
-    "taint": {"label": None, **BOTH},
-    "another label": {"label": "load=high"},
-}
-FORMS = {
-    "label": ({"status": "presure"}, []),
-    "both": ({"status": "presure"}, [OURS]),
-    "taint": ({}, [OURS]),
-    "another label": ({"load": "high"}, []),
-}
-
-
-async def has_form(cluster, form):
-    node = await cluster.get_node("a")
-    labels = {k: v for k, v in node["metadata"]["labels"].items() if "/" not in k}
-    taints = [taint for taint in node["spec"]["taints"] if taint["key"] == KEY]
-    assert (labels, taints) == FORMS[form]
-
-
-async def test_marks_move_with_the_configuration_and_leave_nothing(
-    cluster, prometheus, before, tmp_path
-) -> None:
-    await cluster.create_node(make_node("cool", 1))
-    cool = await cluster.get_node("cool")
-    prometheus.set(load={"a": HOT, "cool": COOL})
-    async with bench(cluster, prometheus, tmp_path, rules(mark=MARKS["label"])) as it:
-        await it.tick()
-        for form in ("both", "taint", "another label"):
-            it.write_rules(rules(mark=MARKS[form]))
-            assert (await it.tick()).reloaded
-            await has_form(cluster, form)
-    # By what the API server lists, not by what we remember.
-    async with bench(cluster, prometheus, tmp_path, rules(mark=MARKS["taint"])) as it:
-        await it.tick()
-        await has_form(cluster, "taint")
-        assert await cluster.get_node("cool") == cool
-        patches = [write for write in await cluster.writes() if write.manager == "dynsched"]
-        assert len(patches) == 5  # each change one patch, the old and the new together
-
-        it.write_rules(rules(mark=MARKS["label"]))
-        prometheus.set(load={"a": COOL, "cool": COOL})
-        await it.tick()
-        assert described(await cluster.get_node("a")) == before
-
-
-FORGED = {KEY: json.dumps({"label": "team=pay", "taint": None, "rules": []})}
-PAY = {"metadata": {"labels": {"team": "pay"}}}
-
-
-@pytest.mark.parametrize("load", [HOT, COOL], ids=["hot", "cool"])
-async def test_forged_evidence_takes_no_label_of_others(  # noqa: PLR0917 - fixtures
-    cluster, prometheus, before, tmp_path, caplog, load
-) -> None:
-    caplog.set_level(logging.INFO, logger="dynsched")
-    await cluster.patch_node("a", PAY, field_manager="payroll")
-    await cluster.patch_node("a", {"metadata": {"annotations": FORGED}}, field_manager="forger")
-    prometheus.set(load={"a": load})
-    async with bench(cluster, prometheus, tmp_path, rules()) as it:
-        for _ in range(2):
-            await it.tick()
-        assert (await cluster.get_node("a"))["metadata"]["labels"]["team"] == "pay"
-        assert await it.marked() == ("a" if load == HOT else "")
-        (line,) = [text for text in caplog.messages if "team=pay" in text]
-        assert line.endswith("label team=pay stays: nothing shows that dynsched put it there")
-        for patch in plan_prune(it.storage.nodes().values(), it.last.rule_set.mark):
-            await it.storage.patch(patch)
-        assert (await cluster.get_node("a"))["metadata"]["labels"]["team"] == "pay"
-        assert await on_node(cluster) == NOTHING
-
-
 async def test_a_record_that_was_wiped_leaves_an_older_mark_to_whoever_wiped_it(
     cluster, prometheus, before, tmp_path
 ) -> None:
     prometheus.set(load={"a": HOT})
-    old = rules(mark=MARKS["another label"])
-    async with bench(cluster, prometheus, tmp_path, old) as it:
+    old = {"label": "load=high"}
+    async with bench(cluster, prometheus, tmp_path, rules(mark=old)) as it:
         await it.tick()
         await cluster.patch_node("a", {"metadata": {"labels": {"load": "low"}}})
         await cluster.patch_node("a", {"metadata": {"labels": {"load": "high"}}})
@@ -256,7 +153,7 @@ async def test_a_record_that_was_wiped_leaves_an_older_mark_to_whoever_wiped_it(
         labels = (await cluster.get_node("a"))["metadata"]["labels"]
         assert (labels["load"], labels["status"]) == ("high", "presure")
         # By the older configuration it goes, as any label of its value does.
-        for mark in (MARKS["another label"], {}):
+        for mark in (old, {}):
             it.write_rules(rules(mark=mark))
             prometheus.set(load={"a": COOL})
             await it.tick()

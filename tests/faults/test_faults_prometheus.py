@@ -1,7 +1,5 @@
 """Prometheus fails, lies or forgets: nothing is lost, nothing flaps. See docs/reliability.md."""
 
-import math
-
 import pytest
 from bench import COOL, HOT, bench, rules
 from cluster import SimCluster
@@ -48,60 +46,3 @@ async def test_prometheus_is_away_for_hours(sim, prometheus, eight, tmp_path) ->
         await it.tick(MINUTE)
         assert await it.marked() == "a b c d"
         assert it.metric("dynsched_capped_pools") == 1
-
-
-async def test_what_is_unknown_is_counted_and_changes_nothing(
-    sim, prometheus, eight, tmp_path
-) -> None:
-    prometheus.set(load=dict.fromkeys(eight, HOT))
-    async with bench(sim, prometheus, tmp_path, rules()) as it:
-        await it.tick()
-        assert await it.marked() == "a b c d e f g h"
-
-        prometheus.set(load={"a": COOL, "b": HOT, "c": math.nan, "d": math.inf, "e": COOL})
-        prometheus.ages = {"e": 6 * MINUTE}
-        prometheus.warnings = ["a store gateway did not answer"]
-        await it.tick()
-
-        assert await it.marked() == "b c d e f g h"  # of all but a and b nothing is known
-        (rule,) = it.rules()
-        assert rule["readings"] == {"ok": 2, "missing": 3, "stale": 1, "invalid": 2, "failed": 0}
-        assert rule["warnings"] == ("a store gateway did not answer",)
-        assert [str(it.node(name).rules[0].quality) for name in "acef"] == [
-            "ok",
-            "invalid",
-            "stale",
-            "missing",
-        ]
-        for quality, count in rule["readings"].items():
-            name = f'dynsched_rule_readings{{quality="{quality}",rule="load"}}'
-            assert it.metric(name) == count
-
-
-async def test_each_rule_has_its_own_patience(sim, prometheus, tmp_path) -> None:
-    await sim.create_nodes("short", "default", "held")
-    content = rules(stale_after="1m")
-    content["rules"] += [
-        {"name": "mem", "expr": "mem", "threshold": 80},
-        {"name": "disk", "expr": "disk", "threshold": 80, "on_stale": "hold"},
-    ]
-    prometheus.set(load={"short": HOT}, mem={"default": HOT}, disk={"held": HOT})
-    async with bench(sim, prometheus, tmp_path, content) as it:
-        await it.tick()
-        prometheus.failing = {"*": 503}
-        await it.tick(2 * MINUTE)
-        assert await it.marked() == "default held"
-        await it.tick(4 * MINUTE)
-        assert await it.marked() == "held"
-        await it.tick(24 * HOUR)
-        assert await it.marked() == "held"
-        assert [(rule["stale_after"], rule["on_stale"]) for rule in it.rules()] == [
-            ("1m", "release"),
-            ("5m", "release"),
-            ("5m", "hold"),
-        ]
-
-        prometheus.set(disk={"held": COOL})
-        prometheus.failing = {}
-        await it.tick()
-        assert await it.marked() == "default short"

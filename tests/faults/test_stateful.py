@@ -40,8 +40,6 @@ STEPS = 25
 QUIET = 5
 """So many ticks without a write, an Event or a line in the log are rest."""
 
-# --- what may be in a rules file ---
-
 SOFT = "PreferNoSchedule"
 MARKS = (
     {"label": "status=presure"},
@@ -211,8 +209,6 @@ class Histories(RuleBasedStateMachine):
         assert self.world is not None
         return self.world
 
-    # --- load and its measurement ---
-
     @step(which=st.sampled_from(RULE_NAMES), values=st.dictionaries(NODES, VALUES, min_size=1))
     def loads_change(self, which: str, values: dict[str, float | None]) -> None:
         self.here.load(which, values)
@@ -243,8 +239,6 @@ class Histories(RuleBasedStateMachine):
         if not stays:
             modes.clear()
 
-    # --- time ---
-
     @rule(
         seconds=st.sampled_from([5, 30, 60, 125, 600, 7200]),
         ticks=st.integers(1, 6),
@@ -259,8 +253,6 @@ class Histories(RuleBasedStateMachine):
     def the_clock_is_set(self, minutes: int) -> None:
         """Also what a suspended machine sees."""
         self.here.set_clock(60.0 * minutes)
-
-    # --- others ---
 
     @step(name=NODES, labels=BIRTHS, tainted=st.booleans())
     def a_node_joins(self, name: str, labels: dict[str, str], tainted: bool) -> None:
@@ -306,8 +298,6 @@ class Histories(RuleBasedStateMachine):
         for key in (IGNORE, CONTROL_PLANE):
             self.here.somebody.labels(name, key, None)
 
-    # --- the API server ---
-
     @step(number=st.integers(0, 1), faults=st.lists(st.sampled_from(Fault), min_size=1, max_size=8))
     def writes_will_fail(self, number: int, faults: list[Fault]) -> None:
         self.of(number).api.faults.extend(faults)
@@ -335,8 +325,6 @@ class Histories(RuleBasedStateMachine):
     @step(number=st.integers(0, 1))
     def a_watch_begins_again(self, number: int) -> None:
         self.of(number).watch.relist()
-
-    # --- the processes ---
 
     def of(self, number: int) -> Replica:
         return self.here.replicas[number % len(self.here.replicas)]
@@ -368,8 +356,6 @@ class Histories(RuleBasedStateMachine):
     @step()
     def rules_are_refused(self) -> None:
         self.here.reload("rules.yaml:3:5: rules[0].for: wrong")
-
-    # --- the end ---
 
     def teardown(self) -> None:
         if self.world is None or not self.world.sound:

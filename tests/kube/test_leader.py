@@ -304,17 +304,6 @@ async def test_one_that_led_before_the_backup_does_not_lead_at_once_by_its_name(
     await one_leads_after_the_duration(race, first, second)
 
 
-async def test_one_that_leads_before_and_after_leads_again(cluster: Cluster, race: Race) -> None:
-    first = await race.leader()
-    backup = await cluster.back_up()
-    await first.attempt()
-    await cluster.restore(backup)
-    await looks_well(first)
-    assert not first.may_write
-    await one_leads_after_the_duration(race, first)
-    assert (await spec_of(cluster))["holderIdentity"] == "first"
-
-
 async def test_403_names_the_verb_and_the_role(cluster, tmp_path, caplog) -> None:
     may_not = {(verb, "leases") for verb in ("get", "create", "update")}
     async with racing(stranger(cluster, tmp_path, may_not)) as race:

@@ -85,28 +85,6 @@ async def test_nothing_is_written_but_our_own_patch_which_is_known_at_once(clust
     await cluster.patch_node("worker-0", {"metadata": {"finalizers": None}})
 
 
-async def test_a_conflict_is_cured_by_reading_again_and_a_node_that_is_gone_forgotten(
-    cluster: Cluster,
-) -> None:
-    await cluster.create_node(make_node("worker-0"))
-    async with watching(cluster.kubeconfig) as running:
-        await running.synced()
-        stale = running.cluster.nodes()["worker-0"]
-        await cluster.patch_node("worker-0", {"metadata": {"labels": {"pool": "blue"}}})
-        with pytest.raises(ConflictError):
-            await running.cluster.patch(mark(stale, "presure"))
-        fresh = await running.cluster.read("worker-0")
-        assert fresh is not None
-        assert fresh.labels["pool"] == "blue"
-        marked = await running.cluster.patch(mark(fresh, "presure"))
-        assert marked.labels["status"] == "presure"
-        await cluster.delete_node("worker-0")
-        with pytest.raises(NotFoundError):
-            await running.cluster.patch(mark(marked, None))
-        assert running.names() == set()
-        assert await running.cluster.read("worker-0") is None
-
-
 async def test_it_stops_and_leaves_signals_and_tasks_alone(cluster: Cluster) -> None:
     await cluster.create_node(make_node("worker-0"))
     loop = asyncio.get_running_loop()

@@ -56,9 +56,6 @@ async def patched(cluster: SimCluster) -> list[str]:
     return [write.name for write in await cluster.writes() if write.verb == "patch"]
 
 
-# plan
-
-
 async def test_a_rule_that_could_not_be_queried_is_no_success(call, prometheus) -> None:
     """It ended with "Nothing to change." and 0; with `-o json` stdout was `[]`."""
     prometheus.set(cpu={"a": 10.0, "b": 20.0})
@@ -132,9 +129,6 @@ async def test_a_prometheus_that_cannot_be_reached_is_told_once_and_not_for_each
     assert lines[-1].startswith("Error: ")
 
 
-# run --once and the Lease
-
-
 def lease(age: float, **spec: Any) -> dict[str, Any]:
     """One that another instance renewed so many seconds ago."""
     held = held_by("pod-1", None, LeaseTimes(), time.time() - age)
@@ -205,19 +199,6 @@ async def test_a_lease_that_is_not_to_be_had_is_said(
 
     assert code == 1
     assert "the Lease dynsched could not be taken within 0.3 s: the holder is pod-1" in errors
-
-
-async def test_one_pass_without_the_right_to_the_lease_says_which(call, cluster) -> None:
-    cluster.server.forbidden = {(verb, "leases") for verb in ("get", "list", "create")}
-
-    code, _, errors = await call("run", "--once")
-
-    assert code == 1
-    assert "may not get leases" in errors
-    assert "--no-leader-elect" in errors
-
-
-# prune
 
 
 async def test_prune_says_in_one_line_why_it_prunes_nothing(call, cluster) -> None:

@@ -66,9 +66,6 @@ class World:
 FAILED = QueryResult(error="Prometheus at http://p: connection refused")
 
 
-# What is requested
-
-
 async def test_what_pods_request_is_compared_with_what_the_node_can_give() -> None:
     world = World(
         Board(),
@@ -98,9 +95,6 @@ async def test_what_fails_keeps_what_was_known_and_is_told_once(caplog) -> None:
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == len(set(told)) > 1
     assert all("connection refused" in line for line in told)
-
-
-# Pods above their requests
 
 
 async def test_pods_above_their_requests_are_asked_of_the_hottest_nodes_alone() -> None:
@@ -141,9 +135,6 @@ async def test_that_no_pod_is_above_is_told_from_not_knowing() -> None:
     assert unknown.board.above is None
 
 
-# Overload by day
-
-
 async def test_past_days_are_filled_from_dynscheds_own_metrics() -> None:
     today = day_of(NOON)
     world = World(
@@ -179,9 +170,6 @@ async def test_of_several_dynsched_in_one_prometheus_it_takes_its_own(other, sha
     world = World(Board(), pressured_nodes=vector(*both))
     await world.ask()
     assert (world.board.overload.columns(NOON) or {}).get("share") == share
-
-
-# When it asks
 
 
 async def test_it_asks_every_five_minutes_however_often_somebody_looks() -> None:
@@ -220,9 +208,6 @@ async def test_a_defect_in_it_ends_nothing(caplog) -> None:
     await world.ask()
     assert "could not be asked for" in caplog.text
     assert [expr for expr in world.prometheus.asked if "pressured" in expr]
-
-
-# The real program
 
 
 async def values(source: PrometheusSource, expr: str, *labels: str) -> dict[Any, float]:

@@ -145,9 +145,6 @@ async def test_it_asks_at_once_and_ends_when_told() -> None:
     assert source.of_workloads == {"cpu": {}, "memory": {}}
 
 
-# The real program
-
-
 @pytest.mark.slow
 async def test_what_a_real_prometheus_knows_of_pods_and_scrapes(source: PrometheusSource) -> None:
     """Names of pods are read as by Python, each container counts once, as do the scrapes."""

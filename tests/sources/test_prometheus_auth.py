@@ -25,8 +25,6 @@ def basic(user: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
-# --- what arrives
-
 CUSTOM = {"X-Scope-OrgID": "tenant-1", "Authorization": "Custom s3cret-header"}
 
 
@@ -55,9 +53,6 @@ async def test_credentials_and_a_netrc_changes_nothing(
     assert server.seen[0].headers.get("authorization") == arrives
     wanted = "tenant-1" if "headers" in options else None
     assert server.seen[0].headers.get("x-scope-orgid") == wanted
-
-
-# --- files are read anew
 
 
 async def test_a_token_file_is_followed_through_rotation_and_loss(server, tmp_path) -> None:
@@ -121,9 +116,6 @@ async def test_a_file_system_that_hangs_costs_the_query_its_time(
     )
 
 
-# --- nothing is shown
-
-
 async def test_no_secret_in_any_error_warning_or_repr(server, caplog) -> None:
     def echoes(request: Seen, connection: socket.socket) -> None:
         sent = request.headers["authorization"]
@@ -168,8 +160,6 @@ async def test_a_wrong_credential_is_told_from_a_missing_one(server: Misbehaving
     wrong = await error_of(server.url, bearer_token="old-token")
     assert "it refuses the configured credentials; are they current" in wrong
 
-
-# --- a configuration that cannot work
 
 USER = {"username": "me", "password": "s3cret-password"}
 TOKEN, FILE = {"bearer_token": "s3cret-token"}, {"bearer_token_file": "/t"}
@@ -231,9 +221,6 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 def test_urls_that_are_right() -> None:
     for url in ("http://[::1]:9090", "https://p.example/a/b", "http://münchen.example"):
         assert PrometheusConfig(url + "/").url == url
-
-
-# --- TLS
 
 
 @pytest.fixture(scope="session")

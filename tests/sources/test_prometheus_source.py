@@ -31,9 +31,6 @@ def at_noon() -> float:
     return NOW
 
 
-# --- good answers
-
-
 async def test_a_rule_becomes_a_request_and_its_answer_samples(server: MisbehavingServer) -> None:
     series = ({"instance": "a", "job": "n"}, "91.5"), ({"node": "b"}, "1e-05")
     server.default = http(vector(*series, at=NOW - 2))
@@ -122,8 +119,6 @@ async def test_a_native_histogram_does_not_cost_the_other_series(server) -> None
     assert "every series of the answer is a native histogram" in str((await ask(server.url)).error)
 
 
-# --- time
-
 NO_DATE = "Fri, 99 Nov 2026 10:00:00 GMT"
 
 
@@ -199,9 +194,6 @@ async def test_a_range(server: MisbehavingServer) -> None:
     assert [span.labels for span in spans.series] == [{"i": "a"}]
     assert [point[0] for point in spans.series[0].points] == [1000, 1010, 1020.5]
     assert [w.partition(":")[0] for w in spans.warnings] == ["half", "1 series left out"]
-
-
-# --- bad answers: each beside good queries on the same source
 
 
 def resets(_: Seen, connection: socket.socket) -> None:
@@ -308,9 +300,6 @@ async def test_a_redirect_is_not_read_and_takes_no_credential_anywhere(server) -
         assert "not followed" in await error_of(server.url, bearer_token="s3cret-token")
         assert other.seen == []
     await threads_end()
-
-
-# --- answers that are too large
 
 
 def endless(server: MisbehavingServer, head: bytes, more: bytes, pause: float = 0) -> Reply:
@@ -469,9 +458,6 @@ def test_an_answer_of_a_million_small_parts_costs_no_more_memory_than_one_of_ser
     assert peak < 100
 
 
-# --- no connection
-
-
 async def test_connection_refused() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     assert await error_of(url) == (
@@ -500,9 +486,6 @@ async def test_a_connection_by_a_proxy_of_the_environment(server, monkeypatch) -
     assert "connection refused" in error
     assert "through the proxy that the environment sets" in error
     assert "pass" not in error
-
-
-# --- deadlines
 
 
 @pytest.mark.parametrize(

@@ -195,9 +195,6 @@ def test_warnings_are_few_even_when_all_is_odd() -> None:
     assert (told[0], told[-1]) == ("store 0 is down", "and 41 more warnings")
 
 
-# What is remembered of series
-
-
 def series_of(keys: SeriesKeys, body: bytes) -> list[int]:
     found, _ = read_vector(keys, body, CLOCKS, LIMIT)
     assert isinstance(found, Vector)

@@ -104,8 +104,6 @@ class Bench:
         metadata = (node["metadata"] for node in listed.ok["items"])
         return {each["name"]: each["resourceVersion"] for each in metadata}
 
-    # --- what a user sees ---
-
     async def marked(self) -> str:
         """The names of the nodes that carry the label, as the API server has it."""
         found = await self.cluster.list_nodes("status=presure")

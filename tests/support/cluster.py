@@ -119,8 +119,6 @@ class Cluster(ABC):
     async def without_rights(self, method: str, path: str, body: Any = None) -> Answer:
         """Ask as somebody who may do nothing."""
 
-    # --- plain HTTP ---
-
     async def request(
         self,
         method: str,
@@ -179,8 +177,6 @@ class Cluster(ABC):
         async with self.session.get(path, headers=sent, params=query, timeout=endless) as response:
             assert response.status == 200, await response.text()
             yield Watch(response)
-
-    # --- the objects that the tests are about ---
 
     async def create_node(self, body: Mapping[str, Any]) -> dict[str, Any]:
         return (await self.post(NODES, dict(body), fieldManager="creator")).ok

@@ -523,8 +523,6 @@ class World:
             self.sound = False
             raise
 
-    # --- time ---
-
     @property
     def lived(self) -> float:
         return self.loop.now
@@ -534,8 +532,6 @@ class World:
 
     def set_clock(self, seconds: float) -> None:
         self._set_by += seconds
-
-    # --- load ---
 
     def load(self, rule: str, values: Mapping[str, float | None]) -> None:
         """From now on these are the values; None: the node is not measured."""
@@ -553,8 +549,6 @@ class World:
         found = loads.get(rule.name, {})
         return found if rule.op == ">" else {name: 100 - value for name, value in found.items()}
 
-    # --- nodes ---
-
     def stored(self, name: str) -> Stored | None:
         return self.all_stored().get(name)
 
@@ -570,8 +564,6 @@ class World:
             }
             self._known = self.objects.store.version, known
         return known
-
-    # --- replicas ---
 
     def lead(self, number: int | None) -> None:
         """At most one leads."""

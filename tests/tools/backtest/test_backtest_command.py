@@ -76,9 +76,6 @@ async def test_a_shadow_rule_marks_nothing_and_is_told_apart(call, reported, one
     assert "trial (shadow)" in (await call(one_hot_node, both, *SERIES))[1]
 
 
-# Nodes of the cluster
-
-
 async def test_nodes_of_the_cluster_bring_their_pools_and_eligibility(
     reported: Reported, prometheus: FakePrometheus, sim: SimCluster
 ) -> None:
@@ -136,9 +133,6 @@ async def test_two_rules_files_side_by_side(call, reported, one_hot_node, tmp_pa
     assert report["queries"] == alone["queries"]
     _, table, _ = await call(*compared)
     assert ("Before and after" in table, "1 node of 2 differ" in table) == (True, True)
-
-
-# What there is no history of
 
 
 async def test_no_history_is_a_result(call: Call, prometheus: FakePrometheus) -> None:
@@ -202,9 +196,6 @@ async def test_a_rule_of_metrics_server_is_said_to_have_no_past(call, reported, 
     assert "Rule m: source metrics-server keeps no history" in notes[0]
     code, _, err = await call(prometheus.url, rules(other), *SERIES)
     assert (code, "no history to replay" in err) == (1, True)
-
-
-# What Prometheus refuses, or gives in part
 
 
 async def test_what_is_refused_or_partial_is_told_and_leaves_the_other_rules(

@@ -74,9 +74,6 @@ def column(past: Past, count: int) -> list[float]:
     return past.values(0, count, lambda name: -(name != "a"), 1, rises=True)[:, 0].tolist()
 
 
-# Which moments, in which parts
-
-
 def test_the_moments_are_multiples_of_the_step() -> None:
     found = window_of(NOON + 7, NOON + 100, 30)
     assert (found.start % 30, found.start >= NOON + 7) == (0, True)
@@ -97,8 +94,6 @@ def test_parts_cover_every_step_once_and_are_the_same_a_minute_later(number: int
     moments = {(whole.at(part.start), len(part)) for part in parts[2:-1]}
     assert moments <= {(later.at(part.start), len(part)) for part in parts_of(later, number)}
 
-
-# From series to columns
 
 NAN = math.nan
 ODD = [NAN, math.inf, -math.inf, 4]
@@ -128,8 +123,6 @@ def test_series_become_a_column_for_each_node(found, rises, wanted) -> None:
     assert block.names == ("a",)
     assert block.unnamed == sum("node" not in each.labels for each in found)
 
-
-# From the server, with failures
 
 SLOW = "no answer within 120 s (while waiting for the answer)"
 TOO_MANY = (
