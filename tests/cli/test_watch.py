@@ -174,6 +174,7 @@ async def test_a_terminal_shows_the_newest_values_and_as_many_nodes_as_fit(
 
     def console() -> Console:
         return Console(file=screen, force_terminal=True, width=100, height=6, color_system=None)
+
     monkeypatch.setattr(watching, "Console", console)
     pages = Pages()
     pages.tick()

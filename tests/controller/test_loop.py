@@ -86,6 +86,7 @@ async def test_from_tick_to_tick_only_changed_nodes_are_looked_at_again(
     def seen(node, *of):
         looked_at.append(node.name)
         return mark_state(node, *of)
+
     monkeypatch.setattr(inventory, "mark_state", seen)
     bench = Bench("a", "b", "c", dry_run=dry_run)
     values = {"a": 10.0, "b": 20.0, "c": 30.0}
@@ -236,6 +237,7 @@ async def test_a_conflict_is_read_and_planned_again(labels, times, written, left
         version = next(versions, None)
         if version is not None:
             bench.cluster.stored["a"] = Node("a", "a", str(version), labels)
+
     bench.cluster.before_patch["a"] = somebody_is_faster
     snapshot = await bench.tick(cpu={"a": 91.0})
     assert bench.cluster.stored["a"].labels == left
@@ -249,6 +251,7 @@ async def test_reads_that_are_older_than_what_is_refused_are_told() -> None:
 
     async def read(name):
         return observed  # from an API server, or a cache, that is behind
+
     bench.cluster.read = read
     bench.cluster.nodes = lambda: {**bench.cluster.stored, "a": observed}
     bench.cluster.stored["a"] = Node("a", "a", "2", {"team": "theirs"})
@@ -346,6 +349,7 @@ def test_ticks_start_an_interval_apart_and_never_overlap(delay, starts) -> None:
         if rule.name == "cpu":
             begun.append(virtual.time())
         return await query(rule)
+
     bench.source.query = recorded
     run_for(3.25, bench, virtual, interval=1.0)
     assert begun == pytest.approx(starts)
@@ -361,6 +365,7 @@ def test_no_tick_before_the_nodes_are_listed_and_stop_ends_the_wait_between_two(
         await asyncio.sleep(60)
         assert bench.snapshots == []
         bench.cluster.synced = True
+
     run_for(120, bench, virtual, interval=3600.0, beside=listed)
     assert len(bench.snapshots) == 1
     assert virtual.time() == pytest.approx(120)
@@ -417,6 +422,7 @@ async def test_a_leader_that_loses_the_lease_stops_in_the_middle_of_a_pass() -> 
 
     def lost():
         bench.leadership.may_write = False
+
     bench.cluster.before_patch["n10"] = lost
     snapshot = await bench.tick(cpu=dict.fromkeys(names, 91.0))
     assert len(bench.cluster.writes) <= 30  # those that were under way: AT_ONCE at most
@@ -538,6 +544,7 @@ async def test_several_series_for_one_node_are_told_once_and_the_worst_counts(ca
         ]
         bench.source.query = partial(_answer, samples)
         return await bench.tick()
+
     for values in ((91.0, 12.0), (12.0, 91.0), (91.0, 12.0, 50.0)):
         snapshot = await tick(*values)
         assert snapshot.nodes["a"].alerts[0].value == 91.0
@@ -716,6 +723,7 @@ def test_ticks_stay_on_their_schedule_while_pods_are_bound() -> None:
         decided.append(clock())
         if clock() < 20:
             pods.bind("a")
+
     bench.source.query = query
     bench.source.values = {"cpu": {"a": 30.0, "b": 30.0}}
     bench.loop._publish = publish

@@ -45,6 +45,8 @@ async def on_node(cluster, name="a"):
 
 
 WHOLE = ("presure", [OURS], True)
+
+
 async def by_hand(cluster, *, name="a", label="-", annotation="-", taints=None, manager="somebody"):
     """Change parts of the mark as somebody else would; ``None`` removes, ``-`` leaves it."""
     metadata = {}

@@ -16,7 +16,7 @@ from dynsched.kube import kopf_operator, kubeconfig, node_watch
 from dynsched.kube.client import KubeClient
 from dynsched.kube.failures import SetupError
 from dynsched.sim.examples import make_node
-from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
+from dynsched.util.errors import ClusterError, ForbiddenError
 
 FOREIGN_FINALIZER = "kopf.zalando.org/KopfFinalizerMarker"
 

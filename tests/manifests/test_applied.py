@@ -232,7 +232,9 @@ async def test_on_an_older_cluster_the_policies_work_as_v1beta1(envtest, tmp_pat
         await asyncio.to_thread(servers.stop)
 
 
-async def test_with_the_pod_settings_a_quota_on_cpu_limits_lets_every_pod_in(cluster, kubectl) -> None:
+async def test_with_the_pod_settings_a_quota_on_cpu_limits_lets_every_pod_in(
+    cluster, kubectl
+) -> None:
     folder, here = ROOT / "manifests/examples/pod-settings", "/api/v1/namespaces/dynsched"
     await asyncio.to_thread(kubectl, "apply", "-k", folder)
     hard = {"limits.cpu": "4"}

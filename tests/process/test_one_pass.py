@@ -99,6 +99,7 @@ async def test_a_dry_run_is_not_able_to_write_whatever_it_were_told_to_send(
         def __init__(self, config: KubeConfig, *, may_write: Callable[[], bool]) -> None:
             permissions.append(may_write)
             super().__init__(config, may_write=may_write)
+
     monkeypatch.setattr(one_pass, "KubeClient", Recorded)
     prometheus.set(cpu={"a": 95.0}, mem={"a": 10.0})
     assert (await call("plan"))[0] == 0

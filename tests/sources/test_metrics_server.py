@@ -71,6 +71,7 @@ async def test_all_rules_of_a_tick_share_one_list_and_the_next_tick_has_its_own(
         asked.append(1)
         await answers.wait()
         return [usage("a")]
+
     together = MetricsServerSource(fetch, lambda: NODES)
     for ticks in (1, 2):
         answers.clear()
@@ -280,6 +281,7 @@ async def test_nodes_are_marked_and_released_by_what_metrics_server_says_while_i
 
         async def is_away() -> bool:
             return "install metrics-server" in (await own.get("/status"))[1]
+
         await until(is_away, "it is told to be away")
         assert await is_marked(cluster, "b")
         assert await own.stop() == 0

@@ -250,7 +250,9 @@ def two_days_each(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]
 
     # One an hour, every third onto node a.
     pods = {WEB.format(hour): ("abb"[hour % 3], 60 * hour + 1) for hour in range(4 * 24)}
-    lives = {pod: (MIDNIGHT + 60 * at + s for s in range(0, 4200, 120)) for pod, (_, at) in pods.items()}
+    lives = {
+        pod: (MIDNIGHT + 60 * at + s for s in range(0, 4200, 120)) for pod, (_, at) in pods.items()
+    }
     lives = {pod: [*each] for pod, each in lives.items()}
     past: Past = {
         "load": [(f'node="{node}"', load(node)) for node in LOAD_ON_DAYS],
@@ -260,11 +262,17 @@ def two_days_each(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]
         "dynsched_patches_total": [("", on_days(lambda at: max(0, at - BEGAN - 60) // 12))],
         "dynsched_rule_readings": [('quality="ok"', on_days(lambda at: 0 if blind(at) else 2))],
         "ALERTS": [
-            (f'alertname="{name}",alertstate="firing"', on_days(lambda at: 1 if blind(at) else None))
+            (
+                f'alertname="{name}",alertstate="firing"',
+                on_days(lambda at: 1 if blind(at) else None),
+            )
             for name in ("DynschedBlind", "KubeNodeNotReady")
         ],
         "kube_pod_info": [
-            (f'{of_pod(pod)},node="{node}",created_by_kind="ReplicaSet"', [(at, 1) for at in lives[pod]])
+            (
+                f'{of_pod(pod)},node="{node}",created_by_kind="ReplicaSet"',
+                [(at, 1) for at in lives[pod]],
+            )
             for pod, (node, _) in pods.items()
         ],
         "kube_pod_status_scheduled_time": [
@@ -295,7 +303,10 @@ async def test_the_report_compares_days_before_and_after_on_one_sheet(
     )
     assert (before["pods_placed"], before["pods_on_hot"], after["pods_on_hot"]) == (48, 4, 1)
     assert (before["writes"], after["writes"]) == (0, pytest.approx(120, abs=3))
-    assert (after["not_seen_seconds"], before["not_seen_seconds"]) == (pytest.approx(3600, abs=600), 0)
+    assert (after["not_seen_seconds"], before["not_seen_seconds"]) == (
+        pytest.approx(3600, abs=600),
+        0,
+    )
     assert told["alerts"].keys() == {"DynschedBlind"}
     # A moment that is given counts, also where nothing was marked yet.
     given = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(MIDNIGHT + 86_400))
@@ -318,4 +329,6 @@ async def test_the_report_of_ninety_days_prints_on_one_sheet(call, two_days_each
         async with chromium() as browser:
             tab = await browser.new_page()
             await tab.set_content(page)
-            assert len(re.findall(rb"/Type\s*/Page\b", await tab.pdf(prefer_css_page_size=True))) == 1
+            assert (
+                len(re.findall(rb"/Type\s*/Page\b", await tab.pdf(prefer_css_page_size=True))) == 1
+            )
