@@ -54,8 +54,7 @@ def docs_snapshots():
     snapshots.source = "http://localhost:9090"
     for seconds in (0, 30, 60, 90):
         snapshots.publish(
-            scene.tick(NOON + seconds, node_cpu=cpu, node_mem_usage=memory, pods=pods),
-            placed=[],
+            scene.tick(NOON + seconds, node_cpu=cpu, node_mem_usage=memory, pods=pods), placed=[]
         )
     written = Written(snapshots.snapshot.order, NOON + 91, NOON + 119)
     snapshots.order_status = OrderStatus(lambda: snapshots.snapshot, written)

@@ -19,8 +19,6 @@ from dynsched.engine.model import Node, WriteFailure
 
 PAGE = ROOT / "docs/plan.md"
 PLAN = re.compile(r"(<!-- plan -->\n```console\n).*?(```\n<!-- end of plan -->)", re.DOTALL)
-AFTER = " " * 17
-CONTROL_PLANE = "it is a control-plane node (label node-role.kubernetes.io/control-plane)"
 MISSING = "node-cpu (missing) and node-mem-usage (missing)"
 NO_RESULT = "the query's result is empty; does the metric exist?"
 

@@ -81,7 +81,6 @@ async def test_into_a_pipe_each_change_of_state_is_a_line_and_new_values_are_non
     watched, capsys
 ) -> None:
     watched(*await ticks(*({"worker_2": cpu} for cpu in (20.0, 25.5, 91.0, 92.0, 93.0))))
-
     out = capsys.readouterr()
     assert out.err == ""
     title, *lines = words(out.out)
@@ -101,7 +100,6 @@ async def test_a_node_that_is_gone_is_told_and_one_that_came(watched, capsys) ->
     pages.scene.nodes["worker-4"] = Node("worker-4")
     pages.tick()
     watched(first, await now(pages))
-
     *_, came, gone = capsys.readouterr().out.splitlines()
     assert came.startswith("worker-4")
     assert gone.split(maxsplit=4) == ["worker-2", "-", "-", "-", "no longer in the cluster"]
@@ -110,7 +108,6 @@ async def test_a_node_that_is_gone_is_told_and_one_that_came(watched, capsys) ->
 async def test_with_marked_a_release_is_told(watched, capsys) -> None:
     steps = await ticks(*[{"worker_1": 91.0}] * 3, *[{}] * 4, marked=True)
     running = watched(steps[2], steps[-1], marked=True)
-
     assert running.asked[0][0] == "/nodes?marked=true"
     (_, marked, gone) = words(capsys.readouterr().out)
     assert marked[:2] == ["worker-1", "yes"]
@@ -131,7 +128,6 @@ async def test_as_json_each_change_is_an_object_a_line_as_in_a_watch_of_kubernet
 async def test_what_has_not_changed_is_asked_for_by_its_etag(watched, pauses, capsys) -> None:
     (first,) = await ticks({})
     running = watched(first, SAME, SAME)
-
     assert running.asked == [("/nodes", None), *[("/nodes", '"1"')] * 3]
     assert pauses == [watching.PAUSE] * 3
     assert len(capsys.readouterr().out.splitlines()) == 4
@@ -146,7 +142,6 @@ async def test_a_restart_of_dynsched_is_told_once_and_it_goes_on(watched, capsys
     pages.tick(worker_1=91.0)
     away = [ServerError("connection refused"), ServerError("no tick has finished yet")]
     running = watched(first, *away, await now(pages, '"2"'), SAME)
-
     out = capsys.readouterr()
     told = "No answer: connection refused. Trying again.\nThere are answers again.\n"
     assert out.err == told
@@ -168,7 +163,6 @@ async def test_a_replica_that_is_behind_takes_nothing_back_but_a_clock_set_back_
     pages.tick(worker_1=91.0)
     after = await now(pages, '"b"')
     running = watched(before, *[after] * (watching.MAX_OLDER + 1))
-
     assert len(capsys.readouterr().out.splitlines()) == 1 + 3 + 1
     assert running.asked[-1] == ("/nodes", '"b"')
 
@@ -188,7 +182,6 @@ async def test_a_terminal_shows_the_newest_values_and_as_many_nodes_as_fit(
     for _ in range(3):
         pages.tick(worker_3=91.0)
     watched(first, ServerError("connection refused"), await now(pages))
-
     shown = screen.getvalue()
     assert "No answer: connection refused. Trying again." in shown
     last = shown.rpartition("NODE")[2]

@@ -32,9 +32,7 @@ async def test_a_hot_node_is_marked_told_and_released_and_what_is_somebody_elses
     theirs = {"key": "team", "value": "pay", "effect": "NoSchedule"}
     ours = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
     bench.cluster.stored["a"] = replace(bench.cluster.stored["a"], taints=(theirs,))
-
     snapshot = await bench.tick(cpu={"a": 91.5, "b": 12.0}, mem={"a": 5.0, "b": 5.0})
-
     assert (bench.label("a"), bench.label("b")) == ("presure", None)
     assert bench.cluster.stored["a"].taints == (theirs, ours)
     assert [(patch.node, patch.action) for patch in snapshot.applied] == [("a", Action.MARK)]
@@ -42,10 +40,8 @@ async def test_a_hot_node_is_marked_told_and_released_and_what_is_somebody_elses
     assert bench.events.posted == [("a", "Pressured", "cpu 91.5 > 80", True)]
     assert (await bench.tick(cpu={"a": 91.5, "b": 12.0}, mem={"a": 5.0, "b": 5.0})).planned == ()
     assert caplog.messages == ["mark node a: cpu 91.5 > 80"]
-
     for _ in range(2):
         await bench.tick(cpu={"a": 65.0, "b": 12.0}, mem={"a": 5.0, "b": 5.0})
-
     assert (bench.label("a"), bench.cluster.stored["a"].taints) == (None, (theirs,))
     assert bench.events.posted[1:] == [("a", "Relieved", "no rule fires any more", False)]
     assert caplog.messages[1:] == ["release node a: no rule fires any more"]
@@ -94,14 +90,12 @@ async def test_from_tick_to_tick_only_changed_nodes_are_looked_at_again(
     monkeypatch.setattr(inventory, "mark_state", seen)
     bench = Bench("a", "b", "c", dry_run=dry_run)
     values = {"a": 10.0, "b": 20.0, "c": 30.0}
-
     await bench.tick(cpu=values, mem=values)
     assert looked_at == ["a", "b", "c"]
     looked_at.clear()
     bench.cluster.stored["b"] = replace(bench.cluster.stored["b"], labels={"status": "presure"})
     await bench.tick(cpu=values, mem=values)
     assert set(looked_at) == {"b"}  # and again as it is after the write
-
     looked_at.clear()
     bench.rules_file.next_content = RULES  # what the mark is, and who may carry it, may be new
     await bench.tick(cpu=values, mem=values)
@@ -117,7 +111,6 @@ async def test_a_dry_run_writes_nothing_and_tells_what_it_would_write_when_that_
     for hot in (91.0, 92.0, 93.0, 10.0, 10.0):
         view = (await bench.tick(cpu={"a": hot, "b": 12.0}, mem={"a": 5.0, "b": 5.0})).nodes["a"]
         due.append((view.marked, view.due and view.due.action))
-
     assert due == [(False, Action.MARK)] * 3 + [(False, None)] * 2
     release = "would release node a: no rule fires any more"
     assert caplog.messages == ["would mark node a: cpu 91 > 80", release]
@@ -208,7 +201,6 @@ async def test_log_lines_name_node_and_rule_in_fields_of_their_own(caplog) -> No
     with caplog.at_level(logging.INFO):
         await bench.tick(cpu={"a": 91.0, "b": 91.0}, mem={"a": 95.0, "b": 1.0})
         await bench.tick(cpu={"a": 1.0, "b": 1.0}, mem={"a": 1.0, "b": 1.0})
-
     told = {
         record.message.partition(":")[0]: (record.node, getattr(record, "rule", None))
         for record in caplog.records
@@ -221,7 +213,6 @@ async def test_a_source_with_a_bug_or_none_fails_its_rule_only() -> None:
     none = {"name": "m", "source": "metrics-server", "resource": "cpu", "threshold": 1}
     bench = Bench("a", rules={**RULES, "rules": [*RULES["rules"], none]})
     snapshot = await bench.tick(cpu=RuntimeError("oops"), mem={"a": 95.0})
-
     absent = "source metrics-server is not set up in this process"
     errors = [health.error for health in snapshot.rules]
     assert errors == ["unexpected RuntimeError: oops", None, absent]
@@ -249,7 +240,6 @@ async def test_a_conflict_is_read_and_planned_again(labels, times, written, left
 
     bench.cluster.before_patch["a"] = somebody_is_faster
     snapshot = await bench.tick(cpu={"a": 91.0})
-
     assert bench.cluster.stored["a"].labels == left
     assert len(bench.cluster.writes) == written
     assert (len(snapshot.applied), snapshot.failures) == (left.get("status") == "presure", ())
@@ -266,7 +256,6 @@ async def test_reads_that_are_older_than_what_is_refused_are_told() -> None:
     bench.cluster.nodes = lambda: {**bench.cluster.stored, "a": observed}
     bench.cluster.stored["a"] = Node("a", "a", "2", {"team": "theirs"})
     snapshot = await bench.tick(cpu={"a": 91.0, "b": 91.0})
-
     assert [patch.node for patch in snapshot.applied] == ["b"]
     assert snapshot.error.startswith(
         "1 of 2 nodes could not be written: a: it was refused as chang"
@@ -289,7 +278,6 @@ async def test_writes_that_are_refused_are_tried_less_and_less_often_and_are_tol
     assert counts[0] < 2 * FAILURES_BEFORE_GIVING_UP
     assert max(minutes) < 2 * FAILURES_BEFORE_GIVING_UP  # one pass in a minute
     assert "all writes succeed again" not in caplog.messages
-
     bench.cluster.faults.clear()
     for _ in range(6):
         snapshot = await bench.tick(cpu=dict.fromkeys(names, 91.0))
@@ -363,7 +351,6 @@ def test_ticks_start_an_interval_apart_and_never_overlap(delay, starts) -> None:
         return await query(rule)
 
     bench.source.query = recorded
-
     run_for(3.25, bench, virtual, interval=1.0)
     assert begun == pytest.approx(starts)
     assert bench.source.most_at_once == 2  # two rules of one tick, never of two
@@ -387,11 +374,9 @@ def test_no_tick_before_the_nodes_are_listed_and_stop_ends_the_wait_between_two(
 async def test_a_follower_decides_and_does_not_write() -> None:
     bench = Bench("a")
     bench.leadership.may_write = False
-
     snapshot = await bench.tick(cpu={"a": 91.0})
     assert [patch.node for patch in snapshot.planned] == ["a"]
     assert (snapshot.leading, bench.cluster.writes, bench.events.posted) == (False, [], [])
-
     bench.leadership.may_write = True
     snapshot = await bench.tick(cpu={"a": 91.0})
     assert bench.label("a") == "presure"
@@ -406,7 +391,6 @@ async def test_who_does_not_lead_any_more_does_not_say_that_writes_are_well(capl
     bench.leadership.may_write = False
     await bench.tick(cpu={"a": 91.0})
     assert "all writes succeed again" not in caplog.messages
-
     bench.leadership.may_write = True
     bench.cluster.faults.clear()
     await bench.tick(cpu={"a": 91.0})
@@ -441,7 +425,6 @@ async def test_a_leader_that_loses_the_lease_stops_in_the_middle_of_a_pass() -> 
 
     bench.cluster.before_patch["n10"] = lost
     snapshot = await bench.tick(cpu=dict.fromkeys(names, 91.0))
-
     assert len(bench.cluster.writes) <= 30  # those that were under way: AT_ONCE at most
     assert snapshot.failures == ()  # what was not sent has not failed
 
@@ -457,11 +440,9 @@ async def test_new_rules_take_over_the_state_of_their_names() -> None:
     bench = Bench("a", rules={**RULES, "rules": [RULES["rules"][0] | {"for": "10s"}]})
     await bench.tick(cpu={"a": 91.0})
     assert bench.label("a") is None
-
     bench.rules_file.next_content = {**RULES, "rules": [RULES["rules"][0] | {"for": "20s"}]}
     snapshot = await bench.tick(cpu={"a": 91.0})
     assert (snapshot.reloaded, bench.label("a")) == (True, None)
-
     await bench.tick(cpu={"a": 91.0})
     assert bench.label("a") == "presure"  # 20 s after the first, though the rules are 10 s old
     reloaded = [post for post in bench.events.posted if post[1] == "RulesReloaded"]
@@ -476,7 +457,6 @@ async def test_a_rule_that_is_gone_is_forgotten(caplog) -> None:
     for rules in ([cpu], [cpu, mem]):
         bench.rules_file.next_content = {**RULES, "rules": rules}
         snapshot = await bench.tick(cpu={"a": 1.0}, mem="Prometheus answered 503")
-
     assert [health.last_success for health in snapshot.rules] == [1040.0, None]
     failures = [one for one in caplog.messages if "the query of rule mem failed" in one]
     assert len(failures) == 2  # a new rule by that name fails anew
@@ -484,10 +464,8 @@ async def test_a_rule_that_is_gone_is_forgotten(caplog) -> None:
 
 async def test_the_cap_is_told_when_it_begins_to_bind() -> None:
     bench = Bench("a", "b", rules={**RULES, "guard": {"max_marked": 1, "max_releases": "100%"}})
-
     for _ in range(3):
         snapshot = await bench.tick(cpu={"a": 91.0, "b": 95.0})
-
     assert snapshot.capped == {""}
     told = [post for post in bench.events.posted if post[1] == "ClusterHot"]
     assert len(told) == 1
@@ -501,10 +479,8 @@ async def test_a_restart_in_the_middle_of_for_does_not_start_it_again() -> None:
     bench = Bench("a", "b", rules=HOLDING)
     over = [(t, 91.0) for t in range(0, 1000, 10)]
     bench.history.points["cpu"] = {"a": over, "b": [(t, 91.0 if t > 800 else 5) for t, _ in over]}
-
     await bench.loop.remember(10.0)
     snapshot = await bench.tick(cpu={"a": 91.0, "b": 91.0})
-
     alerts = {name: view.alerts[0] for name, view in snapshot.nodes.items()}
     assert alerts["a"].firing
     assert (alerts["b"].state, alerts["b"].active_since) == ("pending", 810)
@@ -522,10 +498,8 @@ async def test_a_restart_never_releases_a_mark_that_would_have_been_kept() -> No
         "kept": [(t, 91.0 if t < 950 else 5.0) for t in range(500, 1000, 10)],
         "over": [(t, 5.0) for t in range(500, 1000, 10)],
     }
-
     await bench.loop.remember(10.0)
     await bench.tick(cpu={"kept": 5.0, "over": 5.0})
-
     assert bench.label("kept") == "presure"  # cool for one minute, of two
     assert bench.label("over") is None  # cool for longer
     assert bench.label("unknown") == "presure"
@@ -540,10 +514,8 @@ async def test_a_start_makes_no_mark_of_what_is_over() -> None:
         "between": [(t, 91.0 if t < 950 else 70.0) for t in range(500, 1000, 10)],
         "hot": [(t, 91.0) for t in range(500, 1000, 10)],
     }
-
     await bench.loop.remember(10.0)
     snapshot = await bench.tick(cpu={"held": 5.0, "between": 70.0, "hot": 91.0})
-
     assert [name for name, view in snapshot.nodes.items() if view.alerts[0].firing] == ["hot"]
     assert [bench.label(name) for name in ("held", "between", "hot")] == [None, None, "presure"]
 
@@ -604,7 +576,6 @@ async def test_what_several_rules_share_is_told_once(caplog) -> None:
     snapshot = await bench.tick(cpu=away, mem=away)
     assert caplog.messages == [f"the query of rules cpu and mem failed: {away}"]
     assert [health.past_error for health in snapshot.rules] == [away, away]
-
     caplog.clear()
     snapshot = await bench.tick(cpu={"a": 1.0}, mem={"a": 1.0})
     assert caplog.messages == ["the query of rules cpu and mem succeeds again"]
@@ -631,10 +602,8 @@ async def test_of_rules_without_a_past_marks_are_adopted_and_for_begins_anew(
     bench.loop._sources["metrics-server"] = bench.source
     bench.cluster.stored["marked"] = Node("marked", "m", "1", {"status": "presure"})
     bench.history.points = {"cpu": "HTTP 422", "mem": {"hot": [(t, 95.0) for t in range(1000)]}}
-
     await bench.loop.remember(10.0)
     snapshot = await bench.tick(cpu={"hot": 91.0}, mem={"hot": 95.0}, m={"hot": 0.0})
-
     assert bench.label("marked") == "presure"
     alerts = {alert.rule: alert.state for alert in snapshot.nodes["hot"].alerts}
     assert (alerts["cpu"], alerts["mem"]) == ("pending", "firing")
@@ -683,21 +652,17 @@ async def test_pods_that_are_bound_between_two_ticks_are_decided_on_at_once() ->
     assert bench.snapshots == []  # before the first tick there is nothing to decide on
     await bench.tick(cpu={"a": 30.0, "b": 30.0})
     bench.source.query = None  # the sources are not asked
-
     await bench.loop.respond()
     assert len(bench.snapshots) == 1  # nothing happened
-
     pods.bind("a")
     await bench.loop.respond()
     assert len(bench.snapshots) == 1  # too soon after the last decision
-
     bench.now += RESPONSE
     await bench.loop.respond()
     assert bench.label("a") == "presure"
     snapshot = bench.snapshots[-1]
     assert (snapshot.tick, snapshot.pods.sequence) == (2, 1)
     assert snapshot.nodes["a"].added["cpu"].bound == 50
-
     await bench.loop.respond()
     assert len(bench.snapshots) == 2  # decided on already
 
@@ -762,7 +727,6 @@ def test_ticks_stay_on_their_schedule_while_pods_are_bound() -> None:
     bench.source.query = query
     bench.source.values = {"cpu": {"a": 30.0, "b": 30.0}}
     bench.loop._publish = publish
-
     run_for(45, bench, virtual, interval=10.0)
     assert asked == pytest.approx([0, 10, 20, 30, 40])
     assert decided == pytest.approx([0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 30, 40])

@@ -23,15 +23,7 @@ from evaluating import verdicts_of
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.columns import QUALITIES
 from dynsched.engine.decide import decide
-from dynsched.engine.model import (
-    Action,
-    Node,
-    Quality,
-    QueryResult,
-    Sample,
-    Unmatched,
-    Verdict,
-)
+from dynsched.engine.model import Action, Node, Quality, QueryResult, Sample, Unmatched, Verdict
 from dynsched.engine.snapshot import Decision
 from dynsched.rules.keys import IGNORE_LABEL
 from dynsched.rules.rule_set import RuleSet

@@ -44,10 +44,7 @@ def selected(verdicts: Mapping[str, Verdict], marked: Iterable[str], **guard: An
 
 
 def select(
-    nodes: Iterable[Node],
-    verdicts: Mapping[str, Verdict],
-    marked: Iterable[str],
-    guard: GuardRules,
+    nodes: Iterable[Node], verdicts: Mapping[str, Verdict], marked: Iterable[str], guard: GuardRules
 ) -> Selection:
     by_name = {each.name: each for each in nodes}
     rules = rule_set().model_copy(update={"guard": guard})

@@ -3,12 +3,7 @@
 import pytest
 from snapshots import NOON, example
 
-from dynsched.engine.effect import (
-    STEP,
-    STEPS,
-    Placements,
-    newly_bound,
-)
+from dynsched.engine.effect import STEP, STEPS, Placements, newly_bound
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.recent import RecentPods

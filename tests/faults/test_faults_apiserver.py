@@ -90,10 +90,7 @@ async def test_a_patch_whose_answer_is_lost_is_done_and_told_once(
             for _ in range(3):
                 await it.tick()
         told = [r.getMessage() for r in caplog.records if r.name == "dynsched.controller.reporting"]
-        assert told == [
-            "mark node a: load 91 > 80",
-            "release node a: no rule fires any more",
-        ]
+        assert told == ["mark node a: load 91 > 80", "release node a: no rule fires any more"]
         assert await it.told("a") == {"Pressured": 1, "Relieved": 1}
         assert it.metric('dynsched_patches_total{action="mark"}') == 1
         assert await it.marked() == ""

@@ -1,5 +1,7 @@
 """Prometheus fails, lies or forgets: nothing is lost, nothing flaps. See docs/reliability.md."""
 
+import math
+
 import pytest
 from bench import COOL, HOT, bench, rules
 from cluster import SimCluster
@@ -46,3 +48,20 @@ async def test_prometheus_is_away_for_hours(sim, prometheus, eight, tmp_path) ->
         await it.tick(MINUTE)
         assert await it.marked() == "a b c d"
         assert it.metric("dynsched_capped_pools") == 1
+
+
+async def test_what_is_unknown_is_counted_and_changes_nothing(
+    sim, prometheus, eight, tmp_path
+) -> None:
+    prometheus.set(load=dict.fromkeys(eight, HOT))
+    async with bench(sim, prometheus, tmp_path, rules(on_stale="hold")) as it:
+        await it.tick()
+        prometheus.set(load={"a": COOL, "b": HOT, "c": math.nan, "d": math.inf, "e": COOL})
+        prometheus.ages, prometheus.warnings = {"e": 6 * MINUTE}, ["a store is away"]
+        await it.tick()
+        assert await it.marked() == "b c d e f g h"  # of all but a and b nothing is known
+        (rule,) = it.rules()
+        assert rule["readings"] == {"ok": 2, "missing": 3, "stale": 1, "invalid": 2, "failed": 0}
+        assert (rule["warnings"], rule["on_stale"]) == (("a store is away",), "hold")
+        for quality, count in rule["readings"].items():
+            assert it.metric(f'dynsched_rule_readings{{quality="{quality}",rule="load"}}') == count

@@ -22,12 +22,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from stateful_checks import check_prune, check_remembered, check_rest, check_tick
 from stateful_model import CONTROL_PLANE, EVIDENCE, IGNORE
 from stateful_world import INTERVAL, NAMES, Fault, Replica, Tick, World

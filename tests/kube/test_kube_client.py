@@ -420,10 +420,7 @@ async def test_no_configuration_at_all(no_config: Path, monkeypatch: pytest.Monk
         ("a: [", "kubeconfig .*expected"),
         ("", "kubeconfig "),
         ("[]", "kubeconfig "),
-        (
-            "clusters: []\ncontexts: [{name: a}, {name: b}]\n",
-            r"k: .*current-context.*; see",
-        ),
+        ("clusters: []\ncontexts: [{name: a}, {name: b}]\n", r"k: .*current-context.*; see"),
         ("rules: []\n", r"k: .*; see"),
         (
             "clusters: []\ncontexts: [{name: real}]\nusers: []\ncurrent-context: gone\n",

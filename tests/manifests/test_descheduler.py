@@ -14,14 +14,7 @@ from typing import Any
 import pytest
 from builders import merge
 from cluster import EnvtestCluster
-from descheduler_support import (
-    QUERY,
-    Descheduler,
-    Verdicts,
-    install,
-    need_descheduler,
-    uninstall,
-)
+from descheduler_support import QUERY, Descheduler, Verdicts, install, need_descheduler, uninstall
 from envtest import Envtest
 from manifest_support import Doc, Kubectl
 from operator_support import until

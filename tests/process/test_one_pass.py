@@ -60,7 +60,6 @@ async def test_a_rule_that_could_not_be_queried_is_no_success(call, prometheus) 
     """It ended with "Nothing to change." and 0; with `-o json` stdout was `[]`."""
     prometheus.set(cpu={"a": 10.0, "b": 20.0})
     prometheus.failing = {"mem": 400}
-
     code, output, errors = await call("plan")
     assert code == 1
     assert "Nothing to change" not in output
@@ -69,7 +68,6 @@ async def test_a_rule_that_could_not_be_queried_is_no_success(call, prometheus) 
     for more in ((), ("--dry-run",)):
         code, once, told = await call("run", "--once", *more)
         assert (code, "Nothing to change" in once, told.endswith(errors)) == (1, False, True)
-
     code, output, json_errors = await call("plan", "-o", "json")
     report = json.loads(output)
     assert (code, report["ok"], report["patches"]) == (1, False, [])
@@ -82,9 +80,7 @@ async def test_a_rule_that_could_not_be_queried_is_no_success(call, prometheus) 
 
 async def test_a_plan_tells_what_it_cannot_see(call, prometheus) -> None:
     prometheus.set(cpu={"a": 95.0, "b": 20.0, "gone": 99.0}, mem={"a": 10.0, "b": 90.0})
-
     code, output, errors = await call("plan")
-
     assert (code, errors) == (0, "")
     assert "Pending: b (mem)" in output
     assert "No current value of cpu (missing) and mem (missing) for 2 nodes: c and d" in output
@@ -117,12 +113,10 @@ async def test_a_prometheus_that_cannot_be_reached_is_told_once_and_not_for_each
 ) -> None:
     """It was three lines a rule."""
     await prometheus.down()
-
     code, output, errors = await call("plan")
     assert (code, output, len(errors.splitlines())) == (1, "", 1)
     assert errors.startswith("Error: no rule could be queried: Prometheus at ")
     assert "connection refused" in errors
-
     code, _, errors = await call("run", "--once")
     lines = [line for line in errors.splitlines() if "connection refused" in line]
     assert (code, len(lines)) == (1, 2)  # once in the log, and once as the last line
@@ -141,15 +135,12 @@ async def test_beside_an_instance_that_is_at_work_one_pass_writes_nothing(
     """It wrote without the Lease."""
     prometheus.set(cpu={"a": 95.0}, mem={"a": 1.0})
     _ = (await cluster.post(LEASES, lease(0))).ok
-
     code, output, errors = await call("run", "--once")
-
     assert (code, output) == (1, "")
     assert errors.splitlines()[-1].startswith("Error: pod-1 holds the Lease default/dynsched, ")
     assert "this pass writes nothing. `dynsched plan` shows what is due" in errors
     assert await patched(cluster) == []
     assert (await cluster.get_lease("dynsched"))["spec"]["holderIdentity"] == "pod-1"
-
     for beside in (["run", "--once", "--dry-run"], ["plan"]):
         assert (await call(*beside))[0] == 0
     assert await patched(cluster) == []
@@ -161,9 +152,7 @@ async def test_one_pass_holds_the_lease_while_it_writes_and_lets_go_of_it(
     call, cluster, prometheus
 ) -> None:
     prometheus.set(cpu={"a": 95.0}, mem={"a": 1.0})
-
     code, output, _ = await call("run", "--once")
-
     assert (code, "mark    a" in output) == (0, True)
     assert is_released(await cluster.get_lease("dynsched"))
     holders = [
@@ -183,7 +172,6 @@ async def test_one_pass_waits_for_a_lease_that_nobody_renews_any_more(
     monkeypatch.setattr("dynsched.kube.leader.LeaseTimes", lambda: times)
     prometheus.set(cpu={"a": 95.0}, mem={"a": 1.0})
     _ = (await cluster.post(LEASES, lease(60, leaseDurationSeconds=1))).ok
-
     assert (await call("run", "--once"))[0] == 0
     assert await patched(cluster) == ["a"]
 
@@ -194,9 +182,7 @@ async def test_a_lease_that_is_not_to_be_had_is_said(
     monkeypatch.setattr("dynsched.kube.leases.LOOK_AGAIN", 0.1)
     monkeypatch.setattr("dynsched.controller.one_pass.TAKE_SECONDS", 0.3)
     _ = (await cluster.post(LEASES, lease(60))).ok
-
     code, _, errors = await call("run", "--once")
-
     assert code == 1
     assert "the Lease dynsched could not be taken within 0.3 s: the holder is pod-1" in errors
 
@@ -206,12 +192,10 @@ async def test_prune_says_in_one_line_why_it_prunes_nothing(call, cluster) -> No
     code, output, errors = await call("prune", "--if-lease-older-than", "10m", "-o", "json")
     assert (code, output.strip()) == (0, "[]")
     assert "nothing is pruned: the Lease was renewed " in errors
-
     cluster.server.forbidden = {("get", "leases")}
     code, output, errors = await call("prune", "--if-lease-older-than", "10m", "-o", "json")
     assert (code, output) == (1, "")
     assert "may not get leases: " in errors
-
     cluster.server.forbidden = set()
     _ = (await cluster.patch(f"{LEASES}/dynsched", {"spec": lease(0)["spec"]})).ok
     code, output, errors = await call("prune")

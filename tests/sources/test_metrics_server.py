@@ -54,9 +54,7 @@ def source(*usages: NodeUsage, nodes=NODES) -> MetricsServerSource:
 
 async def test_a_sample_is_the_usage_in_percent_of_the_nodes_allocatable() -> None:
     asked = source(usage("a", cpu=0.137, memory=2 * 2.0**30), usage("b", cpu=5.0))
-
     memory, cpu = await asked.query(MEMORY), await asked.query(CPU)
-
     assert [(s.labels, s.value, s.timestamp) for s in memory.samples] == [
         ({"node": "a"}, 25.0, 1000.0),
         ({"node": "b"}, 12.5, 1000.0),
@@ -146,9 +144,7 @@ async def test_what_is_not_known_of_a_node_is_unknown_and_neither_marks_nor_clea
     rule_set = parse_rules({"rules": [RULES["rules"][0] | {"op": "<", "threshold": 5}]})
     nodes = {"a": nodes["a"]}
     (rule,) = rule_set.rules
-
     result = await source(*usages, nodes=nodes).query(rule)
-
     decision = decide(rule_set, {"mem": result}, nodes, no_alerts(), 1000.0)
     alert = alerts_of(decision.evaluation.alerts)["mem"]["a"]
     assert (alert.quality, alert.value, alert.firing) == (quality, None, False)
@@ -158,7 +154,6 @@ async def test_what_is_not_known_of_a_node_is_unknown_and_neither_marks_nor_clea
 async def test_metrics_of_a_node_that_is_not_there_match_nothing() -> None:
     rule_set = parse_rules({"rules": RULES["rules"][:1]})
     result = await source(usage("gone")).query(MEMORY)
-
     assert math.isnan(result.samples[0].value)
     decision = decide(rule_set, {"mem": result}, NODES, no_alerts(), 1000.0)
     assert [entry.value for entry in decision.unmatched] == ["gone"]
@@ -275,7 +270,6 @@ async def test_nodes_are_marked_and_released_by_what_metrics_server_says_while_i
             errors = {rule["name"]: rule["last_error"] for rule in rules}
             assert "refused" in errors["load"]
             assert (errors["mem"], errors["cpu"]) == (None, None)
-
             await set_usage(cluster, "a", cpu="1", memory="2Gi")
             await until(lambda: is_marked(cluster, "b"), "the cooled one is released")
             # An hour old: nobody knows what it uses now, so it stays.
@@ -300,11 +294,9 @@ async def test_plan_and_one_pass_ask_metrics_server_too(sim: SimCluster, tmp_pat
     await set_usage(sim, "a", memory="30Gi")
     rules = write_rules(tmp_path, RULES)
     asking = ["--kubeconfig", str(sim.kubeconfig), "-r", str(rules)]
-
     code, output = await dynsched("plan", *asking)
     assert (code, "mem 96.77 > 80" in output) == (0, True), output
     assert await is_marked(sim)
-
     code, output = await dynsched("run", "--once", *asking)
     assert code == 0, output
     assert await is_marked(sim, "a")

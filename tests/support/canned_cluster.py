@@ -43,10 +43,7 @@ ORDER_IN_FORCE: dict[str, Any] = {
     ORDER_POLICY: _POLICY,
     ORDER_BINDING: _BINDING,
     ORDER_OBJECT: {
-        "spec": {
-            "until": "2999-01-01T00:00:00Z",
-            "lists": {"": [a_list("a", "c"), a_list("b")]},
-        }
+        "spec": {"until": "2999-01-01T00:00:00Z", "lists": {"": [a_list("a", "c"), a_list("b")]}}
     },
     NAMESPACES: [{"metadata": {"name": "shop"}}],
 }

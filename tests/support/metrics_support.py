@@ -42,12 +42,7 @@ _DEFINITION = {
 
 
 async def set_usage(
-    cluster: Cluster,
-    node: str,
-    *,
-    cpu: str = "0",
-    memory: str = "0",
-    at: datetime | None = None,
+    cluster: Cluster, node: str, *, cpu: str = "0", memory: str = "0", at: datetime | None = None
 ) -> None:
     """What the node uses from now on; on a real API server the API must be there."""
     if isinstance(cluster, SimCluster):

@@ -83,10 +83,7 @@ def metrics_texts(pods: int = 0) -> dict[str, str]:
     written = ordered.order and Written(ordered.order, time.time(), time.time() + 28)
     ordering = Metrics(CollectorRegistry())
     ordering.registry.register(OrderStatus(lambda: ordered, written))
-    return {
-        "plain": _text(example(), ordering),
-        "early": _text(early_example(), watching),
-    }
+    return {"plain": _text(example(), ordering), "early": _text(early_example(), watching)}
 
 
 def _text(snapshot: Snapshot, metrics: Metrics) -> str:

@@ -21,15 +21,7 @@ from typing import Any, TypeVar, cast
 from builders import merge
 from evaluating import alerts_of
 from fake_loop import FakeEvents, FakeRulesFile
-from stateful_model import (
-    EVIDENCE,
-    Answered,
-    Beliefs,
-    label_text,
-    marks_on,
-    taint_text,
-    texts_on,
-)
+from stateful_model import EVIDENCE, Answered, Beliefs, label_text, marks_on, taint_text, texts_on
 from virtual_loop import VirtualLoop
 
 from dynsched.controller.loop import Loop

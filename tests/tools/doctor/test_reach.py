@@ -8,14 +8,7 @@ from builders import rule_set
 
 from dynsched.kube.inspection import Owner, PodShape
 from dynsched.rules.labels import LabelMark, Mark, TaintMark
-from dynsched.tools.doctor.avoiders import (
-    Cause,
-    Reach,
-    Way,
-    Workload,
-    patch_of,
-    reach_of,
-)
+from dynsched.tools.doctor.avoiders import Cause, Reach, Way, Workload, patch_of, reach_of
 
 LABEL = LabelMark("status", "presure")
 TAINT = TaintMark("dynsched.io/pressure", "true")
