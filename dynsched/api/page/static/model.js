@@ -61,6 +61,8 @@
  * @property {Placements | null} [placements]
  * @property {Order | null} order
  * @property {string | null} order_error
+ * @property {number[] | null} [order_written] when, and until when it is in force
+ * @property {string | null} [cluster] its name
  * @property {{days: string[], share: (number | null)[]} | null} [overload] of node-time, by day in UTC
  */
 
@@ -76,7 +78,7 @@
 /**
  * @typedef {object} Order
  * @property {{ranked: number, unknown: number, hot: number, closed: number, full: number}} counts
- * @property {{name: string, nodes: number, coolest: [string, number | null][]}[]} pools
+ * @property {{name: string, nodes: number, coolest: [string, number | null, number][]}[]} pools
  * @property {number} more_pools
  */
 
@@ -128,6 +130,13 @@ export function excess(rule, value) {
 export function fullScale(rule) {
   if (!rises(rule)) return (Math.abs(rule.threshold) || 1) * 4;
   return Math.max(rule.full_at ?? 0, rule.threshold * 1.1) || 1;
+}
+
+/** The value that is so many points of load. @param {Rule} rule @param {number} points */
+export function fromPoints(rule, points) {
+  if (rises(rule)) return (points * (rule.full_at ?? 100)) / 100;
+  const zero = Math.min(0, rule.threshold);
+  return zero + (100 / Math.max(points, 1) - 1) * ((rule.threshold - zero) * 4 || 1);
 }
 
 /** @param {Payload} data @returns {Model} */
@@ -218,6 +227,8 @@ export const isUnmarked = (node) => (node.flags & (MARKED | PRESSURED)) === PRES
 export function isIn(node, state) {
   switch (state) {
     case "marked": return (node.flags & MARKED) !== 0;
+    case "hot": return (node.flags & PRESSURED) !== 0; // also while it cools
+    case "early": return (node.flags & (EARLY | PRESSURED)) === EARLY; // also while it is pending
     case "unmarked": return isUnmarked(node);
     case "unknown": return (node.flags & UNKNOWN) !== 0;
     case "ineligible": return (node.flags & INELIGIBLE) !== 0;
