@@ -1,6 +1,7 @@
 """The page in a real Chromium."""
 
 import contextlib
+import re
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -14,22 +15,25 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from browser import Tab, chromium, tab
 from early_scene import CPU as EARLY_CPU
-from early_scene import early_scene
+from early_scene import early_example, early_scene
 from programs import ROOT
 from reader_support import bearer
-from snapshots import EXAMPLE_RULES, NOON, Scene
+from snapshots import EXAMPLE_RULES, NOON, Scene, example
 from store_support import make_store
 from web_support import Kubernetes
 
 from dynsched.api import auth
 from dynsched.api.app import make_app
 from dynsched.api.auth import require_token
+from dynsched.api.nodes import node_detail
 from dynsched.api.order_status import OrderStatus
 from dynsched.api.transport.answering import PROBES
 from dynsched.engine.effect import day_of
+from dynsched.engine.health import why_unhealthy
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import AboveRequest
 from dynsched.engine.recent import BoundOnNode, JustBound
+from dynsched.engine.wording import UNKNOWN
 from dynsched.util.errors import ClusterError
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.thorough]
@@ -40,6 +44,7 @@ RULES = {
     "order": {"score": {"node-cpu": 1}},
     "rules": [{**CPU, "for": "0s", "keep_firing_for": "1m", "resource": "cpu"}, MEMORY],
 }
+WIDTHS = (375, 768, 820, 1024, 1280, 1920)
 NONE = "\u2013"
 POOLS = {"web-1": "web", "web-2": "web", "web-3": "web", "batch-1": "batch", "batch-2": "batch"}
 
@@ -285,12 +290,57 @@ async def test_a_nodes_detail_says_what_would_clear_it_and_what_changed(shown, w
     assert "firing" in told
     assert "label status=presure" in told
     assert await shown.page.locator("dialog .chart").count() == 2
+    assert (
+        await shown.page.locator("dialog .chart:has(.shade)").count() == 1
+    )  # of the rule that fired
+    await shown.page.hover("dialog .chart >> nth=0", position={"x": 700, "y": 40})
+    assert "95.0" in await shown.page.inner_text("dialog .chart .read >> nth=0")
     assert "node=web-3" in shown.page.url
     await shown.page.go_back()
     await shown.until("!document.querySelector('dialog').open")
 
 
-async def test_where_pods_were_placed_is_shown_where_they_are_watched(shown, world) -> None:
+async def test_the_past_before_memory_comes_from_prometheus_while_it_is_looked_at(
+    shown, world
+) -> None:
+    await tick(world, shown)
+    await detail(shown, "web-3")
+    await shown.page.click("dialog [data-key='6']")
+    facts = world.snapshots.facts
+    await shown.until("document.querySelector('dialog [data-key=\"6\"][aria-pressed=true]')")
+    assert facts.wanted == {("web-3", 6)}
+    points = [(NOON - 3600 * ago, 90.0) for ago in (5, 4)]
+    facts.pasts = {
+        ("web-3", 6): (world.at + 99, {"node-cpu": points, "": [(at, 1.0) for at, _ in points]})
+    }
+    await tick(world, shown)
+    await shown.until("document.querySelector('dialog .chart .shade')")
+    assert await shown.page.locator("dialog .chart:has(.shade)").count() == 1
+
+
+async def test_the_past_stays_while_prometheus_is_away_and_its_end_is_seen(shown, world) -> None:
+    await tick(world, shown)
+    await tick(world, shown, error="connection refused")
+    await shown.page.reload()
+    await shown.until("document.querySelectorAll('#nodes .curve').length === 5")
+    assert await shown.page.locator("#nodes .gap").count() == 5
+
+
+async def test_theme_and_language_are_chosen_and_remembered(shown, world) -> None:
+    back = "getComputedStyle(document.body).backgroundColor"
+    light = await shown.page.evaluate(back)
+    await shown.page.select_option("#theme", "dark")
+    assert await shown.page.evaluate(back) != light
+    await shown.page.select_option("#language", "zh-CN")
+    await shown.until("document.documentElement.lang === 'zh-CN'")
+    await shown.page.goto(world.url)
+    assert await shown.page.get_attribute("html", "lang") == "zh-CN"
+    assert await shown.page.evaluate(back) != light
+
+
+async def test_where_pods_were_placed_is_shown_where_there_are_any(shown, world) -> None:
+    assert not await shown.page.is_visible("#placements")
+    await tick(world, shown, placed=[])
     assert not await shown.page.is_visible("#placements")
     world.cpu["web-3"] = 95.0
     await tick(world, shown)
@@ -419,6 +469,14 @@ async def test_it_speaks_chinese_to_a_browser_that_does(browser, world) -> None:
         worst_first = "\u8282\u70b9\uff08\u6700\u4e25\u91cd\u7684\u5728\u524d\uff09"
         assert await found.page.inner_text("#table-title") == worst_first
         assert "过热" in await found.page.inner_text("#numbers")
+        texts = [*UNKNOWN.values(), why_unhealthy(None, 0, 1)]
+        for snapshot in (example(), early_example()):
+            for name in snapshot.nodes:
+                said = node_detail(snapshot, name)
+                texts += filter(None, [*said.clears, said.conflict, said.withheld, said.ineligible])
+        told = "(texts) => import('./page/i18n.js').then(({ told }) => texts.map(told))"
+        for text, chinese in zip(texts, await found.page.evaluate(told, texts), strict=True):
+            assert not re.search("must|needs|below|above|is |was |the ", chinese), (text, chinese)
 
 
 LONG = "ip-10-0-123-234.a-very-long-name-of-a-region-in-the-cloud.compute.internal.example.com"
@@ -442,8 +500,8 @@ MISPLACED = """(root) => {
       }
       boxes.push([box, words]);
     }
-    if (parent.scrollWidth > parent.clientWidth + 1 && getComputedStyle(parent).overflowX !== "visible")
-      found.push(["cut", words]);
+    const isCut = parent.scrollWidth > parent.clientWidth + 1;
+    if (isCut && getComputedStyle(parent).overflowX !== "visible") found.push(["cut", words]);
     for (const word of parent.closest("code, .bad") ? [] : text.data.matchAll(/[A-Za-z]{2,12}/g)) {
       range.setStart(text, word.index);
       range.setEnd(text, word.index + word[0].length);
@@ -485,7 +543,7 @@ async def test_no_text_is_cut_broken_or_on_another_whatever_the_width(
             if part == "dialog":
                 await found.page.locator("#nodes tbody a").first.click()
                 await found.until("document.querySelector('dialog .chart')")
-            for width in (360, 375, 768, 820, 1024, 1280, 1920):
+            for width in WIDTHS:
                 await found.page.set_viewport_size({"width": width, "height": 900})
                 assert await found.page.evaluate(MISPLACED, part) == [], (part, width)
 
@@ -519,9 +577,10 @@ async def test_axe_finds_nothing(browser, world, scheme) -> None:
     # Only axe itself is let past the policy.
     async with opened(browser, world, color_scheme=scheme, bypass_csp=True) as found:
         await found.page.evaluate(axe)
-        for step in ("the page", "the detail"):
-            if step == "the detail":
+        for step in [*WIDTHS, *WIDTHS]:
+            if step == WIDTHS[0] and found.page.viewport_size["width"] == WIDTHS[-1]:
                 await detail(found, "web-3")
+            await found.page.set_viewport_size({"width": step, "height": 900})
             violations = await found.page.evaluate("async () => (await axe.run()).violations")
             told = [(each["id"], [node["html"] for node in each["nodes"]]) for each in violations]
             assert told == [], step

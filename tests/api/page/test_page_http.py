@@ -171,7 +171,7 @@ def test_every_address_in_the_files_is_relative_and_of_this_server() -> None:
 
 def test_both_languages_have_the_same_words_with_the_same_places() -> None:
     words = {
-        name: dict(re.findall(r'^  (\w+): "(.*)",$', text.split("\n};")[0], re.MULTILINE))
+        name: dict(re.findall(r'(\w+): "(.*?)",[ \n]', text.split("\n};")[0] + "\n"))
         for name, text in (
             (name, (STATIC / f"{file}.js").read_text())
             for name, file in (("en", "i18n"), ("zh", "zh"))

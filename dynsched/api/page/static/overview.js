@@ -42,9 +42,6 @@ export function facts(model, now) {
     value.className = kind;
   });
   say(get("version"), data.version);
-  const hot = model.nodes.filter((node) => isIn(node, "hot")).length;
-  document.title = `${hot ? `(${counted(hot)}) ` : ""}${data.cluster ? `${data.cluster} – ` : ""}dynsched`;
-  say(get("cluster"), data.cluster ?? "");
 }
 
 /** What must not be overlooked, the worst first. @param {Model | null} model @param {Now} now */
@@ -130,6 +127,8 @@ export function numbers(model, state, filter, now) {
   const cards = [hotCard(model), ["unknown", t("unknown"), counted(unknown), kindOf(unknown, "warn"), t(unknown ? "unknown_some" : "unknown_none")]];
   if (data.order || data.order_error) cards.splice(1, 0, orderCard(data, now));
   if (data.rules.some((rule) => rule.early_of)) cards.splice(1, 0, ["early", t("early"), counted(early), kindOf(early, ""), t(early ? "early_help" : "early_none")]);
+  document.title = [cards[0][3] === "hot" ? `(${cards[0][2]})` : "", data.cluster ?? "", "dynsched"].filter(Boolean).join(" ");
+  say(get("cluster"), data.cluster ?? "");
   const box = get("numbers");
   const shows = cards.map(([key]) => key).join(" ");
   if (box.dataset.shows !== shows) {

@@ -234,8 +234,8 @@ function offerChoices() {
     remember("language", tongue.value);
     const asked = new URLSearchParams(location.search);
     asked.delete("lang"); // it would go before the choice
-    location.replace(address(asked));
-    if (address(asked) === location.pathname + location.search) location.reload();
+    history.replaceState(null, "", address(asked));
+    location.reload();
   });
 }
 
