@@ -502,7 +502,7 @@ MISPLACED = """(root) => {
     }
     const isCut = parent.scrollWidth > parent.clientWidth + 1;
     if (isCut && getComputedStyle(parent).overflowX !== "visible") found.push(["cut", words]);
-    for (const word of parent.closest("code, .bad") ? [] : text.data.matchAll(/[A-Za-z]{2,12}/g)) {
+    for (const word of parent.closest("code, h2, h3, .banner, tbody th") ? [] : text.data.matchAll(/[A-Za-z]{2,12}/g)) {
       range.setStart(text, word.index);
       range.setEnd(text, word.index + word[0].length);
       const lines = new Set([...range.getClientRects()].map((box) => box.top));

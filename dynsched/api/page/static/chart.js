@@ -113,7 +113,7 @@ export function spansOf(rule, { times, values, marked }, caused, [first, last]) 
       while (at + 1 < times.length && is(at + 1)) at += 1;
       // A value stands until the next one; what is not known begins with the last that was.
       const span = /** @type {[boolean, number, number]} */ ([kind, times[kind ? from : Math.max(0, from - 1)], end(at + 1)]);
-      const why = !kind || own.slice(Math.max(0, from - 1), at + 1).some(beyond) || caused(end(from - 1) - 60, span[2]);
+      const why = !kind || own.slice(Math.max(0, from - 1), at + 1).some(beyond) || caused(times[from] - 120, span[2]);
       if (why && span[2] > first) found.push(span);
     }
   }

@@ -142,7 +142,7 @@ export class Detail {
       for (const { kind } of lines) kinds.add(kind);
       for (const [marked] of spans) kinds.add(marked ? "shade" : "gap");
       if (expected !== undefined) kinds.add("dot");
-      const shows = JSON.stringify([this.hours, past.times[past.times.length - 1], spans, lines, expected, width]);
+      const shows = JSON.stringify([this.hours, past.times.length, past.times[past.times.length - 1], spans, lines, expected, width]);
       let kept = this.charts.get(rule.name);
       if (kept?.shows !== shows) {
         kept = { shows, picture: chart(rule, past, spans, lines, expected, range, width) };

@@ -108,18 +108,21 @@ export class Grid {
     const before = this.hot;
     this.hot = new Set(this.model?.nodes.filter((node) => node.state === "hot").map((node) => node.name));
     if (before === null || this.width === 0) return;
-    let most = POINTED_AT;
+    /** @type {Element[]} */
+    const frames = [];
     for (const { nodes, canvas, columns, wide, size } of this.pools.values()) {
+      let begins = -1; // asked for once: it makes the browser lay out the page
       nodes.forEach((node, at) => {
-        if (node.state !== "hot" || before.has(node.name) || most <= 0) return;
-        most -= 1;
+        if (node.state !== "hot" || before.has(node.name) || frames.length === POINTED_AT) return;
+        if (begins < 0) begins = canvas.offsetTop;
         const frame = make("i");
-        const place = { left: (at % columns) * (wide + GAP), top: canvas.offsetTop + Math.floor(at / columns) * (size + GAP), width: wide, height: size };
+        const place = { left: (at % columns) * (wide + GAP), top: begins + Math.floor(at / columns) * (size + GAP), width: wide, height: size };
         for (const [key, value] of Object.entries(place)) frame.style.setProperty(key, `${value}px`);
-        this.box.append(frame);
-        setTimeout(() => frame.remove(), 4000);
+        frames.push(frame);
       });
     }
+    this.box.append(...frames);
+    setTimeout(() => frames.forEach((frame) => frame.remove()), 4000);
   }
 
   /** @param {string} name @returns {Pool} */

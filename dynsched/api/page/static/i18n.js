@@ -47,7 +47,7 @@ const en = {
   l_unknown: "unknown", threshold: "Threshold", health: "Health", samples: "Samples",
   unmatched: "Unmatched", duration: "Duration", states: "Pending / firing", ok: "ok", err: "fails",
   blind: "matches no node", shadow: "shadow", shadow_help: "on trial: marks no node", clears: "clears at {0}",
-  graph: "graph in Prometheus", close: "close", language: "Language", theme_dark: "dark", theme_light: "light",
+  graph: "graph in Prometheus ↗", close: "close", language: "Language", theme_dark: "dark", theme_light: "light",
   theme_auto: "as the system", theme: "Theme", what_clears: "What would clear it", nothing_fires: "No rule fires.",
   over_time: "Values over time", no_history: "No values yet.", now: "now", changes: "What changed",
   no_changes: "Nothing since this process started.", time: "Time", what: "What", value: "Value", c_mark: "marked",

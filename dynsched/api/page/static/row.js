@@ -31,7 +31,7 @@ export class Row {
     };
     this.attributes = {
       name: new Attribute(this.element, "data-node"), kind: new Attribute(this.element, "class"),
-      state: new Attribute(state, "class"), mark: new Attribute(mark, "title"),
+      state: new Attribute(state, "class"), mark: new Attribute(mark, "title"), pool: new Attribute(pool, "title"),
     };
   }
 
@@ -43,6 +43,7 @@ export class Row {
     this.node = node;
     attributes.kind.set(node.flags & MARKED ? "marked" : "");
     text.pool.show(node.pool);
+    attributes.pool.set(node.pool);
     text.noPool.show(node.pool ? "" : "–");
     text.margin.show(node.worst < 0 ? "–" : percent(node.margin));
     for (const rule of this.rules) this.showRule(rule, model);

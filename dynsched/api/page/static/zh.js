@@ -38,7 +38,7 @@ export const words = {
   l_marked: "边框：已标记", l_hot: "过热", l_held: "降温中", l_pending: "等待、提前", l_unknown: "未知",
   threshold: "阈值", health: "健康", samples: "样本", unmatched: "未匹配", duration: "耗时",
   states: "等待 / 触发", ok: "正常", err: "失败", blind: "没有匹配的节点", shadow: "影子规则",
-  shadow_help: "试用中：不标记节点", clears: "解除值 {0}", graph: "Prometheus 图表", close: "关闭", language: "语言",
+  shadow_help: "试用中：不标记节点", clears: "解除值 {0}", graph: "Prometheus 图表 ↗", close: "关闭", language: "语言",
   theme_dark: "深色", theme_light: "浅色", theme_auto: "跟随系统", theme: "主题", what_clears: "解除条件",
   nothing_fires: "没有规则触发。", over_time: "随时间变化的值", no_history: "暂无数据。", now: "现在",
   changes: "变化记录", no_changes: "自进程启动以来没有变化。", time: "时间", what: "变化", value: "值",
