@@ -196,7 +196,7 @@ async def test_an_early_mark_is_told_as_such_and_is_not_red(shown, world) -> Non
         hot, *others = await shown.page.locator(".number").all()
         assert await hot.get_attribute("class") == ("number hot" if heat > 80 else "number zero")
         assert [await card.get_attribute("class") for card in others] == ["number ", "number warn"]
-        assert "1\n\nmarked before it is hot" in await others[0].inner_text()
+        assert (await others[0].inner_text()).split()[:3] == ["Early", "1", "marked"]
         row = await shown.page.locator("tr[data-node=worker-1]").inner_text()
         assert "marked early" in row
 
@@ -294,7 +294,7 @@ async def test_a_nodes_detail_says_what_would_clear_it_and_what_changed(shown, w
         await shown.page.locator("dialog .chart:has(.shade)").count() == 1
     )  # of the rule that fired
     await shown.page.hover("dialog .chart >> nth=0", position={"x": 700, "y": 40})
-    assert "95.0" in await shown.page.inner_text("dialog .chart .read >> nth=0")
+    assert "95.0" in await shown.page.text_content("dialog .chart .read >> nth=0")
     assert "node=web-3" in shown.page.url
     await shown.page.go_back()
     await shown.until("!document.querySelector('dialog').open")
@@ -334,7 +334,7 @@ async def test_theme_and_language_are_chosen_and_remembered(shown, world) -> Non
     await shown.page.select_option("#language", "zh-CN")
     await shown.until("document.documentElement.lang === 'zh-CN'")
     await shown.page.goto(world.url)
-    assert await shown.page.get_attribute("html", "lang") == "zh-CN"
+    await shown.until("document.documentElement.lang === 'zh-CN'")
     assert await shown.page.evaluate(back) != light
 
 
@@ -502,7 +502,8 @@ MISPLACED = """(root) => {
     }
     const isCut = parent.scrollWidth > parent.clientWidth + 1;
     if (isCut && getComputedStyle(parent).overflowX !== "visible") found.push(["cut", words]);
-    for (const word of parent.closest("code, h2, h3, .banner, tbody th") ? [] : text.data.matchAll(/[A-Za-z]{2,12}/g)) {
+    const isWhole = !parent.closest("code, h2, h3, .banner, tbody th"); // may break anywhere
+    for (const word of isWhole ? text.data.matchAll(/[A-Za-z]{2,12}/g) : []) {
       range.setStart(text, word.index);
       range.setEnd(text, word.index + word[0].length);
       const lines = new Set([...range.getClientRects()].map((box) => box.top));

@@ -113,7 +113,7 @@ export class Detail {
       });
       return button;
     });
-    return make("div", { class: "heading" }, make("h3", { text: t("over_time") }), make("form", { "aria-label": t("range") }, ...buttons));
+    return make("div", { class: "heading" }, make("h3", { text: t("over_time") }), make("div", { class: "range", role: "group", "aria-label": t("range") }, ...buttons));
   }
 
   /**

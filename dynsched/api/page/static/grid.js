@@ -103,7 +103,7 @@ export class Grid {
     this.pointAtHot();
   }
 
-  /** Frame the cells of nodes that are hot and were not, for a moment. */
+  /** Frame the cells of nodes that are hot and were not, until something else is drawn. */
   pointAtHot() {
     const before = this.hot;
     this.hot = new Set(this.model?.nodes.filter((node) => node.state === "hot").map((node) => node.name));
@@ -122,7 +122,6 @@ export class Grid {
       });
     }
     this.box.append(...frames);
-    setTimeout(() => frames.forEach((frame) => frame.remove()), 4000);
   }
 
   /** @param {string} name @returns {Pool} */
@@ -158,6 +157,7 @@ export class Grid {
 
   draw() {
     if (!this.model || this.width === 0) return;
+    for (const frame of this.box.querySelectorAll("i")) frame.remove();
     const cell = cellOf([...this.pools.values()].map(({ nodes }) => nodes.length), this.width);
     for (const pool of this.pools.values()) this.drawPool(pool, this.width, cell, this.colours);
   }

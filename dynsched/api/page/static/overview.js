@@ -100,7 +100,7 @@ function hotCard({ nodes, data }) {
     if (node.flags & MARKED) marked += 1;
     if (!isUnmarked(node)) continue;
     const [kind, text] = node.note ?? ["next_tick", ""];
-    const reason = kind === "withheld" || kind === "failed" ? told(text) : t(`n_${kind}`);
+    const reason = kind === "withheld" || kind === "failed" ? told(text.replace("not marked: ", "")) : t(`n_${kind}`);
     reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
   }
   const why = [...reasons].sort((a, b) => b[1] - a[1]).slice(0, 3).map(([reason, count]) => t("hot_not", counted(count), reason));
