@@ -35,7 +35,7 @@ const en = {
   all_states: "all states", s_hot: "hot", s_held: "cooling", s_pending: "pending", s_early: "early",
   s_unknown: "unknown", s_cool: "cool", s_ineligible: "not eligible", s_marked: "marked",
   s_unmarked: "hot, not marked", s_conflict: "conflict", n_dry_run: "dry run", n_following: "by the leader",
-  n_next_tick: "at the next tick", n_failed: "the write failed", n_withheld: "held back by guard",
+  n_next_tick: "at the next tick", n_failed: "the write failed", n_withheld: "held back",
   n_conflict: "foreign label", n_ineligible: "not eligible", q_m: "missing", q_s: "too old", q_i: "no number",
   q_f: "query failed", count: "{0} of {1} nodes", count_all: "{0} nodes", more: "show {0} more",
   no_nodes: "No node fits the filters.", sort_by: "sort by {0}",
