@@ -69,7 +69,7 @@ class World:
         self.clock = Clock()
         self.chance = random.Random(seed)
         self.server = ApiServer(history=_HISTORY, idle_timeout=_IDLE)
-        self.server.requests = RequestLog(100)
+        self.server.requests = RequestLog(maxlen=100)
         self.prometheus = Prometheus(self.clock, self._loads)
         self.size = nodes
         self.happened: Counter[str] = Counter()

@@ -18,12 +18,10 @@ from dynsched.api.nodes import MAX_ON_A_PAGE, node_detail
 from dynsched.api.page.routes import (
     PAGE,
     Page,
-    page_changes,
     page_data,
     page_file,
     page_history,
-    page_index,
-    page_pods,
+    page_node,
 )
 from dynsched.api.snapshots import SnapshotStore
 from dynsched.api.status import rules_answer, status_answer
@@ -141,8 +139,7 @@ async def _node(request: web.Request) -> web.Response:
     name = request.match_info["name"]
     detail = node_detail(_snapshot(request), name)
     if detail is None:
-        message = f"no node {name!r} in the cluster; /nodes lists them"
-        return refused(HTTPStatus.NOT_FOUND, message)
+        return refused(HTTPStatus.NOT_FOUND, f"no node {name!r} in the cluster; /nodes lists them")
     return as_json(detail)
 
 
@@ -176,7 +173,7 @@ async def _openapi(request: web.Request) -> web.Response:
 
 
 ENDPOINTS: Final[Mapping[str, Handler]] = {
-    "/": page_index,
+    "/": page_file,
     "/status": _status,
     "/nodes": _nodes,
     "/nodes/{name}": _node,
@@ -185,8 +182,7 @@ ENDPOINTS: Final[Mapping[str, Handler]] = {
     "/metrics": _metrics,
     "/page/data": page_data,
     "/page/history": page_history,
-    "/page/changes": page_changes,
-    "/page/pods": page_pods,
+    "/page/node": page_node,
     "/healthz": _healthz,
     "/readyz": _readyz,
     "/openapi.json": _openapi,

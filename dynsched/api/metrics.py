@@ -230,11 +230,7 @@ def _family(name: str) -> GaugeMetricFamily:
 
 
 def _gauge(
-    name: str,
-    label: str = "",
-    values: Mapping[str, float | None] | None = None,
-    *,
-    value: float | None = None,
+    name: str, label: str = "", values: Mapping[str, float | None] | None = None, value: float = 0
 ) -> Metric:
     """Of the ``values`` by their label, or of one without; None is left out."""
     family = _family(name)

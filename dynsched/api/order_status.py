@@ -137,7 +137,8 @@ def for_the_page(order: Order) -> dict[str, Any]:
     """The coolest nodes of each pool."""
     pools = []
     for name in sorted(order.lists)[:MAX_POOLS]:
-        coolest = [(each.node, each.load) for each in islice(nodes_of(order, name), COOLEST)]
+        some = islice(nodes_of(order, name), COOLEST)
+        coolest = [(each.node, each.load, each.weight) for each in some]
         pools.append({"name": name, "nodes": _length(order, name), "coolest": coolest})
     more = len(order.lists) - len(pools)
     return {"counts": order.counts, "pools": pools, "more_pools": more}

@@ -38,8 +38,8 @@ lets other threads have a turn, and each is another millisecond."""
 class SnapshotStore:
     """``clock`` gives seconds and is never set. ``source`` is shown to every client: a URL without
     user, password or token. ``leader``: which replica writes; None where that is not known.
-    ``graphs``: where people reach Prometheus's own pages; None: at ``source``. ``bound``: the pods
-    that were just bound to a node; None where pods are not watched.
+    ``graphs``: where people reach Prometheus's own pages; None: at ``source``. ``cluster``: its
+    name. ``bound``: the pods that were just bound to a node; None where pods are not watched.
     """
 
     clock: Callable[[], float]
@@ -50,6 +50,7 @@ class SnapshotStore:
     node_series: bool = True
     leader: Callable[[], str | None] = lambda: None
     graphs: str | None = None
+    cluster: str | None = None
     bound: Callable[[str], BoundOnNode | None] = lambda _: None
     history: History = field(init=False)
     changes: Changes = field(default_factory=Changes, init=False)
@@ -118,7 +119,10 @@ class SnapshotStore:
             "error": why_unhealthy(snapshot, 0.0, self.interval),
             "leader": self.leader(),
             "order_error": self.order_status and self.order_status.error,
-            **self.facts.shown(snapshot.taken_at),
+            "order_written": self.order_status and (self.order_status.in_force or [])[1:],
+            "cluster": self.cluster,
+            "placements": self.facts.placements and self.facts.placements.columns(),
+            "overload": self.facts.overload.columns(snapshot.taken_at),
         }
 
     async def encoded_page(self) -> Encoded | None:

@@ -5,6 +5,7 @@ RFC 3339 in UTC, measured durations seconds, configured ones as in rules.yaml.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +15,7 @@ from dynsched.api.nodes import encode_each
 from dynsched.engine.expected import NO_PODS, KnownPods
 from dynsched.engine.health import several_series, unmatched_rules, why_incomplete
 from dynsched.engine.loads import full_at
-from dynsched.engine.model import AlertState, Quality, RuleHealth, Unmatched
+from dynsched.engine.model import AlertState, Quality, RuleHealth
 from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.lint import lint
 from dynsched.rules.rule_set import RuleSet
@@ -106,7 +107,7 @@ def pass_report(snapshot: Snapshot) -> bytes:
             "patches": snapshot.planned,
             "rules": rules_answer(snapshot)["rules"],
             "nodes": encode_each(snapshot, snapshot.nodes.of(sorted(snapshot.nodes))),
-            "unmatched_samples": list(map(_unmatched, snapshot.unmatched)),
+            "unmatched_samples": list(map(asdict, snapshot.unmatched)),
         }
     )
 
@@ -114,7 +115,7 @@ def pass_report(snapshot: Snapshot) -> bytes:
 def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
     nodes, blind = snapshot.nodes, unmatched_rules(snapshot)
     conflicts = [{"node": name, "conflict": text} for name, text in sorted(nodes.conflicts.items())]
-    unmatched = list(map(_unmatched, snapshot.unmatched[:MAX_LISTED]))
+    unmatched = list(map(asdict, snapshot.unmatched[:MAX_LISTED]))
     return {
         "leading": snapshot.leading,
         "dry_run": snapshot.dry_run,
@@ -203,7 +204,3 @@ def _rule(health: RuleHealth, rule_set: RuleSet, blind: Mapping[str, str | None]
         "readings": {quality.value: health.quality.get(quality, 0) for quality in Quality},
         "states": {state.value: health.states.get(state, 0) for state in AlertState},
     }
-
-
-def _unmatched(found: Unmatched) -> dict[str, Any]:
-    return {"rule": found.rule, "value": found.value, "reason": found.reason}

@@ -66,7 +66,7 @@ def nodes(
 
             watch_nodes(running, marked=marked, as_json=output == "json")
         else:
-            _print(running.nodes(marked=marked), output, render_nodes)
+            print_answer(running.nodes(marked=marked), output, render_nodes)
 
 
 def _names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -94,7 +94,7 @@ def why(context: click.Context, /, *, node: str, output: str, **given: Any) -> N
     from dynsched.cli.node_tables import render_why
 
     with _asked(context, given) as running:
-        _print(running.node(node), output, render_why)
+        print_answer(running.node(node), output, render_why)
 
 
 @click.command(name="open", context_settings=_SETTINGS)
@@ -175,7 +175,7 @@ def _where(context: click.Context, given: Mapping[str, Any], timeout: float | No
     )
 
 
-def _print(payload: Any, output: str, render: Callable[[Any, Console], None]) -> None:
+def print_answer(payload: Any, output: str, render: Callable[[Any, Console], None]) -> None:
     from rich.console import Console
 
     if output == "json":

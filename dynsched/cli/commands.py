@@ -80,7 +80,7 @@ def cli() -> None:
 @cli.command()
 @flags.kubeconfig
 @flags.prometheus
-@flags.prometheus_links
+@flags.for_the_page
 @flags.rules
 @flags.interval_option(
     "Time from the start of one tick to the start of the next; a number without a unit "

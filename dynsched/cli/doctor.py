@@ -133,14 +133,7 @@ def doctor(
 @click.option("--all", "every", is_flag=True, help="Show every workload, not only the worst.")
 @flags.quiet_logging
 def reach(
-    *,
-    kubeconfig: Path | None,
-    context: str | None,
-    rules: Path,
-    output: str,
-    every: bool,
-    log_format: str,
-    log_level: str,
+    *, rules: Path, output: str, every: bool, log_format: str, log_level: str, **cluster: Any
 ) -> None:
     """Show which running pods react to the mark, by workload, worst first. It writes nothing.
 
@@ -165,7 +158,7 @@ def reach(
         rule_set = load_rules(rules)
 
         async def counted() -> Reach:
-            async with open_client(kubeconfig, context) as client:
+            async with open_client(**cluster) as client:
                 return await count_pods(client, rule_set)
 
         found = asyncio.run(counted())

@@ -148,10 +148,13 @@ prometheus = options(
     option("--prom", default="http://localhost:9090", metavar="URL", help=_PROM_HELP),
     _prometheus_access,
 )
-prometheus_links = option(
-    "--prom-external-url",
-    metavar="URL",
-    help="Where people reach Prometheus's own pages, for the links on the page. Default: --prom.",
+for_the_page = options(
+    option(
+        "--prom-external-url",
+        metavar="URL",
+        help="Where people reach Prometheus's own pages, for the page's links. Default: --prom.",
+    ),
+    option("--cluster-name", metavar="NAME", help="The cluster's name, in the title of the page."),
 )
 prometheus_if_given = options(
     option("--prom", metavar="URL", help=f"{_PROM_HELP} Default: none is asked."),

@@ -94,9 +94,7 @@ def inject(
 )
 @flags.kubeconfig
 @flags.output
-def order(
-    *, pod: str, namespace: str | None, kubeconfig: Path | None, context: str | None, output: str
-) -> None:
+def order(*, pod: str, namespace: str | None, output: str, **cluster: Any) -> None:
     """Show which order of the nodes a pod got, and where it went; or why it got none.
 
     The levels of nodes are read from the pod, the coolest first. It asks the API server alone, with
@@ -106,17 +104,12 @@ def order(
     Example:
       dynsched order web-7d4b9c-x2x5z -n shop
     """
-    from rich.console import Console
-
+    from dynsched.cli.ask import print_answer
     from dynsched.kube.client import open_client
     from dynsched.tools.inject.installed import pod_told, render_told
 
     async def ask() -> dict[str, Any]:
-        async with open_client(kubeconfig, context) as api:
+        async with open_client(**cluster) as api:
             return await pod_told(api, namespace or api.config.namespace, pod)
 
-    found = asyncio.run(ask())
-    if output == "json":
-        click.echo(json.dumps(found, indent=2, ensure_ascii=False))
-    else:
-        render_told(found, Console())
+    print_answer(asyncio.run(ask()), output, render_told)

@@ -13,15 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dynsched.cli.node_words import (
-    due_in_full,
-    due_in_short,
-    expected_parts,
-    is_changed_by_pods,
-    is_early_rule,
-    is_unknown,
-    verdict,
-)
+from dynsched.cli import node_words
 from dynsched.engine.model import NodePatch
 from dynsched.engine.wording import changes, counted, listed
 from dynsched.util.formatting import format_threshold, format_value
@@ -89,11 +81,11 @@ def node_row(node: Mapping[str, Any], payload: Mapping[str, Any]) -> tuple[Text,
 
 def render_why(payload: Mapping[str, Any], console: Console) -> None:
     """The answer of `/nodes/NAME`: why it is marked or not, each rule, and what would clear it."""
-    show(console, plain(verdict(payload)))
+    show(console, plain(node_words.verdict(payload)))
     if payload["conflict"] and payload["marked"]:
         show(console, plain(f"In conflict: {payload['conflict']}."))
     if payload["due"] and payload["marked"] and (payload["pressured"] or payload["early"]):
-        show(console, plain(due_in_full(payload["due"])))
+        show(console, plain(node_words.due_in_full(payload["due"])))
     table = make_table("RULE", "STATE", "VALUE", "THRESHOLD", "CLEARS AT", "SINCE", "SAMPLE")
     for rule in payload["rules"]:
         table.add_row(
@@ -108,7 +100,7 @@ def render_why(payload: Mapping[str, Any], console: Console) -> None:
     if payload["rules"]:
         show(console, table)
     for title, sentences in (
-        ("Expected load, in points (100 is full):", expected_parts(payload)),
+        ("Expected load, in points (100 is full):", node_words.expected_parts(payload)),
         ("To clear:", payload["clears"]),
     ):
         for line in ([title] if sentences else []) + [f"- {each}" for each in sentences]:
@@ -134,14 +126,14 @@ def render_patches(patches: Sequence[NodePatch], console: Console) -> None:
 def _rules_in_short(rules: Iterable[Mapping[str, Any]]) -> Text:
     parts = []
     for rule in rules:
-        if is_early_rule(rule) and rule["state"] == "inactive":
+        if node_words.is_early_rule(rule) and rule["state"] == "inactive":
             continue
         words = [named(rule), format_value(rule["value"])]
         if rule["state"] != "inactive":
             words.append(rule["state"])
         if rule["quality"] != "ok":
             words.append(f"({rule['quality']})")
-        if is_changed_by_pods(rule):
+        if node_words.is_changed_by_pods(rule):
             words.append(f"(expected {rule['expected']['load']:.1f} points)")
         parts.append(plain(" ".join(words), STYLES.get(rule["state"], "")))
     return Text(", ").join(parts)
@@ -171,7 +163,7 @@ def _note(node: Mapping[str, Any], named_mark: str, *, dry_run: bool) -> str:
     if node["marked"] and named_mark not in node["carries"]:
         notes.append(f"carries {listed(node['carries'])}")
     if node["due"]:
-        notes.append(due_in_short(node["due"], dry_run=dry_run))
-    if is_unknown(node):
+        notes.append(node_words.due_in_short(node["due"], dry_run=dry_run))
+    if node_words.is_unknown(node):
         notes.append("nothing is known")
     return "; ".join(note for note in notes if note)

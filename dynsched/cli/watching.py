@@ -6,6 +6,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, Final
 
 import click
@@ -115,7 +116,7 @@ def answers(running: Running, path: str, say: Callable[[str], None]) -> Answers:
     while True:
         try:
             answer = running.ask(path, etag)
-            payload = running.read(answer) if answer.is_news else None
+            payload = running.read(answer) if answer.status == HTTPStatus.OK else None
         except ExpectedError as error:
             if not latest:
                 raise

@@ -101,6 +101,7 @@ async def _serve(settings: Settings) -> None:
             node_series=settings.node_metrics,
             leader=lambda: leadership.leader,
             graphs=settings.prometheus.external_url,
+            cluster=settings.cluster_name,
             bound=pods.bound,
         )
         reviews = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -33,59 +34,51 @@ _POLL: Final = 5.0
 """Seconds between two checks whether a reloaded rules file wants pods to be counted."""
 
 
+@dataclass(eq=False)
 class PodTracking:
     """``binder`` None: `/bind` is off. Pods are watched only when the rules ask for it: it needs
     rights that marking does not.
     """
 
-    def __init__(
-        self,
-        api: KubeApi,
-        rule_set: Callable[[], RuleSet],
-        cluster: NodeCluster,
-        *,
-        binder: Binder | None,
-        pod_use: PodUseSource,
-    ) -> None:
-        self._api = api
-        self._binder = binder
-        self._rule_set = rule_set
-        self._cluster = cluster
-        self._pods = RecentPods()
-        self._told = 0
-        self._watch: PodWatch | None = None
-        self._pending: PendingPods | None = None
-        self._pod_use = pod_use
-        self._extender: Extender | None = None
+    api: KubeApi
+    rule_set: Callable[[], RuleSet]
+    cluster: NodeCluster
+    binder: Binder | None
+    pod_use: PodUseSource
+    _pods: RecentPods = field(default_factory=RecentPods, init=False)
+    _told: int = field(default=0, init=False)
+    _watch: PodWatch | None = field(default=None, init=False)
+    _pending: PendingPods | None = field(default=None, init=False)
+    _extender: Extender | None = field(default=None, init=False)
 
     def extender(self) -> Extender | None:
         """Answers the scheduler; None while the rules have no section `extender`."""
-        if not self._rule_set().has_extender:
+        if not self.rule_set().has_extender:
             return None
         if self._extender is None:
             from dynsched.api.extender.answers import Extender
 
             self._extender = Extender(
-                nodes=self._cluster.nodes,
-                synced=lambda: self._cluster.synced,
-                rules=lambda: self._rule_set().extender,
+                nodes=self.cluster.nodes,
+                synced=lambda: self.cluster.synced,
+                rules=lambda: self.rule_set().extender,
                 clock=time.monotonic,
                 bound=self._pods,
                 waits=self._waits,
-                bind_pod=None if self._binder is None else self._bind,
+                bind_pod=None if self.binder is None else self._bind,
             )
         return self._extender
 
     async def run(self, stop: asyncio.Event) -> None:
         """Count just-bound pods until ``stop`` is set, once the rules ask for it."""
-        await until_so(stop, lambda: self._rule_set().uses_expected_load, _POLL)
+        await until_so(stop, lambda: self.rule_set().uses_expected_load, _POLL)
         if stop.is_set():
             return
         from dynsched.kube.pod_watch import PendingPods, PodWatch
 
-        self._pending = PendingPods(self._api)
+        self._pending = PendingPods(self.api)
         self._watch = PodWatch(
-            self._api, self._pods, wants_requests=lambda: self._rule_set().order is not None
+            self.api, self._pods, wants_requests=lambda: self.rule_set().order is not None
         )
         await asyncio.gather(
             self._watch.run(stop), self._pending.run(stop), self._ask_what_pods_use(stop)
@@ -93,8 +86,8 @@ class PodTracking:
 
     async def _ask_what_pods_use(self, stop: asyncio.Event) -> None:
         """Once the nodes are known: by their number an answer is limited."""
-        await until_so(stop, lambda: self._cluster.synced)
-        await self._pod_use.run(stop, lambda: self.known().running)
+        await until_so(stop, lambda: self.cluster.synced)
+        await self.pod_use.run(stop, lambda: self.known().running)
 
     @property
     def sequence(self) -> int:
@@ -119,18 +112,18 @@ class PodTracking:
         """What is known; ages are as of ``ago`` seconds ago. NO_PODS while pods are not watched."""
         if self._watch is None:
             return NO_PODS
-        rule_set = self._rule_set()
+        rule_set = self.rule_set()
         # The load of a new machine is without the old one's pods.
-        self._pods.follow(self._cluster.nodes())
-        scrapes = self._pod_use.scrape_intervals
+        self._pods.follow(self.cluster.nodes())
+        scrapes = self.pod_use.scrape_intervals
         lags = [lag_of(rule, scrapes.get(rule.name)).total for rule in rule_set.file_rules]
         self._pods.window = max(WINDOW, *lags) + _TO_SPARE
         return KnownPods(
             recent=self._pods.pods(time.monotonic(), ago=ago),
             running=self._watch.running,
             with_order=self._watch.with_order,
-            use_of_workloads=self._pod_use.of_workloads,
-            use_of_pods=self._pod_use.of_pods,
+            use_of_workloads=self.pod_use.of_workloads,
+            use_of_pods=self.pod_use.of_pods,
             scrape_intervals=scrapes,
             sequence=self._pods.sequence,
             requested=self._watch.requested,
@@ -143,5 +136,5 @@ class PodTracking:
         return watch is not None and watch.error is None and pending is not None and uid in pending
 
     async def _bind(self, binding: Binding, wanted: Callable[[], bool]) -> None:
-        assert self._binder is not None  # noqa: S101 (otherwise this method is not passed on)
-        await self._binder.bind(**msgspec.structs.asdict(binding), wanted=wanted)
+        assert self.binder is not None  # noqa: S101 (otherwise this method is not passed on)
+        await self.binder.bind(**msgspec.structs.asdict(binding), wanted=wanted)

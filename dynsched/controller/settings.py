@@ -42,6 +42,7 @@ class Settings:
     """None: the extender is served on ``webaddr``."""
     extender_client_ca: Path | None = None
     """The CA of the clients of ``extender_addr``; None: that of ``tls``."""
+    cluster_name: str | None = None
     web_auth: bool = False
     web_auth_audience: tuple[str, ...] = ()
 

@@ -92,11 +92,8 @@ class AlertTable(States):
     ) -> AlertTable:
         """Alerts of which nothing is known yet; none at all without ``exists``."""
         shape = len(rules), len(roster)
-        began, nothing, none = (
-            np.full(shape, now),
-            np.full(shape, np.nan),
-            np.zeros(shape, np.bool_),
-        )
+        began, nothing = np.full(shape, now), np.full(shape, np.nan)
+        none = np.zeros(shape, np.bool_)
         return cls(
             rules=tuple(rules),
             roster=roster,

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -25,6 +25,7 @@ DAYS: Final = 8
 """Days that are kept: today, and the seven before."""
 MAX_SECONDS: Final = 600.0
 """Seconds that one tick stands for at most: of a longer pause nothing is known."""
+_NOTHING: Final = (0.0, 0.0, 0.0)
 
 
 class Kind(StrEnum):
@@ -95,16 +96,6 @@ def name_of(day: int) -> str:
     return datetime.fromtimestamp(day * DAY, UTC).date().isoformat()
 
 
-class _Seen(NamedTuple):
-    """Of one day, as far as the process saw it: node-seconds that were hot, all of them, and how
-    many seconds that was.
-    """
-
-    hot: float = 0.0
-    all: float = 0.0
-    seconds: float = 0.0
-
-
 class Overload:
     """The share of node-time in which nodes were hot, of each day: by what the process saw since it
     was started, or by what Prometheus knows of the day, whichever is of more of it.
@@ -112,24 +103,20 @@ class Overload:
 
     def __init__(self) -> None:
         self._at: float | None = None
-        self._seen: dict[int, _Seen] = {}
+        # Of a day, as far as the process saw it: node-seconds that were hot, all, and seconds.
+        self._seen: dict[int, tuple[float, float, float]] = {}
         self._known: dict[int, tuple[float, float]] = {}  # the share, and of how many seconds
 
     def count(self, hot: int, nodes: int, at: float) -> None:
-        """Of ``nodes``, ``hot`` have been hot since the last call, until ``at`` (Unix seconds)."""
+        """Of ``nodes`` (0: unknown) ``hot`` have been hot since the last call, until ``at``."""
         seconds = 0.0 if self._at is None else min(max(0.0, at - self._at), MAX_SECONDS)
         self._at, day = at, day_of(at)
         if nodes and seconds:
-            seen = self._seen.get(day, _Seen())
-            self._seen[day] = _Seen(
-                seen.hot + hot * seconds, seen.all + nodes * seconds, seen.seconds + seconds
-            )
+            was_hot, known, seen = self._seen.get(day, _NOTHING)
+            self._seen[day] = was_hot + hot * seconds, known + nodes * seconds, seen + seconds
         for kept in (self._seen, self._known):
             for old in [old for old in kept if not day - DAYS < old <= day]:
                 del kept[old]
-
-    def skip(self, at: float) -> None:
-        self._at = at
 
     def set_known_shares(self, shares: Mapping[int, float], at: float) -> None:
         """Take in what Prometheus knows of each day, as of ``at`` (Unix seconds)."""
@@ -148,10 +135,11 @@ class Overload:
         return {"days": [name_of(day) for day in days], "share": [shares[day] for day in days]}
 
     def _share(self, day: int) -> float | None:
-        seen, (share, seconds) = self._seen.get(day, _Seen()), self._known.get(day, (0.0, -1.0))
-        if seconds >= seen.seconds:
+        hot, known, seen = self._seen.get(day, _NOTHING)
+        share, seconds = self._known.get(day, (0.0, -1.0))
+        if seconds >= seen:
             return round(share, 5)
-        return round(seen.hot / seen.all, 5) if seen.all else None
+        return round(hot / known, 5) if known else None
 
 
 def hottest(snapshot: Snapshot, most: int) -> list[str]:

@@ -174,11 +174,8 @@ def held_by(
 
 def given_up(previous: Lease, wall: float) -> dict[str, Any]:
     """The ``spec`` with which the holder releases the Lease."""
-    spec = dict(_spec(previous.body))
-    spec["holderIdentity"] = ""
-    spec["leaseDurationSeconds"] = _GIVEN_UP
-    spec["renewTime"] = format_micro_time(_micros(wall))
-    return spec
+    released = {"holderIdentity": "", "leaseDurationSeconds": _GIVEN_UP}
+    return {**_spec(previous.body), **released, "renewTime": format_micro_time(_micros(wall))}
 
 
 def is_released(body: Mapping[str, Any]) -> bool:

@@ -106,12 +106,10 @@ def carried(state: MarkState, mark: Mark) -> tuple[str, ...]:
     if not state.marked:
         return ()
     present = (
-        f"label {mark.label}" if state.has_label else None,
-        f"taint {mark.taint}" if state.has_taint else None,
-        f"label {state.older.label}" if state.older.label else None,
-        f"taint {state.older.taint}" if state.older.taint else None,
+        *(("label", state.has_label and mark.label), ("taint", state.has_taint and mark.taint)),
+        *(("label", state.older.label), ("taint", state.older.taint)),
     )
-    return tuple(part for part in present if part is not None)
+    return tuple(f"{kind} {part}" for kind, part in present if part)
 
 
 def mark_state(node: Node, mark: Mark, rules: NodeRules | None = None) -> MarkState:

@@ -122,8 +122,6 @@ def index_nodes(nodes: Iterable[Node], roster: Roster | None = None) -> NodeInde
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeReadings:
-    """What one rule's query says of each node."""
-
     roster: Roster
     value: Floats
     """To be used only where ``quality`` is OK."""

@@ -27,11 +27,9 @@ def plan(
     and what dynsched set on it is removed. A node that is wanted only because its release is
     delayed is not marked again when its mark is gone. The result needs no further patches.
     """
-    found = []
-    for state in states:
-        name = state.node.name
-        found.append(plan_node(state, verdicts[name], rule_set, wanted=name in wanted))
-    return [patch for patch in found if patch is not None]
+    named = ((state.node.name, state) for state in states)
+    planned = (plan_node(s, verdicts[name], rule_set, wanted=name in wanted) for name, s in named)
+    return [patch for patch in planned if patch is not None]
 
 
 def plan_node(

@@ -79,7 +79,8 @@ class PodUse:
         return min(100 * use / capacity, MAX_POINTS) if capacity > 0 else None
 
 
-class AboveRequest(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AboveRequest:
     """A pod (``namespace/name``) and how much more it uses of ``resource`` than it requests: cores
     of ``cpu``, bytes of ``memory``.
     """

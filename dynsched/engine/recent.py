@@ -14,6 +14,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+import msgspec
+
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import BoundPod, PodChange, RecentPod
 
@@ -197,7 +199,7 @@ class RecentPods:
             del self._entries[uid]
 
 
-class JustBound(NamedTuple):
+class JustBound(msgspec.Struct, frozen=True):
     """A pod whose binding was observed a moment ago, ``age`` seconds. ``pod``: ``namespace/name``;
     where only its workload is known, that. ``cpu`` in cores and ``memory`` in bytes: its requests.
     """
@@ -208,7 +210,7 @@ class JustBound(NamedTuple):
     age: float
 
 
-class BoundOnNode(NamedTuple):
+class BoundOnNode(msgspec.Struct, frozen=True):
     """The latest ``MOST_BOUND`` of ``total`` pods, the latest first."""
 
     total: int

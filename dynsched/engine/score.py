@@ -171,7 +171,8 @@ def scores_by_load(loads: Loads, method: Method) -> Scores:
         return scores
     scores[known] = _score_values(known, method)
     if occurs[UNKNOWN]:
-        scores[UNKNOWN] = _median(scores[loads[loads != UNKNOWN]])
+        others = np.sort(scores[loads[loads != UNKNOWN]])
+        scores[UNKNOWN] = others[(len(others) - 1) // 2]  # of two, the lower one
     return scores
 
 
@@ -218,12 +219,6 @@ def break_ties(scores: Scores, loads: Loads) -> int | None:
 
 def plain(load: int) -> int:
     return load - FIRING if load >= FIRING else load
-
-
-def _median(scores: Scores) -> int:
-    """The lower one of two."""
-    below = np.cumsum(np.bincount(scores, minlength=BEST + 1))
-    return int(np.searchsorted(below, (len(scores) - 1) // 2, side="right"))
 
 
 class Refusal(NamedTuple):

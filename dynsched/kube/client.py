@@ -37,8 +37,6 @@ _AWAY: Final = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStat
 
 
 class Seen(NamedTuple):
-    """A state of a node, as a list shows it."""
-
     uid: str
     version: str
 

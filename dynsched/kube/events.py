@@ -12,6 +12,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from dynsched.engine.model import Node
@@ -78,39 +79,34 @@ class _EventSeries(NamedTuple):
         return {"count": self.times, "lastTimestamp": format_time(self.last), "message": message}
 
 
+@dataclass(eq=False)
 class NodeEvents:
     """``own`` gives the object that stands for dynsched itself; ``clock`` Unix seconds."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        *,
-        own: Callable[[], Subject | None] = lambda: None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._client = client
-        self._own = own
-        self._clock = clock
-        self._queue: OrderedDict[_Key, _EventSeries] = OrderedDict()
-        self._told: OrderedDict[_Key, _EventSeries] = OrderedDict()
-        self._worker: asyncio.Task[None] | None = None
-        self._allowed, self._filled = float(BURST), time.monotonic()
-        self._closed = False
-        self._lost = LoggedKinds()
+    client: KubeClient
+    own: Callable[[], Subject | None] = lambda: None
+    clock: Callable[[], float] = time.time
+    _queue: OrderedDict[_Key, _EventSeries] = field(default_factory=OrderedDict, init=False)
+    _told: OrderedDict[_Key, _EventSeries] = field(default_factory=OrderedDict, init=False)
+    _worker: asyncio.Task[None] | None = field(default=None, init=False)
+    _allowed: float = field(default_factory=lambda: float(BURST), init=False)
+    _filled: float = field(default_factory=time.monotonic, init=False)
+    _closed: bool = field(default=False, init=False)
+    _lost: LoggedKinds = field(default_factory=LoggedKinds, init=False)
 
     def post(self, node: Node, *, reason: str, message: str, warning: bool = False) -> None:
         """Queue one Event on ``node``. Never blocks, never raises."""
         self._post(Subject("Node", node.name, node.uid), reason, message, warning=warning)
 
     def post_own(self, *, reason: str, message: str, warning: bool = False) -> None:
-        own = self._own()
+        own = self.own()
         if own is not None:
             self._post(own, reason, message, warning=warning)
 
     def _post(self, about: Subject, reason: str, message: str, *, warning: bool) -> None:
         if self._closed:
             return
-        now = self._clock()
+        now = self.clock()
         new = _EventSeries(message, 1, now, now)
         key = _Key(about, reason, "Warning" if warning else "Normal")
         if key in self._queue:
@@ -164,7 +160,7 @@ class NodeEvents:
         old = self._told.pop(key, None)
         if old is not None and new.first - old.last <= WINDOW:
             told = old.moved_on(new)
-            if await self._client.patch_event(key.namespace, told.name, told.changing()):
+            if await self.client.patch_event(key.namespace, told.name, told.changing()):
                 return told
         stem = key.about.name[:_NAME_CHARACTERS].rstrip("-.")
         told = new._replace(name=f"{stem}.{uuid.uuid4().hex}")
@@ -181,5 +177,5 @@ class NodeEvents:
             "firstTimestamp": format_time(told.first),
             **told.changing(),
         }
-        await self._client.create_event(key.namespace, body)
+        await self.client.create_event(key.namespace, body)
         return told

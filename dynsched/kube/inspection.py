@@ -120,7 +120,6 @@ async def policy(
 
 
 async def mutating_policy(api: KubeApi, name: str) -> tuple[Any, Any]:
-    """The policy of this name, and its binding."""
     found = await policy(api, POLICIES, name)
     return found, await policy(api, "mutatingadmissionpolicybindings", name)
 
@@ -158,9 +157,10 @@ async def _items(
         del page
 
 
-class Owner(NamedTuple):
-    kind: str
-    name: str
+class Owner(msgspec.Struct, frozen=True, gc=False):
+    kind: str = ""
+    name: str = ""
+    controller: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,18 +179,12 @@ class PodShape:
     memory: float = 0.0
 
 
-class _Owner(msgspec.Struct, gc=False):
-    kind: str = ""
-    name: str = ""
-    controller: bool = False
-
-
 class _Labels(msgspec.Struct, gc=False):
     template_hash: str = msgspec.field(name="pod-template-hash", default="")
 
 
 class _Metadata(ObjectMeta, gc=False):
-    owners: list[_Owner] | None = msgspec.field(name="ownerReferences", default=None)
+    owners: list[Owner] | None = msgspec.field(name="ownerReferences", default=None)
     labels: _Labels | None = None
 
 
@@ -219,11 +213,10 @@ async def fold_pods(api: KubeApi, take: Callable[[Iterable[PodShape]], None]) ->
 def _shape(pod: _Pod) -> PodShape:
     metadata, spec = pod.metadata, pod.spec
     cpu, memory = requests_of(spec, pod.status)
-    owner = next((each for each in metadata.owners or () if each.controller), None)
     return PodShape(
         sys.intern(metadata.namespace),
         metadata.name,
-        None if owner is None else Owner(owner.kind, owner.name),
+        next((each for each in metadata.owners or () if each.controller), None),
         metadata.labels.template_hash if metadata.labels else "",
         spec.scheduler,
         affinity=_bytes(spec.affinity),

@@ -29,19 +29,12 @@ import msgspec
 from kubernetes.aio.client.rest import RESTClientObject
 
 from dynsched.engine.model import Node
-from dynsched.kube import failures
+from dynsched.kube import failures, transport
 from dynsched.kube.failures import Call, TooLargeError
 from dynsched.kube.kubeconfig import TOKEN_MAX_AGE, KubeConfig
 from dynsched.kube.pages import Event, Page, read_lines
 from dynsched.kube.projection import project, read_node
-from dynsched.kube.transport import (
-    CONNECT_TIMEOUT,
-    LIST_TIMEOUT,
-    MAX_OF_A_LIST,
-    SESSION,
-    USER_AGENT,
-    read_body,
-)
+from dynsched.kube.transport import LIST_TIMEOUT, SESSION
 from dynsched.util.errors import ClusterError
 from dynsched.util.stopping import Backoff, jittered, until_done
 
@@ -79,7 +72,7 @@ def settings() -> kopf.OperatorSettings:
     result.watching.reconnect_backoff = 1.0
     result.queueing.exit_timeout = 1.0
     result.networking.request_timeout = LIST_TIMEOUT
-    result.networking.connect_timeout = CONNECT_TIMEOUT
+    result.networking.connect_timeout = transport.CONNECT_TIMEOUT
     result.networking.error_backoffs = tuple(map(jittered, BACKOFFS))
     result.persistence.finalizer = "dynsched.io/never-set"
     return result
@@ -100,7 +93,7 @@ class NodesResponse(aiohttp.ClientResponse):
 
     async def read(self) -> bytes:
         if self._body is None:
-            self._body = await read_body(self, MAX_OF_A_LIST)
+            self._body = await transport.read_body(self, transport.MAX_OF_A_LIST)
         return self._body
 
     async def json(self, **options: Any) -> Any:
@@ -272,7 +265,7 @@ class NodeOperator:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=tls),
             # Not the token: aiohttp sends the headers of a session to its proxy too, in the clear.
-            headers={"User-Agent": USER_AGENT},
+            headers={"User-Agent": transport.USER_AGENT},
             proxy=config.configuration.proxy,
             response_class=NodesResponse,
             **{**SESSION, "middlewares": (self._middleware, *SESSION["middlewares"])},

@@ -10,6 +10,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import InitVar, dataclass, field
 from typing import Any, Final
 
 from dynsched.engine.lease import (
@@ -41,15 +42,14 @@ def boot_time() -> float:
     return time.clock_gettime(_CLOCK)
 
 
+@dataclass(eq=False)
 class SoleWriter:
     """For a process in no election: the only one by the user's word, or one that writes nothing."""
 
+    may_write: bool = True
     leader: str | None = None
     error: str | None = None
     lease: Subject | None = None
-
-    def __init__(self, *, may_write: bool = True) -> None:
-        self.may_write = may_write
 
     def give_way(self) -> None:
         """There is nobody else."""
@@ -58,6 +58,7 @@ class SoleWriter:
         await stop.wait()
 
 
+@dataclass(eq=False)
 class Elector:
     """Takes part in the election while `run` runs. ``identity`` is unique to this process; or, with
     ``of_pod``, to its pod: the Lease that it finds at its start was held by the process before it,
@@ -65,53 +66,46 @@ class Elector:
     steps; ``wall`` Unix seconds, for people who read the Lease.
     """
 
-    def __init__(
-        self,
-        api: KubeApi,
-        *,
-        namespace: str,
-        identity: str,
-        of_pod: bool = False,
-        times: LeaseTimes | None = None,
-        clock: Callable[[], float] = boot_time,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        self._leases = Leases(api, namespace)
-        self._namespace = namespace
-        self._identity = identity
-        self._may_succeed = of_pod
-        self._times = times or LeaseTimes()
-        self._clock = clock
-        self._wall = wall
-        self._lease: Lease | None = None
-        self._named = f"{namespace}/{LEASE_NAME}"
-        self._renewed_at: float | None = None
-        self._aside_until = -math.inf
-        self.error: str | None = None
-        """Why the last attempt failed, in one line; None when it did not."""
-        self._told_to_lead = False
-        self._told_of: str | None = None
+    api: KubeApi
+    namespace: str
+    identity: str
+    of_pod: InitVar[bool] = False
+    times: InitVar[LeaseTimes | None] = None
+    clock: Callable[[], float] = boot_time
+    wall: Callable[[], float] = time.time
+    error: str | None = field(default=None, init=False)
+    """Why the last attempt failed, in one line; None when it did not."""
+    _lease: Lease | None = field(default=None, init=False)
+    _renewed_at: float | None = field(default=None, init=False)
+    _aside_until: float = field(default=-math.inf, init=False)
+    _told_to_lead: bool = field(default=False, init=False)
+    _told_of: str | None = field(default=None, init=False)
+
+    def __post_init__(self, of_pod: bool, times: LeaseTimes | None) -> None:
+        self._leases = Leases(self.api, self.namespace)
         self._renewals: deque[str] = deque(maxlen=_RENEWALS)
+        self._named = f"{self.namespace}/{LEASE_NAME}"
+        self._may_succeed, self._times = of_pod, times or LeaseTimes()
 
     @property
     def may_write(self) -> bool:
         """Whether a write begun now ends before anybody else can hold the Lease."""
         return (
             self._renewed_at is not None
-            and self._clock() - self._renewed_at < self._times.write_for
-            and self._clock() >= self._aside_until
+            and self.clock() - self._renewed_at < self._times.write_for
+            and self.clock() >= self._aside_until
         )
 
     def give_way(self) -> None:
         """Release the Lease, and take it again only when nobody has for its duration. To be called
         while no write is under way.
         """
-        self._aside_until = self._clock() + self._times.duration
+        self._aside_until = self.clock() + self._times.duration
 
     @property
     def leader(self) -> str | None:
         """The holder's identity as last seen."""
-        if self._lease is None or self._lease.is_free(self._clock()):
+        if self._lease is None or self._lease.is_free(self.clock()):
             return None
         return self._lease.holder or None
 
@@ -121,7 +115,7 @@ class Elector:
         if self._lease is None or not self._lease.resource_version:
             return None
         uid = str(self._lease.body["metadata"].get("uid", ""))
-        return Subject("Lease", LEASE_NAME, uid, API_VERSION, self._namespace)
+        return Subject("Lease", LEASE_NAME, uid, API_VERSION, self.namespace)
 
     async def run(self, stop: asyncio.Event) -> None:
         """No write may be under way any more when ``stop`` is set: the Lease is released. Where
@@ -132,7 +126,7 @@ class Elector:
                 await self.attempt()
                 due = jittered(self._times.renew_every)
                 if self._lease is not None and not self._is_ours(self._lease):
-                    left = self._lease.free_in(self._clock())  # another's: at once when it runs out
+                    left = self._lease.free_in(self.clock())  # another's: at once when it runs out
                     due = min(due, left + 0.01) if left >= 0 else due
                 await pause(stop, due)
             await self._let_go()
@@ -145,7 +139,7 @@ class Elector:
                 await self._take_or_renew()
             except (ConflictError, NotFoundError):
                 # Somebody was faster, deleted or edited it; or we did, and the answer was lost.
-                self._lease = contested(self._clock(), least=self._times.duration)
+                self._lease = contested(self.clock(), least=self._times.duration)
                 self._renewed_at = None
                 await self._take_or_renew()
         except ClusterError as error:
@@ -160,17 +154,17 @@ class Elector:
         if self.may_write is not self._told_to_lead:
             self._told_to_lead = self.may_write
             what = "hold" if self.may_write else "no longer hold"
-            logger.info("%s the Lease %s as %s", what, self._named, self._identity)
+            logger.info("%s the Lease %s as %s", what, self._named, self.identity)
         if self.leader is not None and self.leader != self._told_of:
             self._told_of = self.leader
-            if self.leader != self._identity:  # waiting should not look like hanging
+            if self.leader != self.identity:  # waiting should not look like hanging
                 logger.info(
                     "%s holds the Lease %s: nothing is written until it is free (we are %s)",
-                    *(self.leader, self._named, self._identity),
+                    *(self.leader, self._named, self.identity),
                 )
 
     async def _take_or_renew(self) -> None:
-        if self._clock() < self._aside_until:
+        if self.clock() < self._aside_until:
             if self._is_ours(self._lease):
                 await self._give_up()
             self._lease = await self._look()
@@ -181,13 +175,13 @@ class Elector:
             succeeds, self._may_succeed = self._may_succeed, False  # at the start only
             if self._lease is not None and not (
                 self._is_ours(self._lease)
-                or self._lease.is_free(self._clock())
-                or (succeeds and self._lease.holder == self._identity)
+                or self._lease.is_free(self.clock())
+                or (succeeds and self._lease.holder == self.identity)
             ):
                 return
         # The time before it is sent: others may see this renewal any time from now on.
-        sent_at = self._clock()
-        spec = held_by(self._identity, self._lease, self._times, self._wall())
+        sent_at = self.clock()
+        spec = held_by(self.identity, self._lease, self._times, self.wall())
         self._renewals.append(spec["renewTime"])
         self._lease = await self._write(self._lease, spec)
         self._renewals.clear()
@@ -198,7 +192,7 @@ class Elector:
         """Whether we hold it by the last that we wrote. Our name alone is not enough: after a
         restore of etcd it may be one that we held before somebody else took it.
         """
-        if lease is None or lease.holder != self._identity:
+        if lease is None or lease.holder != self.identity:
             return False
         return lease.body["spec"].get("renewTime") in self._renewals
 
@@ -215,21 +209,21 @@ class Elector:
 
     async def _give_up(self) -> None:
         if self._lease is not None and self._is_ours(self._lease):
-            await self._write(self._lease, given_up(self._lease, self._wall()))
+            await self._write(self._lease, given_up(self._lease, self.wall()))
             self._renewals.clear()
             logger.info("gave up the Lease %s", self._named)
         self._lease = None
 
     async def _look(self) -> Lease | None:
         body = await self._leases.read()
-        now = self._clock()
+        now = self.clock()
         if body is None:
             return deleted(self._lease, now, least=self._times.duration)
         found = read_lease(body, self._lease, now, least=self._times.duration)
-        if found.holder != self._identity:
+        if found.holder != self.identity:
             self._renewals.clear()  # what we wrote before is over
         return found
 
     async def _write(self, seen: Lease | None, spec: Mapping[str, Any]) -> Lease:
         body = await self._leases.write(seen, spec)
-        return read_lease(body, None, self._clock(), least=self._times.duration)
+        return read_lease(body, None, self.clock(), least=self._times.duration)

@@ -11,8 +11,9 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Final, NoReturn
+from typing import ClassVar, Final, NoReturn
 
 import msgspec
 
@@ -107,19 +108,18 @@ def _read(call: Call, line: bytes) -> Event | None:
     raise ClusterError(f"cannot {call}: the API server ended it with code {code}")
 
 
+@dataclass(eq=False)
 class ListWatch(ABC):
     """A list, and a watch of what ``query`` selects from its version on, begun again whenever it
     ends. ``error`` is why it does not work at the moment. ``version`` is the one to go on from, for
     a subclass that does not list each time; empty where there is none.
     """
 
-    query: Mapping[str, str]
-
-    def __init__(self, api: KubeApi, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self.api = api
-        self.clock = clock
-        self.error: str | None = None
-        self.version = ""
+    query: ClassVar[Mapping[str, str]]
+    api: KubeApi
+    clock: Callable[[], float] = field(default=time.monotonic, kw_only=True)
+    error: str | None = field(default=None, init=False)
+    version: str = field(default="", init=False)
 
     @abstractmethod
     async def begin(self) -> str:
@@ -177,6 +177,7 @@ class ListWatch(ABC):
             self.tell(error)
 
 
+@dataclass(eq=False)
 class PodWatch(ListWatch):
     """Tells ``pods`` of every pod that is bound, and of every one that ends. ``running``: how many
     have a node and have not ended; None until they are listed. ``with_order``: how many of them got
@@ -184,23 +185,13 @@ class PodWatch(ListWatch):
     """
 
     query = RUNNING
-
-    def __init__(
-        self,
-        api: KubeApi,
-        pods: RecentPods,
-        *,
-        wants_requests: Callable[[], bool] = lambda: False,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(api, clock=clock)
-        self._pods = pods
-        self._heard_at = -math.inf
-        self._wants_requests = wants_requests
-        self._has_requests = False
-        self.running: int | None = None
-        self.with_order = 0
-        self.requested: dict[str, tuple[float, float]] = {}
+    pods: RecentPods
+    wants_requests: Callable[[], bool] = lambda: False
+    running: int | None = field(default=None, init=False)
+    with_order: int = field(default=0, init=False)
+    requested: dict[str, tuple[float, float]] = field(default_factory=dict, init=False)
+    _heard_at: float = field(default=-math.inf, init=False)
+    _has_requests: bool = field(default=False, init=False)
 
     async def begin(self) -> str:
         """Where the last watch ended; or now, where that is too long ago."""
@@ -210,12 +201,12 @@ class PodWatch(ListWatch):
         if (
             self.version
             and not is_cut_off
-            and (self._has_requests or not self._wants_requests())
+            and (self._has_requests or not self.wants_requests())
             and not is_older((await first_item(self.api, _LIST)).metadata.version, self.version)
         ):
             return self.version
         count, version = 0, ""
-        self.requested, self._has_requests = {}, self._wants_requests()
+        self.requested, self._has_requests = {}, self.wants_requests()
         self.version, self.with_order = "", 0
         # Half a minute for 100,000 pods: less than the gap that is not made up for.
         headers = None if self._has_requests else METADATA_ONLY
@@ -244,19 +235,17 @@ class PodWatch(ListWatch):
         self.version = pod.metadata.version or self.version
         if event.type not in {"ADDED", "DELETED"} or not pod.metadata.uid or not pod.spec.node:
             return
-        running = self.running or 0
         # A pod that finishes leaves the selection of this watch: that comes as DELETED, once, with
         # the object as it was before.
-        self._count(pod, 1 if event.type == "ADDED" else -1)
+        sign = 1 if event.type == "ADDED" else -1
+        self._count(pod, sign)
+        self.running = max(0, (self.running or 0) + sign)
         if event.type == "ADDED":
-            self.running = running + 1
-            self._pods.add(_bound(pod), self.clock())
-            return
-        self.running = max(0, running - 1)
-        if pod.status.has_run:
-            self._pods.end(_bound(pod), self.clock())
+            self.pods.add(_bound(pod), self.clock())
+        elif pod.status.has_run:
+            self.pods.end(_bound(pod), self.clock())
         else:
-            self._pods.never_ran(pod.metadata.uid)
+            self.pods.never_ran(pod.metadata.uid)
 
     def tell(self, error: ClusterError | None) -> None:
         if error is None:
@@ -265,17 +254,15 @@ class PodWatch(ListWatch):
             logger.warning("just-bound pods are not counted: %s", error)
 
 
+@dataclass(eq=False)
 class PendingPods(ListWatch):
     """``uid in pending``: whether there is such a pod and it has no node, as far as is known. Only
     for these the extender assumes a node: who can only connect to its port cannot guess a uid.
     """
 
-    query: Mapping[str, str] = {"fieldSelector": "spec.nodeName="}
+    query: ClassVar[Mapping[str, str]] = {"fieldSelector": "spec.nodeName="}
     """With it, a pod that is bound comes as DELETED."""
-
-    def __init__(self, api: KubeApi) -> None:
-        super().__init__(api)
-        self._uids: set[str] = set()
+    _uids: set[str] = field(default_factory=set, init=False)
 
     def __contains__(self, uid: str) -> bool:
         return self.error is None and uid in self._uids

@@ -11,6 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
@@ -135,57 +136,51 @@ class Followed(Protocol):
         """List all nodes again, and take them as they come, whatever their versions."""
 
 
+@dataclass(eq=False)
 class Resync:
-    def __init__(
-        self,
-        client: KubeClient,
-        store: NodeStore,
-        watch: Followed,
-        troubles: Troubles,
-        *,
-        every: float,
-    ) -> None:
-        self._client = client
-        self._store = store
-        self._watch = watch
-        self._troubles = troubles
-        self._every = every
-        self._server = f"the API server {client.config.server}"
-        self._checked = 0
-        self._most = 0
-        self._last_seen = time.monotonic()
-        # Grows with each cure in a row that did not help; the first may be followed by another
-        # after twice the least gap.
-        self._hold = Backoff(2 * GAP, MAX_HOLD)
-        self._next_cure = 0.0
+    client: KubeClient
+    store: NodeStore
+    watch: Followed
+    troubles: Troubles
+    every: float
+    _checked: int = field(default=0, init=False)
+    _most: int = field(default=0, init=False)
+    _last_seen: float = field(default_factory=time.monotonic, init=False)
+    # Grows with each cure in a row that did not help; the first may be followed by another after
+    # twice the least gap.
+    _hold: Backoff = field(default_factory=lambda: Backoff(2 * GAP, MAX_HOLD), init=False)
+    _next_cure: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        self._server = f"the API server {self.client.config.server}"
 
     async def run(self, stop: asyncio.Event) -> None:
         """Raises ForbiddenError or SetupError when it has refused us for PATIENCE seconds."""
-        due, earliest = time.monotonic() + jittered(self._every), 0.0
+        due, earliest = time.monotonic() + jittered(self.every), 0.0
         refused_since: float | None = None
         while not stop.is_set():
-            await pause(stop, min(1.0, self._every))
+            await pause(stop, min(1.0, self.every))
             self._tell_whether_none_is_left()
-            is_doubtful = self._watch.begun != self._checked and not self._watch.is_listing
+            is_doubtful = self.watch.begun != self._checked and not self.watch.is_listing
             if time.monotonic() < due and not (is_doubtful and time.monotonic() > earliest):
                 continue
             try:
                 await self._compare(stop)
             except ClusterError as error:
-                self._troubles.begin(Part.SERVER, error)
+                self.troubles.begin(Part.SERVER, error)
                 refused = isinstance(error, ForbiddenError | SetupError)
                 refused_since = (refused_since or time.monotonic()) if refused else None
                 if refused_since and time.monotonic() - refused_since > PATIENCE:
                     raise
-                await pause(stop, jittered(min(self._every, 10.0)))
+                await pause(stop, jittered(min(self.every, 10.0)))
             else:
                 refused_since = None
-                due = time.monotonic() + jittered(self._every)
-                gap = min(self._every, self._hold.seconds / 2)
+                due = time.monotonic() + jittered(self.every)
+                gap = min(self.every, self._hold.seconds / 2)
                 earliest = time.monotonic() + jittered(gap)
 
     async def _compare(self, stop: asyncio.Event) -> None:
-        begun, is_listing = self._watch.begun, self._watch.is_listing
+        begun, is_listing = self.watch.begun, self.watch.is_listing
         found = await self._look_until_recent(stop)
         if stop.is_set():
             return
@@ -195,15 +190,15 @@ class Resync:
             )
             return
         missed = await self._missed(found.late, stop)
-        if missed and not self._watch.is_listing:
+        if missed and not self.watch.is_listing:
             self._begin_anew(f"the watch missed what became of {named_nodes(sorted(missed))}")
         elif not missed:
-            self._troubles.end(Part.SERVER)
+            self.troubles.end(Part.SERVER)
             if not is_listing:  # or versions that are yet to come in would have told more
                 self._checked, self._next_cure = begun, 0.0
                 self._hold.reset()
-                self._troubles.end(Part.NODES)
-                self._troubles.end(Part.WATCH)
+                self.troubles.end(Part.NODES)
+                self.troubles.end(Part.WATCH)
 
     def _begin_anew(self, why: str) -> None:
         now = time.monotonic()
@@ -212,21 +207,21 @@ class Resync:
                 ", and a new list of all nodes did not cure it; is one of several API servers "
                 f"behind the others for good? Listing anew again in {self._next_cure - now:.0f} s"
             )
-            self._troubles.begin(Part.NODES, why)
+            self.troubles.begin(Part.NODES, why)
             return
-        self._troubles.begin(Part.NODES, f"{why}; all nodes are listed anew")
-        self._troubles.end(Part.SERVER)
+        self.troubles.begin(Part.NODES, f"{why}; all nodes are listed anew")
+        self.troubles.end(Part.SERVER)
         self._next_cure = now + self._hold.next()
-        self._watch.begin_anew()
+        self.watch.begin_anew()
 
     def _tell_whether_none_is_left(self) -> None:
         """Not at once: a single node may be replaced by another."""
-        count, now = len(self._store), time.monotonic()
+        count, now = len(self.store), time.monotonic()
         if count:
             self._most, self._last_seen = max(self._most, count), now
-            self._troubles.end(Part.NONE_LEFT)
+            self.troubles.end(Part.NONE_LEFT)
         elif self._most and now - self._last_seen > LAG:
-            self._troubles.begin(
+            self.troubles.begin(
                 Part.NONE_LEFT,
                 f"{self._server} has no node any more, of up to {self._most} before; "
                 "is it still the right cluster?",
@@ -234,8 +229,8 @@ class Resync:
 
     async def _look_until_recent(self, stop: asyncio.Event) -> Comparison | None:
         """What a list shows that is not older than what we knew before it; None if all are."""
-        undated = self._store.undated()
-        nodes = self._store.nodes().items()
+        undated = self.store.undated()
+        nodes = self.store.nodes().items()
         dated = [node.resource_version for name, node in nodes if name not in undated]
         known = await asyncio.to_thread(newest, dated)
         for looks in range(1 + math.ceil(OLD / LOOK_AGAIN)):
@@ -243,7 +238,7 @@ class Resync:
             if found.impossible or not is_older(version, known):
                 return found
             if looks > 0:  # the next one may come from another API server
-                self._troubles.begin(
+                self.troubles.begin(
                     Part.NODES,
                     f"{self._server} lists the nodes as of version {version}, although it "
                     f"reported version {known} before: etcd was restored, or one of several API "
@@ -263,16 +258,16 @@ class Resync:
             await pause(stop, LOOK_AGAIN)
             version, found = await self._compared()
             lacked = gone & found.gone.items()
-            if dropped := [name for name, uid in lacked if self._store.drop(name, uid)]:
+            if dropped := [name for name, uid in lacked if self.store.drop(name, uid)]:
                 logger.info(
                     "deleted while the watch was interrupted: %s", named_nodes(sorted(dropped))
                 )
         return version, found
 
     async def _compared(self) -> tuple[str, Comparison]:
-        undated = self._store.undated()  # first: what comes in between is dated, and is known
-        known = self._store.nodes()
-        listing = await self._client.listing()
+        undated = self.store.undated()  # first: what comes in between is dated, and is known
+        known = self.store.nodes()
+        listing = await self.client.listing()
         # In a thread, for at 65,000 nodes it takes longer than an HTTP answer should wait.
         return listing.version, await asyncio.to_thread(compare, known, listing, undated)
 
@@ -292,7 +287,7 @@ class Resync:
         ]
 
     def _outstanding(self, late: Mapping[str, Seen]) -> Mapping[str, Seen]:
-        undated, find = self._store.undated(), self._store.find
+        undated, find = self.store.undated(), self.store.find
         return {
             name: seen
             for name, seen in late.items()

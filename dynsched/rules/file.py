@@ -107,13 +107,12 @@ def unreadable(name: str | Path, error: OSError, remedy: str) -> RulesFileError:
     return RulesFileError([f"{name}: {error.strerror or error}; {remedy}"])
 
 
+@dataclass(frozen=True)
 class FixedRules:
     """Rules that do not change, for one pass."""
 
+    rule_set: RuleSet
     error: str | None = None
-
-    def __init__(self, rule_set: RuleSet) -> None:
-        self.rule_set = rule_set
 
     def changed(self) -> bool:
         return False

@@ -21,7 +21,7 @@ MAX_OPERATORS: Final = 150
 count too, so that it also bounds how deep an expression is nested."""
 _OPERATOR: Final = re.compile(r"[-+*/%^(<>=!\[]|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
 _COMPARISONS: Final = frozenset({"==", "!=", ">", "<", ">=", "<="})
-_RANKS: Final = frozenset({"topk", "bottomk", "limitk", "limit_ratio"})
+RANKS: Final = frozenset({"topk", "bottomk", "limitk", "limit_ratio"})
 _ALWAYS_ANSWER: Final = frozenset({"absent", "absent_over_time", "scalar", "vector"})
 _ALERTS: Final = frozenset({"ALERTS", "ALERTS_FOR_STATE"})
 _WRAPPERS: Final = (promql.ParenExpr, promql.UnaryExpr, promql.SubqueryExpr)
@@ -100,13 +100,13 @@ def _cause(found: Any, *, deep: bool = False) -> _Cause | None:
         if str(found.op) in _COMPARISONS and not is_bool:
             return _of_comparison(found, deep=deep)
         return _of_operator(found, deep=deep)
-    name = _name(found)
+    name = name_of(found)
     if name in _ALWAYS_ANSWER:
         return None
-    if name in _RANKS and found.modifier is None:
+    if name in RANKS and found.modifier is None:
         remedy = "Remove it: guard.max_marked limits how many nodes are marked, the hottest first"
         return f"{name} leaves all other nodes out of the answer", remedy
-    causes = (_cause(part, deep=deep or bool(name)) for part in _parts(found))
+    causes = (_cause(part, deep=deep or bool(name)) for part in parts_of(found))
     return next(filter(None, causes), None)
 
 
@@ -152,14 +152,14 @@ def _picks(found: Any) -> bool:
 def _is_scalar(found: Any) -> bool:
     if isinstance(found, promql.Call):
         return bool(found.func.return_type == promql.ValueType.Scalar)
-    parts = _parts(found)
+    parts = parts_of(found)
     return isinstance(found, promql.NumberLiteral) or (
         isinstance(found, (promql.BinaryExpr, *_WRAPPERS)) and all(map(_is_scalar, parts))
     )
 
 
 def _is_of_time(found: Any) -> bool:
-    return _name(found) in ("time", "timestamp") or any(map(_is_of_time, _parts(found)))
+    return name_of(found) in ("time", "timestamp") or any(map(_is_of_time, parts_of(found)))
 
 
 def _is_zero(found: Any) -> bool:
@@ -168,13 +168,13 @@ def _is_zero(found: Any) -> bool:
     return isinstance(found, promql.NumberLiteral) and found.val == 0
 
 
-def _name(found: Any) -> str:
+def name_of(found: Any) -> str:
     if isinstance(found, promql.AggregateExpr):
         return str(found.op)
     return str(found.func.name) if isinstance(found, promql.Call) else ""
 
 
-def _parts(found: Any) -> list[Any]:
+def parts_of(found: Any) -> list[Any]:
     names = ("lhs", "rhs", "expr", "param", "vector_selector")
     named = (getattr(found, name, None) for name in names)
     return [*(part for part in named if part is not None), *getattr(found, "args", ())]

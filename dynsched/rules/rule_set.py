@@ -9,24 +9,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
-from dynsched.rules import keys
-from dynsched.rules.fields import (
-    MAX_NODES,
-    MAX_PROFILES,
-    MAX_RULES,
-    NEEDS,
-    Duration,
-    Expr,
-    Key,
-    Limit,
-    Name,
-    NodeLimit,
-    Number,
-    PositiveDuration,
-    SourceName,
-    Weight,
-    read_by,
-)
+from dynsched.rules import fields, keys
+from dynsched.rules.fields import MAX_RULES, Limit, Number, PositiveDuration, read_by
 from dynsched.rules.labels import (
     LabelMark,
     Mark,
@@ -85,12 +69,12 @@ class NodeRules(_Model):
 
 
 class GuardRules(_Model):
-    max_marked: NodeLimit = Limit(0.5, is_share=True)
+    max_marked: fields.NodeLimit = Limit(0.5, is_share=True)
     """Of a pool; a share is one of the eligible nodes."""
-    pool_label: Key | None = None
-    max_releases: NodeLimit = Limit(0.25, is_share=True)
+    pool_label: fields.Key | None = None
+    max_releases: fields.NodeLimit = Limit(0.25, is_share=True)
     """In one tick; a share is one of the marked nodes, and one may always be released."""
-    max_writes_per_minute: Annotated[int, Field(strict=True, gt=0, le=MAX_NODES)] = 240
+    max_writes_per_minute: Annotated[int, Field(strict=True, gt=0, le=fields.MAX_NODES)] = 240
     """Marks of hot nodes count, and are never delayed."""
     bind_burst: Annotated[bool, BeforeValidator(lambda given: given is not None)] = False
     """Whether the file names this key, which has no effect any more (`rules.lint`)."""
@@ -99,15 +83,15 @@ class GuardRules(_Model):
 class Profile(_Model):
     """How the extender scores nodes for the pods of one schedulerName."""
 
-    score: Mapping[str, Weight]
+    score: Mapping[str, fields.Weight]
     method: Literal["linear", "relative", "least"] = "linear"
     """``least`` is now the same as ``relative``."""
 
 
 class ExtenderRules(_Model):
-    require_label: Key | None = None
+    require_label: fields.Key | None = None
     reject: Annotated[tuple[str, ...], Field(max_length=MAX_RULES)] = ()
-    profiles: Annotated[Mapping[str, Profile], Field(max_length=MAX_PROFILES)] = Field(
+    profiles: Annotated[Mapping[str, Profile], Field(max_length=fields.MAX_PROFILES)] = Field(
         default_factory=dict
     )
     """By schedulerName."""
@@ -139,18 +123,18 @@ class EarlyMark(_Model):
 class Rule(_Model):
     """One threshold rule. Durations are in seconds."""
 
-    name: Name
-    source: SourceName = "prometheus"
-    expr: Expr | None = Field(default=None, validate_default=True)
+    name: fields.Name
+    source: fields.SourceName = "prometheus"
+    expr: fields.Expr | None = Field(default=None, validate_default=True)
     resource: Literal["cpu", "memory"] | None = Field(default=None, validate_default=True)
     """For metrics-server; beside ``expr``: the unit in which the use of pods is added."""
     op: Literal[">", ">=", "<", "<="] = ">"
     threshold: Number
     clear_threshold: Number = Field(default_factory=lambda data: data.get("threshold", 0.0))
     """A firing alert goes on firing while ``value op clear_threshold`` is true (hysteresis)."""
-    hold_duration: Duration = Field(default=0.0, alias="for")
-    keep_firing_for: Duration = 0.0
-    node_label: Key | None = None
+    hold_duration: fields.Duration = Field(default=0.0, alias="for")
+    keep_firing_for: fields.Duration = 0.0
+    node_label: fields.Key | None = None
     full_at: Annotated[Number, Field(gt=0)] | None = None
     """The value that is 100 points of load; None: derived from the threshold."""
     stale_after: PositiveDuration | None = None
@@ -177,7 +161,7 @@ class Rule(_Model):
         source = info.data.get("source")
         if source is None:
             return value  # `source` itself is invalid and has its own error
-        needed = NEEDS.get(source)
+        needed = fields.NEEDS.get(source)
         if value is None and info.field_name == needed:
             raise problem(f"is missing: a rule of source {source} needs it")
         if value is not None and needed not in (info.field_name, "expr"):
@@ -201,7 +185,7 @@ class Rule(_Model):
     @property
     def is_asked(self) -> bool:
         """By a query, which may fail; else the value is worked out from that of another rule."""
-        return self.source in NEEDS
+        return self.source in fields.NEEDS
 
     @cached_property
     def node_labels(self) -> tuple[str, ...]:
@@ -265,7 +249,7 @@ class FileRule(Rule):
 class OrderRules(_Model):
     """By which rules the nodes are put in order, for new pods (docs/order.md)."""
 
-    score: Mapping[str, Weight]
+    score: Mapping[str, fields.Weight]
 
 
 class RuleSet(_Model):

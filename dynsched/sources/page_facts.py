@@ -32,6 +32,10 @@ _POLL: Final = 2.0
 """Seconds between two checks whether a page is open."""
 MAX_PODS: Final = 5
 """Pods of each node, for each resource."""
+_OF_AN_HOUR: Final = 30.0
+"""Seconds between two points of the past, for each hour of it."""
+MAX_PASTS: Final = 8
+"""Nodes of which the past is kept."""
 _LEAST: Final = 300.0
 """Seconds of a day that are worth an average; and between two values that it is taken of."""
 
@@ -42,6 +46,8 @@ class Board(Protocol):
     requested: Mapping[str, Mapping[str, int]]
     above: Mapping[str, Sequence[AboveRequest]] | None
     overload: Overload
+    pasts: Mapping[tuple[str, int], tuple[float, object]]
+    wanted: set[tuple[str, int]]
 
     @property
     def is_looked_at(self) -> bool: ...
@@ -72,7 +78,7 @@ class PageFactsSource:
         self._monotonic = monotonic
         self._told = LoggedKinds()
         self._due: dict[Callable[[], Awaitable[float]], float] = dict.fromkeys(
-            (self._ask_requested, self._ask_above, self._ask_overload), -math.inf
+            (self._ask_pasts, self._ask_requested, self._ask_above, self._ask_overload), -math.inf
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -94,6 +100,20 @@ class PageFactsSource:
                 logger.exception("what the page shows could not be asked for")
 
     # Each part returns after how many seconds it is due again.
+
+    async def _ask_pasts(self) -> float:
+        while self._board.wanted:
+            node, hours = self._board.wanted.pop()
+            step = hours * _OF_AN_HOUR
+            end = self._clock() // step * step
+            ask = self._prometheus.query_range
+            answer = await ask(past(node), end - hours * 3600, end, step, "rule")
+            if answer.error is not None and self._told.is_new("the past", answer.error):
+                logger.info("the page lacks the past of %s: %s", node, answer.error)
+            series = {each.labels.get("rule", ""): each.points for each in answer.series}
+            others = [*self._board.pasts.items()][-MAX_PASTS:]
+            self._board.pasts = dict(others) | {(node, hours): (end + step, series)}
+        return 0.0
 
     async def _ask_requested(self) -> float:
         rules = self._rule_set().file_rules
@@ -144,9 +164,8 @@ class PageFactsSource:
             of_day = by_day[name_of(day)]
             # Of several dynsched in one Prometheus this one's, or of the only one.
             own = self._namespace if len(of_day) > 1 else next(iter(of_day), "")
-            share = of_day.get(own)
-            if share is not None:
-                shares[day] = share
+            if own in of_day:
+                shares[day] = of_day[own]
         self._board.overload.set_known_shares(shares, now)
         return EVERY if samples is None else RARELY
 
@@ -209,6 +228,14 @@ def overload(now: float) -> str:
             f'{offset}), "day", "{name_of(day)}", "", "")'
         )
     return " or ".join(parts)
+
+
+def past(node: str) -> str:
+    """By ``rule`` the load in points; without that label whether the node was marked as hot."""
+    return (
+        f'max by (rule) (dynsched_node_measured_load{{node="{node}"}}) '
+        f'or max(dynsched_node_verdict{{node="{node}"}})'
+    )
 
 
 _HOT_SHARE: Final = (

@@ -34,7 +34,6 @@ logger = logging.getLogger(__name__)
 METRIC: Final = "k8_node_cgroups_mem_available"
 DEFAULT_JOB: Final = "CollectK8sCgroupsMem"
 DEFAULT_CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
-DEFAULT_MEMINFO: Final = Path("/proc/meminfo")
 TIMEOUT: Final = 5.0
 MIB: Final = 1024 * 1024
 _KUBERNETES: Final = ("kubepods*", "kubelet*")
@@ -51,7 +50,7 @@ class Collect:
     job: str = DEFAULT_JOB
     interval: float = 30.0
     cgroup_root: Path = DEFAULT_CGROUP_ROOT
-    meminfo: Path = DEFAULT_MEMINFO
+    meminfo: Path = Path("/proc/meminfo")
 
 
 class CollectError(Exception):

@@ -55,10 +55,6 @@ class Answer(NamedTuple):
     body: bytes
     etag: str | None
 
-    @property
-    def is_news(self) -> bool:
-        return self.status != HTTPStatus.NOT_MODIFIED
-
 
 @dataclass(frozen=True, slots=True)
 class Where:
@@ -229,10 +225,8 @@ def opened(where: Where) -> Iterator[Running]:
             f"found no running dynsched: none answers at {DEFAULT_SERVER}; {error}; or name its "
             "URL with --server"
         ) from None
-    try:
+    with contextlib.closing(found):
         yield found
-    finally:
-        found.close()
 
 
 def _answers(local: ByUrl) -> bool:

@@ -71,6 +71,7 @@ ENVIRONMENT = [
      {"X-Scope-OrgID": "team a", "B": "c"}),
     ("PROM_EXTERNAL_URL", "https://example.com/prometheus/", "prometheus.external_url",
      "https://example.com/prometheus"),
+    ("CLUSTER_NAME", "prod", "cluster_name", "prod"),
     ("RULES", "/r", "rules", Path("/r")),
     ("INTERVAL", "7", "interval", 7.0),
     ("WEBADDR", "127.0.0.1:1", "webaddr", "127.0.0.1:1"),

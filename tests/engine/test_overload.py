@@ -29,7 +29,7 @@ def test_the_share_is_of_node_time_and_not_of_ticks() -> None:
 
 def test_each_day_has_its_own() -> None:
     overload = counted((0, 0, 4), (60, 1, 4))
-    overload.skip(MIDNIGHT)
+    overload.count(0, 0, MIDNIGHT)
     overload.count(2, 4, MIDNIGHT + 60)
     assert overload.columns(MIDNIGHT + 60) == {
         "days": ["2026-11-20", "2026-11-21"],
@@ -39,7 +39,7 @@ def test_each_day_has_its_own() -> None:
 
 def test_time_of_which_nothing_is_known_does_not_count() -> None:
     overload = counted((0, 0, 4), (60, 4, 4))
-    overload.skip(NOON + 500)
+    overload.count(0, 0, NOON + 500)
     counted((560, 0, 4), overload=overload)
     assert overload.columns(NOON + 560)["share"] == [0.5]
 

@@ -236,7 +236,7 @@ async def test_of_two_that_saw_it_free_one_gets_it(cluster, race, expired) -> No
     await asyncio.gather(*(elector.attempt() for elector in electors))
 
     assert sorted(writers(*electors)) == [False, True]
-    winner = next(elector._identity for elector in electors if elector.may_write)
+    winner = next(elector.identity for elector in electors if elector.may_write)
     assert {(elector.leader, elector.error) for elector in electors} == {(winner, None)}
     writes = await cluster.writes("leases")
     statuses = sorted(write.status for write in writes if "tests" not in write.user_agent)

@@ -46,7 +46,7 @@ async def test_what_the_page_shows_of_pods_comes_from_prometheus_and_from_the_wa
         async def is_bound() -> bool:
             # Again and again: the watch of pods tells only of those that are bound from now on.
             await create(sim, pod(f"placed-{next(numbers)}", "a", cpu="250m"))
-            found = (await ask("pods?node=a"))["bound"]["pods"]
+            found = (await ask("node?node=a"))["bound"]["pods"]
             return any(
                 each["pod"].startswith("default/placed-") and each["cpu"] == 0.25 for each in found
             )

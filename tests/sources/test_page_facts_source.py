@@ -13,11 +13,12 @@ from source_support import Fake, vector
 from store_support import Clock
 
 from dynsched.engine.effect import DAY, DAYS, Overload, day_of, name_of
-from dynsched.engine.model import Node, QueryResult
+from dynsched.engine.model import Node, QueryResult, Series
 from dynsched.engine.pod_values import AboveRequest
 from dynsched.sources import page_facts
-from dynsched.sources.page_facts import HOTTEST, PageFactsSource
+from dynsched.sources.page_facts import HOTTEST, MAX_PASTS, PageFactsSource
 from dynsched.sources.prometheus import PrometheusSource
+from dynsched.sources.prometheus.source import RangeResult
 
 RULES = rule_set(rule("node-cpu", resource="cpu"), rule("node-mem", resource="memory"))
 CORES = {"cpu": 4.0, "memory": 2.0**33}
@@ -32,6 +33,8 @@ class Board:
         self.above: Mapping[str, Any] | None = None
         self.overload = Overload()
         self.is_looked_at = True
+        self.pasts: Mapping[tuple[str, int], Any] = {}
+        self.wanted: set[tuple[str, int]] = set()
         self.names = list(hottest)
 
     def hottest(self, most: int) -> list[str]:
@@ -64,6 +67,27 @@ class World:
 
 
 FAILED = QueryResult(error="Prometheus at http://p: connection refused")
+
+
+async def test_the_past_that_a_page_waits_for_is_asked_for_once_and_little_is_kept() -> None:
+    """Of dynsched's own metrics: the load by rule, and whether the node was marked."""
+    load = Series({"rule": "node-cpu"}, ((NOON - 720, 40.0), (NOON, 50.0)))
+    marked = Series({}, ((NOON, 1.0),))
+    world = World(Board(), dynsched_node_measured_load=RangeResult((load, marked)))
+    world.board.wanted.add(("a", 24))
+    asked = await world.ask(125)
+    assert len([expr for expr in asked if 'dynsched_node_verdict{node="a"}' in expr]) == 1
+    past = {"node-cpu": load.points, "": marked.points}
+    assert world.board.pasts == {("a", 24): ((NOON + 125) // 720 * 720 + 720, past)}
+    assert not [expr for expr in await world.ask(2) if "verdict" in expr]
+    for hours in range(1, 30):
+        world.board.wanted.add(("a", hours))
+        await world.ask()
+    assert len(world.board.pasts) <= MAX_PASTS + 1
+    world.prometheus.answers = {"dynsched": RangeResult(error="refused")}
+    world.board.wanted.add(("b.example", 6))
+    await world.ask()
+    assert world.board.pasts["b.example", 6][1] == {}
 
 
 async def test_what_pods_request_is_compared_with_what_the_node_can_give() -> None:

@@ -43,7 +43,7 @@ class Tab:
 
     async def rows(self) -> list[str]:
         """The names in the table, from the top."""
-        names = await self.page.locator("#nodes tbody th").all_inner_texts()
+        names = await self.page.locator("#nodes tbody th").all_text_contents()
         return [name.strip() for name in names]
 
     async def look_again(self) -> None:

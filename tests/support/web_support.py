@@ -16,7 +16,7 @@ from dynsched.api.snapshots import SnapshotStore
 from dynsched.engine.model import User
 
 JSON = {"Accept": "application/json"}
-OF_A_NODE = ("/page/history", "/page/pods")
+OF_A_NODE = ("/page/history", "/page/node")
 PATHS = [
     path.replace("{name}", "worker-1") + ("?node=worker-1" if path in OF_A_NODE else "")
     for path in ENDPOINTS

@@ -14,13 +14,15 @@ from dynsched.engine.snapshot import Snapshot
 
 LOOKED_AT: Final = 600.0
 """Seconds after a request for which a page counts as open."""
+MAX_WANTED: Final = 8
 
 
 @dataclass(slots=True)
 class PageFacts:
     """``clock`` gives seconds and is never set. ``requested``: by resource and node, in percent of
     allocatable. ``above``: by node, of those that were asked about, the pods furthest above their
-    requests; None while not known. ``bound``: as of `SnapshotStore`.
+    requests; None while not known. ``bound``: as of `SnapshotStore`. ``pasts``: by node and hours,
+    as Prometheus has them; ``wanted``: those that a page waits for.
     """
 
     clock: Callable[[], float]
@@ -28,8 +30,10 @@ class PageFacts:
     requested: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     above: Mapping[str, Sequence[AboveRequest]] | None = None
     overload: Overload = field(default_factory=Overload)
+    pasts: Mapping[tuple[str, int], tuple[float, Any]] = field(default_factory=dict)
+    wanted: set[tuple[str, int]] = field(default_factory=set)
     _looked_at: float | None = field(default=None, init=False)
-    _placements: Placements | None = field(default=None, init=False)
+    placements: Placements | None = field(default=None, init=False)
     _snapshot: Snapshot | None = field(default=None, init=False)
 
     def look(self) -> None:
@@ -44,36 +48,24 @@ class PageFacts:
         before; None where pods are not watched.
         """
         before, self._snapshot = self._snapshot, snapshot
-        if any(rule.ok for rule in snapshot.rules):
-            self.overload.count(len(snapshot.nodes.hot), len(snapshot.nodes), snapshot.taken_at)
-        else:
-            self.overload.skip(snapshot.taken_at)
+        seen_nodes = len(snapshot.nodes) if any(rule.ok for rule in snapshot.rules) else 0
+        self.overload.count(len(snapshot.nodes.hot), seen_nodes, snapshot.taken_at)
         if placed is None:
             return None
-        self._placements = self._placements or Placements()
+        self.placements = self.placements or Placements()
         seen = (before or snapshot).nodes
         if before is None:
             placed = ()  # what their nodes were is not known: that is not clean
-        return self._placements.count(placed, seen.hot, seen.marked, snapshot.taken_at)
+        return self.placements.count(placed, seen.hot, seen.marked, snapshot.taken_at)
 
     def hottest(self, most: int) -> list[str]:
         return [] if self._snapshot is None else hottest(self._snapshot, most)
 
-    def shown(self, at: float) -> dict[str, Any]:
-        """With a Snapshot that was taken at ``at`` (Unix seconds)."""
-        return {
-            "placements": None if self._placements is None else self._placements.columns(),
-            "overload": self.overload.columns(at),
-        }
-
-    def of_node(self, node: str) -> dict[str, Any]:
-        """None for what is not known."""
-        bound, above = self.bound(node), (self.above or {}).get(node)
-        return {
-            "bound": bound
-            and {
-                "total": bound.total,
-                "pods": [{**pod._asdict(), "age": round(pod.age, 1)} for pod in bound.pods],
-            },
-            "above": None if above is None else [pod._asdict() for pod in above],
-        }
+    def of_node(self, node: str, hours: int = 0) -> dict[str, Any]:
+        """None for what is not known; with ``hours`` the past as Prometheus has it."""
+        until, past = self.pasts.get((node, hours), (0.0, None))
+        snapshot = self._snapshot
+        is_due = snapshot is not None and node in snapshot.nodes and snapshot.taken_at > until
+        if hours and is_due and len(self.wanted) < MAX_WANTED:
+            self.wanted.add((node, hours))
+        return {"bound": self.bound(node), "above": (self.above or {}).get(node), "past": past}

@@ -25,7 +25,6 @@ _POLICY: Final = (
 )
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-_INDEX: Final = "index.html"
 _File = tuple[bytes, dict[str, str]]
 """Its bytes and header fields."""
 
@@ -63,15 +62,14 @@ class Page:
 PAGE: Final = web.AppKey("page", Page)
 
 
-async def page_index(request: web.Request) -> web.Response:
-    return _send(request, request.app[PAGE].files[_INDEX])
-
-
 async def page_file(request: web.Request) -> web.Response:
-    found = request.app[PAGE].files.get(request.match_info["file"])
+    """The page itself, or what it loads."""
+    found = request.app[PAGE].files.get(request.match_info.get("file", "index.html"))
     if found is None:
         raise web.HTTPNotFound
-    return _send(request, found)
+    body, headers = found
+    known = unchanged(request, headers)
+    return web.Response(body=body, headers=headers) if known is None else known
 
 
 async def page_data(request: web.Request) -> web.Response:
@@ -103,19 +101,9 @@ async def page_history(request: web.Request) -> web.Response:
     return as_json(request.app[PAGE].history.past(nodes))
 
 
-async def page_changes(request: web.Request) -> web.Response:
-    changes = request.app[PAGE].changes
-    return as_json(changes.latest(MAX_CHANGES, request.query.get("node")))
-
-
-async def page_pods(request: web.Request) -> web.Response:
-    node = request.query.get("node")
-    if node is None:
-        raise web.HTTPBadRequest(text="name the node, as ?node=a")
-    return as_json(request.app[PAGE].facts.of_node(node))
-
-
-def _send(request: web.Request, file: _File) -> web.Response:
-    body, headers = file
-    known = unchanged(request, headers)
-    return web.Response(body=body, headers=headers) if known is None else known
+async def page_node(request: web.Request) -> web.Response:
+    page, node, hours = request.app[PAGE], request.query.get("node"), request.query.get("hours")
+    if node is None or hours not in (None, "6", "24"):
+        raise web.HTTPBadRequest(text="name the node, as ?node=a; more than the last hour: hours=6")
+    found = page.facts.of_node(node, int(hours or 0))
+    return as_json({"changes": page.changes.latest(MAX_CHANGES, node), **found})

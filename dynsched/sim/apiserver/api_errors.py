@@ -32,7 +32,6 @@ class ApiError(Exception):
         reason: str,
         message: str,
         details: dict[str, Any] | None = None,
-        metadata: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -40,7 +39,7 @@ class ApiError(Exception):
         self.body: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": metadata or {},
+            "metadata": {},
             "status": "Failure",
             "message": message,
             **({"reason": reason} if reason else {}),
@@ -84,7 +83,8 @@ def invalid(resource: Resource | None, name: str, causes: Iterable[Cause]) -> Ap
     """422: every cause in one message; without a resource where a patch's result is no object."""
     found = list(causes)
     told = [f"{cause.field}: {cause.message}" for cause in found]
-    message = f'{resource.qualified_kind if resource else ""} "{name}" is invalid: '
+    kind = ".".join(filter(None, (resource.kind, resource.group))) if resource else ""
+    message = f'{kind} "{name}" is invalid: '
     message += told[0] if len(told) == 1 else f"[{', '.join(told)}]"
     details = details_of(resource, name, resource.kind) if resource else {}
     details |= {"causes": [cause._asdict() for cause in found]}

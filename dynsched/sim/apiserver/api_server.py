@@ -42,6 +42,7 @@ from dynsched.sim.apiserver.watch import Watches
 
 _HOST: Final = "127.0.0.1"
 _HEALTH: Final = frozenset({"/healthz", "/readyz", "/livez"})
+_REQUESTS_KEPT: Final = 20_000
 _BODY_KEPT: Final = 64 * 1024  # of a request's body, in the record
 _STOP_GRACE: Final = 1.0
 _OWN_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -72,7 +73,7 @@ class ApiServer:
         self.reviews: dict[str, Review] = {_OWN_REVIEWS: self._own_rights}
         self.store = Store(history=history)
         self.objects = Objects(self.store)
-        self.requests = RequestLog()
+        self.requests = RequestLog(maxlen=_REQUESTS_KEPT)
         self.faults = Faults()
         self.serves_metrics = False
         self.proxy = ServiceProxy(self.objects)
@@ -196,9 +197,8 @@ class ApiServer:
             target = target or requested.parse(request.path, served)
             if target is not None:
                 record.resource, record.namespace = target.resource.name, target.namespace
-                record.name, record.subresource = target.name, target.subresource
+                record.name, record.subresource = target.name or _named_in(body), target.subresource
                 record.verb = requested.verb_of(request.method, target, request.query)
-                record.name = target.name or _named_in(body)
             response = await self._answer(request, record, target, body)
         except api_errors.ApiError as error:
             response = rest.respond(encode(error.body), error.code)

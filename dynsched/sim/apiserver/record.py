@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import msgspec
 
-_KEPT: Final = 20_000
 _WRITES: Final = frozenset({"create", "update", "patch", "delete"})
 
 
@@ -49,9 +48,6 @@ class RequestRecord:
 
 class RequestLog(deque[RequestRecord]):
     """The last requests, oldest first."""
-
-    def __init__(self, kept: int = _KEPT) -> None:
-        super().__init__(maxlen=kept)
 
     def writes(self, resource: str = "") -> list[RequestRecord]:
         return [r for r in self if r.is_write and resource in {"", r.resource}]

@@ -17,8 +17,6 @@ encode: Final = msgspec.json.Encoder().encode
 _JSON_TYPES: Final = frozenset({"application/json", "application/*", "*/*", ""})
 _META_API: Final = "meta.k8s.io/v1"
 _ROLE_PREFIX: Final = "node-role.kubernetes.io/"
-
-
 _PARTIAL: Final = frozenset({"PartialObjectMetadata", "PartialObjectMetadataList"})
 
 
@@ -104,9 +102,5 @@ def _node_cells(body: Mapping[str, Any]) -> list[Any]:
     return [meta["name"], shown, ",".join(sorted(roles)) or "<none>", _age(body), version]
 
 
-def _other_cells(body: Mapping[str, Any]) -> list[Any]:
-    return [body["metadata"]["name"], _age(body)]
-
-
 _OF_NODES: Final = (("Name", "Status", "Roles", "Age", "Version"), _node_cells)
-_OF_OTHERS: Final = (("Name", "Age"), _other_cells)
+_OF_OTHERS: Final = (("Name", "Age"), lambda body: [body["metadata"]["name"], _age(body)])

@@ -40,10 +40,6 @@ class Resource:
         return self.qualified_plural if self is NODE_METRICS else self.plural
 
     @property
-    def qualified_kind(self) -> str:
-        return f"{self.kind}.{self.group}" if self.group else self.kind
-
-    @property
     def qualified_plural(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 

@@ -21,8 +21,6 @@ from dynsched.sim.apiserver.resources import ALL, Resource
 HISTORY: Final = 5_000
 """How many changes of one resource are remembered, and can be watched from."""
 
-_FIRST_VERSION: Final = 1
-
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -99,11 +97,10 @@ class _Collection:
         for listener in tuple(self.listeners):
             listener(change)
 
-    def replace(self, entries: Mapping[str, Entry], version: int) -> None:
-        self.entries = dict(entries)
-        self.snapshot = None
-        self.history.clear()
-        self.compacted = version
+    def changes_back_to(self, version: int) -> Iterator[Change]:
+        if version < self.compacted:
+            raise GoneError(self.compacted)
+        return takewhile(lambda c: c.version > version, reversed(self.history))
 
     def sorted(self) -> tuple[Entry, ...]:
         if self.snapshot is None:
@@ -113,7 +110,7 @@ class _Collection:
 
 class Store:
     def __init__(self, *, history: int = HISTORY) -> None:
-        self.version = _FIRST_VERSION
+        self.version = 1
         self._collections = {resource: _Collection(history) for resource in ALL}
 
     # --- reading ---
@@ -124,7 +121,7 @@ class Store:
     def entries(self, resource: Resource, at: int | None = None) -> tuple[Entry, ...]:
         """In the order of their keys, now or at version ``at``; GoneError where it is too old."""
         collection = self._collections[resource]
-        undone = [] if at is None else list(self._changes_back_to(collection, at))
+        undone = [] if at is None else list(collection.changes_back_to(at))
         if not undone:
             return collection.sorted()
         entries = dict(collection.entries)
@@ -137,13 +134,7 @@ class Store:
 
     def changes(self, resource: Resource, since: int) -> tuple[Change, ...]:
         """What was written after version ``since``, oldest first; GoneError when it is too old."""
-        return tuple(self._changes_back_to(self._collections[resource], since))[::-1]
-
-    @staticmethod
-    def _changes_back_to(collection: _Collection, version: int) -> Iterator[Change]:
-        if version < collection.compacted:
-            raise GoneError(collection.compacted)
-        return takewhile(lambda c: c.version > version, reversed(collection.history))
+        return tuple(self._collections[resource].changes_back_to(since))[::-1]
 
     # --- writing ---
 
@@ -183,7 +174,8 @@ class Store:
         """Put an older state and its version back, as etcd does; no listener is told."""
         self.version = backup.version
         for resource, collection in self._collections.items():
-            collection.replace(backup.entries[resource], backup.version)
+            collection.entries, collection.snapshot = dict(backup.entries[resource]), None
+        self.compact()
 
     # --- listening ---
 

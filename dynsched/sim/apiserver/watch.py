@@ -42,7 +42,6 @@ class Watch:
             self.wake.set()
 
     def end(self, last_words: bytes = b"") -> None:
-        """Finish the stream in good order."""
         self.last_words = last_words
         self.wake.set()
 
@@ -106,8 +105,9 @@ class Watches:
             cause = api_errors.Cause("FieldValueForbidden", message, "sendInitialEvents")
             raise api_errors.invalid(None, "", [cause])
         version = version_asked(request.query)
-        lasts = number(request.query, "timeoutSeconds")
-        deadline = _now() + (lasts or random.uniform(_MIN_SECONDS, _MAX_SECONDS))  # noqa: S311
+        asked = number(request.query, "timeoutSeconds")
+        lasts = asked or random.uniform(_MIN_SECONDS, _MAX_SECONDS)  # noqa: S311
+        deadline = asyncio.get_running_loop().time() + lasts
         watch = Watch(renderer, selector, request.transport, since=version or 0)
         self._begin(watch, version)
         # Up to ``subscribe`` nothing is awaited: no change is missed, and none is told twice.
@@ -150,7 +150,7 @@ class Watches:
             if watch.last_words is not None:
                 await response.write(watch.last_words)
                 return
-            now = _now()
+            now = asyncio.get_running_loop().time()
             if now >= deadline:
                 return
             if now >= bookmark:
@@ -162,7 +162,3 @@ class Watches:
             with suppress(TimeoutError):
                 async with asyncio.timeout(bookmark - now):
                     await watch.wake.wait()
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -59,7 +59,8 @@ async def running(folder: Path, *command: str | Path) -> AsyncIterator[Operator]
                 stdin=DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=_environment(),
+                # What is set for another dynsched is not for this one.
+                env={k: v for k, v in os.environ.items() if not k.startswith("DYNSCHED_")},
                 start_new_session=True,
             )
         try:
@@ -72,11 +73,6 @@ async def running(folder: Path, *command: str | Path) -> AsyncIterator[Operator]
         # Not by closing its input: the id that it knows may be another's by now.
         _signal(warden, signal.SIGKILL)
         await warden.wait()
-
-
-def _environment() -> dict[str, str]:
-    """Ours without what would change how the operator runs. No proxy is asked for loopback."""
-    return {name: text for name, text in os.environ.items() if not name.startswith("DYNSCHED_")}
 
 
 async def _end(process: Process) -> None:

@@ -84,8 +84,6 @@ class _Cluster:
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """Where everything is, once it runs."""
-
     url: str
     kubeconfig: Path
     rules: Path

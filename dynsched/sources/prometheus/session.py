@@ -22,20 +22,10 @@ import requests.adapters
 import urllib3
 from prometheus_api_client import PrometheusConnect
 
+from dynsched.sources.prometheus import query_errors
 from dynsched.sources.prometheus.config import Credentials, PrometheusConfig, TlsFiles
 from dynsched.sources.prometheus.decode import AnswerLimit, Clocks, server_error
-from dynsched.sources.prometheus.query_errors import (
-    CONNECTING,
-    PREPARING,
-    READING,
-    WAITING,
-    QueryFailedError,
-    excerpt,
-    explain_exception,
-    explain_redirect,
-    explain_status,
-    timed_out,
-)
+from dynsched.sources.prometheus.query_errors import QueryFailedError, explain_status, timed_out
 from dynsched.util.proxies import ProxyError, proxy_for, through
 
 _T = TypeVar("_T")
@@ -58,7 +48,7 @@ class Attempt:
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
-        self.phase = PREPARING
+        self.phase = query_errors.PREPARING
         self._deadline = time.monotonic() + timeout
         self._lock = threading.Lock()
         self._twins: list[socket.socket] = []
@@ -73,7 +63,7 @@ class Attempt:
 
     def watch(self, connection: socket.socket) -> None:
         """``abort`` shuts it down; at once where that was called already."""
-        self.phase = WAITING
+        self.phase = query_errors.WAITING
         with self._lock:
             self._twins.append(connection.dup())
         if self._aborted:
@@ -176,7 +166,7 @@ class _Adapter(requests.adapters.BaseAdapter):
         except (urllib3.exceptions.HTTPError, OSError) as error:
             self._attempt.remaining()  # past the deadline, that is the cause
             timeout, phase = self._attempt.timeout, self._attempt.phase
-            words = explain_exception(error, timeout, phase, tls=self._tls is not None)
+            words = query_errors.explain_exception(error, timeout, phase, tls=self._tls is not None)
             raise QueryFailedError(words + through(self._proxy)) from None
 
     def _pools(self) -> urllib3.PoolManager:
@@ -194,7 +184,7 @@ class _Adapter(requests.adapters.BaseAdapter):
         pool: Any = pools.connection_from_url(url)
         pool.ConnectionCls = _watched(pool.ConnectionCls, self._attempt)
         for method in ("GET",) if self._question.only_get else ("POST", "GET"):
-            self._attempt.phase = CONNECTING
+            self._attempt.phase = query_errors.CONNECTING
             left = self._attempt.remaining()
             posts = method == "POST"
             response = pools.urlopen(
@@ -210,7 +200,7 @@ class _Adapter(requests.adapters.BaseAdapter):
             )
             with contextlib.closing(response):
                 received = self._client.clock()
-                self._attempt.phase = READING
+                self._attempt.phase = query_errors.READING
                 if posts and response.status in _NO_SUCH_METHOD:
                     continue
                 body = self._read(response, authenticated="Authorization" in request.headers)
@@ -223,7 +213,8 @@ class _Adapter(requests.adapters.BaseAdapter):
     def _read(self, response: urllib3.BaseHTTPResponse, *, authenticated: bool) -> bytearray:
         status = response.status
         if status // 100 == _REDIRECT:
-            raise QueryFailedError(explain_redirect(status, response.headers.get("Location", "")))
+            where = response.headers.get("Location", "")
+            raise QueryFailedError(query_errors.explain_redirect(status, where))
         succeeded = status // 100 == _SUCCESS
         body = bytearray()
         series = parts = 0
@@ -240,7 +231,7 @@ class _Adapter(requests.adapters.BaseAdapter):
         self._attempt.remaining()  # an aborted connection looks like the end of the body
         if succeeded:
             return body
-        detail, proxied = server_error(body) or excerpt(body), self._proxy is not None
+        detail, proxied = server_error(body) or query_errors.excerpt(body), self._proxy is not None
         words = explain_status(status, detail, authenticated=authenticated, proxied=proxied)
         raise QueryFailedError(words + through(self._proxy))
 

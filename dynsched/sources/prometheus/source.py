@@ -52,7 +52,6 @@ _PAGE_LIMIT: Final = AnswerLimit(0, 50_000, 32 << 20)
 class PageResult:
     data: Any = None
     error: str | None = None
-    duration: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -157,8 +156,8 @@ class PrometheusSource:
             return answered.json()["data"]["result"]  # as session._Answered has it
 
         question: Question[tuple[Any, ...]] = Question(call, parse_data, _PAGE_LIMIT, only_get)
-        items, error, _, duration = await self._result(question)
-        return PageResult(items[0] if items else None, error, duration)
+        items, error, *_ = await self._result(question)
+        return PageResult(items[0] if items else None, error)
 
     async def history(self, rule: Rule, start: float, end: float, step: float) -> Sequence[Series]:
         """All times by *our* clock; PastUnknownError when it failed. Where the server's clock

@@ -62,12 +62,6 @@ class World:
         found: Bools = self.columns.applies[self.rows[rule.name]]
         return found
 
-    def present(self, times: Floats) -> Bools:
-        """Shape (times, nodes): whether the node was there."""
-        moments = times[:, None]
-        found: Bools = (moments >= self.first) & (moments <= self.last)
-        return found
-
 
 def make_world(
     nodes: Mapping[str, Node], rule_set: RuleSet, spans: Mapping[str, Span] = MappingProxyType({})
@@ -124,7 +118,9 @@ class Record:
         self.window = window
         self.world = world
         self.marks_nothing = rule_set.mark.is_none
-        self.present = world.present(window.times())
+        moments = window.times()[:, None]
+        # Where the node was there.
+        self.present: Bools = (moments >= world.first) & (moments <= world.last)
         # By rule: where there is a good value.
         self.known = {rule.name: np.zeros(by_node, np.bool_) for rule in rule_set.rules}
         # Where a rule's threshold is breached at this moment.

@@ -86,8 +86,7 @@ class Reach:
 
     def add(self, pods: Iterable[PodShape]) -> None:
         for pod in pods:
-            why = _LEFT_OUT.get(pod.owner.kind) if pod.owner else None
-            if why is not None:
+            if pod.owner and (why := _LEFT_OUT.get(pod.owner.kind)):
                 self.left_out[why] += 1
             else:
                 self._add(pod)
@@ -129,8 +128,7 @@ class Reach:
                 ways.append(Way.TAINT)
             elif tolerated:
                 causes.append(Cause.TOLERATES)
-        is_scored = self.schedulers is None or pod.scheduler in self.schedulers
-        if is_scored:
+        if self.schedulers is None or pod.scheduler in self.schedulers:
             ways.append(Way.EXTENDER)
         elif pod.scheduler != DEFAULT_SCHEDULER:
             causes.append(Cause.SCHEDULER)
@@ -181,7 +179,7 @@ def patch_of(workload: Workload, label: LabelMark) -> str | None:
 def _workload_of(pod: PodShape) -> tuple[str, str]:
     if pod.owner is None:
         return "Pod", pod.name
-    kind, name = pod.owner
+    kind, name = pod.owner.kind, pod.owner.name
     if kind == "ReplicaSet" and pod.template_hash and name.endswith(f"-{pod.template_hash}"):
         return "Deployment", name.removesuffix(f"-{pod.template_hash}")
     if kind == "Job" and (match := _OF_CRONJOB.fullmatch(name)) is not None:
@@ -203,13 +201,12 @@ def _avoids(label: LabelMark, affinity: bytes) -> Way | None:
 
 
 def _any_avoids(label: LabelMark, term: Mapping[str, Any]) -> bool:
-    for each in as_mappings(term.get("matchExpressions")):
-        operator, values = each.get("operator"), each.get("values") or ()
-        if each.get("key") == label.key and (
-            operator == "DoesNotExist" or (operator == "NotIn" and label.value in values)
-        ):
-            return True
-    return False
+    ours = (e for e in as_mappings(term.get("matchExpressions")) if e.get("key") == label.key)
+    return any(
+        each.get("operator") == "DoesNotExist"
+        or (each.get("operator") == "NotIn" and label.value in (each.get("values") or ()))
+        for each in ours
+    )
 
 
 @lru_cache(maxsize=_KEPT)

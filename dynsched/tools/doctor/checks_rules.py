@@ -16,18 +16,9 @@ from dynsched.engine.wording import counted, some
 from dynsched.rules.lint import lint
 from dynsched.rules.rule_set import FileRule
 from dynsched.sources.prometheus import PrometheusSource
+from dynsched.tools.doctor import checks_values
 from dynsched.tools.doctor.ask_prometheus import Asked
-from dynsched.tools.doctor.checks_values import (
-    Subject,
-    World,
-    clocks,
-    costs,
-    late_for_new_pods,
-    late_samples,
-    looks_back_too_far,
-    uncovered,
-    values_against_thresholds,
-)
+from dynsched.tools.doctor.checks_values import Subject, World
 from dynsched.tools.doctor.expressions import RATES, Selector, read, selector_text
 from dynsched.tools.doctor.findings import Finding, NotChecked, error, findings, hint, warning
 from dynsched.util.durations import format_duration
@@ -65,7 +56,7 @@ async def check_rules(prometheus: PrometheusSource, world: World) -> list[Findin
         raise ExpectedError(clock.error)
     asked = Asked(prometheus, now)
     skew = 0.0 if clock.error else now - began - clock.duration / 2
-    found: list[Finding | NotChecked] = [*findings("N1", clocks(skew))]
+    found: list[Finding | NotChecked] = [*findings("N1", checks_values.clocks(skew))]
     world = replace(world, retention=await asked.retention())
     for rule, answer in zip(rules, answers, strict=True):
         found += [each async for each in _check_rule(rule, answer, world, asked)]
@@ -291,12 +282,12 @@ _CHECKS: Final[tuple[tuple[str, _Check], ...]] = (
     ("P3", _rate_of_a_sum),
     ("P4", _one_series_a_node),
     ("P6", _no_number),
-    ("P7", costs),
-    ("P8", looks_back_too_far),
-    ("P9", values_against_thresholds),
+    ("P7", checks_values.costs),
+    ("P8", checks_values.looks_back_too_far),
+    ("P9", checks_values.values_against_thresholds),
     ("P10", _several_clusters),
     ("P11", _throttling),
-    ("P12", late_for_new_pods),
-    ("N1", late_samples),
-    ("N1", uncovered),
+    ("P12", checks_values.late_for_new_pods),
+    ("N1", checks_values.late_samples),
+    ("N1", checks_values.uncovered),
 )

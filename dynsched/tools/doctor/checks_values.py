@@ -43,8 +43,6 @@ _PERCENT: Final = 100.0
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What the checks of all rules know."""
-
     rule_set: RuleSet
     interval: float = 10.0
     nodes: Mapping[str, Node] = field(default_factory=dict)

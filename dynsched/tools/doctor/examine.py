@@ -14,18 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dynsched.engine.match import index_nodes
 from dynsched.engine.model import Node
+from dynsched.kube import inspection
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient, list_node_metrics, open_client
-from dynsched.kube.inspection import (
-    POLICIES,
-    Program,
-    Right,
-    config_map,
-    is_allowed,
-    is_in_kyverno,
-    namespaces_that_ask,
-    policy,
-    programs,
-)
+from dynsched.kube.inspection import POLICIES, Program, Right, policy
 from dynsched.kube.leases import LEASE_NAME, find_holders
 from dynsched.kube.node_order import NODE_ORDERS
 from dynsched.kube.transport import KubeApi
@@ -142,7 +133,7 @@ async def check_cluster(
     injection = None if mark.is_none else injection
     found += findings("K1", checks.admission(guardrail, injection, mark.label))
     found += await asked("K4", _check_order(client, rule_set, injection)) or []
-    running = await asked("K2", programs(client, checks.PROGRAMS)) or []
+    running = await asked("K2", inspection.programs(client, checks.PROGRAMS)) or []
     policies = await asked("K2", _policies_of(client, running)) or {}
     found += findings("K2", checks.neighbours(running, policies, mark))
     return found
@@ -150,11 +141,11 @@ async def check_cluster(
 
 async def _check_order(api: KubeApi, rule_set: RuleSet, injection: Any) -> list[Finding]:
     """``injection``: the policy of the soft affinity, or None."""
-    asking, wanted = await namespaces_that_ask(api), rule_set.order is not None
+    asking, wanted = await inspection.namespaces_that_ask(api), rule_set.order is not None
     if not (wanted or asking):
         return []
     problems = await order_problems(api)
-    is_injected = injection is not None or await is_in_kyverno(api, keys.AVOID_POLICY)
+    is_injected = injection is not None or await inspection.is_in_kyverno(api, keys.AVOID_POLICY)
     found = checks.order(problems, asking, wanted=wanted, is_injected=is_injected)
     return list(findings("K4", found))
 
@@ -185,7 +176,7 @@ def _asks_metrics_server(rule_set: RuleSet) -> bool:
 
 
 async def _refused(api: KubeApi, rights: Iterable[Right]) -> list[Right]:
-    allowed = {right: await is_allowed(api, right) for right in rights}
+    allowed = {right: await inspection.is_allowed(api, right) for right in rights}
     if None in allowed.values():
         raise ClusterError(f"{api.config.server} makes no reviews of rights (404)")
     return [right for right, is_ours in allowed.items() if not is_ours]
@@ -196,7 +187,7 @@ async def _policies_of(api: KubeApi, found: Iterable[Program]) -> dict[str, Any]
     policies = {}
     for program in found:
         for name in program.config_maps if checks.DESCHEDULER in program.image else ():
-            texts = await config_map(api, program.namespace, name) or {}
+            texts = await inspection.config_map(api, program.namespace, name) or {}
             for key, text in texts.items():
                 with contextlib.suppress(yaml.YAMLError, RecursionError):
                     policies[f"ConfigMap {program.namespace}/{name}, {key}"] = yaml.safe_load(text)

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import promql_parser as promql
 
+from dynsched.rules.lint import RANKS, name_of, parts_of
 from dynsched.util.formatting import one_line
 
 MAX_LENGTH: Final = 4_000
@@ -23,7 +24,6 @@ _LEGACY: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 RATES: Final = frozenset(
     {"rate", "irate", "increase", "xrate", "xincrease", "rate_prometheus", "increase_prometheus"}
 )
-_RANKS: Final = frozenset({"topk", "bottomk", "limitk", "limit_ratio"})
 _PERCENT: Final = 100.0
 _MATCH: Final = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 
@@ -93,7 +93,7 @@ def read(text: str) -> Expression:
         rates_of_sums=tuple(
             str(each)
             for each in found
-            if _name(each) in RATES
+            if name_of(each) in RATES
             for argument in each.args
             if isinstance(argument, promql.SubqueryExpr) and _aggregates(argument.expr)
         ),
@@ -137,8 +137,8 @@ def _selectors(
     else:
         if isinstance(node, promql.SubqueryExpr) and node.range is not None:
             reach += node.range.total_seconds() + _offset(node)
-        name = _name(node)
-        for each in _children(node):
+        name = name_of(node)
+        for each in parts_of(node):
             inner = (name, *functions) if name else functions
             yield from _selectors(each, reach, inner, picks=picks, joins=joins)
 
@@ -157,35 +157,17 @@ def _offset(node: Any) -> float:
     return max(0.0, node.offset.total_seconds()) if node.offset is not None else 0.0
 
 
-def _children(node: Any) -> tuple[Any, ...]:
-    if isinstance(node, promql.BinaryExpr):
-        return (node.lhs, node.rhs)
-    if isinstance(node, promql.AggregateExpr):
-        return (node.expr,) if node.param is None else (node.expr, node.param)
-    if isinstance(node, promql.Call):
-        return tuple(node.args)
-    if isinstance(node, promql.ParenExpr | promql.UnaryExpr | promql.SubqueryExpr):
-        return (node.expr,)
-    return ()
-
-
 def _walk(node: Any) -> Iterator[Any]:
     yield node
-    for each in _children(node):
+    for each in parts_of(node):
         yield from _walk(each)
-
-
-def _name(node: Any) -> str:
-    if isinstance(node, promql.AggregateExpr):
-        return str(node.op).lower()
-    return str(node.func.name) if isinstance(node, promql.Call) else ""
 
 
 def _aggregates(node: Any) -> bool:
     found = (each for each in _walk(node) if isinstance(each, promql.AggregateExpr))
-    return any(_name(each) not in _RANKS for each in found)
+    return any(name_of(each) not in RANKS for each in found)
 
 
 def _has_a_hundred(node: Any) -> bool:
-    numbers = [each for each in _children(node) if isinstance(each, promql.NumberLiteral)]
+    numbers = [each for each in parts_of(node) if isinstance(each, promql.NumberLiteral)]
     return any(each.val == _PERCENT for each in numbers)

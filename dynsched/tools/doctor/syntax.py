@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from dynsched.rules.check import Checked
@@ -30,23 +31,18 @@ _NO_PAGE: Final = re.compile(r"\b(?:404|405|501)\b|unsupported path|not found", 
 
 def parse_here(report: Checked) -> Checked:
     """An error: no server parses the expression. A warning: a server may know what is not read."""
+    errors, warnings = [*report.errors], [*report.warnings]
     for index, rule in enumerate(report.rule_set.file_rules if report.rule_set else ()):
-        why = read(rule.expr or "0").unread
+        why, place = read(rule.expr or "0").unread, partial(report.place_in_expr, index)
         if why is None:
             continue
         is_strange = _NO_QUERY in why and _OF_OTHERS.search(rule.expr or "") is None
         if is_strange or _IN_NO_DIALECT.search(why):
-            message = f"rule {rule.name}: the expression cannot be parsed: {why}"
-            told = report.place_in_expr(index, message)
-            report = replace(report, errors=(*report.errors, told))
-            continue
-        message = (
-            f"warning: rule {rule.name}: the expression was not checked: {why}; name the server "
-            "that is to answer it (--prom URL)"
-        )
-        told = report.place_in_expr(index, message)
-        report = replace(report, warnings=(*report.warnings, told))
-    return report
+            errors.append(place(f"rule {rule.name}: the expression cannot be parsed: {why}"))
+        else:
+            message = f"warning: rule {rule.name}: the expression was not checked: {why}; name the "
+            warnings.append(place(f"{message}server that is to answer it (--prom URL)"))
+    return replace(report, errors=tuple(errors), warnings=tuple(warnings))
 
 
 async def parse_by_server(

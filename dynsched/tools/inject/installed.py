@@ -16,17 +16,9 @@ import yaml
 from rich.console import Console
 
 from dynsched.engine.wording import counted
+from dynsched.kube import inspection
 from dynsched.kube.client import open_client
-from dynsched.kube.inspection import (
-    POLICIES,
-    PREFERRED,
-    core,
-    is_in_kyverno,
-    mutating_policy,
-    namespaces_that_ask,
-    resources,
-    running_pods,
-)
+from dynsched.kube.inspection import POLICIES, PREFERRED
 from dynsched.kube.node_order import NODE_ORDERS, order_left
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
@@ -90,14 +82,14 @@ def standing(pod: Mapping[str, Any], mark: LabelMark) -> Standing:
 
 async def order_problems(api: KubeApi) -> list[Problem]:
     """Why new pods do not get the order. Raises ClusterError."""
-    policy, binding = await mutating_policy(api, keys.ORDER_POLICY)
+    policy, binding = await inspection.mutating_policy(api, keys.ORDER_POLICY)
     found = differences(yaml.safe_load_all(order_text()), policy, binding)
-    if policy is None and await is_in_kyverno(api, keys.ORDER_POLICY):
+    if policy is None and await inspection.is_in_kyverno(api, keys.ORDER_POLICY):
         found = []
-    elif policy is None and POLICIES not in await resources(api, _ADMISSION):
+    elif policy is None and POLICIES not in await inspection.resources(api, _ADMISSION):
         what = f"the API server does not serve {POLICIES} in {_ADMISSION}"
         return [Problem(what, "use Kubernetes 1.36, or what docs/order.md says of older clusters")]
-    if NODE_ORDERS not in await resources(api, keys.ORDER_API):
+    if NODE_ORDERS not in await inspection.resources(api, keys.ORDER_API):
         what = f"the definition {NODE_ORDERS}.dynsched.io is not installed"
         return [*found, Problem(what, INSTALL)]
     reads = as_mapping(binding["spec"].get("paramRef")) if binding else {}
@@ -115,7 +107,7 @@ async def pod_told(api: KubeApi, namespace: str, name: str) -> dict[str, Any]:
     """``level``: the number of the one that has the pod's node; ``why_not``: no order was given.
     Raises ClusterError, and ExpectedError where there is no such pod.
     """
-    pod = await core(api, "pods", name, namespace)
+    pod = await inspection.core(api, "pods", name, namespace)
     if pod is None:
         raise ExpectedError(f"there is no pod {name} in namespace {namespace}; choose it with -n")
     until = as_mapping(pod["metadata"].get("annotations")).get(keys.ORDER_ANNOTATION)
@@ -145,7 +137,7 @@ async def _why_not(api: KubeApi, pod: Mapping[str, Any]) -> str:
     if why := exemption(pod):
         return why
     metadata = pod["metadata"]
-    namespace = await core(api, "namespaces", metadata["namespace"])
+    namespace = await inspection.core(api, "namespaces", metadata["namespace"])
     asks = as_mapping(namespace["metadata"].get("labels")).get(keys.AVOID_LABEL)
     if asks != "true":
         return f"its namespace does not ask: {LABEL_IT.replace('NAME', metadata['namespace'])}"
@@ -181,11 +173,11 @@ async def check_policies(
         if rule_set.order is not None:
             found += await order_problems(api)
         if label is not None:
-            installed = await mutating_policy(api, keys.AVOID_POLICY)
+            installed = await inspection.mutating_policy(api, keys.AVOID_POLICY)
             found += differences(policy_objects(label), *installed)
-            for name in await namespaces_that_ask(api):
+            for name in await inspection.namespaces_that_ask(api):
                 pods[name] = Counter(
-                    [standing(pod, label) async for pod in running_pods(api, name)]
+                    [standing(pod, label) async for pod in inspection.running_pods(api, name)]
                 )
     problems = [f"{what}: {fix}" for what, fix in found]
     if output == "json":

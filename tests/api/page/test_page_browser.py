@@ -1,6 +1,7 @@
 """The page in a real Chromium."""
 
 import contextlib
+import re
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -14,22 +15,25 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from browser import Tab, chromium, tab
 from early_scene import CPU as EARLY_CPU
-from early_scene import early_scene
+from early_scene import early_example, early_scene
 from programs import ROOT
 from reader_support import bearer
-from snapshots import EXAMPLE_RULES, NOON, Scene
+from snapshots import EXAMPLE_RULES, NOON, Scene, example
 from store_support import make_store
 from web_support import Kubernetes
 
 from dynsched.api import auth
 from dynsched.api.app import make_app
 from dynsched.api.auth import require_token
+from dynsched.api.nodes import node_detail
 from dynsched.api.order_status import OrderStatus
 from dynsched.api.transport.answering import PROBES
 from dynsched.engine.effect import day_of
+from dynsched.engine.health import why_unhealthy
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import AboveRequest
 from dynsched.engine.recent import BoundOnNode, JustBound
+from dynsched.engine.wording import UNKNOWN
 from dynsched.util.errors import ClusterError
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.thorough]
@@ -40,6 +44,8 @@ RULES = {
     "order": {"score": {"node-cpu": 1}},
     "rules": [{**CPU, "for": "0s", "keep_firing_for": "1m", "resource": "cpu"}, MEMORY],
 }
+WIDTHS = (375, 768, 820, 1024, 1280, 1920)
+NONE = "\u2013"
 POOLS = {"web-1": "web", "web-2": "web", "web-3": "web", "batch-1": "batch", "batch-2": "batch"}
 
 
@@ -61,7 +67,7 @@ class World:
     def tick(self, *, error=None, placed=None, **changes) -> None:
         """One tick; ``placed``: nodes to which pods were bound; ``changes`` of the Snapshot."""
         self.at += 30
-        memory = dict.fromkeys(POOLS, 40.0)
+        memory = dict.fromkeys(self.cpu, 40.0)
         cpu, memory = (error or self.cpu), (error or memory)
         snapshot = self.scene.tick(self.at, node_cpu=cpu, node_mem_usage=memory)
         self.snapshots.publish(replace(snapshot, **changes), placed=placed)
@@ -148,11 +154,15 @@ async def texts(shown: Tab, selector: str) -> list[str]:
     return await shown.page.locator(selector).all_inner_texts()
 
 
-async def test_nodes_are_listed_worst_first_beside_three_numbers_and_rules(shown, world) -> None:
+async def test_nodes_are_listed_worst_first_beside_numbers_and_rules(shown, world) -> None:
     assert (await shown.rows())[:2] == ["web-2", "batch-1"]
-    assert await texts(shown, "#numbers strong") == ["0", "0", "0"]
+    assert await texts(shown, "#numbers strong") == ["0", NONE, "0"]
+    assert await shown.page.locator(".number.zero").count() == 3
     assert await texts(shown, "#grid h3") == ["batch (2)", "web (3)"]
-    assert "leader" in " ".join(await texts(shown, "#facts dd"))
+    facts = await texts(shown, "#facts dd")
+    assert facts[0] == "leader"
+    assert facts[1].endswith("took 250ms")
+    assert facts[2] == "2 of 2 ok"
     assert await texts(shown, "#rules tbody th") == ["node-cpu", "node-mem-usage"]
     link = await shown.page.locator("#rules a").first.get_attribute("href")
     assert link.startswith("https://example.com/prometheus/graph?g0.expr=cpu_busy_percent")
@@ -165,12 +175,13 @@ async def test_a_node_that_heats_rises_with_the_focus_and_is_counted(shown, worl
     await tick(world, shown)
     assert (await shown.rows())[0] == "web-3"
     assert await shown.page.evaluate("document.activeElement.textContent") == "web-3"
-    assert await texts(shown, "#numbers strong") == ["1", "0", "0"]
+    assert await texts(shown, "#numbers strong") == ["1", NONE, "0"]
+    assert await shown.page.locator("#grid i").count() == 1  # its cell is pointed at
     row = await shown.page.locator("tr[data-node=web-3]").inner_text()
     assert all(word in row for word in ("hot", "marked", "+19%"))
-    await shown.page.click("#numbers [data-state=marked]")  # a value is a filter
+    await shown.page.click("#numbers [data-state=hot]")  # a value is a filter
     assert await shown.rows() == ["web-3"]
-    await shown.page.click("#numbers [data-state=marked]")
+    await shown.page.click("#numbers [data-state=hot]")
     await shown.page.click("tr[data-node=batch-1] .pool-column button")
     assert await shown.rows() == ["batch-1", "batch-2"]
 
@@ -182,9 +193,10 @@ async def test_an_early_mark_is_told_as_such_and_is_not_red(shown, world) -> Non
         world.snapshots.publish(replace(found, tick=number))
         await shown.look_again()
         await shown.until("document.documentElement.dataset.tick === given", str(number))
-        marked = shown.page.locator("#numbers [data-state=marked]")
-        assert "1 early, not hot" in await marked.inner_text()
-        assert ("hot" in await marked.get_attribute("class")) is (heat > 80)
+        hot, *others = await shown.page.locator(".number").all()
+        assert await hot.get_attribute("class") == ("number hot" if heat > 80 else "number zero")
+        assert [await card.get_attribute("class") for card in others] == ["number ", "number warn"]
+        assert (await others[0].inner_text()).split()[:3] == ["Early", "1", "marked"]
         row = await shown.page.locator("tr[data-node=worker-1]").inner_text()
         assert "marked early" in row
 
@@ -278,12 +290,57 @@ async def test_a_nodes_detail_says_what_would_clear_it_and_what_changed(shown, w
     assert "firing" in told
     assert "label status=presure" in told
     assert await shown.page.locator("dialog .chart").count() == 2
+    assert (
+        await shown.page.locator("dialog .chart:has(.shade)").count() == 1
+    )  # of the rule that fired
+    await shown.page.hover("dialog .chart >> nth=0", position={"x": 700, "y": 40})
+    assert "95.0" in await shown.page.text_content("dialog .chart .read >> nth=0")
     assert "node=web-3" in shown.page.url
     await shown.page.go_back()
     await shown.until("!document.querySelector('dialog').open")
 
 
-async def test_where_pods_were_placed_is_shown_where_they_are_watched(shown, world) -> None:
+async def test_the_past_before_memory_comes_from_prometheus_while_it_is_looked_at(
+    shown, world
+) -> None:
+    await tick(world, shown)
+    await detail(shown, "web-3")
+    await shown.page.click("dialog [data-key='6']")
+    facts = world.snapshots.facts
+    await shown.until("document.querySelector('dialog [data-key=\"6\"][aria-pressed=true]')")
+    assert facts.wanted == {("web-3", 6)}
+    points = [(NOON - 3600 * ago, 90.0) for ago in (5, 4)]
+    facts.pasts = {
+        ("web-3", 6): (world.at + 99, {"node-cpu": points, "": [(at, 1.0) for at, _ in points]})
+    }
+    await tick(world, shown)
+    await shown.until("document.querySelector('dialog .chart .shade')")
+    assert await shown.page.locator("dialog .chart:has(.shade)").count() == 1
+
+
+async def test_the_past_stays_while_prometheus_is_away_and_its_end_is_seen(shown, world) -> None:
+    await tick(world, shown)
+    await tick(world, shown, error="connection refused")
+    await shown.page.reload()
+    await shown.until("document.querySelectorAll('#nodes .curve').length === 5")
+    assert await shown.page.locator("#nodes .gap").count() == 5
+
+
+async def test_theme_and_language_are_chosen_and_remembered(shown, world) -> None:
+    back = "getComputedStyle(document.body).backgroundColor"
+    light = await shown.page.evaluate(back)
+    await shown.page.select_option("#theme", "dark")
+    assert await shown.page.evaluate(back) != light
+    await shown.page.select_option("#language", "zh-CN")
+    await shown.until("document.documentElement.lang === 'zh-CN'")
+    await shown.page.goto(world.url)
+    await shown.until("document.documentElement.lang === 'zh-CN'")
+    assert await shown.page.evaluate(back) != light
+
+
+async def test_where_pods_were_placed_is_shown_where_there_are_any(shown, world) -> None:
+    assert not await shown.page.is_visible("#placements")
+    await tick(world, shown, placed=[])
     assert not await shown.page.is_visible("#placements")
     world.cpu["web-3"] = 95.0
     await tick(world, shown)
@@ -301,8 +358,11 @@ async def test_the_coolest_nodes_of_each_pool_are_shown_where_there_is_an_order(
     world.cpu["web-3"] = 95.0
     await tick(world, shown)
     assert await texts(shown, "#order h3") == ["All nodes (4)", "batch (2)", "web (2)"]
-    rows = [text.split("\n") for text in await texts(shown, "#order ul")]
-    assert rows[1:] == [["20 batch-2", "45 batch-1"], ["20 web-1", "60 web-2"]]
+    rows = [text.split("\n") for text in await texts(shown, "#order ol")]
+    assert rows[1:] == [
+        ["batch-2", "weight 100", "20.0", "batch-1", "weight 50", "45.0"],
+        ["web-1", "weight 100", "20.0", "web-2", "weight 50", "60.0"],
+    ]
     assert "1 hot" in await shown.page.inner_text("#order-counts")
     world.snapshots.order_status = OrderStatus(lambda: None, error="403")
     await tick(world, shown, order=None)
@@ -311,11 +371,11 @@ async def test_the_coolest_nodes_of_each_pool_are_shown_where_there_is_an_order(
 
 
 async def test_what_pods_request_is_a_tick_on_the_bar_and_in_the_legend(shown, world) -> None:
-    assert await texts(shown, "#bar-legend li") == ["threshold", "clears"]
+    assert await texts(shown, "#bar-legend li") == ["threshold", "clears", "was marked"]
     assert await shown.page.locator("#nodes .tick[visibility=visible]").count() == 0
     world.snapshots.facts.requested = {"cpu": {"web-2": 50, "batch-1": 75}}
     await tick(world, shown)
-    assert await texts(shown, "#bar-legend li") == ["threshold", "clears", "requested by pods"]
+    assert "requested by pods" in await texts(shown, "#bar-legend li")
     assert await shown.page.locator("#nodes .tick[visibility=visible]").count() == 2
     bar = shown.page.locator("tr[data-node=batch-1] [aria-label*=requested]")
     assert "requested 75" in await bar.get_attribute("aria-label")
@@ -330,7 +390,7 @@ async def test_a_nodes_detail_lists_pods_just_bound_and_above_their_requests(sho
     told = await detail(shown, "web-1")
     rows = await texts(shown, "dialog [aria-label^=Pods] tbody tr")
     assert [row.split("\t") for row in rows] == [
-        ["shop/web-5d9c7b9d4f-x2x4p", "0.5 cores, 1 GiB", "12 sec ago"],
+        ["shop/web-5d9c7b9d4f-x2x4p", "0.5 cores, 1 GiB", "12s ago"],
         ["shop/api-0", "memory", "1.5 GiB more than it requests"],
     ]
     assert "and 20 more" in told
@@ -343,9 +403,10 @@ async def test_the_overload_of_each_day_is_shown_once_it_is_known(shown, world) 
     await tick(world, shown)
     await tick(world, shown)
     rows = await texts(shown, "#overload tbody tr")
+    assert await texts(shown, "#overload .axis span") == ["0.0%", "20.0%"]
     assert [row.split("\t") for row in rows] == [
-        ["2026-11-19", "3.2%"],
-        ["2026-11-20, so far", "20%"],
+        ["2026-11-19", "3.2%", ""],
+        ["2026-11-20, so far", "20.0%", ""],
     ]
 
 
@@ -407,24 +468,85 @@ async def test_it_speaks_chinese_to_a_browser_that_does(browser, world) -> None:
         assert await found.page.get_attribute("html", "lang") == "zh-CN"
         worst_first = "\u8282\u70b9\uff08\u6700\u4e25\u91cd\u7684\u5728\u524d\uff09"
         assert await found.page.inner_text("#table-title") == worst_first
-        assert "已标记" in await found.page.inner_text("#numbers")
+        assert "过热" in await found.page.inner_text("#numbers")
+        texts = [*UNKNOWN.values(), why_unhealthy(None, 0, 1)]
+        for snapshot in (example(), early_example()):
+            for name in snapshot.nodes:
+                said = node_detail(snapshot, name)
+                texts += filter(None, [*said.clears, said.conflict, said.withheld, said.ineligible])
+        told = "(texts) => import('./page/i18n.js').then(({ told }) => texts.map(told))"
+        for text, chinese in zip(texts, await found.page.evaluate(told, texts), strict=True):
+            assert not re.search("must|needs|below|above|is |was |the ", chinese), (text, chinese)
 
 
 LONG = "ip-10-0-123-234.a-very-long-name-of-a-region-in-the-cloud.compute.internal.example.com"
 
 
+CLOUD = [f"aks-nodepool1-12345678-vmss0000{number:02x}" for number in range(15)]
+MISPLACED = """(root) => {
+  const found = [], boxes = [];
+  const seen = document.createTreeWalker(document.querySelector(root), NodeFilter.SHOW_TEXT);
+  while (seen.nextNode()) {
+    const text = seen.currentNode, parent = text.parentElement, words = text.data.trim();
+    if (!words || !parent.checkVisibility() || parent.closest(".unseen, option, .name, .pool-column")) continue;
+    const range = document.createRange();
+    range.selectNodeContents(text);
+    for (const box of range.getClientRects()) {
+      if (box.left < -0.5 || box.right > innerWidth + 0.5) found.push(["beyond the screen", words]);
+      for (const [other, said] of boxes) {
+        const wide = Math.min(box.right, other.right) - Math.max(box.left, other.left);
+        const high = Math.min(box.bottom, other.bottom) - Math.max(box.top, other.top);
+        if (wide > 1 && high > 4) found.push(["one on the other", words, said]);
+      }
+      boxes.push([box, words]);
+    }
+    const isCut = parent.scrollWidth > parent.clientWidth + 1;
+    if (isCut && getComputedStyle(parent).overflowX !== "visible") found.push(["cut", words]);
+    const isWhole = !parent.closest("code, h2, h3, .banner, tbody th"); // may break anywhere
+    for (const word of isWhole ? text.data.matchAll(/[A-Za-z]{2,12}/g) : []) {
+      range.setStart(text, word.index);
+      range.setEnd(text, word.index + word[0].length);
+      const lines = new Set([...range.getClientRects()].map((box) => box.top));
+      if (lines.size > 1) found.push(["broken", word[0]]);
+    }
+  }
+  for (const box of document.querySelectorAll(`${root} .scroll`))
+    if (box.scrollWidth > box.clientWidth) found.push(["too wide", box.textContent.slice(0, 40)]);
+  for (const row of document.querySelectorAll(`${root} #nodes tbody tr`))
+    if (row.offsetHeight > 60) found.push(["too high", row.textContent]);
+  for (const name of document.querySelectorAll(`${root} a.name`))
+    if (name.title !== name.textContent || name.ariaLabel !== name.title)
+      found.push(["no whole name", name.textContent]);
+  return found;
+}"""
+
+
 @pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
-async def test_on_a_phone_nothing_is_wider_than_the_screen(browser, world, locale) -> None:
-    world.scene.nodes[LONG] = Node(LONG, labels={"pool": "a-pool-of-a-very-long-name" * 2})
-    world.cpu[LONG] = 99.0
+async def test_no_text_is_cut_broken_or_on_another_whatever_the_width(
+    browser, world, locale
+) -> None:
+    """With the names of clouds, a conflict, an early mark, and a node of which nothing is known."""
+    early = {**RULES["rules"][0], "lag": "1m", "early": {"above_mean": 2, "clear_above_mean": -6}}
+    labels = {
+        CLOUD[1]: {"pool": "a", "status": "maintenance"},
+        LONG: {"pool": "a-pool-of-long-name" * 3},
+    }
+    nodes = [Node(name, labels=labels.get(name, {"pool": "a"})) for name in (*CLOUD, LONG)]
+    world.scene = Scene({**RULES, "rules": [early, MEMORY]}, nodes)
+    world.cpu = {name: 40.0 + 2 * at for at, name in enumerate(CLOUD[:-1])}
+    world.cpu |= {CLOUD[1]: 95.0, LONG: 99.0}
     world.learn(LONG * 2)
-    world.tick(rules_error="x" * 300)
-    options = {"viewport": {"width": 360, "height": 740}, "locale": locale}
-    async with opened(browser, world, 6, **options) as found:
-        assert await found.page.evaluate("document.documentElement.scrollWidth") <= 360
-        await found.page.locator("#nodes tbody a").first.click()
-        await detail(found)
-        assert await found.page.evaluate("document.querySelector('dialog').scrollWidth") <= 360
+    for _ in range(4):
+        world.tick(placed=[LONG, CLOUD[2]], rules_error="x" * 300)
+    async with opened(browser, world, 16, locale=locale) as found:
+        await found.until("document.querySelectorAll('#nodes .curve').length === 15")
+        for part in ("body", "dialog"):
+            if part == "dialog":
+                await found.page.locator("#nodes tbody a").first.click()
+                await found.until("document.querySelector('dialog .chart')")
+            for width in WIDTHS:
+                await found.page.set_viewport_size({"width": width, "height": 900})
+                assert await found.page.evaluate(MISPLACED, part) == [], (part, width)
 
 
 async def test_it_works_with_a_token_that_a_proxy_adds(browser, monkeypatch) -> None:
@@ -456,9 +578,10 @@ async def test_axe_finds_nothing(browser, world, scheme) -> None:
     # Only axe itself is let past the policy.
     async with opened(browser, world, color_scheme=scheme, bypass_csp=True) as found:
         await found.page.evaluate(axe)
-        for step in ("the page", "the detail"):
-            if step == "the detail":
+        for step in [*WIDTHS, *WIDTHS]:
+            if step == WIDTHS[0] and found.page.viewport_size["width"] == WIDTHS[-1]:
                 await detail(found, "web-3")
+            await found.page.set_viewport_size({"width": step, "height": 900})
             violations = await found.page.evaluate("async () => (await axe.run()).violations")
             told = [(each["id"], [node["html"] for node in each["nodes"]]) for each in violations]
             assert told == [], step

@@ -2,7 +2,7 @@
 
 import pytest
 from snapshots import EXAMPLE_RULES, NOON, Scene, example
-from web_support import get
+from web_support import check, get
 
 from dynsched.api.page.facts import LOOKED_AT
 from dynsched.engine.model import Node
@@ -13,7 +13,7 @@ from dynsched.engine.recent import BoundOnNode, JustBound
 async def test_the_page_is_looked_at_while_its_data_is_asked_for(client, snapshots, clock) -> None:
     snapshots.publish(example())
     await get(client, "/nodes")
-    await get(client, "/page/pods?node=worker-1")
+    await get(client, "/page/node?node=worker-1")
     assert not snapshots.facts.is_looked_at
     await get(client, "/page/data")
     clock.now += LOOKED_AT - 1
@@ -45,20 +45,39 @@ async def test_what_is_requested_is_in_the_unit_of_each_rule(client, snapshots) 
 
 async def test_the_pods_of_a_node_are_told_and_what_is_not_known_is_null(client, snapshots) -> None:
     snapshots.publish(example())
-    assert await get(client, "/page/pods?node=worker-1") == {"bound": None, "above": None}
-    await get(client, "/page/pods", 400)
-    pod = JustBound("shop/web-1", 0.5, 2.0**20, 3.14159)
+    unknown = {"bound": None, "above": None, "past": None}
+    check(await get(client, "/page/node?node=worker-1"), **unknown)
+    await get(client, "/page/node", 400)
+    pod = JustBound("shop/web-1", 0.5, 2.0**20, 3.1)
     snapshots.facts.bound = lambda node: BoundOnNode(7, [pod]) if node == "a" else None
     snapshots.facts.above = {"a": [AboveRequest("shop/web-2", "cpu", 1.5)], "b": []}
-    assert await get(client, "/page/pods?node=a") == {
-        "bound": {
+    check(
+        await get(client, "/page/node?node=a"),
+        bound={
             "total": 7,
             "pods": [{"pod": "shop/web-1", "cpu": 0.5, "memory": 2.0**20, "age": 3.1}],
         },
-        "above": [{"pod": "shop/web-2", "resource": "cpu", "above": 1.5}],
-    }
-    assert await get(client, "/page/pods?node=b") == {"bound": None, "above": []}
-    assert await get(client, "/page/pods?node=c") == {"bound": None, "above": None}
+        above=[{"pod": "shop/web-2", "resource": "cpu", "above": 1.5}],
+    )
+    check(await get(client, "/page/node?node=b"), **unknown | {"above": []})
+    check(await get(client, "/page/node?node=c"), **unknown)
+
+
+async def test_a_longer_past_is_asked_for_in_the_background_and_kept(client, snapshots) -> None:
+    facts = snapshots.facts
+    snapshots.publish(example())
+    for query in ("worker-1", "worker-1&hours=6", "nobody&hours=6"):
+        check(await get(client, f"/page/node?node={query}"), past=None)
+    assert facts.wanted == {("worker-1", 6)}
+    facts.wanted.clear()
+    points = {"node-cpu": [(NOON, 40.0)]}
+    for until, wanted in ((NOON + 121, set()), (NOON + 119, {("worker-1", 6)})):
+        facts.pasts = {("worker-1", 6): (until, points)}
+        check(
+            await get(client, "/page/node?node=worker-1&hours=6"), past={"node-cpu": [[NOON, 40]]}
+        )
+        assert facts.wanted == wanted
+    assert "hours=6" in (await get(client, "/page/node?node=worker-1&hours=7", 400))["error"]
 
 
 async def test_the_overload_of_the_day_counts_hot_nodes_that_are_seen(client, snapshots) -> None:

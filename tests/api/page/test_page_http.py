@@ -128,7 +128,7 @@ async def test_the_changes_of_a_node_are_told(client, snapshots) -> None:
     scene = Scene(EXAMPLE_RULES, [Node("a")])
     for at, cpu in ((0, 10.0), (60, 95.0), (120, 95.0)):
         snapshots.publish(scene.tick(NOON + at, node_cpu={"a": cpu}, node_mem_usage={"a": 1.0}))
-    changes = await get(client, "/page/changes?node=a")
+    changes = (await get(client, "/page/node?node=a"))["changes"]
     kinds = [(change["kind"], change["at"] - NOON) for change in changes]
     assert kinds == [("firing", 120), ("mark", 120), ("pending", 60)]
 
@@ -170,10 +170,12 @@ def test_every_address_in_the_files_is_relative_and_of_this_server() -> None:
 
 
 def test_both_languages_have_the_same_words_with_the_same_places() -> None:
-    text = (STATIC / "i18n.js").read_text()
-    found = re.findall(r"const (en|zh) = \{\n(.*?)\n\};", text, re.DOTALL)
     words = {
-        name: dict(re.findall(r'^  (\w+): "(.*)",$', body, re.MULTILINE)) for name, body in found
+        name: dict(re.findall(r'(\w+): "(.*?)",[ \n]', text.split("\n};")[0] + "\n"))
+        for name, text in (
+            (name, (STATIC / f"{file}.js").read_text())
+            for name, file in (("en", "i18n"), ("zh", "zh"))
+        )
     }
     assert words["en"].keys() == words["zh"].keys()
     for key, english in words["en"].items():

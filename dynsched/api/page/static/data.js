@@ -69,20 +69,15 @@ export async function pastOf(names) {
   return { step, nodes };
 }
 
-/** The latest first. @param {string} name @returns {Promise<Change[]>} */
-export async function changesOf(name) {
-  const answer = await ask(`page/changes?node=${encodeURIComponent(name)}`);
-  if (!answer.ok) throw new Error(`${answer.status}`);
-  return answer.json();
-}
-
-/** Null in place of a list: that is not known.
+/** Null in place of a list or of the past: that is not known. `changes`: the latest first; `past`: by rule, the times and
+ * the load in points; without a name, 1 where the node was marked as hot.
  * @typedef {{bound: {total: number, pods: {pod: string, cpu: number, memory: number, age: number}[]} | null,
- *   above: {pod: string, resource: "cpu" | "memory", above: number}[] | null}} Pods */
+ *   above: {pod: string, resource: "cpu" | "memory", above: number}[] | null, changes: Change[],
+ *   past: Record<string, [number, number][]> | null}} About */
 
-/** Those that were just bound to a node, and those furthest above their requests. @param {string} name @returns {Promise<Pods>} */
-export async function podsOf(name) {
-  const answer = await ask(`page/pods?node=${encodeURIComponent(name)}`);
+/** What is known of a node beside its values of the last hour; its past by Prometheus where `hours` are more. @param {string} name @param {number} hours @returns {Promise<About>} */
+export async function aboutNode(name, hours) {
+  const answer = await ask(`page/node?node=${encodeURIComponent(name)}${hours > 1 ? `&hours=${hours}` : ""}`);
   if (!answer.ok) throw new Error(`${answer.status}`);
   return answer.json();
 }

@@ -57,6 +57,34 @@ export class Label {
   }
 }
 
+/** Letters at the end of a name that stay when it is cut. */
+const TAIL = 10;
+
+/** What of a name must stay at its end: machines of one kind differ there, domain names at the front. @param {string} name */
+export const tailOf = (name) => (name.includes(".") || name.length <= 2 * TAIL ? "" : name.slice(-TAIL));
+
+/** A node's name as a link, cut in the middle where there is no room; whole for the pointer and for screen readers. */
+export class NameLink {
+  constructor() {
+    this.shown = "";
+    const [start, end] = [make("span"), make("span")];
+    this.element = make("a", { class: "name" }, start, end);
+    this.start = new Label(start);
+    this.end = new Label(end);
+  }
+
+  /** @param {string} name */
+  show(name) {
+    if (name === this.shown) return this;
+    this.shown = name;
+    const end = tailOf(name);
+    this.start.show(name.slice(0, name.length - end.length));
+    this.end.show(end);
+    assign(this.element, { href: `?node=${encodeURIComponent(name)}`, title: name, "aria-label": name });
+    return this;
+  }
+}
+
 /** An attribute that is written only where it differs: an equal one would cost as much. */
 export class Attribute {
   /** @param {Element} element @param {string} name */
@@ -105,9 +133,9 @@ export class Bar {
     const parts = [svg("rect", { class: "bar-back", width: WIDE, height: HIGH, rx: 2 }), filled, outline];
     for (const [kind, at] of /** @type {[string, number][]} */ ([["line-clear", rule.clear_threshold], ["line-threshold", rule.threshold]])) {
       if (kind === "line-clear" && rule.clear_threshold === rule.threshold) continue;
-      parts.push(svg("line", { class: kind, x1: this.x(at), x2: this.x(at), y1: 0, y2: HIGH }));
+      parts.push(svg("line", { class: kind, x1: this.x(at), x2: this.x(at), y1: 0, y2: HIGH, "vector-effect": "non-scaling-stroke" }));
     }
-    this.picture = svg("svg", { width: WIDE, height: HIGH, viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img" }, ...parts, tick);
+    this.picture = svg("svg", { class: "bars", height: HIGH, viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", role: "img" }, ...parts, tick);
     this.known = new Attribute(this.text, "class");
     this.colour = new Attribute(filled, "class");
     this.width = new Attribute(filled, "width");
@@ -128,7 +156,7 @@ export class Bar {
     const { rule } = this;
     const beyond = (/** @type {number} */ limit) => value !== null && (rises(rule) ? value > limit : value < limit);
     this.words.show(text);
-    this.known.set(value === null ? "value dim" : "value");
+    this.known.set(value === null ? "value missing" : "value");
     this.colour.set(beyond(rule.threshold) ? "bar over" : beyond(rule.clear_threshold) ? "bar near" : "bar");
     this.width.set(value === null ? 0 : this.x(value));
     this.expects.set(expected === undefined ? "hidden" : "visible");
@@ -143,44 +171,43 @@ export class Bar {
   }
 }
 
+/** The path of a curve, with a gap where nothing is known. @param {(number | null)[]} values @param {(at: number) => string} x @param {(value: number) => string} y */
+export function pathOf(values, x, y) {
+  let [path, open] = ["", false];
+  values.forEach((value, at) => {
+    if (value !== null) path += `${open ? "L" : "M"}${x(at)} ${y(value)}`;
+    open = value !== null;
+  });
+  return path;
+}
+
+/** The end of a scale for these values: that of the rule, if they do not vanish in it. @param {import("./model.js").Rule} rule @param {(number | null)[]} values */
+export function topOf(rule, values) {
+  const most = Math.max(rule.threshold, ...values.map((value) => value ?? 0)) || 1;
+  return fullScale(rule) > 2.5 * most ? 1.25 * most : Math.max(most, fullScale(rule));
+}
+
+const [LONG, TALL] = [120, 24];
+
 /**
- * A curve over time.
- * @param {import("./model.js").Rule} rule
- * @param {{times: number[], values: (number | null)[], marked: boolean[]}} past
- * @param {{width: number, height: number, chart?: boolean}} size
+ * A small curve, for a row of the table: grey where it is not known at the end, and below it when the node was marked.
+ * @param {import("./model.js").Rule} rule @param {import("./data.js").Past} past
  */
-export function curve(rule, past, { width, height, chart = false }) {
-  const known = past.values.filter((value) => value !== null);
-  const top = Math.max(fullScale(rule), ...known);
-  const first = past.times[0];
-  const length = past.times[past.times.length - 1] - first || 1;
-  const x = (/** @type {number} */ at) => (((at - first) / length) * width).toFixed(1);
-  const y = (/** @type {number} */ value) => (height - 1 - Math.max(0, value / top) * (height - 2)).toFixed(1);
+export function sparkline(rule, { times, values, marked }) {
+  const own = values[rule.name];
+  const top = topOf(rule, own);
+  const [first, length] = [times[0], times[times.length - 1] - times[0] || 1];
+  const x = (/** @type {number} */ at) => (((times[at] - first) / length) * LONG).toFixed(1);
+  const y = (/** @type {number} */ value) => (TALL - 1 - Math.max(0, value / top) * (TALL - 2)).toFixed(1);
+  const last = own.findLastIndex((value) => value !== null);
   const parts = [];
+  if (last < own.length - 1) parts.push(svg("rect", { class: "gap", x: x(Math.max(0, last)), y: 0, width: LONG - Number(x(Math.max(0, last))), height: TALL }));
   let shade = "";
-  past.marked.forEach((marked, at) => {
-    if (!marked) return;
-    const until = past.times[at + 1] ?? past.times[at];
-    const wide = Math.max(1, ((until - past.times[at]) / length) * width).toFixed(1);
-    shade += `M${x(past.times[at])} ${height}v${chart ? -height : -3}h${wide}V${height}z`;
+  marked.forEach((is, at) => {
+    if (is && at + 1 < marked.length) shade += `M${x(at)} ${TALL}v-3H${x(at + 1)}V${TALL}z`;
   });
   if (shade) parts.push(svg("path", { class: "shade", d: shade }));
-  for (const [kind, at] of /** @type {[string, number][]} */ ([["line-clear", rule.clear_threshold], ["line-threshold", rule.threshold]])) {
-    if (kind === "line-clear" && !chart) continue;
-    parts.push(svg("line", { class: kind, x1: 0, x2: width, y1: y(at), y2: y(at), "vector-effect": "non-scaling-stroke" }));
-  }
-  // A gap where nothing was known.
-  let path = "";
-  let open = false;
-  past.values.forEach((value, at) => {
-    if (value === null) open = false;
-    else {
-      path += `${open ? "L" : "M"}${x(past.times[at])} ${y(value)}`;
-      open = true;
-    }
-  });
-  if (path) parts.push(svg("path", { class: "curve", d: path, "vector-effect": "non-scaling-stroke" }));
-  const label = t("spark_label", rule.name);
-  const box = { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label, preserveAspectRatio: "none" };
-  return svg("svg", chart ? { ...box, class: "chart" } : { ...box, width, height }, ...parts);
+  const line = y(rule.threshold);
+  parts.push(svg("line", { class: "line-threshold", x1: 0, x2: LONG, y1: line, y2: line }), svg("path", { class: "curve", d: pathOf(own, x, y) }));
+  return svg("svg", { width: LONG, height: TALL, viewBox: `0 0 ${LONG} ${TALL}`, role: "img", "aria-label": t("spark_label", rule.name) }, ...parts);
 }

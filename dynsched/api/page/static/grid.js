@@ -3,7 +3,7 @@
 // see a canvas or use a mouse.
 
 import { counted, percent, t } from "./i18n.js";
-import { get, make, say, svg } from "./draw.js";
+import { get, make, say, svg, tailOf } from "./draw.js";
 import { INELIGIBLE, MARKED, PRESSURED, UNKNOWN } from "./model.js";
 
 /** @typedef {import("./model.js").Node} Node */
@@ -14,11 +14,19 @@ const COLOURS = ["--cool-3", "--cool-2", "--cool-1", "--cool-0", "--hot-0", "--h
 const GAP = 2;
 /** Pixels from which on a cell has its margin as a text. */
 const READABLE = 40;
+/** Of a cell with the node's name: how wide it is at least and at most, and how high. */
+const NAMED = [112, 190, 46];
+/** How high all cells may be together and have names: a screen has more to show. */
+const MOST = 330;
+/** Cells of nodes that became hot at once, and are pointed at. */
+const POINTED_AT = 40;
+/** How strong a cell is that the filters leave out, and one of a node that is never marked. */
+const [LEFT_OUT, FAINT] = [0.15, 0.4];
 /** The flags that a cell shows. */
 const SEEN = MARKED | PRESSURED | INELIGIBLE | UNKNOWN;
 
 /** @typedef {string | number} Look all that the picture of a cell depends on, beside its size and the colours */
-/** @typedef {{name: string, nodes: Node[], title: HTMLElement, canvas: HTMLCanvasElement, columns: number, size: number, drawn: Look[]}} Pool */
+/** @typedef {{name: string, nodes: Node[], title: HTMLElement, canvas: HTMLCanvasElement, columns: number, wide: number, size: number, drawn: Look[]}} Pool; `size`: how high */
 
 export class Grid {
   /** @param {(name: string) => void} open */
@@ -29,6 +37,10 @@ export class Grid {
     this.pools = new Map();
     /** @type {import("./model.js").Model | null} */
     this.model = null;
+    /** Those that fit the filters; null: all. @type {Set<Node> | null} */
+    this.chosen = null;
+    /** Nodes that are hot; null before the first update. @type {Set<string> | null} */
+    this.hot = null;
     // Both are kept, for to ask for them makes the browser lay out the page at once.
     this.width = this.box.clientWidth;
     this.colours = paint();
@@ -36,17 +48,21 @@ export class Grid {
       this.width = this.box.clientWidth;
       this.draw();
     }).observe(this.box);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-      this.colours = paint();
-      for (const pool of this.pools.values()) pool.drawn = [];
-      this.draw();
-    });
-    this.legend();
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.repaint());
+    legend();
   }
 
-  /** @param {import("./model.js").Model} model */
-  update(model) {
+  /** In other colours. */
+  repaint() {
+    this.colours = paint();
+    for (const pool of this.pools.values()) pool.drawn = [];
+    this.draw();
+  }
+
+  /** @param {import("./model.js").Model} model @param {Node[]} found those that fit the filters */
+  update(model, found) {
     this.model = model;
+    this.chosen = found.length === model.nodes.length ? null : new Set(found);
     /** @type {Map<string, Node[]>} */
     const byPool = new Map();
     for (const node of model.nodes) {
@@ -84,13 +100,35 @@ export class Grid {
       );
     }
     this.draw();
+    this.pointAtHot();
+  }
+
+  /** Frame the cells of nodes that are hot and were not, until something else is drawn. */
+  pointAtHot() {
+    const before = this.hot;
+    this.hot = new Set(this.model?.nodes.filter((node) => node.state === "hot").map((node) => node.name));
+    if (before === null || this.width === 0) return;
+    /** @type {Element[]} */
+    const frames = [];
+    for (const { nodes, canvas, columns, wide, size } of this.pools.values()) {
+      let begins = -1; // asked for once: it makes the browser lay out the page
+      nodes.forEach((node, at) => {
+        if (node.state !== "hot" || before.has(node.name) || frames.length === POINTED_AT) return;
+        if (begins < 0) begins = canvas.offsetTop;
+        const frame = make("i");
+        const place = { left: (at % columns) * (wide + GAP), top: begins + Math.floor(at / columns) * (size + GAP), width: wide, height: size };
+        for (const [key, value] of Object.entries(place)) frame.style.setProperty(key, `${value}px`);
+        frames.push(frame);
+      });
+    }
+    this.box.append(...frames);
   }
 
   /** @param {string} name @returns {Pool} */
   addPool(name) {
     const canvas = /** @type {HTMLCanvasElement} */ (make("canvas", { role: "img", "data-pool": name }));
     /** @type {Pool} */
-    const pool = { name, nodes: [], title: make("h3"), canvas, columns: 1, size: 10, drawn: [] };
+    const pool = { name, nodes: [], title: make("h3"), canvas, columns: 1, wide: 10, size: 10, drawn: [] };
     canvas.addEventListener("click", (event) => {
       const node = this.at(pool, event);
       if (node) this.open(node.name);
@@ -104,7 +142,7 @@ export class Grid {
 
   /** @param {Pool} pool @param {MouseEvent} event */
   at(pool, event) {
-    const column = Math.floor(event.offsetX / (pool.size + GAP));
+    const column = Math.floor(event.offsetX / (pool.wide + GAP));
     const row = Math.floor(event.offsetY / (pool.size + GAP));
     return column < pool.columns ? pool.nodes[row * pool.columns + column] : undefined;
   }
@@ -118,36 +156,34 @@ export class Grid {
   }
 
   draw() {
-    if (!this.model) return;
-    if (this.width === 0) return;
-    const size = cellSize(this.model.nodes.length, this.width);
-    for (const pool of this.pools.values()) this.drawPool(pool, this.width, size, this.colours);
+    if (!this.model || this.width === 0) return;
+    for (const frame of this.box.querySelectorAll("i")) frame.remove();
+    const cell = cellOf([...this.pools.values()].map(({ nodes }) => nodes.length), this.width);
+    for (const pool of this.pools.values()) this.drawPool(pool, this.width, cell, this.colours);
   }
 
-  /** @param {Pool} pool @param {number} width @param {number} size @param {Record<string, string>} colours */
-  drawPool(pool, width, size, colours) {
+  /** @param {Pool} pool @param {number} width @param {{wide: number, size: number}} cell @param {Record<string, string>} colours */
+  drawPool(pool, width, { wide, size }, colours) {
     const { canvas, nodes } = pool;
     const ratio = devicePixelRatio || 1;
-    const columns = Math.max(1, Math.floor((width + GAP) / (size + GAP)));
+    const columns = Math.max(1, Math.floor((width + GAP) / (wide + GAP)));
     const rows = Math.max(1, Math.ceil(nodes.length / columns));
     const height = rows * (size + GAP);
-    const [wide, high] = [Math.round(width * ratio), Math.round(height * ratio)];
-    if (pool.drawn.length === 0 || pool.size !== size || pool.columns !== columns || canvas.width !== wide || canvas.height !== high) {
-      canvas.width = wide; // this clears it
-      canvas.height = high;
+    const dots = [Math.round(width * ratio), Math.round(height * ratio)];
+    if (pool.drawn.length === 0 || pool.size !== size || pool.wide !== wide || canvas.width !== dots[0] || canvas.height !== dots[1]) {
+      [canvas.width, canvas.height] = dots; // this clears it
       canvas.style.height = `${height}px`;
-      Object.assign(pool, { size, columns, drawn: [] });
+      Object.assign(pool, { size, wide, columns, drawn: [] });
     }
     const context = canvas.getContext("2d");
     if (!context) return;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.textAlign = "center";
     context.textBaseline = "middle";
-    const x = (/** @type {number} */ at) => (at % columns) * (size + GAP);
+    const x = (/** @type {number} */ at) => (at % columns) * (wide + GAP);
     const y = (/** @type {number} */ at) => Math.floor(at / columns) * (size + GAP);
-    const changed = changedCells(pool, size >= READABLE);
+    const changed = this.changedCells(pool);
     // With the space around it: where pixels are no whole number of dots, its edge reaches into that.
-    for (const at of changed) context.clearRect(x(at) - GAP / 2, y(at) - GAP / 2, size + GAP, size + GAP);
+    for (const at of changed) context.clearRect(x(at) - GAP / 2, y(at) - GAP / 2, wide + GAP, size + GAP);
     // All cells of a colour together: to set the colour takes longer than to draw a cell.
     /** @type {Map<string, number[]>} */
     const cells = new Map();
@@ -161,63 +197,87 @@ export class Grid {
     for (const [colour, places] of cells) {
       context.fillStyle = colours[colour];
       for (const at of places) {
-        context.globalAlpha = nodes[at].flags & INELIGIBLE ? 0.4 : 1;
-        context.fillRect(x(at), y(at), size, size);
+        context.globalAlpha = !this.isChosen(nodes[at]) ? LEFT_OUT : nodes[at].flags & INELIGIBLE ? FAINT : 1;
+        context.fillRect(x(at), y(at), wide, size);
       }
     }
     context.globalAlpha = 1;
     for (const places of cells.values()) {
       for (const at of places) {
         const node = nodes[at];
-        if (size >= READABLE || node.flags || node.worst < 0 || node.state === "pending") {
-          drawShape(context, node, x(at), y(at), size, colours);
+        if (this.isChosen(node) && (size >= READABLE || node.flags || node.worst < 0 || node.state === "pending")) {
+          drawShape(context, node, x(at), y(at), pool, colours);
         }
       }
     }
   }
 
-  legend() {
-    const item = (/** @type {string} */ key, /** @type {string} */ shape) =>
-      make("li", {}, symbol(shape), t(key));
-    get("legend").append(
-      item("l_below", "below"), item("l_near", "near"), item("l_over", "over"), item("l_hot", "hot"),
-      item("l_marked", "marked"), item("l_pending", "pending"), item("l_unknown", "unknown"),
-    );
+  /** @param {Node} node */
+  isChosen(node) {
+    return this.chosen === null || this.chosen.has(node);
   }
+
+  /** The places of the cells that look otherwise than they were drawn; from now on they are. @param {Pool} pool */
+  changedCells({ nodes, drawn, wide, size }) {
+    /** @type {number[]} */
+    const changed = [];
+    nodes.forEach((node, at) => {
+      /** @type {Look} */
+      let look = lookOf(node) * 2 + (this.isChosen(node) ? 1 : 0);
+      if (size >= READABLE) look = `${look} ${percent(node.margin)} ${wide > size ? node.name : ""}`;
+      if (drawn[at] === look) return;
+      drawn[at] = look;
+      changed.push(at);
+    });
+    for (let at = nodes.length; at < drawn.length; at += 1) changed.push(at);
+    drawn.length = nodes.length;
+    return changed;
+  }
+}
+
+function legend() {
+  const item = (/** @type {string} */ key, /** @type {string} */ shape) => make("li", {}, symbol(shape), t(key));
+  get("legend").append(
+    item("l_below", "below"), item("l_near", "near"), item("l_over", "over"), item("l_hot", "hot"), item("l_held", "held"),
+    item("l_marked", "marked"), item("l_pending", "pending"), item("l_unknown", "unknown"),
+  );
 }
 
 /** The colours as the style sheet has them now. @returns {Record<string, string>} */
 function paint() {
   const style = getComputedStyle(document.documentElement);
-  const names = [...COLOURS, "--unknown", "--text", "--back"];
-  return Object.fromEntries(names.map((name) => [name, style.getPropertyValue(name)]));
+  const dark = style.colorScheme === "dark" || (style.colorScheme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
+  // As they are written: light-dark(#rrggbb, #rrggbb).
+  const colour = (/** @type {string} */ name) => style.getPropertyValue(name).match(/#\w+/g)?.[dark ? 1 : 0] ?? "#000000";
+  return Object.fromEntries([...COLOURS, "--unknown", "--text", "--back"].map((name) => [name, colour(name)]));
 }
 
-/** Pixels of a cell: so that all are seen without much scrolling. @param {number} count @param {number} width */
-function cellSize(count, width) {
-  const wanted = Math.sqrt((width * 320) / Math.max(1, count)) - GAP;
-  return Math.round(Math.max(7, Math.min(64, wanted)));
+/** Pixels of a cell, so that all are seen without much scrolling: with its name where there are few. @param {number[]} counts by pool @param {number} width */
+function cellOf(counts, width) {
+  const [least, most, high] = NAMED;
+  const columns = Math.max(1, Math.floor((width + GAP) / (least + GAP)));
+  const rows = counts.reduce((sum, count) => sum + Math.ceil(count / columns), 0);
+  if (rows * (high + GAP) <= MOST) return { wide: Math.min(most, Math.floor((width + GAP) / columns) - GAP), size: high };
+  const wanted = Math.sqrt((width * MOST) / Math.max(1, counts.reduce((sum, count) => sum + count, 0))) - GAP;
+  const size = Math.round(Math.max(7, Math.min(64, wanted)));
+  return { wide: size, size };
 }
 
-/** The places of the cells that look otherwise than they were drawn; from now on they are. @param {Pool} pool @param {boolean} readable */
-function changedCells({ nodes, drawn }, readable) {
-  /** @type {number[]} */
-  const changed = [];
-  nodes.forEach((node, at) => {
-    const look = readable ? `${lookOf(node)} ${percent(node.margin)}` : lookOf(node);
-    if (drawn[at] === look) return;
-    drawn[at] = look;
-    changed.push(at);
-  });
-  for (let at = nodes.length; at < drawn.length; at += 1) changed.push(at);
-  drawn.length = nodes.length;
-  return changed;
+/** A name as far as there is room, cut in its middle. @param {CanvasRenderingContext2D} context @param {string} name @param {number} width */
+function cut(context, name, width) {
+  const end = tailOf(name);
+  let [keep, text] = [name.length - end.length, name];
+  while (keep > 1 && context.measureText(text).width > width) {
+    keep -= 1;
+    text = `${name.slice(0, keep)}…${end}`;
+  }
+  return text;
 }
 
 /** Colour, shape and frame of a cell as one number. @param {Node} node */
 function lookOf(node) {
-  const dotted = node.state === "pending" || node.state === "early" ? 1 : 0;
-  return ((node.flags & SEEN) * 2 + dotted) * 8 + (node.worst < 0 ? COLOURS.length : colourAt(node));
+  const shape = node.state === "held" ? 2 : node.state === "pending" || node.state === "early" ? 1 : 0;
+  return ((node.flags & SEEN) * 4 + shape) * 8 + (node.worst < 0 ? COLOURS.length : colourAt(node));
 }
 
 /** @param {Node} node */
@@ -233,41 +293,48 @@ export function colourOf(node) {
 
 /**
  * @param {CanvasRenderingContext2D} context @param {Node} node
- * @param {number} x @param {number} y @param {number} size @param {Record<string, string>} colours
+ * @param {number} x @param {number} y @param {Pool} pool @param {Record<string, string>} colours
  */
-function drawShape(context, node, x, y, size, colours) {
+function drawShape(context, node, x, y, { wide, size }, colours) {
   const ink = node.flags & INELIGIBLE ? colours["--text"] : inkOn(colours[colourOf(node)]);
-  const [middle, centre] = [x + size / 2, y + size / 2];
-  context.fillStyle = ink;
-  context.strokeStyle = ink;
-  if (size >= READABLE) {
+  context.fillStyle = context.strokeStyle = ink;
+  const named = wide > size;
+  const reach = named ? 6 : size >= READABLE ? size * 0.16 : size * 0.28;
+  const [middle, centre] = named ? [x + wide - 16, y + size * 0.68] : [x + size / 2, y + size * (size >= READABLE ? 0.34 : 0.5)];
+  const margin = node.worst < 0 ? "–" : percent(node.margin);
+  context.textAlign = named ? "start" : "center";
+  if (named) {
+    context.font = "12px system-ui, sans-serif";
+    context.fillText(cut(context, node.name, wide - 16), x + 8, y + size * 0.32);
+    context.font = "600 13px system-ui, sans-serif";
+    context.fillText(margin, x + 8, y + size * 0.7);
+  } else if (size >= READABLE) {
     context.font = `600 ${Math.round(size / 4)}px system-ui, sans-serif`;
-    if (node.worst >= 0) context.fillText(percent(node.margin), middle, y + size * 0.72, size - 4);
+    context.fillText(margin, middle, y + size * 0.72, size - 4);
   }
-  const shapeAt = size >= READABLE ? y + size * 0.34 : centre;
-  const reach = size >= READABLE ? size * 0.16 : size * 0.28;
   context.beginPath();
   if (node.worst < 0 || node.flags & UNKNOWN) {
-    context.lineWidth = Math.max(1, size / 14);
-    context.moveTo(middle - reach, shapeAt - reach);
-    context.lineTo(middle + reach, shapeAt + reach);
-    context.moveTo(middle + reach, shapeAt - reach);
-    context.lineTo(middle - reach, shapeAt + reach);
+    context.lineWidth = Math.max(1, reach / 4);
+    context.moveTo(middle - reach, centre - reach);
+    context.lineTo(middle + reach, centre + reach);
+    context.moveTo(middle + reach, centre - reach);
+    context.lineTo(middle - reach, centre + reach);
     context.stroke();
   } else if (node.flags & PRESSURED) {
-    context.moveTo(middle, shapeAt - reach);
-    context.lineTo(middle + reach, shapeAt + reach * 0.8);
-    context.lineTo(middle - reach, shapeAt + reach * 0.8);
+    const up = node.state === "held" ? -1 : 1; // it points down while it cools
+    context.moveTo(middle, centre - reach * up);
+    context.lineTo(middle + reach, centre + reach * 0.8 * up);
+    context.lineTo(middle - reach, centre + reach * 0.8 * up);
     context.fill();
   } else if (node.state === "pending" || node.state === "early") {
-    context.arc(middle, shapeAt, reach * 0.7, 0, 2 * Math.PI);
+    context.arc(middle, centre, reach * 0.7, 0, 2 * Math.PI);
     context.fill();
   }
   if (node.flags & MARKED) {
-    const line = Math.max(2, size / 10);
+    const line = Math.max(2, Math.min(3, size / 10));
     context.lineWidth = line;
     context.strokeStyle = colours["--text"];
-    context.strokeRect(x + line / 2, y + line / 2, size - line, size - line);
+    context.strokeRect(x + line / 2, y + line / 2, wide - line, size - line);
   }
 }
 
@@ -294,7 +361,7 @@ function symbol(shape) {
   const fills = { below: "var(--cool-3)", near: "var(--cool-0)", over: "var(--hot-1)" };
   const cell = svg("rect", { x: 0.5, y: 0.5, width: 13, height: 13, fill: fills[shape] ?? "none", stroke: "currentColor", "stroke-width": shape === "marked" ? 3 : 0.7 });
   const parts = [cell];
-  if (shape === "hot") parts.push(svg("path", { d: "M7 3L11 10H3Z", fill: "currentColor" }));
+  if (shape === "hot" || shape === "held") parts.push(svg("path", { d: shape === "hot" ? "M7 3L11 10H3Z" : "M7 11L11 4H3Z", fill: "currentColor" }));
   if (shape === "pending") parts.push(svg("circle", { cx: 7, cy: 7, r: 3, fill: "currentColor" }));
   if (shape === "unknown") parts.push(svg("path", { d: "M4 4L10 10M10 4L4 10", stroke: "currentColor" }));
   return svg("svg", { width: 14, height: 14, viewBox: "0 0 14 14", "aria-hidden": "true" }, ...parts);

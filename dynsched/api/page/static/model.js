@@ -1,26 +1,9 @@
 // The server's columns as nodes, each with what it is sorted, coloured and filtered by.
 
-/**
- * @typedef {object} Rule
- * @property {string} name
- * @property {string} source
- * @property {string | null} expr
- * @property {string | null} resource
- * @property {string} op
- * @property {number} threshold
- * @property {number} clear_threshold
- * @property {number | null} full_at
- * @property {string | null} early_of
- * @property {boolean} shadow
- * @property {string} health
- * @property {string | null} last_error
- * @property {string | null} blind
- * @property {string} for
- * @property {number | null} query_duration_seconds
- * @property {number} samples
- * @property {number} unmatched_samples
- * @property {Record<string, number>} states
- */
+/** @typedef {{name: string, source: string, expr: string | null, resource: string | null, op: string, threshold: number,
+ *   clear_threshold: number, full_at: number | null, early_of: string | null, shadow: boolean, health: string,
+ *   last_error: string | null, blind: string | null, for: string, query_duration_seconds: number | null, samples: number,
+ *   unmatched_samples: number, states: Record<string, number>}} Rule */
 
 /**
  * @typedef {object} Column
@@ -32,53 +15,21 @@
  * @property {(number | null)[] | null} requested by pods, in the rule's unit; null where that is not known
  */
 
-/**
- * @typedef {object} Payload what `page/data` answers
- * @property {string} version
- * @property {number} interval
- * @property {number} overdue_after
- * @property {string} source
- * @property {string} graphs
- * @property {string | null} error
- * @property {string | null} leader
- * @property {number} taken_at
- * @property {number} tick
- * @property {number} duration
- * @property {boolean} leading
- * @property {boolean} dry_run
- * @property {string | null} rules_error
- * @property {string[]} capped
- * @property {number} failures
- * @property {number} disputes
- * @property {Record<string, string>} blind
- * @property {string} mark
- * @property {{max_marked: string}} guard
- * @property {Rule[]} rules
- * @property {string[]} pools
- * @property {{name: string[], pool: number[], flags: number[], since: [number[], number[]],
- *   notes: [number, string, string][]}} nodes
- * @property {Column[]} columns
- * @property {Placements | null} [placements]
- * @property {Order | null} order
- * @property {string | null} order_error
- * @property {{days: string[], share: (number | null)[]} | null} [overload] of node-time, by day in UTC
- */
+/** What `page/data` answers; `order_written`: when, and until when it is in force; `overload`: of node-time, by day in UTC.
+ * @typedef {{version: string, interval: number, overdue_after: number, graphs: string, cluster: string | null,
+ *   error: string | null, leader: string | null, taken_at: number, tick: number, duration: number, leading: boolean,
+ *   dry_run: boolean, rules_error: string | null, capped: string[], failures: number, disputes: number,
+ *   blind: Record<string, string>, mark: string, guard: {max_marked: string}, rules: Rule[], pools: string[],
+ *   nodes: {name: string[], pool: number[], flags: number[], since: [number[], number[]], notes: [number, string, string][]},
+ *   columns: Column[], placements: Placements | null, order: Order | null, order_error: string | null,
+ *   order_written: number[] | null, overload: {days: string[], share: (number | null)[]} | null}} Payload */
 
-/**
- * @typedef {object} Placements
- * @property {number} step seconds
- * @property {number[]} times when each step begins
- * @property {number[]} hot
- * @property {number[]} marked
- * @property {number[]} clean
- */
+/** How many pods were placed within each step of `step` seconds that begins at `times`.
+ * @typedef {{step: number, times: number[], hot: number[], marked: number[], clean: number[]}} Placements */
 
-/**
- * @typedef {object} Order
- * @property {{ranked: number, unknown: number, hot: number, closed: number, full: number}} counts
- * @property {{name: string, nodes: number, coolest: [string, number | null][]}[]} pools
- * @property {number} more_pools
- */
+/** By pool the coolest nodes, with their load and the weight of their level.
+ * @typedef {{counts: {ranked: number, unknown: number, hot: number, closed: number, full: number},
+ *   pools: {name: string, nodes: number, coolest: [string, number | null, number][]}[], more_pools: number}} Order */
 
 /**
  * @typedef {object} Node
@@ -92,12 +43,8 @@
  * @property {[string, string] | null} note kind and text: why a hot node has no mark, or a cool one has
  */
 
-/**
- * @typedef {object} Model
- * @property {Payload} data
- * @property {Node[]} nodes in the order of their names
- * @property {number[]} shown indices of the rules that have a column of their own
- */
+/** `nodes`: in the order of their names; `shown`: indices of the rules that have a column of their own.
+ * @typedef {{data: Payload, nodes: Node[], shown: number[]}} Model */
 
 export const MARKED = 1;
 export const PRESSURED = 2;
@@ -128,6 +75,13 @@ export function excess(rule, value) {
 export function fullScale(rule) {
   if (!rises(rule)) return (Math.abs(rule.threshold) || 1) * 4;
   return Math.max(rule.full_at ?? 0, rule.threshold * 1.1) || 1;
+}
+
+/** The value that is so many points of load. @param {Rule} rule @param {number} points */
+export function fromPoints(rule, points) {
+  if (rises(rule)) return (points * (rule.full_at ?? 100)) / 100;
+  const zero = Math.min(0, rule.threshold);
+  return zero + (100 / Math.max(points, 1) - 1) * ((rule.threshold - zero) * 4 || 1);
 }
 
 /** @param {Payload} data @returns {Model} */
@@ -218,6 +172,8 @@ export const isUnmarked = (node) => (node.flags & (MARKED | PRESSURED)) === PRES
 export function isIn(node, state) {
   switch (state) {
     case "marked": return (node.flags & MARKED) !== 0;
+    case "hot": return (node.flags & PRESSURED) !== 0; // also while it cools
+    case "early": return (node.flags & (EARLY | PRESSURED)) === EARLY; // also while it is pending
     case "unmarked": return isUnmarked(node);
     case "unknown": return (node.flags & UNKNOWN) !== 0;
     case "ineligible": return (node.flags & INELIGIBLE) !== 0;

@@ -4,14 +4,15 @@ import { Feed, pastOf } from "./data.js";
 import { Detail } from "./detail.js";
 import { get, make, say } from "./draw.js";
 import { Grid } from "./grid.js";
-import { language, t } from "./i18n.js";
-import { STATES, decode } from "./model.js";
+import { language, remember, remembered, t } from "./i18n.js";
+import { STATES, decode, select } from "./model.js";
 import { banners, facts, numbers, order, overload, placements, rules } from "./overview.js";
 import { Table } from "./table.js";
 
 /** Seconds after which rows whose past is shown are asked for it again, at least. */
 const PAST_AFTER = 5;
 
+document.documentElement.dataset.theme = remembered("theme") ?? "";
 /** @type {import("./model.js").Model | null} */
 let model = null;
 /** @type {Map<string, import("./data.js").Past>} */
@@ -92,14 +93,15 @@ function filter(key, value) {
 function changed() {
   writeView();
   drawFilters();
-  if (!model) return;
-  numbers(model, view.state, (state) => filter("state", state));
-  drawTable();
+  if (model) drawNodes(model);
 }
 
-function drawTable() {
-  if (!model) return;
-  table.update(model, past, serverNow());
+/** What the filters narrow. @param {import("./model.js").Model} model */
+function drawNodes(model) {
+  numbers(model, view.state, (state) => filter("state", state), serverNow());
+  const found = select(model, view);
+  grid.update(model, found);
+  table.update(model, found, past, serverNow());
   askForPast();
 }
 
@@ -157,17 +159,14 @@ function draw(data) {
   performance.mark("draw");
   model = decode(data);
   drawFilters();
-  numbers(model, view.state, (state) => filter("state", state));
-  grid.update(model);
-  table.update(model, past, serverNow());
+  drawNodes(model);
   rules(model, (rule) => filter("rule", rule));
-  order(model);
+  order(model, open);
   placements(model);
   overload(model);
   tell();
   performance.measure("update", "draw");
   document.documentElement.dataset.tick = String(data.tick);
-  askForPast();
 }
 
 /** What changes by the clock alone. */
@@ -219,6 +218,27 @@ function translate() {
   for (const element of document.querySelectorAll("[data-placeholder]")) element.setAttribute("placeholder", t(/** @type {HTMLElement} */ (element).dataset.placeholder ?? ""));
 }
 
+/** Theme and language, as they were chosen. */
+function offerChoices() {
+  const theme = /** @type {HTMLSelectElement} */ (get("theme"));
+  choices("theme", t("theme_auto"), ["light", "dark"].map((name) => [name, t(`theme_${name}`)]), remembered("theme"));
+  theme.addEventListener("change", () => {
+    remember("theme", theme.value);
+    document.documentElement.dataset.theme = theme.value;
+    grid.repaint();
+  });
+  const tongue = /** @type {HTMLSelectElement} */ (get("language"));
+  tongue.append(...[["en", "English"], ["zh-CN", "简体中文"]].map(([value, text]) => make("option", { value, text, lang: value })));
+  tongue.value = language;
+  tongue.addEventListener("change", () => {
+    remember("language", tongue.value);
+    const asked = new URLSearchParams(location.search);
+    asked.delete("lang"); // it would go before the choice
+    history.replaceState(null, "", address(asked));
+    location.reload();
+  });
+}
+
 function listen() {
   const text = /** @type {HTMLInputElement} */ (get("filter-text"));
   text.addEventListener("input", () => {
@@ -261,6 +281,7 @@ function listen() {
 }
 
 translate();
+offerChoices();
 listen();
 drawFilters();
 follow();

@@ -1,9 +1,9 @@
 // One row of the table. Its elements stay, and are of another node whenever the order changes: to write
 // a few texts takes a tenth of the time of moving or making elements.
 
-import { Attribute, Bar, Label, make } from "./draw.js";
-import { number, percent, span, t } from "./i18n.js";
-import { EARLY, MARKED, PRESSURED, fullScale, isUnmarked, ofNode, sinceOf } from "./model.js";
+import { Attribute, Bar, Label, NameLink, make } from "./draw.js";
+import { percent, span, t, told, valueOf } from "./i18n.js";
+import { EARLY, MARKED, PRESSURED, fullScale, ofNode, sinceOf } from "./model.js";
 
 /** @typedef {import("./model.js").Node} Node */
 /** @typedef {import("./model.js").Model} Model */
@@ -12,48 +12,47 @@ export class Row {
   /** @param {Node} node @param {Model} model of which it has the rules, as long as it is there */
   constructor(node, model) {
     this.node = node;
-    this.link = make("a");
+    this.name = new NameLink();
     const pool = make("button", { type: "button", class: "plain", "data-filter": "pool" });
     const state = make("button", { type: "button", "data-filter": "state" });
     const cell = (/** @type {string} */ kind, /** @type {globalThis.Node[]} */ ...children) => make("td", { class: kind }, ...children);
-    const margin = cell("number-cell");
-    const since = cell("wide number-cell");
+    const margin = cell("num");
+    const since = cell("w4 num");
     const mark = cell("why");
     const noPool = make("span");
-    this.rules = model.shown.map((at) => ({ at, cell: cell("wide number-cell"), bar: /** @type {Bar | null} */ (null), shows: "" }));
-    this.past = cell("wide");
+    this.rules = model.shown.map((at) => ({ at, cell: cell("w2"), bar: /** @type {Bar | null} */ (null), shows: "" }));
+    this.past = cell("w3");
     this.element = make("tr", {},
-      make("th", { scope: "row" }, this.link), cell("wide pool-column", pool, noPool), margin,
+      make("th", { scope: "row" }, this.name.element), cell("w4 pool-column", pool, noPool), margin,
       ...this.rules.map((rule) => rule.cell), cell("", state), since, mark, this.past);
     this.text = {
-      name: new Label(this.link), pool: new Label(pool), noPool: new Label(noPool), margin: new Label(margin),
+      pool: new Label(pool), noPool: new Label(noPool), margin: new Label(margin),
       state: new Label(state), since: new Label(since), mark: new Label(mark),
     };
     this.attributes = {
-      href: new Attribute(this.link, "href"), name: new Attribute(this.element, "data-node"),
-      kind: new Attribute(this.element, "class"), state: new Attribute(state, "class"),
+      name: new Attribute(this.element, "data-node"), kind: new Attribute(this.element, "class"),
+      state: new Attribute(state, "class"), mark: new Attribute(mark, "title"), pool: new Attribute(pool, "title"),
     };
   }
 
   /** @param {Node} node @param {Model} model @param {number} now @param {Element | null} curve */
   show(node, model, now, curve) {
     const { text, attributes } = this;
-    if (node.name !== text.name.shown) {
-      attributes.name.set(node.name);
-      attributes.href.set(`?node=${encodeURIComponent(node.name)}`);
-      text.name.show(node.name);
-    }
+    this.name.show(node.name);
+    attributes.name.set(node.name);
     this.node = node;
     attributes.kind.set(node.flags & MARKED ? "marked" : "");
     text.pool.show(node.pool);
+    attributes.pool.set(node.pool);
     text.noPool.show(node.pool ? "" : "–");
     text.margin.show(node.worst < 0 ? "–" : percent(node.margin));
     for (const rule of this.rules) this.showRule(rule, model);
-    attributes.state.set(`plain tag ${node.state}`);
+    attributes.state.set(`tag ${node.state}`);
     text.state.show(t(`s_${node.state}`));
     const since = sinceOf(model, node);
     text.since.show(since === null ? "–" : span(now - since));
-    text.mark.show(describeMark(node));
+    text.mark.show(describeMark(node, true));
+    attributes.mark.set(describeMark(node));
     this.showPast(curve);
   }
 
@@ -84,17 +83,19 @@ export class Row {
       of.bar = new Bar(rule);
       of.cell.replaceChildren(of.bar.text, of.bar.picture);
     }
-    if (quality === "o") of.bar.show(value, expected, requested, number(value));
+    if (quality === "o") of.bar.show(value, expected, requested, valueOf(rule, value));
     else of.bar.show(null, undefined, requested, t(`q_${quality}`));
   }
 }
 
-/** The mark, or why it is not what the rules say. @param {Node} node */
-export function describeMark(node) {
-  const reason = node.note === null ? "" : node.note[1] || t(`n_${node.note[0]}`);
-  if (node.note?.[0] === "withheld") return reason; // it says what is held back, and why
+/** The mark, or why it is not what the rules say; with `short` in a few words. @param {Node} node */
+export function describeMark(node, short = false) {
+  const [kind, text] = node.note ?? ["", ""];
+  const reason = kind && ((!short && told(text)) || t(`n_${kind}`));
   const yes = t(node.flags & EARLY ? "yes_early" : "yes");
+  if (short) return node.flags & MARKED ? yes : reason || (node.flags & (EARLY | PRESSURED) ? t("no") : "–");
+  if (kind === "withheld") return reason; // it says what is held back, and why
   if (node.flags & MARKED) return reason ? `${yes}: ${reason}` : yes;
-  if (isUnmarked(node) || node.flags & (EARLY | PRESSURED)) return reason ? `${t("no")}: ${reason}` : t("no");
+  if (node.flags & (EARLY | PRESSURED)) return reason ? `${t("no")}: ${reason}` : t("no");
   return reason || "–";
 }

@@ -1,8 +1,8 @@
 // The table of nodes: a row for each place, in which what differs is written.
 
-import { TICK, curve, get, make, say, svg } from "./draw.js";
+import { TICK, get, make, say, sparkline, svg } from "./draw.js";
 import { counted, number, t } from "./i18n.js";
-import { leading, select } from "./model.js";
+import { leading } from "./model.js";
 import { Row } from "./row.js";
 
 /** @typedef {import("./model.js").Node} Node */
@@ -40,12 +40,11 @@ export class Table {
     this.body.addEventListener("click", (event) => this.click(event));
   }
 
-  /** @param {Model} model @param {Map<string, Past>} past @param {number} now */
-  update(model, past, now) {
+  /** @param {Model} model @param {Node[]} found those that fit the filters @param {Map<string, Past>} past @param {number} now */
+  update(model, found, past, now) {
     this.headings(model);
     barLegend(model);
     get("nodes").classList.toggle("no-pools", !model.data.pools.some(Boolean));
-    const found = select(model, this.view);
     this.visible = leading(model, this.view, found, this.most);
     const all = model.nodes.length;
     say(get("count"), found.length === all ? t("count_all", counted(all)) : t("count", counted(found.length), counted(all)));
@@ -76,14 +75,16 @@ export class Table {
     const before = this.curves;
     this.curves = new Map();
     return this.visible.map((node) => {
-      const rule = node.worst < 0 ? undefined : model.data.rules[node.worst];
       const found = past.get(node.name);
-      const values = rule && found?.values[rule.name];
-      if (!rule || !found || !values || found.times.length < 2) return null;
+      if (!found || found.times.length < 2) return null;
+      // While nothing is known now, that of a rule of which something was.
+      const shown = node.worst < 0 ? model.shown.map((at) => model.data.rules[at]) : [model.data.rules[node.worst]];
+      const rule = shown.find(({ name }) => found.values[name]?.some((value) => value !== null));
+      if (!rule) return null;
       const shows = `${rule.name} ${found.times[found.times.length - 1]}`;
       let kept = before.get(node.name);
       if (kept?.shows !== shows) {
-        kept = { shows, picture: curve(rule, { times: found.times, values, marked: found.marked }, { width: 120, height: 24 }) };
+        kept = { shows, picture: sparkline(rule, found) };
       }
       this.curves.set(node.name, kept);
       return kept.picture;
@@ -124,14 +125,14 @@ export class Table {
       this.head?.replaceChildren(
         make("tr", {},
           heading("node", t("node"), ""),
-          heading("pool", t("pool"), "wide pool-column"),
-          heading("margin", t("margin"), ""),
+          heading("pool", t("pool"), "w4 pool-column"),
+          heading("margin", t("margin"), "num"),
           ...rules.map((rule) =>
-            heading(`rule:${rule.name}`, rule.name, "wide", `${rule.op} ${number(rule.threshold)}${rule.shadow ? ` (${t("shadow")})` : ""}`)),
+            heading(`rule:${rule.name}`, rule.name, "w2", `${rule.op} ${number(rule.threshold)}${rule.shadow ? ` (${t("shadow")})` : ""}`)),
           heading("state", t("state"), ""),
-          heading("since", t("since"), "wide"),
+          heading("since", t("since"), "w4 num"),
           heading("mark", t("mark"), ""),
-          make("th", { scope: "col", class: "wide", text: t("last_hour") })),
+          make("th", { scope: "col", class: "w3", text: t("last_hour") })),
       );
     }
     for (const button of this.head?.querySelectorAll("button") ?? []) {
@@ -192,6 +193,7 @@ function barLegend(model) {
   const items = ["threshold", "clear"];
   if (model.data.columns.some(({ expected }) => expected[0].length > 0)) items.push("expected");
   if (model.data.columns.some((column) => column.requested)) items.push("requested");
+  items.push("marked");
   const shows = items.join(" ");
   if (box.dataset.shows === shows) return;
   box.dataset.shows = shows;
@@ -201,6 +203,7 @@ function barLegend(model) {
     clear: () => svg("line", { class: "line-clear", x1: 7, x2: 7, y1: 0, y2: 16 }),
     expected: () => svg("rect", { class: "bar-expected", x: 1, y: 2, width: 12, height: 12 }),
     requested: () => svg("path", { class: "tick", d: TICK, transform: "translate(7 0)" }),
+    marked: () => svg("rect", { class: "shade", y: 11, width: 14, height: 5 }),
   };
   box.replaceChildren(...items.map((name) =>
     make("li", {}, svg("svg", { width: 14, height: 16, "aria-hidden": "true" }, shapes[name]()), t(`lb_${name}`))));
