@@ -221,114 +221,73 @@ async def test_suggestions_tell_of_incidents(reported: Reported, newer: Process)
     assert told == {"CPU stall": (1, 0), "Evicted": (1, 0), "OOMKilled": (2, 0)}
 
 
-# Before and after: four days, of which dynsched acts on the last two.
+# Before and after: four days, of which dynsched acts from the third on, an hour after midnight.
 
 DAY = 24 * 60
-BEGAN = 2 * DAY
+BEGAN = 2 * DAY + 60
+BLIND = range(3 * DAY, 3 * DAY + 60)
 MIDNIGHT = NOW // 86_400 * 86_400 - 4 * 86_400
-WEB = "web-5d9c7b9d4f-x{:04}"
-WHOLE = ("--nodes-from-series", "--since", "4d", "--step", "2m", "--until", str(MIDNIGHT + 345_599))
-LOAD_ON_DAYS = {"a": (6, 6, 3, 2), "b": (0, 0, 0, 0)}
-"""By node, for how many hours of each day it is over the threshold."""
+WHOLE = ("--nodes-from-series", "--until", str(MIDNIGHT + 345_599), "--step", "2m", "--since")
+HOT = (6, 6, 3, 2)
+"""For how many hours of each day node a is over the threshold."""
 
 
-def on_days(value: Callable[[int], float | None]) -> Points:
-    """Every two minutes, of the number of the minute since the first midnight."""
-    for number in range(0, 4 * DAY, 2):
-        if (found := value(number)) is not None:
-            yield MIDNIGHT + 60 * number, float(found)
+def on_days(value: Callable[[int], float]) -> Points:
+    """Every two minutes, of the minutes since the first midnight; none while it is GAP."""
+    times = [(MIDNIGHT + 60 * number, float(value(number))) for number in range(0, 4 * DAY, 2)]
+    return [point for point in times if point[1] >= 0]
 
 
 @pytest.fixture(scope="session")
-def two_days_each(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    def load(node: str) -> Points:
-        hot = LOAD_ON_DAYS[node]
-        return on_days(lambda at: 95 if at % DAY < 60 * hot[at // DAY] else 40)
-
-    def blind(at: int) -> bool:
-        return BEGAN + DAY <= at < BEGAN + DAY + 60
-
-    # One an hour, every third onto node a.
-    pods = {WEB.format(hour): ("abb"[hour % 3], 60 * hour + 1) for hour in range(4 * 24)}
-    lives = {
-        pod: (MIDNIGHT + 60 * at + s for s in range(0, 4200, 120)) for pod, (_, at) in pods.items()
-    }
-    lives = {pod: [*each] for pod, each in lives.items()}
-    past: Past = {
-        "load": [(f'node="{node}"', load(node)) for node in LOAD_ON_DAYS],
+def four_days(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    hot = on_days(lambda at: 95 if at % DAY < 60 * HOT[at // DAY] else 40)
+    alert = 'alertname="DynschedBlind",alertstate="firing"'
+    past: dict[str, list[tuple[str, Points]]] = {
+        "load": [('node="a"', hot), ('node="b"', on_days(lambda _: 40))],
         "dynsched_build_info": [("", on_days(lambda _: 1))],
-        "dynsched_marked_nodes": [("", on_days(lambda at: at >= BEGAN + 60))],
-        # Five writes an hour.
-        "dynsched_patches_total": [("", on_days(lambda at: max(0, at - BEGAN - 60) // 12))],
-        "dynsched_rule_readings": [('quality="ok"', on_days(lambda at: 0 if blind(at) else 2))],
-        "ALERTS": [
-            (
-                f'alertname="{name}",alertstate="firing"',
-                on_days(lambda at: 1 if blind(at) else None),
-            )
-            for name in ("DynschedBlind", "KubeNodeNotReady")
-        ],
-        "kube_pod_info": [
-            (
-                f'{of_pod(pod)},node="{node}",created_by_kind="ReplicaSet"',
-                [(at, 1) for at in lives[pod]],
-            )
-            for pod, (node, _) in pods.items()
-        ],
-        "kube_pod_status_scheduled_time": [
-            (of_pod(pod), [(at, MIDNIGHT + 60 * since) for at in lives[pod]])
-            for pod, (_, since) in pods.items()
-        ],
+        "dynsched_marked_nodes": [("", on_days(lambda at: at >= BEGAN))],
+        "dynsched_patches_total": [("", on_days(lambda at: max(0, at - BEGAN) // 12))],
+        "dynsched_rule_readings": [('quality="ok"', on_days(lambda at: at not in BLIND))],
+        "ALERTS": [(alert, on_days(lambda at: 1 if at in BLIND else GAP))],
+        "kube_pod_info": [],
+        "kube_pod_status_scheduled_time": [],
     }
-    with prometheus_of(past, tmp_path_factory.mktemp("two-days-each")) as running:
+    for hour in range(4 * 24):  # a pod each hour, every third onto node a
+        name, at = of_pod(f"web-5d9c7b9d4f-x{hour:04}"), MIDNIGHT + 3600 * hour + 60
+        lives = range(at, at + 4200, 120)
+        info = f'{name},node="{"abb"[hour % 3]}",created_by_kind="ReplicaSet"'
+        past["kube_pod_info"].append((info, [(moment, 1.0) for moment in lives]))
+        past["kube_pod_status_scheduled_time"].append((name, [(each, at) for each in lives]))
+    with prometheus_of(past, tmp_path_factory.mktemp("four-days")) as running:
         yield running
 
 
-async def test_the_report_compares_days_before_and_after_on_one_sheet(
-    call, reported, two_days_each
-) -> None:
-    told = (await reported(two_days_each.url, LOAD, *WHOLE, "--report"))["report"]
-    before, after, rows = told["before"], told["after"], told["rows"]
-    assert [row["node_hours_over"] for row in rows] == pytest.approx([6, 6, 3, 2], abs=0.15)
-    # The day on which it began, an hour after midnight, is neither.
-    assert told["began"].startswith(rows[2]["period"])
-    assert (before["days"], after["days"]) == (2, 1)
-    assert (before["share_over"], after["share_over"]) == (
-        pytest.approx(12 / 96, abs=0.01),
-        pytest.approx(2 / 48, abs=0.01),
-    )
-    assert (before["mean_load"], after["mean_load"]) == (
-        pytest.approx(40 + 55 / 8, abs=0.5),
-        pytest.approx(40 + 55 / 24, abs=0.5),
-    )
-    assert (before["pods_placed"], before["pods_on_hot"], after["pods_on_hot"]) == (48, 4, 1)
-    assert (before["writes"], after["writes"]) == (0, pytest.approx(120, abs=3))
-    assert (after["not_seen_seconds"], before["not_seen_seconds"]) == (
-        pytest.approx(3600, abs=600),
-        0,
-    )
-    assert told["alerts"].keys() == {"DynschedBlind"}
-    # A moment that is given counts, also where nothing was marked yet.
-    given = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(MIDNIGHT + 86_400))
-    told = (await reported(two_days_each.url, LOAD, *WHOLE, f"--report={given}"))["report"]
+async def test_the_report_compares_the_days_before_and_after(call, reported, four_days) -> None:
+    told = (await reported(four_days.url, LOAD, *WHOLE, "4d", "--report"))["report"]
+    assert [row["node_hours_over"] for row in told["rows"]] == pytest.approx(HOT, abs=0.15)
+    # The day on which it began is neither.
+    assert told["began"].startswith(told["rows"][2]["period"])
+    names = ("days", "pods_placed", "pods_on_hot", "writes", "not_seen_seconds", "mean_load")
+    before, after = ([told[side][name] for name in names] for side in ("before", "after"))
+    assert before == pytest.approx([2, 48, 4, 0, 0, 40 + 55 / 8], abs=0.1)
+    assert after == pytest.approx([1, 24, 1, 120, 3600, 40 + 55 / 24], abs=3)
+    assert told["alerts"] == {"DynschedBlind": pytest.approx(3600, abs=600)}
+    given = time.strftime("--report=%Y-%m-%dT12:00:00Z", time.gmtime(MIDNIGHT + 86_400))
+    told = (await reported(four_days.url, LOAD, *WHOLE, "4d", given))["report"]
     assert (told["before"]["days"], told["after"]["days"]) == (1, 2)
-
-    _, table, _ = await call(two_days_each.url, LOAD, *WHOLE, "--report")
+    _, table, _ = await call(four_days.url, LOAD, *WHOLE, "4d", "--report")
     assert "would have been over a threshold for 6.0 node-hours after it; it was 2.0" in table
     assert "At the share of pods before it, 2 would have been placed" in table
-    assert re.search(r"^after +1\.00 +2\.\d+ .*█", table, re.MULTILINE)
-    # Where the history has no day before, nothing is made up.
-    late = (*WHOLE[:2], "1d", *WHOLE[3:])
-    assert "Nothing can be compared" in (await call(two_days_each.url, LOAD, *late, "--report"))[1]
+    # Without a day before, nothing is made up.
+    _, table, _ = await call(four_days.url, LOAD, *WHOLE, "1d", "--report")
+    assert "Nothing can be compared" in table
 
 
-async def test_the_report_of_ninety_days_prints_on_one_sheet(call, two_days_each) -> None:
-    long = ("--nodes-from-series", "--since", "90d", "--step", "1h", *WHOLE[-2:])
-    for more in (WHOLE, long):
-        _, page, _ = await call(two_days_each.url, LOAD, *more, "--report", "-o", "html")
-        async with chromium() as browser:
-            tab = await browser.new_page()
-            await tab.set_content(page)
-            assert (
-                len(re.findall(rb"/Type\s*/Page\b", await tab.pdf(prefer_css_page_size=True))) == 1
-            )
+@pytest.mark.parametrize("since", ["4d", "31d", "90d"])
+async def test_the_report_prints_on_one_sheet(since: str, call, four_days) -> None:
+    _, page, _ = await call(four_days.url, LOAD, *WHOLE, since, "--report", "-o", "html")
+    async with chromium() as browser:
+        tab = await browser.new_page()
+        await tab.set_content(page)
+        printed = await tab.pdf(prefer_css_page_size=True)
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 1
