@@ -488,7 +488,8 @@ MISPLACED = """(root) => {
   const seen = document.createTreeWalker(document.querySelector(root), NodeFilter.SHOW_TEXT);
   while (seen.nextNode()) {
     const text = seen.currentNode, parent = text.parentElement, words = text.data.trim();
-    if (!words || !parent.checkVisibility() || parent.closest(".unseen, option, .name, .pool-column")) continue;
+    const isName = parent.closest(".unseen, option, .name, .pool-column"); // may be cut
+    if (!words || !parent.checkVisibility() || isName) continue;
     const range = document.createRange();
     range.selectNodeContents(text);
     for (const box of range.getClientRects()) {

@@ -18,8 +18,8 @@ const READABLE = 40;
 const NAMED = [112, 190, 46];
 /** How high all cells may be together and have names: a screen has more to show. */
 const MOST = 330;
-/** Cells of nodes that became hot at once, and are pointed at. */
-const POINTED_AT = 40;
+/** How many cells are pointed at, of nodes that became hot at once: more are seen anyway. */
+const POINTED_AT = 20;
 /** How strong a cell is that the filters leave out, and one of a node that is never marked. */
 const [LEFT_OUT, FAINT] = [0.15, 0.4];
 /** The flags that a cell shows. */
@@ -106,15 +106,16 @@ export class Grid {
   /** Frame the cells of nodes that are hot and were not, until something else is drawn. */
   pointAtHot() {
     const before = this.hot;
-    this.hot = new Set(this.model?.nodes.filter((node) => node.state === "hot").map((node) => node.name));
-    if (before === null || this.width === 0) return;
+    const hot = this.model?.nodes.filter((node) => node.state === "hot") ?? [];
+    this.hot = new Set(hot.map((node) => node.name));
+    const found = new Set(before === null ? [] : hot.filter((node) => !before.has(node.name)));
+    if (found.size === 0 || found.size > POINTED_AT || this.width === 0) return;
     /** @type {Element[]} */
     const frames = [];
     for (const { nodes, canvas, columns, wide, size } of this.pools.values()) {
-      let begins = -1; // asked for once: it makes the browser lay out the page
+      const begins = canvas.offsetTop;
       nodes.forEach((node, at) => {
-        if (node.state !== "hot" || before.has(node.name) || frames.length === POINTED_AT) return;
-        if (begins < 0) begins = canvas.offsetTop;
+        if (!found.has(node)) return;
         const frame = make("i");
         const place = { left: (at % columns) * (wide + GAP), top: begins + Math.floor(at / columns) * (size + GAP), width: wide, height: size };
         for (const [key, value] of Object.entries(place)) frame.style.setProperty(key, `${value}px`);

@@ -2,7 +2,7 @@
 
 import { Attribute, Label, NameLink, get, make, say, svg } from "./draw.js";
 import { counted, minute, number, portion, span, t, told, took } from "./i18n.js";
-import { MARKED, UNKNOWN, isIn, isUnmarked } from "./model.js";
+import { EARLY, MARKED, PRESSURED, UNKNOWN, isUnmarked } from "./model.js";
 
 /** @typedef {import("./model.js").Model} Model */
 /** @typedef {import("./model.js").Rule} Rule */
@@ -94,7 +94,7 @@ function hotCard({ nodes, data }) {
   /** @type {Map<string, number>} */
   const reasons = new Map();
   for (const node of nodes) {
-    if (!isIn(node, "hot")) continue;
+    if (!(node.flags & PRESSURED)) continue;
     hot += 1;
     if (node.state === "held") cooling += 1;
     if (node.flags & MARKED) marked += 1;
@@ -120,7 +120,7 @@ export function numbers(model, state, filter, now) {
   const { nodes, data } = model;
   let [early, unknown] = [0, 0];
   for (const node of nodes) {
-    if (isIn(node, "early")) early += 1;
+    if ((node.flags & (EARLY | PRESSURED)) === EARLY) early += 1;
     if (node.flags & UNKNOWN) unknown += 1;
   }
   /** @type {Card[]} */
