@@ -251,9 +251,8 @@ def two_days_each(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]
     # One an hour, every third onto node a.
     pods = {WEB.format(hour): ("abb"[hour % 3], 60 * hour + 1) for hour in range(4 * 24)}
     lives = {
-        pod: (MIDNIGHT + 60 * at + s for s in range(0, 4200, 120)) for pod, (_, at) in pods.items()
+        pod: [MIDNIGHT + 60 * at + s for s in range(0, 4200, 120)] for pod, (_, at) in pods.items()
     }
-    lives = {pod: [*each] for pod, each in lives.items()}
     past: Past = {
         "load": [(f'node="{node}"', load(node)) for node in LOAD_ON_DAYS],
         "dynsched_build_info": [("", on_days(lambda _: 1))],
