@@ -40,12 +40,15 @@ export function chart(rule, { times, values }, spans, lines, expected, [first, l
   parts.push(svg("path", { class: "curve", d: pathOf(own, (at) => x(times[at]).toFixed(1), (value) => y(value).toFixed(1)) }));
   if (expected !== undefined) parts.push(svg("circle", { class: "dot", cx: x(last), cy: y(expected), r: 4 }));
   let above = -HIGH;
+  /** @type {SVGElement[]} */
+  const labels = [];
   lines.forEach(({ value, kind, text: words }, at) => {
     parts.push(svg("line", { class: kind, x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }));
     // The words of the highest line are above it, the others below theirs and each other.
     above = at === 0 ? y(value) - 4 : Math.max(y(value) + 12, above + 13);
-    parts.push(text({ x: LEFT + 6, y: above }, words));
+    labels.push(text({ x: LEFT + 6, y: above }, words));
   });
+  parts.push(...labels);
   const picture = svg("svg", { class: "chart", width, height: HIGH, viewBox: `0 0 ${width} ${HIGH}`, role: "img", "aria-label": t("spark_label", rule.name) }, ...parts);
   readOut(picture, rule, times, own, { x, y, from: first, width });
   return picture;
