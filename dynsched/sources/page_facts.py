@@ -16,7 +16,8 @@ from dynsched.engine.effect import DAY, DAYS, Overload, day_of, name_of
 from dynsched.engine.model import Node, Sample
 from dynsched.engine.pod_values import AboveRequest
 from dynsched.rules.rule_set import RuleSet
-from dynsched.sources.pod_use import EVERY, OF_POD
+from dynsched.sources.pod_use import EVERY_OF_MANY as EVERY
+from dynsched.sources.pod_use import OF_POD
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.util.logs import LoggedKinds
 from dynsched.util.stopping import pause, unless_stopped
