@@ -37,6 +37,8 @@ _INSTALL = """\
 # an upgrade, take manifests/overlays/example or the chart instead.
 """
 
+_SOURCE = b"https://github.com/OWNER/dynsched"
+"""What the links of the alerts begin with in a clone."""
 _PLUGIN = """\
 #!/bin/sh
 # kubectl dynsched, installed by krew: runs dynsched {version} in an environment of its own.
@@ -84,7 +86,7 @@ def main(dist: Path, image: str, source: str, tag: str | None) -> None:
         "wheel",
         epoch=epoch,
     )
-    _chart(dist / f"dynsched-{VERSION}.tgz", image, epoch)
+    _chart(dist / f"dynsched-{VERSION}.tgz", image, source, epoch)
     (dist / "install.yaml").write_text(_INSTALL.format(version=VERSION) + _manifest(image))
     bom = dist / f"dynsched-{VERSION}.bom.json"
     command = (
@@ -125,7 +127,7 @@ def _run(*command: str | Path, epoch: int | None = None) -> str:
     return done.stdout
 
 
-def _chart(archive: Path, image: str, epoch: int) -> None:
+def _chart(archive: Path, image: str, source: str, epoch: int) -> None:
     """What ``helm package`` makes: links are replaced by the files that they lead to."""
     with (
         archive.open("wb") as raw,
@@ -133,13 +135,13 @@ def _chart(archive: Path, image: str, epoch: int) -> None:
         tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as tar,
     ):
         for name, content in _chart_files(ROOT / "charts/dynsched"):
+            packed_as = content.replace(_SOURCE, source.encode())
             if name == "values.yaml":
-                content = re.sub(  # noqa: PLW2901
-                    rb"(?m)^  repository: .*$", f"  repository: {image}".encode(), content
-                )
+                repository = f"  repository: {image}".encode()
+                packed_as = re.sub(rb"(?m)^  repository: .*$", repository, packed_as)
             entry = tarfile.TarInfo(f"dynsched/{name}")
-            entry.size, entry.mtime, entry.mode = len(content), epoch, 0o644
-            tar.addfile(entry, io.BytesIO(content))
+            entry.size, entry.mtime, entry.mode = len(packed_as), epoch, 0o644
+            tar.addfile(entry, io.BytesIO(packed_as))
 
 
 def _chart_files(chart: Path) -> Iterator[tuple[str, bytes]]:

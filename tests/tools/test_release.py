@@ -24,6 +24,7 @@ from dynsched import __version__ as version
 pytestmark = [pytest.mark.thorough, pytest.mark.slow]
 
 IMAGE, SOURCE = "ghcr.io/acme/dynsched", "https://github.com/Acme/dynsched"
+IN_A_CLONE = "https://github.com/OWNER/dynsched"
 PLUGIN, PACKAGE = f"kubectl-dynsched-{version}.zip", f"dynsched-{version}"
 NAMES = {PLUGIN, "dynsched.yaml", "install.yaml", "SHA256SUMS"}
 NAMES |= {PACKAGE + end for end in ("-py3-none-any.whl", ".tar.gz", ".tgz", ".bom.json")}
@@ -60,7 +61,7 @@ def test_a_tag_of_another_version_and_a_used_folder_are_refused(dist: Path) -> N
     assert "is not empty" in release(ROOT, dist)
 
 
-def test_the_chart_is_what_helm_packs_with_the_image_that_is_pushed(
+def test_the_chart_is_what_helm_packs_with_the_released_image_and_links(
     dist: Path, tmp_path: Path
 ) -> None:
     def content(archive: str | Path) -> dict[str, bytes]:
@@ -72,10 +73,14 @@ def test_the_chart_is_what_helm_packs_with_the_image_that_is_pushed(
         wanted = chart.render(everything(image={"repository": IMAGE}), name="d", namespace="d")
     ours = content(dist / f"{PACKAGE}.tgz")
     assert ours.keys() == by_helm.keys()
-    described = {"dynsched/Chart.yaml", "dynsched/values.yaml"}  # Helm writes the first anew
-    assert {name for name in ours if ours[name] != by_helm[name]} == described
+    changed = {"dynsched/Chart.yaml", "dynsched/values.yaml"}  # Helm writes the first anew
+    changed |= {name for name, text in by_helm.items() if IN_A_CLONE.encode() in text}
+    assert {name for name in ours if ours[name] != by_helm[name]} == changed
     with Chart.load(dist / f"{PACKAGE}.tgz") as chart:
-        assert chart.render(everything(), name="d", namespace="d") == wanted
+        rendered = chart.render(everything(), name="d", namespace="d")
+    links = yaml.safe_dump_all(wanted, width=1000).replace(IN_A_CLONE, SOURCE)
+    assert yaml.safe_dump_all(rendered, width=1000) == links
+    assert f"runbook_url: {SOURCE}/blob/" in links
 
 
 def test_install_yaml_is_the_base_with_that_image(dist: Path) -> None:
