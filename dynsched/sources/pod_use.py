@@ -61,7 +61,7 @@ class PodUseSource:
     async def run(self, stop: asyncio.Event, running: Callable[[], int | None]) -> None:
         """Until ``stop`` is set. ``running``: how many pods run; None where that is not known."""
         while not stop.is_set():
-            each_pod = (running() or MOST_PODS + 1) <= MOST_PODS
+            each_pod = (running() or 0) <= MOST_PODS
             try:
                 if self._rule_set().uses_expected_load:
                     await unless_stopped(stop, self.ask(each_pod=each_pod))
@@ -74,6 +74,8 @@ class PodUseSource:
         """One round. What fails keeps its last values."""
         rules = [rule for rule in self._rule_set().file_rules if rule.source == "prometheus"]
         resources = {rule.resource for rule in rules if rule.resource}
+        if not each_pod:
+            self.of_pods, self._last_round = {}, {}
         for resource in sorted(resources):
             of_pod = OF_POD[resource]
             uses = await self._uses(of_pod, "pod") if each_pod else None
