@@ -81,13 +81,16 @@ class PodTracking:
             self.api, self._pods, wants_requests=lambda: self.rule_set().order is not None
         )
         await asyncio.gather(
-            self._watch.run(stop), self._pending.run(stop), self._ask_what_pods_use(stop)
+            self._watch.run(stop),
+            self._pending.run(stop),
+            self._ask_what_pods_use(stop, self._watch),
         )
 
-    async def _ask_what_pods_use(self, stop: asyncio.Event) -> None:
-        """Once the nodes are known: by their number an answer is limited."""
+    async def _ask_what_pods_use(self, stop: asyncio.Event, watch: PodWatch) -> None:
+        """Once nodes and pods are known: by their numbers it is decided what may be asked."""
         await until_so(stop, lambda: self.cluster.synced)
-        await self.pod_use.run(stop, lambda: self.known().running)
+        await until_so(stop, lambda: watch.running is not None or watch.error is not None)
+        await self.pod_use.run(stop, lambda: watch.running)
 
     @property
     def sequence(self) -> int:

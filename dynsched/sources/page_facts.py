@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from dynsched.engine.effect import DAY, DAYS, Overload, day_of, name_of
-from dynsched.engine.model import Node, Sample
+from dynsched.engine.model import Node, Sample, Series
 from dynsched.engine.pod_values import AboveRequest
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.pod_use import EVERY_OF_MANY as EVERY
@@ -29,6 +29,8 @@ RARELY: Final = 3600.0
 _MAX_PERCENT: Final = 1000.0
 HOTTEST: Final = 100
 """Nodes whose pods are asked for: the hottest."""
+_RETRY: Final = 30.0
+"""Seconds until a past that could not be had is asked for again."""
 _POLL: Final = 2.0
 """Seconds between two checks whether a page is open."""
 MAX_PODS: Final = 5
@@ -103,18 +105,34 @@ class PageFactsSource:
     # Each part returns after how many seconds it is due again.
 
     async def _ask_pasts(self) -> float:
-        while self._board.wanted:
-            node, hours = self._board.wanted.pop()
+        board = self._board
+        while board.wanted:
+            key = node, hours = next(iter(board.wanted))
             step = hours * _OF_AN_HOUR
             end = self._clock() // step * step
             ask = self._prometheus.query_range
             answer = await ask(past(node), end - hours * 3600, end, step, "rule")
-            if answer.error is not None and self._told.is_new("the past", answer.error):
-                logger.info("the page lacks the past of %s: %s", node, answer.error)
-            series = {each.labels.get("rule", ""): each.points for each in answer.series}
-            others = [*self._board.pasts.items()][-MAX_PASTS:]
-            self._board.pasts = dict(others) | {(node, hours): (end + step, series)}
+            if answer.error is None:
+                self._told.forget("the past")
+                found: tuple[float, object] = end + step, self._own_series(answer.series)
+            else:
+                if self._told.is_new("the past", answer.error):
+                    logger.info("the page lacks the past of %s: %s", node, answer.error)
+                known = board.pasts.get(key)
+                found = self._clock() + _RETRY, known[1] if known else {}
+            others = [item for item in board.pasts.items() if item[0] != key]
+            board.pasts = dict([*others[1 - MAX_PASTS :], (key, found)])
+            board.wanted.discard(key)
         return 0.0
+
+    def _own_series(self, found: Sequence[Series]) -> dict[str, object]:
+        """By rule. Of several dynsched in one Prometheus this one's, or of the only one."""
+        several = len({each.labels.get("namespace") for each in found}) > 1
+        return {
+            each.labels.get("rule", ""): each.points
+            for each in found
+            if not several or each.labels.get("namespace") == self._namespace
+        }
 
     async def _ask_requested(self) -> float:
         rules = self._rule_set().file_rules
@@ -232,10 +250,10 @@ def overload(now: float) -> str:
 
 
 def past(node: str) -> str:
-    """By ``rule`` the load in points; without that label whether the node was marked as hot."""
+    """By ``namespace`` and ``rule`` the load in points; without a rule whether it was hot."""
     return (
-        f'max by (rule) (dynsched_node_measured_load{{node="{node}"}}) '
-        f'or max(dynsched_node_verdict{{node="{node}"}})'
+        f'max by (namespace, rule) (dynsched_node_measured_load{{node="{node}"}}) '
+        f'or max by (namespace) (dynsched_node_verdict{{node="{node}"}})'
     )
 
 

@@ -30,16 +30,17 @@ Ask = Callable[[str, str], Awaitable[Sequence[Sample] | None]]
 
 OF_POD: Final[Mapping[str, str]] = {
     "cpu": (
-        "sum by (namespace, pod) "
-        '(clamp_min(deriv(container_cpu_usage_seconds_total{container!="",pod!=""}[5m]), 0))'
+        "sum by (namespace, pod) (max by (namespace, pod, container, cpu) "
+        '(clamp_min(deriv(container_cpu_usage_seconds_total{container!="",pod!=""}[5m]), 0)))'
     ),
     "memory": (
-        'sum by (namespace, pod) (container_memory_working_set_bytes{container!="",pod!=""})'
+        "sum by (namespace, pod) (max by (namespace, pod, container) "
+        '(container_memory_working_set_bytes{container!="",pod!=""}))'
     ),
 }
 """By resource: what each pod uses. Not ``rate``, which divides by the whole range: of a pod that is
 one minute old it gives a fifth. ``deriv`` is the slope of the samples that there are; below 0 where
-a restarted container has no series of its own.
+a restarted container has no series of its own. ``max``: two Prometheus servers may scrape the same.
 """
 
 
@@ -61,7 +62,8 @@ class PodUseSource:
     async def run(self, stop: asyncio.Event, running: Callable[[], int | None]) -> None:
         """Until ``stop`` is set. ``running``: how many pods run; None where that is not known."""
         while not stop.is_set():
-            each_pod = (running() or 0) <= MOST_PODS
+            number = running()
+            each_pod = number is not None and number <= MOST_PODS
             try:
                 if self._rule_set().uses_expected_load:
                     await unless_stopped(stop, self.ask(each_pod=each_pod))
@@ -74,21 +76,19 @@ class PodUseSource:
         """One round. What fails keeps its last values."""
         rules = [rule for rule in self._rule_set().file_rules if rule.source == "prometheus"]
         resources = {rule.resource for rule in rules if rule.resource}
-        if not each_pod:
-            self.of_pods, self._last_round = {}, {}
         for resource in sorted(resources):
             of_pod = OF_POD[resource]
             uses = await self._uses(of_pod, "pod") if each_pod else None
-            if uses is not None:
-                # A pod that has ended is not in every answer, and its use is needed then.
-                both = {**self._last_round.get(resource, {}), **uses}
-                self.of_pods = {**self.of_pods, resource: both}
-                self._last_round[resource] = uses
-                uses = means_of_workloads(uses)
+            # A pod that has ended is not in every answer, and its use is needed then.
+            both = {**self._last_round.get(resource, {}), **(uses or {})}
+            self.of_pods = {**self.of_pods, resource: both}
+            self._last_round[resource] = uses or {}
+            if uses is None:
+                means = await self._uses(_by_workload(of_pod), "workload")
             else:
-                uses = await self._uses(_by_workload(of_pod), "workload")
-            if uses is not None:
-                self.of_workloads = {**self.of_workloads, resource: uses}
+                means = means_of_workloads(uses)
+            if means is not None:
+                self.of_workloads = {**self.of_workloads, resource: means}
         for rule in rules:
             interval = await scrape_interval(self._samples, rule)
             if interval is not None:

@@ -15,6 +15,8 @@ from dynsched.kube import pod_watch
 class Idle:
     """Something that runs until it is stopped, and says so."""
 
+    running, error = 0, None
+
     def __init__(self, *_: Any, **__: Any) -> None:
         self.runs = asyncio.Event()
 

@@ -236,13 +236,14 @@ def _rules(title: str, sides: Mapping[str, Json]) -> Section:
 
 def _lacking(side: Json) -> Iterable[str]:
     for rule in (each for each in side["rules"] if not each["early"]):
-        told, pools = f"Rule {rule['rule']}: not enough data:", rule["pools_without_enough_data"]
+        told = f"Rule {rule['rule']}: not enough data:"
+        pools = [pool for pool in rule["pools_without_enough_data"] if pool]
         if not rule["coverage"]:
             yield f"{told} nothing is known of any node."
         elif not rule["enough_data"]:
             known = _percent(rule["coverage"])
             yield f"{told} only {known} of the time of all nodes is known."
-        if rule["coverage"] and any(pools):
+        if rule["coverage"] and pools:
             those = f"{counted(len(pools), 'pool')}: {listed(pools)}"
             yield f"{told} less than half is known of {those}."
 

@@ -23,7 +23,7 @@ from rich.console import Console
 from dynsched.sim.demo.run import program
 from dynsched.sim.demo.show import nodes_table
 
-LIMIT = 60.0
+LIMIT = 120.0
 """Seconds in which a line must come that is waited for; most come in a few."""
 
 DEMO = (sys.executable, "-m", "dynsched", "demo")
