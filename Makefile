@@ -60,9 +60,12 @@ BRINGS_lint := runtime
 BRINGS_release := runtime
 BRINGS_test-all := runtime test release
 BRINGS_dev := runtime test test-all lint release
+# Where kubernetes-validate is installed, kubernetes imports it, and with it jsonschema, which compiles
+# a grammar of IRIs where it finds rfc3987-syntax: a second more for each process that a test starts.
 $(VENV)/.test $(VENV)/.test-all $(VENV)/.lint $(VENV)/.release $(VENV)/.dev: $(VENV)/.%: pyproject.toml constraints.txt | $(BIN)/python
 	@echo 'setup: installing dynsched and what its extra "$*" names; the first time, this takes a minute or two'
 	@$(PIP_INSTALL) -e '.[$*]'
+	@$(BIN)/python -m pip uninstall -qq --yes rfc3987-syntax 2>/dev/null
 	@touch $(addprefix $(VENV)/.,$(BRINGS_$*) $*)
 
 .PHONY: setup
