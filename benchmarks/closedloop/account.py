@@ -5,6 +5,7 @@ Use changes only when a pod is bound or ends, so the sums between two such momen
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -24,6 +25,7 @@ class _Running:
     pod: Pod
     node: int
     share_at_start: float
+    started: float = field(default_factory=time.time)
 
 
 @dataclass(slots=True)
@@ -124,7 +126,7 @@ class Account:
         yield from self._pod_lines()
 
     def _pod_lines(self) -> Iterator[str]:
-        cpu, memory = [], []
+        cpu, memory, started = [], [], []
         for uid, each in self._running.items():
             node = self.world.names[each.node]
             labels = (
@@ -134,10 +136,13 @@ class Account:
             seconds = each.pod.uses * (float(self.shares[each.node]) - each.share_at_start)
             cpu.append(f'container_cpu_usage_seconds_total{{cpu="total",{labels}}} {seconds:.6f}\n')
             memory.append(f"container_memory_working_set_bytes{{{labels}}} {200 * MIB:.0f}\n")
+            started.append(f"container_start_time_seconds{{{labels}}} {each.started:.3f}\n")
         yield "# TYPE container_cpu_usage_seconds_total counter\n"
         yield from cpu
         yield "# TYPE container_memory_working_set_bytes gauge\n"
         yield from memory
+        yield "# TYPE container_start_time_seconds gauge\n"
+        yield from started
 
 
 def pod_name(uid: str) -> str:

@@ -48,11 +48,18 @@ def hasten() -> None:
     """Divide dynsched's own intervals in this process too: those between two decisions, between two
     writes of the order, and between two questions what pods use, and over which.
     """
-    intervals = (loop, "RESPONSE"), (loop, "POLL"), (ordering, "APART"), (ordering, "POLL")
-    for module, name in (*intervals, (ordering, "RENEW"), (pod_use, "EVERY")):
-        setattr(module, name, getattr(module, name) / FASTER)
+    for module, *names in (
+        (loop, "RESPONSE", "POLL"),
+        (ordering, "APART", "POLL", "RENEW"),
+        (pod_use, "EVERY", "EVERY_OF_NEW"),
+    ):
+        for name in names:
+            setattr(module, name, getattr(module, name) / FASTER)
     pod_use.OF_POD = {  # type: ignore[misc]
         name: expr.replace("[5m]", "[30s]") for name, expr in pod_use.OF_POD.items()
+    }
+    pod_use.OF_NEW_POD = {  # type: ignore[misc]
+        name: expr.replace("> 5 < 180", "> 0.5 < 18") for name, expr in pod_use.OF_NEW_POD.items()
     }
 
 

@@ -8,11 +8,11 @@ import random
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import numpy as np
 
+from closedloop.kubelets import PodUses
 from closedloop.meters import Floats
 from closedloop.scheduler import Ints
 from closedloop.workload import Pod
@@ -35,7 +35,6 @@ from dynsched.kube.leader import SoleWriter
 from dynsched.rules.file import FixedRules, parse_rules
 from dynsched.rules.labels import SOFT_EFFECT, Mark
 from dynsched.rules.rule_set import Rule
-from dynsched.sources import pod_use
 
 EXTENDER_WEIGHT = 5
 """As in the shipped configurations of the scheduler."""
@@ -116,7 +115,7 @@ class _Prometheus:
 
 class Operator:
     """`dynsched run` without its shells: `tick` decides and writes, `scores` is the extender.
-    ``kubelets``: Prometheus scrapes them, and tells what each pod uses that was scraped twice.
+    ``kubelets``: Prometheus scrapes them, and tells what pods use.
     ``knows_each``: it is known from its start, which nothing tells in life.
     """
 
@@ -143,10 +142,7 @@ class Operator:
         self._kubelets = kubelets
         self._knows_each = knows_each
         self._running: dict[str, tuple[Pod, int, float]] = {}
-        self._uses: dict[str, float] = {}
-        self._last_uses: dict[str, float] = {}
-        self._of_workloads: dict[str, float] = {}
-        self._asked_at = -math.inf
+        self._uses = PodUses(world)
         self._scrapes = {} if scrape is None else {rule.name: scrape for rule in rule_set.rules}
         self._source = _Prometheus(clock)
         self._extender = Extender(
@@ -204,7 +200,7 @@ class Operator:
     def bound(self, pod: Pod, node: str) -> None:
         """A pod was bound."""
         if self._knows_each:
-            self._uses[pod.uid] = pod.uses
+            self._uses.of_pods[pod.uid] = pod.uses
         self._pods.add(_as_bound(pod, node), self._clock())
         self._running[pod.uid] = pod, self._cluster.places[node], self._clock()
 
@@ -222,34 +218,16 @@ class Operator:
         """As of `dynsched.controller.pod_tracking.PodTracking`."""
         if not self._watches_pods:
             return NO_PODS
-        if self._kubelets and self._clock() - self._asked_at >= pod_use.EVERY:
-            self._asked_at = self._clock()
-            self._ask_the_kubelets()
+        if self._kubelets:
+            self._uses.ask(self._running)
         return KnownPods(
-            use_of_workloads={"cpu": self._of_workloads},
-            use_of_pods={"cpu": self._uses},
+            use_of_workloads={"cpu": self._uses.of_workloads},
+            use_of_pods={"cpu": self._uses.of_pods},
             recent=self._pods.pods(self._clock(), ago=ago),
             running=len(self._running),
             scrape_intervals=self._scrapes,
             sequence=self._pods.sequence,
         )
-
-    def _ask_the_kubelets(self) -> None:
-        """As `dynsched.sources.pod_use` does: a pod is known that was scraped twice, and for a
-        round more. A node that has less than its pods want gives each a part.
-        """
-        world, now = self._world, self._clock()
-        served = world.served / np.maximum(world.demand, 1e-9)
-        old = {
-            uid: pod.uses_at(now - since) * served.item(place)
-            for uid, (pod, place, since) in self._running.items()
-            if now - since > 1.5 * world.scenario.scrape
-        }
-        self._uses, self._last_uses = {**self._last_uses, **old}, old
-        owners: dict[str, list[float]] = {}
-        for uid, uses in old.items():
-            owners.setdefault(self._running[uid][0].owner, []).append(uses)
-        self._of_workloads = {owner: mean(uses) for owner, uses in owners.items()}
 
     def preferred(self, _pod: Pod, found: Ints) -> Floats:
         """What the order adds to the scores of the candidates: the pod got one of the lists of the

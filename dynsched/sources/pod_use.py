@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Final
@@ -23,6 +24,8 @@ MOST_PODS: Final = 10_000
 EVERY: Final = 60.0
 EVERY_OF_MANY: Final = 300.0
 """Seconds between two rounds of queries, of so many pods and of more."""
+EVERY_OF_NEW: Final = 15.0
+"""Seconds between two queries of the pods that are new, where each one's use is asked for."""
 SCRAPES_OVER: Final = 600.0
 """Seconds over which scrapes are counted."""
 Ask = Callable[[str, str], Awaitable[Sequence[Sample] | None]]
@@ -44,6 +47,24 @@ a restarted container has no series of its own. ``max``: two Prometheus servers 
 """
 
 
+_STARTED: Final = 'container_start_time_seconds{container!="",pod!=""}'
+_OF_NEW: Final = f"((timestamp({_STARTED}) - {_STARTED}) > 5 < 180)"
+"""The age of each new container at its last scrape, in seconds."""
+OF_NEW_POD: Final[Mapping[str, str]] = {
+    "cpu": (
+        "sum by (namespace, pod) (max by (namespace, pod, container, cpu) "
+        '(container_cpu_usage_seconds_total{container!="",pod!=""} '
+        f"/ ignoring (cpu) group_left () {_OF_NEW}))"
+    ),
+    "memory": (
+        "sum by (namespace, pod) (max by (namespace, pod, container) "
+        '(container_memory_working_set_bytes{container!="",pod!=""} '
+        f"and {_OF_NEW}))"
+    ),
+}
+"""The same of new pods: their CPU time by their age, for which one scrape is enough."""
+
+
 class PodUseSource:
     """``of_workloads``: by resource and workload, a pod's mean use (cores, bytes); ``of_pods``: by
     resource and pod, of those of the last two rounds. ``scrape_intervals``: by rule, seconds.
@@ -54,6 +75,7 @@ class PodUseSource:
         self._rule_set = rule_set
         self._told = LoggedKinds()
         self._intervals: dict[str, float] = {}
+        self._means: dict[str, Mapping[str, float]] = {}
         self.of_workloads: Mapping[str, Mapping[str, float]] = {}
         self.of_pods: Mapping[str, Mapping[str, float]] = {}
         self._last_round: dict[str, Mapping[str, float]] = {}
@@ -61,16 +83,32 @@ class PodUseSource:
 
     async def run(self, stop: asyncio.Event, running: Callable[[], int | None]) -> None:
         """Until ``stop`` is set. ``running``: how many pods run; None where that is not known."""
+        asked_at = -math.inf
         while not stop.is_set():
-            number = running()
+            number, now = running(), time.monotonic()
             each_pod = number is not None and number <= MOST_PODS
             try:
-                if self._rule_set().uses_expected_load:
+                if not self._rule_set().uses_expected_load:
+                    pass
+                elif now - asked_at >= (EVERY if each_pod else EVERY_OF_MANY):
+                    asked_at = now
                     await unless_stopped(stop, self.ask(each_pod=each_pod))
+                elif each_pod:
+                    await unless_stopped(stop, self.ask_of_new())
             except Exception:
                 # Nothing depends on it, so that a defect here must not end the process.
                 logger.exception("what pods use could not be asked for")
-            await pause(stop, EVERY if each_pod else EVERY_OF_MANY)
+            await pause(stop, EVERY_OF_NEW)
+
+    async def ask_of_new(self) -> None:
+        """What the pods of workloads use of which there are new ones alone. A pod's first seconds
+        tell less than the pods that run for longer.
+        """
+        for resource, means in self._means.items():
+            of_new = await self._uses(OF_NEW_POD[resource], "pod")
+            if of_new is not None:
+                both = {**means_of_workloads(of_new), **means}
+                self.of_workloads = {**self.of_workloads, resource: both}
 
     async def ask(self, *, each_pod: bool = False) -> None:
         """One round. What fails keeps its last values."""
@@ -88,7 +126,10 @@ class PodUseSource:
             else:
                 means = means_of_workloads(uses)
             if means is not None:
+                self._means[resource] = means
                 self.of_workloads = {**self.of_workloads, resource: means}
+        if each_pod:
+            await self.ask_of_new()
         for rule in rules:
             interval = await scrape_interval(self._samples, rule)
             if interval is not None:

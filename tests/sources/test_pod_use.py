@@ -69,6 +69,24 @@ async def test_the_use_of_each_pod_stays_for_a_round_after_it_has_ended() -> Non
     assert source.of_pods["cpu"] == {}
 
 
+async def test_of_a_workload_that_is_new_the_first_scrape_counts_until_more_is_known() -> None:
+    web, new = "web-5d9c7b9d4f-x2x4p", "batch-zzzzz"
+    prometheus = Fake(
+        timestamp=vector(of_pod("web-5d9c7b9d4f-zzzzz", 4.0), of_pod(new, 3.0)),
+        container_cpu=vector(of_pod(web, 0.5)),
+    )
+    source = PodUseSource(prometheus, lambda: RULES)
+    await source.ask(each_pod=True)
+    assert source.of_workloads["cpu"] == {"shop/web": 0.5, "shop/batch": 3.0}
+    prometheus.answers["timestamp"] = vector(of_pod(new, 2.0))
+    await source.ask_of_new()
+    assert source.of_workloads["cpu"] == {"shop/web": 0.5, "shop/batch": 2.0}
+    assert source.of_pods["cpu"] == {f"shop/{web}": 0.5}
+    prometheus.answers["container_cpu"] = vector(of_pod(web, 0.5), of_pod(new, 1.0))
+    await source.ask(each_pod=True)
+    assert source.of_workloads["cpu"] == {"shop/web": 0.5, "shop/batch": 1.0}
+
+
 async def test_of_many_pods_only_the_means_of_workloads_are_asked_for() -> None:
     asked = []
     for running in (pod_use.MOST_PODS, pod_use.MOST_PODS + 1):
@@ -80,8 +98,8 @@ async def test_of_many_pods_only_the_means_of_workloads_are_asked_for() -> None:
                 await asyncio.sleep(0.01)
             stop.set()
             await task
-        asked.append("workload" in prometheus.asked[0])
-    assert asked == [False, True]
+        asked.append(["workload" in prometheus.asked[0], "timestamp" in "".join(prometheus.asked)])
+    assert asked == [[False, True], [True, False]]
 
 
 async def test_only_what_the_rules_measure_is_asked_for() -> None:
@@ -159,10 +177,22 @@ async def test_what_a_real_prometheus_knows_of_pods_and_scrapes(source: Promethe
     await use.ask()
     by_python = {workload_of("names", pod) for pod in PODS}
     assert by_python == {f"names/{workload}" for workload in PODS.values()}
-    assert use.of_workloads["memory"] == dict.fromkeys(by_python, 2 * MEMORY)
-    cores = {name: uses for name, uses in use.of_workloads["cpu"].items() if name in by_python}
-    assert cores == pytest.approx(dict.fromkeys(by_python, 2 * CPU_SHARE))
+    for resource, each in (("cpu", CPU_SHARE), ("memory", MEMORY)):
+        found = use.of_workloads[resource].items()
+        uses = {name: value for name, value in found if name in by_python}
+        assert uses == pytest.approx(dict.fromkeys(by_python, 2 * each))
     assert use.scrape_intervals == dict.fromkeys(("node-cpu", "node-mem"), STEP)
+
+
+@pytest.mark.parametrize(("resource", "use"), [("cpu", 2 * 30 / 60), ("memory", 2 * MEMORY)])
+async def test_a_new_pod_is_known_to_a_real_prometheus(
+    source: PrometheusSource, resource: str, use: float
+) -> None:
+    """Its seconds of CPU by its age, of all its containers; not in its first seconds, nor later."""
+    found = await source.query_expr(pod_use.OF_NEW_POD[resource], "pod")
+    assert {sample.labels["pod"]: sample.value for sample in found.samples} == {
+        "60-s": pytest.approx(use)
+    }
 
 
 async def test_a_target_younger_than_the_time_of_counting_has_no_interval(

@@ -64,6 +64,12 @@ def _kubelets() -> Iterable[tuple[str, str, Points]]:
             labels = f'namespace="names",pod="{pod}",container="{container}"'
             yield "container_cpu_usage_seconds_total", labels, line(0, CPU_SHARE)
             yield "container_memory_working_set_bytes", labels, line(MEMORY)
+    # Containers that were always started so many seconds ago, and have used 30 s of CPU time since.
+    for age in (2, 60, 600):
+        for labels in (f'container="{name}",namespace="new",pod="{age}-s"' for name in ("a", "b")):
+            yield "container_start_time_seconds", labels, line(NOW - 1800 - age, 1)
+            yield "container_cpu_usage_seconds_total", f'cpu="total",{labels}', line(30)
+            yield "container_memory_working_set_bytes", labels, line(MEMORY)
 
 
 def _nodes() -> Iterable[tuple[str, str, Points]]:

@@ -1,0 +1,69 @@
+"""What Prometheus tells of pods by the kubelets' metrics, as `dynsched.sources.pod_use` asks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from closedloop.workload import Pod
+from closedloop.world import World
+from dynsched.sources import pod_use
+
+HOUSEKEEPING = 10.0
+"""Seconds: a kubelet measures its containers so often, and a scrape gives what it last measured."""
+YOUNGEST = 5.0
+"""Seconds, as in `pod_use.OF_NEW_POD`."""
+Running = Mapping[str, tuple[Pod, int, float]]
+"""By uid: the pod, the place of its node, and when it was bound."""
+
+
+class PodUses:
+    """By uid and by workload, in cores: ``of_pods`` and ``of_workloads``, as of `PodUseSource`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._every = world.scenario.scrape
+        chance = np.random.default_rng(world.seed)
+        self._offsets = chance.uniform(0, self._every, len(world.names))
+        self._asked_at = self._asked_of_new_at = -math.inf
+        self._last: dict[str, float] = {}
+        self._means: dict[str, float] = {}
+        self.of_pods: dict[str, float] = {}
+        self.of_workloads: dict[str, float] = {}
+
+    def ask(self, running: Running) -> None:
+        """What `PodUseSource.run` does by now."""
+        now = self._world.clock()
+        if now - self._asked_at >= pod_use.EVERY:
+            self._asked_at = now
+            uses = dict(self._uses(running, lambda age: age > self._every))
+            self.of_pods, self._last = {**self._last, **uses}, uses
+            self._means = _means(uses, running)
+        elif now - self._asked_of_new_at < pod_use.EVERY_OF_NEW:
+            return
+        self._asked_of_new_at = now
+        new = dict(self._uses(running, lambda age: age > YOUNGEST))
+        self.of_workloads = {**_means(new, running), **self._means}
+
+    def _uses(
+        self, running: Running, is_known: Callable[[float], bool]
+    ) -> Iterator[tuple[str, float]]:
+        """Of the pods that were so old when they were last measured and scraped. A node that has
+        less than its pods want gives each a part.
+        """
+        world, now = self._world, self._world.clock()
+        served = world.served / np.maximum(world.demand, 1e-9)
+        measured = now - (now - self._offsets) % self._every - HOUSEKEEPING
+        for uid, (pod, place, since) in running.items():
+            if is_known(measured.item(place) - since):
+                yield uid, pod.uses_at(now - since) * served.item(place)
+
+
+def _means(uses: Mapping[str, float], running: Running) -> dict[str, float]:
+    """By workload."""
+    found: dict[str, list[float]] = {}
+    for uid, use in uses.items():
+        found.setdefault(running[uid][0].owner, []).append(use)
+    return {owner: sum(each) / len(each) for owner, each in found.items()}
