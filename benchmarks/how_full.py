@@ -1,7 +1,7 @@
 """How much fuller a cluster can be at the same overload, with each way to place pods.
 
     python benchmarks/how_full.py [--seeds 3 | 41-48] [--way NAME]... [--peers] [--scenario NAME]
-                                  [--at 60] [--processes N]
+                                  [--at 60] [--processes N] [--plots FOLDER]
 
 The simulated loop (simulated_loop.py) is played at 50 to 85 % used. The default scheduler's
 node-time over 80 % at ``--at`` per cent is the line: for each way, the use at which it comes to the
@@ -12,15 +12,16 @@ of all seeds: pods that wait, or want more than their node has, use less than wa
 from __future__ import annotations
 
 import argparse
-import functools
 import itertools
 import logging
 import multiprocessing
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from statistics import mean
 
 from closedloop import peers
+from closedloop.plots import plot_how_full
 from closedloop.scenarios import ALL
 from closedloop.world import Outcome, simulate
 from rich import box
@@ -92,11 +93,16 @@ def main() -> None:
     parser.add_argument("--peers", action="store_true", help="other schedulers, and no way of ours")
     parser.add_argument("--at", type=int, choices=USED, default=60, help="per cent, by default 60")
     parser.add_argument("--processes", type=int, help="so many; by default one a core")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw a picture there")
     options = parser.parse_args()
     names = options.way or list(peers.ways() if options.peers else ways())
     names = list(dict.fromkeys((DEFAULT, ORACLE, *names)))
-    run = functools.partial(curves, used=USED, seeds=options.seeds, processes=options.processes)
-    Console(width=220).print(table(run(options.scenario, names), options.at, USED))
+    found = curves(options.scenario, names, USED, options.seeds, options.processes)
+    Console(width=220).print(table(found, options.at, USED))
+    if options.plots is not None:
+        options.plots.mkdir(parents=True, exist_ok=True)
+        _, overload = found[DEFAULT][USED.index(options.at)]
+        plot_how_full(found, overload, options.plots / "how-full.svg")
 
 
 if __name__ == "__main__":

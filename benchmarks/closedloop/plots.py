@@ -49,6 +49,24 @@ def plot_over_time(shares: Mapping[str, Sequence[float]], path: Path, title: str
     _save(figure, path)
 
 
+def plot_how_full(
+    curves: Mapping[str, Sequence[tuple[float, float]]], overload: float, path: Path
+) -> None:
+    """Lines by way: the node-time over the hot line, by the share of all CPU that was used."""
+    figure, axes = plt.subplots(figsize=(9, 4.5))
+    for number, (way, curve) in enumerate(curves.items()):
+        used, hot = ([100 * value for value in values] for values in zip(*curve, strict=True))
+        colour = _COLOURS[number % len(_COLOURS)]
+        dashes = "-" if number < len(_COLOURS) else "--"
+        axes.plot(used, hot, dashes, label=way, color=colour, linewidth=1.4, marker=".")
+    axes.axhline(100 * overload, color="black", linewidth=0.8, linestyle=":")
+    axes.set_xlabel("CPU used, in per cent of all")
+    axes.set_ylabel("node-time over 80 %, in per cent")
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)
+    _save(figure, path)
+
+
 def _save(figure: Figure, path: Path) -> None:
     """As SVG that is the same whenever it is made of the same figures."""
     with mpl.rc_context({"svg.hashsalt": "dynsched", "svg.fonttype": "none"}):
