@@ -11,8 +11,10 @@ from closedloop.workload import Pod
 from closedloop.world import World
 from dynsched.sources import pod_use
 
-HOUSEKEEPING = 10.0
-"""Seconds: a kubelet measures its containers so often, and a scrape gives what it last measured."""
+HOUSEKEEPING = 5.0
+"""Seconds. A kubelet measures its containers every 10 s, and a scrape gives what it last measured:
+on average that is half as old.
+"""
 YOUNGEST = 5.0
 """Seconds, as in `pod_use.OF_NEW_POD`."""
 Running = Mapping[str, tuple[Pod, int, float]]

@@ -24,7 +24,7 @@ MOST_PODS: Final = 10_000
 EVERY: Final = 60.0
 EVERY_OF_MANY: Final = 300.0
 """Seconds between two rounds of queries, of so many pods and of more."""
-EVERY_OF_NEW: Final = 15.0
+EVERY_OF_NEW: Final = 10.0
 """Seconds between two queries of the pods that are new, where each one's use is asked for."""
 SCRAPES_OVER: Final = 600.0
 """Seconds over which scrapes are counted."""
