@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from closedloop import kubelets
 from closedloop.workload import Kind, Scenario
 from dynsched.controller import loop, ordering
 from dynsched.sources import pod_use
@@ -46,12 +47,14 @@ def scenario(*, nodes: int, used: float, seconds: float, warm: float, window: fl
 
 def hasten() -> None:
     """Divide dynsched's own intervals in this process too: those between two decisions, between two
-    writes of the order, and between two questions what pods use, and over which.
+    writes of the order, and between two questions what pods use, and over which. The simulator's
+    too.
     """
     for module, *names in (
         (loop, "RESPONSE", "POLL"),
         (ordering, "APART", "POLL", "RENEW"),
         (pod_use, "EVERY", "EVERY_OF_NEW"),
+        (kubelets, "HOUSEKEEPING", "YOUNGEST"),
     ):
         for name in names:
             setattr(module, name, getattr(module, name) / FASTER)
