@@ -176,7 +176,7 @@ def main() -> None:
     if not experiment.found:
         sys.exit("stopped before the first run was over")
     found, played = experiment.beside_the_simulator(), experiment.scenario
-    Console(width=250).print(table(found, played))
+    Console(width=280).print(table(found, played))
     print(agreement(found))
     used = mean(run.real.outcome.used for run in found.values())
     print(

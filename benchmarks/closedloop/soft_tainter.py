@@ -5,7 +5,8 @@ SOFT_TAINTER_SOURCE names a checkout of openshift/cluster-kube-descheduler-opera
 recording rules and policy (KubeVirtRelieveAndMigrate, with nothing set) are read. Changed in them:
 every duration and range is divided by ten; all nodes take part; the plugin KubevirtMigrationAware,
 which is about virtual machines and which the descheduler of kubernetes-sigs does not have, is off.
-Both look every 3 s: 30 s are from its .tekton/integration-tests/configs/kdo-cr.yaml.
+Both look every 3 s: 30 s are from its .tekton/integration-tests/configs/kdo-cr.yaml. The times of
+soft-tainter's Lease and of its retries (from 5 ms on) are hard-wired, and as in life.
 """
 
 from __future__ import annotations
