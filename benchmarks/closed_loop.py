@@ -153,9 +153,8 @@ def main() -> None:
     names = options.modes.split(",")
     if unknown := [name for name in names if name not in known]:
         parser.error(f"no mode {', '.join(unknown)}; --list shows them")
-    for name in names:
-        if lacking := missing(known[name]):
-            parser.error(f"mode {name} needs {', '.join(lacking)}: closedloop/soft_tainter.py")
+    if lacking := {what for name in names for what in missing(known[name])}:
+        parser.error(f"not there: {', '.join(sorted(lacking))}; see closedloop/soft_tainter.py")
     programs = assets()
     if programs is None:
         sys.exit("set KUBEBUILDER_ASSETS to a folder with etcd, kube-apiserver and kube-scheduler")

@@ -118,12 +118,10 @@ class Account:
         total = world.scenario.memory
         yield "# TYPE node_cpu_seconds_total counter\n"
         cores = round(world.scenario.cores)
-        for name, *times in zip(world.names, self._idle / cores, world.totals / cores, strict=True):
-            for cpu, (mode, time) in product(
-                range(cores), zip(("idle", "user"), times, strict=True)
-            ):
+        for name, idle, busy in zip(world.names, self._idle, world.totals, strict=True):
+            for cpu, (mode, sum_) in product(range(cores), (("idle", idle), ("user", busy))):
                 labels = f'cpu="{cpu}",instance="{name}",mode="{mode}"'
-                yield f"node_cpu_seconds_total{{{labels}}} {time:.6f}\n"
+                yield f"node_cpu_seconds_total{{{labels}}} {sum_ / cores:.6f}\n"
         for name, waited in zip(world.names, self._pressed, strict=True):
             yield f'node_pressure_cpu_waiting_seconds_total{{instance="{name}"}} {waited:.6f}\n'
             yield f'node_pressure_memory_waiting_seconds_total{{instance="{name}"}} 0\n'
