@@ -10,7 +10,8 @@ scrapes it. No kubelet runs: this process knows what each pod uses. Below each l
 simulator (closedloop/world.py) gives for the same pods. A run takes --warm and --seconds.
 
 dynsched's own intervals are divided by ten as well (closedloop/faster.py); the simulator goes by
-whole seconds, so that marks and the order follow pods ten times too late there.
+whole seconds, so that marks and the order follow pods ten times too late there. soft-tainter and
+the descheduler (closedloop/soft_tainter.py) are programs that you have, their intervals divided.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from closedloop.faster import faster, hasten, scenario
 from closedloop.modes import DEFAULT, ORACLE, SHIPPED, Doc, Mode, modes, read_rules
 from closedloop.real import Result, play
 from closedloop.servers import Servers, control_plane, servers
+from closedloop.soft_tainter import missing, recorded
 from closedloop.workload import Scenario
 from closedloop.world import Outcome, simulate
 from envtest import Envtest, assets
@@ -44,7 +46,6 @@ from rich.console import Console
 USUAL = (
     DEFAULT,
     ORACLE,
-    "naive",
     "label",
     "taint",
     "order",
@@ -81,8 +82,9 @@ class Experiment:
         with contextlib.suppress(asyncio.CancelledError):
             async with contextlib.AsyncExitStack() as stack:
                 sets = [
-                    await stack.enter_async_context(servers(plane, plane.folder))
+                    await stack.enter_async_context(servers(plane, plane.folder, rules))
                     for plane in planes
+                    for rules in [recorded(self._chosen.values(), plane.folder)]
                 ]
                 async with asyncio.TaskGroup() as group:
                     for each in sets:
@@ -151,6 +153,8 @@ def main() -> None:
     names = options.modes.split(",")
     if unknown := [name for name in names if name not in known]:
         parser.error(f"no mode {', '.join(unknown)}; --list shows them")
+    if lacking := {what for name in names for what in missing(known[name])}:
+        parser.error(f"not there: {', '.join(sorted(lacking))}; see closedloop/soft_tainter.py")
     programs = assets()
     if programs is None:
         sys.exit("set KUBEBUILDER_ASSETS to a folder with etcd, kube-apiserver and kube-scheduler")
@@ -171,7 +175,7 @@ def main() -> None:
     if not experiment.found:
         sys.exit("stopped before the first run was over")
     found, played = experiment.beside_the_simulator(), experiment.scenario
-    Console(width=200).print(table(found, played))
+    Console(width=280).print(table(found, played))
     print(agreement(found))
     used = mean(run.real.outcome.used for run in found.values())
     print(

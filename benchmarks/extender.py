@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import random
 import socket
 import statistics
@@ -39,6 +38,7 @@ from rich.table import Table
 
 sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
 
+from scaling.processes import cpu_seconds, memory
 from snapshots import NOON, Scene
 
 from dynsched.api.app import make_app
@@ -279,18 +279,6 @@ def server(count: int, *, bursts: bool = False) -> Iterator[tuple[int, int]]:
             process.kill()
 
 
-def memory(pid: int, field: str) -> str:
-    """VmRSS, or VmHWM: the most that the process ever had."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    found = next(line for line in status.splitlines() if line.startswith(field))
-    return f"{int(found.split()[1]) / 1024:.0f} MB"
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def row(table: Table, what: str, found: list[float], goal: str = "") -> None:
     found.sort()
     p50, p99 = statistics.median(found), found[int(len(found) * 0.99)]
@@ -367,9 +355,9 @@ def run(options: argparse.Namespace) -> Table:
         make = partial(Client, "127.0.0.1", port, "")
         ask_names(table, make, options)
         ask_about_cpu(table, make, names, pid, options.seconds)
-        table.add_row("memory after questions by names", memory(pid, "VmRSS"))
+        table.add_row("memory after questions by names", f"{memory(pid)[0]:.0f} MB")
         ask_whole(table, make, some)
-        table.add_row("memory at most, since its start", memory(pid, "VmHWM"), "300 MB")
+        table.add_row("memory at most, since its start", f"{memory(pid)[1]:.0f} MB", "300 MB")
     with server(options.nodes, bursts=True) as (_, port), Client("127.0.0.1", port, "") as one:
         found = times(one, "/prioritize", names_body(names), options.seconds)
         row(table, "/prioritize, a pod bound before each", found)

@@ -39,6 +39,7 @@ from pathlib import Path
 import kopf
 from rich.console import Console
 from rich.table import Table
+from scaling.processes import memory
 from soak_day import Day
 from soak_prometheus import HOUR, INTERVAL
 from soak_world import World
@@ -134,14 +135,7 @@ class Meter:
         with suppress(OSError, AttributeError):  # not glibc
             ctypes.CDLL(None).malloc_trim(0)  # what it keeps in reserve depends on the last peak
         hour = self._world.clock.passed / HOUR
-        self.held.append(Held(hour, _resident(), sys.getallocatedblocks(), kinds))
-
-
-def _resident() -> float:
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    found = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
-    assert found is not None
-    return int(found[1]) / 1024
+        self.held.append(Held(hour, memory(os.getpid())[0], sys.getallocatedblocks(), kinds))
 
 
 def _kinds() -> Counter[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 
@@ -42,6 +43,7 @@ class Account:
     node_writes: int = 0
     shares: Floats = field(init=False)
     _idle: Floats = field(init=False)
+    _pressed: Floats = field(init=False)
     _running: dict[str, _Running] = field(default_factory=dict)
     _hot: float = 0.0
     _beyond: float = 0.0
@@ -50,6 +52,7 @@ class Account:
     def __post_init__(self) -> None:
         self.shares = np.zeros(len(self.world.capacity))
         self._idle = np.zeros(len(self.world.capacity))
+        self._pressed = np.zeros(len(self.world.capacity))
 
     def advance(self, now: float) -> None:
         """Sum up until ``now``, during which nothing has changed."""
@@ -59,6 +62,7 @@ class Account:
         served = world.served
         world.totals += served * passed
         self._idle += (world.capacity - served) * passed
+        self._pressed += (world.demand > world.capacity) * passed
         self.shares += passed * served / np.maximum(world.demand, 1e-9)
         judged = max(0.0, now - max(before, world.scenario.warm))
         self._hot += judged * float(world.hot.sum())
@@ -76,9 +80,10 @@ class Account:
         self._running[pod.uid] = _Running(pod, node, float(self.shares[node]))
         self._sum_up(node)
 
-    def ended(self, pod: Pod, now: float) -> None:
+    def ended(self, pod: Pod, now: float, *, evicted: bool = False) -> None:
         """The pod uses nothing any more."""
         self.advance(now)
+        self.outcome.evicted += evicted and now >= self.world.scenario.warm
         node = self._running.pop(pod.uid).node
         self.world.ledger.count(pod, node, -1)
         self._sum_up(node)
@@ -112,10 +117,16 @@ class Account:
         world = self.world
         total = world.scenario.memory
         yield "# TYPE node_cpu_seconds_total counter\n"
+        cores = round(world.scenario.cores)
         for name, idle, busy in zip(world.names, self._idle, world.totals, strict=True):
-            labels = f'cpu="0",instance="{name}"'
-            yield f'node_cpu_seconds_total{{{labels},mode="idle"}} {idle:.6f}\n'
-            yield f'node_cpu_seconds_total{{{labels},mode="user"}} {busy:.6f}\n'
+            for cpu, (mode, sum_) in product(range(cores), (("idle", idle), ("user", busy))):
+                labels = f'cpu="{cpu}",instance="{name}",mode="{mode}"'
+                yield f"node_cpu_seconds_total{{{labels}}} {sum_ / cores:.6f}\n"
+        for name, waited in zip(world.names, self._pressed, strict=True):
+            yield f'node_pressure_cpu_waiting_seconds_total{{instance="{name}"}} {waited:.6f}\n'
+            yield f'node_pressure_memory_waiting_seconds_total{{instance="{name}"}} 0\n'
+            yield f'kube_node_role{{node="{name}",role="worker"}} 1\n'
+            yield f'kube_node_status_allocatable{{node="{name}",resource="memory"}} {total:.0f}\n'
         yield "# TYPE node_memory_MemTotal_bytes gauge\n"
         for name in world.names:
             yield f'node_memory_MemTotal_bytes{{instance="{name}"}} {total:.0f}\n'

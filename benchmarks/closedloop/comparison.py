@@ -62,7 +62,7 @@ def table(runs: Runs, scenario: Scenario) -> Table:
     shown = Table(
         *("mode", "", f"node-seconds over 80 %, of {total:,.0f}", "removed"),
         *("core-seconds beyond capacity", "pods on hot nodes", "writes an hour and node"),
-        *("used", "bound in, p99"),
+        *("evicted", "used", "bound in, p99", f"CPU in {seconds:g} s, peak memory"),
         box=box.MARKDOWN,
     )
     for mode in modes_of(runs):
@@ -82,8 +82,9 @@ def table(runs: Runs, scenario: Scenario) -> Table:
                 + f" of {placed:.0f}"
                 + (f", {unplaced} never bound" if unplaced else ""),
                 spread((each.writes for each in outcomes), "{:.0f}".format),
+                spread((each.evicted for each in outcomes), "{:.0f}".format),
                 f"{mean(each.used for each in outcomes):.0%}",
-                f"{waited:.2f} s" if which == _REAL else "",
+                *((f"{waited:.2f} s", _costs(of_mode)) if which == _REAL else ("", "")),
             )
     return shown
 
@@ -100,6 +101,15 @@ def spread(values: Iterable[float], shown: Callable[[float], str]) -> str:
         return "-"
     low, high = shown(min(found)), shown(max(found))
     return shown(mean(found)) + (f" ({low} to {high})" if low != high else "")
+
+
+def _costs(runs: Sequence[Run]) -> str:
+    """Each program's CPU seconds, the mean, and its peak memory, the most of all runs."""
+    costs = {name: [run.real.costs[name] for run in runs] for name in runs[0].real.costs}
+    return "; ".join(
+        f"{name} {mean(cpu for cpu, _ in found):.1f} s, {max(peak for _, peak in found):.0f} MB"
+        for name, found in costs.items()
+    )
 
 
 def _shown(share: tuple[float, list[float]] | None) -> str:

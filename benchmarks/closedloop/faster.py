@@ -66,9 +66,9 @@ def hasten() -> None:
     }
 
 
-def faster(content: Any, window: float) -> Any:
+def faster(content: Any, window: float | None) -> Any:
     """The content of a rules file with every duration divided by FASTER, and every range of an
-    expression replaced by ``window`` seconds.
+    expression replaced by ``window`` seconds (None: divided as well).
 
     A duration is known by its spelling, so that keys which are added later are shortened as well.
     """
@@ -80,4 +80,6 @@ def faster(content: Any, window: float) -> Any:
         return content
     if _DURATION.fullmatch(content):
         return format_duration(parse_duration(content) / FASTER)
-    return _RANGE.sub(f"[{format_duration(window)}]", content)
+    return _RANGE.sub(
+        lambda found: f"[{format_duration(window or parse_duration(found[1]) / FASTER)}]", content
+    )

@@ -8,13 +8,14 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from closedloop.players import Default, Dynsched, Naive, Oracle
+from closedloop.peers.beside import SoftTainter
+from closedloop.players import Default, Dynsched, Oracle
 from closedloop.world import Player, World
 
 sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "support"))
@@ -27,13 +28,16 @@ SHIPPED = Path(__file__).parent.parent.parent / "rules.yaml"
 SECOND = "cpu-real-usage-scheduler"
 _SECOND_OVERLAY = "real-usage-scheduler"
 _NO_MARKS = ("--dry-run",)
+SOFT_TAINTER, DESCHEDULER = "soft-tainter", "descheduler"
+"""Programs."""
 
 
 @dataclass(frozen=True)
 class Mode:
     """``content``: dynsched's rules; None: without dynsched. ``overlay``: the overlay whose
     scheduler configuration is used; None: the default scheduler. ``pod``: more of a pod's spec.
-    ``flags``: more for `dynsched run`. ``placer``: chooses instead of any scheduler.
+    ``flags``: more for `dynsched run`. ``placer``: chooses instead of any scheduler. ``beside``:
+    programs of `closedloop.soft_tainter`, in place of dynsched.
     """
 
     content: Doc | None = None
@@ -41,6 +45,7 @@ class Mode:
     pod: Doc = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     placer: Callable[[World], Player] | None = None
+    beside: tuple[str, ...] = ()
 
     @property
     def orders(self) -> bool:
@@ -52,7 +57,7 @@ class Mode:
         if self.placer is not None:
             return self.placer
         if content is None:
-            return Default
+            return _soft_tainter(self.beside) if self.beside else Default
         return functools.partial(
             Dynsched,
             content=content,
@@ -65,6 +70,7 @@ class Mode:
 
 
 DEFAULT, ORACLE = "default", "oracle"
+_BESIDE = (SOFT_TAINTER,), (SOFT_TAINTER, DESCHEDULER), (DESCHEDULER,)
 
 
 def modes(base: Doc) -> dict[str, Mode]:
@@ -78,7 +84,6 @@ def modes(base: Doc) -> dict[str, Mode]:
     return {
         DEFAULT: Mode(),
         ORACLE: Mode(placer=Oracle),
-        "naive": Mode(placer=Naive),
         "label": Mode(label, pod=avoiding),
         "taint": Mode(taint),
         "order": Mode(ordered(no_marks)),
@@ -87,6 +92,7 @@ def modes(base: Doc) -> dict[str, Mode]:
         "extender": Mode(scored(base, "relative"), overlay="extender", flags=_NO_MARKS),
         "extender+taint": Mode(scored(taint, "relative"), overlay="extender"),
         "second": Mode(scored(base, "relative", SECOND), **second),
+        **{"+".join(each): Mode(beside=each) for each in _BESIDE},
         "as-given": Mode(base, pod=avoiding),
         "as-given+extender": Mode(base, overlay="extender"),
     }
@@ -108,6 +114,17 @@ def read_rules(path: Path) -> Doc:
     content: Doc = yaml.safe_load(path.read_text())
     rules = [rule for rule in content["rules"] if "memory" not in str(rule).lower()]
     return {**content, "rules": rules}
+
+
+def _soft_tainter(programs: tuple[str, ...]) -> Callable[[World], Player]:
+    """Its model, ten times faster than life too."""
+    return functools.partial(
+        SoftTainter,
+        how=replace(SoftTainter.LINES, every=SoftTainter.LINES.every // 10),
+        minute=6.0,
+        taints=SOFT_TAINTER in programs,
+        descheduler=DESCHEDULER in programs,
+    )
 
 
 def _mark(base: Doc) -> Doc:

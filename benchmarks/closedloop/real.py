@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from pods_support import start
+from cluster import Answer
+from pods_support import STARTED
+from scaling.processes import cpu_seconds, memory
 
 from closedloop.account import Account, pod_name
-from closedloop.meters import Floats
 from closedloop.modes import Doc, Mode
 from closedloop.order_policy import until_told
 from closedloop.servers import NODES, PODS, Servers, pod_body
@@ -24,41 +24,23 @@ from closedloop.workload import Pod, Scenario, draw
 from closedloop.world import Outcome, Player, make_world
 
 _FOREVER = 86400.0
+_NOT_FOUND = 404
 
 
 @dataclass
 class Result:
     """What one run came to. ``waits``: for each pod that was bound in the judged time, seconds from
-    the request to create it until this process saw its binding.
+    the request to create it until this process saw its binding. ``costs``: of each program, CPU
+    seconds in the judged time, and its peak memory in MB.
     """
 
     outcome: Outcome
     waits: list[float] = field(default_factory=list)
+    costs: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def waited(self, quantile: float) -> float:
         """A quantile of the waits in seconds; 0 where no pod was bound."""
         return float(np.quantile(self.waits, quantile)) if self.waits else 0.0
-
-
-class Measured:
-    """The last answer of Prometheus, in the place of the simulator's `Meters`."""
-
-    def __init__(self, servers: Servers, names: list[str], window: float) -> None:
-        self._prometheus = servers.prometheus
-        self._names = names
-        rate = f'rate(node_cpu_seconds_total{{mode!="idle"}}[{window:g}s])'
-        self.expr = f"sum by (instance) ({rate})"
-        self._values: Floats = np.full(len(names), np.nan)
-
-    def values(self, _now: int) -> Floats:
-        """Used cores of each node; NaN where there is no sample."""
-        return self._values
-
-    async def ask(self) -> None:
-        """Ask Prometheus."""
-        found = await asyncio.to_thread(self._prometheus.result, self.expr)
-        cores = {each["metric"]["instance"]: float(each["value"][1]) for each in found}
-        self._values = np.array([cores.get(name, np.nan) for name in self._names])
 
 
 async def play(
@@ -69,8 +51,8 @@ async def play(
     await servers.empty(scenario)
     run = _Run(servers, scenario, seed, mode, await servers.owners(pods))
     try:
-        async with servers.placing(mode, content):
-            return await run.play(pods)
+        async with servers.placing(mode, content) as pids:
+            return await run.play(pods, pids)
     finally:
         servers.page.content = str
 
@@ -91,17 +73,17 @@ class _Run:
         self._ordered = mode.orders
         self._owners = owners
         self._world = make_world(scenario, seed)
-        self._measured = Measured(servers, self._world.names, scenario.window)
-        self._world.meters = self._measured
         self._places = {name: place for place, name in enumerate(self._world.names)}
         self._account = Account(self._world)
         self._result = Result(self._account.outcome)
         self._placer: Player | None = mode.placer(self._world) if mode.placer else None
         self._bindings: dict[str, asyncio.Future[str]] = {}
+        self._evicted: dict[str, asyncio.Event] = {}
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
 
-    async def play(self, pods: list[Pod]) -> Result:
+    async def play(self, pods: list[Pod], pids: Mapping[str, int]) -> Result:
+        """``pids``: of the programs whose cost is told."""
         versions = {path: await self._servers.version(path) for path in (PODS, NODES)}
         await self._scraped()
         if self._ordered:
@@ -114,9 +96,12 @@ class _Run:
                 group.create_task(self._watch_nodes(versions[NODES])),
                 *(group.create_task(self._live(pod)) for pod in pods),
             ]
-            if self._placer is not None:
-                tasks.append(group.create_task(self._measure()))
+            await self._until(self._scenario.warm)
+            before = {name: cpu_seconds(pid) for name, pid in pids.items()}
             await self._until(self._scenario.seconds)
+            for name, pid in pids.items():
+                used = cpu_seconds(pid) - before[name]
+                self._result.costs[name] = (used, memory(pid)[1])
             for task in tasks:
                 task.cancel()
         self._account.advance(self._now())
@@ -141,19 +126,36 @@ class _Run:
         empty, began = Account(make_world(self._scenario, 0)), self._loop.time()
         self._servers.page.content = lambda: empty.page(self._loop.time() - began)
         wait = self._servers.prometheus.wait_for
-        await asyncio.to_thread(wait, self._measured.expr, len(self._world.names))
+        expr = f"sum by (instance) (rate(node_cpu_seconds_total[{self._scenario.window:g}s]))"
+        await asyncio.to_thread(wait, expr, len(self._world.names))
 
     async def _live(self, pod: Pod) -> None:
-        """A pod from its creation to its end."""
+        """A pod from its creation to its end. One that is evicted is made anew, as its ReplicaSet
+        would, for the rest of its life.
+        """
         await self._until(pod.arrives)
+        left = pod.lives
+        while left > 0 and await self._place(pod):
+            began, gone = self._now(), self._evicted[pod.uid]
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):  # in 3.11, wait_for may lose a cancellation
+                    await gone.wait()
+            self._account.ended(pod, self._now(), evicted=gone.is_set())
+            left = left - (self._now() - began) if gone.is_set() else 0.0
+        self._evicted.pop(pod.uid, None)
+        _unless_gone(await self._cluster.delete(_path(pod), gracePeriodSeconds=0))
+
+    async def _place(self, pod: Pod) -> bool:
+        """Create it, and wait until it is bound and runs. False: it found no node."""
         binding = self._bindings[pod.uid] = self._loop.create_future()
+        self._evicted[pod.uid] = asyncio.Event()
         asked = self._now()
         name = pod_name(pod.uid)
         body = pod_body(name, pod, self._owners[pod.owner], self._more)
         if self._placer is not None:
             place = self._placer.choose(pod)
             if place is None:
-                return
+                return False
             # It counts from now on, so that the next choice knows of it.
             self._account.bound(pod, place, self._now())
             _ = (await self._cluster.post(PODS, body)).ok
@@ -164,10 +166,9 @@ class _Run:
             self._account.bound(pod, self._places[await binding], self._now())
         if self._now() >= self._scenario.warm:
             self._result.waits.append(self._now() - asked)
-        await start(self._cluster, name)
-        await asyncio.sleep(pod.lives)
-        self._account.ended(pod, self._now())
-        _ = (await self._cluster.delete(f"{PODS}/{name}", gracePeriodSeconds=0)).ok
+        status = {"phase": "Running", "containerStatuses": [STARTED]}
+        _unless_gone(await self._cluster.patch(f"{_path(pod)}/status", {"status": status}))
+        return True
 
     async def _bind(self, pod: str, node: str) -> None:
         target = {"kind": "Node", "name": node}
@@ -181,11 +182,11 @@ class _Run:
             PODS, resourceVersion=version, fieldSelector=selector
         ) as watch:
             while event := await watch.next(_FOREVER):
-                if event["type"] != "ADDED":
-                    continue
-                name = event["object"]["metadata"]["name"]
-                binding = self._bindings[name.removeprefix(pod_name(""))]
-                if not binding.done():
+                uid = event["object"]["metadata"]["name"].removeprefix(pod_name(""))
+                if event["type"] == "DELETED" and uid in self._evicted:
+                    self._evicted[uid].set()
+                binding = self._bindings[uid]
+                if event["type"] == "ADDED" and not binding.done():
                     binding.set_result(event["object"]["spec"]["nodeName"])
         raise RuntimeError("the watch of pods has ended")
 
@@ -198,9 +199,11 @@ class _Run:
                     self._account.node_written()
         raise RuntimeError("the watch of nodes has ended")
 
-    async def _measure(self) -> None:
-        """What the naive placer goes by."""
-        for number in itertools.count():
-            await self._until(number * self._scenario.tick)
-            with contextlib.suppress(OSError):
-                await self._measured.ask()
+
+def _path(pod: Pod) -> str:
+    return f"{PODS}/{pod_name(pod.uid)}"
+
+
+def _unless_gone(answer: Answer) -> None:
+    """It went well; or the pod was evicted at this very moment."""
+    assert answer.status == _NOT_FOUND or answer.ok

@@ -7,8 +7,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from scheduling_support import PODS, clear, extended
 from closedloop.faster import SCRAPE, TICK
 from closedloop.modes import Doc, Mode
 from closedloop.order_policy import NAMESPACE, asking
+from closedloop.soft_tainter import beside
 from closedloop.workload import MIB, Pod, Scenario
 from dynsched.sim.examples import make_node
 from dynsched.sim.prometheus_api import serve
@@ -98,20 +99,25 @@ class Servers:
         return str(listed["metadata"]["resourceVersion"])
 
     @asynccontextmanager
-    async def placing(self, mode: Mode, content: Doc | None) -> AsyncIterator[None]:
-        """With dynsched (and the rules ``content``), kube-scheduler: as the mode has them."""
-        if mode.placer is not None:
-            yield
-        elif content is None:
-            async with self._scheduler(None):
-                yield
-        else:
-            more = (*mode.flags, "--lease-namespace", NAMESPACE)
-            order = asking(self.cluster) if mode.orders else nullcontext()
-            async with order, self._operator(content, *more) as operator:
+    async def placing(self, mode: Mode, content: Doc | None) -> AsyncIterator[dict[str, int]]:
+        """With dynsched (and the rules ``content``), others and kube-scheduler: as the mode has
+        them. The process ids of those that know the load, by name.
+        """
+        pids, config = {}, None
+        async with AsyncExitStack() as stack:
+            if content is not None:
+                if mode.orders:
+                    await stack.enter_async_context(asking(self.cluster))
+                more = (*mode.flags, "--lease-namespace", NAMESPACE)
+                operator = await stack.enter_async_context(self._operator(content, *more))
+                pids["dynsched"] = operator.process.pid
                 config = extended(mode.overlay, operator.address) if mode.overlay else None
-                async with self._scheduler(config):
-                    yield
+            if mode.beside:
+                where = (self.cluster, self.envtest, self.prometheus.url)
+                pids |= await stack.enter_async_context(beside(mode.beside, *where))
+            if mode.placer is None:
+                await stack.enter_async_context(self._scheduler(config))
+            yield pids
 
     @asynccontextmanager
     async def _operator(self, content: Doc, *flags: str) -> AsyncIterator[Operator]:
@@ -148,8 +154,12 @@ def control_plane(assets: Path) -> Iterator[Envtest]:
 
 
 @asynccontextmanager
-async def servers(envtest: Envtest, folder: Path) -> AsyncIterator[Servers]:
-    """A control plane, with a Prometheus beside it. Both are for one run at a time."""
+async def servers(
+    envtest: Envtest, folder: Path, rules: Sequence[Path] = ()
+) -> AsyncIterator[Servers]:
+    """A control plane, with a Prometheus beside it. Both are for one run at a time. ``rules``: more
+    files of Prometheus.
+    """
     page = Page()
     async with EnvtestCluster(envtest, folder) as cluster, serve(page.application()) as url:
         job = {
@@ -158,7 +168,8 @@ async def servers(envtest: Envtest, folder: Path) -> AsyncIterator[Servers]:
             "static_configs": [{"targets": [url.removeprefix("http://")]}],
         }
         interval = format_duration(SCRAPE)
-        with RealPrometheus(folder / "prometheus", [job], interval=interval) as prometheus:
+        place = folder / "prometheus"
+        with RealPrometheus(place, [job], interval=interval, rule_files=rules) as prometheus:
             yield Servers(envtest, cluster, prometheus, page, folder)
 
 

@@ -274,6 +274,8 @@ class _Run:
             if node is None:
                 self._outcome.unplaced += judged
             else:
+                self._outcome.placed += judged
+                self._outcome.on_hot += judged and bool(self._world.hot[node])
                 self._put(found._replace(node=node, since=now))
 
     def _arrive(self, now: int, *, judged: bool) -> None:

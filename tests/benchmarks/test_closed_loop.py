@@ -2,7 +2,10 @@
 measured by them is worth what these tests show.
 """
 
+import asyncio
+import json
 import math
+import sys
 from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable
@@ -16,16 +19,19 @@ from closedloop.account import Account
 from closedloop.comparison import Run, agreement, removed
 from closedloop.descheduler import Running, evictions
 from closedloop.faster import faster, scenario
-from closedloop.modes import SHIPPED, modes, read_rules
+from closedloop.modes import SHIPPED, Mode, modes, read_rules
 from closedloop.players import Default, Dynsched
 from closedloop.real import Result, play
 from closedloop.scenarios import ALL, of_trace
 from closedloop.scheduler import Ledger, Scheduler
 from closedloop.servers import servers
+from closedloop.soft_tainter import missing, policy, recorded
 from closedloop.traces import read
 from closedloop.workload import MIB, Kind, Pod, Scenario, draw, node_cores
 from closedloop.world import Outcome, Player, World, make_world, simulate
-from scheduling_support import clear
+from cluster import EnvtestCluster
+from operator_support import until
+from scheduling_support import PODS, clear
 
 from dynsched.engine.snapshot import COOL, HOT, UNDECIDED
 from dynsched.rules.file import parse_rules
@@ -266,9 +272,12 @@ def test_demand_beyond_capacity_is_overload_and_is_not_used() -> None:
     account.bound(large, 0, 110.0)  # twice the node from here on: each gets half
     cpu, node = "container_cpu_usage_seconds_total", "node_cpu_seconds_total"
     assert counters(account, 120.0, cpu, pod="app-small") == pytest.approx([20.0 + 10.0])
-    assert counters(account, 120.0, node, instance="node-0", mode="user") == pytest.approx([100.0])
-    idle = counters(account, 120.0, node, instance="node-0", mode="idle")
-    assert idle == pytest.approx([120 * 8 - 100.0])
+    # of each of eight cores
+    user, idle = (
+        counters(account, 120.0, node, instance="node-0", mode=mode) for mode in ("user", "idle")
+    )
+    assert (user, idle) == (pytest.approx([100 / 8] * 8), pytest.approx([120 - 100 / 8] * 8))
+    assert counters(account, 120.0, "node_pressure_cpu_waiting_seconds_total") == [10, 0]
     found = account.result()
     assert (found.beyond, found.used) == (pytest.approx(80 / 320), pytest.approx(100 / 320))
     account.ended(small, 120.0)
@@ -286,6 +295,31 @@ def test_rules_are_shortened_by_ten_and_ranges_replaced() -> None:
     content = {"any_key": "1m30s", "list": ["2m", "m5.2xlarge", "50%"], "number": 60}
     shortened = {"any_key": "9s", "list": ["12s", "m5.2xlarge", "50%"], "number": 60}
     assert faster(content, 5) == shortened
+
+
+def test_the_files_of_a_peer_are_read_where_they_are(tmp_path, monkeypatch) -> None:
+    mode, usual = Mode(beside=("descheduler",)), MODES["default"]
+    monkeypatch.setenv("SOFT_TAINTER_SOURCE", str(tmp_path))
+    monkeypatch.setenv("DESCHEDULER", sys.executable)
+    files = missing(mode)
+    assert (missing(usual), recorded([usual], tmp_path)) == ([], [])
+    recording = "spec: {groups: [{interval: 30s, rules: [{record: r, expr: 'rate(cpu[1m])'}]}]}"
+    config = """
+        nodeSelector: x=y
+        metricsProviders: [{prometheus: {url: https://elsewhere}}]
+        profiles:
+          - pluginConfig: [{name: LowNodeUtilization}, {name: KubevirtMigrationAware}]
+            plugins: {filter: {enabled: [Some, KubevirtMigrationAware]}, sort: {enabled: null}}
+        """
+    for name, content in zip(files, ("", recording, config), strict=True):
+        file = tmp_path / name.removeprefix("SOFT_TAINTER_SOURCE/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+    (path,) = recorded([mode], tmp_path)
+    shorter = {"interval": "3s", "rules": [{"record": "r", "expr": "rate(cpu[6s])"}]}
+    assert json.loads(path.read_text()) == {"groups": [shorter]}
+    left = str(policy("http://here"))
+    assert (missing(mode), "Kubevirt" in left, "http://here" in left) == ([], False, True)
 
 
 @pytest.mark.parametrize("name", MODES)
@@ -336,6 +370,35 @@ def test_by_the_order_alone_less_is_hot_and_no_node_is_written() -> None:
     mode = MODES["order"]
     default, order = (simulate(SMALL, 2, by) for by in (Default, mode.player(mode.content)))
     assert (order.hot < default.hot / 2, order.writes) == (True, 0)
+
+
+@pytest.mark.slow
+async def test_a_pod_that_is_evicted_on_real_servers_is_placed_anew(envtest, tmp_path) -> None:
+    long = scenario(nodes=2, used=0.3, seconds=4, warm=0, window=5)
+
+    async def evict(cluster: EnvtestCluster) -> dict[str, str] | None:
+        """One pod that runs: its metadata."""
+        pods = (await cluster.get(PODS)).ok["items"]
+        for pod in (it["metadata"] for it in pods if it["status"]["phase"] == "Running"):
+            body = {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": pod["name"]},
+            }
+            _ = (await cluster.post(f"{PODS}/{pod['name']}/eviction", body)).ok
+            return pod
+        return None
+
+    async with servers(envtest, tmp_path) as all_of_them:
+        cluster = all_of_them.cluster
+        found, old = await asyncio.gather(
+            play(all_of_them, long, 1, MODES["default"], None),
+            until(lambda: evict(cluster), "a pod is evicted"),
+        )
+        new = (await cluster.get(f"{PODS}/{old['name']}")).ok
+        await clear(cluster)
+    assert (found.outcome.evicted, found.outcome.unplaced) == (1, 0)
+    assert (new["metadata"]["uid"] != old["uid"], new["status"]["phase"]) == (True, "Running")
 
 
 @pytest.mark.slow

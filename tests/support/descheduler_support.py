@@ -42,16 +42,23 @@ shift 2
 exec "$@"
 """
 _UNSHARE = ("unshare", "--user", "--map-root-user", "--mount")
+IN_POD = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
+"""By these variables a program believes that it runs in a pod."""
 
 
-def find_descheduler() -> str | None:
-    """The program, where there is one."""
-    named = os.environ.get("DESCHEDULER")
+def in_pod(ca: Path, token: Path) -> list[str]:
+    """What starts a command, which follows, where the files of a pod's account are these two."""
+    return [*_UNSHARE, "sh", "-c", _ENTER, "sh", str(ca), str(token)]
+
+
+def find_descheduler(program: str = "descheduler") -> str | None:
+    """The program (or another one that is found as it is), where there is one."""
+    named = os.environ.get(program.upper().replace("-", "_"))
     if named:
         return named
     folder = os.environ.get("KUBEBUILDER_ASSETS")
-    beside = Path(folder) / "descheduler" if folder else None
-    return str(beside) if beside and os.access(beside, os.X_OK) else shutil.which("descheduler")
+    beside = Path(folder) / program if folder else None
+    return str(beside) if beside and os.access(beside, os.X_OK) else shutil.which(program)
 
 
 def need_descheduler() -> str:
@@ -105,10 +112,8 @@ class Descheduler:
         command = [self._program, f"--kubeconfig={self._kubeconfig}", "--v=3", "--secure-port=0"]
         command += [f"--policy-config-file={path}", f"--descheduling-interval={INTERVAL}"]
         process = subprocess.Popen(
-            [*_UNSHARE, "sh", "-c", _ENTER, "sh", str(self._ca), str(self._token), *command],
-            # By these it believes that it runs in a pod.
-            env=os.environ
-            | {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"},
+            [*in_pod(self._ca, self._token), *command],
+            env=os.environ | IN_POD,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -34,8 +34,9 @@ class Descheduled(Peer):
 class SoftTainter(Peer):
     """OpenShift's soft-tainter: every ``every`` seconds it puts no, one or two soft taints on each
     node, by the bands of LowNodeUtilization (``how``). ``plain``: by CPU alone, and not by the
-    distance from the mean that is amplified by three. CPU pressure is the share of the last minute
-    in which a node's pods wanted more than it has.
+    distance from the mean that is amplified by three. ``taints`` False: only the descheduler goes
+    by that load. ``minute``: the range of its recording rules. CPU pressure is the share of it in
+    which a node's pods wanted more than it has.
 
     openshift/cluster-kube-descheduler-operator 945dcaa9, pkg/softtainter and
     pkg/operator/target_config_reconciler.go (0:10 around the mean, at most 2 evictions a node and 5
@@ -52,13 +53,15 @@ class SoftTainter(Peer):
         how: Descheduling = LINES,
         plain: bool = False,
         descheduler: bool = False,
+        taints: bool = True,
+        minute: float = 60.0,
     ) -> None:
         scrape = world.scenario.scrape
-        super().__init__(world, scrape=scrape, window=max(60.0, 2 * scrape))
+        super().__init__(world, scrape=scrape, window=max(minute, 2 * scrape))
         if descheduler:
             self.deschedule(how, by_metrics_server=False)
-        self._how, self._plain = how, plain
-        self._waited: deque[Floats] = deque(maxlen=30)
+        self._how, self._plain, self._taints = how, plain, taints
+        self._waited: deque[Floats] = deque(maxlen=round(minute / 2))
         self._load = np.full(self.nodes, np.nan)
         self.writes = 0
 
@@ -84,6 +87,8 @@ class SoftTainter(Peer):
             if self._plain
             else by.soft_tainter_load(self.percent / 100, pressure, self.memory)
         )
+        if not self._taints:
+            return
         how = self._how
         taints = by.soft_taints(*by.bands(self._load, how.low, how.high, relative=how.relative))
         before = self.world.ledger.taints
