@@ -159,13 +159,11 @@ def as_ours(spec: Doc) -> Doc:
         assert found["expression"] == f"dyn(resource.Get({place}))"
         spec["variables"] = rest
         spec["paramKind"] = {"apiVersion": keys.ORDER_API, "kind": "NodeOrder"}
-        ends = spec["matchConditions"][0]
+        ends = next(each for each in rest if each["name"] == "inForce")
         exists, _, condition = ends["expression"].partition(" && ")
         assert exists == "variables.found != null"
         ends["expression"] = re.sub(r"\s+\.exists", "\n  .exists", condition)
-        for each in (rest[0], ends):
-            text = each["expression"].replace("variables.order", "variables.found.spec")
-            each["expression"] = text.replace("variables.found", "params")
+        rest[0]["expression"] = rest[0]["expression"].replace("variables.found", "params")
     return spec
 
 

@@ -5,7 +5,7 @@ import json
 import signal
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -82,9 +82,12 @@ async def problems(cluster: EnvtestCluster) -> list[str]:
     return found
 
 
-async def told(cluster: EnvtestCluster, **more: Any) -> list[list[str]] | None:
+async def told(
+    cluster: EnvtestCluster, metadata: Mapping[str, Any] | None = None, **more: Any
+) -> list[list[str]] | None:
     """The nodes of each level that a pod would get; None: it stays as it is."""
     pod = make_pod("probe", **more)
+    pod["metadata"] |= metadata or {}
     made = (await cluster.post(PODS, pod, dryRun="All")).ok
     terms = made["spec"].get("affinity", {}).get("nodeAffinity", {}).get(PREFERRED, ())
     wanted = [term["preference"]["matchExpressions"][0] for term in terms]
@@ -153,6 +156,43 @@ async def test_new_pods_prefer_the_coolest_until_dynsched_is_gone(
         done = await asyncio.to_thread(called, *words)
         assert f"{'would be ' if more else ''}deleted" in done.stderr
         assert (done.returncode, (await cluster.get(ORDER)).status) == (0, status)
+
+
+def listed(node: str) -> list[dict[str, Any]]:
+    return [{"levels": [{"weight": 50, "nodes": [node]}]}]
+
+
+MINE = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["mine"]}
+OWN = {PREFERRED: [{"weight": 1, "preference": {"matchExpressions": [MINE]}}]}
+SAYS_NO = {keys.AVOID_LABEL: "false"}
+SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u"}
+GETS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str] | None]] = {
+    "any": ({}, {}, ["n0"]),
+    "its pool": ({}, {"nodeSelector": {"pool": "a"}}, ["n1"]),
+    "a pool without a list": ({}, {"nodeSelector": {"pool": "b"}}, ["n0"]),
+    "an affinity of its own": ({}, {"affinity": {"nodeAffinity": OWN}}, ["mine", "n0"]),
+    "annotations of its own": ({"annotations": {"a": "b"}}, {}, ["n0"]),
+    "opted out by the label": ({"labels": SAYS_NO}, {}, None),
+    "by the annotation": ({"annotations": SAYS_NO}, {}, None),
+    "of a DaemonSet": ({"ownerReferences": [SET]}, {}, None),
+    "of a ReplicaSet": ({"ownerReferences": [SET | {"kind": "ReplicaSet"}]}, {}, ["n0"]),
+    "with a node": ({}, {"nodeName": "n1"}, None),
+}
+
+
+async def test_which_pods_get_the_order_and_what_of_it(cluster) -> None:
+    lists = {"": listed("n0"), "a": listed("n1")}
+    spec = {"until": "2100-01-01T00:00:00Z", "poolLabel": "pool", "lists": lists}
+    body = {"apiVersion": keys.ORDER_API, "kind": "NodeOrder", "spec": spec}
+    body["metadata"] = {"name": keys.ORDER_NAME}
+    _ = (await cluster.post(ORDER.rpartition("/")[0], body)).ok
+    try:
+        await until(lambda: told(cluster), "there is an order")
+        for name, (metadata, more, want) in GETS.items():
+            got = await told(cluster, metadata, **more)
+            assert got == (want and [[node] for node in want]), name
+    finally:
+        await cluster.delete(ORDER)
 
 
 async def test_it_is_withdrawn_where_nothing_is_known(cluster, prometheus, tmp_path) -> None:
