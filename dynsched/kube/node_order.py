@@ -17,9 +17,9 @@ from dynsched.rules import keys
 from dynsched.util.formatting import format_time, parse_time
 
 _APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}
-"""Server-side apply: it creates the object where it is missing, by a right that names the object.
-JSON is YAML."""
-_FORCED: Final = {"fieldManager": keys.FIELD_MANAGER, "force": "true"}
+"""Server-side apply: it creates the object where it is missing, by a right that names it."""
+_FORCED: Final = {"fieldManager": keys.FIELD_MANAGER, "force": "true", "fieldValidation": "Ignore"}
+"""JSON is YAML, and long to parse: without Ignore the API server does it twice, for warnings."""
 NODE_ORDERS: Final = "nodeorders"
 _VERSION: Final = Call("get", "version", "GET", "/version")
 
