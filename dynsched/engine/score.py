@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynsched.engine.expected import Unseen
-from dynsched.engine.loads import rule_loads
 from dynsched.engine.model import Alert, Quality
 from dynsched.engine.pod_values import PodChange, PodUse
 from dynsched.engine.snapshot import NodeViews, Snapshot
@@ -128,8 +127,7 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
     """Every node's expected load in tenths (`engine.expected`); a node for which no rule has a
     value is omitted. When one rule of several has no value for a node, the median of that rule's
     values is used; a rule that does not apply to the node does not count. FIRING is added for a
-    node on which one of the rules fires, even if it has no value; not where ``keep_firing_for``
-    alone holds the alert: such a node has cooled, and the others would get all pods meanwhile.
+    node that stays hot (`NodeViews.stays_hot`) by one of the rules, even if it has no value.
     """
     alerts = views.evaluation.alerts
     rows = [alerts.rules.index(rule.name) for rule, _ in weighed.rules]
@@ -137,10 +135,7 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
     total, weights = np.zeros(shape), np.zeros(shape)
     is_known = np.zeros(shape, np.bool_)
     for row, (rule, weight) in zip(rows, weighed.rules, strict=True):
-        loads = rule_loads(rule, alerts.good_values(row))
-        expected = views.expected.get(rule.name)
-        if expected is not None:
-            expected.add_to(loads, alerts.roster)
+        loads = views.expected_loads(rule, row)
         has_value = ~np.isnan(loads)
         is_known |= has_value
         if has_value.any():
@@ -148,8 +143,7 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
             counts = alerts.exists[row]
             total += np.where(counts, weight * loads, 0.0)
             weights += np.where(counts, weight, 0.0)
-    is_hot = alerts.firing & alerts.exists & np.isnan(alerts.keep_firing_since)
-    firing = is_hot[rows].any(axis=0)
+    firing = views.stays_hot[rows].any(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         tenths = np.rint(np.where(is_known, TENTHS * total / weights, _FULL))
     tenths += np.where(firing, FIRING, 0)

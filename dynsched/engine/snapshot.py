@@ -13,10 +13,11 @@ from typing import Final
 import numpy as np
 
 from dynsched.engine.alerts import Evaluation, Verdicts
-from dynsched.engine.columns import OK, Bools
+from dynsched.engine.columns import OK, Bools, Floats
 from dynsched.engine.expected import NO_PODS, ExpectedLoad, KnownPods
 from dynsched.engine.guard import Selection, pool_of
 from dynsched.engine.inventory import Inventory, take_inventory
+from dynsched.engine.loads import rule_loads
 from dynsched.engine.mark_state import MarkState, carried, mark_state
 from dynsched.engine.model import (
     Node,
@@ -31,7 +32,7 @@ from dynsched.engine.model import (
 )
 from dynsched.engine.plan import plan_node
 from dynsched.engine.pod_values import PodUse
-from dynsched.rules.rule_set import RuleSet
+from dynsched.rules.rule_set import Rule, RuleSet
 
 HOT: Final = 1.0
 UNDECIDED: Final = 0.5
@@ -160,12 +161,33 @@ class NodeViews(Mapping[str, NodeView]):
     def hot(self) -> frozenset[str]:
         return self._named(self.evaluation.verdicts.hot)
 
+    def expected_loads(self, rule: Rule, row: int) -> Floats:
+        """Of all nodes, in points; NaN where nothing is known. ``row``: of the rule's alerts."""
+        alerts = self.evaluation.alerts
+        loads = rule_loads(rule, alerts.good_values(row))
+        if rule.name in self.expected:
+            self.expected[rule.name].add_to(loads, alerts.roster)
+        return loads
+
+    @cached_property
+    def stays_hot(self) -> Bools:
+        """By alert: it fires, and the node's expected load is not below the threshold. One whose
+        load has gone is let have pods before the late metric clears the alert: the others would get
+        all of them meanwhile.
+        """
+        alerts = self.evaluation.alerts
+        found = alerts.firing & alerts.exists
+        for row in np.flatnonzero(found.any(axis=1)).tolist():
+            rule = self._decision.rule_set.by_name[alerts.rules[row]]
+            limit = rule_loads(rule, rule.threshold)
+            found[row] &= ~(self.expected_loads(rule, row) < limit)
+        return found
+
     @cached_property
     def not_cooled(self) -> frozenset[str]:
-        """The hot ones, without those that are hot by ``keep_firing_for`` alone."""
-        table, limits = self.evaluation.alerts, self.inventory.limits
-        goes_on = table.firing & table.exists & np.isnan(table.keep_firing_since)
-        is_hot = goes_on & ~limits.is_early & ~limits.is_shadow
+        """The hot ones, without those that are expected to be hot no more."""
+        limits = self.inventory.limits
+        is_hot = self.stays_hot & ~limits.is_early & ~limits.is_shadow
         return self._named(np.logical_or.reduce(is_hot, axis=0))
 
     @cached_property

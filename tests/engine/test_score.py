@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,10 @@ from properties import steady
 
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
-from dynsched.engine.expected import KnownPods
+from dynsched.engine.expected import ExpectedLoad, KnownPods
 from dynsched.engine.loads import rule_load
 from dynsched.engine.model import Node, QueryResult
-from dynsched.engine.pod_values import BoundPod, PodChange, PodUse, RecentPod
+from dynsched.engine.pod_values import Added, BoundPod, PodChange, PodUse, RecentPod
 from dynsched.engine.score import (
     BEST,
     FIRING,
@@ -263,6 +264,18 @@ def test_a_node_that_has_cooled_counts_by_its_load_while_its_alert_is_kept() -> 
         {"a": FIRING + 950, "b": 200},
         {"a": 300, "b": 400},
     )
+
+
+@pytest.mark.parametrize(("ended", "load"), [(10.0, FIRING + 850), (20.0, 750)])
+def test_a_node_whose_pods_have_ended_counts_by_its_load_before_the_metric_shows_it(
+    ended: float, load: int
+) -> None:
+    rules, nodes = rule_set(rule(threshold=80)), {"a": node("a"), "b": node("b")}
+    decision = decide(rules, {"cpu": answer({"a": 95, "b": 20})}, nodes, no_alerts(), NOON)
+    expected = {"cpu": ExpectedLoad(PodUse(), {"a": Added(0.0, ended)})}
+    views = replace(decision, expected=expected).views(nodes)
+    assert node_loads(views, weighted_profile(rules, "")) == {"a": load, "b": 200}
+    assert views.not_cooled == ({"a"} if load > FIRING else set())
 
 
 def with_fresh(
