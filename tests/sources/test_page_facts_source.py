@@ -30,6 +30,7 @@ class Board:
 
     def __init__(self, *hottest: str) -> None:
         self.requested: Mapping[str, Mapping[str, int]] = {}
+        self.cluster = ""
         self.above: Mapping[str, Any] | None = None
         self.overload = Overload()
         self.is_looked_at = True
@@ -187,13 +188,35 @@ def test_a_day_that_has_just_begun_is_not_asked_for_and_the_whole_ones_are() -> 
     assert f'[3600s:300s]), "day", "{name_of(day_of(NOON) + 1)}"' in expr
 
 
-@pytest.mark.parametrize(("other", "share"), [("dynsched", [0.75]), ("y", None)])
-async def test_of_several_dynsched_in_one_prometheus_it_takes_its_own(other, share) -> None:
-    day = name_of(day_of(NOON))
-    both = (({"day": day, "namespace": name}, hot) for name, hot in (("x", 0.25), (other, 0.75)))
-    world = World(Board(), pressured_nodes=vector(*both))
+@pytest.mark.parametrize(
+    ("other", "cluster", "share"),
+    [
+        ({"namespace": "dynsched"}, None, [0.75]),
+        ({"namespace": "y"}, None, None),
+        ({"namespace": "dynsched", "cluster": "b"}, None, [0.75]),
+        ({"namespace": "x", "cluster": "b"}, "b", None),
+    ],
+)
+async def test_of_several_dynsched_in_one_prometheus_it_takes_its_own(
+    other, cluster, share
+) -> None:
+    day = {"day": name_of(day_of(NOON))}
+    both = (({"namespace": "x"}, 0.25), (other, 0.75))
+    world = World(Board(), pressured_nodes=vector(*((day | name, hot) for name, hot in both)))
+    world.source.cluster = cluster
     await world.ask()
     assert (world.board.overload.columns(NOON) or {}).get("share") == share
+    assert world.board.cluster == (other.get("cluster", "") if share else "")
+
+
+async def test_of_clusters_in_one_prometheus_it_takes_the_past_of_its_own() -> None:
+    both = ({"namespace": "dynsched", "cluster": each, "rule": "cpu"} for each in "ab")
+    series = tuple(Series(labels, ((NOON, at + 1.0),)) for at, labels in enumerate(both))
+    world = World(Board(), dynsched_node_measured_load=RangeResult(series))
+    for world.source.cluster, past in (("b", {"cpu": ((NOON, 2.0),)}), (None, {})):
+        world.board.wanted.add(("a", 6))
+        await world.ask()
+        assert world.board.pasts["a", 6][1] == past
 
 
 async def test_it_asks_every_five_minutes_however_often_somebody_looks() -> None:

@@ -37,7 +37,7 @@ export function chart(rule, { times, values }, spans, lines, expected, [first, l
   for (let at = Math.ceil((first - shift) / every) * every + shift; at <= last; at += every) {
     parts.push(text({ x: Math.max(LEFT + 12, Math.min(width - 16, x(at))), y: HIGH - 4, "text-anchor": "middle" }, minute(at)));
   }
-  parts.push(svg("path", { class: "curve", d: pathOf(own, (at) => x(times[at]).toFixed(1), (value) => y(value).toFixed(1)) }));
+  parts.push(svg("path", { class: "curve", d: pathOf(own.map((value, at) => (times[at + 1] < first ? null : value)), (at) => x(times[at]).toFixed(1), (value) => y(value).toFixed(1)) }));
   if (expected !== undefined) parts.push(svg("circle", { class: "dot", cx: x(last), cy: y(expected), r: 4 }));
   let above = -HIGH;
   /** @type {SVGElement[]} */

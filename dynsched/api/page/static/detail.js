@@ -12,11 +12,12 @@ const MOST_CHANGES = 50;
 const RANGES = [0.25, 1, 6, 24];
 
 export class Detail {
-  /** @param {() => void} closed */
-  constructor(closed) {
+  /** @param {() => void} closed @param {(hours: number) => void} ranged */
+  constructor(closed, ranged) {
+    this.ranged = ranged;
     this.box = /** @type {HTMLDialogElement} */ (get("detail"));
     this.name = "";
-    this.hours = 1;
+    this.hours = RANGES[1];
     /** What the charts were drawn from, and they. @type {Map<string, {shows: string, picture: Element}>} */
     this.charts = new Map();
     this.box.addEventListener("close", () => {
@@ -32,6 +33,7 @@ export class Detail {
   /** @param {string} name @param {import("./model.js").Model} model @param {number} now */
   async open(name, model, now) {
     this.name = name;
+    this.hours = RANGES.find((hours) => String(hours) === new URLSearchParams(location.search).get("hours")) ?? RANGES[1];
     this.charts.clear();
     await this.update(model, now);
   }
@@ -109,6 +111,7 @@ export class Detail {
       const button = make("button", { type: "button", class: "small", "data-key": hours, "aria-pressed": String(hours === this.hours), text: span(hours * 3600) });
       button.addEventListener("click", () => {
         this.hours = hours;
+        this.ranged(hours);
         this.redraw?.();
       });
       return button;
@@ -196,7 +199,7 @@ export class Detail {
         make("td", { text: t(`c_${change.kind}`) }),
         make("td", {}, change.rule || told(change.text)),
         make("td", { class: "num", text: change.value === null ? "" : change.value.toFixed(1) })));
-    const heads = [t("time"), t("what"), t("rule"), t("value")];
+    const heads = [t("time"), t("what"), t("why"), t("value")];
     return make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": t("changes") },
       make("table", {},
         make("thead", {}, make("tr", {}, ...heads.map((text, at) => make("th", { scope: "col", class: at === 3 ? "num" : undefined, text })))),

@@ -14,7 +14,7 @@ const COLOURS = ["--cool-3", "--cool-2", "--cool-1", "--cool-0", "--hot-0", "--h
 const GAP = 2;
 /** Pixels from which on a cell has its margin as a text. */
 const READABLE = 40;
-/** Of a cell with the node's name: how wide it is at least and at most, and how high. */
+/** Of a cell with the node's name: how wide it is at least and at most, as there is room, and how high. */
 const NAMED = [112, 190, 46];
 /** How high all cells may be together and have names: a screen has more to show. */
 const MOST = 330;
@@ -106,9 +106,14 @@ export class Grid {
   /** Frame the cells of nodes that are hot and were not, until something else is drawn. */
   pointAtHot() {
     const before = this.hot;
-    const hot = this.model?.nodes.filter((node) => node.state === "hot") ?? [];
-    this.hot = new Set(hot.map((node) => node.name));
-    const found = new Set(before === null ? [] : hot.filter((node) => !before.has(node.name)));
+    this.hot = new Set();
+    /** @type {Set<Node>} */
+    const found = new Set();
+    for (const node of this.model?.nodes ?? []) {
+      if (node.state !== "hot") continue;
+      this.hot.add(node.name);
+      if (before && !before.has(node.name)) found.add(node);
+    }
     if (found.size === 0 || found.size > POINTED_AT || this.width === 0) return;
     /** @type {Element[]} */
     const frames = [];
@@ -256,9 +261,10 @@ function paint() {
 /** Pixels of a cell, so that all are seen without much scrolling: with its name where there are few. @param {number[]} counts by pool @param {number} width */
 function cellOf(counts, width) {
   const [least, most, high] = NAMED;
-  const columns = Math.max(1, Math.floor((width + GAP) / (least + GAP)));
-  const rows = counts.reduce((sum, count) => sum + Math.ceil(count / columns), 0);
-  if (rows * (high + GAP) <= MOST) return { wide: Math.min(most, Math.floor((width + GAP) / columns) - GAP), size: high };
+  for (let columns = Math.ceil((width + GAP) / (most + GAP)); (least + GAP) * columns <= width + GAP; columns += 1) {
+    const rows = counts.reduce((sum, count) => sum + Math.ceil(count / columns), 0);
+    if (rows * (high + GAP) <= MOST) return { wide: Math.floor((width + GAP) / columns) - GAP, size: high };
+  }
   const wanted = Math.sqrt((width * MOST) / Math.max(1, counts.reduce((sum, count) => sum + count, 0))) - GAP;
   const size = Math.round(Math.max(7, Math.min(64, wanted)));
   return { wide: size, size };
@@ -302,7 +308,7 @@ function drawShape(context, node, x, y, { wide, size }, colours) {
   const named = wide > size;
   const reach = named ? 6 : size >= READABLE ? size * 0.16 : size * 0.28;
   const [middle, centre] = named ? [x + wide - 16, y + size * 0.68] : [x + size / 2, y + size * (size >= READABLE ? 0.34 : 0.5)];
-  const margin = node.worst < 0 ? "–" : percent(node.margin);
+  const margin = size < READABLE ? "" : node.worst < 0 ? "–" : percent(node.margin);
   context.textAlign = named ? "start" : "center";
   if (named) {
     context.font = "12px system-ui, sans-serif";
