@@ -39,8 +39,8 @@ export class Grid {
     this.model = null;
     /** Those that fit the filters; null: all. @type {Set<Node> | null} */
     this.chosen = null;
-    /** Nodes that are hot; null before the first update. @type {Set<string> | null} */
-    this.hot = null;
+    /** When the Snapshot was taken that is shown: Unix seconds. */
+    this.seenAt = Infinity;
     // Both are kept, for to ask for them makes the browser lay out the page at once.
     this.width = this.box.clientWidth;
     this.colours = paint();
@@ -100,20 +100,14 @@ export class Grid {
       );
     }
     this.draw();
-    this.pointAtHot();
+    this.pointAtHot(model);
   }
 
-  /** Frame the cells of nodes that are hot and were not, until something else is drawn. */
-  pointAtHot() {
-    const before = this.hot;
-    this.hot = new Set();
-    /** @type {Set<Node>} */
-    const found = new Set();
-    for (const node of this.model?.nodes ?? []) {
-      if (node.state !== "hot") continue;
-      this.hot.add(node.name);
-      if (before && !before.has(node.name)) found.add(node);
-    }
+  /** Frame the cells of nodes that became hot since the last update, until something else is drawn. @param {import("./model.js").Model} model */
+  pointAtHot({ data, nodes }) {
+    const [indices, since] = data.nodes.since;
+    const found = new Set(indices.filter((_, at) => since[at] > this.seenAt).map((index) => nodes[index]).filter((node) => node.state === "hot"));
+    this.seenAt = data.taken_at;
     if (found.size === 0 || found.size > POINTED_AT || this.width === 0) return;
     /** @type {Element[]} */
     const frames = [];
@@ -320,19 +314,19 @@ function drawShape(context, node, x, y, { wide, size }, colours) {
     context.fillText(margin, middle, y + size * 0.72, size - 4);
   }
   context.beginPath();
-  if (node.worst < 0 || node.flags & UNKNOWN) {
+  if (node.flags & PRESSURED) {
+    const up = node.state === "held" ? -1 : 1; // it points down while it cools
+    context.moveTo(middle, centre - reach * up);
+    context.lineTo(middle + reach, centre + reach * 0.8 * up);
+    context.lineTo(middle - reach, centre + reach * 0.8 * up);
+    context.fill();
+  } else if (node.worst < 0 || node.flags & UNKNOWN) {
     context.lineWidth = Math.max(1, reach / 4);
     context.moveTo(middle - reach, centre - reach);
     context.lineTo(middle + reach, centre + reach);
     context.moveTo(middle + reach, centre - reach);
     context.lineTo(middle - reach, centre + reach);
     context.stroke();
-  } else if (node.flags & PRESSURED) {
-    const up = node.state === "held" ? -1 : 1; // it points down while it cools
-    context.moveTo(middle, centre - reach * up);
-    context.lineTo(middle + reach, centre + reach * 0.8 * up);
-    context.lineTo(middle - reach, centre + reach * 0.8 * up);
-    context.fill();
   } else if (node.state === "pending" || node.state === "early") {
     context.arc(middle, centre, reach * 0.7, 0, 2 * Math.PI);
     context.fill();
