@@ -293,6 +293,14 @@ async def test_a_nodes_detail_says_what_would_clear_it_and_what_changed(shown, w
     assert (
         await shown.page.locator("dialog .chart:has(.shade)").count() == 1
     )  # of the rule that fired
+    # A mark that goes on for another rule's sake is shaded until this one ends; what fired before
+    # the first change that is known is told by the values.
+    spans = """([values, ends]) => import('./page/chart.js').then(({ spansOf }) => spansOf(
+      { name: "a", op: ">", threshold: 80 }, { times: [0, 60, 120], values: { a: values },
+      marked: [true, true, true] }, (at) => ends === null ? undefined : at < ends, [0, 180]))"""
+    for values, ends, shaded in ((20, 100, [0, 120]), (90, None, [0, 180]), (20, None, None)):
+        found = await shown.page.evaluate(spans, [[values] * 3, ends])
+        assert found == ([[True, *shaded]] if shaded else [])
     await shown.page.hover("dialog .chart >> nth=0", position={"x": 700, "y": 40})
     assert "95.0" in await shown.page.text_content("dialog .chart .read >> nth=0")
     assert "node=web-3" in shown.page.url

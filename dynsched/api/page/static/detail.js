@@ -140,8 +140,7 @@ export class Detail {
       const load = node.flags & EARLY && early ? answer.rules.find((/** @type {any} */ each) => each.rule === rule.name).expected?.load : undefined;
       const expected = load === undefined ? undefined : fromPoints(rule, load);
       const names = [rule.name, early?.rule];
-      const spans = spansOf(rule, past, (from, to) =>
-        known.changes.some((change) => change.kind === "firing" && names.includes(change.rule) && change.at >= from && change.at <= to), range);
+      const spans = spansOf(rule, past, (at) => fired(known.changes, names, at), range);
       for (const { kind } of lines) kinds.add(kind);
       for (const [marked] of spans) kinds.add(marked ? "shade" : "gap");
       if (expected !== undefined) kinds.add("dot");
@@ -205,6 +204,12 @@ export class Detail {
         make("thead", {}, make("tr", {}, ...heads.map((text, at) => make("th", { scope: "col", class: at === 3 ? "num" : undefined, text })))),
         make("tbody", {}, ...rows)));
   }
+}
+
+/** Whether one of the rules fired then; undefined before the first change that is known. @param {import("./data.js").Change[]} changes @param {string[]} rules @param {number} at */
+function fired(changes, rules, at) {
+  const before = changes.filter((change) => change.at < at + 1); // the times of points are rounded
+  return before.length ? rules.some((rule) => before.find((change) => change.rule === rule)?.kind === "firing") : undefined;
 }
 
 /**
