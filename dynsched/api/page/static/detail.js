@@ -100,7 +100,7 @@ export class Detail {
     parts.push(this.ranges(), ...this.overTime(model, node, answer, past, known, now));
     parts.push(...this.bound(known.bound), ...this.above(known.above), make("h3", { text: t("changes") }));
     if (known.changes.length === 0) parts.push(make("p", { text: t("no_changes") }));
-    else parts.push(this.changes(known.changes));
+    else parts.push(this.changes(known.changes, model.data.rules));
     parts.push(make("p", {}, make("a", { href: `nodes/${encodeURIComponent(node.name)}`, text: t("as_json") })));
     return parts;
   }
@@ -190,14 +190,16 @@ export class Detail {
           make("tr", {}, make("th", { scope: "row", text: name }), ...cells.map((text) => make("td", { text })))))));
   }
 
-  /** @param {import("./data.js").Change[]} changes */
-  changes(changes) {
-    const rows = changes.slice(0, MOST_CHANGES).map((change) =>
-      make("tr", {},
+  /** @param {import("./data.js").Change[]} changes @param {import("./model.js").Rule[]} rules */
+  changes(changes, rules) {
+    const rows = changes.slice(0, MOST_CHANGES).map((change) => {
+      const rule = rules.find(({ name }) => name === change.rule);
+      return make("tr", {},
         make("td", { text: moment(change.at) }),
         make("td", { text: t(`c_${change.kind}`) }),
         make("td", {}, change.rule || told(change.text)),
-        make("td", { class: "num", text: change.value === null ? "" : change.value.toFixed(1) })));
+        make("td", { class: "num", text: rule && change.value !== null ? valueOf(rule, change.value) : "" }));
+    });
     const heads = [t("time"), t("what"), t("why"), t("value")];
     return make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": t("changes") },
       make("table", {},

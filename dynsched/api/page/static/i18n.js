@@ -64,7 +64,7 @@ const en = {
   more_than_requested: "{0} more than it requests", r_cpu: "CPU", r_memory: "memory", weight: "weight {0}",
   clear_at: "Clears at", p_most: "at most {0} in 5 minutes", range: "Time that is shown", not_known: "not known",
   no_longer_past: "Prometheus has no values of dynsched's own metrics for longer, or does not answer.",
-  k_curve: "measured", k_threshold: "threshold", k_clear: "clears", k_early: "early line: the pool's mean",
+  k_curve: "measured", k_threshold: "threshold", k_clear: "clears", k_early: "early line (the pool's mean or higher)",
   k_dot: "expected load", k_shade: "marked because of this rule", k_gap: "not known", lb_early: "early line {0}",
   cores: "{0} cores",
 };

@@ -54,7 +54,7 @@ export const words = {
   resource: "资源", above: "用量", more_than_requested: "比请求多 {0}", r_cpu: "CPU", r_memory: "内存",
   weight: "权重 {0}", clear_at: "解除值", p_most: "每 5 分钟最多 {0} 个", range: "显示的时间", not_known: "未知",
   no_longer_past: "Prometheus 中没有更早的 dynsched 自身指标，或者没有应答。", k_curve: "测得值", k_threshold: "阈值",
-  k_clear: "解除值", k_early: "提前线：节点池的平均值", k_dot: "预期负载", k_shade: "因此规则而标记", k_gap: "未知",
+  k_clear: "解除值", k_early: "提前线（节点池的平均值或更高）", k_dot: "预期负载", k_shade: "因此规则而标记", k_gap: "未知",
   lb_early: "提前线 {0}", cores: "{0} 核",
 };
 
