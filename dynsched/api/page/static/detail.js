@@ -4,7 +4,7 @@ import { chart, spansOf } from "./chart.js";
 import { aboutNode, nodeOf, pastOf } from "./data.js";
 import { get, make, svg } from "./draw.js";
 import { amount, counted, moment, number, percent, span, t, told, valueOf } from "./i18n.js";
-import { EARLY, fromPoints, sinceOf } from "./model.js";
+import { EARLY, MARKED, fromPoints, sinceOf } from "./model.js";
 import { describeMark } from "./row.js";
 
 const MOST_CHANGES = 50;
@@ -87,7 +87,7 @@ export class Detail {
       make("div", { class: "numbers" },
         tile(t("margin"), node.worst < 0 ? "–" : percent(node.margin), rule),
         tile(t("state"), t(`s_${node.state}`), since === null ? "" : span(now - since)),
-        tile(t("mark"), node.flags & 1 ? t("yes") : t("no"), [answer.carries.join(", "), node.note ? describeMark(node) : ""].filter(Boolean).join(" · "))),
+        tile(t("mark"), node.flags & MARKED ? describeMark(node, true) : t("no"), [answer.carries.join(", "), node.note ? describeMark(node) : ""].filter(Boolean).join(" · "))),
       make("h3", { text: t("what_clears") }),
     ];
     if (answer.clears.length === 0) parts.push(make("p", { text: t("nothing_fires") }));
