@@ -190,23 +190,15 @@ def test_a_day_that_has_just_begun_is_not_asked_for_and_the_whole_ones_are() -> 
 
 @pytest.mark.parametrize(
     ("other", "cluster", "share"),
-    [
-        ({"namespace": "dynsched"}, None, [0.75]),
-        ({"namespace": "y"}, None, None),
-        ({"namespace": "dynsched", "cluster": "b"}, None, [0.75]),
-        ({"namespace": "x", "cluster": "b"}, "b", None),
-    ],
+    [("dynsched", "b", [0.75]), ("dynsched", "", [0.75]), ("y", "b", None)],
 )
-async def test_of_several_dynsched_in_one_prometheus_it_takes_its_own(
-    other, cluster, share
-) -> None:
-    day = {"day": name_of(day_of(NOON))}
-    both = (({"namespace": "x"}, 0.25), (other, 0.75))
-    world = World(Board(), pressured_nodes=vector(*((day | name, hot) for name, hot in both)))
-    world.source.cluster = cluster
+async def test_of_several_dynsched_in_prometheus_it_takes_its_own(other, cluster, share) -> None:
+    day, theirs = name_of(day_of(NOON)), {"namespace": other, "cluster": cluster}
+    both = (({"day": day, "namespace": "x"}, 0.25), ({"day": day, **theirs}, 0.75))
+    world = World(Board(), pressured_nodes=vector(*both))
     await world.ask()
     assert (world.board.overload.columns(NOON) or {}).get("share") == share
-    assert world.board.cluster == (other.get("cluster", "") if share else "")
+    assert world.board.cluster == (cluster if share else "")
 
 
 async def test_of_clusters_in_one_prometheus_it_takes_the_past_of_its_own() -> None:

@@ -290,11 +290,8 @@ async def test_a_nodes_detail_says_what_would_clear_it_and_what_changed(shown, w
     assert "firing" in told
     assert "label status=presure" in told
     assert await shown.page.locator("dialog .chart").count() == 2
-    assert (
-        await shown.page.locator("dialog .chart:has(.shade)").count() == 1
-    )  # of the rule that fired
-    # A mark that goes on for another rule's sake is shaded until this one ends; what fired before
-    # the first change that is known is told by the values.
+    assert await shown.page.locator("dialog .chart:has(.shade)").count() == 1  # of what fired
+    # Where a mark goes on for another rule, only until this one ends; by the values if not known.
     spans = """([values, ends]) => import('./page/chart.js').then(({ spansOf }) => spansOf(
       { name: "a", op: ">", threshold: 80 }, { times: [0, 60, 120], values: { a: values },
       marked: [true, true, true] }, (at) => ends === null ? undefined : at < ends, [0, 180]))"""
@@ -308,9 +305,7 @@ async def test_a_nodes_detail_says_what_would_clear_it_and_what_changed(shown, w
     await shown.until("!document.querySelector('dialog').open")
 
 
-async def test_the_past_before_memory_comes_from_prometheus_while_it_is_looked_at(
-    shown, world
-) -> None:
+async def test_the_past_before_memory_comes_from_prometheus(shown, world) -> None:
     for _ in range(50):
         world.tick()
     await tick(world, shown)
@@ -362,16 +357,11 @@ async def test_where_pods_were_placed_is_shown_where_there_are_any(shown, world)
     world.cpu["web-3"] = 95.0
     await tick(world, shown)
     await tick(world, shown, placed=["web-3", "web-1", "web-2", "batch-1"])
-    assert await texts(shown, "#placements li") == [
-        "1 on hot nodes",
-        "0 on marked nodes",
-        "3 on other nodes",
-    ]
+    kinds = await texts(shown, "#placements li")
+    assert kinds == ["1 on hot nodes", "0 on marked nodes", "3 on other nodes"]
 
 
-async def test_the_coolest_nodes_of_each_pool_are_shown_where_there_is_an_order(
-    shown, world
-) -> None:
+async def test_the_coolest_nodes_of_each_pool_are_shown_with_an_order(shown, world) -> None:
     world.cpu["web-3"] = 95.0
     await tick(world, shown)
     assert await texts(shown, "#order h3") == ["All nodes (4)", "batch (2)", "web (2)"]
@@ -421,10 +411,7 @@ async def test_the_overload_of_each_day_is_shown_once_it_is_known(shown, world) 
     await tick(world, shown)
     rows = await texts(shown, "#overload tbody tr")
     assert await texts(shown, "#overload .axis span") == ["0.0%", "20.0%"]
-    assert [row.split("\t") for row in rows] == [
-        ["2026-11-19", "3.2%", ""],
-        ["2026-11-20, so far", "20.0%", ""],
-    ]
+    assert rows == ["2026-11-19\t3.2%\t", "2026-11-20, so far\t20.0%\t"]
 
 
 async def test_banners_say_what_must_not_be_overlooked(shown, world) -> None:
@@ -497,8 +484,6 @@ async def test_it_speaks_chinese_to_a_browser_that_does(browser, world) -> None:
 
 
 LONG = "ip-10-0-123-234.a-very-long-name-of-a-region-in-the-cloud.compute.internal.example.com"
-
-
 CLOUD = [f"aks-nodepool1-12345678-vmss0000{number:02x}" for number in range(15)]
 MISPLACED = """(root) => {
   const found = [], boxes = [];
@@ -540,9 +525,7 @@ MISPLACED = """(root) => {
 
 
 @pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
-async def test_no_text_is_cut_broken_or_on_another_whatever_the_width(
-    browser, world, locale
-) -> None:
+async def test_no_text_is_cut_or_on_another_whatever_the_width(browser, world, locale) -> None:
     """With the names of clouds, a conflict, an early mark, and a node of which nothing is known."""
     early = {**RULES["rules"][0], "lag": "1m", "early": {"above_mean": 2, "clear_above_mean": -6}}
     labels = {

@@ -82,11 +82,7 @@ async def test_links_lead_to_where_people_reach_prometheus(client, snapshots) ->
 
 @pytest.mark.parametrize(
     ("accepted", "is_packed"),
-    [
-        ("gzip", True),
-        ("br;q=1.0, GZIP;q=0.5", True),
-        ("br", False),
-    ],
+    [("gzip", True), ("br;q=1.0, GZIP;q=0.5", True), ("br", False)],
 )
 async def test_it_is_compressed_for_who_accepts_it(packed, snapshots, accepted, is_packed) -> None:
     snapshots.publish(many(300))

@@ -95,7 +95,7 @@ export class Detail {
     const expected = answer.rules.filter((/** @type {any} */ each) => each.expected && (each.expected.bound || each.expected.ended));
     if (expected.length > 0) {
       parts.push(make("h3", { text: t("expected") }), make("ul", {}, ...expected.map((/** @type {any} */ each) =>
-        make("li", { text: t("expected_line", each.rule, number(each.expected.measured), number(each.expected.bound), number(each.expected.ended)) }))));
+        make("li", { text: t("expected_line", each.rule, ...["measured", "bound", "ended"].map((key) => each.expected[key].toFixed(1))) }))));
     }
     parts.push(this.ranges(), ...this.overTime(model, node, answer, past, known, now));
     parts.push(...this.bound(known.bound), ...this.above(known.above), make("h3", { text: t("changes") }));
