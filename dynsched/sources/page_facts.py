@@ -137,8 +137,8 @@ class PageFactsSource:
         nodes = self.nodes()
         for resource in resources:
             samples = await self._samples(f"requests of {resource}", requested(resource))
-            if samples is None:
-                found[resource] = self.board.requested.get(resource, {})
+            if samples is None and resource in self.board.requested:
+                found[resource] = self.board.requested[resource]
             elif samples:
                 found[resource] = _percent(samples, resource, nodes)
         self.board.requested = found

@@ -116,7 +116,7 @@ async def test_what_fails_keeps_what_was_known_and_is_told_once(caplog) -> None:
     world.prometheus.answers = {"": FAILED}
     for _ in range(3):
         await world.ask(page_facts.RARELY)
-    assert world.board.requested["cpu"] == {"a": 75}
+    assert world.board.requested == {"cpu": {"a": 75}}
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == len(set(told)) > 1
     assert all("connection refused" in line for line in told)
