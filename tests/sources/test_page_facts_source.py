@@ -92,13 +92,9 @@ async def test_the_past_that_a_page_waits_for_is_asked_for_once_and_little_is_ke
 
 
 async def test_what_pods_request_is_compared_with_what_the_node_can_give() -> None:
-    world = World(
-        Board(),
-        **{
-            'resource="cpu"': vector(({"node": "a"}, 3.0), ({"node": "gone"}, 1.0)),
-            'resource="memory"': vector(({"node": "b.example"}, 2.0**32)),
-        },
-    )
+    cpu = vector(({"node": "a"}, 3.0), ({"node": "gone"}, 1.0))
+    memory = vector(({"node": "b.example"}, 2.0**32))
+    world = World(Board(), **{'resource="cpu"': cpu, 'resource="memory"': memory})
     await world.ask()
     assert world.board.requested == {"cpu": {"a": 75}, "memory": {"b.example": 50}}
 
@@ -171,11 +167,8 @@ async def test_past_days_are_filled_from_dynscheds_own_metrics() -> None:
         ),
     )
     await world.ask()
-    columns = world.board.overload.columns(NOON)
-    assert columns == {
-        "days": [name_of(today - ago) for ago in (2, 1, 0)],
-        "share": [0.25, None, None],
-    }
+    days = [name_of(today - ago) for ago in (2, 1, 0)]
+    assert world.board.overload.columns(NOON) == {"days": days, "share": [0.25, None, None]}
 
 
 def test_a_day_that_has_just_begun_is_not_asked_for_and_the_whole_ones_are() -> None:
@@ -212,13 +205,7 @@ async def test_of_clusters_in_one_prometheus_it_takes_the_past_of_its_own() -> N
 
 
 async def test_it_asks_every_five_minutes_however_often_somebody_looks() -> None:
-    world = World(
-        Board("a"),
-        **{
-            'resource="cpu"': vector(({"node": "a", "namespace": "s", "pod": "p"}, 3.0)),
-            "scheduled_time": vector(({}, 1.0)),
-        },
-    )
+    world = World(Board("a"), **{'resource="cpu"': vector(({"node": "a"}, 3.0))})
     assert await world.ask()
     asked = [expr for _ in range(60) for expr in await world.ask(4.9)]
     assert [expr for expr in asked if "resource_requests" in expr] == []

@@ -78,9 +78,8 @@ class World:
         facts.requested = {"cpu": dict.fromkeys(self.cpu, 50)}
         facts.bound = lambda _: BoundOnNode(21, [JustBound(pod, 0.5, 2.0**30, 12.0)])
         facts.above = {name: [AboveRequest(pod, "memory", 3e9)] for name in self.cpu}
-        facts.overload.set_known_shares(
-            {day_of(NOON) - ago: 0.01 * ago for ago in range(1, 8)}, NOON
-        )
+        shares = {day_of(NOON) - ago: 0.01 * ago for ago in range(1, 8)}
+        facts.overload.set_known_shares(shares, NOON)
 
 
 @contextlib.asynccontextmanager
@@ -322,9 +321,8 @@ async def test_the_past_before_memory_comes_from_prometheus(shown, world) -> Non
     facts = world.snapshots.facts
     assert facts.wanted == {("web-3", 6)}
     points = [(NOON - 3600 * ago, 90.0) for ago in (5, 4)]
-    facts.pasts = {
-        ("web-3", 6): (world.at + 99, {"node-cpu": points, "": [(at, 1.0) for at, _ in points]})
-    }
+    past = {"node-cpu": points, "": [(at, 1.0) for at, _ in points]}
+    facts.pasts = {("web-3", 6): (world.at + 99, past)}
     await tick(world, shown)
     await shown.until("document.querySelector('dialog .chart .shade')")
     assert await shown.page.locator("dialog .chart:has(.shade)").count() == 1
