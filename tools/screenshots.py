@@ -1,6 +1,6 @@
 """Pictures of the page on the demo's cluster, for README and docs/page.md.
 
-    python -m tools.screenshots [docs/images] [--seconds 45]
+    python -m tools.screenshots [docs/images] [--seconds 90]
 
 Needs Debian's chromium (and fonts-wqy-zenhei for the Chinese one). The demo runs meanwhile, and is
 ended afterwards.
@@ -84,7 +84,7 @@ async def shot(
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?", default=Path("docs/images"))
-    parser.add_argument("--seconds", type=float, default=45.0)
+    parser.add_argument("--seconds", type=float, default=90.0)
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
     asyncio.run(take(asked.folder, asked.seconds))

@@ -120,7 +120,7 @@ class SnapshotStore:
             "leader": self.leader(),
             "order_error": self.order_status and self.order_status.error,
             "order_written": self.order_status and (self.order_status.in_force or [])[1:],
-            "cluster": self.cluster,
+            "cluster": self.cluster or self.facts.cluster,
             "placements": self.facts.placements and self.facts.placements.columns(),
             "overload": self.facts.overload.columns(snapshot.taken_at),
         }

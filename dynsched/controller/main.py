@@ -131,6 +131,7 @@ async def _serve(settings: Settings) -> None:
                 rule_set=lambda: rules_file.rule_set,
                 nodes=cluster.nodes,
                 namespace=client.config.namespace,
+                cluster=settings.cluster_name,
             ).run(stop)
 
         async def keep_the_order() -> None:

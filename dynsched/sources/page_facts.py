@@ -10,7 +10,8 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
 
 from dynsched.engine.effect import DAY, DAYS, Overload, day_of, name_of
 from dynsched.engine.model import Node, Sample, Series
@@ -22,6 +23,7 @@ from dynsched.sources.prometheus import PrometheusSource
 from dynsched.util.logs import LoggedKinds
 from dynsched.util.stopping import pause, unless_stopped
 
+_Labelled = TypeVar("_Labelled", Sample, Series)
 logger = logging.getLogger(__name__)
 
 RARELY: Final = 3600.0
@@ -44,8 +46,9 @@ _LEAST: Final = 300.0
 
 
 class Board(Protocol):
-    """What shows it. ``requested`` and ``above`` as of `dynsched.api.page.facts.PageFacts`."""
+    """What shows it. ``cluster``, ``requested`` and ``above`` as of `PageFacts`."""
 
+    cluster: str
     requested: Mapping[str, Mapping[str, int]]
     above: Mapping[str, Sequence[AboveRequest]] | None
     overload: Overload
@@ -58,27 +61,22 @@ class Board(Protocol):
     def hottest(self, most: int) -> list[str]: ...
 
 
+@dataclass(eq=False)
 class PageFactsSource:
-    """Hands the answers to ``board``; what fails keeps what was known."""
+    """Hands the answers to ``board``; what fails keeps what was known. ``namespace`` and
+    ``cluster``: of several dynsched in one Prometheus this one.
+    """
 
-    def __init__(
-        self,
-        prometheus: PrometheusSource,
-        board: Board,
-        *,
-        rule_set: Callable[[], RuleSet],
-        nodes: Callable[[], Mapping[str, Node]],
-        namespace: str,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._prometheus = prometheus
-        self._board = board
-        self._rule_set = rule_set
-        self._nodes = nodes
-        self._namespace = namespace
-        self._clock = clock
-        self._monotonic = monotonic
+    prometheus: PrometheusSource
+    board: Board
+    rule_set: Callable[[], RuleSet]
+    nodes: Callable[[], Mapping[str, Node]]
+    namespace: str
+    cluster: str | None = None
+    clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._told = LoggedKinds()
         self._due: dict[Callable[[], Awaitable[float]], float] = dict.fromkeys(
             (self._ask_pasts, self._ask_requested, self._ask_above, self._ask_overload), -math.inf
@@ -86,13 +84,13 @@ class PageFactsSource:
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            if self._board.is_looked_at:
+            if self.board.is_looked_at:
                 await unless_stopped(stop, self.ask())
             await pause(stop, _POLL)
 
     async def ask(self) -> None:
         for part, due in self._due.items():
-            now = self._monotonic()
+            now = self.monotonic()
             if now < due:
                 continue
             self._due[part] = now + EVERY
@@ -105,51 +103,49 @@ class PageFactsSource:
     # Each part returns after how many seconds it is due again.
 
     async def _ask_pasts(self) -> float:
-        board = self._board
+        board = self.board
         while board.wanted:
             key = node, hours = next(iter(board.wanted))
             step = hours * _OF_AN_HOUR
-            end = self._clock() // step * step
-            ask = self._prometheus.query_range
+            end = self.clock() // step * step
+            ask = self.prometheus.query_range
             answer = await ask(past(node), end - hours * 3600, end, step, "rule")
-            if answer.error is None:
-                self._told.forget("the past")
-                found: tuple[float, object] = end + step, self._own_series(answer.series)
+            if not self._lacks("the past of a node", answer.error):
+                own = self._of_own(answer.series)
+                points = {each.labels.get("rule", ""): each.points for each in own}
+                found: tuple[float, object] = end + step, points
             else:
-                if self._told.is_new("the past", answer.error):
-                    logger.info("the page lacks the past of %s: %s", node, answer.error)
                 known = board.pasts.get(key)
-                found = self._clock() + _RETRY, known[1] if known else {}
+                found = self.clock() + _RETRY, known[1] if known else {}
             others = [item for item in board.pasts.items() if item[0] != key]
             board.pasts = dict([*others[1 - MAX_PASTS :], (key, found)])
             board.wanted.discard(key)
         return 0.0
 
-    def _own_series(self, found: Sequence[Series]) -> dict[str, object]:
-        """By rule. Of several dynsched in one Prometheus this one's, or of the only one."""
-        several = len({each.labels.get("namespace") for each in found}) > 1
-        return {
-            each.labels.get("rule", ""): each.points
-            for each in found
-            if not several or each.labels.get("namespace") == self._namespace
-        }
+    def _of_own(self, found: Sequence[_Labelled]) -> Sequence[_Labelled]:
+        """Where there are several dynsched, what is of this one."""
+        for label, value in (("namespace", self.namespace), ("cluster", self.cluster)):
+            whose = {(each.labels.get("namespace"), each.labels.get("cluster")) for each in found}
+            if len(whose) > 1:
+                found = [each for each in found if each.labels.get(label) == value]
+        return found
 
     async def _ask_requested(self) -> float:
-        rules = self._rule_set().file_rules
+        rules = self.rule_set().file_rules
         resources = sorted({rule.resource for rule in rules if rule.resource and rule.rises})
         found: dict[str, Mapping[str, int]] = {}
-        nodes = self._nodes()
+        nodes = self.nodes()
         for resource in resources:
             samples = await self._samples(f"requests of {resource}", requested(resource))
-            if samples is None:
-                found[resource] = self._board.requested.get(resource, {})
+            if samples is None and resource in self.board.requested:
+                found[resource] = self.board.requested[resource]
             elif samples:
                 found[resource] = _percent(samples, resource, nodes)
-        self._board.requested = found
+        self.board.requested = found
         return EVERY
 
     async def _ask_above(self) -> float:
-        names = self._board.hottest(HOTTEST)
+        names = self.board.hottest(HOTTEST)
         if not names:
             return _POLL
         found: dict[str, list[AboveRequest]] = {name: [] for name in names}
@@ -167,35 +163,34 @@ class PageFactsSource:
                     of_node.append(AboveRequest(pod, resource, sample.value))
         for of_node in found.values():
             of_node.sort(key=lambda pod: (pod.resource, -pod.above))
-        self._board.above = found if is_known else None
+        self.board.above = found if is_known else None
         return EVERY
 
     async def _ask_overload(self) -> float:
-        now = self._clock()
+        now = self.clock()
         samples = await self._samples("overload by day", overload(now))
-        by_day: dict[str, dict[str, float]] = defaultdict(dict)
+        by_day: dict[str, list[Sample]] = defaultdict(list)
         for sample in samples or ():
             if 0 <= sample.value <= 1:
-                labels = sample.labels
-                by_day[labels.get("day", "")][labels.get("namespace", "")] = sample.value
+                by_day[sample.labels.get("day", "")].append(sample)
         shares: dict[int, float] = {}
         for day in range(day_of(now) - DAYS + 1, day_of(now) + 1):
-            of_day = by_day[name_of(day)]
-            # Of several dynsched in one Prometheus this one's, or of the only one.
-            own = self._namespace if len(of_day) > 1 else next(iter(of_day), "")
-            if own in of_day:
-                shares[day] = of_day[own]
-        self._board.overload.set_known_shares(shares, now)
+            for sample in self._of_own(by_day[name_of(day)]):
+                shares[day] = sample.value
+                self.board.cluster = sample.labels.get("cluster", "")
+        self.board.overload.set_known_shares(shares, now)
         return EVERY if samples is None else RARELY
 
     async def _samples(self, what: str, expr: str) -> Sequence[Sample] | None:
-        answer = await self._prometheus.query_expr(expr, "node")
-        if answer.error is not None:
-            if self._told.is_new(what, answer.error):
-                logger.info("the page lacks %s: %s", what, answer.error)
-            return None
-        self._told.forget(what)
-        return answer.samples
+        answer = await self.prometheus.query_expr(expr, "node")
+        return None if self._lacks(what, answer.error) else answer.samples
+
+    def _lacks(self, what: str, error: str | None) -> bool:
+        if error is None:
+            self._told.forget(what)
+        elif self._told.is_new(what, error):
+            logger.info("the page lacks %s: %s", what, error)
+        return error is not None
 
 
 def _percent(samples: Iterable[Sample], resource: str, nodes: Mapping[str, Node]) -> dict[str, int]:
@@ -233,7 +228,7 @@ def above(resource: str, nodes: Sequence[str]) -> str:
 
 
 def overload(now: float) -> str:
-    """By ``day`` and ``namespace``: the share of node-time that was hot. ``now``: Unix seconds."""
+    """By ``day``, ``cluster`` and ``namespace``: the share of node-time that was hot."""
     today = day_of(now)
     parts = []
     for day in range(today - DAYS + 1, today + 1):
@@ -250,16 +245,16 @@ def overload(now: float) -> str:
 
 
 def past(node: str) -> str:
-    """By ``namespace`` and ``rule`` the load in points; without a rule whether it was hot."""
+    """By ``rule`` the load in points; without a rule whether it was hot."""
     return (
-        f'max by (namespace, rule) (dynsched_node_measured_load{{node="{node}"}}) '
-        f'or max by (namespace) (dynsched_node_verdict{{node="{node}"}})'
+        f'max by (cluster, namespace, rule) (dynsched_node_measured_load{{node="{node}"}}) '
+        f'or max by (cluster, namespace) (dynsched_node_verdict{{node="{node}"}})'
     )
 
 
 _HOT_SHARE: Final = (
-    "max by (namespace) (dynsched_pressured_nodes) / on (namespace) "
-    "sum by (namespace) (max by (namespace, eligible) (dynsched_nodes))"
+    "max by (cluster, namespace) (dynsched_pressured_nodes) / on (cluster, namespace) "
+    "sum by (cluster, namespace) (max by (cluster, namespace, eligible) (dynsched_nodes))"
 )
 
 

@@ -30,6 +30,7 @@ class Board:
 
     def __init__(self, *hottest: str) -> None:
         self.requested: Mapping[str, Mapping[str, int]] = {}
+        self.cluster = ""
         self.above: Mapping[str, Any] | None = None
         self.overload = Overload()
         self.is_looked_at = True
@@ -91,13 +92,9 @@ async def test_the_past_that_a_page_waits_for_is_asked_for_once_and_little_is_ke
 
 
 async def test_what_pods_request_is_compared_with_what_the_node_can_give() -> None:
-    world = World(
-        Board(),
-        **{
-            'resource="cpu"': vector(({"node": "a"}, 3.0), ({"node": "gone"}, 1.0)),
-            'resource="memory"': vector(({"node": "b.example"}, 2.0**32)),
-        },
-    )
+    cpu = vector(({"node": "a"}, 3.0), ({"node": "gone"}, 1.0))
+    memory = vector(({"node": "b.example"}, 2.0**32))
+    world = World(Board(), **{'resource="cpu"': cpu, 'resource="memory"': memory})
     await world.ask()
     assert world.board.requested == {"cpu": {"a": 75}, "memory": {"b.example": 50}}
 
@@ -115,7 +112,7 @@ async def test_what_fails_keeps_what_was_known_and_is_told_once(caplog) -> None:
     world.prometheus.answers = {"": FAILED}
     for _ in range(3):
         await world.ask(page_facts.RARELY)
-    assert world.board.requested["cpu"] == {"a": 75}
+    assert world.board.requested == {"cpu": {"a": 75}}
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == len(set(told)) > 1
     assert all("connection refused" in line for line in told)
@@ -170,11 +167,8 @@ async def test_past_days_are_filled_from_dynscheds_own_metrics() -> None:
         ),
     )
     await world.ask()
-    columns = world.board.overload.columns(NOON)
-    assert columns == {
-        "days": [name_of(today - ago) for ago in (2, 1, 0)],
-        "share": [0.25, None, None],
-    }
+    days = [name_of(today - ago) for ago in (2, 1, 0)]
+    assert world.board.overload.columns(NOON) == {"days": days, "share": [0.25, None, None]}
 
 
 def test_a_day_that_has_just_begun_is_not_asked_for_and_the_whole_ones_are() -> None:
@@ -187,23 +181,31 @@ def test_a_day_that_has_just_begun_is_not_asked_for_and_the_whole_ones_are() -> 
     assert f'[3600s:300s]), "day", "{name_of(day_of(NOON) + 1)}"' in expr
 
 
-@pytest.mark.parametrize(("other", "share"), [("dynsched", [0.75]), ("y", None)])
-async def test_of_several_dynsched_in_one_prometheus_it_takes_its_own(other, share) -> None:
-    day = name_of(day_of(NOON))
-    both = (({"day": day, "namespace": name}, hot) for name, hot in (("x", 0.25), (other, 0.75)))
+@pytest.mark.parametrize(
+    ("other", "cluster", "share"),
+    [("dynsched", "b", [0.75]), ("dynsched", "", [0.75]), ("y", "b", None)],
+)
+async def test_of_several_dynsched_in_prometheus_it_takes_its_own(other, cluster, share) -> None:
+    day, theirs = name_of(day_of(NOON)), {"namespace": other, "cluster": cluster}
+    both = (({"day": day, "namespace": "x"}, 0.25), ({"day": day, **theirs}, 0.75))
     world = World(Board(), pressured_nodes=vector(*both))
     await world.ask()
     assert (world.board.overload.columns(NOON) or {}).get("share") == share
+    assert world.board.cluster == (cluster if share else "")
+
+
+async def test_of_clusters_in_one_prometheus_it_takes_the_past_of_its_own() -> None:
+    both = ({"namespace": "dynsched", "cluster": each, "rule": "cpu"} for each in "ab")
+    series = tuple(Series(labels, ((NOON, at + 1.0),)) for at, labels in enumerate(both))
+    world = World(Board(), dynsched_node_measured_load=RangeResult(series))
+    for world.source.cluster, past in (("b", {"cpu": ((NOON, 2.0),)}), (None, {})):
+        world.board.wanted.add(("a", 6))
+        await world.ask()
+        assert world.board.pasts["a", 6][1] == past
 
 
 async def test_it_asks_every_five_minutes_however_often_somebody_looks() -> None:
-    world = World(
-        Board("a"),
-        **{
-            'resource="cpu"': vector(({"node": "a", "namespace": "s", "pod": "p"}, 3.0)),
-            "scheduled_time": vector(({}, 1.0)),
-        },
-    )
+    world = World(Board("a"), **{'resource="cpu"': vector(({"node": "a"}, 3.0))})
     assert await world.ask()
     asked = [expr for _ in range(60) for expr in await world.ask(4.9)]
     assert [expr for expr in asked if "resource_requests" in expr] == []

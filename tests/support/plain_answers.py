@@ -98,8 +98,6 @@ def _flags(view: NodeView, snapshot: Snapshot) -> int:
         view.early,
         view.ineligible is not None,
         view.conflict is not None,
-        view.withheld is not None,
-        view.due is not None,
         any(alert.rule in asked and alert.quality is not Quality.OK for alert in view.alerts),
     )
     return sum(1 << place for place, is_set in enumerate(bits) if is_set)

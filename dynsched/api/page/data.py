@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import math
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from dynsched.engine.health import unmatched_rules
 from dynsched.engine.loads import full_at
 from dynsched.engine.snapshot import NodeViews, Snapshot
 
-MARKED, HOT, EARLY, INELIGIBLE, CONFLICT, WITHHELD, DUE, UNKNOWN = (1 << bit for bit in range(8))
+MARKED, HOT, EARLY, INELIGIBLE, CONFLICT, UNKNOWN = (1 << bit for bit in range(6))
 """The bits of a node in the column ``flags``. UNKNOWN: a rule has no current value for it."""
 
 _LETTERS: Final = np.array([ord(quality.value[0]) for quality in QUALITIES], np.uint8)
@@ -75,10 +75,9 @@ async def page_data(
         some = names[first : first + at_once]
         indices += nodes.indices_of(some)
         pool += [pools.setdefault(each, len(pools)) for each in nodes.pools_of(some)]
-        due = frozenset(nodes.due_of(some))
-        whys = reasons(snapshot, some, due)
+        whys = reasons(snapshot, some, frozenset(nodes.due_of(some)))
         notes += [(at, *whys[name]) for at, name in enumerate(some, first) if name in whys]
-        seen += _flags(nodes, some, due)
+        seen += _flags(nodes, some)
         await asyncio.sleep(0)
     at = np.array(indices, np.int64)
     flags = np.array(seen, np.int64) + HOT * verdicts.hot[at] + EARLY * verdicts.early[at]
@@ -127,15 +126,10 @@ async def page_data(
     )
 
 
-def _flags(nodes: NodeViews, names: Sequence[str], due: Collection[str]) -> list[int]:
+def _flags(nodes: NodeViews, names: Sequence[str]) -> list[int]:
     flags = np.zeros(len(names), np.int64)
-    for bit, some in (
-        (MARKED, nodes.marked),
-        (INELIGIBLE, nodes.ineligible),
-        (CONFLICT, nodes.conflicts),
-        (WITHHELD, nodes.withheld),
-        (DUE, due),
-    ):
+    sets = {MARKED: nodes.marked, INELIGIBLE: nodes.ineligible, CONFLICT: nodes.conflicts}
+    for bit, some in sets.items():
         flags += bit * np.fromiter(map(some.__contains__, names), np.bool_, len(names))
     return flags.tolist()
 
@@ -155,6 +149,7 @@ def _column(
     letters = np.select(
         [~exists, ~active, held, firing], [_NO_ALERT, _INACTIVE, _HELD, _FIRING], _PENDING
     )
+    qualities = np.where(exists, _LETTERS[quality], _NO_ALERT)
     values = np.where(exists, alerts.value[cells], np.nan).tolist()
     expected: tuple[list[int], list[float]] = ([], [])
     if rule.rises and rule.name in snapshot.nodes.expected:
@@ -171,10 +166,7 @@ def _column(
     column = {
         "value": list(map(round, values, repeat(digits))),  # msgspec writes NaN as null
         "state": letters.astype(np.uint8).tobytes().decode(),
-        "quality": np.where(exists, _LETTERS[quality], _NO_ALERT)
-        .astype(np.uint8)
-        .tobytes()
-        .decode(),
+        "quality": qualities.astype(np.uint8).tobytes().decode(),
         "since": _sparse(active, alerts.since[cells]),
         "expected": expected,
         "requested": shown,

@@ -19,14 +19,15 @@ MAX_WANTED: Final = 8
 
 @dataclass(slots=True)
 class PageFacts:
-    """``clock`` gives seconds and is never set. ``requested``: by resource and node, in percent of
-    allocatable. ``above``: by node, of those that were asked about, the pods furthest above their
-    requests; None while not known. ``bound``: as of `SnapshotStore`. ``pasts``: by node and hours,
-    as Prometheus has them; ``wanted``: those that a page waits for.
+    """``clock`` gives seconds and is never set. ``cluster``: a label that Prometheus adds.
+    ``requested``: by resource and node, in percent of allocatable. ``above``: by node, of those
+    asked about, the pods furthest above their requests; None while not known. ``bound``: as of
+    `SnapshotStore`. ``pasts``: by node and hours, of Prometheus; ``wanted``: what a page waits for.
     """
 
     clock: Callable[[], float]
     bound: Callable[[str], BoundOnNode | None] = lambda _: None
+    cluster: str = ""
     requested: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     above: Mapping[str, Sequence[AboveRequest]] | None = None
     overload: Overload = field(default_factory=Overload)

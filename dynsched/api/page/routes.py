@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import resources
 from typing import Final
 
@@ -25,10 +27,11 @@ _POLICY: Final = (
 )
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-_File = tuple[bytes, dict[str, str]]
-"""Its bytes and header fields."""
+_File = tuple[dict[str, str], bytes, bytes]
+"""Its header fields, its bytes, and the same as gzip."""
 
 
+@cache
 def _read_files() -> dict[str, _File]:
     """By name. Once, at the start: a request must not touch the disk."""
     found = {}
@@ -42,8 +45,9 @@ def _read_files() -> dict[str, _File]:
                 hdrs.ETAG: f'"{hashlib.sha256(body).hexdigest()[:16]}"',
                 # After an update no half of the page may be of the version before.
                 hdrs.CACHE_CONTROL: "no-cache",
+                hdrs.VARY: hdrs.ACCEPT_ENCODING,
             }
-            found[file.name] = body, headers
+            found[file.name] = headers, body, gzip.compress(body, mtime=0)
     return found
 
 
@@ -67,9 +71,18 @@ async def page_file(request: web.Request) -> web.Response:
     found = request.app[PAGE].files.get(request.match_info.get("file", "index.html"))
     if found is None:
         raise web.HTTPNotFound
-    body, headers = found
+    return _sent(request, *found)
+
+
+def _sent(
+    request: web.Request, headers: dict[str, str], body: bytes, gzipped: bytes
+) -> web.Response:
     known = unchanged(request, headers)
-    return web.Response(body=body, headers=headers) if known is None else known
+    if known is not None:
+        return known
+    if "gzip" in request.headers.get(hdrs.ACCEPT_ENCODING, "").lower():
+        body, headers = gzipped, {**headers, hdrs.CONTENT_ENCODING: "gzip"}
+    return web.Response(body=body, headers=headers)
 
 
 async def page_data(request: web.Request) -> web.Response:
@@ -78,20 +91,14 @@ async def page_data(request: web.Request) -> web.Response:
     encoded = await page.encoded()
     if encoded is None:
         raise web.HTTPServiceUnavailable(text="no tick has finished yet; try again soon")
-    etag, body, gzipped = encoded
     headers: dict[str, str] = {
-        hdrs.ETAG: etag,
+        hdrs.ETAG: encoded[0],
         # The bytes stay as they are while they get older.
         hdrs.AGE: str(round(page.age())),
         hdrs.VARY: hdrs.ACCEPT_ENCODING,
+        hdrs.CONTENT_TYPE: JSON,
     }
-    known = unchanged(request, headers)
-    if known is not None:
-        return known
-    if "gzip" in request.headers.get(hdrs.ACCEPT_ENCODING, "").lower():
-        body = gzipped
-        headers[hdrs.CONTENT_ENCODING] = "gzip"
-    return web.Response(body=body, headers=headers, content_type=JSON)
+    return _sent(request, headers, *encoded[1:])
 
 
 async def page_history(request: web.Request) -> web.Response:

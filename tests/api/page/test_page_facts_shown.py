@@ -51,14 +51,9 @@ async def test_the_pods_of_a_node_are_told_and_what_is_not_known_is_null(client,
     pod = JustBound("shop/web-1", 0.5, 2.0**20, 3.1)
     snapshots.facts.bound = lambda node: BoundOnNode(7, [pod]) if node == "a" else None
     snapshots.facts.above = {"a": [AboveRequest("shop/web-2", "cpu", 1.5)], "b": []}
-    check(
-        await get(client, "/page/node?node=a"),
-        bound={
-            "total": 7,
-            "pods": [{"pod": "shop/web-1", "cpu": 0.5, "memory": 2.0**20, "age": 3.1}],
-        },
-        above=[{"pod": "shop/web-2", "resource": "cpu", "above": 1.5}],
-    )
+    bound = {"pod": "shop/web-1", "cpu": 0.5, "memory": 2.0**20, "age": 3.1}
+    above = [{"pod": "shop/web-2", "resource": "cpu", "above": 1.5}]
+    check(await get(client, "/page/node?node=a"), bound={"total": 7, "pods": [bound]}, above=above)
     check(await get(client, "/page/node?node=b"), **unknown | {"above": []})
     check(await get(client, "/page/node?node=c"), **unknown)
 

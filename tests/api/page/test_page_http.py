@@ -82,20 +82,18 @@ async def test_links_lead_to_where_people_reach_prometheus(client, snapshots) ->
 
 @pytest.mark.parametrize(
     ("accepted", "is_packed"),
-    [
-        ("gzip", True),
-        ("br;q=1.0, GZIP;q=0.5", True),
-        ("br", False),
-    ],
+    [("gzip", True), ("br;q=1.0, GZIP;q=0.5", True), ("br", False)],
 )
 async def test_it_is_compressed_for_who_accepts_it(packed, snapshots, accepted, is_packed) -> None:
     snapshots.publish(many(300))
-    plain_headers, plain = await ask(packed, "/page/data", **{"Accept-Encoding": "identity"})
-    assert "Content-Encoding" not in plain_headers
-    headers, body = await ask(packed, "/page/data", **{"Accept-Encoding": accepted})
-    assert (headers.get("Content-Encoding") == "gzip") is is_packed
-    assert (gzip.decompress(body) if is_packed else body) == plain
-    assert not is_packed or len(body) < len(plain) / 3
+    for path in ("/page/data", "/page/page.css"):
+        plain_headers, plain = await ask(packed, path, **{"Accept-Encoding": "identity"})
+        assert "Content-Encoding" not in plain_headers
+        headers, body = await ask(packed, path, **{"Accept-Encoding": accepted})
+        assert (headers.get("Content-Encoding") == "gzip") is is_packed
+        assert (gzip.decompress(body) if is_packed else body) == plain
+        assert not is_packed or len(body) < len(plain) / 3
+        assert headers["Vary"] == "Accept-Encoding"
 
 
 async def test_many_viewers_get_bytes_that_were_made_once(client, snapshots, monkeypatch) -> None:

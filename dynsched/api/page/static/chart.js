@@ -37,7 +37,7 @@ export function chart(rule, { times, values }, spans, lines, expected, [first, l
   for (let at = Math.ceil((first - shift) / every) * every + shift; at <= last; at += every) {
     parts.push(text({ x: Math.max(LEFT + 12, Math.min(width - 16, x(at))), y: HIGH - 4, "text-anchor": "middle" }, minute(at)));
   }
-  parts.push(svg("path", { class: "curve", d: pathOf(own, (at) => x(times[at]).toFixed(1), (value) => y(value).toFixed(1)) }));
+  parts.push(svg("path", { class: "curve", d: pathOf(own.map((value, at) => (times[at + 1] < first ? null : value)), (at) => x(times[at]).toFixed(1), (value) => y(value).toFixed(1)) }));
   if (expected !== undefined) parts.push(svg("circle", { class: "dot", cx: x(last), cy: y(expected), r: 4 }));
   let above = -HIGH;
   /** @type {SVGElement[]} */
@@ -99,24 +99,24 @@ function readOut(picture, rule, times, values, { x, y, from, width }) {
 
 /**
  * When the node was marked because of this rule, and when nothing was known of it.
- * @param {import("./model.js").Rule} rule @param {Past} past @param {(from: number, to: number) => boolean} caused whether the
- *   rule is known to have fired then @param {[number, number]} range @returns {[boolean, number, number][]}
+ * @param {import("./model.js").Rule} rule @param {Past} past @param {(at: number) => boolean | undefined} fired whether
+ *   the rule fired then; undefined: that is not known @param {[number, number]} range @returns {[boolean, number, number][]}
  */
-export function spansOf(rule, { times, values, marked }, caused, [first, last]) {
+export function spansOf(rule, { times, values, marked }, fired, [first, last]) {
   const own = values[rule.name];
   const beyond = (/** @type {number | null} */ value) => value !== null && (rises(rule) ? value > rule.threshold : value < rule.threshold);
   const end = (/** @type {number} */ at) => times[at] ?? last;
   /** @type {[boolean, number, number][]} */
   const found = [];
   for (const kind of [false, true]) {
-    const is = (/** @type {number} */ at) => (kind ? marked[at] : own[at] === null);
+    const is = (/** @type {number} */ at) => (kind ? marked[at] && fired(times[at]) !== false : own[at] === null);
     for (let at = 0; at < times.length; at += 1) {
       if (!is(at)) continue;
       const from = at;
       while (at + 1 < times.length && is(at + 1)) at += 1;
       // A value stands until the next one; what is not known begins with the last that was.
       const span = /** @type {[boolean, number, number]} */ ([kind, times[kind ? from : Math.max(0, from - 1)], end(at + 1)]);
-      const why = !kind || own.slice(Math.max(0, from - 1), at + 1).some(beyond) || caused(times[from] - 120, span[2]);
+      const why = !kind || own.slice(Math.max(0, from - 1), at + 1).some(beyond) || fired(times[at]);
       if (why && span[2] > first) found.push(span);
     }
   }

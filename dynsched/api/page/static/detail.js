@@ -4,7 +4,7 @@ import { chart, spansOf } from "./chart.js";
 import { aboutNode, nodeOf, pastOf } from "./data.js";
 import { get, make, svg } from "./draw.js";
 import { amount, counted, moment, number, percent, span, t, told, valueOf } from "./i18n.js";
-import { EARLY, fromPoints, sinceOf } from "./model.js";
+import { EARLY, MARKED, fromPoints, sinceOf } from "./model.js";
 import { describeMark } from "./row.js";
 
 const MOST_CHANGES = 50;
@@ -12,11 +12,12 @@ const MOST_CHANGES = 50;
 const RANGES = [0.25, 1, 6, 24];
 
 export class Detail {
-  /** @param {() => void} closed */
-  constructor(closed) {
+  /** @param {() => void} closed @param {(hours: number) => void} ranged */
+  constructor(closed, ranged) {
+    this.ranged = ranged;
     this.box = /** @type {HTMLDialogElement} */ (get("detail"));
     this.name = "";
-    this.hours = 1;
+    this.hours = RANGES[1];
     /** What the charts were drawn from, and they. @type {Map<string, {shows: string, picture: Element}>} */
     this.charts = new Map();
     this.box.addEventListener("close", () => {
@@ -32,6 +33,7 @@ export class Detail {
   /** @param {string} name @param {import("./model.js").Model} model @param {number} now */
   async open(name, model, now) {
     this.name = name;
+    this.hours = RANGES.find((hours) => String(hours) === new URLSearchParams(location.search).get("hours")) ?? RANGES[1];
     this.charts.clear();
     await this.update(model, now);
   }
@@ -85,7 +87,7 @@ export class Detail {
       make("div", { class: "numbers" },
         tile(t("margin"), node.worst < 0 ? "–" : percent(node.margin), rule),
         tile(t("state"), t(`s_${node.state}`), since === null ? "" : span(now - since)),
-        tile(t("mark"), node.flags & 1 ? t("yes") : t("no"), [answer.carries.join(", "), node.note ? describeMark(node) : ""].filter(Boolean).join(" · "))),
+        tile(t("mark"), node.flags & MARKED ? describeMark(node, true) : t("no"), [answer.carries.join(", "), node.note ? describeMark(node) : ""].filter(Boolean).join(" · "))),
       make("h3", { text: t("what_clears") }),
     ];
     if (answer.clears.length === 0) parts.push(make("p", { text: t("nothing_fires") }));
@@ -93,12 +95,12 @@ export class Detail {
     const expected = answer.rules.filter((/** @type {any} */ each) => each.expected && (each.expected.bound || each.expected.ended));
     if (expected.length > 0) {
       parts.push(make("h3", { text: t("expected") }), make("ul", {}, ...expected.map((/** @type {any} */ each) =>
-        make("li", { text: t("expected_line", each.rule, number(each.expected.measured), number(each.expected.bound), number(each.expected.ended)) }))));
+        make("li", { text: t("expected_line", each.rule, ...["measured", "bound", "ended"].map((key) => each.expected[key].toFixed(1))) }))));
     }
     parts.push(this.ranges(), ...this.overTime(model, node, answer, past, known, now));
     parts.push(...this.bound(known.bound), ...this.above(known.above), make("h3", { text: t("changes") }));
     if (known.changes.length === 0) parts.push(make("p", { text: t("no_changes") }));
-    else parts.push(this.changes(known.changes));
+    else parts.push(this.changes(known.changes, model.data.rules));
     parts.push(make("p", {}, make("a", { href: `nodes/${encodeURIComponent(node.name)}`, text: t("as_json") })));
     return parts;
   }
@@ -109,6 +111,7 @@ export class Detail {
       const button = make("button", { type: "button", class: "small", "data-key": hours, "aria-pressed": String(hours === this.hours), text: span(hours * 3600) });
       button.addEventListener("click", () => {
         this.hours = hours;
+        this.ranged(hours);
         this.redraw?.();
       });
       return button;
@@ -137,8 +140,7 @@ export class Detail {
       const load = node.flags & EARLY && early ? answer.rules.find((/** @type {any} */ each) => each.rule === rule.name).expected?.load : undefined;
       const expected = load === undefined ? undefined : fromPoints(rule, load);
       const names = [rule.name, early?.rule];
-      const spans = spansOf(rule, past, (from, to) =>
-        known.changes.some((change) => change.kind === "firing" && names.includes(change.rule) && change.at >= from && change.at <= to), range);
+      const spans = spansOf(rule, past, (at) => fired(known.changes, names, at), range);
       for (const { kind } of lines) kinds.add(kind);
       for (const [marked] of spans) kinds.add(marked ? "shade" : "gap");
       if (expected !== undefined) kinds.add("dot");
@@ -188,20 +190,28 @@ export class Detail {
           make("tr", {}, make("th", { scope: "row", text: name }), ...cells.map((text) => make("td", { text })))))));
   }
 
-  /** @param {import("./data.js").Change[]} changes */
-  changes(changes) {
-    const rows = changes.slice(0, MOST_CHANGES).map((change) =>
-      make("tr", {},
+  /** @param {import("./data.js").Change[]} changes @param {import("./model.js").Rule[]} rules */
+  changes(changes, rules) {
+    const rows = changes.slice(0, MOST_CHANGES).map((change) => {
+      const rule = rules.find(({ name }) => name === change.rule);
+      return make("tr", {},
         make("td", { text: moment(change.at) }),
         make("td", { text: t(`c_${change.kind}`) }),
         make("td", {}, change.rule || told(change.text)),
-        make("td", { class: "num", text: change.value === null ? "" : change.value.toFixed(1) })));
-    const heads = [t("time"), t("what"), t("rule"), t("value")];
+        make("td", { class: "num", text: rule && change.value !== null ? valueOf(rule, change.value) : "" }));
+    });
+    const heads = [t("time"), t("what"), t("why"), t("value")];
     return make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": t("changes") },
       make("table", {},
         make("thead", {}, make("tr", {}, ...heads.map((text, at) => make("th", { scope: "col", class: at === 3 ? "num" : undefined, text })))),
         make("tbody", {}, ...rows)));
   }
+}
+
+/** Whether one of the rules fired then; undefined before the first change that is known. @param {import("./data.js").Change[]} changes @param {string[]} rules @param {number} at */
+function fired(changes, rules, at) {
+  const before = changes.filter((change) => change.at < at + 1); // the times of points are rounded
+  return before.length ? rules.some((rule) => before.find((change) => change.rule === rule)?.kind === "firing") : undefined;
 }
 
 /**

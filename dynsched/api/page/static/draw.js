@@ -80,7 +80,8 @@ export class NameLink {
     const end = tailOf(name);
     this.start.show(name.slice(0, name.length - end.length));
     this.end.show(end);
-    assign(this.element, { href: `?node=${encodeURIComponent(name)}`, title: name, "aria-label": name });
+    this.element.setAttribute("href", `?node=${encodeURIComponent(name)}`);
+    for (const key of ["title", "aria-label"]) this.element.setAttribute(key, name);
     return this;
   }
 }

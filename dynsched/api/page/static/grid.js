@@ -14,7 +14,7 @@ const COLOURS = ["--cool-3", "--cool-2", "--cool-1", "--cool-0", "--hot-0", "--h
 const GAP = 2;
 /** Pixels from which on a cell has its margin as a text. */
 const READABLE = 40;
-/** Of a cell with the node's name: how wide it is at least and at most, and how high. */
+/** Of a cell with the node's name: how wide it is at least and at most, as there is room, and how high. */
 const NAMED = [112, 190, 46];
 /** How high all cells may be together and have names: a screen has more to show. */
 const MOST = 330;
@@ -39,8 +39,8 @@ export class Grid {
     this.model = null;
     /** Those that fit the filters; null: all. @type {Set<Node> | null} */
     this.chosen = null;
-    /** Nodes that are hot; null before the first update. @type {Set<string> | null} */
-    this.hot = null;
+    /** When the Snapshot was taken that is shown: Unix seconds. */
+    this.seenAt = Infinity;
     // Both are kept, for to ask for them makes the browser lay out the page at once.
     this.width = this.box.clientWidth;
     this.colours = paint();
@@ -100,15 +100,14 @@ export class Grid {
       );
     }
     this.draw();
-    this.pointAtHot();
+    this.pointAtHot(model);
   }
 
-  /** Frame the cells of nodes that are hot and were not, until something else is drawn. */
-  pointAtHot() {
-    const before = this.hot;
-    const hot = this.model?.nodes.filter((node) => node.state === "hot") ?? [];
-    this.hot = new Set(hot.map((node) => node.name));
-    const found = new Set(before === null ? [] : hot.filter((node) => !before.has(node.name)));
+  /** Frame the cells of nodes that became hot since the last update, until something else is drawn. @param {import("./model.js").Model} model */
+  pointAtHot({ data, nodes }) {
+    const [indices, since] = data.nodes.since;
+    const found = new Set(indices.filter((_, at) => since[at] > this.seenAt).map((index) => nodes[index]).filter((node) => node.state === "hot"));
+    this.seenAt = data.taken_at;
     if (found.size === 0 || found.size > POINTED_AT || this.width === 0) return;
     /** @type {Element[]} */
     const frames = [];
@@ -256,9 +255,10 @@ function paint() {
 /** Pixels of a cell, so that all are seen without much scrolling: with its name where there are few. @param {number[]} counts by pool @param {number} width */
 function cellOf(counts, width) {
   const [least, most, high] = NAMED;
-  const columns = Math.max(1, Math.floor((width + GAP) / (least + GAP)));
-  const rows = counts.reduce((sum, count) => sum + Math.ceil(count / columns), 0);
-  if (rows * (high + GAP) <= MOST) return { wide: Math.min(most, Math.floor((width + GAP) / columns) - GAP), size: high };
+  for (let columns = Math.ceil((width + GAP) / (most + GAP)); (least + GAP) * columns <= width + GAP; columns += 1) {
+    const rows = counts.reduce((sum, count) => sum + Math.ceil(count / columns), 0);
+    if (rows * (high + GAP) <= MOST) return { wide: Math.floor((width + GAP) / columns) - GAP, size: high };
+  }
   const wanted = Math.sqrt((width * MOST) / Math.max(1, counts.reduce((sum, count) => sum + count, 0))) - GAP;
   const size = Math.round(Math.max(7, Math.min(64, wanted)));
   return { wide: size, size };
@@ -302,7 +302,7 @@ function drawShape(context, node, x, y, { wide, size }, colours) {
   const named = wide > size;
   const reach = named ? 6 : size >= READABLE ? size * 0.16 : size * 0.28;
   const [middle, centre] = named ? [x + wide - 16, y + size * 0.68] : [x + size / 2, y + size * (size >= READABLE ? 0.34 : 0.5)];
-  const margin = node.worst < 0 ? "–" : percent(node.margin);
+  const margin = size < READABLE ? "" : node.worst < 0 ? "–" : percent(node.margin);
   context.textAlign = named ? "start" : "center";
   if (named) {
     context.font = "12px system-ui, sans-serif";
@@ -314,19 +314,19 @@ function drawShape(context, node, x, y, { wide, size }, colours) {
     context.fillText(margin, middle, y + size * 0.72, size - 4);
   }
   context.beginPath();
-  if (node.worst < 0 || node.flags & UNKNOWN) {
+  if (node.flags & PRESSURED) {
+    const up = node.state === "held" ? -1 : 1; // it points down while it cools
+    context.moveTo(middle, centre - reach * up);
+    context.lineTo(middle + reach, centre + reach * 0.8 * up);
+    context.lineTo(middle - reach, centre + reach * 0.8 * up);
+    context.fill();
+  } else if (node.worst < 0 || node.flags & UNKNOWN) {
     context.lineWidth = Math.max(1, reach / 4);
     context.moveTo(middle - reach, centre - reach);
     context.lineTo(middle + reach, centre + reach);
     context.moveTo(middle + reach, centre - reach);
     context.lineTo(middle - reach, centre + reach);
     context.stroke();
-  } else if (node.flags & PRESSURED) {
-    const up = node.state === "held" ? -1 : 1; // it points down while it cools
-    context.moveTo(middle, centre - reach * up);
-    context.lineTo(middle + reach, centre + reach * 0.8 * up);
-    context.lineTo(middle - reach, centre + reach * 0.8 * up);
-    context.fill();
   } else if (node.state === "pending" || node.state === "early") {
     context.arc(middle, centre, reach * 0.7, 0, 2 * Math.PI);
     context.fill();

@@ -51,7 +51,7 @@ export const PRESSURED = 2;
 export const EARLY = 4;
 export const INELIGIBLE = 8;
 export const CONFLICT = 16;
-export const UNKNOWN = 128;
+export const UNKNOWN = 32;
 
 export const STATES = [
   "marked", "unmarked", "hot", "held", "pending", "early", "unknown", "cool", "ineligible", "conflict",
@@ -155,9 +155,6 @@ function stateOf(flags, firing, pending) {
   return flags & INELIGIBLE ? "ineligible" : "cool";
 }
 
-/** Whether a node is hot and carries no mark. @param {Node} node */
-export const isUnmarked = (node) => (node.flags & (MARKED | PRESSURED)) === PRESSURED;
-
 /**
  * @typedef {object} View what the URL holds
  * @property {string} text
@@ -174,7 +171,7 @@ export function isIn(node, state) {
     case "marked": return (node.flags & MARKED) !== 0;
     case "hot": return (node.flags & PRESSURED) !== 0; // also while it cools
     case "early": return (node.flags & (EARLY | PRESSURED)) === EARLY; // also while it is pending
-    case "unmarked": return isUnmarked(node);
+    case "unmarked": return (node.flags & (MARKED | PRESSURED)) === PRESSURED;
     case "unknown": return (node.flags & UNKNOWN) !== 0;
     case "ineligible": return (node.flags & INELIGIBLE) !== 0;
     case "conflict": return (node.flags & CONFLICT) !== 0;

@@ -2,7 +2,7 @@
 
 import { Attribute, Label, NameLink, get, make, say, svg } from "./draw.js";
 import { counted, minute, number, portion, span, t, told, took } from "./i18n.js";
-import { EARLY, MARKED, PRESSURED, UNKNOWN, isUnmarked } from "./model.js";
+import { MARKED, PRESSURED, UNKNOWN, isIn } from "./model.js";
 
 /** @typedef {import("./model.js").Model} Model */
 /** @typedef {import("./model.js").Rule} Rule */
@@ -98,14 +98,14 @@ function hotCard({ nodes, data }) {
     hot += 1;
     if (node.state === "held") cooling += 1;
     if (node.flags & MARKED) marked += 1;
-    if (!isUnmarked(node)) continue;
+    if (!isIn(node, "unmarked")) continue;
     const [kind, text] = node.note ?? ["next_tick", ""];
     const reason = kind === "withheld" || kind === "failed" ? told(text.replace("not marked: ", "")) : t(`n_${kind}`);
     reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
   }
   const why = [...reasons].sort((a, b) => b[1] - a[1]).slice(0, 3).map(([reason, count]) => t("hot_not", counted(count), reason));
   const notes = [...(data.mark ? [t("hot_marked", counted(marked))] : ["mark: none"]), ...why, ...(cooling ? [t("hot_cooling", counted(cooling))] : [])];
-  return ["hot", t("hot"), counted(hot), kindOf(hot, "hot"), hot ? notes.join(" · ") : t("hot_none")];
+  return ["hot", t("hot"), counted(hot), kindOf(hot, hot > cooling ? "hot" : "warn"), hot ? notes.join(" · ") : t("hot_none")];
 }
 
 /** @param {Model["data"]} data @param {number} now @returns {Card} */
@@ -118,16 +118,19 @@ function orderCard({ order_written: written, order_error }, now) {
 /** @param {Model} model @param {string | null} state @param {(state: string) => void} filter @param {number} now */
 export function numbers(model, state, filter, now) {
   const { nodes, data } = model;
-  let [early, unknown] = [0, 0];
+  let [early, marked, unknown] = [0, 0, 0];
   for (const node of nodes) {
-    if ((node.flags & (EARLY | PRESSURED)) === EARLY) early += 1;
+    if (isIn(node, "early")) {
+      early += 1;
+      if (node.flags & MARKED) marked += 1;
+    }
     if (node.flags & UNKNOWN) unknown += 1;
   }
   /** @type {Card[]} */
   const cards = [hotCard(model), ["unknown", t("unknown"), counted(unknown), kindOf(unknown, "warn"), t(unknown ? "unknown_some" : "unknown_none")]];
   if (data.order || data.order_error) cards.splice(1, 0, orderCard(data, now));
-  if (data.rules.some((rule) => rule.early_of)) cards.splice(1, 0, ["early", t("early"), counted(early), kindOf(early, ""), t(early ? "early_help" : "early_none")]);
-  document.title = [cards[0][3] === "hot" ? `(${cards[0][2]})` : "", data.cluster ?? "", "dynsched"].filter(Boolean).join(" ");
+  if (data.rules.some((rule) => rule.early_of)) cards.splice(1, 0, ["early", t("early"), counted(early), kindOf(early, ""), t(early ? "early_help" : "early_none", counted(marked))]);
+  document.title = [cards[0][3] !== "zero" ? `(${cards[0][2]})` : "", data.cluster ?? "", "dynsched"].filter(Boolean).join(" ");
   say(get("cluster"), data.cluster ?? "");
   const box = get("numbers");
   const shows = cards.map(([key]) => key).join(" ");

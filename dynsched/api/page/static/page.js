@@ -31,7 +31,7 @@ const feed = new Feed();
 const view = readView();
 const table = new Table(view, { changed, open, filter });
 const grid = new Grid(open);
-const detail = new Detail(() => writeNode(""));
+const detail = new Detail(() => writeNode(""), (hours) => write({ hours: hours !== 1 && String(hours) }));
 
 /** Seconds since the Snapshot. */
 const ageNow = () => age + (performance.now() - cameAt) / 1000;
@@ -53,29 +53,21 @@ function readView() {
   };
 }
 
-function writeView() {
+/** Into the URL; what is empty is taken from it. @param {Record<string, string | null | false>} values @param {boolean} [isStep] one that the browser can go back */
+function write(values, isStep) {
   const asked = new URLSearchParams(location.search);
-  const set = (/** @type {string} */ key, /** @type {string | null} */ value) =>
-    value === null || value === "" ? asked.delete(key) : asked.set(key, value);
-  set("q", view.text);
-  set("pool", view.pool);
-  set("rule", view.rule);
-  set("state", view.state);
-  set("sort", view.sort === "margin" ? null : view.sort);
-  set("up", view.up ? "true" : null);
-  history.replaceState(null, "", address(asked));
+  for (const [key, value] of Object.entries(values)) {
+    if (value) asked.set(key, value);
+    else asked.delete(key);
+  }
+  history[isStep ? "pushState" : "replaceState"](null, "", location.pathname + (asked.size ? `?${asked}` : ""));
 }
 
-/** @param {URLSearchParams} asked */
-const address = (asked) => location.pathname + (asked.size ? `?${asked}` : "");
+const openNode = () => new URLSearchParams(location.search).get("node") ?? "";
 
 /** @param {string} name */
 function writeNode(name) {
-  const asked = new URLSearchParams(location.search);
-  if ((asked.get("node") ?? "") === name) return;
-  if (name) asked.set("node", name);
-  else asked.delete("node");
-  history.pushState(null, "", address(asked));
+  if (openNode() !== name) write({ node: name }, true);
 }
 
 /** @param {string} name */
@@ -91,7 +83,8 @@ function filter(key, value) {
 }
 
 function changed() {
-  writeView();
+  const { text, pool, rule, state, sort, up } = view;
+  write({ q: text, pool, rule, state, sort: sort !== "margin" && sort, up: up && "true" });
   drawFilters();
   if (model) drawNodes(model);
 }
@@ -185,7 +178,7 @@ async function poll() {
       age = answer.age;
       cameAt = performance.now();
       if (answer.data !== null) draw(answer.data);
-      const opened = new URLSearchParams(location.search).get("node");
+      const opened = openNode();
       if (model && answer.data !== null) {
         if (detail.name) detail.update(model, serverNow()).catch(missed);
         else if (opened) detail.open(opened, model, serverNow()).catch(missed);
@@ -232,9 +225,7 @@ function offerChoices() {
   tongue.value = language;
   tongue.addEventListener("change", () => {
     remember("language", tongue.value);
-    const asked = new URLSearchParams(location.search);
-    asked.delete("lang"); // it would go before the choice
-    history.replaceState(null, "", address(asked));
+    write({ lang: null }); // it would go before the choice
     location.reload();
   });
 }
@@ -273,7 +264,7 @@ function listen() {
   addEventListener("popstate", () => {
     Object.assign(view, readView());
     changed();
-    const name = new URLSearchParams(location.search).get("node");
+    const name = openNode();
     if (!name) detail.close();
     else if (model) detail.open(name, model, serverNow()).catch(missed);
   });

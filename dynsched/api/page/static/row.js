@@ -24,7 +24,7 @@ export class Row {
     this.past = cell("w3");
     this.element = make("tr", {},
       make("th", { scope: "row" }, this.name.element), cell("w4 pool-column", pool, noPool), margin,
-      ...this.rules.map((rule) => rule.cell), cell("", state), since, mark, this.past);
+      cell("", state), since, mark, ...this.rules.map((rule) => rule.cell), this.past);
     this.text = {
       pool: new Label(pool), noPool: new Label(noPool), margin: new Label(margin),
       state: new Label(state), since: new Label(since), mark: new Label(mark),

@@ -127,11 +127,11 @@ export class Table {
           heading("node", t("node"), ""),
           heading("pool", t("pool"), "w4 pool-column"),
           heading("margin", t("margin"), "num"),
-          ...rules.map((rule) =>
-            heading(`rule:${rule.name}`, rule.name, "w2", `${rule.op} ${number(rule.threshold)}${rule.shadow ? ` (${t("shadow")})` : ""}`)),
           heading("state", t("state"), ""),
           heading("since", t("since"), "w4 num"),
           heading("mark", t("mark"), ""),
+          ...rules.map((rule) =>
+            heading(`rule:${rule.name}`, rule.name, "w2", `${rule.op} ${number(rule.threshold)}${rule.shadow ? ` (${t("shadow")})` : ""}`)),
           make("th", { scope: "col", class: "w3", text: t("last_hour") })),
       );
     }

@@ -11,7 +11,7 @@ export const words = {
   role: "角色", leads: "主实例", follows: "备用实例；主实例为 {0}", follows_nobody: "备用实例；没有主实例",
   last_tick: "最近一轮", ago: "{0}前", took: "耗时 {0}", rules_ok: "{1} 条中 {0} 条正常", prometheus: "Prometheus",
   answers: "有应答", fails: "无应答", nodes: "节点", early_none: "没有预期过热的节点",
-  early_help: "过热之前即已标记", early: "提前", hot: "过热", hot_none: "没有节点超过阈值",
+  early_help: "{0} 个在过热之前即已标记", early: "提前", hot: "过热", hot_none: "没有已知过热的节点",
   hot_cooling: "{0} 个降温中", hot_not: "{0} 个未标记：{1}", hot_marked: "{0} 个已标记", unknown: "未知",
   order_elsewhere: "此实例不写入", order_over: "已失效", order_until: "还有 {0} 有效",
   order_age: "节点顺序的写入时间", unknown_none: "每条规则都有每个节点的值", unknown_some: "某条规则没有当前值",
@@ -41,7 +41,7 @@ export const words = {
   shadow_help: "试用中：不标记节点", clears: "解除值 {0}", graph: "Prometheus 图表 ↗", close: "关闭", language: "语言",
   theme_dark: "深色", theme_light: "浅色", theme_auto: "跟随系统", theme: "主题", what_clears: "解除条件",
   nothing_fires: "没有规则触发。", over_time: "随时间变化的值", no_history: "暂无数据。", now: "现在",
-  changes: "变化记录", no_changes: "自进程启动以来没有变化。", time: "时间", what: "变化", value: "值",
+  changes: "变化记录", no_changes: "自进程启动以来没有变化。", time: "时间", what: "变化", why: "规则或原因", value: "值",
   c_mark: "已标记", c_release: "已解除", c_repair: "标记已更新", c_inactive: "未触发", c_pending: "等待",
   c_firing: "触发", expected: "预期负载",
   expected_line: "{0}：测得 {1}，刚绑定的 Pod 增加 {2}，已结束的 Pod 减少 {3}", gone: "集群中没有节点 {0}。",
@@ -54,7 +54,7 @@ export const words = {
   resource: "资源", above: "用量", more_than_requested: "比请求多 {0}", r_cpu: "CPU", r_memory: "内存",
   weight: "权重 {0}", clear_at: "解除值", p_most: "每 5 分钟最多 {0} 个", range: "显示的时间", not_known: "未知",
   no_longer_past: "Prometheus 中没有更早的 dynsched 自身指标，或者没有应答。", k_curve: "测得值", k_threshold: "阈值",
-  k_clear: "解除值", k_early: "提前线：节点池的平均值", k_dot: "预期负载", k_shade: "因此规则而标记", k_gap: "未知",
+  k_clear: "解除值", k_early: "提前线（节点池的平均值或更高）", k_dot: "预期负载", k_shade: "因此规则而标记", k_gap: "未知",
   lb_early: "提前线 {0}", cores: "{0} 核",
 };
 
