@@ -251,21 +251,6 @@ def test_s0_a_95_percent_node_that_fell_silent_stays_behind() -> None:
     assert scores([loads.get("hot"), loads.get("cool")], "linear") == [0, 10]
 
 
-def test_a_node_that_has_cooled_counts_by_its_load_while_its_alert_is_kept() -> None:
-    """`keep_firing_for` holds the mark for minutes, in which the others would get all pods."""
-    rules, nodes = rule_set(rule(keep_firing_for="2m")), {"a": node("a"), "b": node("b")}
-    decision = decide(rules, {"cpu": answer({"a": 95, "b": 20})}, nodes, no_alerts(), NOON)
-    hot = node_loads(decision.views(nodes), weighted_profile(rules, ""))
-    cooled = answer({"a": 30, "b": 40}, at=NOON + 10)
-    decision = decide(rules, {"cpu": cooled}, nodes, decision.evaluation.alerts, NOON + 10)
-    views = decision.views(nodes)
-    assert views["a"].hot
-    assert (hot, node_loads(views, weighted_profile(rules, ""))) == (
-        {"a": FIRING + 950, "b": 200},
-        {"a": 300, "b": 400},
-    )
-
-
 @pytest.mark.parametrize(("ended", "load"), [(10.0, FIRING + 850), (20.0, 750)])
 def test_a_node_whose_pods_have_ended_counts_by_its_load_before_the_metric_shows_it(
     ended: float, load: int
