@@ -289,9 +289,9 @@ def test_demand_beyond_capacity_is_overload_and_is_not_used() -> None:
 def test_rules_are_shortened_by_ten_and_ranges_replaced() -> None:
     content = faster(read_rules(SHIPPED), 5)
     (rule,) = content["rules"]
-    assert (rule["for"], rule["keep_firing_for"]) == ("6s", "12s")
+    assert (rule["for"], rule["keep_firing_for"]) == ("6s", "3s")
     assert rule["expr"].count("[5s]") == rule["expr"].count("[") == 2
-    assert (rule["threshold"], content["guard"]["max_marked"]) == (80, "80%")
+    assert (rule["threshold"], content["guard"]["max_marked"]) == (80, "90%")
     content = {"any_key": "1m30s", "list": ["2m", "m5.2xlarge", "50%"], "number": 60}
     shortened = {"any_key": "9s", "list": ["12s", "m5.2xlarge", "50%"], "number": 60}
     assert faster(content, 5) == shortened
