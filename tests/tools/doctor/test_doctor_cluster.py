@@ -191,7 +191,7 @@ DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     (DRAINS, OF_TAINT, "K2", E, "kube-system/policy, policy.yaml"),
     (LOOPS, rules(), "K2", W, "again and again"),
     (but(ORDER_POLICY, None), ORDER, "K4", W, "dynsched-order is not installed"),
-    (but(ORDER_POLICY, {"spec": {}}), ORDER, "K4", W, "differs in paramKind, matchConditions"),
+    (but(ORDER_POLICY, {"spec": {}}), ORDER, "K4", W, "differs in paramKind, variables"),
     (but(ORDER_BINDING, None), ORDER, "K4", W, "has no binding"),
     (but(ORDER_KIND, None) | {ORDER_OBJECT: None}, ORDER, "K4", W, "the definition nodeorders."),
     (but(ORDER_OBJECT, None), ORDER, "K4", W, "namespace dynsched is not there"),
