@@ -70,7 +70,8 @@ def test_a_node_that_is_hot_by_any_rule_is_in_no_list_until_it_has_cooled() -> N
     """Also by a rule that the order does not weigh, and where no node is marked. What
     ``keep_firing_for`` keeps hot has cooled: without it all pods would go to the others.
     """
-    rules = {**EXAMPLE_RULES, "mark": "none", "order": {"score": {"node-cpu": 1}}}
+    kept = [{**each, "keep_firing_for": "2m"} for each in EXAMPLE_RULES["rules"]]
+    rules = {**EXAMPLE_RULES, "rules": kept, "mark": "none"}
     nodes = [Node("a"), Node("b"), Node("c", labels={"kubernetes.io/hostname": "host-c"})]
     scene = Scene(rules, nodes)
 

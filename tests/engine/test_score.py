@@ -251,15 +251,23 @@ def test_s0_a_95_percent_node_that_fell_silent_stays_behind() -> None:
     assert scores([loads.get("hot"), loads.get("cool")], "linear") == [0, 10]
 
 
-@pytest.mark.parametrize(("ended", "load"), [(10.0, FIRING + 850), (20.0, 750)])
-def test_a_node_whose_pods_have_ended_counts_by_its_load_before_the_metric_shows_it(
-    ended: float, load: int
+@pytest.mark.parametrize(
+    ("value", "ended", "load"), [(95, 10, FIRING + 850), (95, 20, 750), (30, 0, 300)]
+)
+def test_a_node_that_has_cooled_counts_by_its_load_while_its_alert_fires(
+    value: float, ended: float, load: int
 ) -> None:
-    rules, nodes = rule_set(rule(threshold=80)), {"a": node("a"), "b": node("b")}
-    decision = decide(rules, {"cpu": answer({"a": 95, "b": 20})}, nodes, no_alerts(), NOON)
+    """Late metrics and `keep_firing_for` hold it for minutes; the others would get all pods."""
+    rules = rule_set(rule(threshold=80, keep_firing_for="2m"))
+    nodes, by_cpu = {"a": node("a"), "b": node("b")}, weighted_profile(rules, "")
+    hot = decide(rules, {"cpu": answer({"a": 95, "b": 20})}, nodes, no_alerts(), NOON)
+    assert node_loads(hot.views(nodes), by_cpu) == {"a": FIRING + 950, "b": 200}
+    later = {"cpu": answer({"a": value, "b": 40}, at=NOON + 10)}
+    decision = decide(rules, later, nodes, hot.evaluation.alerts, NOON + 10)
     expected = {"cpu": ExpectedLoad(PodUse(), {"a": Added(0.0, ended)})}
     views = replace(decision, expected=expected).views(nodes)
-    assert node_loads(views, weighted_profile(rules, "")) == {"a": load, "b": 200}
+    assert views["a"].hot
+    assert node_loads(views, by_cpu) == {"a": load, "b": 400}
     assert views.not_cooled == ({"a"} if load > FIRING else set())
 
 
