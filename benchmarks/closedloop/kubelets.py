@@ -15,8 +15,6 @@ HOUSEKEEPING = 5.0
 """Seconds. A kubelet measures its containers every 10 s, and a scrape gives what it last measured:
 on average that is half as old.
 """
-YOUNGEST = 5.0
-"""Seconds, as in `pod_use.OF_NEW_POD`."""
 Running = Mapping[str, tuple[Pod, int, float]]
 """By uid: the pod, the place of its node, and when it was bound."""
 
@@ -46,7 +44,7 @@ class PodUses:
         elif now - self._asked_of_new_at < pod_use.EVERY_OF_NEW:
             return
         self._asked_of_new_at = now
-        new = dict(self._uses(running, lambda age: age > YOUNGEST))
+        new = dict(self._uses(running, lambda age: age > pod_use.YOUNGEST))
         self.of_workloads = {**_means(new, running), **self._means}
 
     def _uses(

@@ -134,8 +134,8 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
     shape = (len(alerts.roster),)
     total, weights = np.zeros(shape), np.zeros(shape)
     is_known = np.zeros(shape, np.bool_)
-    for row, (rule, weight) in zip(rows, weighed.rules, strict=True):
-        loads = views.expected_loads(rule, row)
+    for row, (_, weight) in zip(rows, weighed.rules, strict=True):
+        loads = views.expected_loads(row)
         has_value = ~np.isnan(loads)
         is_known |= has_value
         if has_value.any():

@@ -161,9 +161,11 @@ class NodeViews(Mapping[str, NodeView]):
     def hot(self) -> frozenset[str]:
         return self._named(self.evaluation.verdicts.hot)
 
-    def expected_loads(self, rule: Rule, row: int) -> Floats:
-        """Of all nodes, in points; NaN where nothing is known. ``row``: of the rule's alerts."""
-        alerts = self.evaluation.alerts
+    def expected_loads(self, row: int) -> Floats:
+        """By the rule of this row of the alerts: of all nodes, in points; NaN where nothing is
+        known.
+        """
+        alerts, rule = self.evaluation.alerts, self._rule(row)
         loads = rule_loads(rule, alerts.good_values(row))
         if rule.name in self.expected:
             self.expected[rule.name].add_to(loads, alerts.roster)
@@ -171,23 +173,24 @@ class NodeViews(Mapping[str, NodeView]):
 
     @cached_property
     def stays_hot(self) -> Bools:
-        """By alert: it fires, and the node's expected load is not below the threshold. One whose
-        load has gone is let have pods before the late metric clears the alert: the others would get
-        all of them meanwhile.
+        """By alert that is not early: it fires, and the node's expected load is not below the
+        threshold. One whose load has gone is let have pods before the late metric clears the alert:
+        the others would get all of them meanwhile.
         """
         alerts = self.evaluation.alerts
-        found = alerts.firing & alerts.exists
+        found = alerts.firing & alerts.exists & ~self.inventory.limits.is_early
         for row in np.flatnonzero(found.any(axis=1)).tolist():
-            rule = self._decision.rule_set.by_name[alerts.rules[row]]
-            limit = rule_loads(rule, rule.threshold)
-            found[row] &= ~(self.expected_loads(rule, row) < limit)
+            rule = self._rule(row)
+            found[row] &= ~(self.expected_loads(row) < rule_loads(rule, rule.threshold))
         return found
+
+    def _rule(self, row: int) -> Rule:
+        return self._decision.rule_set.by_name[self.evaluation.alerts.rules[row]]
 
     @cached_property
     def not_cooled(self) -> frozenset[str]:
         """The hot ones, without those that are expected to be hot no more."""
-        limits = self.inventory.limits
-        is_hot = self.stays_hot & ~limits.is_early & ~limits.is_shadow
+        is_hot = self.stays_hot & ~self.inventory.limits.is_shadow
         return self._named(np.logical_or.reduce(is_hot, axis=0))
 
     @cached_property

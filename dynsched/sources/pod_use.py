@@ -31,38 +31,39 @@ SCRAPES_OVER: Final = 600.0
 Ask = Callable[[str, str], Awaitable[Sequence[Sample] | None]]
 """An expression and the label that names the node -> samples; None when the query failed."""
 
-OF_POD: Final[Mapping[str, str]] = {
-    "cpu": (
-        "sum by (namespace, pod) (max by (namespace, pod, container, cpu) "
-        '(clamp_min(deriv(container_cpu_usage_seconds_total{container!="",pod!=""}[5m]), 0)))'
-    ),
-    "memory": (
-        "sum by (namespace, pod) (max by (namespace, pod, container) "
-        '(container_memory_working_set_bytes{container!="",pod!=""}))'
-    ),
+YOUNGEST: Final = 5.0
+OLDEST: Final = 180.0
+"""How many seconds old a new container is, at least and at most, at its last scrape."""
+_CPU: Final = 'container_cpu_usage_seconds_total{container!="",pod!=""}'
+_MEMORY: Final = 'container_memory_working_set_bytes{container!="",pod!=""}'
+_STARTED: Final = 'container_start_time_seconds{container!="",pod!=""}'
+
+
+def _of_pods(each: str) -> str:
+    """``max``: two Prometheus servers may scrape the same."""
+    return f"sum by (namespace, pod) (max by (namespace, pod, container, cpu) ({each}))"
+
+
+OF_POD: Final = {
+    "cpu": _of_pods(f"clamp_min(deriv({_CPU}[5m]), 0)"),
+    "memory": _of_pods(_MEMORY),
 }
 """By resource: what each pod uses. Not ``rate``, which divides by the whole range: of a pod that is
 one minute old it gives a fifth. ``deriv`` is the slope of the samples that there are; below 0 where
-a restarted container has no series of its own. ``max``: two Prometheus servers may scrape the same.
+a restarted container has no series of its own.
 """
 
 
-_STARTED: Final = 'container_start_time_seconds{container!="",pod!=""}'
-_OF_NEW: Final = f"((timestamp({_STARTED}) - {_STARTED}) > 5 < 180)"
-"""The age of each new container at its last scrape, in seconds."""
-OF_NEW_POD: Final[Mapping[str, str]] = {
-    "cpu": (
-        "sum by (namespace, pod) (max by (namespace, pod, container, cpu) "
-        '(container_cpu_usage_seconds_total{container!="",pod!=""} '
-        f"/ ignoring (cpu) group_left () {_OF_NEW}))"
-    ),
-    "memory": (
-        "sum by (namespace, pod) (max by (namespace, pod, container) "
-        '(container_memory_working_set_bytes{container!="",pod!=""} '
-        f"and {_OF_NEW}))"
-    ),
-}
-"""The same of new pods: their CPU time by their age, for which one scrape is enough."""
+def of_new_pods(youngest: float, oldest: float) -> dict[str, str]:
+    """The same of new pods: their CPU time by their age, for which one scrape is enough."""
+    age = f"((timestamp({_STARTED}) - {_STARTED}) > {youngest:g} < {oldest:g})"
+    return {
+        "cpu": _of_pods(f"{_CPU} / ignoring (cpu) group_left () {age}"),
+        "memory": _of_pods(f"{_MEMORY} and {age}"),
+    }
+
+
+OF_NEW_POD: Final = of_new_pods(YOUNGEST, OLDEST)
 
 
 class PodUseSource:
@@ -114,6 +115,7 @@ class PodUseSource:
         """One round. What fails keeps its last values."""
         rules = [rule for rule in self._rule_set().file_rules if rule.source == "prometheus"]
         resources = {rule.resource for rule in rules if rule.resource}
+        self._means = {name: each for name, each in self._means.items() if name in resources}
         for resource in sorted(resources):
             of_pod = OF_POD[resource]
             uses = await self._uses(of_pod, "pod") if each_pod else None
