@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import mean
 
 from closedloop import peers
-from closedloop.modes import SHIPPED, TAINT, Doc, ordered, read_rules, scored
+from closedloop.modes import SHIPPED, TAINT, Doc, beside_order, ordered, read_rules, scored
 from closedloop.players import Default, Dynsched, Naive, Oracle
 from closedloop.plots import plot_over_time, plot_removed
 from closedloop.scenarios import ALL, of_trace
@@ -92,7 +92,7 @@ def ways() -> dict[str, Callable[[World], Player]]:
         "order, use of each pod known": by(
             ordered(hot_only()), marks=False, order=True, kubelets=False, knows_each=True
         ),
-        "order and hot nodes": by(ordered(hot_only()), order=True),
+        "order and hot nodes": by(beside_order(shipped()), order=True),
         "extender": by(scoring("relative"), **asked),
         "extender, kubelets not scraped": by(scoring("relative"), **asked, kubelets=False),
         "extender and taint": by(scored(shipped(), "relative"), extender=True),

@@ -87,8 +87,8 @@ def modes(base: Doc) -> dict[str, Mode]:
         "label": Mode(label, pod=avoiding),
         "taint": Mode(taint),
         "order": Mode(ordered(no_marks)),
-        "order+label": Mode(ordered(label), pod=avoiding),
-        "order+taint": Mode(ordered(taint)),
+        "order+label": Mode(beside_order(label), pod=avoiding),
+        "order+taint": Mode(beside_order(taint)),
         "extender": Mode(scored(base, "relative"), overlay="extender", flags=_NO_MARKS),
         "extender+taint": Mode(scored(taint, "relative"), overlay="extender"),
         "second": Mode(scored(base, "relative", SECOND), **second),
@@ -107,6 +107,15 @@ def scored(base: Doc, method: str, profile: str = "default") -> Doc:
 def ordered(base: Doc) -> Doc:
     """The rules with an order by the first of them."""
     return {**base, "order": {"score": {base["rules"][0]["name"]: 1}}}
+
+
+def beside_order(base: Doc) -> Doc:
+    """The same, and marks as docs/order.md advises: of nodes that stay hot, and none early."""
+    rules = [
+        {**{key: value for key, value in rule.items() if key != "early"}, "for": "3m"}
+        for rule in base["rules"]
+    ]
+    return ordered({**base, "rules": rules})
 
 
 def read_rules(path: Path) -> Doc:

@@ -48,8 +48,8 @@ REPORTED = (
     replace(_LIFE, name="5 of 50 nodes join empty", joining=5),
     replace(_LIFE, name="20 nodes", nodes=20),
     replace(_LIFE, name="100 nodes", nodes=100),
-    replace(_LIFE, name="1,000 nodes", nodes=1000, hours=0.1, warm=1200.0),
-    replace(_LIFE, name="5,000 nodes", nodes=5000, hours=0.05, warm=420.0),
+    replace(_LIFE, name="1,000 nodes", nodes=1000, hours=0.1),
+    replace(_LIFE, name="5,000 nodes", nodes=5000, hours=0.1),
     replace(_LIFE, name="use rises after placement", kinds=(replace(_TYPICAL, starts_with=0.3),)),
     replace(
         _LIFE,
