@@ -79,7 +79,7 @@ def named(nodes: int) -> list[str]:
 
 def affinity(nodes: int) -> dict[str, Any]:
     """What the policy makes of the first of the lists."""
-    (levels, *_) = node_lists(named(nodes))
+    (levels, *_) = node_lists(named(nodes), nodes)
     host = {"key": keys.HOSTNAME_LABEL, "operator": "In"}
     terms = [
         {"weight": weight, "preference": {"matchExpressions": [{**host, "values": names}]}}
@@ -90,7 +90,7 @@ def affinity(nodes: int) -> dict[str, Any]:
 
 async def write(order: NodeOrder, nodes: int) -> None:
     """An order like no other."""
-    await order.write(Order({"": node_lists(named(nodes))}), LASTS)
+    await order.write(Order({"": node_lists(named(nodes), nodes)}), LASTS)
 
 
 async def renew(order: NodeOrder, nodes: int) -> None:

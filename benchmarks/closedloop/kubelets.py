@@ -35,13 +35,16 @@ class PodUses:
 
     def ask(self, running: Running) -> None:
         """What `PodUseSource.run` does by now."""
-        now = self._world.clock()
-        if now - self._asked_at >= pod_use.EVERY:
+        now, many = self._world.clock(), len(running) > pod_use.MOST_PODS
+        if now - self._asked_at >= (pod_use.EVERY_OF_MANY if many else pod_use.EVERY):
             self._asked_at = now
             uses = dict(self._uses(running, lambda age: age > self._every))
+            self.of_workloads = self._means = _means(uses, running)
+            uses = {} if many else uses
             self.of_pods, self._last = {**self._last, **uses}, uses
-            self._means = _means(uses, running)
         elif now - self._asked_of_new_at < pod_use.EVERY_OF_NEW:
+            return
+        if many:
             return
         self._asked_of_new_at = now
         new = dict(self._uses(running, lambda age: age > pod_use.YOUNGEST))

@@ -23,17 +23,24 @@ from dynsched.rules import keys
 
 LEVELS: Final = 20
 """In a list at most. With 10, nodes of unlike load share a level."""
+FEWEST_LEVELS: Final = 5
+"""Where a list is long and the names of nodes are too: its nodes are worth more than its levels."""
 MAX_BYTES: Final = 1900
 """Of a list in a pod, as etcd keeps it; with what surrounds it, a pod grows by 2 KiB at most."""
 MAX_NODES: Final = 1024
 """Of a pool in all lists together, the coolest: the object is written every few seconds."""
 MAX_LENGTH: Final = 24
 """Nodes in a list: with more, bursts go to the same few nodes."""
+MISSED: Final = 0.04
+"""kube-scheduler looks at a share of many nodes for each pod. A list is so long at least that no
+more than this share of pods finds none of its nodes there: 31 of 5,000."""
 _OF_KUBERNETES: Final = "node.kubernetes.io/"
-_BYTES_OF_LEVEL: Final = 40
+_BYTES_OF_LEVEL: Final = 44
 """In etcd (protobuf): weight, key, operator and the lengths of the parts."""
 _BYTES_OF_NODE: Final = 2
 """Beside its name."""
+_ALL_LOOKED_AT: Final = 100
+"""Up to so many nodes kube-scheduler looks at all."""
 
 
 def order_of(views: NodeViews, pods: KnownPods) -> Order | None:
@@ -66,7 +73,8 @@ def order_of(views: NodeViews, pods: KnownPods) -> Order | None:
     for node in nodes if label else ():
         if pool := pool_of(node, rule_set.guard):
             pools.setdefault(pool, []).append(_host(node))
-    lists = {pool: node_lists(names) for pool, names in pools.items()}
+    number = len(views.inventory.nodes)
+    lists = {pool: node_lists(names, number) for pool, names in pools.items()}
     of_hosts = {_host(views.inventory.nodes[name]): load for name, load in loads.items()}
     return Order(lists, label, of_hosts, counts)
 
@@ -94,27 +102,40 @@ def is_full(node: Node, requested: Mapping[str, tuple[float, float]]) -> bool:
     ) or memory + MIN_MEMORY > node.allocatable.get("memory", math.inf)
 
 
-def node_lists(coolest: Sequence[str]) -> tuple[NodeList, ...]:
-    """The lists for these nodes, the coolest of which is the first."""
+def share_looked_at(nodes: int) -> float:
+    """Of a cluster's nodes, for one pod (kube-scheduler's ``numFeasibleNodesToFind``, where
+    ``percentageOfNodesToScore`` is not set).
+    """
+    looked_at = max(_ALL_LOOKED_AT, nodes * max(5, 50 - nodes // 125) // 100)
+    return min(1.0, looked_at / max(1, nodes))
+
+
+def node_lists(coolest: Sequence[str], nodes: int) -> tuple[NodeList, ...]:
+    """The lists for the coolest nodes, the coolest first, in a cluster of so many ``nodes``."""
     names = coolest[:MAX_NODES]
+    unseen = 1 - share_looked_at(nodes)
+    length = max(MAX_LENGTH, math.ceil(math.log(MISSED) / math.log(unseen)) if unseen else 0)
     count = next(
         number
         for number in range(1, len(names) + 2)
-        if number * MAX_LENGTH >= len(names)
-        and all(_size(names[at::number]) <= MAX_BYTES for at in range(number))
+        if number * length >= len(names)
+        and all(
+            _most_levels(each) >= min(FEWEST_LEVELS, len(each))
+            for each in (names[at::number] for at in range(number))
+        )
     )
     return tuple(_levels(names[at::count]) for at in range(min(count, len(names))))
 
 
-def _size(names: Sequence[str]) -> int:
-    """In bytes, in a pod."""
+def _most_levels(names: Sequence[str]) -> int:
+    """As many as a pod has room for, beside the names."""
     of_names = sum(len(name) + _BYTES_OF_NODE for name in names)
-    return min(LEVELS, len(names)) * _BYTES_OF_LEVEL + of_names
+    return min(LEVELS, len(names), (MAX_BYTES - of_names) // _BYTES_OF_LEVEL)
 
 
 def _levels(names: Sequence[str]) -> NodeList:
     """By rank, in levels of equal length: loads that are close are told apart as far as it goes."""
-    count = min(LEVELS, len(names))
+    count = _most_levels(names)
     bounds = [len(names) * level // count for level in range(count + 1)]
     return tuple(
         Level(100 * (count - level) // count, tuple(names[bounds[level] : bounds[level + 1]]))

@@ -19,6 +19,7 @@ from closedloop.account import Account
 from closedloop.comparison import Run, agreement, removed
 from closedloop.descheduler import Running, evictions
 from closedloop.faster import faster, scenario
+from closedloop.kubelets import PodUses
 from closedloop.modes import SHIPPED, Mode, modes, read_rules
 from closedloop.players import Default, Dynsched
 from closedloop.real import Result, play
@@ -35,6 +36,7 @@ from scheduling_support import PODS, clear
 
 from dynsched.engine.snapshot import COOL, HOT, UNDECIDED
 from dynsched.rules.file import parse_rules
+from dynsched.sources import pod_use
 
 pytestmark = pytest.mark.thorough
 
@@ -186,6 +188,16 @@ def test_the_demand_of_a_node_is_what_its_pods_use_by_their_age(tmp_path, monkey
             expected[now] += uses[bisect(ages, now - born) - 1]
     assert found == pytest.approx(expected)
     assert (max(found) > 2, found[-1]) == (True, pytest.approx(0, abs=1e-9))
+
+
+@pytest.mark.parametrize(("most", "known"), [(1, {"a": 0.5}), (0, {})])
+def test_of_many_pods_only_the_means_of_workloads_are_known(most, known, monkeypatch) -> None:
+    monkeypatch.setattr(pod_use, "MOST_PODS", most)
+    world = make_world(SMALL, 1)
+    world.clock.now, world.demand[0] = 300.0, 0.5
+    uses = PodUses(world)
+    uses.ask({"a": (pod("a"), 0, 0.0)})
+    assert (uses.of_pods, uses.of_workloads) == (known, {"o": 0.5})
 
 
 @pytest.mark.parametrize(("content", "message"), [("a\n", "day/b is no .*'a'"), ("", "is empty")])

@@ -6,7 +6,15 @@ from snapshots import EXAMPLE_RULES, NOON, Scene
 
 from dynsched.engine.expected import NO_PODS
 from dynsched.engine.model import Node
-from dynsched.engine.order import LEVELS, MAX_LENGTH, MAX_NODES, node_lists, order_of
+from dynsched.engine.order import (
+    FEWEST_LEVELS,
+    LEVELS,
+    MAX_LENGTH,
+    MAX_NODES,
+    node_lists,
+    order_of,
+    share_looked_at,
+)
 
 
 def names(count: int, length: int) -> list[str]:
@@ -31,7 +39,7 @@ def in_protobuf(levels) -> int:
 @given(st.integers(0, 3000), st.integers(4, 63))
 def test_each_node_is_in_one_list_the_coolest_in_the_first_level_of_one(count, length) -> None:
     coolest = names(count, length)
-    lists = node_lists(coolest)
+    lists = node_lists(coolest, count)
     told = [name for levels in lists for level in levels for name in level.nodes]
     assert sorted(told) == coolest[:MAX_NODES]
     # A pod of any list prefers one of the coolest: as many of them as there are lists.
@@ -49,21 +57,31 @@ def test_each_node_is_in_one_list_the_coolest_in_the_first_level_of_one(count, l
         assert sum(len(level.nodes) for level in levels) <= MAX_LENGTH
 
 
-@given(st.integers(1, 3000), st.integers(4, 253))
+@given(st.integers(1, 20_000), st.integers(4, 253))
 def test_a_pod_grows_by_less_than_2_kib(count, length) -> None:
-    for levels in node_lists(names(count, length)):
+    for levels in node_lists(names(min(count, 3000), length), count):
         assert in_protobuf(levels) <= 1900
 
 
+def test_in_a_large_cluster_few_pods_see_none_of_their_nodes() -> None:
+    """kube-scheduler looks at 500 of 5,000 nodes for a pod; names are as long as a cloud's."""
+    assert [round(share_looked_at(nodes), 2) for nodes in (100, 101, 1000, 5000, 9000)] == [
+        *(1, 0.99, 0.42, 0.1, 0.05)
+    ]
+    for levels in node_lists(names(5000, 44), 5000):
+        assert 0.9 ** sum(len(level.nodes) for level in levels) <= 0.045
+        assert len(levels) >= FEWEST_LEVELS
+
+
 def test_few_nodes_have_a_level_each() -> None:
-    (levels,) = node_lists(["a", "b", "c", "d"])
+    (levels,) = node_lists(["a", "b", "c", "d"], 4)
     assert [(level.weight, level.nodes) for level in levels] == [
         (100, ("a",)),
         (75, ("b",)),
         (50, ("c",)),
         (25, ("d",)),
     ]
-    assert node_lists([]) == ()
+    assert node_lists([], 4) == ()
 
 
 def test_a_node_that_is_hot_by_any_rule_is_in_no_list_until_it_has_cooled() -> None:
