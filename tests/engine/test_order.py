@@ -64,13 +64,14 @@ def test_a_pod_grows_by_less_than_2_kib(count, length) -> None:
 
 
 def test_in_a_large_cluster_few_pods_see_none_of_their_nodes() -> None:
-    """kube-scheduler looks at 500 of 5,000 nodes for a pod; names are as long as a cloud's."""
+    """kube-scheduler looks at 500 of 5,000 nodes for a pod; the longer names are a cloud's."""
     assert [round(share_looked_at(nodes), 2) for nodes in (100, 101, 1000, 5000, 9000)] == [
         *(1, 0.99, 0.42, 0.1, 0.05)
     ]
-    for levels in node_lists(names(5000, 44), 5000):
-        assert 0.9 ** sum(len(level.nodes) for level in levels) <= 0.045
-        assert len(levels) >= FEWEST_LEVELS
+    for length, missed in ((9, 0.003), (44, 0.03)):
+        for levels in node_lists(names(5000, length), 5000):
+            assert 0.9 ** sum(len(level.nodes) for level in levels) <= missed
+            assert len(levels) >= FEWEST_LEVELS
 
 
 def test_few_nodes_have_a_level_each() -> None:
