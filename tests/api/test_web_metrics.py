@@ -2,13 +2,12 @@
 with a plain form in `test_answers_from_columns`.
 """
 
-import subprocess
 from dataclasses import replace
 
 import pytest
 from early_scene import CPU, MEMORY, early_example, early_scene, known_pods
 from plain_answers import series_text
-from programs import need
+from programs import need, run
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from snapshots import EXAMPLE_RULES, NOON, Scene, example
@@ -231,14 +230,8 @@ def test_a_rule_that_is_gone_leaves_no_series(metrics) -> None:
 def test_promtool_finds_nothing_to_complain_about(metrics) -> None:
     metrics.observe(example())
     lines = metrics.exposition().decode().splitlines(keepends=True)
-    done = subprocess.run(
-        [need("promtool", "prometheus"), "check", "metrics"],
-        input="".join(line for line in lines if "dynsched_" in line),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    text = "".join(line for line in lines if "dynsched_" in line)
+    done = run(need("promtool", "prometheus"), "check", "metrics", stdin=text)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 

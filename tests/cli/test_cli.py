@@ -3,15 +3,17 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from unittest.mock import AsyncMock
 
 import click
 import pytest
+from command_line import call_of
+from programs import ROOT, run
 from snapshots import example, many
 
 from dynsched.api.certificates import TlsConfig
@@ -22,21 +24,13 @@ from dynsched.engine.model import Action, NodePatch, WriteFailure
 from dynsched.util.errors import ClusterError
 from tools.cli_docs import render
 
-ROOT = Path(__file__).parents[2]
 PATCH = NodePatch("worker-3", Action.RELEASE, {"metadata": {"labels": {"status": None}}}, "why")
 
 
 @pytest.fixture
 def call(capsys):
     """Run the command line in this process: (exit code, stdout, stderr)."""
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            commands.main(arguments)
-        output = capsys.readouterr()
-        return ended.value.code, output.out, output.err
-
-    return run
+    return partial(call_of, capsys)
 
 
 @pytest.fixture
@@ -296,14 +290,8 @@ def test_without_the_simulator_as_in_the_image_the_demo_says_where_it_is(tmp_pat
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     assert ignored.index("dynsched/sim") > ignored.index("!dynsched")
     shutil.copytree(ROOT / "dynsched", tmp_path / "dynsched", ignore=lambda *_: ["sim"])
-    done = subprocess.run(
-        [sys.executable, "-m", "dynsched", "demo"],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-    )
+    path = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = run(sys.executable, "-m", "dynsched", "demo", cwd=tmp_path, env=path)
     (line,) = done.stderr.splitlines()
     assert (done.returncode, done.stdout) == (1, "")
     assert line.startswith("Error: the simulated cluster is not in the image: run `make demo` in")

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 from cluster import Cluster
 from plugin_support import ended_by_ctrl_c, line_of, started
+from programs import run
 from service_support import Pages, served, service
 
 from dynsched.cli.kubectl_plugin import COMMANDS, completions
@@ -96,9 +97,7 @@ async def test_open_leads_to_the_page_and_to_nothing_else_and_ends_with_ctrl_c(
 
 def running(word: str, below: int | None = None) -> set[str]:
     """The ids of processes with a word in their command line, of all or of those below one."""
-    found = subprocess.run(
-        ["ps", "-eo", "pid=,ppid=,args="], check=True, capture_output=True, text=True
-    )
+    found = run("ps", "-eo", "pid=,ppid=,args=", check=True)
     rows = [line.split(maxsplit=2) for line in found.stdout.splitlines()]
     family = {row[0] for row in rows} if below is None else {str(below)}
     while more := {row[0] for row in rows if row[1] in family} - family:

@@ -2,12 +2,12 @@
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
-
-from dynsched.cli import commands
+from command_line import call_of
 
 GOOD = "rules:\n  - {name: cpu, expr: load, threshold: 80}\n"
 BAD = "# the rules\nrules:\n  - name: cpu\n    expr: load\n    for: 5\n    threshold: 80\n"
@@ -18,14 +18,7 @@ SAID = "rules[0].for: 5 has no unit; write it like 30s, 2m or 1h30m"
 @pytest.fixture
 def call(capsys):
     """Run `dynsched check` in this process: (exit code, stdout, stderr)."""
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            commands.main(["check", *map(str, arguments)])
-        output = capsys.readouterr()
-        return ended.value.code, output.out, output.err
-
-    return run
+    return partial(call_of, capsys, "check")
 
 
 @pytest.fixture

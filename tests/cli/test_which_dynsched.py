@@ -1,20 +1,20 @@
 """Which running dynsched is asked: the URL that is named, this machine's, or the cluster's."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from cluster import SimCluster
+from command_line import Call, call_of
 from service_support import Pages, served, service, stranger
 
 from dynsched.cli import commands, kubectl_plugin
 from dynsched.tools import running
 
-Ended = tuple[int, str, str]
-Call = Callable[..., Awaitable[Ended]]
 NOWHERE = "http://127.0.0.1:1"
 
 
@@ -23,17 +23,7 @@ def call(monkeypatch, capsys) -> Call:
     """`dynsched ...`, or `kubectl dynsched ...`, in a thread: (exit code, stdout, stderr)."""
     monkeypatch.setattr(running, "DEFAULT_SERVER", NOWHERE)
 
-    async def called(*words: str, main: Callable[[list[str]], None] = commands.main) -> Ended:
-        def run() -> int:
-            with pytest.raises(SystemExit) as ended:
-                main(list(words))
-            return int(ended.value.code or 0)
-
-        code = await asyncio.to_thread(run)
-        output = capsys.readouterr()
-        return code, output.out, output.err
-
-    return called
+    return partial(asyncio.to_thread, call_of, capsys)
 
 
 @pytest.fixture

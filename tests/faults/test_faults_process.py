@@ -18,7 +18,7 @@ from bench import COOL, HOT, rules
 from cluster import SimCluster
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until, write_rules
-from replica_support import metric, some_ticks, status, until_status
+from replica_support import is_marked, metric, some_ticks, status, until_status
 
 from dynsched.controller import main
 from dynsched.controller.loop import Loop
@@ -46,15 +46,8 @@ class Run:
         flags = (*self._flags, "-r", str(self.rules), "--interval", "0.1", *more)
         return Operator(self._folder, *flags, stderr=stderr)
 
-    async def marked(self) -> str:
-        found = await self.sim.list_nodes("status=presure")
-        return " ".join(sorted(node["metadata"]["name"] for node in found))
-
     async def until_marked(self, names: str) -> None:
-        async def reached() -> bool:
-            return await self.marked() == names
-
-        await until(reached, f"marked: {names or 'none'}")
+        await until(lambda: is_marked(self.sim, *names.split()), f"marked: {names or 'none'}")
 
 
 @pytest.fixture
@@ -193,7 +186,7 @@ async def test_sigterm_while_nothing_answers(sim, prometheus, run) -> None:
         sim.server.faults.delay(3600)
         prometheus.set(load=dict.fromkeys(names, HOT))
 
-        async def all_hang() -> bool:
+        def all_hang() -> bool:
             writes = sim.server.requests.writes()
             hanging = {write.resource for write in writes if not write.status}
             return hanging == {"nodes", "events", "leases"}
@@ -241,7 +234,7 @@ async def test_no_file_descriptors_left_is_one_line_and_not_a_flood(sim, prometh
         resource.prlimit(operator.process.pid, resource.RLIMIT_NOFILE, (limit, limit))
         host, port = operator.address.split(":")
         callers = [socket.create_connection((host, int(port))) for _ in range(limit + 20)]
-        await until(lambda: told(operator, "no further connection"), "the line")
+        await until(lambda: "no further connection" in operator.log, "the line")
         for caller in callers:
             caller.close()
         await operator.until(lambda status: status == 200, "/readyz")
@@ -252,10 +245,6 @@ async def test_no_file_descriptors_left_is_one_line_and_not_a_flood(sim, prometh
 
 def descriptors(process: int) -> int:
     return len(list(Path(f"/proc/{process}/fd").iterdir()))
-
-
-async def told(operator, words: str) -> bool:
-    return words in operator.log
 
 
 async def test_a_loop_that_dies_ends_the_process(sim, prometheus, tmp_path, monkeypatch) -> None:

@@ -128,8 +128,7 @@ async def test_counting_and_listing_by_pages(cluster, client, monkeypatch) -> No
 
 
 async def test_a_listed_cluster_knows_its_own_changes(cluster: Cluster, client: KubeClient) -> None:
-    for n in range(3):
-        await cluster.create_node(make_node(f"worker-{n}", n))
+    await cluster.create_nodes(*(f"worker-{n}" for n in range(3)))
     listed = await NodeCluster.listed(client)
     before = listed.nodes()
     assert listed.synced
@@ -179,8 +178,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 async def test_429_is_waited_for_as_told_by_all_calls_and_sent_again(
     sim: SimCluster, sim_client: KubeClient, waits: list[float]
 ) -> None:
-    for n in range(2):
-        await sim.create_node(make_node(f"worker-{n}", n))
+    await sim.create_nodes("worker-0", "worker-1")
     sim.server.faults.answer(429, verb="get", name="worker-0", times=2, retry_after=8)
     assert await sim_client.read("worker-0") is not None
     assert await sim_client.read("worker-1") is not None
@@ -243,8 +241,7 @@ async def test_a_comparison_waits_for_its_list_no_longer_than_for_any_other_call
 async def test_while_the_server_is_down_most_calls_do_not_even_try(
     sim: SimCluster, sim_client: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for n in range(3):
-        await sim.create_node(make_node(f"worker-{n}", n))
+    await sim.create_nodes(*(f"worker-{n}" for n in range(3)))
     await sim.server.down()
     tried = count_connections(monkeypatch)
     calls = [sim_client.read(f"worker-{n % 3}") for n in range(300)]

@@ -42,11 +42,6 @@ async def label(cluster: Cluster, name: str, value: str) -> None:
     await cluster.patch_node(name, {"metadata": {"labels": {"pool": value}}})
 
 
-async def make_nodes(cluster: Cluster, *names: str) -> None:
-    for index, name in enumerate(names):
-        await cluster.create_node(make_node(name, index))
-
-
 def lists(sim: SimCluster, limit: int = PAGE) -> int:
     """How often nodes were listed since the record was cleared: by us, in a comparison."""
     asked = [r for r in sim.server.requests if (r.verb, r.resource) == ("list", "nodes")]
@@ -61,7 +56,7 @@ def lists_by_kopf(sim: SimCluster) -> int:
 @pytest.fixture
 async def running(sim: SimCluster) -> AsyncIterator[Watching]:
     """A watch that follows the nodes a, b and c."""
-    await make_nodes(sim, "a", "b", "c")
+    await sim.create_nodes("a", "b", "c")
     async with watching(sim.kubeconfig, resync=OFTEN) as found:
         await found.follows(sim)
         yield found
@@ -70,14 +65,14 @@ async def running(sim: SimCluster) -> AsyncIterator[Watching]:
 @pytest.mark.parametrize("writes", [0, 60], ids=["behind", "overtaken"])
 async def test_an_older_state_that_is_put_back_is_known(cluster: Cluster, writes: int) -> None:
     """Versions may have overtaken the old ones by the time at which the watch is back."""
-    await make_nodes(cluster, "changed", "deleted", "kept", "busy")
+    await cluster.create_nodes("changed", "deleted", "kept", "busy")
     backup = await cluster.back_up()
     async with watching(cluster.kubeconfig, resync=OFTEN) as running:
         await running.synced()
         for number in range(20):
             await label(cluster, "changed", str(number))
         await cluster.delete_node("deleted")
-        await make_nodes(cluster, "made-after")
+        await cluster.create_nodes("made-after")
         await running.knows(cluster)
 
         await cluster.restore(backup)
@@ -87,7 +82,7 @@ async def test_an_older_state_that_is_put_back_is_known(cluster: Cluster, writes
         assert running.names() == {"changed", "deleted", "kept", "busy"}
         assert running.label("changed", "pool") is None
 
-        await make_nodes(cluster, "made-later")
+        await cluster.create_nodes("made-later")
         await label(cluster, "kept", "yes")
         await cluster.delete_node("deleted")
         await running.until(lambda: running.names() == {"changed", "kept", "busy", "made-later"})
@@ -96,7 +91,7 @@ async def test_an_older_state_that_is_put_back_is_known(cluster: Cluster, writes
 
 async def test_while_it_may_be_blind_it_says_why(sim, caplog, monkeypatch) -> None:
     """By the log: on a busy machine a trouble may be over before anybody asks for it."""
-    await make_nodes(sim, "a", "b")
+    await sim.create_nodes("a", "b")
     backup = sim.server.store.back_up()
     async with watching(sim.kubeconfig, resync=OFTEN) as running:
         await running.synced()
@@ -122,15 +117,15 @@ async def test_while_it_may_be_blind_it_says_why(sim, caplog, monkeypatch) -> No
 async def test_a_namesake_gives_way_to_the_older_node_and_a_second_restore_is_found_too(
     sim: SimCluster,
 ) -> None:
-    await make_nodes(sim, "a")
+    await sim.create_nodes("a")
     first = sim.server.store.back_up()
-    await make_nodes(sim, "b")
+    await sim.create_nodes("b")
     second = sim.server.store.back_up()
     async with watching(sim.kubeconfig, resync=OFTEN) as running:
         await running.synced()
         before = running.uid("a")
         await sim.delete_node("a")
-        await make_nodes(sim, "a", "c")
+        await sim.create_nodes("a", "c")
         await running.knows(sim)
         assert running.uid("a") != before
         for backup, names in ((first, {"a"}), (second, {"a", "b"})):
@@ -142,7 +137,7 @@ async def test_a_namesake_gives_way_to_the_older_node_and_a_second_restore_is_fo
 
 async def test_a_watch_that_falls_silent_is_begun_anew(sim, caplog, running) -> None:
     assert sim.server.mute_watches() == 1
-    await make_nodes(sim, "d")
+    await sim.create_nodes("d")
     await sim.delete_node("b")
     await label(sim, "c", "blue")
     await running.until(lambda: "b" not in running.names())
@@ -161,7 +156,7 @@ async def test_what_is_under_way_is_not_missed(sim, caplog, monkeypatch) -> None
         loop.call_soon_threadsafe(loop.call_later, 0.2, observe, *event)
 
     monkeypatch.setattr(NodeWatch, "_observe", late)
-    await make_nodes(sim, "a", "b")
+    await sim.create_nodes("a", "b")
     async with watching(sim.kubeconfig, resync=OFTEN) as running:
         await running.synced()
         await running.until(lambda: not running.watch.is_listing)
@@ -185,7 +180,7 @@ async def test_what_is_under_way_is_not_missed(sim, caplog, monkeypatch) -> None
 
 async def test_what_a_watch_of_before_still_says_does_not_count(sim: SimCluster) -> None:
     """Its thread may be left behind, busy with a list that is of the past."""
-    await make_nodes(sim, "a")
+    await sim.create_nodes("a")
     async with watching(sim.kubeconfig) as running:
         await running.synced()
         life = running.watch._life
@@ -211,7 +206,7 @@ async def test_a_list_that_is_older_drops_nothing_and_lists_nothing_anew(
     sim, caplog, running
 ) -> None:
     before = await listed(sim)
-    await make_nodes(sim, "new")
+    await sim.create_nodes("new")
     await sim.delete_node("a")
     await label(sim, "b", "blue")
     await running.knows(sim)
@@ -232,7 +227,7 @@ async def test_an_api_server_that_is_behind_for_a_moment_is_told_and_waited_for(
 ) -> None:
     before = await listed(sim)
     monkeypatch.setattr(resync, "OLD", 60.0)
-    await make_nodes(sim, "new")
+    await sim.create_nodes("new")
     await running.knows(sim)
     sim.server.requests.clear()
     stale = is_behind(sim, before)
@@ -252,7 +247,7 @@ async def test_our_list_is_newer_than_a_watch_at_an_api_server_that_is_behind(
     for number in range(3):
         sim.server.mute_watches()
         seen = lists(sim)  # before: once the list has the node, it is waited for without others
-        await make_nodes(sim, f"late-{number}")
+        await sim.create_nodes(f"late-{number}")
         await running.until(lambda seen=seen: lists(sim) > seen)  # so far it is behind
         sim.server.drop_watches("end")
         await running.until(lambda n=number: f"late-{n}" in running.names())
@@ -354,7 +349,7 @@ async def test_nodes_that_two_lists_lack_are_gone_and_a_cluster_without_any_is_t
         await sim.delete_node(name)
     await running.until(lambda: running.names() == set())
     await running.until(lambda: "has no node any more, of up to 3" in str(running.watch.error))
-    await make_nodes(sim, "d")
+    await sim.create_nodes("d")
     await running.knows(sim)
 
 

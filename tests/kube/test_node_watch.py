@@ -109,8 +109,7 @@ async def test_it_stops_and_leaves_signals_and_tasks_alone(cluster: Cluster) -> 
 @pytest.fixture
 async def nodes(sim: SimCluster) -> list[str]:
     names = [f"worker-{n}" for n in range(4)]
-    for n, name in enumerate(names):
-        await sim.create_node(make_node(name, n))
+    await sim.create_nodes(*names)
     return names
 
 

@@ -83,8 +83,7 @@ async def pruned(*arguments: str | Path) -> list[str]:
 async def test_with_its_rights_alone_it_marks_tells_and_prunes(cluster, kubectl, tmp_path) -> None:
     token = await applied(kubectl, BASE, "dynsched")
     kubeconfig = cluster.servers.kubeconfig(tmp_path / "kubeconfig-account", token)
-    for number, name in enumerate(("hot", "cool")):
-        await cluster.create_node(make_node(name, number))
+    await cluster.create_nodes("hot", "cool")
     file = write_rules(tmp_path, RULES)
     async with FakePrometheus() as prometheus:
         prometheus.set(cpu={"hot": 95, "cool": 10})

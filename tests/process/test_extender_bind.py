@@ -151,18 +151,14 @@ async def test_whatever_comes_between_no_pod_is_bound_twice_or_lost(
         meddler = recorder.meddle = Meddler(cluster, operator)
         for name in names:
             _ = (await cluster.post(PODS, make_pod(name))).ok
-
-        async def all_asked() -> bool:
-            return len(meddler.asked) == len(names)
-
-        await until(all_asked, "each was to be bound")
+        await until(lambda: len(meddler.asked) == len(names), "each was to be bound")
         _ = (await cluster.post(PODS, make_pod("next"))).ok
         await placed(cluster, [*names[1:], "next"])
         # Whatever the scheduler was to try again, it has tried when this one is bound.
         _ = (await cluster.post(PODS, make_pod("last"))).ok
         await placed(cluster, ["last"])
 
-        async def all_answered() -> bool:
+        def all_answered() -> bool:
             done = {each.asked["PodName"] for each in recorder.of("bind") if each.status == 200}
             return {"next", "last"} <= done
 
@@ -209,7 +205,7 @@ async def test_an_api_server_that_is_away_for_a_moment_loses_no_pod(envtest, tmp
         await relay.down()
         names = await burst(cluster)
 
-        async def refused() -> bool:
+        def refused() -> bool:
             found = [exchange.said["Error"] for exchange in recorder.of("bind")]
             return sum("is the API server up?" in error for error in found) >= BURST
 

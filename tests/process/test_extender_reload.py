@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,14 +127,10 @@ async def test_every_question_is_answered_whatever_becomes_of_the_rules_file(
             for state in (*STATES, "linear"):
                 callers.phase = f"{callers.phase} -> {state}"
                 write(tmp_path / "rules.yaml", STATES[state])
-
-                async def taken_up(state: str = state) -> bool:
-                    return await at_work(operator, state)
-
-                await until(taken_up, f"the file is taken up: {state}")
+                await until(partial(at_work, operator, state), f"the file is taken up: {state}")
                 callers.phase = state
 
-                async def asked(state: str = state, count: int = callers.scored + EACH) -> bool:
+                def asked(state: str = state, count: int = callers.scored + EACH) -> bool:
                     return callers.scored >= count and (state != "rejects" or callers.kept_off > 0)
 
                 await until(asked, f"pods are asked about: {state}")

@@ -10,8 +10,6 @@ from operator_support import Operator, until
 from pods_support import PODS, create, pod
 from scheduling_support import dynsched
 
-from dynsched.sim.examples import make_node
-
 pytestmark = pytest.mark.slow
 
 RULES = {
@@ -30,8 +28,7 @@ async def post(operator: Operator, path: str, body: Any) -> Any:
 async def test_it_answers_by_what_it_reads_and_by_what_was_bound(
     cluster, prometheus, tmp_path
 ) -> None:
-    for number, name in enumerate("abc"):
-        await cluster.create_node(make_node(name, number))
+    await cluster.create_nodes(*"abc")
     prometheus.set(cpu={"a": 10, "b": 40, "c": 95})
     async with dynsched(
         cluster, prometheus, tmp_path, RULES, "--bind", "--no-leader-elect"

@@ -146,8 +146,7 @@ async def test_a_hot_node_is_marked_and_a_cooled_one_released(
 async def test_the_first_projects_rules_and_command_line_run_unchanged(
     cluster, prometheus, tmp_path
 ) -> None:
-    for index, name in enumerate(["cpu", "cool", "mem"]):
-        await cluster.create_node(make_node(name, index))
+    await cluster.create_nodes("cpu", "cool", "mem")
     rules = ROOT / "docs/examples/first-project.yaml"
     flags = ["-kubeconfig", str(cluster.kubeconfig), "-prom", prometheus.url]
     flags += ["-r", str(rules), "-s", "1"]

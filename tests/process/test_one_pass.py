@@ -3,23 +3,20 @@
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from bench import OPEN
 from cluster import LEASES, SimCluster
+from command_line import Call, Ended, call_of
 from operator_support import write_rules
 
-from dynsched.cli import commands
 from dynsched.controller import one_pass
 from dynsched.engine.lease import LeaseTimes, held_by, is_released
 from dynsched.kube.client import KubeClient
 from dynsched.kube.kubeconfig import KubeConfig
-from dynsched.sim.examples import make_node
 
-Ended = tuple[int, str, str]
-Call = Callable[..., Awaitable[Ended]]
 CPU, MEM = ({"name": name, "expr": name, "threshold": 80} for name in ("cpu", "mem"))
 RULES = {"guard": OPEN, "rules": [CPU, {**MEM, "for": "1m"}]}
 
@@ -27,8 +24,7 @@ RULES = {"guard": OPEN, "rules": [CPU, {**MEM, "for": "1m"}]}
 @pytest.fixture
 async def cluster(sim) -> SimCluster:
     """With four nodes."""
-    for index, name in enumerate("abcd"):
-        await sim.create_node(make_node(name, index))
+    await sim.create_nodes(*"abcd")
     return sim
 
 
@@ -38,16 +34,9 @@ def call(cluster, prometheus, tmp_path, capsys) -> Call:
     common = ["--kubeconfig", str(cluster.kubeconfig)]
     asking = ["-r", str(write_rules(tmp_path, RULES)), "--prom", prometheus.url]
 
-    def run(words: list[str]) -> int:
-        with pytest.raises(SystemExit) as ended:
-            commands.main(words)
-        return int(ended.value.code or 0)
-
     async def called(command: str, *more: str) -> Ended:
         words = [command, *common, *([] if command == "prune" else asking), *more]
-        code = await asyncio.to_thread(run, words)
-        output = capsys.readouterr()
-        return code, output.out, output.err
+        return await asyncio.to_thread(call_of, capsys, *words)
 
     return called
 

@@ -1,12 +1,10 @@
 """What a command waits for at its start: the packages that it imports."""
 
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from programs import ROOT, run
 
-ROOT = Path(__file__).parents[2]
 HEAVY = {"aiohttp", "kopf", "kubernetes", "numpy", "pydantic", "requests", "rich"}
 PROGRAM = """
 import sys
@@ -20,8 +18,7 @@ except SystemExit:
 
 def imported(*arguments: str) -> set[str]:
     """The modules that a process of these arguments has in the end."""
-    command = [sys.executable, "-c", PROGRAM, *arguments]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=60)
+    done = run(sys.executable, "-c", PROGRAM, *arguments, cwd=ROOT, check=True)
     return set(done.stderr.splitlines()[-1].split())
 
 
@@ -57,5 +54,5 @@ sys.modules["dynsched.cli.commands"] = commands
 from dynsched.__main__ import main
 main()
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False, timeout=60)
+    done = run(sys.executable, "-c", program, cwd=ROOT)
     assert done.returncode == 128 + 15  # without a handler: -15

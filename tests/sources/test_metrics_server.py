@@ -247,8 +247,7 @@ def run_on(cluster: Cluster, folder: Path, rules=RULES) -> Operator:
 async def test_nodes_are_marked_and_released_by_what_metrics_server_says_while_it_is_there(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    for index, name in enumerate("abc"):
-        await cluster.create_node(make_node(name, index))  # 7910m and 31Gi allocatable
+    await cluster.create_nodes(*"abc")  # 7910m and 31Gi allocatable
     mixed = {"name": "load", "expr": "load", "threshold": 1}
     rules = {**RULES, "rules": [*RULES["rules"], mixed]}
     async with run_on(cluster, tmp_path, rules) as own:

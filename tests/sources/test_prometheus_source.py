@@ -6,13 +6,13 @@ import itertools
 import json
 import socket
 import struct
-import subprocess
 import sys
 import threading
 from typing import Any
 
 import pytest
 from misbehaving_server import GOOD, MisbehavingServer, Reply, Seen, chunked, http, sends, vector
+from programs import run
 from prometheus_support import free_port
 from source_support import Deadlines, ask, error_of, reaches, source_at, threads_end
 
@@ -419,8 +419,7 @@ asyncio.run(main(sys.argv[1], *map(int, sys.argv[2:])))
 
 def peak_of(server: MisbehavingServer, nodes: int, rules: int) -> tuple[float, list[str]]:
     """By how many MB a process grows that asks for ``bad`` and ``past``; the errors."""
-    program = [sys.executable, "-c", PEAK, server.url, str(nodes), str(rules)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=250, check=False)
+    done = run(sys.executable, "-c", PEAK, server.url, str(nodes), str(rules))
     assert done.returncode == 0, done.stderr
     peak, *errors = done.stdout.splitlines()
     return float(peak), errors
@@ -603,8 +602,7 @@ asyncio.run(main())
 
 
 def test_a_resolver_that_hangs_holds_up_neither_the_query_nor_the_exit() -> None:
-    program = [sys.executable, "-c", HANGING_RESOLVER]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=250, check=False)
+    done = run(sys.executable, "-c", HANGING_RESOLVER)
     assert "no answer within 0.3 s (while " in done.stdout
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from builders import rule
+from command_line import Ended
 
-Ended = tuple[int, str, str]
 Call = Callable[..., Awaitable[Ended]]
 """``call(url, rules, *flags)`` -> exit code, standard output, standard error."""
 Reported = Callable[..., Awaitable[Any]]

@@ -1,11 +1,10 @@
 """A real Prometheus with a past: blocks that promtool made of OpenMetrics text."""
 
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import programs
+from programs import need, run
 from prometheus_support import RealPrometheus
 
 Points = Iterable[tuple[float, float]]
@@ -27,9 +26,8 @@ def prometheus_of(
                     f"{metric}{{{labels}}} {value!r} {at:.3f}\n" for at, value in points
                 )
         file.write("# EOF\n")
-    promtool = programs.need("promtool", "prometheus")
-    command = [promtool, "tsdb", "create-blocks-from", "openmetrics", str(text), f"{folder}/data"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    promtool = need("promtool", "prometheus")
+    done = run(promtool, "tsdb", "create-blocks-from", "openmetrics", text, folder / "data")
     assert done.returncode == 0, done.stdout + done.stderr
     text.unlink()
     kept = f"--storage.tsdb.retention.time={retention}"

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Self
 
@@ -95,14 +96,18 @@ class Operator:
 
 
 async def until(condition: Callable[[], Any], what: str, seconds: float = 90) -> Any:
-    """Wait until an asynchronous condition gives something true; that. The bound is there to end a
-    test that has failed: a busy machine is waited for.
+    """Wait until a condition, which may be asynchronous, gives something true; that. The bound is
+    there to end a test that has failed: a busy machine is waited for.
     """
     limit = time.monotonic() + seconds
-    while not (found := await condition()):
+    while True:
+        found = condition()
+        if isawaitable(found):
+            found = await found
+        if found:
+            return found
         assert time.monotonic() < limit, f"{what}: not within {seconds:g} s"
         await asyncio.sleep(0.05)
-    return found
 
 
 def write_rules(folder: Path, rules: Mapping[str, Any]) -> Path:

@@ -47,11 +47,7 @@ async def start(cluster: Cluster, name: str) -> None:
 
 async def reached(found: Callable[[], Any], expected: object) -> None:
     """Wait until ``expected`` is what is found; or tell what is."""
-
-    async def is_so() -> bool:
-        return bool(found() == expected)
-
     try:
-        await until(is_so, "what is expected")
+        await until(lambda: found() == expected, "what is expected")
     except AssertionError:
         assert found() == expected

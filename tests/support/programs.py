@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,13 +24,16 @@ def need(name: str, package: str) -> str:
     pytest.skip(reason)
 
 
-def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run to the end and keep what it printed; the caller asserts the exit code."""
+def run(
+    *command: str | Path, check: bool = False, stdin: str = "", **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run to the end, keep what it printed; the caller asserts the exit code, unless ``check``."""
     return subprocess.run(
         [str(part) for part in command],
-        check=False,
         capture_output=True,
         text=True,
         timeout=240,  # pytest ends a test after 300 s
-        stdin=subprocess.DEVNULL,
+        check=check,
+        input=stdin,
+        **options,
     )

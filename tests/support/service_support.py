@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
+import api_support
 from aiohttp.test_utils import TestServer
 from cluster import Cluster, EnvtestCluster, SimCluster
 from manifest_support import RESTRICTED
@@ -121,12 +122,8 @@ async def _lead(cluster: Cluster, group: str, name: str, port: str, url: str | N
 
 def stranger(cluster: Cluster, folder: Path) -> Path:
     """The kubeconfig of somebody who may do nothing."""
-    if isinstance(cluster, EnvtestCluster):
-        servers = cluster.servers
-        return servers.kubeconfig(folder / "kubeconfig-stranger", servers.stranger_token)
-    assert isinstance(cluster, SimCluster)
-    cluster.server.forbidden = {("list", "services"), ("get", "services/proxy")}
-    return cluster.kubeconfig
+    may_not = {("list", "services"), ("get", "services/proxy")}
+    return api_support.stranger(cluster, folder, may_not)
 
 
 def in_namespace(kubeconfig: Path, namespace: str) -> Path:

@@ -1,11 +1,11 @@
 """What `dynsched run` sets for its process before all else, in processes of their own."""
 
 import asyncio
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from programs import run
 
 from dynsched.util import long_running
 
@@ -68,13 +68,7 @@ print(before - resident())
 
 
 def printed_by(program: str, *arguments: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=90,
-    ).stdout
+    return run(sys.executable, "-c", program, *arguments, check=True).stdout
 
 
 def test_threads_take_short_turns_and_the_collector_leaves_out_what_lives() -> None:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import api_support
 import pytest
-import yaml
 from asking import fetch
 from misbehaving_server import GOOD, MisbehavingServer, Seen, http
 
@@ -20,7 +20,6 @@ from dynsched.kube.failures import Call, ProxyRefusedError
 from dynsched.kube.kopf_operator import NodeOperator, WatchBrokenError, _explained
 from dynsched.kube.kubeconfig import KubeConfigError, load_config
 from dynsched.kube.pod_watch import watch
-from dynsched.kube.transport import KubeApi
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.node_memory import Collect, CollectError, Memory, push
 from dynsched.tools.running import ServerError
@@ -177,15 +176,8 @@ def everywhere(monkeypatch) -> Iterator[Everywhere]:
 
 
 def kubeconfig(folder: Path, server: str, *, token: str | None = "tok", **cluster: str) -> str:
-    body = {
-        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
-        "users": [{"name": "u", "user": {"token": token} if token else {}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    path = folder / "config"
-    path.write_text(yaml.safe_dump(body))
-    return str(path)
+    user = {"token": token} if token else {}
+    return str(api_support.kubeconfig(folder / "config", server, user=user, **cluster))
 
 
 async def query(url: str, **options: str) -> str | None:
@@ -197,20 +189,14 @@ async def query(url: str, **options: str) -> str | None:
 
 
 async def ask_kube(path: str) -> None:
-    api = KubeApi(await load_config(path))
-    try:
+    async with api_support.api_of(path) as api:
         await api.call(LIST)
-    finally:
-        await api.close()
 
 
 async def watch_pods(path: str) -> None:
-    api = KubeApi(await load_config(path))
-    try:
+    async with api_support.api_of(path) as api:
         async for _ in watch(api, LIST, {}):
             pass
-    finally:
-        await api.close()
 
 
 async def watch_nodes(path: str) -> None:

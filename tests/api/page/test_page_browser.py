@@ -142,8 +142,10 @@ async def shown(browser, world) -> AsyncIterator[Tab]:
         yield found
 
 
-async def tick(world: World, shown: Tab, **how) -> None:
-    """A tick, and the page shows it."""
+async def tick(world: World, shown: Tab, heat: str = "", **how) -> None:
+    """A tick, and the page shows it; ``heat``: a node that is hot from now on."""
+    if heat:
+        world.cpu[heat] = 95.0
     world.tick(**how)
     await shown.look_again()
     await shown.until("document.documentElement.dataset.tick === given", str(world.scene.ticks))
@@ -170,8 +172,7 @@ async def test_nodes_are_listed_worst_first_beside_numbers_and_rules(shown, worl
 async def test_a_node_that_heats_rises_with_the_focus_and_is_counted(shown, world) -> None:
     assert (await shown.rows())[0] != "web-3"
     await shown.page.locator("tr[data-node=web-3] a").focus()
-    world.cpu["web-3"] = 95.0
-    await tick(world, shown)
+    await tick(world, shown, heat="web-3")
     assert (await shown.rows())[0] == "web-3"
     assert await shown.page.evaluate("document.activeElement.textContent") == "web-3"
     assert await texts(shown, "#numbers strong") == ["1", NONE, "0"]
@@ -225,8 +226,7 @@ async def test_an_update_writes_only_what_differs(shown, world) -> None:
     await tick(world, shown)
     assert set(await shown.page.evaluate("window.written")) == {"batch-1"}
     assert await shown.page.evaluate("window.cells") == 1  # of the margin that stands in it
-    world.cpu["web-3"] = 95.0
-    await tick(world, shown)
+    await tick(world, shown, heat="web-3")
     assert await shown.page.evaluate("window.cells") == 2
 
 
@@ -281,8 +281,7 @@ async def test_it_can_be_used_by_keys_alone(shown, world) -> None:
 
 
 async def test_a_nodes_detail_says_what_would_clear_it_and_what_changed(shown, world) -> None:
-    world.cpu["web-3"] = 95.0
-    await tick(world, shown)
+    await tick(world, shown, heat="web-3")
     await tick(world, shown)
     told = await detail(shown, "web-3")
     assert "node-cpu must fall to 70 or below (is 95), then stay there for 1m" in told
@@ -352,16 +351,14 @@ async def test_where_pods_were_placed_is_shown_where_there_are_any(shown, world)
     assert not await shown.page.is_visible("#placements")
     await tick(world, shown, placed=[])
     assert not await shown.page.is_visible("#placements")
-    world.cpu["web-3"] = 95.0
-    await tick(world, shown)
+    await tick(world, shown, heat="web-3")
     await tick(world, shown, placed=["web-3", "web-1", "web-2", "batch-1"])
     kinds = await texts(shown, "#placements li")
     assert kinds == ["1 on hot nodes", "0 on marked nodes", "3 on other nodes"]
 
 
 async def test_the_coolest_nodes_of_each_pool_are_shown_with_an_order(shown, world) -> None:
-    world.cpu["web-3"] = 95.0
-    await tick(world, shown)
+    await tick(world, shown, heat="web-3")
     assert await texts(shown, "#order h3") == ["All nodes (4)", "batch (2)", "web (2)"]
     rows = [text.split("\n") for text in await texts(shown, "#order ol")]
     assert rows[1:] == [
@@ -404,8 +401,7 @@ async def test_a_nodes_detail_lists_pods_just_bound_and_above_their_requests(sho
 async def test_the_overload_of_each_day_is_shown_once_it_is_known(shown, world) -> None:
     assert not await shown.page.is_visible("#overload")
     world.snapshots.facts.overload.set_known_shares({day_of(NOON) - 1: 0.0321}, NOON)
-    world.cpu["web-3"] = 95.0
-    await tick(world, shown)
+    await tick(world, shown, heat="web-3")
     await tick(world, shown)
     rows = await texts(shown, "#overload tbody tr")
     assert await texts(shown, "#overload .axis span") == ["0.0%", "20.0%"]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import need
+from programs import need, run
 from rich.console import Console
 
 from dynsched.sim.demo.run import program
@@ -74,9 +74,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 def processes(folder: Path) -> list[str]:
     """The command lines of what lives in ``folder``: each names a file there."""
-    listed = subprocess.run(
-        ["ps", "-wweo", "pid=,args="], capture_output=True, text=True, check=True
-    )
+    listed = run("ps", "-wweo", "pid=,args=", check=True)
     return [line.strip() for line in listed.stdout.splitlines() if str(folder) in line]
 
 
@@ -127,7 +125,7 @@ def test_nodes_are_marked_and_released_and_the_commands_that_are_shown_work(star
         re.search(rf"{re.escape(sys.executable)} -m dynsched {name}.*", show.log)[0]
         for name in (rf"why worker-\d+ --server {page}", "doctor ", "reach ", "backtest ")
     )
-    assert subprocess.run(shlex.split(why), capture_output=True, check=False).returncode == 0
+    assert run(*shlex.split(why)).returncode == 0
     nodes = f"{sys.executable} -m dynsched nodes --kubeconfig {kubeconfig}"
     asked = [nodes, backtest, reach, doctor]
     with ThreadPoolExecutor() as pool:  # most of each is its start
@@ -153,9 +151,7 @@ def test_nodes_are_marked_and_released_and_the_commands_that_are_shown_work(star
 
 
 def printed_by(command: str) -> Any:
-    done = subprocess.run(
-        shlex.split(command), capture_output=True, text=True, timeout=LIMIT, check=False
-    )
+    done = run(*shlex.split(command))
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
 

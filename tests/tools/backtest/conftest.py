@@ -7,27 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from backtest_support import Call, Ended, Reported
-
-from dynsched.cli import commands
+from backtest_support import Call, Reported
+from command_line import Ended, call_of
 
 
 @pytest.fixture
 def call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
     """Run `dynsched backtest` in a thread: (exit code, stdout, stderr)."""
 
-    def run(words: list[str]) -> int:
-        with pytest.raises(SystemExit) as ended:
-            commands.main(words)
-        return int(ended.value.code or 0)
-
     async def called(url: str, rules: Mapping[str, Any], *more: str) -> Ended:
         path = tmp_path / "rules.yaml"
         path.write_text(json.dumps(rules))  # JSON is YAML
-        words = ["backtest", "--prom", url, "-r", str(path), *more]
-        code = await asyncio.to_thread(run, words)
-        output = capsys.readouterr()
-        return code, output.out, output.err
+        words = ["backtest", "--prom", url, "-r", path, *more]
+        return await asyncio.to_thread(call_of, capsys, *words)
 
     return called
 

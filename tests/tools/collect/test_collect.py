@@ -19,7 +19,6 @@ from prometheus_support import Process, RealPrometheus, free_port
 
 from dynsched.cli.collect import collect
 from dynsched.rules.file import load_rules
-from dynsched.sim.examples import make_node
 from dynsched.tools.node_memory import MIB, Collect, CollectError, Memory, push, read_memory
 
 GIB = 1024 * MIB
@@ -278,8 +277,7 @@ async def test_push_mark_and_age_out(sim, pushgateway, tmp_path) -> None:
     scrape = {"job_name": "pushgateway", "honor_labels": True}
     scrape |= {"static_configs": [{"targets": targets}]}
     prometheus = RealPrometheus(tmp_path, [scrape])
-    for index, name in enumerate(["pushes", "silent"]):
-        await sim.create_node(make_node(name, index))  # 10.0.0.1 and 10.0.0.2
+    await sim.create_nodes("pushes", "silent")  # 10.0.0.1 and 10.0.0.2
 
     async def marked() -> list[str]:
         nodes = await sim.list_nodes("status=presure")

@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 from blocks_support import Points, prometheus_of
+from command_line import Ended, call_of
 from prometheus_support import Process
-
-from dynsched.cli import commands
 
 _DAY = 86400
 _NOW = int(time.time())
@@ -47,15 +47,9 @@ def _past() -> dict[str, list[tuple[str, Points]]]:
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[object, str, str]]:
+def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
     """``call(*words)`` -> exit code, standard output, standard error."""
-
-    def run(*words: object) -> tuple[object, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            commands.main([*map(str, words)])
-        return ended.value.code or 0, *capsys.readouterr()
-
-    return run
+    return partial(call_of, capsys)
 
 
 @pytest.fixture(scope="session")

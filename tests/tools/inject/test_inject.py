@@ -1,7 +1,6 @@
 """`dynsched inject` without a cluster, the files that it prints, and `dynsched order`."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Mapping
 from io import StringIO
@@ -13,7 +12,7 @@ import yaml
 from canned_cluster import NAMESPACES, ORDER_IN_FORCE, ORDER_POLICY, CannedCluster
 from click.testing import CliRunner
 from manifest_support import COMPONENTS
-from programs import ROOT
+from programs import ROOT, run
 from rich.console import Console
 
 from dynsched.cli.commands import cli
@@ -62,9 +61,8 @@ def test_with_an_order_both_are_printed_and_the_order_alone_where_no_label_is(
 def test_it_prints_without_importing_the_client_of_kubernetes() -> None:
     code = "import sys; from dynsched.cli.commands import cli; cli(standalone_mode=False); "
     code += "assert 'kubernetes' not in sys.modules and 'dynsched.kube.client' not in sys.modules"
-    words = ("inject", "-r", ROOT / "rules.yaml")
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
+    done = run(sys.executable, "-c", code, "inject", "-r", ROOT / "rules.yaml")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_every_place_follows_the_label_and_the_weight() -> None:
