@@ -39,7 +39,7 @@ from scheduling_support import make_pod
 
 from dynsched.controller.ordering import APART, LASTS
 from dynsched.engine.model import Order
-from dynsched.engine.order import node_lists
+from dynsched.engine.order import Ranked, node_lists
 from dynsched.kube.client import KubeClient
 from dynsched.kube.kubeconfig import load_config
 from dynsched.kube.node_order import NodeOrder
@@ -70,11 +70,11 @@ class Created:
         return [*(1000 * each for each in times), statistics.mean(self.sizes), max(self.sizes)]
 
 
-def named(nodes: int) -> list[str]:
-    """The names of the nodes, in an order by chance."""
+def named(nodes: int) -> list[Ranked]:
+    """The nodes in an order by chance, and loads that rise."""
     names = [f"gke-production-default-pool-8f0c2d4e-{number:07d}" for number in range(nodes)]
     random.shuffle(names)
-    return names
+    return [Ranked(name, load) for load, name in enumerate(names)]
 
 
 def affinity(nodes: int) -> dict[str, Any]:

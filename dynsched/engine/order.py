@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import median_low
-from typing import Final
+from itertools import pairwise
+from statistics import fmean, median_low
+from typing import Final, NamedTuple
 
 from dynsched.engine.expected import KnownPods
 from dynsched.engine.guard import hard_taints, pool_of
 from dynsched.engine.model import Level, Node, NodeList, Order
 from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY
-from dynsched.engine.score import FIRING, node_loads, weighted
+from dynsched.engine.score import FIRING, SPREAD, TENTHS, node_loads, weighted
 from dynsched.engine.snapshot import NodeViews
 from dynsched.rules import keys
 
@@ -39,8 +40,17 @@ _BYTES_OF_LEVEL: Final = 44
 """In etcd (protobuf): weight, key, operator and the lengths of the parts."""
 _BYTES_OF_NODE: Final = 2
 """Beside its name."""
+_FULL: Final = 100 * TENTHS
+"""A load beyond it counts as it: one node must not make all others look equal."""
 _ALL_LOOKED_AT: Final = 100
 """Up to so many nodes kube-scheduler looks at all."""
+
+
+class Ranked(NamedTuple):
+    """A node by its host name, and its load in tenths of a point."""
+
+    host: str
+    load: int
 
 
 def order_of(views: NodeViews, pods: KnownPods) -> Order | None:
@@ -69,12 +79,15 @@ def order_of(views: NodeViews, pods: KnownPods) -> Order | None:
             nodes.append(node)
         counts[kind] += 1
     nodes.sort(key=lambda node: (loads.get(node.name, middle), node.name))
-    pools: dict[str, list[str]] = {"": [_host(node) for node in nodes if not is_reserved(node)]}
-    for node in nodes if label else ():
-        if pool := pool_of(node, rule_set.guard):
-            pools.setdefault(pool, []).append(_host(node))
+    pools: dict[str, list[Ranked]] = {"": []}
+    for node in nodes:
+        ranked = Ranked(_host(node), loads.get(node.name, middle))
+        if not is_reserved(node):
+            pools[""].append(ranked)
+        if label and (pool := pool_of(node, rule_set.guard)):
+            pools.setdefault(pool, []).append(ranked)
     number = len(views.inventory.nodes)
-    lists = {pool: node_lists(names, number) for pool, names in pools.items()}
+    lists = {pool: node_lists(coolest, number) for pool, coolest in pools.items()}
     of_hosts = {_host(views.inventory.nodes[name]): load for name, load in loads.items()}
     return Order(lists, label, of_hosts, counts)
 
@@ -110,34 +123,43 @@ def share_looked_at(nodes: int) -> float:
     return min(1.0, looked_at / max(1, nodes))
 
 
-def node_lists(coolest: Sequence[str], nodes: int) -> tuple[NodeList, ...]:
+def node_lists(coolest: Sequence[Ranked], nodes: int) -> tuple[NodeList, ...]:
     """The lists for the coolest nodes, the coolest first, in a cluster of so many ``nodes``."""
-    names = coolest[:MAX_NODES]
+    listed = coolest[:MAX_NODES]
     unseen = 1 - share_looked_at(nodes)
     length = max(MAX_LENGTH, math.ceil(math.log(MISSED) / math.log(unseen)) if unseen else 0)
     count = next(
         number
-        for number in range(1, len(names) + 2)
-        if number * length >= len(names)
+        for number in range(1, len(listed) + 2)
+        if number * length >= len(listed)
         and all(
             _most_levels(each) >= min(FEWEST_LEVELS, len(each))
-            for each in (names[at::number] for at in range(number))
+            for each in (listed[at::number] for at in range(number))
         )
     )
-    return tuple(_levels(names[at::count]) for at in range(min(count, len(names))))
+    return tuple(_levels(listed[at::count]) for at in range(min(count, len(listed))))
 
 
-def _most_levels(names: Sequence[str]) -> int:
+def _most_levels(nodes: Sequence[Ranked]) -> int:
     """As many as a pod has room for, beside the names."""
-    of_names = sum(len(name) + _BYTES_OF_NODE for name in names)
-    return min(LEVELS, len(names), (MAX_BYTES - of_names) // _BYTES_OF_LEVEL)
+    of_names = sum(len(node.host) + _BYTES_OF_NODE for node in nodes)
+    return min(LEVELS, len(nodes), (MAX_BYTES - of_names) // _BYTES_OF_LEVEL)
 
 
-def _levels(names: Sequence[str]) -> NodeList:
-    """By rank, in levels of equal length: loads that are close are told apart as far as it goes."""
-    count = _most_levels(names)
-    bounds = [len(names) * level // count for level in range(count + 1)]
-    return tuple(
-        Level(100 * (count - level) // count, tuple(names[bounds[level] : bounds[level + 1]]))
-        for level in range(count)
-    )
+def _levels(nodes: Sequence[Ranked]) -> NodeList:
+    """By rank, in levels of equal length. A level's weight is the square of how far it is below the
+    hottest, by load: 100 for the coolest. By equal steps a node that is far cooler would have
+    little more than the next one, and kube-scheduler's spread of each workload's pods, which counts
+    as much as the whole order, keeps them off nodes that are larger and so have most of them.
+    """
+    count = _most_levels(nodes)
+    bounds = [len(nodes) * level // count for level in range(count + 1)]
+    levels = [nodes[begin:end] for begin, end in pairwise(bounds)]
+    loads = [fmean(min(node.load, _FULL) for node in level) for level in levels]
+    apart = max(SPREAD * TENTHS, loads[-1] - loads[0])
+    found, weight = [], 101
+    for at, (level, load) in enumerate(zip(levels, loads, strict=True)):
+        share = 1 - (load - loads[0]) / apart
+        weight = max(count - at, min(weight - 1, round(100 * share**2)))
+        found.append(Level(weight, tuple(node.host for node in level)))
+    return tuple(found)

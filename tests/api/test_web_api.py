@@ -390,7 +390,7 @@ async def test_an_old_order_is_not_told_as_the_present_one(client, snapshots, cl
     snapshots.order_status = OrderStatus(lambda: snapshots.snapshot, error="403")
     check(await get(client, "/order"), pool_label=None, error="403")
     (pool,) = (await get(client, "/page/data"))["order"]["pools"]
-    assert pool["coolest"][:2] == [["control-plane-1", 31.5, 100], ["worker-1", 31.5, 80]]
+    assert pool["coolest"][:2] == [["control-plane-1", 31.5, 100], ["worker-1", 31.5, 99]]
     clock.now += 600
     check(await get(client, "/order"), counts=None, pools=[])
 

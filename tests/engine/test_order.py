@@ -11,14 +11,15 @@ from dynsched.engine.order import (
     LEVELS,
     MAX_LENGTH,
     MAX_NODES,
+    Ranked,
     node_lists,
     order_of,
     share_looked_at,
 )
 
 
-def names(count: int, length: int) -> list[str]:
-    return [f"{number:0{length}d}" for number in range(count)]
+def ranked(count: int, length: int) -> list[Ranked]:
+    return [Ranked(f"{number:0{length}d}", number) for number in range(count)]
 
 
 def in_protobuf(levels) -> int:
@@ -38,13 +39,14 @@ def in_protobuf(levels) -> int:
 
 @given(st.integers(0, 3000), st.integers(4, 63))
 def test_each_node_is_in_one_list_the_coolest_in_the_first_level_of_one(count, length) -> None:
-    coolest = names(count, length)
+    coolest = ranked(count, length)
     lists = node_lists(coolest, count)
     told = [name for levels in lists for level in levels for name in level.nodes]
-    assert sorted(told) == coolest[:MAX_NODES]
+    names = [node.host for node in coolest[:MAX_NODES]]
+    assert sorted(told) == names
     # A pod of any list prefers one of the coolest: as many of them as there are lists.
     first = {levels[0].nodes[0] for levels in lists}
-    assert first == set(coolest[: len(lists)])
+    assert first == set(names[: len(lists)])
     for levels in lists:
         weights = [level.weight for level in levels]
         assert len(levels) <= LEVELS
@@ -59,7 +61,7 @@ def test_each_node_is_in_one_list_the_coolest_in_the_first_level_of_one(count, l
 
 @given(st.integers(1, 20_000), st.integers(4, 253))
 def test_a_pod_grows_by_less_than_2_kib(count, length) -> None:
-    for levels in node_lists(names(min(count, 3000), length), count):
+    for levels in node_lists(ranked(min(count, 3000), length), count):
         assert in_protobuf(levels) <= 1900
 
 
@@ -69,19 +71,24 @@ def test_in_a_large_cluster_few_pods_see_none_of_their_nodes() -> None:
         *(1, 0.99, 0.42, 0.1, 0.05)
     ]
     for length, missed in ((9, 0.003), (44, 0.03)):
-        for levels in node_lists(names(5000, length), 5000):
+        for levels in node_lists(ranked(5000, length), 5000):
             assert 0.9 ** sum(len(level.nodes) for level in levels) <= missed
             assert len(levels) >= FEWEST_LEVELS
 
 
-def test_few_nodes_have_a_level_each() -> None:
-    (levels,) = node_lists(["a", "b", "c", "d"], 4)
-    assert [(level.weight, level.nodes) for level in levels] == [
-        (100, ("a",)),
-        (75, ("b",)),
-        (50, ("c",)),
-        (25, ("d",)),
-    ]
+def test_few_nodes_have_a_level_each_with_a_weight_by_load() -> None:
+    """Equal nodes have nearly the same weight, and one that is far cooler much more."""
+
+    def weights(*loads: int) -> list[int]:
+        nodes = [Ranked(str(load), load) for load in loads]
+        (levels,) = node_lists(nodes, len(nodes))
+        assert [level.nodes for level in levels] == [(node.host,) for node in nodes]
+        return [level.weight for level in levels]
+
+    assert weights(200, 450, 600, 700) == [100, 25, 4, 1]
+    assert weights(200, 600, 9000) == [100, 25, 1]
+    assert weights(200, 200, 201, 210) == [100, 99, 98, 81]
+    assert weights(200) == [100]
     assert node_lists([], 4) == ()
 
 

@@ -172,9 +172,7 @@ async def test_a_pod_with_the_order_says_its_levels_and_which_one_it_went_to(tmp
 
 def test_the_page_shows_what_it_prints() -> None:
     nodes = ("worker-3", "worker-7", "worker-1")
-    levels = [
-        {"weight": 100 * n // 3, "nodes": [node]} for n, node in zip((3, 2, 1), nodes, strict=True)
-    ]
+    levels = [{"weight": n, "nodes": [node]} for n, node in zip((100, 52, 1), nodes, strict=True)]
     told = {"namespace": "shop", "pod": "web-7d4b9c-x2x5z", "until": "2026-11-23T06:05:28Z"}
     told |= {"levels": levels, "node": "worker-7", "level": 2, "why_not": None}
     console = Console(file=StringIO(), width=200)
