@@ -25,7 +25,16 @@ from pathlib import Path
 from statistics import mean
 
 from closedloop import peers
-from closedloop.modes import SHIPPED, TAINT, Doc, beside_order, ordered, read_rules, scored
+from closedloop.modes import (
+    SHIPPED,
+    TAINT,
+    Doc,
+    beside_order,
+    ordered,
+    read_rules,
+    scored,
+    without_early,
+)
 from closedloop.players import Default, Dynsched, Naive, Oracle
 from closedloop.plots import plot_over_time, plot_removed
 from closedloop.scenarios import ALL, of_trace
@@ -56,10 +65,8 @@ def label_only() -> Doc:
 
 def hot_only() -> Doc:
     """The same without early marks, as it was shipped before there were any."""
-    rules = [
-        {key: value for key, value in rule.items() if key != "early"} for rule in shipped()["rules"]
-    ]
-    return {**shipped(), "rules": rules, "guard": {"max_marked": "50%", "max_releases": "25%"}}
+    guard = {"max_marked": "50%", "max_releases": "25%"}
+    return {**shipped(), "rules": without_early(shipped()), "guard": guard}
 
 
 def scoring(method: str) -> Doc:

@@ -39,15 +39,13 @@ class PodUses:
         if now - self._asked_at >= (pod_use.EVERY_OF_MANY if many else pod_use.EVERY):
             self._asked_at = now
             uses = dict(self._uses(running, lambda age: age > self._every))
-            self.of_workloads = self._means = _means(uses, running)
+            self._means = _means(uses, running)
             uses = {} if many else uses
             self.of_pods, self._last = {**self._last, **uses}, uses
-        elif now - self._asked_of_new_at < pod_use.EVERY_OF_NEW:
-            return
-        if many:
+        elif many or now - self._asked_of_new_at < pod_use.EVERY_OF_NEW:
             return
         self._asked_of_new_at = now
-        new = dict(self._uses(running, lambda age: age > pod_use.YOUNGEST))
+        new = {} if many else dict(self._uses(running, lambda age: age > pod_use.YOUNGEST))
         self.of_workloads = {**_means(new, running), **self._means}
 
     def _uses(

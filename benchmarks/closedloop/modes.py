@@ -111,11 +111,12 @@ def ordered(base: Doc) -> Doc:
 
 def beside_order(base: Doc) -> Doc:
     """The same, and marks as docs/order.md advises: of nodes that stay hot, and none early."""
-    rules = [
-        {**{key: value for key, value in rule.items() if key != "early"}, "for": "3m"}
-        for rule in base["rules"]
-    ]
-    return ordered({**base, "rules": rules})
+    return ordered({**base, "rules": [{**rule, "for": "3m"} for rule in without_early(base)]})
+
+
+def without_early(base: Doc) -> list[dict[str, Any]]:
+    """The rules, without early marks."""
+    return [{key: it for key, it in rule.items() if key != "early"} for rule in base["rules"]]
 
 
 def read_rules(path: Path) -> Doc:

@@ -6,7 +6,7 @@ import json
 import math
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from dynsched.api.extender.scoring import ScoringSnapshot
 from dynsched.controller import ordering
 from dynsched.controller.loop import Loop
 from dynsched.engine.expected import NO_PODS, KnownPods, lag_of
-from dynsched.engine.model import Node, NodeList, NodePatch, Order, QueryResult, Sample
+from dynsched.engine.model import Node, NodePatch, Order, QueryResult, Sample
 from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.recent import WINDOW, RecentPods
 from dynsched.engine.snapshot import Snapshot
@@ -169,7 +169,6 @@ class Operator:
         self._order: Order | None = None
         self._ordered: Order | None = None
         self._ordered_at = -math.inf
-        self._lists: Sequence[NodeList] = ()
         self._chance = random.Random(0)
         self._names = [f'"{name}"'.encode() for name in cluster.names]
 
@@ -234,7 +233,8 @@ class Operator:
         last order that was written, and kube-scheduler scales the best candidate to 100, twice.
         """
         weights = np.zeros(len(self._cluster.names))
-        for level in self._chance.choice(self._lists) if self._lists else ():
+        lists = self._ordered.lists[""] if self._ordered else ()
+        for level in self._chance.choice(lists) if lists else ():
             weights[[self._cluster.places[name] for name in level.nodes]] = level.weight
         weights = weights[found]
         best = weights.max()
@@ -246,7 +246,6 @@ class Operator:
         if order is self._ordered or self._clock() - self._ordered_at < ordering.APART:
             return
         self._ordered, self._ordered_at = order, self._clock()
-        self._lists = order.lists[""] if order else ()
 
     def scores(self, pod: Pod, found: Ints) -> Floats:
         """What `/prioritize` adds to the scores of the candidates."""

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closedloop.workload import MIB, Pod
+from dynsched.engine.order import nodes_looked_at
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 MAX_PODS = 110
-_MIN_SEARCHED = 100
 _SKEW = 3
 
 Asked = Callable[[Pod, Ints], Floats]
@@ -144,10 +144,7 @@ class Scheduler:
     def _searched(self, found: Ints) -> Ints:
         """The share of the nodes that is looked at, going round."""
         total = len(self.ledger.pods)
-        if total < _MIN_SEARCHED:
-            return found
-        share = max(5, 50 - total // 125)
-        number = max(_MIN_SEARCHED, total * share // 100)
+        number = nodes_looked_at(total)
         if len(found) <= number:
             return found
         start = int(np.searchsorted(found, self._next % total))

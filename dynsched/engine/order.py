@@ -18,7 +18,7 @@ from dynsched.engine.expected import KnownPods
 from dynsched.engine.guard import hard_taints, pool_of
 from dynsched.engine.model import Level, Node, NodeList, Order
 from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY
-from dynsched.engine.score import FIRING, SPREAD, TENTHS, node_loads, weighted
+from dynsched.engine.score import FIRING, FULL, SPREAD, TENTHS, node_loads, weighted
 from dynsched.engine.snapshot import NodeViews
 from dynsched.rules import keys
 
@@ -40,10 +40,6 @@ _BYTES_OF_LEVEL: Final = 44
 """In etcd (protobuf): weight, key, operator and the lengths of the parts."""
 _BYTES_OF_NODE: Final = 2
 """Beside its name."""
-_FULL: Final = 100 * TENTHS
-"""A load beyond it counts as it: one node must not make all others look equal."""
-_ALL_LOOKED_AT: Final = 100
-"""Up to so many nodes kube-scheduler looks at all."""
 
 
 class Ranked(NamedTuple):
@@ -115,19 +111,19 @@ def is_full(node: Node, requested: Mapping[str, tuple[float, float]]) -> bool:
     ) or memory + MIN_MEMORY > node.allocatable.get("memory", math.inf)
 
 
-def share_looked_at(nodes: int) -> float:
-    """Of a cluster's nodes, for one pod (kube-scheduler's ``numFeasibleNodesToFind``, where
-    ``percentageOfNodesToScore`` is not set).
+def nodes_looked_at(nodes: int) -> int:
+    """How many of a cluster's nodes kube-scheduler looks at for one pod (``numFeasibleNodesToFind``
+    in its source, where ``percentageOfNodesToScore`` is not set).
     """
-    looked_at = max(_ALL_LOOKED_AT, nodes * max(5, 50 - nodes // 125) // 100)
-    return min(1.0, looked_at / max(1, nodes))
+    return min(nodes, max(100, nodes * max(5, 50 - nodes // 125) // 100))
 
 
 def node_lists(coolest: Sequence[Ranked], nodes: int) -> tuple[NodeList, ...]:
     """The lists for the coolest nodes, the coolest first, in a cluster of so many ``nodes``."""
     listed = coolest[:MAX_NODES]
-    unseen = 1 - share_looked_at(nodes)
-    length = max(MAX_LENGTH, math.ceil(math.log(MISSED) / math.log(unseen)) if unseen else 0)
+    seen, length = nodes_looked_at(nodes), MAX_LENGTH
+    if seen < nodes:
+        length = max(length, math.ceil(math.log(MISSED) / math.log(1 - seen / nodes)))
     count = next(
         number
         for number in range(1, len(listed) + 2)
@@ -150,12 +146,13 @@ def _levels(nodes: Sequence[Ranked]) -> NodeList:
     """By rank, in levels of equal length. A level's weight is the square of how far it is below the
     hottest, by load: 100 for the coolest. By equal steps a node that is far cooler would have
     little more than the next one, and kube-scheduler's spread of each workload's pods, which counts
-    as much as the whole order, keeps them off nodes that are larger and so have most of them.
+    as much as the whole order, keeps them off nodes that are larger and so have most of them. A
+    load beyond FULL counts as it: one node must not make all others look equal.
     """
     count = _most_levels(nodes)
     bounds = [len(nodes) * level // count for level in range(count + 1)]
     levels = [nodes[begin:end] for begin, end in pairwise(bounds)]
-    loads = [fmean(min(node.load, _FULL) for node in level) for level in levels]
+    loads = [fmean(min(node.load, FULL) for node in level) for level in levels]
     apart = max(SPREAD * TENTHS, loads[-1] - loads[0])
     found, weight = [], 101
     for at, (level, load) in enumerate(zip(levels, loads, strict=True)):

@@ -57,7 +57,7 @@ Loads = NDArray[np.int16]
 Scores = NDArray[np.uint8]
 """The score of each load, by the load, so that ``scores[loads]`` are those of the candidates. Only
 for loads that occur; UNKNOWN has one as well."""
-_FULL: Final = 100 * TENTHS
+FULL: Final = 100 * TENTHS
 _MAX_ADDED: Final = 2500
 """Tenths."""
 
@@ -145,7 +145,7 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
             weights += np.where(counts, weight, 0.0)
     firing = views.stays_hot[rows].any(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        tenths = np.rint(np.where(is_known, TENTHS * total / weights, _FULL))
+        tenths = np.rint(np.where(is_known, TENTHS * total / weights, FULL))
     tenths += np.where(firing, FIRING, 0)
     counts = is_known | firing
     found = tenths[counts].astype(np.int64).tolist()
