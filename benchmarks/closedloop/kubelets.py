@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class PodUses:
         chance = np.random.default_rng(world.seed)
         self._offsets = chance.uniform(0, self._every, len(world.names))
         self._asked_at = self._asked_of_new_at = -math.inf
-        self._last: dict[str, float] = {}
+        self._since_last_round: dict[str, float] = {}
         self._means: dict[str, float] = {}
         self.of_pods: dict[str, float] = {}
         self.of_workloads: dict[str, float] = {}
@@ -38,18 +38,24 @@ class PodUses:
         now, many = self._world.clock(), len(running) > pod_use.MOST_PODS
         if now - self._asked_at >= (pod_use.EVERY_OF_MANY if many else pod_use.EVERY):
             self._asked_at = now
-            uses = dict(self._uses(running, lambda age: age > self._every))
+            uses = dict(self._uses(running, self._every))
             self._means = _means(uses, running)
-            uses = {} if many else uses
-            self.of_pods, self._last = {**self._last, **uses}, uses
+            self.of_pods, self._since_last_round = self._since_last_round, {}
+            self._add({} if many else uses)
         elif many or now - self._asked_of_new_at < pod_use.EVERY_OF_NEW:
             return
         self._asked_of_new_at = now
-        new = {} if many else dict(self._uses(running, lambda age: age > pod_use.YOUNGEST))
+        new = {} if many else dict(self._uses(running, pod_use.YOUNGEST, pod_use.OLDEST))
         self.of_workloads = {**_means(new, running), **self._means}
+        self._add(new)
+
+    def _add(self, uses: Mapping[str, float]) -> None:
+        """To what is known of each pod."""
+        self._since_last_round = {**self._since_last_round, **uses}
+        self.of_pods = {**self.of_pods, **uses}
 
     def _uses(
-        self, running: Running, is_known: Callable[[float], bool]
+        self, running: Running, youngest: float, oldest: float = math.inf
     ) -> Iterator[tuple[str, float]]:
         """Of the pods that were so old when they were last measured and scraped. A node that has
         less than its pods want gives each a part.
@@ -58,7 +64,7 @@ class PodUses:
         served = world.served / np.maximum(world.demand, 1e-9)
         measured = now - (now - self._offsets) % self._every - HOUSEKEEPING
         for uid, (pod, place, since) in running.items():
-            if is_known(measured.item(place) - since):
+            if youngest < measured.item(place) - since < oldest:
                 yield uid, pod.uses_at(now - since) * served.item(place)
 
 

@@ -215,7 +215,7 @@ def expected_load(
     for pod, more, less in unseen:
         if not (more or less) or pod.node not in nodes:
             continue
-        points = use.points(pod, nodes[pod.node].allocatable)
+        points = use.points(pod, nodes[pod.node].allocatable, is_bound=more > 0)
         if more or (less and points is not None):
             node = counted.setdefault(pod.node, Unseen())
             node.bound(pod, points, more)

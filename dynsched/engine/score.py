@@ -93,6 +93,9 @@ def weighted(
     return WeightedProfile(tuple(parts), method)
 
 
+NOTHING_KNOWN: Final = PodUse()
+
+
 class FreshPods:
     """Since the loads were worked out, on one node. Mutable."""
 
@@ -104,8 +107,8 @@ class FreshPods:
     ) -> None:
         """Count one pod more or less. ``uses`` by rule."""
         for rule, _, unseen in self._parts:
-            use = uses.get(rule.name)
-            points = None if use is None else use.points(change.pod, allocatable)
+            use = uses.get(rule.name, NOTHING_KNOWN)
+            points = use.points(change.pod, allocatable, is_bound=change.is_recent)
             if change.is_recent:
                 unseen.bound(change.pod, points, change.sign)
             else:

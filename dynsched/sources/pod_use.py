@@ -68,7 +68,8 @@ OF_NEW_POD: Final = of_new_pods(YOUNGEST, OLDEST)
 
 class PodUseSource:
     """``of_workloads``: by resource and workload, a pod's mean use (cores, bytes); ``of_pods``: by
-    resource and pod, of those of the last two rounds. ``scrape_intervals``: by rule, seconds.
+    resource and pod, of those that were in an answer since the round before the last one.
+    ``scrape_intervals``: by rule, seconds.
     """
 
     def __init__(self, prometheus: PrometheusSource, rule_set: Callable[[], RuleSet]) -> None:
@@ -79,7 +80,7 @@ class PodUseSource:
         self._means: dict[str, Mapping[str, float]] = {}
         self.of_workloads: Mapping[str, Mapping[str, float]] = {}
         self.of_pods: Mapping[str, Mapping[str, float]] = {}
-        self._last_round: dict[str, Mapping[str, float]] = {}
+        self._since_last_round: dict[str, Mapping[str, float]] = {}
         self.scrape_intervals: Mapping[str, float] = {}
 
     async def run(self, stop: asyncio.Event, running: Callable[[], int | None]) -> None:
@@ -102,14 +103,15 @@ class PodUseSource:
             await pause(stop, EVERY_OF_NEW)
 
     async def ask_of_new(self) -> None:
-        """What the pods of workloads use of which there are new ones alone. A pod's first seconds
-        tell less than the pods that run for longer.
+        """What new pods use, each by itself. A workload's mean goes by them only where there are no
+        pods that run for longer: a pod's first seconds tell less than these.
         """
         for resource, means in self._means.items():
             of_new = await self._uses(OF_NEW_POD[resource], "pod")
             if of_new is not None:
                 both = {**means_of_workloads(of_new), **means}
                 self.of_workloads = {**self.of_workloads, resource: both}
+                self._add(resource, of_new)
 
     async def ask(self, *, each_pod: bool = False) -> None:
         """One round. What fails keeps its last values."""
@@ -120,9 +122,8 @@ class PodUseSource:
             of_pod = OF_POD[resource]
             uses = await self._uses(of_pod, "pod") if each_pod else None
             # A pod that has ended is not in every answer, and its use is needed then.
-            both = {**self._last_round.get(resource, {}), **(uses or {})}
-            self.of_pods = {**self.of_pods, resource: both}
-            self._last_round[resource] = uses or {}
+            self.of_pods = {**self.of_pods, resource: self._since_last_round.pop(resource, {})}
+            self._add(resource, uses or {})
             if uses is None:
                 means = await self._uses(_by_workload(of_pod), "workload")
             else:
@@ -142,6 +143,11 @@ class PodUseSource:
             for rule in rules
             if (expr := rule.expr or "") in self._intervals
         }
+
+    def _add(self, resource: str, uses: Mapping[str, float]) -> None:
+        """To what is known of each pod."""
+        self._since_last_round[resource] = {**self._since_last_round.get(resource, {}), **uses}
+        self.of_pods = {**self.of_pods, resource: {**self.of_pods.get(resource, {}), **uses}}
 
     async def _uses(self, expr: str, label: str) -> dict[str, float] | None:
         """By ``namespace/`` and the value of ``label``."""

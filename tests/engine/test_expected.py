@@ -129,10 +129,10 @@ CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = 
         USED | HOT,
         on_a(50, 25),
     ),
-    "its own use goes before that of its workload": (
+    "its own use goes before that of its workload; where that is to come, half as much is added": (
         [bound(name="d/web-1", **WEB), bound(uid="2", name="d/web-2", **WEB)],
         USED | {"uses": {"d/web-1": 1.0}},
-        on_a(37.5),
+        on_a(12.5 + 1.5 * 25),
     ),
     "no more than its node has": ([bound(**WEB)], {"workloads": {"d/web": 1e9}}, on_a(100)),
     # two nodes of 8 cores, half used: 8 cores, of the 16 pods that the value shows; it shows those

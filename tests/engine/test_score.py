@@ -293,6 +293,7 @@ def small(count: int) -> list[BoundPod]:
 
 
 USE = {"uses": {"cpu": PodUse("cpu", 0.4, {"d/web": 2.0})}}
+MEASURED = {"uses": {"cpu": PodUse("cpu", 0.4, {"d/web": 2.0}, {"d/other-1": 1.0})}}
 KNOWN = [BoundPod("1", "a", workload="d/web"), BoundPod("2", "a")]
 BIG = [BoundPod("u", "a", 4.0, 8 * 2.0**30)]
 
@@ -315,6 +316,14 @@ BIG = [BoundPod("u", "a", 4.0, 8 * 2.0**30)]
             ("cpu", load, KNOWN, {**USE, "sign": -1, "is_recent": is_recent}, expected)
             for load, expected in ((500, 500 - 250 - 50), (100, 0))
             for is_recent in (True, False)
+        ),
+        *(
+            ("cpu", 500, KNOWN, {**MEASURED, **options}, expected)
+            for options, expected in (
+                ({}, 500 + 375 + 75),
+                ({"sign": -1}, 500 - 375 - 75),
+                ({"sign": -1, "is_recent": False}, 500 - 250 - 50),
+            )
         ),
         # a firing node does not look like one that does not fire
         ("cpu", FIRING + 300, small(5), {"uses": {"cpu": PodUse("cpu", 8.0)}, "sign": -1}, FIRING),

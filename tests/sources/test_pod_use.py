@@ -81,10 +81,25 @@ async def test_of_a_workload_that_is_new_the_first_scrape_counts_until_more_is_k
     prometheus.answers["timestamp"] = vector(of_pod(new, 2.0))
     await source.ask_of_new()
     assert source.of_workloads["cpu"] == {"shop/web": 0.5, "shop/batch": 2.0}
-    assert source.of_pods["cpu"] == {f"shop/{web}": 0.5}
     prometheus.answers["container_cpu"] = vector(of_pod(web, 0.5), of_pod(new, 1.0))
     await source.ask(each_pod=True)
     assert source.of_workloads["cpu"] == {"shop/web": 0.5, "shop/batch": 1.0}
+
+
+async def test_a_new_pod_is_known_by_its_first_scrape_and_for_a_round_after_its_end() -> None:
+    """It may have ended before it was scraped twice, and is in no round then."""
+    web, new = "web-5d9c7b9d4f-x2x4p", "web-5d9c7b9d4f-zzzzz"
+    prometheus = Fake(timestamp=vector(), container_cpu=vector(of_pod(web, 0.5)))
+    source = PodUseSource(prometheus, lambda: RULES)
+    await source.ask(each_pod=True)
+    prometheus.answers["timestamp"] = vector(of_pod(new, 2.0))
+    await source.ask_of_new()
+    assert source.of_pods["cpu"] == {f"shop/{web}": 0.5, f"shop/{new}": 2.0}
+    assert source.of_workloads["cpu"] == {"shop/web": 0.5}
+    prometheus.answers["timestamp"] = vector()
+    for known in (True, False):
+        await source.ask(each_pod=True)
+        assert (f"shop/{new}" in source.of_pods["cpu"]) is known
 
 
 async def test_of_many_pods_only_the_means_of_workloads_are_asked_for() -> None:
