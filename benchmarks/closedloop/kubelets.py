@@ -42,10 +42,10 @@ class PodUses:
             self._means = _means(uses, running)
             self.of_pods, self._since_last_round = self._since_last_round, {}
             self._add({} if many else uses)
-        elif many or now - self._asked_of_new_at < pod_use.EVERY_OF_NEW:
+        elif now - self._asked_of_new_at < pod_use.EVERY_OF_NEW:
             return
         self._asked_of_new_at = now
-        new = {} if many else dict(self._uses(running, pod_use.YOUNGEST, pod_use.OLDEST))
+        new = dict(self._uses(running, pod_use.YOUNGEST, pod_use.OLDEST))
         self.of_workloads = {**_means(new, running), **self._means}
         self._add(new)
 

@@ -20,12 +20,13 @@ from dynsched.util.stopping import pause, unless_stopped
 logger = logging.getLogger(__name__)
 
 MOST_PODS: Final = 10_000
-"""Running pods up to which each one's use is asked for; of more, only the means of workloads."""
+"""Running pods up to which each one's use is asked for; of more, that of new pods, and the means of
+workloads."""
 EVERY: Final = 60.0
 EVERY_OF_MANY: Final = 300.0
 """Seconds between two rounds of queries, of so many pods and of more."""
 EVERY_OF_NEW: Final = 10.0
-"""Seconds between two queries of the pods that are new, where each one's use is asked for."""
+"""Seconds between two queries of the pods that are new."""
 SCRAPES_OVER: Final = 600.0
 """Seconds over which scrapes are counted."""
 Ask = Callable[[str, str], Awaitable[Sequence[Sample] | None]]
@@ -95,7 +96,7 @@ class PodUseSource:
                 elif now - asked_at >= (EVERY if each_pod else EVERY_OF_MANY):
                     asked_at = now
                     await unless_stopped(stop, self.ask(each_pod=each_pod))
-                elif each_pod:
+                else:
                     await unless_stopped(stop, self.ask_of_new())
             except Exception:
                 # Nothing depends on it, so that a defect here must not end the process.
@@ -131,8 +132,7 @@ class PodUseSource:
             if means is not None:
                 self._means[resource] = means
                 self.of_workloads = {**self.of_workloads, resource: means}
-        if each_pod:
-            await self.ask_of_new()
+        await self.ask_of_new()
         for rule in rules:
             interval = await scrape_interval(self._samples, rule)
             if interval is not None:

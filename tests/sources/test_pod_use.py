@@ -24,12 +24,17 @@ RULES = rule_set(
 )
 
 
+def prometheus_with(**answers: QueryResult) -> Fake:
+    """Without new pods."""
+    return Fake(timestamp=vector(), **answers)
+
+
 def of(workload: str, value: float) -> tuple[Mapping[str, str], float]:
     return {"namespace": "shop", "workload": workload}, value
 
 
 async def test_uses_by_workload_and_scrape_intervals_by_rule() -> None:
-    prometheus = Fake(
+    prometheus = prometheus_with(
         container_cpu=vector(of("web", 0.5), of("batch", 1.5)),
         container_memory=vector(of("web", 2.0**30)),
         load=vector(({"node": "worker-1", "instance": "10.0.0.1:9100"}, 50.0)),
@@ -53,7 +58,7 @@ def of_pod(name: str, value: float) -> tuple[Mapping[str, str], float]:
 async def test_the_use_of_each_pod_stays_for_a_round_after_it_has_ended() -> None:
     """What a pod used that has just ended is what its node's load will lose."""
     web, other = "web-5d9c7b9d4f-x2x4p", "web-5d9c7b9d4f-zzzzz"
-    prometheus = Fake(container_cpu=vector(of_pod(web, 0.5), of_pod(other, 1.5)))
+    prometheus = prometheus_with(container_cpu=vector(of_pod(web, 0.5), of_pod(other, 1.5)))
     source = PodUseSource(prometheus, lambda: RULES)
     await source.ask(each_pod=True)
     assert source.of_pods["cpu"] == {f"shop/{web}": 0.5, f"shop/{other}": 1.5}
@@ -64,9 +69,10 @@ async def test_the_use_of_each_pod_stays_for_a_round_after_it_has_ended() -> Non
     assert source.of_workloads["cpu"] == {"shop/web": 2.0}
     await source.ask(each_pod=True)
     assert source.of_pods["cpu"] == {f"shop/{other}": 2.0}
-    for _ in range(2):  # the cluster has grown, or the kubelets are not scraped any more
+    prometheus.answers["timestamp"] = vector(of_pod(web, 3.0))
+    for _ in range(2):  # the cluster has grown
         await source.ask()
-    assert source.of_pods["cpu"] == {}
+    assert source.of_pods["cpu"] == {f"shop/{web}": 3.0}
 
 
 async def test_of_a_workload_that_is_new_the_first_scrape_counts_until_more_is_known() -> None:
@@ -89,7 +95,7 @@ async def test_of_a_workload_that_is_new_the_first_scrape_counts_until_more_is_k
 async def test_a_new_pod_is_known_by_its_first_scrape_and_for_a_round_after_its_end() -> None:
     """It may have ended before it was scraped twice, and is in no round then."""
     web, new = "web-5d9c7b9d4f-x2x4p", "web-5d9c7b9d4f-zzzzz"
-    prometheus = Fake(timestamp=vector(), container_cpu=vector(of_pod(web, 0.5)))
+    prometheus = prometheus_with(container_cpu=vector(of_pod(web, 0.5)))
     source = PodUseSource(prometheus, lambda: RULES)
     await source.ask(each_pod=True)
     prometheus.answers["timestamp"] = vector(of_pod(new, 2.0))
@@ -102,7 +108,7 @@ async def test_a_new_pod_is_known_by_its_first_scrape_and_for_a_round_after_its_
         assert (f"shop/{new}" in source.of_pods["cpu"]) is known
 
 
-async def test_of_many_pods_only_the_means_of_workloads_are_asked_for() -> None:
+async def test_of_many_pods_the_means_of_workloads_and_new_pods_are_asked_for() -> None:
     asked = []
     for running in (pod_use.MOST_PODS, pod_use.MOST_PODS + 1):
         prometheus, stop = Fake(), asyncio.Event()
@@ -114,7 +120,7 @@ async def test_of_many_pods_only_the_means_of_workloads_are_asked_for() -> None:
             stop.set()
             await task
         asked.append(["workload" in prometheus.asked[0], "timestamp" in "".join(prometheus.asked)])
-    assert asked == [[False, True], [True, False]]
+    assert asked == [[False, True], [True, True]]
 
 
 async def test_only_what_the_rules_measure_is_asked_for() -> None:
@@ -125,7 +131,7 @@ async def test_only_what_the_rules_measure_is_asked_for() -> None:
 
 async def test_what_is_no_use_does_not_count() -> None:
     odd = vector(of("web", float("nan")), of("db", -1.0), of("batch", float("inf")), of("ok", 0.0))
-    source = PodUseSource(Fake(container_cpu=odd), lambda: RULES)
+    source = PodUseSource(prometheus_with(container_cpu=odd), lambda: RULES)
     await source.ask()
     assert source.of_workloads["cpu"] == {"shop/ok": 0.0}
 
@@ -150,7 +156,7 @@ async def test_without_two_scrapes_no_interval_is_claimed(scrapes: QueryResult) 
 
 async def test_what_fails_is_told_once_and_keeps_its_last_values(caplog) -> None:
     caplog.set_level(logging.INFO)
-    prometheus = Fake(
+    prometheus = prometheus_with(
         container_cpu=vector(of("web", 0.5)),
         load=vector(({"node": "a"}, 1.0)),
         count_over_time=vector(({}, 20.0)),
@@ -163,7 +169,7 @@ async def test_what_fails_is_told_once_and_keeps_its_last_values(caplog) -> None
     assert source.of_workloads == {"cpu": {"shop/web": 0.5}}
     assert source.scrape_intervals == {"cpu": 30.0}
     told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 2  # one for each expression that failed
+    assert len(told) == 3  # one for each expression that failed
     assert all("the expected load is worked out without" in line for line in told)
     assert all("connection refused" in line for line in told)
 
