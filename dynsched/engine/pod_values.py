@@ -17,10 +17,10 @@ MAX_LOAD: Final = 500.0
 """Points: the upper limit of a load, five times full. Higher loads count as equal."""
 MAX_POINTS: Final = 100.0
 """What one pod may count: it cannot use more than its node has."""
-MARGIN: Final = 1.5
-"""Where each pod is measured, one that was just bound counts so many times the mean until then.
-Some use much more than the mean, and a node that got too many costs more than one that got too few.
-"""
+MARGIN: Final = 0.5
+"""Where pods are placed and each one is measured, one that was just bound counts this share of its
+expected use beside, until then. Some use much more than the mean, and a node that got too many
+costs more than one that got too few. A mark does not go by it: it says what is expected."""
 MIN_CPU: Final = 0.1
 MIN_MEMORY: Final = 200 * 2.0**20
 """What a container without a request counts (cores, bytes); the scheduler's own defaults."""
@@ -73,15 +73,14 @@ class PodUse:
     of_pod: Mapping[str, float] = field(default_factory=dict)
     """By ``namespace/name``, likewise: of pods that were measured themselves."""
 
-    def points(self, pod: BoundPod, allocatable: Allocatable, *, is_bound: bool) -> float | None:
-        """``is_bound``: the pod is to be added, not to be taken off."""
-        use = self.of_pod.get(pod.name)
+    def margin(self, pod: BoundPod) -> float:
+        """The share of its points that a pod counts beside which was just bound."""
+        return MARGIN if self.of_pod and pod.name not in self.of_pod else 0.0
+
+    def points(self, pod: BoundPod, allocatable: Allocatable) -> float | None:
+        use = self.of_pod.get(pod.name, self.of_workload.get(pod.workload, self.mean))
         if use is None:
-            use = self.of_workload.get(pod.workload, self.mean)
-            if use is None:
-                return None
-            if is_bound and self.of_pod:
-                use *= MARGIN
+            return None
         if self.resource is None:
             return min(use, MAX_POINTS)
         capacity = allocatable.get(self.resource, 0.0)

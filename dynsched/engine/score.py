@@ -108,8 +108,9 @@ class FreshPods:
         """Count one pod more or less. ``uses`` by rule."""
         for rule, _, unseen in self._parts:
             use = uses.get(rule.name, NOTHING_KNOWN)
-            points = use.points(change.pod, allocatable, is_bound=change.is_recent)
+            points = use.points(change.pod, allocatable)
             if change.is_recent:
+                points = None if points is None else points * (1 + use.margin(change.pod))
                 unseen.bound(change.pod, points, change.sign)
             else:
                 unseen.ended(points, -change.sign)
@@ -137,8 +138,10 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
     shape = (len(alerts.roster),)
     total, weights = np.zeros(shape), np.zeros(shape)
     is_known = np.zeros(shape, np.bool_)
-    for row, (_, weight) in zip(rows, weighed.rules, strict=True):
+    for row, (rule, weight) in zip(rows, weighed.rules, strict=True):
         loads = views.expected_loads(row)
+        if rule.name in views.expected:
+            views.expected[rule.name].add_margins(loads, alerts.roster)
         has_value = ~np.isnan(loads)
         is_known |= has_value
         if has_value.any():

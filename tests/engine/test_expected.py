@@ -57,6 +57,18 @@ def added(
     return load_of(found, readings, nodes, pods).added
 
 
+def test_where_each_pod_is_measured_one_that_is_new_counts_half_as_much_beside() -> None:
+    nodes = {name: Node(name, allocatable={"cpu": 8.0}) for name in "abc"}
+    readings = {name: Reading(name, 50.0, NOON) for name in nodes}
+    web = {"name": "d/web-2", "workload": "d/web"}
+    recent = (bound(ago=50, **web), bound("b", uid="2", name="d/web-1"), ended("c", uid="3", **web))
+    uses = {"use_of_workloads": {"cpu": {"d/web": 2.0}}}
+    for of_pods, margins in (({"d/web-1": 1.0}, {"a": 0.5 * 12.5}), ({}, {})):
+        pods = KnownPods(recent, 20, **uses, use_of_pods={"cpu": of_pods})
+        found = load_of(made(resource="cpu", lag=LAG), readings, nodes, pods)
+        assert (found.margins, found.added["a"]) == (margins, Added(12.5, 0))
+
+
 def load_of(
     found: Rule, readings: Mapping[str, Reading], nodes: Mapping[str, Node], pods: KnownPods
 ) -> ExpectedLoad:
@@ -129,10 +141,10 @@ CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = 
         USED | HOT,
         on_a(50, 25),
     ),
-    "its own use goes before that of its workload; where that is to come, half as much is added": (
+    "its own use goes before that of its workload": (
         [bound(name="d/web-1", **WEB), bound(uid="2", name="d/web-2", **WEB)],
         USED | {"uses": {"d/web-1": 1.0}},
-        on_a(12.5 + 1.5 * 25),
+        on_a(37.5),
     ),
     "no more than its node has": ([bound(**WEB)], {"workloads": {"d/web": 1e9}}, on_a(100)),
     # two nodes of 8 cores, half used: 8 cores, of the 16 pods that the value shows; it shows those

@@ -264,10 +264,11 @@ def test_a_node_that_has_cooled_counts_by_its_load_while_its_alert_fires(
     assert node_loads(hot.views(nodes), by_cpu) == {"a": FIRING + 950, "b": 200}
     later = {"cpu": answer({"a": value, "b": 40}, at=NOON + 10)}
     decision = decide(rules, later, nodes, hot.evaluation.alerts, NOON + 10)
-    expected = {"cpu": ExpectedLoad(PodUse(), {"a": Added(0.0, ended)})}
+    expected = {"cpu": ExpectedLoad(PodUse(), {"a": Added(0.0, ended)}, margins={"b": 12.0})}
     views = replace(decision, expected=expected).views(nodes)
     assert views["a"].hot
-    assert node_loads(views, by_cpu) == {"a": load, "b": 400}
+    assert node_loads(views, by_cpu) == {"a": load, "b": 400 + 120}
+    assert views.expected_loads(0).tolist()[1] == 40  # by which marks go
     assert views.not_cooled == ({"a"} if load > FIRING else set())
 
 
