@@ -22,14 +22,7 @@ from dynsched.engine.guard import early_limit
 from dynsched.engine.inventory import NodeColumns
 from dynsched.engine.match import NodeReadings
 from dynsched.engine.model import Node
-from dynsched.engine.pod_values import (
-    MAX_LOAD,
-    Added,
-    Allocatable,
-    BoundPod,
-    PodUse,
-    RecentPod,
-)
+from dynsched.engine.pod_values import MAX_LOAD, Added, Allocatable, BoundPod, PodUse, RecentPod
 from dynsched.rules.fields import Limit
 from dynsched.rules.rule_set import FileRule, Rule
 from dynsched.util.durations import parse_duration
