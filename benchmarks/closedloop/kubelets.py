@@ -28,7 +28,7 @@ class PodUses:
         chance = np.random.default_rng(world.seed)
         self._offsets = chance.uniform(0, self._every, len(world.names))
         self._asked_at = self._asked_of_new_at = -math.inf
-        self._since_last_round: dict[str, float] = {}
+        self._last_uses = pod_use.LastUses()
         self._means: dict[str, float] = {}
         self.of_pods: dict[str, float] = {}
         self.of_workloads: dict[str, float] = {}
@@ -40,19 +40,14 @@ class PodUses:
             self._asked_at = now
             uses = dict(self._uses(running, self._every))
             self._means = _means(uses, running)
-            self.of_pods, self._since_last_round = self._since_last_round, {}
-            self._add({} if many else uses)
+            self._last_uses.begin_round()
+            self._last_uses.add({} if many else uses)
         elif now - self._asked_of_new_at < pod_use.EVERY_OF_NEW:
             return
         self._asked_of_new_at = now
         new = dict(self._uses(running, pod_use.YOUNGEST, pod_use.OLDEST))
         self.of_workloads = {**_means(new, running), **self._means}
-        self._add(new)
-
-    def _add(self, uses: Mapping[str, float]) -> None:
-        """To what is known of each pod."""
-        self._since_last_round = {**self._since_last_round, **uses}
-        self.of_pods = {**self.of_pods, **uses}
+        self.of_pods = self._last_uses.add(new)
 
     def _uses(
         self, running: Running, youngest: float, oldest: float = math.inf

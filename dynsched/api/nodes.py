@@ -208,8 +208,8 @@ def _expected(rule: Rule, alert: Alert, added: Added) -> Expected | None:
     if measured is None:
         return None
     load = round(measured, 3)
-    bound, ended = added
-    return Expected(round(added.to(measured), 3), load, round(bound, 3), round(ended, 3))
+    bound, ended = round(added.bound, 3), round(added.ended, 3)
+    return Expected(round(added.to(measured), 3), load, bound, ended)
 
 
 def _time_or_none(seconds: float | None) -> str | None:

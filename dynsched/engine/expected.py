@@ -22,7 +22,7 @@ from dynsched.engine.guard import early_limit
 from dynsched.engine.inventory import NodeColumns
 from dynsched.engine.match import NodeReadings
 from dynsched.engine.model import Node
-from dynsched.engine.pod_values import MAX_LOAD, Added, Allocatable, BoundPod, PodUse, RecentPod
+from dynsched.engine.pod_values import Added, Allocatable, BoundPod, PodUse, RecentPod
 from dynsched.rules.fields import Limit
 from dynsched.rules.rule_set import FileRule, Rule
 from dynsched.util.durations import parse_duration
@@ -128,22 +128,13 @@ class Unseen:
 class ExpectedLoad:
     use: PodUse
     added: Mapping[str, Added]
-    margins: Mapping[str, float] = field(default_factory=dict)
-    """By node, in points: what counts beside where pods are placed (`pod_values.MARGIN`)."""
 
-    def add_margins(self, loads: Floats, roster: Roster) -> None:
-        """To the expected ``loads`` of these nodes, in place."""
-        for name, margin in self.margins.items():
-            index = roster.indices.get(name)
-            if index is not None:
-                loads[index] = min(loads.item(index) + margin, MAX_LOAD)
-
-    def add_to(self, loads: Floats, roster: Roster) -> None:
+    def add_to(self, loads: Floats, roster: Roster, *, with_margin: bool = False) -> None:
         """Make the measured ``loads`` of these nodes the expected ones, in place."""
         for name, more in self.added.items():
             index = roster.indices.get(name)
             if index is not None:
-                loads[index] = more.to(loads.item(index))
+                loads[index] = more.to(loads.item(index), with_margin=with_margin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +211,7 @@ def expected_load(
         pods.use_of_pods.get(rule.resource or "", {}),
     )
     counted: dict[str, Unseen] = {}
-    margins: dict[str, float] = {}
+    margins: dict[str, float] = {}  # of bound pods: what counts beside where pods are placed
     measured: dict[str, float] = {}  # of ended pods: what was measured of each itself
     for pod, more, less in unseen:
         if not (more or less) or pod.node not in nodes:
@@ -230,18 +221,18 @@ def expected_load(
             node = counted.setdefault(pod.node, Unseen())
             node.bound(pod, points, more)
             node.ended(points, less)
-            if more and points is not None and (margin := use.margin(pod)):
-                margins[pod.node] = margins.get(pod.node, 0.0) + margin * more * points
+            if points is not None:
+                margin = more * points * use.margin(pod)
+                margins[pod.node] = margins.get(pod.node, 0.0) + margin
             if less and points is not None and pod.name in use.of_pod:
                 measured[pod.node] = measured.get(pod.node, 0.0) + less * points
     rooms, indices = _rooms(readings.loads(rule), columns), columns.roster.indices
     added = {}
     for name, node in counted.items():
         more, less = node.parts(nodes[name].allocatable, rule.resource)
-        added[name] = Added(
-            more, min(less, max(rooms.item(indices[name]), measured.get(name, 0.0)))
-        )
-    return ExpectedLoad(use, added, margins)
+        less = min(less, max(rooms.item(indices[name]), measured.get(name, 0.0)))
+        added[name] = Added(more, less, margins.get(name, 0.0))
+    return ExpectedLoad(use, added)
 
 
 def _rooms(loads: Floats, columns: NodeColumns) -> Floats:

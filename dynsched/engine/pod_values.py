@@ -99,16 +99,20 @@ class AboveRequest:
 
 
 class Added(NamedTuple):
-    """What is added to one node's measured load, in points: ``bound`` more, ``ended`` less."""
+    """What is added to one node's measured load, in points: ``bound`` more, ``ended`` less, and
+    where pods are placed ``margin`` more (MARGIN).
+    """
 
     bound: float
     ended: float
+    margin: float = 0.0
 
-    def to(self, measured: float) -> float:
+    def to(self, measured: float, *, with_margin: bool = False) -> float:
         """The expected load, within the limits of a load. What ended used no more than was
         measured; the rest is an error of its estimate, and is not taken off what was bound.
         """
-        return min(max(0.0, measured - self.ended) + self.bound, MAX_LOAD)
+        more = self.bound + (self.margin if with_margin else 0.0)
+        return min(max(0.0, measured - self.ended) + more, MAX_LOAD)
 
 
 _RANDOM: Final = "[bcdfghjklmnpqrstvwxz2456789]"

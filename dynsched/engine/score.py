@@ -60,6 +60,7 @@ for loads that occur; UNKNOWN has one as well."""
 FULL: Final = 100 * TENTHS
 _MAX_ADDED: Final = 2500
 """Tenths."""
+_NOTHING_KNOWN: Final = PodUse()
 
 Method = Literal["linear", "relative", "least"]
 """``least`` was another one, and is the same as ``relative``; `rules.lint` says so."""
@@ -93,9 +94,6 @@ def weighted(
     return WeightedProfile(tuple(parts), method)
 
 
-NOTHING_KNOWN: Final = PodUse()
-
-
 class FreshPods:
     """Since the loads were worked out, on one node. Mutable."""
 
@@ -107,13 +105,14 @@ class FreshPods:
     ) -> None:
         """Count one pod more or less. ``uses`` by rule."""
         for rule, _, unseen in self._parts:
-            use = uses.get(rule.name, NOTHING_KNOWN)
+            use = uses.get(rule.name, _NOTHING_KNOWN)
             points = use.points(change.pod, allocatable)
-            if change.is_recent:
-                points = None if points is None else points * (1 + use.margin(change.pod))
-                unseen.bound(change.pod, points, change.sign)
-            else:
+            if not change.is_recent:
                 unseen.ended(points, -change.sign)
+                continue
+            if points is not None:
+                points += points * use.margin(change.pod)
+            unseen.bound(change.pod, points, change.sign)
 
     def add_to(self, load: int, allocatable: Mapping[str, float], least: int = 0) -> int:
         """The load in tenths, with what changed; it stays on its side of FIRING. Pods that ended
@@ -138,10 +137,8 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
     shape = (len(alerts.roster),)
     total, weights = np.zeros(shape), np.zeros(shape)
     is_known = np.zeros(shape, np.bool_)
-    for row, (rule, weight) in zip(rows, weighed.rules, strict=True):
-        loads = views.expected_loads(row)
-        if rule.name in views.expected:
-            views.expected[rule.name].add_margins(loads, alerts.roster)
+    for row, (_, weight) in zip(rows, weighed.rules, strict=True):
+        loads = views.expected_loads(row, with_margin=True)
         has_value = ~np.isnan(loads)
         is_known |= has_value
         if has_value.any():

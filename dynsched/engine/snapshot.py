@@ -161,14 +161,14 @@ class NodeViews(Mapping[str, NodeView]):
     def hot(self) -> frozenset[str]:
         return self._named(self.evaluation.verdicts.hot)
 
-    def expected_loads(self, row: int) -> Floats:
+    def expected_loads(self, row: int, *, with_margin: bool = False) -> Floats:
         """By the rule of this row of the alerts: of all nodes, in points; NaN where nothing is
-        known.
+        known. ``with_margin``: as where pods are placed (`pod_values.MARGIN`).
         """
         alerts, rule = self.evaluation.alerts, self._rule(row)
         loads = rule_loads(rule, alerts.good_values(row))
         if rule.name in self.expected:
-            self.expected[rule.name].add_to(loads, alerts.roster)
+            self.expected[rule.name].add_to(loads, alerts.roster, with_margin=with_margin)
         return loads
 
     @cached_property

@@ -67,10 +67,27 @@ def of_new_pods(youngest: float, oldest: float) -> dict[str, str]:
 OF_NEW_POD: Final = of_new_pods(YOUNGEST, OLDEST)
 
 
+class LastUses:
+    """Each pod's last use, of those that were in an answer since the round before the last one: a
+    pod that has ended is not in every answer, and its use is needed then.
+    """
+
+    def __init__(self) -> None:
+        self._before: Mapping[str, float] = {}
+        self._since: dict[str, float] = {}
+
+    def begin_round(self) -> None:
+        self._before, self._since = self._since, {}
+
+    def add(self, uses: Mapping[str, float]) -> dict[str, float]:
+        """All that are known, with those of one more answer."""
+        self._since.update(uses)
+        return {**self._before, **self._since}
+
+
 class PodUseSource:
     """``of_workloads``: by resource and workload, a pod's mean use (cores, bytes); ``of_pods``: by
-    resource and pod, of those that were in an answer since the round before the last one.
-    ``scrape_intervals``: by rule, seconds.
+    resource and pod (`LastUses`). ``scrape_intervals``: by rule, seconds.
     """
 
     def __init__(self, prometheus: PrometheusSource, rule_set: Callable[[], RuleSet]) -> None:
@@ -81,7 +98,7 @@ class PodUseSource:
         self._means: dict[str, Mapping[str, float]] = {}
         self.of_workloads: Mapping[str, Mapping[str, float]] = {}
         self.of_pods: Mapping[str, Mapping[str, float]] = {}
-        self._since_last_round: dict[str, Mapping[str, float]] = {}
+        self._last_uses: dict[str, LastUses] = {}
         self.scrape_intervals: Mapping[str, float] = {}
 
     async def run(self, stop: asyncio.Event, running: Callable[[], int | None]) -> None:
@@ -122,8 +139,7 @@ class PodUseSource:
         for resource in sorted(resources):
             of_pod = OF_POD[resource]
             uses = await self._uses(of_pod, "pod") if each_pod else None
-            # A pod that has ended is not in every answer, and its use is needed then.
-            self.of_pods = {**self.of_pods, resource: self._since_last_round.pop(resource, {})}
+            self._last_uses.setdefault(resource, LastUses()).begin_round()
             self._add(resource, uses or {})
             if uses is None:
                 means = await self._uses(_by_workload(of_pod), "workload")
@@ -145,9 +161,7 @@ class PodUseSource:
         }
 
     def _add(self, resource: str, uses: Mapping[str, float]) -> None:
-        """To what is known of each pod."""
-        self._since_last_round[resource] = {**self._since_last_round.get(resource, {}), **uses}
-        self.of_pods = {**self.of_pods, resource: {**self.of_pods.get(resource, {}), **uses}}
+        self.of_pods = {**self.of_pods, resource: self._last_uses[resource].add(uses)}
 
     async def _uses(self, expr: str, label: str) -> dict[str, float] | None:
         """By ``namespace/`` and the value of ``label``."""

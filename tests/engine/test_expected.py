@@ -63,10 +63,11 @@ def test_where_each_pod_is_measured_one_that_is_new_counts_half_as_much_beside()
     web = {"name": "d/web-2", "workload": "d/web"}
     recent = (bound(ago=50, **web), bound("b", uid="2", name="d/web-1"), ended("c", uid="3", **web))
     uses = {"use_of_workloads": {"cpu": {"d/web": 2.0}}}
-    for of_pods, margins in (({"d/web-1": 1.0}, {"a": 0.5 * 12.5}), ({}, {})):
+    for of_pods, margin in (({"d/web-1": 1.0}, 0.5 * 12.5), ({}, 0)):
         pods = KnownPods(recent, 20, **uses, use_of_pods={"cpu": of_pods})
         found = load_of(made(resource="cpu", lag=LAG), readings, nodes, pods)
-        assert (found.margins, found.added["a"]) == (margins, Added(12.5, 0))
+        assert found.added["a"] == Added(12.5, 0, margin)
+        assert not any(each.margin for name, each in found.added.items() if name != "a")
 
 
 def load_of(
@@ -118,8 +119,8 @@ def test_the_lag_of_a_rule(options: dict[str, Any], scrape: float | None, expect
     assert lag_of(made(**options), scrape) == expected
 
 
-def on_a(bound: float, ended: float = 0.0) -> Mapping[str, Added]:
-    return {"a": Added(bound, ended)}
+def on_a(bound: float, ended: float = 0.0, margin: float = 0.0) -> Mapping[str, Added]:
+    return {"a": Added(bound, ended, margin)}
 
 
 WEB, USED = {"workload": "d/web"}, {"workloads": {"d/web": 2.0}}
@@ -144,7 +145,7 @@ CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = 
     "its own use goes before that of its workload": (
         [bound(name="d/web-1", **WEB), bound(uid="2", name="d/web-2", **WEB)],
         USED | {"uses": {"d/web-1": 1.0}},
-        on_a(37.5),
+        on_a(37.5, margin=12.5),
     ),
     "no more than its node has": ([bound(**WEB)], {"workloads": {"d/web": 1e9}}, on_a(100)),
     # two nodes of 8 cores, half used: 8 cores, of the 16 pods that the value shows; it shows those
@@ -292,7 +293,7 @@ def test_with_exact_uses_it_is_the_true_load_but_for_the_limit_of_what_ended(
     load = load_of(found, readings, nodes, known)
     lowest = sum(shown.values()) / 2 - BELOW_MEAN
     for name in "ab":
-        more, less = load.added.get(name, Added(0, 0))
+        more, less, _ = load.added.get(name, Added(0, 0))
         if shown[name] - less > lowest + 1e-6 and shown[name] <= 400:
             assert Added(more, less).to(shown[name]) == pytest.approx(true[name], abs=1e-6)
         assert less <= max(0.0, shown[name] - lowest) + 1e-6

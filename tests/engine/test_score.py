@@ -264,7 +264,7 @@ def test_a_node_that_has_cooled_counts_by_its_load_while_its_alert_fires(
     assert node_loads(hot.views(nodes), by_cpu) == {"a": FIRING + 950, "b": 200}
     later = {"cpu": answer({"a": value, "b": 40}, at=NOON + 10)}
     decision = decide(rules, later, nodes, hot.evaluation.alerts, NOON + 10)
-    expected = {"cpu": ExpectedLoad(PodUse(), {"a": Added(0.0, ended)}, margins={"b": 12.0})}
+    expected = {"cpu": ExpectedLoad(PodUse(), {"a": Added(0.0, ended), "b": Added(0, 0, 12)})}
     views = replace(decision, expected=expected).views(nodes)
     assert views["a"].hot
     assert node_loads(views, by_cpu) == {"a": load, "b": 400 + 120}
