@@ -22,7 +22,15 @@ from dynsched.engine.guard import early_limit
 from dynsched.engine.inventory import NodeColumns
 from dynsched.engine.match import NodeReadings
 from dynsched.engine.model import Node
-from dynsched.engine.pod_values import Added, Allocatable, BoundPod, PodUse, RecentPod
+from dynsched.engine.pod_values import (
+    MARGIN,
+    MAX_POINTS,
+    Added,
+    Allocatable,
+    BoundPod,
+    PodUse,
+    RecentPod,
+)
 from dynsched.rules.fields import Limit
 from dynsched.rules.rule_set import FileRule, Rule
 from dynsched.util.durations import parse_duration
@@ -135,6 +143,19 @@ class ExpectedLoad:
             index = roster.indices.get(name)
             if index is not None:
                 loads[index] = more.to(loads.item(index), with_margin=with_margin)
+
+    def next_pod(self, columns: NodeColumns) -> Floats:
+        """What a pod of mean use would add to each node, with its margin, in points beyond what it
+        would add to the largest: of two nodes at one load, it leaves the larger one cooler.
+        """
+        use = self.use
+        if use.resource is None or use.mean is None:
+            return np.zeros(len(columns.roster))
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            points = 100 * (1 + MARGIN) * use.mean / columns.capacity[use.resource]
+        points = np.minimum(points, MAX_POINTS)
+        beyond: Floats = points - np.fmin.reduce(points, initial=MAX_POINTS)
+        return np.where(np.isnan(beyond), 0.0, beyond)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,8 @@ MAX_CANDIDATES_ASSUMED: Final = 1000
 gains. A scheduler asks about a tenth of 5,000 nodes, unless percentageOfNodesToScore is set."""
 FIRING: Final = 10_000
 """Tenths. Added to the load of a node on which a rule fires. A load is below it: what a rule
-measures is at most ``MAX_LOAD``, and pods add at most ``_MAX_ADDED``."""
+measures is at most ``MAX_LOAD``, the next pod adds at most ``MAX_POINTS``, and others at most
+``_MAX_ADDED``."""
 UNKNOWN: Final = 2 * FIRING + 1
 """In an array of loads: nothing is known of this node. Any load is less."""
 
@@ -127,10 +128,11 @@ class FreshPods:
 
 
 def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
-    """Every node's expected load in tenths (`engine.expected`); a node for which no rule has a
-    value is omitted. When one rule of several has no value for a node, the median of that rule's
-    values is used; a rule that does not apply to the node does not count. FIRING is added for a
-    node that stays hot (`NodeViews.stays_hot`) by one of the rules, even if it has no value.
+    """Every node's expected load in tenths, to place pods by (`NodeViews.expected_loads`); a node
+    for which no rule has a value is omitted. When one rule of several has no value for a node, the
+    median of that rule's values is used; a rule that does not apply to the node does not count.
+    FIRING is added for a node that stays hot (`NodeViews.stays_hot`) by one of the rules, even if
+    it has no value.
     """
     alerts = views.evaluation.alerts
     rows = [alerts.rules.index(rule.name) for rule, _ in weighed.rules]
@@ -138,7 +140,7 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
     total, weights = np.zeros(shape), np.zeros(shape)
     is_known = np.zeros(shape, np.bool_)
     for row, (_, weight) in zip(rows, weighed.rules, strict=True):
-        loads = views.expected_loads(row, with_margin=True)
+        loads = views.expected_loads(row, to_place=True)
         has_value = ~np.isnan(loads)
         is_known |= has_value
         if has_value.any():

@@ -161,14 +161,18 @@ class NodeViews(Mapping[str, NodeView]):
     def hot(self) -> frozenset[str]:
         return self._named(self.evaluation.verdicts.hot)
 
-    def expected_loads(self, row: int, *, with_margin: bool = False) -> Floats:
+    def expected_loads(self, row: int, *, to_place: bool = False) -> Floats:
         """By the rule of this row of the alerts: of all nodes, in points; NaN where nothing is
-        known. ``with_margin``: as where pods are placed (`pod_values.MARGIN`).
+        known. ``to_place``: by which pods are placed, with the margin of new pods
+        (`pod_values.MARGIN`), and with what the next pod leaves the smaller nodes less.
         """
         alerts, rule = self.evaluation.alerts, self._rule(row)
         loads = rule_loads(rule, alerts.good_values(row))
         if rule.name in self.expected:
-            self.expected[rule.name].add_to(loads, alerts.roster, with_margin=with_margin)
+            expected = self.expected[rule.name]
+            expected.add_to(loads, alerts.roster, with_margin=to_place)
+            if to_place:
+                loads += expected.next_pod(self.inventory.columns)
         return loads
 
     @cached_property

@@ -272,6 +272,33 @@ def test_a_node_that_has_cooled_counts_by_its_load_while_its_alert_fires(
     assert views.not_cooled == ({"a"} if load > FIRING else set())
 
 
+@pytest.mark.parametrize(
+    ("sizes", "use", "more"),
+    [
+        ((8.0, 8.0, 8.0), {"mean": 0.5}, (0, 0, 0)),
+        ((32.0, 8.0, None), {"mean": 0.5}, (0, 1.5 * (6.25 - 1.5625), 0)),  # with the margin
+        ((32.0, 0.0, 0.25), {"mean": 0.5}, (0, 100 - 1.5 * 1.5625, 100 - 1.5 * 1.5625)),
+        ((None, None, None), {"mean": 0.5}, (0, 0, 0)),
+        ((32.0, 8.0, 8.0), {"of_workload": {"d/web": 0.5}}, (0, 0, 0)),
+        ((32.0, 8.0, 8.0), {"mean": 6.25, "resource": None}, (0, 0, 0)),  # in points
+    ],
+)
+def test_the_next_pod_leaves_a_larger_node_cooler(
+    sizes: Sequence[float | None], use: Mapping[str, Any], more: Sequence[float]
+) -> None:
+    rules = rule_set(rule())
+    nodes = {
+        name: replace(node(name), allocatable={} if cpu is None else {"cpu": cpu})
+        for name, cpu in zip("abc", sizes, strict=True)
+    }
+    decision = decide(rules, {"cpu": answer(dict.fromkeys("abc", 40))}, nodes, no_alerts(), NOON)
+    known = {"cpu": ExpectedLoad(PodUse(**{"resource": "cpu", **use}), {})}
+    views = replace(decision, expected=known).views(nodes)
+    loads = node_loads(views, weighted_profile(rules, ""))
+    assert list(loads.values()) == [round(TENTHS * (40 + each)) for each in more]
+    assert views.expected_loads(0).tolist() == [40, 40, 40]  # by which marks go
+
+
 def with_fresh(
     rules: RuleSet,
     load: int,
