@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from dynsched.engine.model import Node, NodePatch, NodeUsage
-from dynsched.kube.failures import Call, still_leading
+from dynsched.kube.failures import Call, in_namespace, still_leading
 from dynsched.kube.kubeconfig import KubeConfig, load_config
 from dynsched.kube.pages import METADATA_ONLY, Named, Page, first_item, pages
 from dynsched.kube.projection import quantity, read_node
@@ -30,9 +30,9 @@ EVENT_NAMESPACE: Final = "default"
 _NODES: Final = "/api/v1/nodes"
 _MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
 _WRITE: Final = {"fieldManager": FIELD_MANAGER}
-_LIST_NODES: Final = Call("list", "nodes", "GET", _NODES)
+_LIST_NODES: Final = Call("list", "nodes", _NODES)
 _METRICS: Final = "metrics.k8s.io/v1beta1"
-_LIST_METRICS: Final = Call("list", "nodes.metrics.k8s.io", "GET", f"/apis/{_METRICS}/nodes")
+_LIST_METRICS: Final = Call("list", "nodes.metrics.k8s.io", f"/apis/{_METRICS}/nodes")
 _AWAY: Final = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 
 
@@ -67,7 +67,7 @@ class KubeClient(KubeApi):
 
     async def read(self, name: str) -> Node | None:
         """The node as it is now; None when there is none of this name."""
-        call = Call("get", "nodes", "GET", _object(_NODES, name), name)
+        call = Call("get", "nodes", _object(_NODES, name), name)
         answer = await self.call(call, accept=(HTTPStatus.NOT_FOUND,), shape=msgspec.Raw)
         return None if answer.status == HTTPStatus.NOT_FOUND else _node(call, answer)
 
@@ -75,7 +75,7 @@ class KubeClient(KubeApi):
         """Send the JSON merge patch; the node as stored. With the observed resourceVersion in the
         body it is safe to send again: had it arrived, the second is a conflict. NotPermittedError.
         """
-        call = Call("patch", "nodes", "PATCH", _object(_NODES, patch.node), patch.node)
+        call = Call("patch", "nodes", _object(_NODES, patch.node), patch.node)
         request: Request = {**_merge(patch.body), "check": still_leading(call, self._may_write)}
         request["resend"] = bool(patch.version)
         return _node(call, await self.call(call, **request, shape=msgspec.Raw))
@@ -113,12 +113,12 @@ class KubeClient(KubeApi):
 
     async def create_event(self, namespace: str, body: Mapping[str, Any]) -> None:
         """Sent once only, so that none is doubled."""
-        call = Call("create", "events", "POST", _events(namespace))
+        call = Call("create", "events", _events(namespace))
         await self.call(call, query=_WRITE, body=body, resend=False)
 
     async def patch_event(self, namespace: str, name: str, body: Mapping[str, Any]) -> bool:
         """Merge ``body`` into the Event; False when it is gone (the server keeps them an hour)."""
-        call = Call("patch", "events", "PATCH", _object(_events(namespace), name), name)
+        call = Call("patch", "events", _object(_events(namespace), name), name)
         answer = await self.call(call, **_merge(body), accept=(HTTPStatus.NOT_FOUND,))
         return answer.status != HTTPStatus.NOT_FOUND
 
@@ -172,7 +172,7 @@ def _merge(body: Mapping[str, Any]) -> Request:
 
 
 def _events(namespace: str) -> str:
-    return f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
+    return f"/api/v1{in_namespace(namespace)}/events"
 
 
 def _object(collection: str, name: str) -> str:

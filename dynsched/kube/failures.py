@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Final
+from urllib.parse import quote
 
 import aiohttp
 import msgspec
@@ -29,6 +30,7 @@ _GRANTED_BY: Final[Mapping[str, str]] = {
     "subjectaccessreviews": "components/web-auth",
 }
 """The manifests that grant what the base does not, by resource."""
+_METHODS: Final = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 _USER: Final = re.compile(r'User "([^"]+)"')
 _PROXY: Final = "check proxy-url in the kubeconfig, HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
 _CA: Final = "check the CA in the kubeconfig and the server's name"
@@ -72,13 +74,21 @@ class Call:
 
     verb: str
     resource: str
-    method: str
     path: str
     name: str = ""
     namespace: str = ""
 
+    @property
+    def method(self) -> str:
+        return _METHODS.get(self.verb, "GET")
+
     def __str__(self) -> str:
         return f"{self.verb} {self.resource}" + (f" {self.name}" if self.name else "")
+
+
+def in_namespace(namespace: str | None) -> str:
+    """That part of a path; empty where no namespace is named."""
+    return f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
 
 
 class ExpiredError(ClusterError):

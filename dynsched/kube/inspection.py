@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from dynsched.kube.failures import Call
+from dynsched.kube.failures import Call, in_namespace
 from dynsched.kube.pages import ObjectMeta, pages
 from dynsched.kube.pod_requests import RUNNING, PodSpec, PodStatus, requests_of
 from dynsched.kube.transport import KubeApi
@@ -31,7 +31,7 @@ _PROGRAMS: Final = (
     ("CronJob", "batch/v1/cronjobs", ("spec", "jobTemplate", "spec", "template", "spec")),
 )
 """What runs programs: the kind, its URL, and where in it the pod's specification is."""
-_LIST_PODS: Final = Call("list", "pods", "GET", "/api/v1/pods")
+_LIST_PODS: Final = Call("list", "pods", "/api/v1/pods")
 _EMPTY: Final = frozenset({b"", b"null", b"{}", b"[]"})
 _NOTHING: Final = msgspec.Raw(b"")
 
@@ -65,7 +65,7 @@ async def is_allowed(api: KubeApi, right: Right) -> bool | None:
     spec = {"resourceAttributes": {name: text for name, text in asked.items() if text}}
     body = {"apiVersion": _REVIEWS, "kind": "SelfSubjectAccessReview", "spec": spec}
     resource = "selfsubjectaccessreviews"
-    call = Call("create", resource, "POST", f"/apis/{_REVIEWS}/{resource}")
+    call = Call("create", resource, f"/apis/{_REVIEWS}/{resource}")
     answer = await api.call(call, body=body, accept=(HTTPStatus.NOT_FOUND,))
     return None if answer.body is None else bool(_at(answer.body, "status", "allowed"))
 
@@ -100,9 +100,8 @@ async def config_map(api: KubeApi, namespace: str, name: str) -> dict[str, str] 
 
 async def core(api: KubeApi, resource: str, name: str, namespace: str = "") -> Any:
     """An object of the API group without a name; None where it is not there."""
-    place = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
-    path = f"/api/v1{place}/{resource}/{quote(name, safe='')}"
-    call = Call("get", resource, "GET", path, name, namespace)
+    path = f"/api/v1{in_namespace(namespace)}/{resource}/{quote(name, safe='')}"
+    call = Call("get", resource, path, name, namespace)
     return (await api.call(call, accept=(HTTPStatus.NOT_FOUND,))).body
 
 
@@ -111,8 +110,7 @@ async def policy(
 ) -> Any:
     """An admission policy, in the newest version that has it; None where none has."""
     for version in _VERSIONS:
-        path = f"/apis/{group}/{version}/{resource}/{name}"
-        call = Call("get", resource, "GET", path, name)
+        call = Call("get", resource, f"/apis/{group}/{version}/{resource}/{name}", name)
         found = await api.call(call, accept=(HTTPStatus.NOT_FOUND,))
         if found.body is not None:
             return found.body
@@ -131,7 +129,7 @@ async def is_in_kyverno(api: KubeApi, name: str) -> bool:
 
 async def resources(api: KubeApi, api_version: str) -> set[str]:
     """The names of what the server serves in a version of a group."""
-    call = Call("get", "APIs", "GET", f"/apis/{api_version}")
+    call = Call("get", "APIs", f"/apis/{api_version}")
     found = await api.call(call, accept=(HTTPStatus.NOT_FOUND,))
     return {each["name"] for each in _at(found.body, "resources") or ()}
 
@@ -143,14 +141,13 @@ async def namespaces_that_ask(api: KubeApi) -> list[str]:
 
 
 def running_pods(api: KubeApi, namespace: str) -> AsyncIterator[dict[str, Any]]:
-    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
-    return _items(api, "pods", path, RUNNING)
+    return _items(api, "pods", f"/api/v1{in_namespace(namespace)}/pods", RUNNING)
 
 
 async def _items(
     api: KubeApi, resource: str, path: str, query: Mapping[str, str] | None = None
 ) -> AsyncIterator[dict[str, Any]]:
-    call = Call("list", resource, "GET", path)
+    call = Call("list", resource, path)
     async for page in pages(api, call, dict[str, Any], query=query, may_be_unknown=True):
         for item in page.items or ():
             yield item

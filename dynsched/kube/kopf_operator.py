@@ -48,7 +48,7 @@ BACKOFFS: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
 """Seconds between the attempts of one request; after the last kopf ends (and is begun again)."""
 
 _PASSING: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.GONE)
-_WATCH: Final = Call("watch", "nodes", "GET", "/api/v1/nodes")
+_WATCH: Final = Call("watch", "nodes", "/api/v1/nodes")
 _NODE_EVENTS: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
 _PAGE: Final = msgspec.json.Decoder(Page[msgspec.Raw])
 _EVENT: Final = msgspec.json.Decoder(Event)

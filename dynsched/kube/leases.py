@@ -10,10 +10,9 @@ import time
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote
 
 from dynsched.engine.lease import Lease, LeaseTimes, is_released, renewed_at
-from dynsched.kube.failures import Call
+from dynsched.kube.failures import Call, in_namespace
 from dynsched.kube.transport import Answer, KubeApi
 from dynsched.util.durations import format_duration
 from dynsched.util.errors import ClusterError, ForbiddenError
@@ -32,7 +31,7 @@ class Leases:
 
     async def read(self) -> Mapping[str, Any] | None:
         """None when there is none. Raises ClusterError."""
-        call = self._call("get", "GET")
+        call = self._call("get")
         answer = await self._api.call(call, accept=[HTTPStatus.NOT_FOUND], timeout=CALL_TIMEOUT)
         return None if answer.status == HTTPStatus.NOT_FOUND else self._lease(call, answer)
 
@@ -42,11 +41,11 @@ class Leases:
         """
         accept: Collection[int] = ()
         if seen is not None and seen.resource_version:
-            call = self._call("update", "PUT")
+            call = self._call("update")
             # With its uid and version: the API server refuses it if either is not the same.
             metadata = seen.body["metadata"]
         else:
-            call, accept = self._call("create", "POST", ""), [HTTPStatus.NOT_FOUND]
+            call, accept = self._call("create", ""), [HTTPStatus.NOT_FOUND]
             metadata = {"name": LEASE_NAME, "namespace": self._namespace}
         body = {"kind": "Lease", "apiVersion": API_VERSION, "metadata": metadata, "spec": spec}
         # A lost write is not sent again: it may have arrived, and the next look shows it.
@@ -69,10 +68,9 @@ class Leases:
         found: Mapping[str, Any] = body
         return found
 
-    def _call(self, verb: str, method: str, name: str = LEASE_NAME) -> Call:
-        path = f"/apis/{API_VERSION}/namespaces/{quote(self._namespace, safe='')}/leases"
-        whole = f"{path}/{name}" if name else path
-        return Call(verb, "leases", method, whole, name, self._namespace)
+    def _call(self, verb: str, name: str = LEASE_NAME) -> Call:
+        path = f"/apis/{API_VERSION}{in_namespace(self._namespace)}/leases"
+        return Call(verb, "leases", f"{path}/{name}" if name else path, name, self._namespace)
 
 
 class Holder(NamedTuple):
@@ -142,7 +140,7 @@ async def _held(api: KubeApi, namespace: str | None, own: str) -> dict[str, Mapp
 
 
 async def _everywhere(api: KubeApi) -> Collection[Mapping[str, Any]]:
-    call = Call("list", "leases", "GET", f"/apis/{API_VERSION}/leases")
+    call = Call("list", "leases", f"/apis/{API_VERSION}/leases")
     query = {"fieldSelector": f"metadata.name={LEASE_NAME}"}
     answer = await api.call(call, query=query, timeout=CALL_TIMEOUT)
     return answer.body.get("items") or ()

@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import quote
 
 from dynsched.engine.model import Order
-from dynsched.kube.failures import Call, still_leading
+from dynsched.kube.failures import Call, in_namespace, still_leading
 from dynsched.kube.pages import METADATA_ONLY, Named, pages
 from dynsched.kube.transport import Answer, KubeApi
 from dynsched.rules import keys
@@ -21,14 +20,14 @@ _APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}
 _FORCED: Final = {"fieldManager": keys.FIELD_MANAGER, "force": "true", "fieldValidation": "Ignore"}
 """JSON is YAML, and long to parse: without Ignore the API server does it twice, for warnings."""
 NODE_ORDERS: Final = "nodeorders"
-_VERSION: Final = Call("get", "version", "GET", "/version")
+_VERSION: Final = Call("get", "version", "/version")
 
 
 async def order_left(api: KubeApi, namespace: str) -> float | None:
     """Seconds for which the order there is in force, by the API server's clock; None where there is
     none, or no definition of the kind. Raises ClusterError.
     """
-    answer = await api.call(_call("get", "GET", namespace), accept=(HTTPStatus.NOT_FOUND,))
+    answer = await api.call(_call("get", namespace), accept=(HTTPStatus.NOT_FOUND,))
     if answer.body is None:
         return None
     until = parse_time(answer.body["spec"]["until"]) or 0.0
@@ -37,8 +36,8 @@ async def order_left(api: KubeApi, namespace: str) -> float | None:
 
 async def homes_of_orders(api: KubeApi, namespace: str | None) -> list[str]:
     """The namespaces that have one: ``namespace``, or any. Raises ClusterError."""
-    place = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
-    call = Call("list", NODE_ORDERS, "GET", f"/apis/{keys.ORDER_API}{place}/{NODE_ORDERS}")
+    path = f"/apis/{keys.ORDER_API}{in_namespace(namespace)}/{NODE_ORDERS}"
+    call = Call("list", NODE_ORDERS, path)
     found = pages(api, call, Named, headers=METADATA_ONLY, may_be_unknown=True)
     return [
         item.metadata.namespace
@@ -72,7 +71,7 @@ class NodeOrder:
             "metadata": {"name": keys.ORDER_NAME, "namespace": self._namespace},
             "spec": _spec(order, until),
         }
-        call = _call("patch", "PATCH", self._namespace)
+        call = _call("patch", self._namespace)
         check = still_leading(call, self._may_write)
         self._ahead = _ahead(
             await self._api.call(call, query=_FORCED, body=body, headers=_APPLY, check=check)
@@ -81,15 +80,14 @@ class NodeOrder:
 
     async def withdraw(self) -> None:
         """Delete it, if it is there: pods are created as always. Raises ClusterError."""
-        call = _call("delete", "DELETE", self._namespace)
+        call = _call("delete", self._namespace)
         check = still_leading(call, self._may_write)
         await self._api.call(call, accept=(HTTPStatus.NOT_FOUND,), check=check)
 
 
-def _call(verb: str, method: str, namespace: str) -> Call:
-    place = f"/apis/{keys.ORDER_API}/namespaces/{quote(namespace, safe='')}"
-    path = f"{place}/{NODE_ORDERS}/{keys.ORDER_NAME}"
-    return Call(verb, NODE_ORDERS, method, path, keys.ORDER_NAME, namespace)
+def _call(verb: str, namespace: str) -> Call:
+    path = f"/apis/{keys.ORDER_API}{in_namespace(namespace)}/{NODE_ORDERS}/{keys.ORDER_NAME}"
+    return Call(verb, NODE_ORDERS, path, keys.ORDER_NAME, namespace)
 
 
 def _ahead(answer: Answer) -> float:

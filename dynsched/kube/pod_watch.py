@@ -52,8 +52,8 @@ count as if it happened now, though the metrics show it by then."""
 _FIRST_WAIT: Final = 1.0
 _MAX_BACKOFF: Final = 30.0
 _FORBIDDEN_WAIT: Final = 60.0
-_LIST: Final = Call("list", "pods", "GET", "/api/v1/pods")
-_WATCH: Final = Call("watch", "pods", "GET", "/api/v1/pods")
+_LIST: Final = Call("list", "pods", "/api/v1/pods")
+_WATCH: Final = Call("watch", "pods", "/api/v1/pods")
 
 
 class _Spec(PodSpec, gc=False):

@@ -54,7 +54,7 @@ class AccessReviews:
     async def _asked(self, group: str, kind: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         """The status of the review alone: the server sends the token back, too."""
         version, resource = f"{group}.k8s.io/v1", f"{kind.lower()}s"
-        call = Call("create", resource, "POST", f"/apis/{version}/{resource}")
+        call = Call("create", resource, f"/apis/{version}/{resource}")
         body = {"apiVersion": version, "kind": kind, "spec": spec}
         # A review changes nothing, so it may be sent again.
         answer = await self._api.call(call, body=body, timeout=CALL_TIMEOUT)

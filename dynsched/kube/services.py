@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from dynsched.engine.wording import listed
 from dynsched.kube import failures
-from dynsched.kube.failures import Call
+from dynsched.kube.failures import Call, in_namespace
 from dynsched.kube.pages import pages
 from dynsched.kube.transport import Answer, KubeApi
 from dynsched.util.errors import ClusterError, ForbiddenError, NotFoundError
@@ -50,14 +50,14 @@ class Service:
 
     @property
     def path(self) -> str:
-        namespace = quote(self.namespace, safe="")
-        return f"/api/v1/namespaces/{namespace}/services/{quote(self.proxied, safe=':')}/proxy"
+        where = in_namespace(self.namespace)
+        return f"/api/v1{where}/services/{quote(self.proxied, safe=':')}/proxy"
 
 
 async def find_service(api: KubeApi, namespace: str | None) -> Service:
     """The Service in ``namespace``, or else in any. ClusterError where it is not clear which."""
-    where = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
-    call = Call("list", "services", "GET", f"/api/v1{where}/services", namespace=namespace or "")
+    path = f"/api/v1{in_namespace(namespace)}/services"
+    call = Call("list", "services", path, namespace=namespace or "")
     found: list[Service] = []
     try:
         async for page in pages(api, call, dict[str, Any], query={"labelSelector": LABEL}):
@@ -112,9 +112,7 @@ async def ask_service(
     """What the program behind the Service answers at ``path`` (quoted, from ``/`` on), an error of
     its own too; ClusterError where the API server did not pass the request on, or got no answer.
     """
-    call = Call(
-        "get", "services/proxy", "GET", service.path + path, service.proxied, service.namespace
-    )
+    call = Call("get", "services/proxy", service.path + path, service.proxied, service.namespace)
     raw = await api.exchange(
         call,
         headers={"If-None-Match": etag} if etag else None,

@@ -86,7 +86,7 @@ async def test_a_line_of_a_watch_without_an_end(server, client) -> None:
     server.default = endless([])
     api = KubeApi(client.config)
     with pytest.raises(ClusterError, match="too large"):
-        async for _ in watch(api, Call("watch", "pods", "GET", "/api/v1/pods"), {}):
+        async for _ in watch(api, Call("watch", "pods", "/api/v1/pods"), {}):
             pass
     await api.close()
 

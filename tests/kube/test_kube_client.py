@@ -492,7 +492,7 @@ async def test_a_broken_kubeconfig_does_not_give_its_secrets_away(tmp_path: Path
 
 def test_a_person_without_a_right_is_not_told_to_grant_it_to_the_account_of_dynsched() -> None:
     said = 'nodes is forbidden: User "jane" cannot list resource "nodes" in API group ""'
-    told = str(forbidden(Call("list", "nodes", "GET", "/api/v1/nodes"), "https://k", said))
+    told = str(forbidden(Call("list", "nodes", "/api/v1/nodes"), "https://k", said))
     assert "`kubectl auth can-i list nodes --as=jane`" in told
     assert "kubectl apply" not in told
     assert told.endswith(

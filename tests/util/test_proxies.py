@@ -27,7 +27,7 @@ from dynsched.util.errors import ClusterError
 from dynsched.util.proxies import ProxyError, parse_proxy, proxy_for
 
 LISTED = {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}
-LIST = Call("list", "nodes", "GET", "/api/v1/nodes")
+LIST = Call("list", "nodes", "/api/v1/nodes")
 BASIC = "Basic " + base64.b64encode(b"me:pw").decode()
 
 
