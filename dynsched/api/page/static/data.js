@@ -14,28 +14,23 @@ function ask(path, headers = {}) {
   return fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
 }
 
-/** The last Snapshot, asked for by its ETag. */
-export class Feed {
-  constructor() {
-    this.etag = "";
-  }
+let etag = "";
 
-  /**
-   * `data`: null where it is the same as before. `age`: of the Snapshot, in seconds. Null before the
-   * first tick. Raises where there is no answer.
-   * @returns {Promise<{data: import("./model.js").Payload | null, age: number} | null>}
-   */
-  async poll() {
-    const answer = await ask("page/data", this.etag ? { "If-None-Match": this.etag } : {});
-    const age = Number(answer.headers.get("Age") ?? 0);
-    if (answer.status === 304) return { data: null, age };
-    // With a Retry-After it is not about ticks: nobody can be let in now.
-    if (answer.status === 503 && !answer.headers.has("Retry-After")) return null;
-    if (!answer.ok) throw new Error(`${answer.status}`);
-    const data = await answer.json();
-    this.etag = answer.headers.get("ETag") ?? "";
-    return { data, age };
-  }
+/**
+ * The last Snapshot. `data`: null where it is the same as before. `age`: of the Snapshot, in
+ * seconds. Null before the first tick. Raises where there is no answer.
+ * @returns {Promise<{data: import("./model.js").Payload | null, age: number} | null>}
+ */
+export async function snapshot() {
+  const answer = await ask("page/data", etag ? { "If-None-Match": etag } : {});
+  const age = Number(answer.headers.get("Age") ?? 0);
+  if (answer.status === 304) return { data: null, age };
+  // With a Retry-After it is not about ticks: nobody can be let in now.
+  if (answer.status === 503 && !answer.headers.has("Retry-After")) return null;
+  if (!answer.ok) throw new Error(`${answer.status}`);
+  const data = await answer.json();
+  etag = answer.headers.get("ETag") ?? "";
+  return { data, age };
 }
 
 /** @param {string[]} names @returns {Promise<{step: number, nodes: Map<string, Past>}>} */

@@ -1,6 +1,6 @@
 // The page: asks for the last Snapshot again and again, and draws what changed.
 
-import { Feed, pastOf } from "./data.js";
+import { pastOf, snapshot } from "./data.js";
 import { Detail } from "./detail.js";
 import { get, make, say } from "./draw.js";
 import { Grid } from "./grid.js";
@@ -27,7 +27,6 @@ let cameAt = performance.now();
 let answeredAt = performance.now();
 let silent = false;
 
-const feed = new Feed();
 const view = readView();
 const table = new Table(view, { changed, open, filter });
 const grid = new Grid(open);
@@ -171,7 +170,7 @@ function tell() {
 
 async function poll() {
   try {
-    const answer = await feed.poll();
+    const answer = await snapshot();
     answeredAt = performance.now();
     silent = false;
     if (answer !== null) {
