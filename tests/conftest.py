@@ -4,12 +4,14 @@ import logging
 import os
 import re
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cluster import Cluster, EnvtestCluster, SimCluster
+from command_line import Ended, call_of
 from envtest import Envtest, assets
 from fake_prometheus import FakePrometheus
 from hypothesis import HealthCheck, settings
@@ -93,6 +95,12 @@ async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 async def prometheus() -> AsyncIterator[FakePrometheus]:
     async with FakePrometheus() as running:
         yield running
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """``call(*words)`` -> exit code, standard output, standard error of the command line."""
+    return partial(call_of, capsys)
 
 
 @pytest.fixture(autouse=True)

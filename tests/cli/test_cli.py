@@ -5,14 +5,12 @@ import os
 import shutil
 import sys
 from dataclasses import replace
-from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from unittest.mock import AsyncMock
 
 import click
 import pytest
-from command_line import call_of
 from programs import ROOT, run
 from snapshots import example, many
 
@@ -25,12 +23,6 @@ from dynsched.util.errors import ClusterError
 from tools.cli_docs import render
 
 PATCH = NodePatch("worker-3", Action.RELEASE, {"metadata": {"labels": {"status": None}}}, "why")
-
-
-@pytest.fixture
-def call(capsys):
-    """Run the command line in this process: (exit code, stdout, stderr)."""
-    return partial(call_of, capsys)
 
 
 @pytest.fixture

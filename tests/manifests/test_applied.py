@@ -12,7 +12,6 @@ from pathlib import Path
 import aiohttp
 import pytest
 import yaml
-from builders import merge
 from cluster import NODES, EnvtestCluster
 from envtest import Envtest, StartError, assets
 from fake_prometheus import FakePrometheus
@@ -43,6 +42,7 @@ from scheduling_support import (
     set_loads,
 )
 
+from dynsched.sim.apiserver.objects import merge_patch as merge
 from dynsched.sim.examples import make_node
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import merge
 from cluster import EnvtestCluster
 from descheduler_support import QUERY, Descheduler, Verdicts, install, need_descheduler, uninstall
 from envtest import Envtest
@@ -21,6 +20,7 @@ from operator_support import until
 from prometheus_support import Exporter, RealPrometheus
 from scheduling_support import PODS, clear, make_pod, replicas
 
+from dynsched.sim.apiserver.objects import merge_patch as merge
 from dynsched.sim.examples import make_node
 
 pytestmark = pytest.mark.thorough

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from builders import merge
 from cluster import JSON_PATCH, MERGE, NODES, STRATEGIC, Answer, EnvtestCluster
 from envtest import Envtest
 from fake_prometheus import FakePrometheus
@@ -22,6 +21,7 @@ from programs import run
 from replica_support import is_marked
 
 from dynsched.rules import keys
+from dynsched.sim.apiserver.objects import merge_patch as merge
 from dynsched.sim.examples import make_node
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from builders import merge
 from cluster import Answer, EnvtestCluster
 from envtest import Envtest
 from manifest_support import COMPONENTS, Doc, Kubectl
@@ -18,6 +17,7 @@ from operator_support import until
 from programs import ROOT, run
 
 from dynsched.rules.labels import parse_label
+from dynsched.sim.apiserver.objects import merge_patch as merge
 from dynsched.tools.inject.installed import Standing, standing
 from dynsched.tools.inject.policy import policy_text
 

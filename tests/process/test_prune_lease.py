@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cluster import LEASES, Cluster, EnvtestCluster, SimCluster
+from api_support import stranger
+from cluster import LEASES, Cluster, SimCluster
 from operator_support import write_rules
 
 from dynsched.controller import one_pass
@@ -131,13 +132,7 @@ async def test_without_a_holder_at_work_the_marks_go(cluster, meanwhile, found, 
 
 
 async def test_who_cannot_read_the_lease_prunes_nothing(cluster, tmp_path) -> None:
-    kubeconfig = cluster.kubeconfig
-    if isinstance(cluster, EnvtestCluster):
-        kubeconfig = cluster.servers.kubeconfig(
-            tmp_path / "stranger", cluster.servers.stranger_token
-        )
-    elif isinstance(cluster, SimCluster):
-        cluster.server.forbidden = {("get", "leases")}
+    kubeconfig = stranger(cluster, tmp_path, {("get", "leases")})
     with pytest.raises(ForbiddenError, match="may not get leases: "):
         await one_pass.prune(kubeconfig=kubeconfig, lease_older_than=OLD_AFTER)
     if isinstance(cluster, SimCluster):

@@ -7,6 +7,7 @@ from dynsched.engine.model import Node, NodePatch, QueryResult, Sample
 from dynsched.rules.file import parse_rules
 from dynsched.rules.keys import ANNOTATION_PREFIX, EVIDENCE_ANNOTATION
 from dynsched.rules.rule_set import RuleSet
+from dynsched.sim.apiserver.objects import merge_patch
 
 Body = dict[str, Any]
 
@@ -90,19 +91,6 @@ def named(*names: str, uid: str = "") -> dict[str, Node]:
     return {name: Node(name, uid=uid and f"{uid}-{name}") for name in names}
 
 
-def merge(target: Any, patch: Any) -> Any:
-    """A JSON merge patch applied, as RFC 7396 says it."""
-    if not isinstance(patch, Mapping):
-        return patch
-    result = dict(target) if isinstance(target, Mapping) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merge(result.get(key), value)
-    return result
-
-
 def apply(raw: Body, patch: NodePatch) -> Body:
     """What the API server makes of a patch: checks the version, merges, counts the version up.
 
@@ -111,7 +99,7 @@ def apply(raw: Body, patch: NodePatch) -> Body:
     metadata = raw["metadata"]
     assert patch.node == metadata["name"]
     assert patch.body["metadata"]["resourceVersion"] == metadata["resourceVersion"]
-    merged = merge(raw, patch.body)
+    merged = merge_patch(raw, patch.body)
     merged["metadata"]["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
     labels = patch.body["metadata"].get("labels", {})
     owned = {*raw.get("owned", ()), *labels} & merged["metadata"].get("labels", {}).keys()

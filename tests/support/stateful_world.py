@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
-from builders import merge
 from evaluating import alerts_of
 from fake_loop import FakeEvents, FakeRulesFile
 from stateful_model import EVIDENCE, Answered, Beliefs, label_text, marks_on, taint_text, texts_on
@@ -33,7 +32,7 @@ from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.projection import project
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sim.apiserver.api_errors import ApiError
-from dynsched.sim.apiserver.objects import Objects, Write
+from dynsched.sim.apiserver.objects import Objects, Write, merge_patch
 from dynsched.sim.apiserver.resources import NODES
 from dynsched.sim.apiserver.store import Change, ChangeType, Entry, Store
 from dynsched.util.errors import (
@@ -647,7 +646,7 @@ class Somebody:
         if name in others:
             now = self._world.all_stored()[name].body
             self._world.objects.patch("nodes", name, made(now), how=Write("somebody"))
-            others[name] = merge(others[name], made(others[name]))
+            others[name] = merge_patch(others[name], made(others[name]))
 
 
 def _place(taint: Mapping[str, Any]) -> tuple[str, str]:

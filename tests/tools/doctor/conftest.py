@@ -1,12 +1,10 @@
 """A real Prometheus with two days of history, in which every defect of a rule has its metrics."""
 
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 import pytest
 from blocks_support import Points, prometheus_of
-from command_line import Ended, call_of
 from prometheus_support import Process
 
 _DAY = 86400
@@ -44,12 +42,6 @@ def _past() -> dict[str, list[tuple[str, Points]]]:
     found["slow_seconds_total"] = [(f'{first},job="slow"', rare)]
     found["vanished_load"] = [(first, [(at, 1.0) for at in range(_BEGAN, _NOW - _DAY, 120)])]
     return found
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    """``call(*words)`` -> exit code, standard output, standard error."""
-    return partial(call_of, capsys)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """`dynsched inject` without a cluster, the files that it prints, and `dynsched order`."""
 
 import json
-import sys
 from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
@@ -12,7 +11,7 @@ import yaml
 from canned_cluster import NAMESPACES, ORDER_IN_FORCE, ORDER_POLICY, CannedCluster
 from click.testing import CliRunner
 from manifest_support import COMPONENTS
-from programs import ROOT, run
+from programs import ROOT
 from rich.console import Console
 
 from dynsched.cli.commands import cli
@@ -56,13 +55,6 @@ def test_with_an_order_both_are_printed_and_the_order_alone_where_no_label_is(
         *("CustomResourceDefinition", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"),
         *("Role", "RoleBinding"),
     }
-
-
-def test_it_prints_without_importing_the_client_of_kubernetes() -> None:
-    code = "import sys; from dynsched.cli.commands import cli; cli(standalone_mode=False); "
-    code += "assert 'kubernetes' not in sys.modules and 'dynsched.kube.client' not in sys.modules"
-    done = run(sys.executable, "-c", code, "inject", "-r", ROOT / "rules.yaml")
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_every_place_follows_the_label_and_the_weight() -> None:
