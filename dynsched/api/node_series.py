@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from itertools import chain
 from math import isnan
 from typing import Final
@@ -13,6 +12,7 @@ import numpy as np
 from dynsched.api.why import Reason, reasons
 from dynsched.engine.loads import rule_loads
 from dynsched.engine.snapshot import Snapshot
+from dynsched.util.formatting import escaped
 
 FAMILIES: Final = (
     (
@@ -53,7 +53,7 @@ class NodeSeries:
         self._put(_UNMARKED, self._unmarked(names))
         measured, expected = [], []
         for row, rule in self._rules:
-            labels = f'",rule="{_escaped(rule.name)}'
+            labels = f'",rule="{escaped(rule.name)}'
             loads = rule_loads(rule, self._alerts.good_values(row, indices)).tolist()
             texts = ["" if isnan(load) else f"{load:.4g}" for load in loads]
             measured.append(_lines(_MEASURED, names, texts, labels))
@@ -96,8 +96,3 @@ def _lines(family: str, names: Sequence[str], values: Sequence[str], labels: str
         f"{before}{name}{after}{value}\n" if value else ""
         for name, value in zip(names, values, strict=True)
     ]
-
-
-@lru_cache(maxsize=256)
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

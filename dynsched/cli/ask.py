@@ -137,14 +137,12 @@ def open_page(context: click.Context, /, *, port: int, no_browser: bool, **given
             raise ExpectedError(f"`kubectl proxy` has ended (exit code {kubectl.wait()})")
 
 
-@contextlib.contextmanager
 def _asked(
     context: click.Context, given: Mapping[str, Any], timeout: float | None = None
-) -> Iterator[Running]:
+) -> contextlib.AbstractContextManager[Running]:
     from dynsched.tools.running import opened
 
-    with opened(_where(context, given, timeout)) as running:
-        yield running
+    return opened(_where(context, given, timeout))
 
 
 def _where(context: click.Context, given: Mapping[str, Any], timeout: float | None = None) -> Where:

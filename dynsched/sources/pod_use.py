@@ -14,6 +14,7 @@ from dynsched.engine.model import Sample
 from dynsched.engine.pod_values import POD_NAME, workload_of
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import PrometheusSource
+from dynsched.util.formatting import escaped
 from dynsched.util.logs import LoggedKinds
 from dynsched.util.stopping import pause, unless_stopped
 
@@ -209,8 +210,7 @@ async def scrape_interval(ask: Ask, rule: Rule) -> float | None:
 
 
 async def _interval_of(ask: Ask, label: str, value: str) -> float | None:
-    quoted = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-    target, over = f'up{{{label}="{quoted}"}}', f"{SCRAPES_OVER:.0f}s"
+    target, over = f'up{{{label}="{escaped(value)}"}}', f"{SCRAPES_OVER:.0f}s"
     # A target that is younger was scraped seldom within the time, and not at a long interval.
     expr = f"max(count_over_time({target}[{over}]) and {target} offset {over})"
     samples = await ask(expr, label) or ()

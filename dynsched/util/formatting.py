@@ -59,6 +59,11 @@ def one_line(text: str, limit: int = MAX_FOREIGN) -> str:
     return flat if len(flat) <= limit else flat[: limit - 3] + "..."
 
 
+def escaped(text: str) -> str:
+    """The value of a label between double quotes, in PromQL and in the exposition format."""
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
 def canonical(text: str) -> str:
     """The one text of a name or an address. An IPv6 address is compressed and in lower case
     (RFC 5952), without its zone; one that only wraps an IPv4 address is that address. All else is

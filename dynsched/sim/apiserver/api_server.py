@@ -6,7 +6,7 @@
 
 It speaks plain HTTP, keeps everything in memory, records what was asked (``server.requests``) and
 fails on order (``server.faults``, ``down()`` and ``up()``, ``drop_watches()``,
-``mute_watches()``, ``compact()``, ``restore()``).
+``mute_watches()``, ``restore()``, ``store.compact()``).
 With ``server.serves_metrics`` there are NodeMetrics (what metrics-server would measure is created
 like any object); ``server.reviews`` has what answers access reviews, by path; where the service
 proxy leads stands in ``server.proxy.backends``.

@@ -69,8 +69,8 @@ class Faults:
         said = told if body is None else body
         return self._arm(Fault(match, times, status, said, retry_after, after=after))
 
-    def delay(self, seconds: float, *, times: int | None = None, **match: str) -> Fault:
-        return self._arm(Fault(match, times, seconds=seconds))
+    def delay(self, seconds: float, **match: str) -> Fault:
+        return self._arm(Fault(match, None, seconds=seconds))
 
     def reset(self, *, after: bool = False, times: int | None = None, **match: str) -> Fault:
         """Cut the connection, before doing what was asked, or ``after`` it without an answer."""

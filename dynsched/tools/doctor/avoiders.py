@@ -19,13 +19,13 @@ from typing import Any, Final
 
 from dynsched.kube.client import KubeClient
 from dynsched.kube.inspection import DEFAULT_SCHEDULER, PREFERRED, PodShape, fold_pods
+from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark, Mark, TaintMark
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.defaults import AVOIDANCE_WEIGHT
 from dynsched.util.errors import ConflictError
 from dynsched.util.formatting import as_mapping, as_mappings
 
-_HOSTNAME: Final = "kubernetes.io/hostname"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _OF_CRONJOB: Final = re.compile(r"(.+)-[0-9]{8,10}")
 _KEPT: Final = 8192
@@ -225,7 +225,7 @@ def _tolerated(taint: TaintMark, tolerations: bytes) -> bool | None:
 
 @lru_cache(maxsize=_KEPT)
 def _pinned(affinity: bytes, selector: bytes) -> bool:
-    if _HOSTNAME in as_mapping(_json(selector)):
+    if keys.HOSTNAME_LABEL in as_mapping(_json(selector)):
         return True
     required = as_mapping(_node_affinity(affinity).get(_REQUIRED))
     terms = list(as_mappings(required.get("nodeSelectorTerms")))
@@ -235,7 +235,7 @@ def _pinned(affinity: bytes, selector: bytes) -> bool:
 def _names_one(term: Mapping[str, Any]) -> bool:
     parts = (as_mappings(term.get(part)) for part in ("matchExpressions", "matchFields"))
     return any(
-        each.get("key") in (_HOSTNAME, "metadata.name")
+        each.get("key") in (keys.HOSTNAME_LABEL, "metadata.name")
         and each.get("operator") == "In"
         and len(each.get("values") or ()) == 1
         for each in chain.from_iterable(parts)

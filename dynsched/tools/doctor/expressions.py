@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import promql_parser as promql
 
 from dynsched.rules.lint import RANKS, name_of, parts_of
-from dynsched.util.formatting import one_line
+from dynsched.util.formatting import escaped, one_line
 
 MAX_LENGTH: Final = 4_000
 _MAX_OPERATORS: Final = 300
@@ -101,8 +101,7 @@ def read(text: str) -> Expression:
 
 
 def quoted(value: str) -> str:
-    escaped = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-    return f'"{escaped}"'
+    return f'"{escaped(value)}"'
 
 
 def selector_text(metric: str, matchers: tuple[Matcher, ...]) -> str:
