@@ -1,13 +1,12 @@
 """What people are told of early marks: `nodes`, `why`, `plan` and `run --once`."""
 
-import io
 import json
 from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
+from command_line import shown
 from early_scene import CPU, EARLY_RULES, MEMORY, early_example, early_scene, known_pods
-from rich.console import Console
 from snapshots import NOON, example, nodes_payload
 
 from dynsched.api.nodes import node_detail
@@ -18,22 +17,16 @@ from dynsched.cli.one_shot import render_findings
 from dynsched.controller import one_pass
 
 
-def lines(render, payload):
-    out = io.StringIO()
-    render(payload, Console(file=out))
-    return [line.rstrip() for line in out.getvalue().splitlines()]
-
-
 def why(snapshot, name):
-    return lines(render_why, json.loads(msgspec.json.encode(node_detail(snapshot, name))))
+    return shown(render_why, json.loads(msgspec.json.encode(node_detail(snapshot, name))))
 
 
 def nodes(snapshot):
-    return lines(render_nodes, nodes_payload(snapshot))
+    return shown(render_nodes, nodes_payload(snapshot))
 
 
 def plan(snapshot):
-    return lines(render_findings, json.loads(pass_report(snapshot)))
+    return shown(render_findings, json.loads(pass_report(snapshot)))
 
 
 def test_nodes_tells_early_marks_from_hot_nodes_and_expected_from_measured_load() -> None:

@@ -1,13 +1,12 @@
 """`dynsched plan`: what one pass found, as tables and as JSON; nothing is left out in silence."""
 
-import io
 import json
 import os
 import re
 from dataclasses import replace
 
+from command_line import shown
 from programs import ROOT
-from rich.console import Console
 from snapshots import EXAMPLE_RULES, NOON, Scene, example
 
 from dynsched.api.nodes import encode_each
@@ -23,19 +22,15 @@ MISSING = "node-cpu (missing) and node-mem-usage (missing)"
 NO_RESULT = "the query's result is empty; does the metric exist?"
 
 
-def shown(snapshot, **options):
-    out = io.StringIO()
-    render_findings(json.loads(pass_report(snapshot)), Console(file=out), **options)
-    return [line.rstrip() for line in out.getvalue().splitlines()]
+def found(snapshot):
+    return shown(render_findings, json.loads(pass_report(snapshot)))
 
 
 def printed():
     """The example as `plan` prints it."""
-    out = io.StringIO()
     snapshot = example(dry_run=True)
-    render_findings(json.loads(pass_report(snapshot)), Console(file=out))
-    render_patches(snapshot.planned, Console(file=out))
-    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+    lines = found(snapshot) + shown(render_patches, snapshot.planned)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def test_the_page_shows_what_is_printed() -> None:
@@ -45,23 +40,23 @@ def test_the_page_shows_what_is_printed() -> None:
     if os.environ.get("UPDATE_DOCS"):
         PAGE.write_text(fresh)
         return
-    assert page == fresh, "UPDATE_DOCS=1 pytest tests/test_plan_report.py writes the page anew"
+    assert page == fresh, "UPDATE_DOCS=1 pytest tests/cli/test_plan_report.py writes the page anew"
 
 
 def test_a_value_that_should_not_fall_is_the_worse_the_lower_it_is() -> None:
     rules = {"rules": [{"name": "free", "expr": "free", "op": "<", "threshold": 100}]}
     snapshot = Scene(rules, map(Node, "abc")).tick(NOON, free={"a": 150.0, "b": 20.0, "c": 90.0})
-    assert [line.split()[0] for line in shown(snapshot)[2:5]] == ["b", "c", "a"]
+    assert [line.split()[0] for line in found(snapshot)[2:5]] == ["b", "c", "a"]
 
 
 def test_of_many_names_some_are_shown_and_the_others_counted() -> None:
     names = [f"n{number:02}" for number in range(30)]
     snapshot = Scene(EXAMPLE_RULES, map(Node, names)).tick(NOON, node_cpu={}, node_mem_usage={})
-    lines = shown(replace(snapshot, rules=(), unmatched=()))
+    lines = found(replace(snapshot, rules=(), unmatched=()))
     assert lines[0].startswith("0 rules on 30 nodes")
     scene = Scene(EXAMPLE_RULES, map(Node, names))
     cpu = {"n00": 1.0}
-    (dark,) = shown(scene.tick(NOON, node_cpu=cpu, node_mem_usage=cpu))[4:]
+    (dark,) = found(scene.tick(NOON, node_cpu=cpu, node_mem_usage=cpu))[4:]
     assert dark.startswith(f"No current value of {MISSING} for 29 nodes: n01, n02, ")
     assert dark.endswith("n20 and 9 more")
 
@@ -69,14 +64,14 @@ def test_of_many_names_some_are_shown_and_the_others_counted() -> None:
 def test_what_a_pass_does_not_know_is_told() -> None:
     scene = Scene(EXAMPLE_RULES, map(Node, "abc"))
     snapshot = scene.tick(NOON, node_cpu={"a": 1.0, "x": 1.0, "y": 1.0}, node_mem_usage={})
-    assert shown(snapshot)[3:] == [
+    assert found(snapshot)[3:] == [
         f"No sample of rule node-mem-usage matched a node: {NO_RESULT}",
         "No current value of node-cpu (missing) for 2 nodes: b and c",
         "Rule node-cpu: no node for 2 samples (x and y): no node has this name or address",
     ]
     cpu, memory = snapshot.rules
     rules = (replace(cpu, warnings=("a store is away",)), replace(memory, past_error="HTTP 422"))
-    told = shown(replace(snapshot, rules=rules))
+    told = found(replace(snapshot, rules=rules))
     assert "Rule node-cpu is answered in part: a store is away" in told
     past = "No history of rule node-mem-usage, so durations count from now: HTTP 422"
     assert past in told
@@ -86,7 +81,7 @@ def test_several_series_for_one_node_and_a_comparison_in_the_expression_are_warn
     rule = {"name": "cpu", "expr": "cpu_busy > 80", "threshold": 80}
     scene = Scene({"rules": [rule]}, [Node("a", addresses=(("InternalIP", "10.0.0.1"),))])
     snapshot = scene.tick(NOON, cpu={"a": 91.0, "10.0.0.1:9100": 85.0}, dry_run=True)
-    output = "\n".join(shown(snapshot))
+    output = "\n".join(found(snapshot))
     assert "Warning: rule cpu: the comparison '> 80' leaves out the nodes" in output
     assert "Warning: rule cpu has more than one series for a node: 'a'" in output
     assert len(json.loads(pass_report(snapshot))["warnings"]) == 2

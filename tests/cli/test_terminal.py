@@ -1,11 +1,10 @@
 """Tables for people: what they say, and that nothing is cut off where no terminal is."""
 
-import io
 import json
 from dataclasses import replace
 
 import msgspec
-from rich.console import Console
+from command_line import shown
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many, nodes_payload
 
 from dynsched.api.nodes import node_detail
@@ -20,12 +19,6 @@ MARK = EXAMPLE_RULES | {"mark": {"taint": "dynsched.io/pressure=true:PreferNoSch
 
 def node_payload(snapshot, name):
     return json.loads(msgspec.json.encode(node_detail(snapshot, name)))
-
-
-def shown(render, payload, **console):
-    out = io.StringIO()
-    render(payload, Console(file=out, **console))
-    return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
 def test_nodes_as_a_plain_table() -> None:

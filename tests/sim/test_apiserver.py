@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import pytest
-from cluster import EVENTS, LEASES, MERGE, NODES, STRATEGIC, TABLE, Answer, Cluster
+from cluster import EVENTS, LEASES, MERGE, NODES, STRATEGIC, TABLE, Answer, Cluster, SimCluster
 
 from dynsched.sim.examples import make_node
 
@@ -461,6 +461,11 @@ async def test_the_server_tells_what_it_is_and_serves(cluster: Cluster) -> None:
 
 
 async def test_a_refusal_names_who_may_not_do_what(cluster: Cluster) -> None:
+    stranger = None
+    if isinstance(cluster, SimCluster):
+        cluster.server.forbidden = {("patch", "nodes"), ("list", "nodes"), ("get", "leases")}
+    else:
+        stranger = cluster.servers.stranger_token
     denied = 'forbidden: User "'
     of = 'group "coordination.k8s.io" in the namespace "default"'
     for method, path, what, told in (
@@ -468,7 +473,7 @@ async def test_a_refusal_names_who_may_not_do_what(cluster: Cluster) -> None:
         ("GET", NODES, "nodes", 'list resource "nodes" in API group "" at the cluster scope'),
         ("GET", LEASE, 'leases.coordination.k8s.io "l"', f'get resource "leases" in API {of}'),
     ):
-        code, reason, message = refusal(await cluster.without_rights(method, path, {}))
+        code, reason, message = refusal(await cluster.request(method, path, {}, token=stranger))
         assert (code, reason) == (403, "Forbidden")
         assert message.startswith(f"{what} is {denied}")
         assert message.endswith(f'" cannot {told}')

@@ -115,10 +115,6 @@ class Cluster(ABC):
     async def restore(self, backup: Any) -> None:
         """Stop the API server, put the older data back, and start it again."""
 
-    @abstractmethod
-    async def without_rights(self, method: str, path: str, body: Any = None) -> Answer:
-        """Ask as somebody who may do nothing."""
-
     async def request(
         self,
         method: str,
@@ -280,15 +276,6 @@ class SimCluster(Cluster):
     async def restore(self, backup: Any) -> None:
         await self.server.restore(backup)
 
-    async def without_rights(self, method: str, path: str, body: Any = None) -> Answer:
-        verbs = ("get", "list", "watch", "create", "update", "patch", "delete")
-        every = {(verb, what) for verb in verbs for what in ("nodes", "events", "leases")}
-        before, self.server.forbidden = self.server.forbidden, every
-        try:
-            return await self.request(method, path, body)
-        finally:
-            self.server.forbidden = before
-
 
 class EnvtestCluster(Cluster):
     """The real form: a session's servers, emptied before each test."""
@@ -362,9 +349,6 @@ class EnvtestCluster(Cluster):
     async def restore(self, backup: Any) -> None:
         loop, servers = asyncio.get_running_loop(), self.servers
         await loop.run_in_executor(servers.keeper, servers.restore, backup)
-
-    async def without_rights(self, method: str, path: str, body: Any = None) -> Answer:
-        return await self.request(method, path, body, token=self.servers.stranger_token)
 
 
 def _audited(entry: dict[str, Any]) -> Write:

@@ -1,9 +1,11 @@
-"""The command line, called in this process."""
+"""The command line, called in this process, and what it shows."""
 
+import io
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from dynsched.cli import commands
 
@@ -21,3 +23,10 @@ def call_of(
     with pytest.raises(SystemExit) as ended:
         main([*map(str, words)])
     return int(ended.value.code or 0), *capsys.readouterr()
+
+
+def shown(render: Callable[[Any, Console], None], payload: Any, **console: Any) -> list[str]:
+    """The lines of a table, or of whatever ``render`` prints."""
+    out = io.StringIO()
+    render(payload, Console(file=out, **console))
+    return [line.rstrip() for line in out.getvalue().splitlines()]

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,9 @@ import pytest
 import yaml
 from canned_cluster import NAMESPACES, ORDER_IN_FORCE, ORDER_POLICY, CannedCluster
 from click.testing import CliRunner
+from command_line import shown
 from manifest_support import COMPONENTS
 from programs import ROOT
-from rich.console import Console
 
 from dynsched.cli.commands import cli
 from dynsched.kube.client import open_client
@@ -129,9 +128,8 @@ async def test_a_pod_without_the_order_says_why(tmp_path, metadata, changed, why
     told = await order_of(tmp_path, metadata, {"nodeName": "c"}, changed)
     assert why in told["why_not"]
     assert (told["node"], told["until"], told["levels"]) == ("c", None, [])
-    console = Console(file=StringIO(), width=200)
-    render_told(told, console)
-    assert console.file.getvalue().startswith("shop/web did not get the order: ")
+    (line,) = shown(render_told, told, width=200)
+    assert line.startswith("shop/web did not get the order: ")
 
 
 async def test_a_pod_with_the_order_says_its_levels_and_which_one_it_went_to(tmp_path) -> None:
@@ -155,9 +153,7 @@ async def test_a_pod_with_the_order_says_its_levels_and_which_one_it_went_to(tmp
             {"weight": 50, "nodes": ["c"]},
         ]
         assert (told["node"], told["level"], told["why_not"]) == (node, level, None)
-        console = Console(file=StringIO(), width=200)
-        render_told(told, console)
-        head, _, *rows = console.file.getvalue().splitlines()
+        head, _, *rows = shown(render_told, told, width=200)
         assert head.endswith(words)
         assert [row.split() for row in rows] == [["1", "100", "a,", "b"], ["2", "50", "c"]]
 
@@ -167,7 +163,5 @@ def test_the_page_shows_what_it_prints() -> None:
     levels = [{"weight": n, "nodes": [node]} for n, node in zip((100, 52, 1), nodes, strict=True)]
     told = {"namespace": "shop", "pod": "web-7d4b9c-x2x5z", "until": "2026-11-23T06:05:28Z"}
     told |= {"levels": levels, "node": "worker-7", "level": 2, "why_not": None}
-    console = Console(file=StringIO(), width=200)
-    render_told(told, console)
-    printed = "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+    printed = "\n".join(shown(render_told, told, width=200))
     assert f"```text\n{printed}\n```" in (ROOT / "docs/order.md").read_text()
