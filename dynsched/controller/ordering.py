@@ -14,6 +14,7 @@ from dynsched.engine.model import Order
 from dynsched.kube.node_order import NodeOrder
 from dynsched.kube.transport import KubeApi
 from dynsched.util.errors import ClusterError
+from dynsched.util.logs import LoggedKinds
 from dynsched.util.stopping import pause
 
 logger = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class Ordering:
         self._leads = leads
         self._status = snapshots.order_status = OrderStatus(lambda: snapshots.snapshot)
         snapshots.metrics.registry.register(self._status)
+        self._told = LoggedKinds()
         self._tried_at = -RENEW
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -50,6 +52,7 @@ class Ordering:
                 await self._follow()
             else:  # the new leader writes its own; if there is none, this one ends by itself
                 self._status.in_force = self._status.error = None
+                self._told.forget("order")
             await pause(stop, POLL)
         if self._status.in_force is not None:
             await self._call(None)
@@ -75,12 +78,12 @@ class Ordering:
                 until = await self._cluster.write(order, LASTS)
                 written = Written(order, time.time(), until)
         except ClusterError as error:
-            if str(error) != status.error:
+            if self._told.is_new("order", str(error)):
                 logger.warning("the order of the nodes is not renewed: %s", error)
             status.error = str(error)
             status.calls["failed"] += 1
             return
-        if status.error is not None:
+        if self._told.forget("order"):
             logger.info("the order of the nodes is renewed again")
         status.in_force, status.error = written, None
         status.calls["ok"] += 1

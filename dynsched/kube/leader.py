@@ -26,6 +26,7 @@ from dynsched.kube.events import Subject
 from dynsched.kube.leases import API_VERSION, LEASE_NAME, Leases
 from dynsched.kube.transport import KubeApi
 from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
+from dynsched.util.logs import LoggedKinds
 from dynsched.util.stopping import jittered, pause
 
 logger = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ class Elector:
     _aside_until: float = field(default=-math.inf, init=False)
     _told_to_lead: bool = field(default=False, init=False)
     _told_of: str | None = field(default=None, init=False)
+    _troubles: LoggedKinds = field(default_factory=LoggedKinds, init=False)
 
     def __post_init__(self, of_pod: bool, times: LeaseTimes | None) -> None:
         self._leases = Leases(self.api, self.namespace)
@@ -146,11 +148,12 @@ class Elector:
             why = str(error)
             if isinstance(error, ForbiddenError):
                 why += "; a single replica may run --no-leader-elect"
-            if why != self.error:
+            if self._troubles.is_new("election", why):
                 logger.warning("leader election: %s", why)
             self.error = why
         else:
             self.error = None
+            self._troubles.forget("election")
         if self.may_write is not self._told_to_lead:
             self._told_to_lead = self.may_write
             what = "hold" if self.may_write else "no longer hold"

@@ -35,6 +35,7 @@ from dynsched.kube.pod_requests import RUNNING, PodSpec, PodStatus, requests_of
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.keys import ORDER_ANNOTATION
 from dynsched.util.errors import ClusterError, ForbiddenError
+from dynsched.util.logs import LoggedKinds
 from dynsched.util.stopping import Backoff, jittered, unless_stopped
 
 logger = logging.getLogger(__name__)
@@ -120,6 +121,7 @@ class ListWatch(ABC):
     clock: Callable[[], float] = field(default=time.monotonic, kw_only=True)
     error: str | None = field(default=None, init=False)
     version: str = field(default="", init=False)
+    _told: LoggedKinds = field(default_factory=LoggedKinds, init=False)
 
     @abstractmethod
     async def begin(self) -> str:
@@ -171,9 +173,8 @@ class ListWatch(ABC):
             await asyncio.sleep(wait)
 
     def _note(self, error: ClusterError | None) -> None:
-        now = None if error is None else str(error)
-        if now != self.error:
-            self.error = now
+        self.error = None if error is None else str(error)
+        if self._told.forget("watch") if error is None else self._told.is_new("watch", str(error)):
             self.tell(error)
 
 

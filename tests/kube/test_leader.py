@@ -413,6 +413,20 @@ async def test_an_answer_that_is_lost_after_the_write_was_done(sim, sim_race, ve
     assert (first.may_write, first.error) == (True, None)
 
 
+async def test_errors_that_take_turns_are_logged_once_until_all_is_well(
+    sim, sim_race, caplog
+) -> None:
+    first = await sim_race.leader()
+    for times in (1, 2):
+        for message in ("quota", "webhook") * 2:
+            sim.server.faults.answer(400, message=message, resource="leases", times=1)
+            await first.attempt()
+            assert message in str(first.error)
+        assert [caplog.text.count(message) for message in ("quota", "webhook")] == [times] * 2
+        await first.attempt()
+        assert first.error is None
+
+
 async def test_one_that_stops_after_a_lost_answer_lets_go_all_the_same(sim, sim_race) -> None:
     first = await sim_race.leader()
     fault = sim.server.faults.answer(503, after=True, times=1, resource="leases", verb="update")
