@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import yaml
-from builders import merge
 from helm_support import (
     CHART,
     PARTS,
@@ -28,6 +27,7 @@ from programs import ROOT
 from dynsched import __version__
 from dynsched.rules import rule_set
 from dynsched.rules.file import load_rules, parse_rules
+from dynsched.sim.apiserver.objects import merge_patch
 from dynsched.tools.inject.policy import policy_objects
 from tools.chart_docs import leaves, render
 
@@ -190,7 +190,7 @@ ELSEWHERE |= {"mark.taint", "rules"}
 
 @pytest.mark.parametrize(("text", "where", "expected"), SET, ids=[text for text, *_ in SET])
 def test_each_value_is_seen_where_it_should_be(text: str, where: str, expected: Any) -> None:
-    docs = helm(merge(everything(), sdk.parse_set_string(text)))
+    docs = helm(merge_patch(everything(), sdk.parse_set_string(text)))
     assert at(docs, where) == (text.partition("=")[2] if expected is ... else expected)
     # A Secret of one's own replaces the chart's.
     assert any(doc["kind"] == "Secret" for doc in docs) is (text != "descheduler.secret=mine")

@@ -32,7 +32,7 @@ SKEW: Final = 30.0
 LAG: Final = 60.0
 """Seconds that the newest sample may be old, where three scrapes are not longer."""
 LAGS: Final = (32.5, 105.0, 270.0)
-REMOVED: Final = (95.0, 92.0, 85.5)
+REMOVED: Final = (97.0, 92.0, 88.5)
 """By the lag of a rule in seconds: the per cent of the avoidable overload that the order and
 the extender remove on average at 60 % used (docs/order.md, benchmarks/simulated_loop.py)."""
 _MATTERS: Final = 5.0
