@@ -125,9 +125,8 @@ def _column(
     digits, full = _digits(rule.threshold), full_at(rule)
     requested = None
     if requests is not None and rule.rises and views:
-        unit = full / 100
         requested = [
-            round(requests[view.name] * unit, digits) if view.name in requests else None
+            round(requests[view.name] * full / 100, digits) if view.name in requests else None
             for view in views
         ]
     return {
