@@ -158,7 +158,7 @@ def _above_line(
     columns = seen.columns
     loads = readings.loads(rule)
     if expected is not None:
-        expected.add_to(loads, columns.roster)
+        expected.add_to(loads, columns)
     return above_line(
         *(rule, loads, columns.weights(rule.resource), columns.kind, columns.may_mark),
         seen.rule_set.guard.max_marked,

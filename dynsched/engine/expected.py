@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from dynsched.engine.columns import MISSING, Bools, Floats, Ints, Roster
+from dynsched.engine.columns import MISSING, Bools, Floats, Ints
 from dynsched.engine.guard import early_limit
 from dynsched.engine.inventory import NodeColumns
 from dynsched.engine.match import NodeReadings
@@ -137,14 +137,19 @@ class ExpectedLoad:
     use: PodUse
     added: Mapping[str, Added]
 
-    def add_to(self, loads: Floats, roster: Roster, *, with_margin: bool = False) -> None:
-        """Make the measured ``loads`` of these nodes the expected ones, in place."""
+    def add_to(self, loads: Floats, columns: NodeColumns, *, to_place: bool = False) -> None:
+        """Make the measured ``loads`` of the nodes of ``columns`` the expected ones, in place.
+        ``to_place``: by which pods are placed, with the margin of those that were just bound, and
+        with what the next one leaves the smaller nodes less.
+        """
         for name, more in self.added.items():
-            index = roster.indices.get(name)
+            index = columns.roster.indices.get(name)
             if index is not None:
-                loads[index] = more.to(loads.item(index), with_margin=with_margin)
+                loads[index] = more.to(loads.item(index), to_place=to_place)
+        if to_place:
+            loads += self._next_pod(columns)
 
-    def next_pod(self, columns: NodeColumns) -> Floats:
+    def _next_pod(self, columns: NodeColumns) -> Floats:
         """What a pod of mean use would add to each node, with its margin, in points beyond what it
         would add to the largest: of two nodes at one load, it leaves the larger one cooler.
         """

@@ -107,11 +107,11 @@ class Added(NamedTuple):
     ended: float
     margin: float = 0.0
 
-    def to(self, measured: float, *, with_margin: bool = False) -> float:
+    def to(self, measured: float, *, to_place: bool = False) -> float:
         """The expected load, within the limits of a load. What ended used no more than was
         measured; the rest is an error of its estimate, and is not taken off what was bound.
         """
-        more = self.bound + (self.margin if with_margin else 0.0)
+        more = self.bound + (self.margin if to_place else 0.0)
         return min(max(0.0, measured - self.ended) + more, MAX_LOAD)
 
 

@@ -163,16 +163,12 @@ class NodeViews(Mapping[str, NodeView]):
 
     def expected_loads(self, row: int, *, to_place: bool = False) -> Floats:
         """By the rule of this row of the alerts: of all nodes, in points; NaN where nothing is
-        known. ``to_place``: by which pods are placed, with the margin of new pods
-        (`pod_values.MARGIN`), and with what the next pod leaves the smaller nodes less.
+        known. ``to_place``: by which pods are placed (`ExpectedLoad.add_to`).
         """
         alerts, rule = self.evaluation.alerts, self._rule(row)
         loads = rule_loads(rule, alerts.good_values(row))
         if rule.name in self.expected:
-            expected = self.expected[rule.name]
-            expected.add_to(loads, alerts.roster, with_margin=to_place)
-            if to_place:
-                loads += expected.next_pod(self.inventory.columns)
+            self.expected[rule.name].add_to(loads, self.inventory.columns, to_place=to_place)
         return loads
 
     @cached_property

@@ -174,7 +174,11 @@ class ListWatch(ABC):
 
     def _note(self, error: ClusterError | None) -> None:
         self.error = None if error is None else str(error)
-        if self._told.forget("watch") if error is None else self._told.is_new("watch", str(error)):
+        if self.error is None:
+            is_news = self._told.forget("watch")
+        else:
+            is_news = self._told.is_new("watch", self.error)
+        if is_news:
             self.tell(error)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Final
@@ -99,7 +100,7 @@ class PodUseSource:
         self._means: dict[str, Mapping[str, float]] = {}
         self.of_workloads: Mapping[str, Mapping[str, float]] = {}
         self.of_pods: Mapping[str, Mapping[str, float]] = {}
-        self._last_uses: dict[str, LastUses] = {}
+        self._last_uses: defaultdict[str, LastUses] = defaultdict(LastUses)
         self.scrape_intervals: Mapping[str, float] = {}
 
     async def run(self, stop: asyncio.Event, running: Callable[[], int | None]) -> None:
@@ -140,7 +141,7 @@ class PodUseSource:
         for resource in sorted(resources):
             of_pod = OF_POD[resource]
             uses = await self._uses(of_pod, "pod") if each_pod else None
-            self._last_uses.setdefault(resource, LastUses()).begin_round()
+            self._last_uses[resource].begin_round()
             self._add(resource, uses or {})
             if uses is None:
                 means = await self._uses(_by_workload(of_pod), "workload")

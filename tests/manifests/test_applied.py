@@ -42,7 +42,7 @@ from scheduling_support import (
     set_loads,
 )
 
-from dynsched.sim.apiserver.objects import merge_patch as merge
+from dynsched.sim.apiserver.objects import merge_patch
 from dynsched.sim.examples import make_node
 
 pytestmark = pytest.mark.slow
@@ -106,7 +106,7 @@ async def test_the_order_alone_needs_no_right_to_write_nodes(cluster, kubectl, t
     assert (await cluster.patch(f"{NODES}/none", {}, token=token)).status == 403
     old = {"annotations": {"dynsched.io/pressure": '{"label":"status=presure"}'}}
     old["labels"] = {"status": "presure"}
-    await cluster.create_node(merge(make_node("hot"), {"metadata": old}))
+    await cluster.create_node(merge_patch(make_node("hot"), {"metadata": old}))
     for name in ("cool", "cooler"):
         await cluster.create_node(make_node(name))
     shipped = yaml.safe_load((OVERLAYS / "order-only/rules.yaml").read_text())
@@ -176,8 +176,10 @@ async def test_the_janitor_removes_marks_when_nobody_renews_the_lease(
     notes = {"dynsched.io/pressure": '{"label":"status=presure"}'}
     mark = {"metadata": {"labels": {"status": "presure"}, "annotations": notes}}
     for name in ("a", "b"):
-        await cluster.create_node(merge(make_node(name), mark))
-    await cluster.create_node(merge(make_node("c"), {"metadata": {"labels": {"status": "mine"}}}))
+        await cluster.create_node(merge_patch(make_node(name), mark))
+    await cluster.create_node(
+        merge_patch(make_node("c"), {"metadata": {"labels": {"status": "mine"}}})
+    )
     if age is not None:
         renewed = (datetime.now(UTC) - age).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec = {"holderIdentity": "x", "leaseDurationSeconds": 15, "renewTime": renewed}
@@ -245,7 +247,7 @@ async def test_the_pod_settings_let_pods_in_where_a_quota_counts_cpu(cluster, ku
     _ = (await cluster.patch(f"{here}/resourcequotas/cpu/status", status)).ok
 
     async def is_answered(name: str, status: int, text: str) -> bool:
-        body = merge(pods[name], {"metadata": {"name": name}})
+        body = merge_patch(pods[name], {"metadata": {"name": name}})
         answer = await cluster.post(f"{here}/pods", body, dryRun="All")
         return answer.status == status and text in answer.text
 

@@ -20,7 +20,7 @@ from operator_support import until
 from prometheus_support import Exporter, RealPrometheus
 from scheduling_support import PODS, clear, make_pod, replicas
 
-from dynsched.sim.apiserver.objects import merge_patch as merge
+from dynsched.sim.apiserver.objects import merge_patch
 from dynsched.sim.examples import make_node
 
 pytestmark = pytest.mark.thorough
@@ -54,7 +54,7 @@ class Scene:
         self.prometheus.show({f"n{number}": value for number, value in enumerate(verdicts)})
         for number, value in enumerate(verdicts):
             body = make_node(f"n{number}", number)
-            await self.cluster.create_node(merge(body, MARK) if value == HOT else body)
+            await self.cluster.create_node(merge_patch(body, MARK) if value == HOT else body)
         names = await replicas(self.cluster, pods * len(verdicts), **details) if pods else []
         for number, name in enumerate(names):
             await self.run_on(name, f"n{number % len(verdicts)}")
@@ -146,8 +146,8 @@ YOUNG = {"status": {"startTime": "2999-01-01T00:00:00Z"}}
 STAY: dict[str, Doc] = {
     "bare": {},
     "alone": owned(uid="alone"),
-    "volume": merge(owned(uid="pair"), {"spec": {"volumes": [CLAIM]}}),
-    "urgent": merge(owned(uid="pair"), {"spec": {"priorityClassName": "urgent"}}),
+    "volume": merge_patch(owned(uid="pair"), {"spec": {"volumes": [CLAIM]}}),
+    "urgent": merge_patch(owned(uid="pair"), {"spec": {"priorityClassName": "urgent"}}),
     "young": owned(uid="pair"),
     "daemon": owned("DaemonSet", "daemon"),
 }
@@ -158,7 +158,7 @@ async def test_pods_that_stay(scene: Scene, name: str) -> None:
     await scene.set(HOT, COOL, COOL, pods=0)
     bodies = {name: STAY[name], "second": owned(uid="pair"), "third": owned(uid="daemon")}
     for each, change in bodies.items():
-        body = merge(make_pod(each), change)
+        body = merge_patch(make_pod(each), change)
         if each == "urgent":
             known = {"metadata": {"name": each}, "value": 1_000_000}
             await scene.cluster.post("/apis/scheduling.k8s.io/v1/priorityclasses", known)
@@ -222,7 +222,7 @@ async def test_pods_of_kube_system_stay(scene: Scene) -> None:
     await scene.set(HOT, COOL, COOL, pods=0)
     path = "/api/v1/namespaces/kube-system/pods"
     for name, node in (("a", "n0"), ("b", "n1")):
-        _ = (await scene.cluster.post(path, merge(make_pod(name), owned()))).ok
+        _ = (await scene.cluster.post(path, merge_patch(make_pod(name), owned()))).ok
         await scene.run_on(name, node, path)
     assert await scene.cycle() == {}
     assert len((await scene.cluster.get(path)).ok["items"]) == 2

@@ -21,7 +21,7 @@ from programs import run
 from replica_support import is_marked
 
 from dynsched.rules import keys
-from dynsched.sim.apiserver.objects import merge_patch as merge
+from dynsched.sim.apiserver.objects import merge_patch
 from dynsched.sim.examples import make_node
 
 pytestmark = pytest.mark.slow
@@ -72,7 +72,7 @@ def taints(*wanted: Doc) -> Doc:
 def both(*patches: Doc) -> Doc:
     whole: Doc = {}
     for patch in patches:
-        whole = merge(whole, patch)
+        whole = merge_patch(whole, patch)
     return whole
 
 
@@ -151,8 +151,8 @@ REFUSED: dict[str, list[Case]] = {
 
 
 def usual(before: Doc | None = None) -> Doc:
-    found: Doc = merge(make_node(NODE), {"spec": {"taints": FOREIGN}})
-    return merge(found, before or {})
+    found: Doc = merge_patch(make_node(NODE), {"spec": {"taints": FOREIGN}})
+    return merge_patch(found, before or {})
 
 
 RBAC = "rbac.authorization.k8s.io"
@@ -226,7 +226,7 @@ async def test_its_own_mark_it_may_write(cluster: EnvtestCluster) -> None:
         assert answer.status == 200, (case, answer.text)
         assert without_ours(await cluster.get_node(NODE)) == without_ours(before), case
         if case.content_type == MERGE and case.patch and "status" not in case.patch:
-            wanted = merge(before, case.patch)
+            wanted = merge_patch(before, case.patch)
             for part in ("metadata", "spec"):
                 for key in case.patch.get(part, {}):
                     assert answer.body[part].get(key) == wanted[part].get(key), case
@@ -275,8 +275,8 @@ async def test_neither_status_nor_creating_nor_deleting(cluster: EnvtestCluster)
 async def test_an_update_and_the_janitor_are_held_to_the_same(cluster: EnvtestCluster) -> None:
     node = await cluster.create_node(usual())
     for method, body, user, told in (
-        ("PUT", merge(node, both(MARKED, labels(team="red"))), ACCOUNT, NO_LABEL + "team"),
-        ("PUT", merge(node, MARKED), ACCOUNT, ""),
+        ("PUT", merge_patch(node, both(MARKED, labels(team="red"))), ACCOUNT, NO_LABEL + "team"),
+        ("PUT", merge_patch(node, MARKED), ACCOUNT, ""),
         ("PATCH", {"spec": {"unschedulable": True}}, JANITOR, NO_SPEC),
         ("PATCH", labels(status=None), JANITOR, ""),
     ):
@@ -304,7 +304,7 @@ async def test_the_largest_nodes_are_within_the_cost_limit(cluster: EnvtestClust
         },
         "spec": {"taints": [TEAM | {"key": f"example.com/taint-{n}"} for n in range(100)]},
     }
-    before = await cluster.create_node(merge(make_node(NODE, size=60_000), many))
+    before = await cluster.create_node(merge_patch(make_node(NODE, size=60_000), many))
     mark = both(MARKED, taints(*before["spec"]["taints"], SOFT))
     answer = await patch(cluster, Case(mark))
     assert answer.status == 200, answer.text
@@ -329,7 +329,7 @@ async def account(cluster: EnvtestCluster, policy: Kubectl, tmp_path: Path) -> P
     """A kubeconfig with a token of the service account itself, and two nodes."""
     token = await asyncio.to_thread(policy.token, "dynsched", "dynsched")
     for number, name in enumerate(("hot", "cool")):
-        await cluster.create_node(merge(make_node(name, number), taints(*FOREIGN)))
+        await cluster.create_node(merge_patch(make_node(name, number), taints(*FOREIGN)))
     return cluster.servers.kubeconfig(tmp_path / "kubeconfig-account", token)
 
 
@@ -369,8 +369,8 @@ def operator_of(account: Path, prometheus: FakePrometheus, folder: Path, mark: D
 async def all_as(cluster: EnvtestCluster, before: dict[str, Doc]) -> bool:
     """Whether the nodes are as they were, but for the API server's own record."""
     own = {"metadata": {"resourceVersion": None, "managedFields": None}}
-    now = [merge(await cluster.get_node(name), own) for name in before]
-    return now == [merge(node, own) for node in before.values()]
+    now = [merge_patch(await cluster.get_node(name), own) for name in before]
+    return now == [merge_patch(node, own) for node in before.values()]
 
 
 async def test_a_mark_that_the_policy_does_not_name_is_refused_and_said_so(

@@ -17,7 +17,7 @@ from operator_support import until
 from programs import ROOT, run
 
 from dynsched.rules.labels import parse_label
-from dynsched.sim.apiserver.objects import merge_patch as merge
+from dynsched.sim.apiserver.objects import merge_patch
 from dynsched.tools.inject.installed import Standing, standing
 from dynsched.tools.inject.policy import policy_text
 
@@ -116,7 +116,7 @@ SAYS_NO: Doc = {"metadata": {"annotations": {KEY: "false"}}}
 LEFT_ALONE = [
     Case("opted out by the label", {"metadata": {"labels": {KEY: "false"}}}),
     Case("opted out by the annotation", SAYS_NO),
-    Case("the annotation, and other preferences", merge(preferring(SSD), SAYS_NO)),
+    Case("the annotation, and other preferences", merge_patch(preferring(SSD), SAYS_NO)),
     Case("a pod of a DaemonSet", owner("DaemonSet")),
     Case("the preference itself", preferring(OURS)),
     Case("with another weight", preferring(SSD, OURS | {"weight": 1})),
@@ -176,7 +176,7 @@ def comparable(pod: Doc) -> str:
 
 async def test_a_pod_gets_the_preference_and_all_else_stays(cluster: EnvtestCluster) -> None:
     for case in (*GIVEN, *LEFT_ALONE):
-        pod = merge(POD, case.pod)
+        pod = merge_patch(POD, case.pod)
         want = (await create(cluster, pod, OTHER)).ok  # in a namespace that does not ask for it
         if case.want is not None:
             want["spec"]["affinity"] = case.want
@@ -185,14 +185,14 @@ async def test_a_pod_gets_the_preference_and_all_else_stays(cluster: EnvtestClus
 
 @pytest.mark.parametrize("case", [*GIVEN, *LEFT_ALONE[:-1]], ids=lambda case: case.name)
 def test_the_check_judges_a_running_pod_as_the_policy_does_a_new_one(case: Case) -> None:
-    pod = merge(POD, case.pod)
+    pod = merge_patch(POD, case.pod)
     said = standing(pod, parse_label("status=presure"))
     assert (said is Standing.LACKS) is (case.want is not None)
 
 
 async def test_a_change_of_a_pod_is_not_touched(cluster: EnvtestCluster) -> None:
     path = f"/api/v1/namespaces/{ASKING}/pods"
-    before = (await cluster.post(path, merge(POD, SAYS_NO))).ok
+    before = (await cluster.post(path, merge_patch(POD, SAYS_NO))).ok
     patch = {"metadata": {"annotations": {KEY: None}}}
     assert (await cluster.patch(f"{path}/probe", patch)).ok["spec"] == before["spec"]
     await cluster.delete(f"{path}/probe", gracePeriodSeconds=0)
@@ -237,7 +237,7 @@ async def test_the_check_counts_running_pods_that_lack_it(cluster: EnvtestCluste
     later = dict.fromkeys(("lacks-it", "not-bound", "ended"), SAYS_NO)
     path = f"/api/v1/namespaces/{ASKING}/pods"
     for name, patch in (pods | later).items():
-        body = merge(merge(POD, patch), {"metadata": {"name": name}})
+        body = merge_patch(merge_patch(POD, patch), {"metadata": {"name": name}})
         _ = (await cluster.post(path, body)).ok
         if name != "not-bound":
             binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": "n"}}
