@@ -37,6 +37,7 @@ from dynsched.api.transport.answering import (
     unchanged,
 )
 from dynsched.api.transport.bodies import MEMORY
+from dynsched.api.transport.connections import end_with_caller
 from dynsched.api.transport.quiet import quiet_logger
 from dynsched.engine.snapshot import Snapshot
 
@@ -92,7 +93,7 @@ def make_extender_app(
 def _application(
     turns: asyncio.Lock, paths: Collection[str], guards: Sequence[Middleware]
 ) -> web.Application:
-    app = web.Application(middlewares=[answer_and_send, _errors_as_json, *guards])
+    app = web.Application(middlewares=[end_with_caller, answer_and_send, _errors_as_json, *guards])
     app[TURNS] = turns
     app[_PATHS] = paths
     app.on_response_prepare.append(protect)

@@ -138,6 +138,6 @@ class PodTracking:
         watch, pending = self._watch, self._pending
         return watch is not None and watch.error is None and pending is not None and uid in pending
 
-    async def _bind(self, binding: Binding, wanted: Callable[[], bool]) -> None:
+    async def _bind(self, binding: Binding) -> None:
         assert self.binder is not None  # noqa: S101 (otherwise this method is not passed on)
-        await self.binder.bind(**msgspec.structs.asdict(binding), wanted=wanted)
+        await self.binder.bind(**msgspec.structs.asdict(binding))

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from dynsched.kube.failures import Call, in_namespace
 from dynsched.kube.kubeconfig import KubeConfig
 from dynsched.kube.transport import KubeApi
-from dynsched.util.errors import ClusterError, NotFoundError
+from dynsched.util.errors import NotFoundError
 
 AT_ONCE: Final = 50
 """Bindings under way; a pod that waits longer than the scheduler's ``httpTimeout`` is asked for
@@ -28,20 +28,11 @@ class Binder(KubeApi):
         super().__init__(config, in_flight=AT_ONCE)
         self._is_known = is_known
 
-    async def bind(
-        self,
-        *,
-        namespace: str,
-        pod: str,
-        uid: str,
-        node: str,
-        wanted: Callable[[], bool],
-    ) -> None:
+    async def bind(self, *, namespace: str, pod: str, uid: str, node: str) -> None:
         """Create the Binding; needs ``pods/binding`` ``create``. Sent once: had it arrived although
-        no answer came, the scheduler sees the pod on its node.
+        no answer came, the scheduler sees the pod on its node. The API server does not look whether
+        there is such a node, so this does.
 
-        ``wanted`` is asked right before it is sent: a scheduler that waits no longer decides on
-        this pod anew. The API server does not look whether there is such a node, so this does.
         ConflictError when the pod has a node already or is another one; NotFoundError.
         """
         if not self._is_known(node):  # the watch may only be late
@@ -57,9 +48,4 @@ class Binder(KubeApi):
             "metadata": {"name": pod, "namespace": namespace} | ({"uid": uid} if uid else {}),
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-
-        def require_wanted() -> None:
-            if not wanted():
-                raise ClusterError(f"cannot {call}: not sent, for the scheduler waits no longer")
-
-        await self.call(call, body=body, resend=False, timeout=_TIMEOUT, check=require_wanted)
+        await self.call(call, body=body, resend=False, timeout=_TIMEOUT)

@@ -25,9 +25,8 @@ from dynsched.util.errors import ClusterError
 
 logger = quiet_logger(__name__)
 
-Bind = Callable[[wire.Binding, Callable[[], bool]], Awaitable[None]]
-"""Binds a pod to a node, while somebody waits for it (the second argument tells); raises
-ClusterError with one line when that was not possible."""
+Bind = Callable[[wire.Binding], Awaitable[None]]
+"""Binds a pod to a node; raises ClusterError with one line when that was not possible."""
 
 Body = bytes | bytearray
 
@@ -129,13 +128,12 @@ class Extender:
             }
         )
 
-    async def bind(self, body: Body, wanted: Callable[[], bool] = lambda: True) -> bytes:
-        """``wanted``: whether the caller still waits for the answer."""
+    async def bind(self, body: Body) -> bytes:
         binding, said = wire.read_binding(body), ""
         if self.bind_pod is None:
             return wire.error_answer(_BIND_OFF)
         try:
-            await self.bind_pod(binding, wanted)
+            await self.bind_pod(binding)
         except ClusterError as error:
             said = str(error)
         except Exception as error:

@@ -87,8 +87,7 @@ async def _handle(request: web.Request) -> web.StreamResponse:
 
 async def _answer(extender: Extender, request: web.Request, verb: str, body: Body) -> web.Response:
     if verb == "bind":
-        wanted = lambda: request.transport is not None  # noqa: E731 - whether the caller still waits
-        return respond([await extender.bind(body.data, wanted)], _HEADERS)
+        return respond([await extender.bind(body.data)], _HEADERS)
     if verb == "filter":
         parts = extender.filter(body.data)  # of the body, which is kept until they were sent
     else:

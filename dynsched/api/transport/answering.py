@@ -98,13 +98,13 @@ async def turn(request: web.Request) -> None:
 
 @web.middleware
 async def answer_and_send(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """The outermost middleware: take a turn, make the answer and send it within WRITE_SECONDS. When
+    """Around all that answer: take a turn, make the answer and send it within WRITE_SECONDS. When
     it returns, the answer has been sent, or the connection is closed.
     """
     is_read = request.method in (hdrs.METH_GET, hdrs.METH_HEAD)
     try:
-        # Not for POST: of a caller whose socket is not read it is not seen that he hung up, and
-        # `/bind` must see it.
+        # Not for POST: of a caller whose socket is not read it is not seen that it hung up, and
+        # this must cancel `/bind`.
         with _nothing_read(request) if is_read else contextlib.nullcontext():
             if is_read and request.path not in PROBES:
                 await turn(request)
@@ -112,7 +112,9 @@ async def answer_and_send(request: web.Request, handler: Handler) -> web.StreamR
             if not response.prepared:
                 async with asyncio.timeout(WRITE_SECONDS):
                     await send(request, response)
-    except (ConnectionError, TimeoutError) as error:
+    except (ConnectionError, TimeoutError, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and request.transport is not None:
+            raise  # the server stops
         # The caller went away, or does not fetch the answer. The frames of the error hold what was
         # received, and the error: a ring, which would stay until the next garbage collection.
         error.with_traceback(None)

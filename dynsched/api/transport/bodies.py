@@ -10,7 +10,6 @@ from typing import Final
 
 from aiohttp import hdrs, web
 
-from dynsched.api.transport.connections import ends_with_caller
 from dynsched.util.defaults import EXTENDER_MEMORY
 
 MIB: Final = 1 << 20
@@ -112,9 +111,8 @@ async def read_body(request: web.Request, budget: ByteBudget, most: int) -> Asyn
     if size > most:
         raise _too_large(most)
     try:
-        with ends_with_caller(request):
-            async with asyncio.timeout(WAIT_SECONDS):
-                await budget.take(size)
+        async with asyncio.timeout(WAIT_SECONDS):
+            await budget.take(size)
     except TimeoutError:
         raise BodyError(503, "too much is asked at a time; try again") from None
     body = Body(budget, size)

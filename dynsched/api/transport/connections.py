@@ -10,14 +10,14 @@ import resource
 import ssl
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, Final, cast
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
-from dynsched.api.transport.answering import add_headers, refused
+from dynsched.api.transport.answering import Handler, add_headers, refused
 from dynsched.api.transport.quiet import quiet_logger
 
 MAX_CONNECTIONS: Final = 64
@@ -58,7 +58,7 @@ class Connection(web.RequestHandler):
     who do not finish it count too.
     """
 
-    __slots__ = ("_all", "_context", "_handshake", "_socket", "address", "answered_at", "waiting")
+    __slots__ = ("_all", "_context", "_handshake", "_socket", "address", "answered_at", "answering")
 
     def __init__(
         self, server: web.Server, all_of_them: Connections, context: ssl.SSLContext | None
@@ -70,7 +70,7 @@ class Connection(web.RequestHandler):
         self._handshake: asyncio.Task[None] | None = None
         self.address = ""
         self.answered_at = 0.0
-        self.waiting: asyncio.Task[object] | None = None
+        self.answering: asyncio.Task[object] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast(asyncio.Transport, transport)
@@ -101,8 +101,8 @@ class Connection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._all.remove(self)
-        if self.waiting is not None:
-            self.waiting.cancel()
+        if self.answering is not None:
+            self.answering.cancel()
         super().connection_lost(exc)
         # Of what was not answered any more: see `answer_and_send`.
         for message, _ in getattr(self, "_messages", ()):
@@ -168,14 +168,17 @@ class Connections:
             each.end()
 
 
-@contextlib.contextmanager
-def ends_with_caller(request: web.Request) -> Iterator[None]:
-    """While inside, the present task is cancelled when the caller hangs up or is ended."""
+@web.middleware
+async def end_with_caller(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Outermost: cancels the answer when the caller hangs up or is made to give way. What it sent
+    must not be held until its turn, and `/bind` must not go on: the scheduler decides anew. (Of
+    what aiohttp cancels itself, `handler_cancellation`, its frames keep what was received.)
+    """
     connection = request.protocol
-    if isinstance(connection, Connection):  # and not that of another server than ours
-        connection.waiting = asyncio.current_task()
+    if not isinstance(connection, Connection):  # of another server than ours
+        return await handler(request)
+    connection.answering = asyncio.current_task()
     try:
-        yield
+        return await handler(request)
     finally:
-        if isinstance(connection, Connection):
-            connection.waiting = None
+        connection.answering = None

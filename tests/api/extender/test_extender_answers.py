@@ -3,7 +3,6 @@
 import json
 import logging
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -237,8 +236,7 @@ BINDING = {"PodName": "p", "PodNamespace": "ns", "PodUID": UID, "Node": "a"}
 async def test_bind_binds() -> None:
     found: list[Binding] = []
 
-    async def bind(binding: Binding, wanted: Callable[[], bool]) -> None:
-        assert wanted()
+    async def bind(binding: Binding) -> None:
         found.append(binding)
 
     lower = {"podName": "p", "podNamespace": "ns", "podUID": UID, "node": "a"}
@@ -249,7 +247,7 @@ async def test_bind_binds() -> None:
 
 @pytest.mark.parametrize("error", [ConflictError("cannot bind: it has a node"), KeyError("x")])
 async def test_a_bind_that_fails_says_so(error: Exception) -> None:
-    async def bind(_: Binding, wanted: Callable[[], bool]) -> None:
+    async def bind(_: Binding) -> None:
         raise error
 
     answer = json.loads(await World(bind=bind).extender.bind(raw(BINDING)))

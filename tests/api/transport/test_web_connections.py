@@ -103,6 +103,29 @@ async def test_where_there_are_too_many_those_without_an_answer_go_first(monkeyp
             assert await answer(pair) == (200, b"ok")
 
 
+async def test_a_caller_that_gave_way_has_no_turn(monkeypatch) -> None:
+    """What it sent is held no longer, and no answer is computed for it."""
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 4)
+    computed: list[str] = []
+
+    async def compute(request: web.Request) -> web.Response:
+        computed.append(request.path)
+        return web.Response(body=b"ok")
+
+    app = make_app(snapshots())
+    app.router.add_get("/{number}", compute)
+    async with serving(app) as call:
+        async with app[answering.TURNS]:
+            pairs = []
+            for number in range(12):
+                pairs.append(await call(HEALTH + b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n" % number))
+                assert await answer(pairs[-1]) == (200, b"ok")  # now the second one has begun
+            assert all([await over(pair) for pair in pairs[:8]])
+        for pair in pairs[8:]:
+            assert await answer(pair) == (200, b"ok")
+    assert computed == ["/8", "/9", "/10", "/11"]
+
+
 FILTER = POST + b"Content-Length: %d\r\n\r\n%b" % (len(raw(ask())), raw(ask()))
 
 
