@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Raw
 
 from dynsched.api.extender import wire
-from dynsched.api.extender.names import CandidateLists, Candidates, NodeNumbers, of_names
+from dynsched.api.extender.names import CandidateLists, Candidates, NodeNumbers
 from dynsched.api.extender.scoring import ScoringSnapshot
 from dynsched.api.transport.answering import Pieces
 from dynsched.api.transport.quiet import quiet_logger
@@ -108,7 +108,7 @@ class Extender:
         asked, candidates = self._read(body)
         if candidates is None:
             heads = wire.read_heads(body, asked.nodes, self._most(), None)
-            candidates = of_names([name for name, _ in heads], self._numbers)
+            candidates = Candidates([name for name, _ in heads], self._numbers)
         try:
             return self._scores(candidates, asked)
         except Exception:
@@ -181,7 +181,7 @@ class Extender:
             unresolvable = _reasons(names, readings.refused)
         if key is not None:
             nodes = self.nodes()
-            for index, name in enumerate(candidates.names()):
+            for index, name in enumerate(candidates.names):
                 if name not in nodes:
                     failed[name] = f"node is not known, nor whether it carries the label {key}"
                 elif key not in nodes[name].labels:
@@ -232,7 +232,7 @@ class Extender:
         scores = scores_by_load(loads, profile.method)
         best = break_ties(scores, loads)
         if best is not None and 0 < len(asked.uid) <= MAX_UID_LENGTH and self.waits(asked.uid):
-            self.bound.add(BoundPod(asked.uid, candidates.name(best), assumed=True), now)
+            self.bound.add(BoundPod(asked.uid, candidates.names[best], assumed=True), now)
         return candidates.scored(scores[loads])
 
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
+import numpy as np
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from dynsched.api.transport.answering import Buffer
@@ -26,7 +27,7 @@ _DENSEST: Final = 24
 for each 40, a victim by its uid one for each 47. Each is built, and takes some 50 to 200 bytes."""
 MAX_POD_BYTES: Final = 2 << 20
 """Bytes of the Pod that is asked about; the API server takes no object of more than 1.5 MiB."""
-MOST_OF_A_NAME: Final = 253 + 16
+_MOST_OF_A_NAME: Final = 253 + 16
 """Bytes of a node's name, which is a DNS name, and of the quotes, comma and blanks around it."""
 
 
@@ -132,10 +133,10 @@ def read_args(body: Buffer) -> Asked:
     return Asked(scheduler or "", pod.metadata.uid if pod.metadata else "", names, nodes)
 
 
-def read_names(value: Buffer, most: int) -> list[str]:
-    raw = bytes(value)
-    if raw.count(b'"') > 2 * most:
-        raise too_many("NodeNames", most)
+def read_names(raw: bytes, most: int) -> list[str]:
+    quotes = np.frombuffer(raw, np.uint8) == ord('"')  # `bytes.count` takes longer than decoding
+    if len(raw) > most * _MOST_OF_A_NAME or np.count_nonzero(quotes) > 2 * most:
+        raise _too_many("NodeNames", most)
     return decode(_strings, raw, "NodeNames")
 
 
@@ -155,10 +156,10 @@ def read_heads(
     no Node.
     """
     if body.count(b'"metadata"') > most + _FURTHER_METADATA:
-        raise too_many("Nodes", most)
+        raise _too_many("Nodes", most)
     items = decode(_heads_decoder(key), raw or b"", "Nodes").items or ()
     if len(items) > most:
-        raise too_many("Nodes", most)
+        raise _too_many("Nodes", most)
     found = [item.metadata for item in items]
     if key is None:
         return [(each.name, True) for each in found]
@@ -258,7 +259,7 @@ def decode(decoder: msgspec.json.Decoder[T], body: Buffer, where: str = "") -> T
         raise WireError("not JSON that can be read: it is nested too deeply") from None
 
 
-def too_many(where: str, most: int) -> WireError:
+def _too_many(where: str, most: int) -> WireError:
     return WireError(f"{where}: more than {most}, which is more than the cluster can have")
 
 

@@ -9,15 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from extender_support import ROOM, RULES, ask
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from plain_score import PlainScorer, plain_ties
 from properties import steady
 from snapshots import NOON, Scene
 
-from dynsched.api.extender import wire
 from dynsched.api.extender.answers import Extender
-from dynsched.api.extender.names import CandidateLists, NodeNumbers, of_names
 from dynsched.api.extender.scoring import ScoringSnapshot
 from dynsched.engine.expected import KnownPods
 from dynsched.engine.model import Node
@@ -189,31 +187,3 @@ def test_many_candidates_in_any_order() -> None:
         both.other_names(kind)
         both.bind()
         both.ask(compact=True)
-
-
-def test_names_are_found_in_any_text() -> None:
-    names = [*STRANGE, LONG, *(f"n{number}" for number in range(300))]
-    nodes = NodeNumbers(dict.fromkeys(names))
-    asked = [*reversed(names), "n", "n300", "n1\0", "N1"]
-    found = of_names(asked, nodes)
-    assert found.names() == asked
-    known = [*range(len(names) - 1, -1, -1), *[len(names)] * 4]
-    assert found.numbers.tolist() == known
-    assert json.loads(bytes(found.raw)) == asked
-
-
-PIECES = st.sampled_from(['"', ",", '","', "\\", "[", "]", "a", "é", " ", "\\u0061", "\n", "null"])
-
-
-@given(st.lists(PIECES, max_size=12).map("".join) | st.lists(st.text(max_size=4)).map(json.dumps))
-@example("\n")
-def test_a_list_is_read_as_json_reads_it(text: str) -> None:
-    """Also where its names are only split at the quotes."""
-    nodes = NodeNumbers(["a", "é", 'a"', "b\\"])
-    for each in (f'["{text}"]', text):
-        try:
-            value = wire.read_args(b'{"NodeNames":%b}' % each.encode()).names
-            expected = wire.read_names(value or b"", 100)
-        except wire.WireError:
-            continue
-        assert CandidateLists().of(value or b"", 100, nodes).names() == expected
