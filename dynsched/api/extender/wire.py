@@ -75,6 +75,11 @@ class Asked(Struct, gc=False):
     nodes: Raw | None
 
 
+class HostPriority(Struct, gc=False):
+    host: str = field(name="Host")
+    score: int = field(name="Score")
+
+
 class Binding(Struct, frozen=True, gc=False):
     """ExtenderBindingArgs."""
 
