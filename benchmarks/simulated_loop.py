@@ -100,6 +100,9 @@ def ways() -> dict[str, Callable[[World], Player]]:
             ordered(hot_only()), marks=False, order=True, kubelets=False, knows_each=True
         ),
         "order and hot nodes": by(beside_order(shipped()), order=True),
+        "order and hot nodes, and descheduler": by(
+            beside_order(shipped()), order=True, descheduler=True
+        ),
         "extender": by(scoring("relative"), **asked),
         "extender, kubelets not scraped": by(scoring("relative"), **asked, kubelets=False),
         "extender and taint": by(scored(shipped(), "relative"), extender=True),
