@@ -1,7 +1,7 @@
 """How many pods the descheduler moves by dynsched's verdicts, until no node is hot.
 
     export KUBEBUILDER_ASSETS=/path/to/bin   # with descheduler in it, or DESCHEDULER=...
-    python benchmarks/descheduler.py [--only rises] [--cycles 12]
+    python benchmarks/descheduler.py [--only rises] [--cycles 12] [--by-load]
 
 etcd, kube-apiserver, kube-scheduler and the descheduler are the real ones, with the shipped policy,
 and so is `dynsched run`. The load of a node is the use of the pods on it; a stand-in for Prometheus
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
 import sys
 import tempfile
@@ -33,10 +34,17 @@ from rich.table import Table
 sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
 
 from cluster import EnvtestCluster
-from descheduler_support import Descheduler, Verdicts, find_descheduler, install
+from descheduler_support import (
+    BY_LOAD,
+    BY_VERDICT,
+    Descheduler,
+    Verdicts,
+    find_descheduler,
+    install,
+)
 from envtest import Envtest, assets
 from fake_prometheus import FakePrometheus
-from manifest_support import Kubectl
+from manifest_support import Doc, Kubectl
 from operator_support import Operator, until
 from scheduling_support import AVOID, PODS, TAINT, clear, dynsched, make_pod, scheduler
 
@@ -128,10 +136,15 @@ class Trial:
     """One scene on the real servers."""
 
     def __init__(
-        self, scene: Scene, cluster: EnvtestCluster, descheduler: Descheduler, folder: Path
+        self,
+        scene: Scene,
+        cluster: EnvtestCluster,
+        descheduler: Descheduler,
+        folder: Path,
+        args: Doc,
     ) -> None:
-        self.scene, self.cluster, self.descheduler, self.folder = (
-            scene, cluster, descheduler, folder,
+        self.scene, self.cluster, self.descheduler, self.folder, self.args = (
+            scene, cluster, descheduler, folder, args,
         )  # fmt: skip
         self.bodies: dict[str, dict[str, Any]] = {}
         self.uses: dict[str, float] = {}
@@ -154,11 +167,15 @@ class Trial:
                         result.cycles = cycle
                         if self.scene.needed:  # the end is reached
                             break
+                    if self.args is BY_LOAD:
+                        seen = {
+                            node: load / 100 for node, load in (await self.loads(cycle)).items()
+                        }
                     if self.scene.missing is not None:
                         del seen[f"n{self.scene.missing}"]
-                    verdicts.show(seen)
-                    url = verdicts.url
-                    evicted = (await asyncio.to_thread(self.descheduler.cycle, url)).evicted
+                    verdicts.show(seen, self.args)
+                    descheduled = functools.partial(self.descheduler.cycle, args=self.args)
+                    evicted = (await asyncio.to_thread(descheduled, verdicts.url)).evicted
                     self.moment += 1
                     result.evictions += len(evicted)
                     result.returned += await self._make_anew(evicted)
@@ -292,7 +309,8 @@ async def measure(options: argparse.Namespace, program: str, envtest: Envtest) -
             for scene in SCENES:
                 if options.only not in scene.name:
                     continue
-                trial = Trial(scene, cluster, descheduler, envtest.folder)
+                args = BY_LOAD if options.by_load else BY_VERDICT
+                trial = Trial(scene, cluster, descheduler, envtest.folder, args)
                 result = await trial.run(options.cycles)
                 print(json.dumps(result.row()), file=sys.stderr)
                 table.add_row(*result.row())
@@ -307,6 +325,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="only scenes whose name contains this")
     parser.add_argument("--cycles", type=int, default=12, help="the most cycles of a scene")
+    parser.add_argument("--by-load", action="store_true", help="by the load, not by verdicts")
     options = parser.parse_args()
     programs, program = assets(), find_descheduler()
     if programs is None or program is None:

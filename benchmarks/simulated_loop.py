@@ -35,6 +35,7 @@ from closedloop.modes import (
     scored,
     without_early,
 )
+from closedloop.peers.low_node_utilization import BY_QUERY, with_low_node_utilization
 from closedloop.players import Default, Dynsched, Naive, Oracle
 from closedloop.plots import plot_over_time, plot_removed
 from closedloop.scenarios import ALL, of_trace
@@ -77,7 +78,7 @@ def scoring(method: str) -> Doc:
 def ways() -> dict[str, Callable[[World], Player]]:
     """Who may place the pods, by name."""
 
-    def by(content: Doc, **how: bool) -> Callable[[World], Player]:
+    def by(content: Doc, **how: bool) -> Callable[[World], Dynsched]:
         return functools.partial(Dynsched, content=content, **how)
 
     asked: Doc = {"marks": False, "extender": True}
@@ -102,6 +103,9 @@ def ways() -> dict[str, Callable[[World], Player]]:
         "order and hot nodes": by(beside_order(shipped()), order=True),
         "order and hot nodes, and descheduler": by(
             beside_order(shipped()), order=True, descheduler=True
+        ),
+        "order, and descheduler by load": with_low_node_utilization(
+            by(ordered(hot_only()), marks=False, order=True), BY_QUERY, World.measured
         ),
         "extender": by(scoring("relative"), **asked),
         "extender, kubelets not scraped": by(scoring("relative"), **asked, kubelets=False),

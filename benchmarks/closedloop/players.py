@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,8 @@ class Default:
     def __init__(self, world: World) -> None:
         self.world = world
         self.scheduler = Scheduler(world.ledger, world.seed)
+        self.descheduler: Callable[[Mapping[str, Running]], list[Running]] | None = None
+        """What moves pods, asked every tick; None: nobody does."""
 
     def choose(self, pod: Pod) -> int | None:
         """As `world.Player`."""
@@ -42,9 +44,9 @@ class Default:
     def joined(self, node: int) -> None:
         """The ledger knows it already."""
 
-    def evicts(self, _running: Mapping[str, Running]) -> list[Running]:
-        """Nobody moves pods."""
-        return []
+    def evicts(self, running: Mapping[str, Running]) -> list[Running]:
+        """As the descheduler beside it does."""
+        return [] if self.descheduler is None else self.descheduler(running)
 
 
 class Oracle(Default):
@@ -75,7 +77,8 @@ class Dynsched(Default):
     """dynsched beside kube-scheduler: by marks (taint, or label and affinity), by its order, as its
     extender, or by several of these. ``by_requests`` False: the profile of the second scheduler.
     ``watches_pods`` False: without the right to watch pods. ``kubelets``: Prometheus scrapes them.
-    ``knows_each``: what each pod uses is known. ``descheduler``: the descheduler runs beside it.
+    ``knows_each``: what each pod uses is known. ``descheduler``: it runs beside it, with the
+    policy of manifests/components/descheduler.
     """
 
     def __init__(
@@ -106,7 +109,8 @@ class Dynsched(Default):
             scrape=world.scenario.scrape,
         )
         self._watches_pods = watches_pods
-        self._has_descheduler = descheduler
+        if descheduler:
+            self.descheduler = self._by_verdicts
         self.scheduler = Scheduler(
             world.ledger,
             world.seed,
@@ -142,12 +146,10 @@ class Dynsched(Default):
         """The watch of nodes tells."""
         self._cluster.add(node)
 
-    def evicts(self, running: Mapping[str, Running]) -> list[Running]:
-        """As the descheduler does by the verdicts of the last tick."""
+    def _by_verdicts(self, running: Mapping[str, Running]) -> list[Running]:
+        """As the component's policy does by the verdicts of the last tick."""
         now = self.world.clock()
-        if not self._has_descheduler or now % EVERY:
-            return []
-        return evictions(self.operator.verdicts(), running, now)
+        return [] if now % EVERY else evictions(self.operator.verdicts(), running, now)
 
 
 def _with_range(content: Mapping[str, Any], window: float) -> Mapping[str, Any]:

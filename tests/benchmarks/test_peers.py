@@ -7,10 +7,11 @@ from dataclasses import replace
 import how_full
 import numpy as np
 import pytest
+import simulated_loop
 from closedloop import peers
 from closedloop.descheduler import Running
 from closedloop.peers import formulas as by
-from closedloop.peers.base import Descheduling, low_node_utilization
+from closedloop.peers.low_node_utilization import Descheduling, low_node_utilization
 from closedloop.players import Default
 from closedloop.workload import MIB, Pod, Scenario
 from closedloop.world import World, simulate
@@ -125,6 +126,12 @@ def test_every_peer_plays_and_differs_from_the_default_where_it_acts(name: str) 
     assert found.placed > 100
     # As shipped, only a node below 20 % would be under-used.
     assert (found.hot == default.hot) == (name == "LowNodeUtilization")
+
+
+def test_by_load_pods_move_beside_the_order_without_a_mark() -> None:
+    both = simulate(SMALL, 1, simulated_loop.ways()["order, and descheduler by load"])
+    assert both.evicted > 0
+    assert both.writes == 0
 
 
 def test_a_pod_that_finds_no_node_waits_and_one_short_of_cpu_is_counted() -> None:

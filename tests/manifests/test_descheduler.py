@@ -13,7 +13,15 @@ from typing import Any
 
 import pytest
 from cluster import EnvtestCluster
-from descheduler_support import QUERY, Descheduler, Verdicts, install, need_descheduler, uninstall
+from descheduler_support import (
+    BY_LOAD,
+    QUERY,
+    Descheduler,
+    Verdicts,
+    install,
+    need_descheduler,
+    uninstall,
+)
 from envtest import Envtest
 from manifest_support import Doc, Kubectl
 from operator_support import until
@@ -216,6 +224,21 @@ async def test_the_query_on_a_real_prometheus(scene: Scene, tmp_path: Path) -> N
             }  # fmt: skip
             run = await asyncio.to_thread(scene.descheduler.cycle, prometheus.url)
     assert len(run.evicted) == 2
+
+
+async def test_by_load_pods_leave_nodes_above_the_mean_without_a_mark(scene, tmp_path) -> None:
+    await scene.set(*[COOL] * 6)
+    places = await scene.pods()
+    text = "".join(
+        f'dynsched_node_measured_load{{node="n{number}",rule="node-cpu"}} {load}\n'
+        for number, load in enumerate((85, 64, 60, 40, 40, 30))  # the mean is 53
+    )
+    with Exporter(text) as dynsched:
+        job = {"job_name": "dynsched", "static_configs": [{"targets": [dynsched.target]}]}
+        with RealPrometheus(tmp_path / "prometheus", [job]) as prometheus:
+            await asyncio.to_thread(prometheus.wait_for, "dynsched_node_measured_load", 6)
+            run = await asyncio.to_thread(scene.descheduler.cycle, prometheus.url, args=BY_LOAD)
+    assert sorted(places[name] for name in run.evicted) == ["n0", "n1"]
 
 
 async def test_pods_of_kube_system_stay(scene: Scene) -> None:

@@ -21,13 +21,15 @@ import yaml
 from envtest import Envtest
 from fake_prometheus import FakePrometheus
 from manifest_support import COMPONENTS, Doc, Kubectl
+from programs import ROOT
 
 COMPONENT = COMPONENTS / "descheduler"
 NAMESPACE = "dynsched-descheduler"
 POLICY: Doc = yaml.safe_load((COMPONENT / "policy.yaml").read_text())
-QUERY: str = POLICY["profiles"][0]["pluginConfig"][1]["args"]["metricsUtilization"]["prometheus"][
-    "query"
-]
+BY_VERDICT: Doc = POLICY["profiles"][0]["pluginConfig"][1]["args"]
+QUERY: str = BY_VERDICT["metricsUtilization"]["prometheus"]["query"]
+BY_LOAD: Doc = yaml.safe_load((ROOT / "docs/examples/descheduler/by-load.yaml").read_text())
+"""Args of LowNodeUtilization, as BY_VERDICT of the shipped policy."""
 INTERVAL = "2s"
 """Of the cycles, in place of the shipped five minutes."""
 _PATIENCE = 40.0
@@ -74,9 +76,9 @@ def need_descheduler() -> str:
 class Verdicts(FakePrometheus):
     """A Prometheus that answers the policy's query alone."""
 
-    def show(self, verdicts: Mapping[str, float]) -> None:
-        """What it answers from now on."""
-        self.set(**{QUERY: verdicts})
+    def show(self, values: Mapping[str, float], args: Doc = BY_VERDICT) -> None:
+        """What it answers from now on to the query of these args."""
+        self.set(**{args["metricsUtilization"]["prometheus"]["query"]: values})
 
     def _instant(self, expr: str, now: float) -> Iterator[dict[str, Any]]:
         for sample in super()._instant(expr, now):
@@ -103,9 +105,10 @@ class Descheduler:
         self._kubeconfig = envtest.kubeconfig(folder / "kubeconfig-descheduler", token)
         self._folder = folder
 
-    def cycle(self, url: str, cycles: int = 1) -> Run:
+    def cycle(self, url: str, cycles: int = 1, args: Doc = BY_VERDICT) -> Run:
         """So many cycles in which it has a client for Prometheus, at ``url``; then it is ended."""
         content = copy.deepcopy(POLICY)
+        content["profiles"][0]["pluginConfig"][1]["args"] = args
         content["metricsProviders"][0]["prometheus"]["url"] = url
         path = self._folder / "policy.yaml"
         path.write_text(yaml.safe_dump(content))

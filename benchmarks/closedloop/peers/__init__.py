@@ -11,21 +11,26 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from closedloop.peers.base import TUNED, Descheduling, Peer, with_descheduler
 from closedloop.peers.beside import Descheduled, SoftTainter
+from closedloop.peers.low_node_utilization import (
+    TUNED,
+    Descheduling,
+    with_low_node_utilization,
+)
 from closedloop.peers.schedulers import Crane, Koordinator, Volcano
 from closedloop.peers.trimaran import (
     LoadVariationRiskBalancing,
     LowRiskOverCommitment,
     TargetLoadPacking,
 )
+from closedloop.players import Default
 from closedloop.world import World
 
 
-def ways() -> dict[str, Callable[[World], Peer]]:
+def ways() -> dict[str, Callable[[World], Default]]:
     """The peers by name."""
     made = functools.partial
-    alone: dict[str, Callable[[World], Peer]] = {
+    alone: dict[str, Callable[[World], Default]] = {
         "TargetLoadPacking": TargetLoadPacking,
         # metrics-server, not Prometheus; target 20 %, requests x 2.5 (what pods use), weight 3
         "TargetLoadPacking, tuned": made(
@@ -68,5 +73,5 @@ def ways() -> dict[str, Callable[[World], Peer]]:
     }
     beside = ("TargetLoadPacking, tuned", "Koordinator, tuned", "crane, tuned")
     return alone | {
-        f"{name}, and LowNodeUtilization": with_descheduler(alone[name]) for name in beside
+        f"{name}, and LowNodeUtilization": with_low_node_utilization(alone[name]) for name in beside
     }

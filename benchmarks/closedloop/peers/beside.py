@@ -11,7 +11,8 @@ import numpy as np
 
 from closedloop.meters import Floats
 from closedloop.peers import formulas as by
-from closedloop.peers.base import METRICS_SERVER, Descheduling, Peer
+from closedloop.peers.base import METRICS_SERVER, Peer
+from closedloop.peers.low_node_utilization import Descheduling, LowNodeUtilization
 from closedloop.workload import Pod
 from closedloop.world import World
 
@@ -21,7 +22,7 @@ class Descheduled(Peer):
 
     def __init__(self, world: World, how: Descheduling) -> None:
         super().__init__(world, scrape=METRICS_SERVER, window=2 * METRICS_SERVER)
-        self.deschedule(how)
+        self.descheduler = LowNodeUtilization(world, how)
 
     def renew(self, now: int) -> None:
         """The descheduler asks by itself."""
@@ -59,7 +60,7 @@ class SoftTainter(Peer):
         scrape = world.scenario.scrape
         super().__init__(world, scrape=scrape, window=max(minute, 2 * scrape))
         if descheduler:
-            self.deschedule(how, by_metrics_server=False)
+            self.descheduler = LowNodeUtilization(world, how, lambda _: self._load)
         self._how, self._plain, self._taints = how, plain, taints
         self._waited: deque[Floats] = deque(maxlen=round(minute / 2))
         self._load = np.full(self.nodes, np.nan)
@@ -68,10 +69,6 @@ class SoftTainter(Peer):
     async def respond(self) -> None:
         """Between two ticks: pressure."""
         self._waited.append((self.world.demand > self.world.capacity).astype(float))
-
-    def judged(self, _now: int) -> Floats:
-        """The same load as the taints."""
-        return self._load
 
     def renew(self, now: int) -> None:
         """Taints, where the load of every node is known."""
