@@ -29,7 +29,7 @@ def plot_removed(shares: Mapping[str, Mapping[str, float]], path: Path) -> None:
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set_yticks([index + 0.4 - height / 2 for index in range(len(scenarios))], scenarios)
     axes.invert_yaxis()
-    axes.set_xlim(-60, 220)
+    axes.set_xlim(left=-60)
     axes.set_xlabel("removed of the avoidable overload, in per cent (100: as an oracle)")
     axes.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2, frameon=False)
     _save(figure, path)
