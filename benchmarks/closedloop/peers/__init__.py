@@ -71,7 +71,14 @@ def ways() -> dict[str, Callable[[World], Default]]:
         # 10:10 around the mean, one pod a node and three a cycle
         "LowNodeUtilization, tuned": made(Descheduled, how=TUNED),
     }
-    beside = ("TargetLoadPacking, tuned", "Koordinator, tuned", "crane, tuned")
+    beside = (
+        "TargetLoadPacking, tuned",
+        "LoadVariationRiskBalancing, tuned",
+        "LowRiskOverCommitment",
+        "Koordinator, tuned",
+        "Volcano usage, tuned",
+        "crane, tuned",
+    )
     return alone | {
         f"{name}, and LowNodeUtilization": with_low_node_utilization(alone[name]) for name in beside
     }
