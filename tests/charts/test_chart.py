@@ -87,11 +87,13 @@ def test_helm_lints_it_and_its_notes_say_how_to_look_and_how_to_take_it_back(val
 
 
 def test_another_namespace_is_everywhere_and_network_policies_can_be_left_out() -> None:
-    own = {"scheduling", "dynsched-collector", "dynsched-descheduler"}
+    own = {"scheduling", "default", "dynsched-collector", "dynsched-descheduler"}
     without = helm(everything(networkPolicy={"enabled": False}), namespace="scheduling")
     assert "NetworkPolicy" not in {doc["kind"] for doc in without}
     docs = helm(everything(), namespace="scheduling")
     assert {doc["metadata"].get("namespace", "scheduling") for doc in docs} == own
+    in_default = [doc["kind"] for doc in docs if doc["metadata"].get("namespace") == "default"]
+    assert sorted(in_default) == ["Role", "RoleBinding"]  # for Events about nodes
     named = [doc for doc in docs if doc["metadata"]["name"] != "dynsched-dashboard"]
     text = yaml.safe_dump_all(named)
     assert not re.search(r"namespace: dynsched$", text, re.MULTILINE)

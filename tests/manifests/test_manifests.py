@@ -40,7 +40,7 @@ SECOND = "real-usage-scheduler"
 
 BASE_KINDS = (
     "ClusterRole ClusterRoleBinding ConfigMap ConfigMap Deployment Namespace NetworkPolicy Role "
-    "RoleBinding Service ServiceAccount"
+    "Role RoleBinding RoleBinding Service ServiceAccount"
 )
 RIGHTS = "ClusterRole ClusterRoleBinding"
 JOB = f"{RIGHTS} NetworkPolicy Role RoleBinding ServiceAccount"
@@ -172,10 +172,11 @@ GRANTED = {
     OURS: {
         "nodes: get list patch watch",
         "pods: list watch",
-        "events: create patch",
         "metrics.k8s.io/nodes: list",
         "dynsched coordination.k8s.io/leases: create",
         "dynsched coordination.k8s.io/leases dynsched: get update",
+        "dynsched events: create patch",
+        "default events: create patch",
         "dynsched dynsched.io/nodeorders dynsched: create delete patch",
         # of web-auth: it asks who a caller is, and reads its own pages
         "authentication.k8s.io/tokenreviews: create",
