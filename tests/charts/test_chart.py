@@ -36,19 +36,13 @@ pytestmark = pytest.mark.thorough
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 
 
-def composed(folder: Path, parts: tuple[str, ...], *, taint: bool = False) -> list[Doc]:
+def composed(folder: Path, parts: tuple[str, ...]) -> list[Doc]:
     """What kustomize makes of the base and these parts."""
     components = [COMPONENTS / part for part in parts if part != "collector"]
     content: Doc = {"resources": beside(folder, BASE), "components": beside(folder, *components)}
     if "collector" in parts:
         content["resources"] += beside(folder, OVERLAYS / "collector")
-    docs = kustomize(overlay(folder, **content))
-    if taint:
-        (rules,) = (doc for doc in docs if doc["metadata"]["name"] == "dynsched-rules")
-        with_taint = yaml.safe_load(rules["data"]["rules.yaml"])
-        with_taint["mark"]["taint"] = TAINT
-        rules["data"]["rules.yaml"] = yaml.safe_dump(with_taint)
-    return docs
+    return kustomize(overlay(folder, **content))
 
 
 def test_the_chart_by_default_is_the_base(tmp_path: Path) -> None:
@@ -58,16 +52,14 @@ def test_the_chart_by_default_is_the_base(tmp_path: Path) -> None:
     assert rules == yaml.safe_load((ROOT / "rules.yaml").read_text())
     everything_else = helm(everything())
     assert len(everything_else) > 30
-    composed_too = composed(tmp_path / "all", PARTS, taint=True)
+    composed_too = composed(tmp_path / "all", PARTS)
     assert by_identity(everything_else) == by_identity(composed_too)  # test_schemas.py sees these
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_each_part_is_the_component_of_this_name(part: str, tmp_path: Path) -> None:
     values: Doc = {value_of(part): {"enabled": True}}
-    if taint := part == "descheduler":  # it needs it
-        values["mark"] = {"taint": TAINT}
-    assert by_identity(helm(values)) == by_identity(composed(tmp_path / "k", (part,), taint=taint))
+    assert by_identity(helm(values)) == by_identity(composed(tmp_path / "k", (part,)))
 
 
 @pytest.mark.parametrize("values", [{}, everything()], ids=["default", "everything"])
@@ -84,6 +76,9 @@ def test_helm_lints_it_and_its_notes_say_how_to_look_and_how_to_take_it_back(val
     assert ("scale deployment dynsched-descheduler --replicas 0" in text) is bool(values)
     assert ("--clusterrole=dynsched-reader" in text) is bool(values)
     assert ("by order.score" in text) is bool(values)
+    # The janitor goes with the release: it cannot be the last that is uninstalled.
+    assert ("`helm uninstall` removes it too" in text) is bool(values)
+    assert "last" not in text
 
 
 def test_another_namespace_is_everywhere_and_network_policies_can_be_left_out() -> None:
@@ -249,7 +244,7 @@ WRONG = [
 MISSPELT = {"rules": [{"name": "a", "expr": "up", "threshold": 1, "treshold": 2}]}
 IMPOSSIBLE: list[tuple[Doc, str]] = [
     ({"inject": {"enabled": True}, "mark": {"label": "", "taint": TAINT}}, "inject.enabled"),
-    ({"descheduler": {"enabled": True}}, "descheduler.enabled"),
+    ({"descheduler": {"enabled": True}, "mark": {"taint": ""}}, "descheduler.enabled"),
     ({"descheduler": {"enabled": True}, "mark": {"label": "", "taint": TAINT}},
      "descheduler.enabled"),
     ({"mark": {"label": "", "taint": ""}}, "mark.label and mark.taint are both empty"),
@@ -279,7 +274,7 @@ def test_the_rules_are_the_shipped_ones_with_the_mark_of_the_values_or_ones_own(
     mine = {"stale_after": "7m", "rules": [{"name": "a", "expr": "up", "threshold": 1}]}
     own = rules_of({"rules": mine})
     assert [rule.name for rule in own.rules] == ["a"]
-    assert (str(own.mark), own.stale_after) == ("label status=presure", 420)
+    assert (str(own.mark), own.stale_after) == (f"label status=presure and taint {TAINT}", 420)
 
 
 def test_without_a_mark_there_is_the_order_and_no_right_to_write_nodes() -> None:
@@ -322,4 +317,4 @@ def test_a_change_of_the_settings_restarts_the_pods_and_one_of_the_rules_does_no
     assert annotations({}) != annotations({"interval": 20})
     mine = {"rules": [{"name": "a", "expr": "up", "threshold": 1}]}
     assert annotations({}) == annotations({"rules": mine})
-    assert annotations({}) == annotations({"mark": {"taint": TAINT}})
+    assert annotations({}) == annotations({"mark": {"taint": ""}})

@@ -432,7 +432,8 @@ def test_the_extender_gets_a_port_that_the_control_plane_alone_reaches(more, tmp
 def test_all_that_is_shipped_marks_by_the_rules_of_the_working_example() -> None:
     """The demo is twenty times as fast. That the chart does, too, is in test_chart.py."""
     shipped = load_rules(ROOT / "rules.yaml")
-    taint = " and taint dynsched.io/pressure=true:PreferNoSchedule"
+    taint = "dynsched.io/pressure=true:PreferNoSchedule"
+    assert str(shipped.mark) == f"label status=presure and taint {taint}"
     mounted = {
         name: the(rendered(name), "ConfigMap", "dynsched-rules")["data"]["rules.yaml"]
         for name in ("base", "example", "descheduler", "extender")
@@ -440,7 +441,7 @@ def test_all_that_is_shipped_marks_by_the_rules_of_the_working_example() -> None
     assert mounted.pop("extender") == (OVERLAYS / "extender/rules.yaml").read_text()
     for name, text in mounted.items():
         rules = parse_rules(yaml.safe_load(text))
-        assert str(rules.mark) == f"{shipped.mark}{'' if name == 'base' else taint}", name
+        assert rules.mark == shipped.mark, name
         assert (rules.file_rules, rules.guard) == (shipped.file_rules, shipped.guard), name
     demo = load_rules(ROOT / "dynsched/sim/demo-rules.yaml")
     slow = [

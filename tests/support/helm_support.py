@@ -33,8 +33,7 @@ def value_of(part: str) -> str:
 
 def everything(**more: Any) -> Doc:
     """Values that switch everything on."""
-    mark = {"label": "status=presure", "taint": TAINT}
-    return {value_of(part): {"enabled": True} for part in PARTS} | {"mark": mark} | more
+    return {value_of(part): {"enabled": True} for part in PARTS} | more
 
 
 def helm(values: Doc | None = None, *, namespace: str = NAMESPACE) -> list[Doc]:

@@ -31,7 +31,7 @@ reads a file and sets what the values say. So the two cannot drift apart, and a 
 {{- end -}}
 {{- $shipped := .Files.Get "base/rules.yaml" -}}
 {{- $default := ($shipped | fromYaml).mark -}}
-{{- if and (kindIs "invalid" .Values.rules) (eq .Values.mark.label $default.label) (not .Values.mark.taint) (not .Values.order.score) -}}
+{{- if and (kindIs "invalid" .Values.rules) (eq .Values.mark.label $default.label) (eq .Values.mark.taint $default.taint) (not .Values.order.score) -}}
 {{ $shipped }}
 {{- else -}}
 {{- $rules := deepCopy (.Values.rules | default ($shipped | fromYaml)) -}}
