@@ -243,8 +243,8 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) ->
     "--rules",
     "-r",
     type=flags.FILE,
-    help="Rules file that says what the mark is. Default: rules.yaml where there is one, else "
-    "status=presure.",
+    help="Rules file whose mark is removed without evidence on the node too, as status=presure is. "
+    "None is needed. Default: rules.yaml where there is one.",
 )
 @flags.option("--dry-run", is_flag=True, help="Print what would be removed, remove nothing.")
 @flags.option(

@@ -25,7 +25,7 @@ from dynsched.kube.leader import Elector
 from dynsched.kube.leases import LEASE_NAME, Holder, find_holders, why_at_work
 from dynsched.kube.node_order import NODE_ORDERS, NodeOrder, homes_of_orders
 from dynsched.rules import keys
-from dynsched.rules.file import FixedRules, load_rules
+from dynsched.rules.file import FixedRules, RulesFileError, load_rules
 from dynsched.rules.labels import Mark, parse_label
 from dynsched.util.errors import ClusterError, ForbiddenError
 
@@ -89,14 +89,14 @@ async def prune(
     lease_namespace: str | None = None,
     force: bool = False,
 ) -> Written:
-    """Remove everything that was ever put on nodes, and the order; marks that the evidence on nodes
-    names too. AtWorkError while an instance is running, but with ``mark: none``.
+    """Remove everything that was ever put on nodes, as the evidence on them says, and the order.
+    AtWorkError while an instance is running, but with ``mark: none``.
 
-    ``rules`` None: the default mark.
+    ``rules``: a file with one more mark, which counts without evidence too, as the default one.
     ``lease_older_than``: only if the Lease was not renewed for so many seconds or does not exist.
     ``force``: even while the Lease is held; only without ``lease_older_than``.
     """
-    mark = load_rules(rules).mark if rules else Mark(parse_label(keys.DEFAULT_LABEL))
+    mark = _mark_without_evidence(rules)
     async with Clients(kubeconfig, context) as clients:
         client = await clients.open(partial(KubeClient, may_write=lambda: not dry_run))
         if lease_older_than is not None:
@@ -120,6 +120,16 @@ async def prune(
         )
         written.failures += failures
         return written
+
+
+def _mark_without_evidence(rules: Path | None) -> Mark:
+    """A refused file is no reason to leave marks on nodes: the evidence beside them needs none."""
+    try:
+        if rules is not None:
+            return load_rules(rules).mark
+    except RulesFileError as error:
+        logger.warning("marks are removed by the evidence on nodes alone, without rules: %s", error)
+    return Mark(parse_label(keys.DEFAULT_LABEL))
 
 
 async def _withdraw_orders(

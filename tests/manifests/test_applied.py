@@ -186,10 +186,8 @@ async def test_the_janitor_removes_marks_when_nobody_renews_the_lease(
         path = "/apis/coordination.k8s.io/v1/namespaces/dynsched/leases"
         _ = (await cluster.post(path, {"metadata": {"name": "dynsched"}, "spec": spec})).ok
     job = templates(kustomize(shipped("janitor")))["dynsched-janitor"]["spec"]
-    # In a pod, the namespace and the rules are there by themselves.
-    arguments = [f for f in job["containers"][0]["args"] if not f.startswith("--rules=")]
-    outside = ("--kubeconfig", kubeconfig, "--rules", BASE / "rules.yaml")
-    assert await pruned(*arguments, *outside) == released
+    arguments = job["containers"][0]["args"]
+    assert await pruned(*arguments, "--kubeconfig", kubeconfig) == released
     assert len(await marked(cluster)) + len(released) == 2
     assert len(await cluster.list_nodes("status=mine")) == 1
 

@@ -363,6 +363,8 @@ def test_probes_ask_named_ports_of_what_they_are_for(name: str, pod: str) -> Non
         if "http" in ports:
             paths = {kind: get["path"] for kind, get in asked.items()}
             assert paths == {"liveness": "/healthz", "readiness": "/readyz", "startup": "/healthz"}
+        if "startupProbe" in each:  # each that fails is a Warning Event, and a start takes 2 s
+            assert each["startupProbe"]["initialDelaySeconds"] == 5
 
 
 DNS, API = {53, 5353}, {443, 6443}
@@ -523,6 +525,7 @@ def test_the_janitor_runs_one_at_a_time_and_prunes_only_after_a_long_silence() -
     args = job["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["args"]
     assert args[0] == "prune"
     assert "--if-lease-older-than=10m" in args
+    assert "rules" not in yaml.safe_dump(job)  # they may be why dynsched does not start
 
 
 @pytest.mark.parametrize("name", ["extender", SECOND])

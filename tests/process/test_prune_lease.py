@@ -170,6 +170,33 @@ async def test_an_instance_that_sets_no_marks_is_in_nobodys_way(cluster, tmp_pat
     assert await prune(cluster, rules=write_rules(tmp_path, content)) == ["b"]
 
 
+EVIDENCE = "dynsched.io/pressure"
+TAINT = {"key": EVIDENCE, "value": "true", "effect": "PreferNoSchedule"}
+
+
+@pytest.mark.parametrize("rules", ["treshold: 80", None, "none named"], ids=["bad", "gone", "none"])
+async def test_it_needs_no_rules_to_find_what_any_rules_have_put(
+    cluster, tmp_path, caplog, rules
+) -> None:
+    """The janitor read the file by which dynsched does not start, and failed each time."""
+    text = '{"label":"load=high","taint":"dynsched.io/pressure=true:PreferNoSchedule"}'
+    both = {"labels": {"load": "high"}, "annotations": {EVIDENCE: text}}
+    for name, written in ("b", both), ("c", {"annotations": {EVIDENCE: text}}):
+        await cluster.create_node(make_node(name, 1))
+        body = {"metadata": written, "spec": {"taints": [TAINT]}}
+        await cluster.patch_node(name, body, field_manager="dynsched")
+    file = tmp_path / "rules.yaml"
+    if rules == "treshold: 80":
+        file.write_text(rules)
+    named = {} if rules == "none named" else {"rules": file}
+    assert await prune(cluster, lease_older_than=OLD_AFTER, **named) == ["a", "b", "c"]
+    for node in await cluster.list_nodes():
+        assert not {"status", "load"} & node["metadata"]["labels"].keys()
+        assert EVIDENCE not in node["metadata"].get("annotations", {})
+        assert TAINT not in node["spec"].get("taints", [])
+    assert (str(file) in caplog.text) is bool(named)
+
+
 @pytest.mark.parametrize(
     ("found", "renewed", "waited"),
     [
