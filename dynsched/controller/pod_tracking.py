@@ -124,12 +124,12 @@ class PodTracking:
         return KnownPods(
             recent=self._pods.pods(time.monotonic(), ago=ago),
             running=self._watch.running,
-            with_order=self._watch.with_order,
+            with_order=self._watch.account.with_order,
             use_of_workloads=self.pod_use.of_workloads,
             use_of_pods=self.pod_use.of_pods,
             scrape_intervals=scrapes,
             sequence=self._pods.sequence,
-            requested=self._watch.requested,
+            requested=self._watch.account.requested,
             error=self._watch.error,
         )
 

@@ -30,6 +30,7 @@ from dynsched.engine.pod_values import (
     BoundPod,
     PodUse,
     RecentPod,
+    Requested,
 )
 from dynsched.rules.fields import Limit
 from dynsched.rules.rule_set import FileRule, Rule
@@ -174,8 +175,8 @@ class KnownPods:
     """By rule, in seconds."""
     sequence: int = 0
     """The number of the last change of ``recent`` (`RecentPods.sequence`)."""
-    requested: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """By node: what its pods request, in cores and bytes, where it is known."""
+    requested: Mapping[str, Requested] = field(default_factory=dict)
+    """By node, where it has pods; empty while the rules have no `order`."""
     use_of_pods: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """As ``use_of_workloads``, by ``namespace/name`` of the pod itself."""
     with_order: int = 0

@@ -9,7 +9,7 @@ much, and the pods of a burst, who all get the order of one moment, do not go to
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, median_low
 from typing import Final, NamedTuple
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from dynsched.engine.expected import KnownPods
 from dynsched.engine.guard import hard_taints, pool_of
 from dynsched.engine.model import Level, Node, NodeList, Order
-from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY
+from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY, Requested
 from dynsched.engine.score import FIRING, FULL, SPREAD, TENTHS, node_loads, weighted
 from dynsched.engine.snapshot import NodeViews
 from dynsched.rules import keys
@@ -40,6 +40,7 @@ _BYTES_OF_LEVEL: Final = 44
 """In etcd (protobuf): weight, key, operator and the lengths of the parts."""
 _BYTES_OF_NODE: Final = 2
 """Beside its name."""
+_NOTHING: Final = Requested()
 
 
 class Ranked(NamedTuple):
@@ -69,7 +70,7 @@ def order_of(views: NodeViews, pods: KnownPods) -> Order | None:
             kind = "hot"
         elif is_closed(node):
             kind = "closed"
-        elif is_full(node, pods.requested):
+        elif is_full(node, pods.requested.get(name, _NOTHING)):
             kind = "full"
         else:
             nodes.append(node)
@@ -103,12 +104,14 @@ def is_reserved(node: Node) -> bool:
     return bool(hard_taints(node))
 
 
-def is_full(node: Node, requested: Mapping[str, tuple[float, float]]) -> bool:
-    """Whether its pods request so much that the smallest pod has no room."""
-    cpu, memory = requested.get(node.name, (0.0, 0.0))
-    return cpu + MIN_CPU > node.allocatable.get(
-        "cpu", math.inf
-    ) or memory + MIN_MEMORY > node.allocatable.get("memory", math.inf)
+def is_full(node: Node, requested: Requested) -> bool:
+    """Whether its pods are so many, or request so much, that the smallest pod has no room."""
+    with_one_more = (
+        ("pods", requested.pods + 1),
+        ("cpu", requested.cpu + MIN_CPU),
+        ("memory", requested.memory + MIN_MEMORY),
+    )
+    return any(need > node.allocatable.get(name, math.inf) for name, need in with_one_more)
 
 
 def nodes_looked_at(nodes: int) -> int:

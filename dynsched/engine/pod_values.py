@@ -41,6 +41,16 @@ class BoundPod:
     yet."""
 
 
+class Requested(NamedTuple):
+    """By the pods of one node that have not ended, as kube-scheduler counts them: also those that
+    were never started.
+    """
+
+    pods: int = 0
+    cpu: float = 0.0
+    memory: float = 0.0
+
+
 class RecentPod(NamedTuple):
     """A pod, and how many seconds ago it was bound and it ended; None: not within the window."""
 

@@ -92,10 +92,14 @@ class PodStatus(_Resized, gc=False):
         )
 
 
-def requests_of(spec: PodSpec, status: PodStatus) -> tuple[float, float]:
-    """Cores and bytes. A container without a request counts a little, as for the scheduler."""
-    cpu = _requested(attrgetter("cpu"), spec, status, MIN_CPU)
-    memory = _requested(attrgetter("memory"), spec, status, MIN_MEMORY)
+def requests_of(
+    spec: PodSpec, status: PodStatus, *, least: tuple[float, float] = (MIN_CPU, MIN_MEMORY)
+) -> tuple[float, float]:
+    """Cores and bytes. ``least`` is what a container without a request counts: a little where the
+    scheduler compares nodes, and nothing where it looks whether a pod has room.
+    """
+    cpu = _requested(attrgetter("cpu"), spec, status, least[0])
+    memory = _requested(attrgetter("memory"), spec, status, least[1])
     return min(cpu, _MAX_CPU), min(memory, _MAX_MEMORY)
 
 

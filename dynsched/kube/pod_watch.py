@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -31,6 +32,7 @@ from dynsched.kube.pages import (
     pages,
     read_lines,
 )
+from dynsched.kube.pod_account import NOTHING, Counted, PodAccount, requests
 from dynsched.kube.pod_requests import RUNNING, PodSpec, PodStatus, requests_of
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.keys import ORDER_ANNOTATION
@@ -55,6 +57,7 @@ _MAX_BACKOFF: Final = 30.0
 _FORBIDDEN_WAIT: Final = 60.0
 _LIST: Final = Call("list", "pods", "/api/v1/pods")
 _WATCH: Final = Call("watch", "pods", "/api/v1/pods")
+_OF_A_POD: Final = {"ADDED", "MODIFIED", "DELETED"}
 
 
 class _Spec(PodSpec, gc=False):
@@ -184,17 +187,15 @@ class ListWatch(ABC):
 
 @dataclass(eq=False)
 class PodWatch(ListWatch):
-    """Tells ``pods`` of every pod that is bound, and of every one that ends. ``running``: how many
-    have a node and have not ended; None until they are listed. ``with_order``: how many of them got
-    the order. ``requested``: by node, cores and bytes, while ``wants_requests``.
+    """Tells ``pods`` of every pod that is bound, and of every one that ends. ``account``: of those
+    that have a node and have not ended; of each by itself only while ``wants_requests``.
     """
 
     query = RUNNING
     pods: RecentPods
     wants_requests: Callable[[], bool] = lambda: False
-    running: int | None = field(default=None, init=False)
-    with_order: int = field(default=0, init=False)
-    requested: dict[str, tuple[float, float]] = field(default_factory=dict, init=False)
+    account: PodAccount = field(default_factory=PodAccount, init=False)
+    _is_listed: bool = field(default=False, init=False)
     _heard_at: float = field(default=-math.inf, init=False)
     _has_requests: bool = field(default=False, init=False)
 
@@ -210,27 +211,31 @@ class PodWatch(ListWatch):
             and not is_older((await first_item(self.api, _LIST)).metadata.version, self.version)
         ):
             return self.version
-        count, version = 0, ""
-        self.requested, self._has_requests = {}, self.wants_requests()
-        self.version, self.with_order = "", 0
+        account, version = PodAccount(), ""
+        self.version, self._has_requests = "", self.wants_requests()
         # Half a minute for 100,000 pods: less than the gap that is not made up for.
         headers = None if self._has_requests else METADATA_ONLY
         async for page in pages(self.api, _LIST, _Pod, query=RUNNING, headers=headers):
             for pod in page.items or ():
-                count += 1
-                self._count(pod, 1)
+                account.put(pod.metadata.uid, self._counted(pod))
             version = page.metadata.version
             del page
-        self.running, self.version, self._heard_at = count, version, self.clock()
+        self.account, self._is_listed = account, True
+        self.version, self._heard_at = version, self.clock()
         return version
 
-    def _count(self, pod: _Pod, sign: int) -> None:
+    @property
+    def running(self) -> int | None:
+        """How many pods have a node and have not ended; None until they are listed."""
+        return len(self.account) if self._is_listed else None
+
+    def _counted(self, pod: _Pod) -> Counted:
+        if not self._has_requests:
+            return NOTHING
         annotations = pod.metadata.annotations
-        self.with_order += sign * (annotations is not None and annotations.order is not None)
-        if self._has_requests:
-            cpu, memory = requests_of(pod.spec, pod.status)
-            cpu_before, memory_before = self.requested.get(pod.spec.node, (0.0, 0.0))
-            self.requested[pod.spec.node] = cpu_before + sign * cpu, memory_before + sign * memory
+        has_order = annotations is not None and annotations.order is not None
+        requested = requests(1, *requests_of(pod.spec, pod.status, least=(0.0, 0.0)))
+        return Counted(sys.intern(pod.spec.node), requested, has_order)
 
     def observe(self, event: Event | None) -> None:
         self._heard_at = self.clock()
@@ -238,16 +243,17 @@ class PodWatch(ListWatch):
             return
         pod = _pod.decode(event.object)
         self.version = pod.metadata.version or self.version
-        if event.type not in {"ADDED", "DELETED"} or not pod.metadata.uid or not pod.spec.node:
+        if event.type not in _OF_A_POD or not pod.metadata.uid or not pod.spec.node:
+            return
+        if event.type != "DELETED":
+            self.account.put(pod.metadata.uid, self._counted(pod))
+            if event.type == "ADDED":
+                self.pods.add(_bound(pod), self.clock())
             return
         # A pod that finishes leaves the selection of this watch: that comes as DELETED, once, with
         # the object as it was before.
-        sign = 1 if event.type == "ADDED" else -1
-        self._count(pod, sign)
-        self.running = max(0, (self.running or 0) + sign)
-        if event.type == "ADDED":
-            self.pods.add(_bound(pod), self.clock())
-        elif pod.status.has_run:
+        self.account.drop(pod.metadata.uid)
+        if pod.status.has_run:
             self.pods.end(_bound(pod), self.clock())
         else:
             self.pods.never_ran(pod.metadata.uid)

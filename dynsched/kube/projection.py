@@ -59,9 +59,13 @@ class Amounts(msgspec.Struct, gc=False):
     memory: str | int | float | None = None
 
 
+class _Allocatable(Amounts, gc=False):
+    pods: str | int | float | None = None
+
+
 class _Status(msgspec.Struct, gc=False):
     addresses: list[_Address] | None = None
-    allocatable: Amounts = msgspec.field(default_factory=Amounts)
+    allocatable: _Allocatable = msgspec.field(default_factory=_Allocatable)
 
 
 class _Body(msgspec.Struct, gc=False):
@@ -117,7 +121,7 @@ def _projected(found: _Body) -> Node | None:
             for each in status.addresses or ()
             if each.address
         ),
-        allocatable=_allocatable(status.allocatable.cpu, status.allocatable.memory),
+        allocatable=_allocatable(**msgspec.structs.asdict(status.allocatable)),
         created=parse_time(metadata.created) or 0.0,
         owned=_owned(metadata.writers or ()),
     )
@@ -164,7 +168,7 @@ def _shared_set(keys: tuple[str, ...]) -> frozenset[str]:
 
 
 @lru_cache(maxsize=1024, typed=True)
-def _allocatable(cpu: str | float | None, memory: str | float | None) -> Mapping[str, float]:
+def _allocatable(**amounts: str | float | None) -> Mapping[str, float]:
     """One mapping for all nodes of a size; of these a cluster has a few."""
-    numbers = (("cpu", quantity(cpu)), ("memory", quantity(memory)))
+    numbers = ((name, quantity(amount)) for name, amount in amounts.items())
     return {name: number for name, number in numbers if number is not None}

@@ -19,6 +19,7 @@ from dynsched.api.transport import quiet
 from dynsched.engine.expected import NO_PODS
 from dynsched.engine.guard import LEFT
 from dynsched.engine.model import Node, Quality, Unmatched, WriteFailure
+from dynsched.engine.pod_values import Requested
 from dynsched.rules.fields import Limit
 
 
@@ -359,7 +360,7 @@ async def test_the_order_tells_nodes_by_rank_and_what_is_left_out(
     nodes += [Node("hot"), Node("shut", taints=SHUT), Node("new"), Node("busy", allocatable=FEW)]
     scene = Scene({**POOLS, "rules": rules}, nodes)
     loads = {name: 10.5 + number for number, name in enumerate(names)} | {"hot": 90.0, "shut": 1.0}
-    pods = replace(NO_PODS, requested={"busy": (2.0, 0.0)})
+    pods = replace(NO_PODS, requested={"busy": Requested(1, 2.0)})
     snapshots.leader = lambda: "dynsched-1"
     snapshots.publish(
         replace(scene.tick(NOON, pods=pods, cpu=loads | {"busy": 1.0}), leading=False)

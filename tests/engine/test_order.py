@@ -1,5 +1,6 @@
 """The lists of the order: which nodes a pod prefers, and how much of it a pod carries."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from snapshots import EXAMPLE_RULES, NOON, Scene
@@ -12,10 +13,12 @@ from dynsched.engine.order import (
     MAX_LENGTH,
     MAX_NODES,
     Ranked,
+    is_full,
     node_lists,
     nodes_looked_at,
     order_of,
 )
+from dynsched.engine.pod_values import Requested
 
 
 def ranked(count: int, length: int) -> list[Ranked]:
@@ -110,3 +113,20 @@ def test_a_node_that_is_hot_by_any_rule_is_in_no_list_until_it_has_cooled() -> N
     listed(NOON - 60, b=99.0)
     assert listed(NOON, b=99.0) == [("host-c",)]
     assert listed(NOON + 10, b=10.0) == [("b",), ("host-c",)]
+
+
+@pytest.mark.parametrize(
+    ("requested", "full"),
+    [
+        (Requested(), False),
+        (Requested(109, 7.9, 15.8 * 2**30), False),
+        (Requested(110), True),
+        (Requested(1, 7.95), True),
+        (Requested(1, 0.0, 15.9 * 2**30), True),
+    ],
+)
+def test_a_node_is_full_where_one_small_pod_more_has_no_room(requested, full) -> None:
+    """By their number too: where 26 of 40 nodes had 110 pods, 13 of the 20 coolest were full."""
+    room = {"pods": 110.0, "cpu": 8.0, "memory": 16 * 2.0**30}
+    assert is_full(Node("a", allocatable=room), requested) is full
+    assert not is_full(Node("a"), requested)  # it does not say what it has

@@ -38,7 +38,7 @@ class Api:
             if self.failures:
                 raise ClusterError(f"cannot list pods: {self.failures.pop()}")
         more = query["limit"] != "1" and "continue" not in query
-        items = [{"metadata": {"name": f"p{n}"}} for n in range(3 if more else 2)]
+        items = [{"metadata": {"uid": f"{more}-{n}"}} for n in range(3 if more else 2)]
         metadata = {"resourceVersion": self.version, "continue": "next" if more else ""}
         body = json.dumps({"metadata": metadata, "items": items}).encode()
         return SimpleNamespace(status=200, body=msgspec.json.decode(body, type=shape))

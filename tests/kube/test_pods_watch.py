@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import pytest
 from api_support import api_of
-from cluster import Cluster, SimCluster
+from cluster import Cluster, EnvtestCluster, SimCluster
 from pods_support import PODS, STARTED, create, pod, reached, start
 
-from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY
+from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY, Requested
 from dynsched.engine.recent import RecentPods
 from dynsched.kube.failures import ExpiredError
 from dynsched.kube.pod_watch import _WATCH, PodWatch, _read, watch
@@ -65,7 +65,7 @@ def ends(recent: RecentPods, now: float = 0.0) -> list[str]:
 async def watching(cluster: Cluster) -> AsyncIterator[tuple[RecentPods, PodWatch]]:
     bound, stop = RecentPods(), asyncio.Event()
     async with api_of(cluster.kubeconfig) as api:
-        watch = PodWatch(api, bound)
+        watch = PodWatch(api, bound, wants_requests=lambda: True)
         task = asyncio.create_task(watch.run(stop))
         try:
             yield bound, watch
@@ -141,16 +141,16 @@ async def test_running_pods_are_counted_by_pages_and_kept_up(cluster, monkeypatc
         await running(watch, 7)
         await started(cluster, bound)
         await running(watch, 7)
-        assert watch.with_order == 3  # p1, p3, p4
+        assert watch.account.with_order == 3  # p1, p3, p4
         more = pod("more", "a")
         more["metadata"] |= told
         await create(cluster, more)
         await running(watch, 8)
-        assert watch.with_order == 4
+        assert watch.account.with_order == 4
         for name in ("p3", "p4"):
             await cluster.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
         await running(watch, 6)
-        assert watch.with_order == 2
+        assert watch.account.with_order == 2
         ended = {**STARTED, "state": {"terminated": {"exitCode": 0, **AN_HOUR_AGO}}}
         for _ in range(2):
             await cluster.patch(
@@ -162,6 +162,35 @@ async def test_running_pods_are_counted_by_pages_and_kept_up(cluster, monkeypatc
         await create(cluster, pod("last", "a"))
         await seen(bound, a=Bound(2, 2 * MIN_CPU, 2 * MIN_MEMORY))
         assert watch.running == 6
+
+
+async def test_what_is_counted_of_a_pod_follows_its_changes_and_goes_with_it(cluster) -> None:
+    """One that grew and was deleted left its node with -3 CPUs requested, and one that got the
+    annotation after its creation left one pod less with the order, until the next list.
+    """
+    await cluster.create_node(make_node("a", 0))
+    for name in ("stays", "grows"):
+        await create(cluster, pod(name, "a", cpu="1", memory="64Mi"))
+    told = {"metadata": {"annotations": {ORDER_ANNOTATION: "2026-11-20T12:00:00Z"}}}
+    larger = {"name": "c", "resources": {"requests": {"cpu": "4", "memory": "64Mi"}}}
+    async with watching(cluster) as (bound, watch):
+        await started(cluster, bound)
+
+        def counted() -> tuple[dict[str, Requested], int]:
+            return dict(watch.account.requested), watch.account.with_order
+
+        await reached(counted, ({"a": Requested(2, 2.0, 128 * MIB)}, 0))
+        path = f"{PODS}/grows" + ("/resize" if isinstance(cluster, EnvtestCluster) else "")
+        _ = (await cluster.patch(path, {"spec": {"containers": [larger]}})).ok
+        _ = (await cluster.patch(f"{PODS}/stays", told)).ok
+        await reached(counted, ({"a": Requested(2, 5.0, 128 * MIB)}, 1))
+        await create(cluster, pod("without", "a"))
+        await reached(counted, ({"a": Requested(3, 5.0, 128 * MIB)}, 1))
+        await cluster.delete(f"{PODS}/without", {"gracePeriodSeconds": 0})
+        await cluster.delete(f"{PODS}/grows", {"gracePeriodSeconds": 0})
+        await reached(counted, ({"a": Requested(1, 1.0, 64 * MIB)}, 1))
+        await cluster.delete(f"{PODS}/stays", {"gracePeriodSeconds": 0})
+        await reached(counted, ({}, 0))
 
 
 @pytest.mark.parametrize("how", ["end", "gone", "cut"])

@@ -42,7 +42,7 @@ def test_what_is_kept_of_a_node() -> None:
     assert found.annotations == {"dynsched.io/pressure": "{}"}
     assert list(found.taints) == raw["spec"]["taints"]
     assert ("InternalIP", "10.0.0.7") in found.addresses
-    assert found.allocatable == {"cpu": 3.92, "memory": 7901212 * 1024}
+    assert found.allocatable == {"cpu": 3.92, "memory": 7901212 * 1024, "pods": 110}
     assert found.created == datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
     assert found.owned == {"load", "status"}
     assert project(raw).owned is found.owned  # one set for all nodes of the same mark

@@ -3,6 +3,7 @@
 The scheduler's configurations are the shipped ones.
 """
 
+import asyncio
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -10,9 +11,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from cluster import EnvtestCluster
+from api_support import api_of
+from cluster import NODES, EnvtestCluster
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until
+from pods_support import create, pod
 from scheduling_support import (
     AVOID,
     PODS,
@@ -29,6 +32,12 @@ from scheduling_support import (
     scheduler,
     set_loads,
 )
+
+from dynsched.engine.order import is_full
+from dynsched.engine.recent import RecentPods
+from dynsched.kube.pod_watch import PodWatch
+from dynsched.kube.projection import project
+from dynsched.sim.examples import make_node
 
 pytestmark = pytest.mark.slow
 
@@ -190,3 +199,41 @@ async def test_pods_are_scheduled_when_dynsched_hangs(beside, cluster) -> None:
     async with beside(rules()) as operator:
         operator.process.send_signal(signal.SIGSTOP)
         await placed(cluster, await replicas(cluster, 1))
+
+
+async def test_what_is_full_by_the_order_is_what_has_no_room_for_a_scheduler(
+    cluster, envtest
+) -> None:
+    """It counts each pod with a node: also one that named a node which has no room for it, and that
+    no kubelet starts. Containers without requests take a place, and nothing else.
+    """
+    room = {"cpu": "8", "memory": "8Gi", "pods": "110"}
+    of_node = {
+        "few-places": (
+            room | {"pods": "3"},
+            [pod(f"place-{each}", "few-places") for each in "abc"],
+        ),
+        "too-fat": (room, [pod("fat", "too-fat", cpu="100")]),
+        "no-requests": (room, [pod(f"none-{at}", "no-requests") for at in range(60)]),
+        "large": (room, [pod("large", "large", cpu="7", memory="64Mi")]),
+    }
+    for name, (allocatable, pods) in of_node.items():
+        node = make_node(name, 0)
+        node["status"]["allocatable"] = node["status"]["capacity"] = allocatable
+        await cluster.create_node(node)
+        await asyncio.gather(*(create(cluster, each) for each in pods))
+    with scheduler(envtest):
+        for name in of_node:
+            chosen = {"nodeSelector": {"kubernetes.io/hostname": name}}
+            _ = (await cluster.post(PODS, make_pod(f"on-{name}", **chosen))).ok
+        await placed(cluster, ["on-no-requests", "on-large"])
+        for name in ("few-places", "too-fat"):
+            await refusal(cluster, f"on-{name}")
+        for name in ("no-requests", "large"):
+            await cluster.delete(f"{PODS}/on-{name}", {"gracePeriodSeconds": 0})
+    async with api_of(cluster.kubeconfig) as api:
+        watch = PodWatch(api, RecentPods(), wants_requests=lambda: True)
+        await watch.begin()
+    nodes = {name: project((await cluster.get(f"{NODES}/{name}")).ok) for name in of_node}
+    full = {name for name, node in nodes.items() if is_full(node, watch.account.requested[name])}
+    assert full == {"few-places", "too-fat"}
