@@ -111,6 +111,7 @@ def around_nodes(snapshot: Snapshot, more: str | None = None) -> tuple[bytes, by
         "dry_run": snapshot.dry_run,
         "rules_error": snapshot.rules_error,
         "counts": part,
+        "mark": str(mark),
         **({} if more is None else {"continue": more}),
     }
     encode = msgspec.json.encode

@@ -31,22 +31,33 @@ def render_nodes(payload: Mapping[str, Any], console: Console) -> None:
 
 
 def nodes_head(payload: Mapping[str, Any]) -> list[Text]:
-    count, marked = len(payload["nodes"]), payload["num"]
+    count, mark, without_marks = len(payload["nodes"]), _mark(payload), payload["counts"] == "hot"
+    marked = [node for node in payload["nodes"] if node["marked"]]
+    otherwise = sum(not _carries(node, mark) for node in marked)
+    number = payload["num"] if without_marks else len(marked) - otherwise
     # Where marked nodes only were asked for, it is not known of how many.
-    nodes = counted(marked, "node") if marked == count else f"{marked} of {counted(count, 'node')}"
-    counts = payload["counts"]
-    head = f"{nodes} hot (mark: none)" if counts == "hot" else f"{nodes} marked ({counts})"
-    otherwise = sum(node["marked"] and counts not in node["carries"] for node in payload["nodes"])
+    nodes = counted(number, "node") if number == count else f"{number} of {counted(count, 'node')}"
+    head = f"{nodes} hot (mark: none)" if without_marks else f"{nodes} marked ({mark})"
     if otherwise > 0:
         head += f", {otherwise} only in part or by an older configuration"
-    early = sum(node["marked"] and node["early"] for node in payload["nodes"])
+    early = sum(node["early"] for node in marked)
     if early:
         head += f", {early} of them early"
     head += f", at {payload['taken_at']}"
     lines = [plain(f"{head}, dry run" if payload["dry_run"] else head)]
     if refused := payload["rules_error"]:
-        lines.append(plain(f"Older rules are in force; the rules file is refused: {refused}"))
+        told = f"Older rules are in force; the rules file is refused: {refused}"
+        lines += map(plain, told.splitlines())
     return lines
+
+
+def _mark(payload: Mapping[str, Any]) -> str:
+    """The whole mark; an older dynsched tells a part of it."""
+    return str(payload.get("mark", payload["counts"]))
+
+
+def _carries(node: Mapping[str, Any], mark: str) -> bool:
+    return {*mark.split(" and ")} <= {*node["carries"]}
 
 
 NODE_TITLES: Final = ("NODE", "MARKED", "SINCE", "RULES", "NOTE")
@@ -75,7 +86,7 @@ def node_row(node: Mapping[str, Any], payload: Mapping[str, Any]) -> tuple[Text,
         _marked(node),
         plain(ago(node["since"], payload["taken_at"])),
         _rules_in_short(node["rules"]),
-        plain(_note(node, payload["counts"], dry_run=payload["dry_run"])),
+        plain(_note(node, _mark(payload), dry_run=payload["dry_run"])),
     )
 
 
@@ -156,11 +167,11 @@ def _never_seen(rule: Mapping[str, Any]) -> bool:
     return rule["state"] == "inactive" and rule["sample_age_seconds"] is None
 
 
-def _note(node: Mapping[str, Any], named_mark: str, *, dry_run: bool) -> str:
+def _note(node: Mapping[str, Any], mark: str, *, dry_run: bool) -> str:
     notes = [f"conflict: {node['conflict']}" if node["conflict"] else None, node["withheld"]]
     if node["ineligible"]:
         notes.append(f"not eligible: {node['ineligible']}")
-    if node["marked"] and named_mark not in node["carries"]:
+    if node["marked"] and not _carries(node, mark):
         notes.append(f"carries {listed(node['carries'])}")
     if node["due"]:
         notes.append(node_words.due_in_short(node["due"], dry_run=dry_run))

@@ -42,8 +42,10 @@ def make_table(*titles: str) -> Table:
 
 def plain(text: str, style: str = "") -> Text:
     # Text, not markup: brackets in a message are brackets. Control characters could move the
-    # cursor, and some of what is shown was written by others.
-    return Text("".join(c if c.isprintable() else "?" for c in text), style=style)
+    # cursor, and some of what is shown was written by others. A line break is a space: each text
+    # has a line of its own.
+    shown = (c if c.isprintable() else " " if c.isspace() else "?" for c in text)
+    return Text("".join(shown), style=style)
 
 
 def named(rule: Mapping[str, Any]) -> str:

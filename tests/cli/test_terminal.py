@@ -66,10 +66,28 @@ def test_the_headline() -> None:
     ):  # fmt: skip
         assert shown(render_nodes, payload)[0].startswith(headline)
     assert len(shown(render_nodes, nodes_payload(snapshot, views=()))) == 1
-    refused = replace(snapshot, rules_error="rules.yaml:3:5: it is no list")
-    assert shown(render_nodes, nodes_payload(refused))[1] == (
-        "Older rules are in force; the rules file is refused: rules.yaml:3:5: it is no list"
-    )
+    refused = replace(snapshot, rules_error="rules.yaml:3:5: it is no list\nrules.yaml:4:5: no")
+    assert shown(render_nodes, nodes_payload(refused))[1:3] == [
+        "Older rules are in force; the rules file is refused: rules.yaml:3:5: it is no list",
+        "rules.yaml:4:5: no",
+    ]
+
+
+def test_the_whole_mark_is_named_and_a_node_with_a_part_of_it() -> None:
+    mark = {"label": "status=presure", "taint": MARK["mark"]["taint"]}
+    scene = Scene(EXAMPLE_RULES | {"mark": mark}, [Node("a", labels={"status": "presure"})])
+    payload = nodes_payload(scene.tick(NOON, node_cpu={"a": 90}, node_mem_usage={}))
+    head, _, row = shown(render_nodes, payload)
+    whole = f"marked (label status=presure and taint {mark['taint']})"
+    assert head.startswith(f"1 node {whole}, at ")
+    assert "carries" not in row
+    # A line break ends no row.
+    payload["nodes"][0] |= {"carries": ["label status=presure"], "conflict": "two\nlines\x1b"}
+    head, _, row = shown(render_nodes, payload)
+    assert head.startswith(f"0 of 1 node {whole}, 1 only in part or by an older configuration, at ")
+    assert row.endswith("conflict: two lines?; carries label status=presure")
+    del payload["mark"]  # as an older dynsched answers
+    assert shown(render_nodes, payload)[0].startswith("1 node marked (label status=presure), at ")
 
 
 def test_a_dry_run_notes_what_would_be_written() -> None:
