@@ -170,7 +170,7 @@ class Loop:
     async def _act(self, answers: _Answers) -> Snapshot:
         pods = NO_PODS
         if self._pods is not None and answers.rule_set.uses_expected_load:
-            pods = self._pods.known(self._clock() - answers.at)
+            pods = self._pods.known(self._now() - answers.at)
         decision = await self._decide(answers, pods)
         leading = self._leadership.may_write
         chosen = Chosen(decision.patches)  # on a follower all are told as due, and none is sent
@@ -293,7 +293,7 @@ class Loop:
     async def _fetch(self, rule_set: RuleSet) -> dict[str, QueryResult]:
         rules = rule_set.file_rules
         answers = await asyncio.gather(*map(self._query, rules))
-        now = self._clock()
+        now = self._now()
         results = {rule.name: answer for rule, answer in zip(rules, answers, strict=True)}
         self._last_success = {
             name: now if found.error is None else self._last_success[name]
@@ -333,6 +333,10 @@ class Loop:
     def _rest(self) -> float:
         """Seconds from one decision to the next."""
         return max(RESPONSE, RESPONSE_SHARE * self._decided_in)
+
+    def _now(self) -> float:
+        """Unix seconds by which all of a tick is decided: it may be set before the next one."""
+        return self._offset + self._monotonic()
 
     def _follow_the_clock(self) -> None:
         """When the wall clock was set, or the machine slept, move what is remembered with it: a

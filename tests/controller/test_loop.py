@@ -688,6 +688,22 @@ async def test_between_two_ticks_for_does_not_run_out() -> None:
     assert bench.snapshots[-1].nodes["a"].alerts[0].state == "pending"
 
 
+@pytest.mark.parametrize("step", [600, -600])
+async def test_a_clock_that_is_set_between_two_ticks_makes_no_pod_older_or_younger(step) -> None:
+    """By it all pods of the last minutes counted anew until the next tick, or none did."""
+    passed = [1000.0]
+    bench, pods = early_bench(monotonic=lambda: passed[0])
+    passed[0] += 10
+    await bench.tick(cpu={"a": 30.0, "b": 30.0})
+    known, ago = pods.known, []
+    pods.known = lambda seconds: ago.append(seconds) or known(seconds)
+    pods.bind("a")
+    passed[0] += RESPONSE
+    bench.now += RESPONSE + step
+    await bench.loop.respond()
+    assert ago == [RESPONSE]
+
+
 async def test_a_replica_that_follows_does_not_dispute_early_marks() -> None:
     """It may have seen other moments than the leader."""
     bench, _ = early_bench()
