@@ -14,8 +14,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from dynsched.api.status import listed
 from dynsched.api.transport.answering import Pieces
 from dynsched.engine.model import Order
+from dynsched.engine.order import UNLISTED
 from dynsched.engine.score import TENTHS
 from dynsched.engine.snapshot import Snapshot
 from dynsched.util.formatting import format_time
@@ -68,6 +70,14 @@ class OrderStatus:
         for pool in snapshot.order.lists:
             nodes.add_metric([pool], _length(snapshot.order, pool))
         yield nodes
+        text = "Nodes in no list of the order, by reason."
+        unlisted = GaugeMetricFamily("dynsched_order_unlisted_nodes", text, labels=["reason"])
+        for kind in UNLISTED:
+            unlisted.add_metric([kind], snapshot.order.counts[kind])
+        yield unlisted
+        text = "Pools for which the order has no room, those of the fewest nodes."
+        left_out = len(snapshot.order.left_out)
+        yield GaugeMetricFamily("dynsched_order_left_out_pools", text, value=left_out)
         if snapshot.pods.running is not None:
             text = "Pods with a node that have not ended and got the order at their creation."
             yield GaugeMetricFamily("dynsched_order_pods", text, value=snapshot.pods.with_order)
@@ -114,6 +124,7 @@ def before_pools(
         "error": status and status.error,
         "pool_label": snapshot.rule_set.guard.pool_label,
         "counts": order and order.counts,
+        "left_out_pools": order and listed(order.left_out),
     }
     return msgspec.json.encode(told)[:-1] + b',"pools":['
 

@@ -142,18 +142,18 @@ def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
             }
             for health in snapshot.rules
         ],
-        "conflicts": _listed(conflicts),
-        "disputes": _listed(
+        "conflicts": listed(conflicts),
+        "disputes": listed(
             [{"node": name, "dispute": text} for name, text in sorted(snapshot.disputes.items())]
         ),
-        "unmatched_samples": _listed(unmatched, sum(rule.unmatched for rule in snapshot.rules)),
+        "unmatched_samples": listed(unmatched, sum(rule.unmatched for rule in snapshot.rules)),
         "capped_pools": sorted(snapshot.capped),
-        "patch_failures": _listed([str(failure) for failure in snapshot.failures]),
+        "patch_failures": listed([str(failure) for failure in snapshot.failures]),
         "delayed_writes": snapshot.delayed,
     }
 
 
-def _listed(items: Sequence[Any], count: int | None = None) -> dict[str, Any]:
+def listed(items: Sequence[Any], count: int | None = None) -> dict[str, Any]:
     return {"count": len(items) if count is None else count, "first": list(items[:MAX_LISTED])}
 
 

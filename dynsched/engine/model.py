@@ -303,4 +303,7 @@ class Order:
     order, which would have to be written."""
     counts: Mapping[str, int] = field(default_factory=dict, compare=False)
     """Of all nodes: those that are ``ranked`` by their load, of ``unknown`` load, and in no list
-    because they are ``hot``, ``closed`` (see `engine.order.is_closed`) or ``full``."""
+    because they are ``hot``, ``closed`` (see `engine.order.is_closed`), ``full`` or ``unnamed``
+    (see `engine.order.host_names`)."""
+    left_out: tuple[str, ...] = field(default=(), compare=False)
+    """Pools for which the object has no room."""

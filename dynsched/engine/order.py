@@ -9,7 +9,8 @@ much, and the pods of a burst, who all get the order of one moment, do not go to
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean, median_low
 from typing import Final, NamedTuple
@@ -21,6 +22,7 @@ from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY, Requested
 from dynsched.engine.score import FIRING, FULL, SPREAD, TENTHS, node_loads, weighted
 from dynsched.engine.snapshot import NodeViews
 from dynsched.rules import keys
+from dynsched.rules.labels import is_label_value
 
 LEVELS: Final = 20
 """In a list at most. With 10, nodes of unlike load share a level."""
@@ -35,12 +37,21 @@ MAX_LENGTH: Final = 24
 MISSED: Final = 0.002
 """kube-scheduler looks at a share of many nodes for each pod. Where a pod has room, its list is so
 long that no more than this share of pods finds none of its nodes there: 59 of 5,000."""
+MAX_POOLS: Final = 1000
+"""Of which the object has lists."""
+MAX_OBJECT: Final = 512 * 1024
+"""Bytes of all lists, as etcd keeps them (JSON): it refuses 1.5 MiB. 5,000 nodes in pools fit, with
+names of 63 characters."""
 _OF_KUBERNETES: Final = "node.kubernetes.io/"
 _BYTES_OF_LEVEL: Final = 44
 """In etcd (protobuf): weight, key, operator and the lengths of the parts."""
 _BYTES_OF_NODE: Final = 2
 """Beside its name."""
+_IN_JSON: Final = {"pool": 6, "list": 14, "level": 26, "node": 3}
+"""Bytes of the object for one of them, beside names."""
 _NOTHING: Final = Requested()
+UNLISTED: Final = ("hot", "closed", "full", "unnamed")
+"""Why a node is in no list: see `Order.counts`."""
 
 
 class Ranked(NamedTuple):
@@ -63,35 +74,53 @@ def order_of(views: NodeViews, pods: KnownPods) -> Order | None:
     if not cool:
         return None
     middle, label = median_low(cool), rule_set.guard.pool_label
-    nodes, counts = [], dict.fromkeys(("ranked", "unknown", "hot", "closed", "full"), 0)
-    for name, node in views.inventory.nodes.items():
-        kind = "ranked" if name in loads else "unknown"
-        if name in views.not_cooled:
-            kind = "hot"
-        elif is_closed(node):
-            kind = "closed"
-        elif is_full(node, pods.requested.get(name, _NOTHING)):
-            kind = "full"
-        else:
-            nodes.append(node)
-        counts[kind] += 1
+    every, pools = views.inventory.nodes, dict[str, list[Ranked]]({"": []})
+    hosts = host_names(every.values())
+    kinds = {node.name: _kind(node, views, pods, loads, hosts) for node in every.values()}
+    nodes = [node for node in every.values() if kinds[node.name] not in UNLISTED]
     nodes.sort(key=lambda node: (loads.get(node.name, middle), node.name))
-    pools: dict[str, list[Ranked]] = {"": []}
     for node in nodes:
-        ranked = Ranked(_host(node), loads.get(node.name, middle))
+        ranked = Ranked(hosts[node.name], loads.get(node.name, middle))
         if not is_reserved(node):
             pools[""].append(ranked)
         if label and (pool := pool_of(node, rule_set.guard)):
             pools.setdefault(pool, []).append(ranked)
-    number = len(views.inventory.nodes)
-    lists = {pool: node_lists(coolest, number) for pool, coolest in pools.items()}
-    of_hosts = {_host(views.inventory.nodes[name]): load for name, load in loads.items()}
-    return Order(lists, label, of_hosts, counts)
+    counts = dict.fromkeys(("ranked", "unknown", *UNLISTED), 0) | Counter(kinds.values())
+    lists, left_out = lists_that_fit(pools, len(every))
+    of_hosts = {hosts[name]: load for name, load in loads.items() if name in hosts}
+    return Order(lists, label, of_hosts, counts, left_out)
 
 
-def _host(node: Node) -> str:
-    """What stands for a node in a preference, where its name can stand only alone."""
-    return node.labels.get(keys.HOSTNAME_LABEL, node.name)
+def _kind(
+    node: Node,
+    views: NodeViews,
+    pods: KnownPods,
+    loads: Mapping[str, int],
+    hosts: Mapping[str, str],
+) -> str:
+    if node.name not in hosts:
+        return "unnamed"
+    if node.name in views.not_cooled:
+        return "hot"
+    if is_closed(node):
+        return "closed"
+    if is_full(node, pods.requested.get(node.name, _NOTHING)):
+        return "full"
+    return "ranked" if node.name in loads else "unknown"
+
+
+def host_names(nodes: Iterable[Node]) -> dict[str, str]:
+    """By the node's name, the value of its hostname label, which stands for it in a preference;
+    without nodes that no preference can name. kube-scheduler never places a pod whose preference
+    has a value that no label can have, an empty one fits no node, and one of two nodes fits both.
+    """
+    found = {node.name: node.labels.get(keys.HOSTNAME_LABEL, "") for node in nodes}
+    nodes_of = Counter(found.values())
+    return {
+        name: host
+        for name, host in found.items()
+        if host and is_label_value(host) and nodes_of[host] == 1
+    }
 
 
 def is_closed(node: Node) -> bool:
@@ -119,6 +148,31 @@ def nodes_looked_at(nodes: int) -> int:
     in its source, where ``percentageOfNodesToScore`` is not set).
     """
     return min(nodes, max(100, nodes * max(5, 50 - nodes // 125) // 100))
+
+
+def lists_that_fit(
+    pools: Mapping[str, Sequence[Ranked]], nodes: int
+) -> tuple[dict[str, tuple[NodeList, ...]], tuple[str, ...]]:
+    """The lists of each pool's coolest nodes, and the pools for which the object has no room: those
+    of the fewest nodes. Their pods get the lists for pods that choose no pool.
+    """
+    lists: dict[str, tuple[NodeList, ...]] = {}
+    left_out, room = [], MAX_OBJECT
+    for pool in sorted(pools, key=lambda pool: (pool != "", -len(pools[pool]), pool)):
+        found = node_lists(pools[pool], nodes)
+        size = len(pool) + _IN_JSON["pool"] + sum(map(_size, found))
+        if size > room or len(lists) == MAX_POOLS:
+            left_out.append(pool)
+        else:
+            lists[pool] = found
+            room -= size
+    return lists, tuple(left_out)
+
+
+def _size(levels: NodeList) -> int:
+    names = [name for level in levels for name in level.nodes]
+    of_names = sum(map(len, names)) + len(names) * _IN_JSON["node"]
+    return _IN_JSON["list"] + len(levels) * _IN_JSON["level"] + of_names
 
 
 def node_lists(coolest: Sequence[Ranked], nodes: int) -> tuple[NodeList, ...]:

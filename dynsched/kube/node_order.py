@@ -69,7 +69,7 @@ class NodeOrder:
             "apiVersion": keys.ORDER_API,
             "kind": "NodeOrder",
             "metadata": {"name": keys.ORDER_NAME, "namespace": self._namespace},
-            "spec": _spec(order, until),
+            "spec": spec_of(order, until),
         }
         call = _call("patch", self._namespace)
         check = still_leading(call, self._may_write)
@@ -96,7 +96,7 @@ def _ahead(answer: Answer) -> float:
     return now - time.monotonic()
 
 
-def _spec(order: Order, until: float) -> Mapping[str, Any]:
+def spec_of(order: Order, until: float) -> Mapping[str, Any]:
     spec: dict[str, Any] = {
         "until": format_time(until),
         "lists": {

@@ -358,6 +358,7 @@ async def test_the_order_tells_nodes_by_rank_and_what_is_left_out(
     names = [f"n{number:02}" for number in range(50)]
     nodes = [Node(name, labels={"pool": "web"} if name < "n03" else {}) for name in names]
     nodes += [Node("hot"), Node("shut", taints=SHUT), Node("new"), Node("busy", allocatable=FEW)]
+    nodes += [Node("odd", labels={"kubernetes.io/hostname": "", "pool": "odd"})]
     scene = Scene({**POOLS, "rules": rules}, nodes)
     loads = {name: 10.5 + number for number, name in enumerate(names)} | {"hot": 90.0, "shut": 1.0}
     pods = replace(NO_PODS, requested={"busy": Requested(1, 2.0)})
@@ -367,7 +368,9 @@ async def test_the_order_tells_nodes_by_rank_and_what_is_left_out(
     )
     answer = await get(client, "/order")
     check(answer, leading=False, leader="dynsched-1", written_at=None, until=None, error=None)
-    assert answer["counts"] == {"ranked": 50, "unknown": 1, "hot": 1, "closed": 1, "full": 1}
+    of_kind = {"hot": 1, "closed": 1, "full": 1, "unnamed": 1}
+    assert answer["counts"] == {"ranked": 50, "unknown": 1, **of_kind}
+    assert answer["left_out_pools"] == {"count": 0, "first": []}
     every, web = answer["pools"]
     assert (every["pool"], every["lists"], web["pool"], web["lists"]) == ("", 3, "web", 1)
     found = every["nodes"]

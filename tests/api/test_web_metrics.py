@@ -201,7 +201,9 @@ def test_the_order_is_counted_once_the_rules_have_one(metrics) -> None:
     status = OrderStatus(lambda: replace(example(), pods=pods))
     metrics.registry.register(status)
     nodes = {"order_nodes pool=": 5, "order_pods": 7}
-    check(metrics, nodes | {"order_writes_total result=ok": 0})
+    left_out = {"order_unlisted_nodes reason=hot": 3, "order_unlisted_nodes reason=unnamed": 0}
+    left_out |= {"order_left_out_pools": 0}
+    check(metrics, nodes | left_out | {"order_writes_total result=ok": 0})
     assert ("dynsched_order_last_write_timestamp_seconds", "") not in series(metrics)
     status.in_force, status.calls["failed"] = Written(order, NOON, NOON + 28), 2
     check(

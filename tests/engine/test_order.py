@@ -1,24 +1,62 @@
 """The lists of the order: which nodes a pod prefers, and how much of it a pod carries."""
 
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from manifest_support import COMPONENTS
 from snapshots import EXAMPLE_RULES, NOON, Scene
 
 from dynsched.engine.expected import NO_PODS
-from dynsched.engine.model import Node
+from dynsched.engine.model import Node, Order
 from dynsched.engine.order import (
     FEWEST_LEVELS,
     LEVELS,
     MAX_LENGTH,
     MAX_NODES,
+    MAX_OBJECT,
+    MAX_POOLS,
     Ranked,
     is_full,
+    lists_that_fit,
     node_lists,
     nodes_looked_at,
     order_of,
 )
 from dynsched.engine.pod_values import Requested
+from dynsched.kube.node_order import spec_of
+from dynsched.rules.keys import HOSTNAME_LABEL
+
+LISTS = yaml.safe_load((COMPONENTS / "order/crd.yaml").read_text())["spec"]["versions"][0]["schema"]
+LISTS = LISTS["openAPIV3Schema"]["properties"]["spec"]["properties"]["lists"]
+
+
+def is_within(value: Any, schema: Mapping[str, Any]) -> bool:
+    """Whether the bounds of the definition hold, as the API server checks them."""
+    match value:
+        case {}:
+            parts = schema.get("properties", {})
+            inner = [
+                (each, parts.get(k, schema.get("additionalProperties")))
+                for k, each in value.items()
+            ]
+            fits = len(value) <= schema.get("maxProperties", 10)
+        case [*_]:
+            inner = [(each, schema["items"]) for each in value]
+            fits = schema.get("minItems", 0) <= len(value) <= schema["maxItems"]
+        case str():
+            fits, inner = (
+                len(value) <= schema["maxLength"] and re.search(schema["pattern"], value),
+                [],
+            )
+        case _:
+            fits, inner = schema["minimum"] <= value <= schema["maximum"], []
+    return bool(fits) and all(is_within(*each) for each in inner)
 
 
 def ranked(count: int, length: int) -> list[Ranked]:
@@ -66,6 +104,24 @@ def test_each_node_is_in_one_list_the_coolest_in_the_first_level_of_one(count, l
 def test_a_pod_grows_by_less_than_2_kib(count, length) -> None:
     for levels in node_lists(ranked(min(count, 3000), length), count):
         assert in_protobuf(levels) <= 1900
+
+
+@given(
+    st.lists(st.integers(1, 1100), max_size=12), st.integers(0, 1100), st.sampled_from([4, 44, 63])
+)
+def test_the_object_has_a_size_that_etcd_takes_and_the_larger_pools_stay(large, small, length):
+    sizes = {"": 1000} | {f"large-{n}": size for n, size in enumerate(large)}
+    sizes |= dict.fromkeys((f"small-{number:04}" for number in range(small)), 1)
+    pools = {pool: ranked(size, length) for pool, size in sizes.items()}
+    lists, left_out = lists_that_fit(pools, 5000)
+    order = Order(lists, "pool")
+    written = len(json.dumps(spec_of(order, 0.0), separators=(",", ":")))
+    assert written <= MAX_OBJECT + 100
+    assert {*lists, *left_out} == set(pools)
+    assert len(lists) <= MAX_POOLS
+    assert "" in lists
+    assert not left_out or written > MAX_OBJECT * 0.8 or len(lists) == MAX_POOLS
+    assert is_within(spec_of(order, 0.0)["lists"], LISTS)
 
 
 def test_in_a_large_cluster_few_pods_see_none_of_their_nodes() -> None:
@@ -130,3 +186,19 @@ def test_a_node_is_full_where_one_small_pod_more_has_no_room(requested, full) ->
     room = {"pods": 110.0, "cpu": 8.0, "memory": 16 * 2.0**30}
     assert is_full(Node("a", allocatable=room), requested) is full
     assert not is_full(Node("a"), requested)  # it does not say what it has
+
+
+def test_a_node_that_no_preference_can_name_is_in_no_list() -> None:
+    """kube-scheduler never places a pod that prefers what no label value can be."""
+    labels = {"a": "a", "b": "other", "c": "c", "twin": "c", "empty": "", "long": "x" * 64}
+    nodes = [Node(name, labels={HOSTNAME_LABEL: host}) for name, host in labels.items()]
+    scene = Scene(EXAMPLE_RULES, nodes)
+    scene.nodes |= {name: Node(name) for name in ("n" * 70, "without")}
+    cpu = dict.fromkeys(scene.nodes, 10.0) | {"b": 20.0}
+    order = order_of(scene.tick(NOON, node_cpu=cpu, node_mem_usage={}).nodes, NO_PODS)
+    assert order is not None
+    (levels,) = order.lists[""]
+    assert [level.nodes for level in levels] == [("a",), ("other",)]
+    assert order.loads == {"a": 100, "other": 200}
+    none = {"hot": 0, "closed": 0, "full": 0}
+    assert order.counts == {"ranked": 2, "unknown": 0, **none, "unnamed": 6}

@@ -21,11 +21,14 @@ from scheduling_support import PODS, dynsched, make_pod, rules, scheduler, set_l
 
 from dynsched.controller.ordering import LASTS
 from dynsched.rules import keys
+from dynsched.sim.examples import make_node
 from dynsched.util.formatting import seconds_between
 
 pytestmark = pytest.mark.slow
 
 ORDER = "/apis/dynsched.io/v1/namespaces/default/nodeorders/dynsched"
+LONG = "n" * 70
+"""The name of a node that is cooler than all others and that no preference can name."""
 LOADS = {"hot": 95.0} | {f"n{number}": 20.0 + 5 * number for number in range(5)}
 RULES = rules(order={"score": {"load": 1}})
 FLAGS = ("--lease-namespace", "default")
@@ -68,6 +71,10 @@ async def cluster(envtest, policy, tmp_path) -> AsyncIterator[EnvtestCluster]:
 async def prometheus(cluster) -> AsyncIterator[FakePrometheus]:
     async with FakePrometheus() as running:
         await set_loads(cluster, running, LOADS)
+        nameless = make_node(LONG)
+        del nameless["metadata"]["labels"][keys.HOSTNAME_LABEL]
+        await cluster.create_node(nameless)
+        running.set(load=LOADS | {LONG: 1.0})
         yield running
 
 
@@ -110,7 +117,8 @@ async def test_new_pods_prefer_the_coolest_until_dynsched_is_gone(
         answer = json.loads((await operator.get("/order"))[1])
         shown = [(each["node"], each["load"]) for each in answer["pools"][0]["nodes"]]
         assert shown == [(name, load) for name, load in LOADS.items() if name != "hot"]
-        assert answer["counts"] == {"ranked": 5, "unknown": 0, "hot": 1, "closed": 0, "full": 0}
+        kinds = {"unknown": 0, "hot": 1, "closed": 0, "full": 0, "unnamed": 1}
+        assert answer["counts"] == {"ranked": 5, **kinds}
         spec = (await cluster.get(ORDER)).ok["spec"]
         assert seconds_between(answer["until"], spec["until"]) <= LASTS
         assert answer["until"] > answer["written_at"]
@@ -139,7 +147,7 @@ async def test_new_pods_prefer_the_coolest_until_dynsched_is_gone(
             return "dynsched_order_pods 3.0" in text
 
         await until(is_counted, "the metrics have the pods that carry the order")
-        prometheus.set(load=LOADS | {"n0": 60.0})
+        prometheus.set(load=LOADS | {LONG: 1.0, "n0": 60.0})
         await until(lambda: is_told([*order[1:], ["n0"]]), "the order follows the load")
         await operator.stop()
         assert (await cluster.get(ORDER)).status == 404  # withdrawn
@@ -178,6 +186,16 @@ GETS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str] | None]] = {
     "of a ReplicaSet": ({"ownerReferences": [SET | {"kind": "ReplicaSet"}]}, {}, ["n0"]),
     "with a node": ({}, {"nodeName": "n1"}, None),
 }
+
+
+async def test_the_definition_refuses_what_no_label_can_be(cluster) -> None:
+    """kube-scheduler would never place a pod that prefers it."""
+    for node in (LONG[:64], "", "a b", "-a", "a\n"):
+        spec = {"until": "2100-01-01T00:00:00Z", "lists": {"": listed(node)}}
+        body = {"apiVersion": keys.ORDER_API, "kind": "NodeOrder", "spec": spec}
+        body["metadata"] = {"name": keys.ORDER_NAME}
+        answer = await cluster.post(ORDER.rpartition("/")[0], body)
+        assert (answer.status, ".levels[0].nodes[0]" in answer.text) == (422, True), answer.text
 
 
 async def test_which_pods_get_the_order_and_what_of_it(cluster) -> None:

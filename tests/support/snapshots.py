@@ -15,7 +15,7 @@ from dynsched.engine.model import Node, NodePatch, NodeView, QueryResult, Sample
 from dynsched.engine.order import order_of
 from dynsched.engine.snapshot import NodeViews, Snapshot
 from dynsched.rules.file import parse_rules
-from dynsched.rules.keys import CONTROL_PLANE_LABELS
+from dynsched.rules.keys import CONTROL_PLANE_LABELS, HOSTNAME_LABEL
 
 NOON = datetime.fromisoformat("2026-11-20T12:00:00Z").timestamp()
 
@@ -39,12 +39,17 @@ Answer = Mapping[str, float] | str
 """Values by the label `instance`, or why the query failed."""
 
 
+def registered(node: Node) -> Node:
+    """With the label by its name that the kubelet gives it, unless it has another one."""
+    return replace(node, labels={HOSTNAME_LABEL: node.name, **node.labels})
+
+
 class Scene:
     """Nodes that are ticked over and change by their patches, as in a cluster."""
 
     def __init__(self, rules: Mapping[str, Any], nodes: Iterable[Node]) -> None:
         self.rule_set = parse_rules(rules)
-        self.nodes = {node.name: node for node in nodes}
+        self.nodes = {node.name: registered(node) for node in nodes}
         self.ticks = 0
         self._alerts = no_alerts()
         self._last_success: dict[str, float] = {}

@@ -13,6 +13,7 @@ from typing import Any, Final
 from dynsched.engine.guard import count_of, is_eligible, pool_of
 from dynsched.engine.mark_state import mark_state
 from dynsched.engine.model import Node
+from dynsched.engine.order import Ranked, host_names, lists_that_fit
 from dynsched.engine.wording import by_reason, counted, listed, some
 from dynsched.kube.inspection import PREFERRED, Program, Right
 from dynsched.rules import keys
@@ -122,6 +123,32 @@ def order(
             "namespaces ask that their pods avoid hot nodes, and no policy answers",
             f"{who}; rules.yaml has no section order, and the soft affinity is not injected",
             "dynsched inject -o yaml | kubectl apply -f -",
+        )
+
+
+def left_out(nodes: Mapping[str, Node], rule_set: RuleSet) -> Iterator[Finding]:
+    """K4: nodes that the order cannot name, and pools for which it has no room."""
+    if rule_set.order is None:
+        return
+    hosts = host_names(nodes.values())
+    pools = {"": [Ranked(host, 0) for host in hosts.values()]}
+    if unnamed := sorted(nodes.keys() - hosts):
+        yield warning(
+            "nodes are in no list of the order, because no preference can name them",
+            f"{counted(len(unnamed), 'node')}: {some(unnamed, _SHOWN)}",
+            f"give each a label {keys.HOSTNAME_LABEL} of its own, of at most 63 characters "
+            "(kubelet: --hostname-override, or kubectl label node)",
+        )
+    for name, host in hosts.items():
+        if pool := pool_of(nodes[name], rule_set.guard):
+            pools.setdefault(pool, []).append(Ranked(host, 0))
+    _, without = lists_that_fit(pools, len(nodes))
+    if without:
+        yield warning(
+            "pools have no lists of their own in the order: the object has no room for them",
+            f"{counted(len(without), 'pool')} of {len(pools) - 1}: {some(without, _SHOWN)}; "
+            f"guard.pool_label: {rule_set.guard.pool_label}",
+            "choose a label with fewer values",
         )
 
 

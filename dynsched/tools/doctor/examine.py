@@ -133,6 +133,7 @@ async def check_cluster(
     injection = None if mark.is_none else injection
     found += findings("K1", checks.admission(guardrail, injection, mark.label))
     found += await asked("K4", _check_order(client, rule_set, injection)) or []
+    found += findings("K4", checks.left_out(nodes, rule_set))
     running = await asked("K2", inspection.programs(client, checks.PROGRAMS)) or []
     policies = await asked("K2", _policies_of(client, running)) or {}
     found += findings("K2", checks.neighbours(running, policies, mark))

@@ -62,6 +62,7 @@ def rules(**more: Any) -> RuleSet:
 
 
 def a_node(name: str, **labels: str) -> dict[str, Any]:
+    labels = {"kubernetes.io/hostname": name[:63], **labels}
     return {"metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": labels}}
 
 
@@ -167,6 +168,7 @@ def but(path: str, what: Any) -> dict[str, Any]:
 
 
 ORDER = rules(order={"score": {"cpu": 1}})
+POOLS = rules(order={"score": {"cpu": 1}}, guard={"pool_label": "pool"})
 KYVERNO = "/apis/policies.kyverno.io/v1/mutatingpolicies"
 HOSTNAME = {"kubernetes.io/hostname": "a"}
 ANY = [{"operator": "Exists"}]
@@ -197,6 +199,8 @@ DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     (but(ORDER_OBJECT, None), ORDER, "K4", W, "namespace dynsched is not there"),
     (but(ORDER_OBJECT, {"spec": {"until": "2026-01-01T00:00:00Z"}}), ORDER, "K4", W, "has ended"),
     (but(ORDER_POLICY, None) | {ADMISSION: {}}, ORDER, "K4", W, "use Kubernetes 1.36"),
+    (but(NODES, [*map(a_node, ("a", "n" * 70, "n" * 80))]), ORDER, "K4", W, "no preference can"),
+    (but(NODES, [a_node(f"n{n:04}", pool=f"{n}") for n in range(1001)]), POOLS, "K4", W, "no room"),
     (but(NAMESPACES, []), ORDER, "K4", Severity.INFO, "no namespace asks"),
     ({NAMESPACES: ORDER_IN_FORCE[NAMESPACES]}, rules(), "K4", W, "no policy answers"),
 ]

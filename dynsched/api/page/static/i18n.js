@@ -8,7 +8,7 @@ const en = {
   summary: "Summary", all_nodes: "All nodes", worst_first: "Nodes, worst first", find: "Find nodes by name",
   find_hint: "find nodes ( / )", pool: "Pool", rule: "Rule", state: "State", clear_filters: "clear filters",
   rules: "Rules", placements: "Where pods were placed", order: "The order for new pods",
-  order_counts: "The coolest nodes of each pool, with their expected load in points. {0} nodes are ranked by it, {1} of unknown load are in the middle; left out are {2} hot, {3} closed, {4} full.",
+  order_counts: "The coolest nodes of each pool, with their expected load in points. {0} nodes are ranked by it, {1} of unknown load are in the middle; left out are {2} hot, {3} closed, {4} full, {5} without a host name of their own.",
   more_pools: "and {0} more pools", b_order: "The order for new pods cannot be written, and ends by itself: {0}",
   more_answers: "The same as JSON",
   keys_hint: "Keys: / finds, arrow keys move between nodes, Enter opens, Esc closes.", role: "Role", leads: "leader",

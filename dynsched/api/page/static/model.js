@@ -28,7 +28,7 @@
  * @typedef {{step: number, times: number[], hot: number[], marked: number[], clean: number[]}} Placements */
 
 /** By pool the coolest nodes, with their load and the weight of their level.
- * @typedef {{counts: {ranked: number, unknown: number, hot: number, closed: number, full: number},
+ * @typedef {{counts: {ranked: number, unknown: number, hot: number, closed: number, full: number, unnamed: number},
  *   pools: {name: string, nodes: number, coolest: [string, number | null, number][]}[], more_pools: number}} Order */
 
 /**

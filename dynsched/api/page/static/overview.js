@@ -243,8 +243,8 @@ export function order(model, open) {
   const found = model.data.order;
   get("order-box").hidden = !found;
   if (!found) return;
-  const { ranked, unknown, hot, closed, full } = found.counts;
-  say(get("order-counts"), t("order_counts", ...[ranked, unknown, hot, closed, full].map(counted)));
+  const { ranked, unknown, hot, closed, full, unnamed } = found.counts;
+  say(get("order-counts"), t("order_counts", ...[ranked, unknown, hot, closed, full, unnamed].map(counted)));
   const box = get("order");
   const shows = JSON.stringify([found.pools, found.more_pools]);
   if (box.dataset.shows === shows) return;

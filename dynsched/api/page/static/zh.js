@@ -5,7 +5,7 @@ export const words = {
   summary: "概要", all_nodes: "所有节点", worst_first: "节点（最严重的在前）", find: "按名称查找节点",
   find_hint: "查找节点（/）", pool: "节点池", rule: "规则", state: "状态", clear_filters: "清除筛选", rules: "规则",
   placements: "Pod 的放置", order: "新 Pod 的节点顺序",
-  order_counts: "各节点池中负载最低的节点及其预期负载（百分点）。{0} 个节点按预期负载排序，{1} 个负载未知的节点排在中间；未列入：过热 {2} 个，不可调度 {3} 个，已满 {4} 个。",
+  order_counts: "各节点池中负载最低的节点及其预期负载（百分点）。{0} 个节点按预期负载排序，{1} 个负载未知的节点排在中间；未列入：过热 {2} 个，不可调度 {3} 个，已满 {4} 个，没有专属主机名 {5} 个。",
   more_pools: "另有 {0} 个节点池", b_order: "新 Pod 的节点顺序无法写入，将自行失效：{0}",
   more_answers: "同样内容的 JSON", keys_hint: "按键：/ 查找，方向键在节点间移动，Enter 打开，Esc 关闭。",
   role: "角色", leads: "主实例", follows: "备用实例；主实例为 {0}", follows_nobody: "备用实例；没有主实例",
