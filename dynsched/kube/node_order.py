@@ -24,13 +24,13 @@ _VERSION: Final = Call("get", "version", "/version")
 
 
 async def order_left(api: KubeApi, namespace: str) -> float | None:
-    """Seconds for which the order there is in force, by the API server's clock; None where there is
-    none, or no definition of the kind. Raises ClusterError.
+    """Seconds for which the order there says to be in force, by the API server's clock; None where
+    there is none, or no definition of the kind. Raises ClusterError.
     """
     answer = await api.call(_call("get", namespace), accept=(HTTPStatus.NOT_FOUND,))
     if answer.body is None:
         return None
-    until = parse_time(answer.body["spec"]["until"]) or 0.0
+    until = parse_time(answer.body.get("spec", {}).get("until")) or 0.0
     return until - _ahead(answer) - time.monotonic()
 
 

@@ -5,6 +5,7 @@ import copy
 import json
 import re
 import sys
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -44,6 +45,7 @@ from scheduling_support import (
 
 from dynsched.sim.apiserver.objects import merge_patch
 from dynsched.sim.examples import make_node
+from dynsched.util.formatting import format_time
 
 pytestmark = pytest.mark.slow
 
@@ -210,7 +212,7 @@ async def test_on_an_older_cluster_the_policies_work_as_v1beta1(envtest, tmp_pat
         kubectl("label", "namespace", "default", "dynsched.io/avoid-pressure=true")
         order = tmp_path / "order.json"
         levels = [{"weight": 7, "nodes": ["a", "b"]}]
-        spec = {"until": "2100-01-01T00:00:00Z", "lists": {"": [{"levels": levels}]}}
+        spec = {"until": format_time(time.time() + 50), "lists": {"": [{"levels": levels}]}}
         meta = {"name": "dynsched", "namespace": "dynsched"}
         order.write_text(json.dumps(
             {"apiVersion": "dynsched.io/v1", "kind": "NodeOrder", "metadata": meta, "spec": spec}

@@ -160,9 +160,8 @@ def as_ours(spec: Doc) -> Doc:
         spec["variables"] = rest
         spec["paramKind"] = {"apiVersion": keys.ORDER_API, "kind": "NodeOrder"}
         ends = next(each for each in rest if each["name"] == "inForce")
-        exists, _, condition = ends["expression"].partition(" && ")
+        exists, _, ends["expression"] = ends["expression"].partition(" && ")
         assert exists == "variables.found != null"
-        ends["expression"] = re.sub(r"\s+\.exists", "\n  .exists", condition)
         rest[0]["expression"] = rest[0]["expression"].replace("variables.found", "params")
     return spec
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
@@ -22,7 +23,7 @@ from scheduling_support import PODS, dynsched, make_pod, rules, scheduler, set_l
 from dynsched.controller.ordering import LASTS
 from dynsched.rules import keys
 from dynsched.sim.examples import make_node
-from dynsched.util.formatting import seconds_between
+from dynsched.util.formatting import format_time, seconds_between
 
 pytestmark = pytest.mark.slow
 
@@ -166,6 +167,10 @@ async def test_new_pods_prefer_the_coolest_until_dynsched_is_gone(
         assert (done.returncode, (await cluster.get(ORDER)).status) == (0, status)
 
 
+def ahead(seconds: float) -> dict[str, str]:
+    return {"until": format_time(time.time() + seconds)}
+
+
 def listed(node: str) -> list[dict[str, Any]]:
     return [{"levels": [{"weight": 50, "nodes": [node]}]}]
 
@@ -200,15 +205,28 @@ async def test_the_definition_refuses_what_no_label_can_be(cluster) -> None:
 
 async def test_which_pods_get_the_order_and_what_of_it(cluster) -> None:
     lists = {"": listed("n0"), "a": listed("n1")}
-    spec = {"until": "2100-01-01T00:00:00Z", "poolLabel": "pool", "lists": lists}
-    body = {"apiVersion": keys.ORDER_API, "kind": "NodeOrder", "spec": spec}
+    spec = {"poolLabel": "pool", "lists": lists}
+    body = {"apiVersion": keys.ORDER_API, "kind": "NodeOrder", "spec": spec | ahead(45)}
     body["metadata"] = {"name": keys.ORDER_NAME}
     _ = (await cluster.post(ORDER.rpartition("/")[0], body)).ok
     try:
         await until(lambda: told(cluster), "there is an order")
         for name, (metadata, more, want) in GETS.items():
+            _ = (await cluster.patch(ORDER, {"spec": ahead(45)})).ok
             got = await told(cluster, metadata, **more)
             assert got == (want and [[node] for node in want]), name
+
+        async def is_told(want: list[list[str]] | None) -> bool:
+            return await told(cluster) == want
+
+        # By a wrong clock, or by a stolen token: it would stay in force when dynsched is gone.
+        for seconds in (90, 10**9):
+            _ = (await cluster.patch(ORDER, {"spec": ahead(seconds)})).ok
+            await until(lambda: is_told(None), "an order for more than a minute does not count")
+            (why,) = await problems(cluster)
+            assert "it would be in force for more than a minute" in why
+            _ = (await cluster.patch(ORDER, {"spec": ahead(45)})).ok
+            await until(lambda: is_told([["n0"]]), "it counts again")
     finally:
         await cluster.delete(ORDER)
 

@@ -2,6 +2,7 @@
 simulator does not serve. Read-only.
 """
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -11,6 +12,7 @@ from aiohttp import web
 from api_support import kubeconfig
 
 from dynsched.tools.inject.policy import order_text
+from dynsched.util.formatting import format_time
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
@@ -42,8 +44,8 @@ ORDER_IN_FORCE: dict[str, Any] = {
     ORDER_KIND: {"resources": [{"name": "nodeorders"}]},
     ORDER_POLICY: _POLICY,
     ORDER_BINDING: _BINDING,
-    ORDER_OBJECT: {
-        "spec": {"until": "2999-01-01T00:00:00Z", "lists": {"": [a_list("a", "c"), a_list("b")]}}
+    ORDER_OBJECT: lambda: {
+        "spec": {"until": format_time(time.time() + 20), "lists": {"": [a_list("a", "c")]}}
     },
     NAMESPACES: [{"metadata": {"name": "shop"}}],
 }
@@ -51,8 +53,8 @@ ORDER_IN_FORCE: dict[str, Any] = {
 
 
 class CannedCluster:
-    """``objects``: what GET answers, by path; a list is the items of a list. ``refused``: pairs
-    (verb, resource) that a review of rights denies.
+    """``objects``: what GET answers, by path; a list is the items of a list, a function makes it.
+    ``refused``: pairs (verb, resource) that a review of rights denies.
     """
 
     def __init__(self, folder: Path, objects: Mapping[str, Any]) -> None:
@@ -82,6 +84,8 @@ class CannedCluster:
         found = self.objects.get(request.path)
         if found is None:
             return web.json_response({"kind": "Status", "code": 404}, status=404)
+        if callable(found):
+            found = found()
         if isinstance(found, list):
             found = {"metadata": {"resourceVersion": "1"}, "items": found}
         return web.json_response(found)

@@ -27,6 +27,7 @@ from dynsched.rules.rule_set import RuleSet
 from dynsched.tools.inject.policy import (
     HOME,
     INSTALL,
+    MOST_AHEAD,
     Problem,
     differences,
     order_text,
@@ -95,8 +96,10 @@ async def order_problems(api: KubeApi) -> list[Problem]:
     reads = as_mapping(binding["spec"].get("paramRef")) if binding else {}
     namespace = reads.get("namespace", HOME)
     left = await order_left(api, namespace)
-    if left is None or left <= 0:
+    if left is None or not 0 < left <= MOST_AHEAD:
         state = "is not there" if left is None else "has ended"
+        if left is not None and left > 0:
+            state = "is not by the API server's clock: it would be in force for more than a minute"
         what = f"the object {NODE_ORDERS}/{keys.ORDER_NAME} in namespace {namespace} {state}"
         fix = f"run dynsched with a section order and --lease-namespace {namespace}, or see its log"
         found.append(Problem(what, fix))

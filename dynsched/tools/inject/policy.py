@@ -22,6 +22,8 @@ HOME: Final = "dynsched"
 _PLACES: Final = re.compile(r"'status'|'presure'|dyn\(100\)")
 """Where policy.yaml has the key, the value and the weight; these forms stand for nothing else."""
 _COMPARED: Final = ("paramKind", "matchConditions", "variables", "mutations")
+MOST_AHEAD: Final = 60.0
+"""Seconds for which the policy takes an order to be in force."""
 INSTALL: Final = "dynsched inject -o yaml | kubectl apply -f -"
 
 

@@ -198,6 +198,8 @@ DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     (but(ORDER_KIND, None) | {ORDER_OBJECT: None}, ORDER, "K4", W, "the definition nodeorders."),
     (but(ORDER_OBJECT, None), ORDER, "K4", W, "namespace dynsched is not there"),
     (but(ORDER_OBJECT, {"spec": {"until": "2026-01-01T00:00:00Z"}}), ORDER, "K4", W, "has ended"),
+    (but(ORDER_OBJECT, {"metadata": {}}), ORDER, "K4", W, "has ended"),
+    (but(ORDER_OBJECT, {"spec": {"until": "2999-01-01T00:00:00Z"}}), ORDER, "K4", W, "clock: it"),
     (but(ORDER_POLICY, None) | {ADMISSION: {}}, ORDER, "K4", W, "use Kubernetes 1.36"),
     (but(NODES, [*map(a_node, ("a", "n" * 70, "n" * 80))]), ORDER, "K4", W, "no preference can"),
     (but(NODES, [a_node(f"n{n:04}", pool=f"{n}") for n in range(1001)]), POOLS, "K4", W, "no room"),
