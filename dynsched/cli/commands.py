@@ -161,8 +161,21 @@ def run(*, once: bool, log_format: str, log_level: str, **given: Any) -> None:
     is_flag=True,
     help=f"Show the values of all rules on all nodes, not only the worst {MAX_ROWS}.",
 )
+@click.option(
+    "--fail-on-blind",
+    is_flag=True,
+    help="The exit code is 1 also when no sample of a rule matches a node.",
+)
 @flags.quiet_logging
-def plan(*, output: str, every: bool, log_format: str, log_level: str, **given: Any) -> None:
+def plan(
+    *,
+    output: str,
+    every: bool,
+    fail_on_blind: bool,
+    log_format: str,
+    log_level: str,
+    **given: Any,
+) -> None:
     """One evaluation that writes nothing: print which nodes would be marked and released, and why.
 
     Before that it prints the values beside their thresholds, worst first, which alerts are
@@ -182,7 +195,7 @@ def plan(*, output: str, every: bool, log_format: str, log_level: str, **given: 
     configure_logging(log_format, log_level)
     settings = settings_of({**given, "dry_run": True})
     with last_words(log_format, _EXPECTED):
-        one_shot.plan(settings, output, every=every)
+        one_shot.plan(settings, output, every=every, fail_on_blind=fail_on_blind)
 
 
 @cli.command()

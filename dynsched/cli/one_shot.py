@@ -20,7 +20,7 @@ from dynsched.cli.node_tables import render_patches
 from dynsched.cli.node_words import how_early
 from dynsched.controller import one_pass
 from dynsched.controller.settings import Settings
-from dynsched.engine.health import why_incomplete
+from dynsched.engine.health import unmatched_rules, why_incomplete
 from dynsched.engine.model import AlertState, NodePatch
 from dynsched.engine.wording import MAX_NAMED, by_reason, counted, listed, named_rules, some
 from dynsched.rules.fields import NEEDS
@@ -50,10 +50,15 @@ def once(settings: Settings) -> None:
     _end(errors, snapshot.planned if settings.dry_run else snapshot.applied)
 
 
-def plan(settings: Settings, output: str, *, every: bool) -> None:
-    """`plan`; ``every``: the values of all rules on all nodes."""
+def plan(settings: Settings, output: str, *, every: bool, fail_on_blind: bool = False) -> None:
+    """`plan`; ``every``: the values of all rules on all nodes. ``fail_on_blind``: as if a rule that
+    sees no node could not be queried.
+    """
     snapshot = one_pass.run_once(settings)
-    report, errors = pass_report(snapshot), why_incomplete(snapshot)
+    report, errors = pass_report(snapshot), [*why_incomplete(snapshot)]
+    if fail_on_blind:
+        blind = unmatched_rules(snapshot).items()
+        errors += [f"no sample of rule {name} matched a node: {why}" for name, why in blind if why]
     if output == "json":
         click.echo(msgspec.json.format(report, indent=2))
     elif any(rule.ok for rule in snapshot.rules):  # else no value is known, and none is shown

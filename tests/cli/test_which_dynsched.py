@@ -89,10 +89,11 @@ async def test_another_program_on_that_port_is_not_taken_for_dynsched(
 
 @asynccontextmanager
 async def answering(body: object, status: int) -> AsyncIterator[str]:
-    """A server that answers so to everything."""
+    """A server that answers so to everything but the probe."""
 
-    async def answer(_request: web.Request) -> web.Response:
-        return web.json_response(body, status=status)
+    async def answer(request: web.Request) -> web.Response:
+        is_probe = request.path == "/healthz"  # it needs no token
+        return web.json_response(body, status=200 if is_probe else status)
 
     app = web.Application()
     app.router.add_get("/{path:.*}", answer)
@@ -122,6 +123,20 @@ async def test_one_that_wants_a_token_is_known_and_through_the_cluster_it_says_w
         monkeypatch.setattr(running, "DEFAULT_SERVER", url)
         named = "name a file that holds the token with --server-token-file"
         assert (await call("nodes"))[2] == f"Error: {needed}; {named}\n"
+
+
+async def test_open_says_that_a_browser_sends_no_token_and_starts_no_proxy(
+    call, cluster, monkeypatch, tmp_path
+) -> None:
+    needed, token = "a bearer token is needed", tmp_path / "token"
+    token.write_text("abc")
+    monkeypatch.setenv("PATH", "")  # where kubectl was looked for, that would be said
+    async with answering({"error": needed}, 401) as url, service(cluster, url):
+        for words in ((), ("--server", url, "--server-token-file", str(token))):
+            code, out, errors = await call("open", "--no-browser", *words)
+            assert (code, out) == (1, "")
+            assert errors.startswith(f"Error: {needed}; a browser sends none, so something before")
+            assert errors.endswith("(docs/web-auth.md)\n")
 
 
 async def test_none_anywhere_is_one_line_with_both_places(call, cluster) -> None:

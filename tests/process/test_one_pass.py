@@ -79,6 +79,18 @@ async def test_a_plan_tells_what_it_cannot_see(call, prometheus) -> None:
     assert "mark    a" in output
 
 
+async def test_a_plan_for_ci_fails_where_a_rule_sees_no_node(call, prometheus) -> None:
+    prometheus.set(cpu={"a": 95.0}, mem={"gone": 10.0})
+    assert (await call("plan"))[0] == 0
+    code, output, errors = await call("plan", "--fail-on-blind")
+    assert (code, "mark    a" in output) == (1, True)
+    assert errors == (
+        "Error: no sample of rule mem matched a node: 'gone': no node has this name or address\n"
+    )
+    prometheus.set(mem={"b": 10.0})
+    assert (await call("plan", "--fail-on-blind"))[0] == 0
+
+
 async def test_a_dry_run_is_not_able_to_write_whatever_it_were_told_to_send(
     call, prometheus, monkeypatch
 ) -> None:

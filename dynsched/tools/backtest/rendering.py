@@ -13,6 +13,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from dynsched.engine.wording import counted, listed
+from dynsched.tools.backtest.suggest import FEWEST
 from dynsched.util.defaults import MAX_ROWS
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_threshold
@@ -284,16 +285,19 @@ def _placed(placed: Json, prefix: str) -> Iterable[Section]:
 
 
 def _suggested(rule: Json, prefix: str) -> Section:
-    sentences = [rule["reason"]]
-    if rule["points"]:
+    # Where nodes became full too seldom to compare settings, all of them are on the frontier.
+    sentences, compared = [rule["reason"]], rule["times_full"] >= FEWEST
+    if compared:
         sentences.append(
             f"{len(rule['points'])} settings were tried on this rule alone; full is "
             f"{format_threshold(rule['full_at_value'])}. Those on the frontier:"
         )
     sentences += map(_event, rule["events"])
-    points = [one for one in rule["points"] if one["on_frontier"] or one["recommended"]]
+    points = [
+        one for one in rule["points"] if one["recommended"] or (compared and one["on_frontier"])
+    ]
     title = f"{prefix}Suggested for {rule['rule']}"
-    return Section(title, sentences, _TRIED, points, rule["yaml"] or "")
+    return Section(title, sentences, _TRIED, points, rule["yaml"] if compared else "")
 
 
 def _event(event: Json) -> str:

@@ -42,7 +42,7 @@ _LEAD_COUNTED: Final = 900.0  # seconds: to be warned earlier than this is worth
 _AT_CAP: Final = 0.05
 _FLAPS: Final = 0.1
 _NEARLY: Final = 0.9
-_FEWEST: Final = 3  # times that a node became full, from which on settings are compared by them
+FEWEST: Final = 3  # times that a node became full, from which on settings are compared by them
 
 
 class Candidate(NamedTuple):
@@ -262,7 +262,7 @@ def frontier(outcomes: Sequence[Outcome]) -> list[Outcome]:
 def recommend(outcomes: Sequence[Outcome], own: Candidate) -> tuple[Outcome, str]:
     mine = min(outcomes, key=lambda one: np.abs(np.subtract(one.setting, own)).tolist())
     times = len(mine.leads)
-    if times < _FEWEST:
+    if times < FEWEST:
         told = "No node became full in this time" if not times else "Nodes became full too seldom"
         return mine, f"{told} ({times} times): there is nothing to go by, and nothing to change."
     limits = "at most one flap for ten episodes and 5 % of the time at the cap"

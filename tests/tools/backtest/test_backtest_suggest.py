@@ -133,6 +133,16 @@ async def test_the_command_prints_what_to_paste(call, reported, prometheus) -> N
     assert (found["mem"]["recommended"], found["mem"]["reason"]) == (None, "Not enough data.")
 
 
+async def test_without_overload_there_is_no_table_of_settings(call, prometheus) -> None:
+    prometheus.set(3500, cpu={"a": 30, "b": 20})
+    code, out, err = await call(prometheus.url, rules(CPU), *SERIES, "--suggest")
+    assert code == 0, err
+    _, _, told = out.partition("Suggested for cpu\n")
+    reason, _, *rows = told.splitlines()
+    assert reason.startswith("No node became full in this time (0 times)")
+    assert [row.split()[0] for row in rows] == ["80"]  # the rule as it is
+
+
 async def test_a_setting_is_at_the_cap_while_it_would_mark_more_nodes(reported, prometheus) -> None:
     for since, load in ((3500, 20), (1800, 82)):
         prometheus.set(since, cpu={"a": load, "b": load, "c": 20})
