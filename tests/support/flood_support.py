@@ -4,9 +4,12 @@ Everything goes over loopback, and each flood is bounded in connections, bytes a
 """
 
 import asyncio
+import contextlib
 import re
 import resource
+import socket
 import ssl
+import struct
 import sys
 import zlib
 from collections.abc import Awaitable, Callable
@@ -184,6 +187,32 @@ async def requests_that_are_none(port: Port) -> None:
 
 async def half_a_handshake(port: Port) -> None:
     await many(Port(port.number, port.nodes), 1000, b"\x16\x03\x01", hold=True)
+
+
+def client_hello(context: ssl.SSLContext) -> bytes:
+    """The first flight of a caller."""
+    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(received, sent, server_hostname="x").do_handshake()
+    return sent.read()
+
+
+async def handshakes_that_are_reset(port: Port) -> None:
+    assert port.tls is not None
+    hello = client_hello(port.tls)
+    plain = replace(port, tls=None)
+
+    async def reset() -> None:
+        with contextlib.suppress(OSError):
+            _, writer = await plain.open()
+            linger = struct.pack("ii", 1, 0)  # the end is a reset
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            writer.write(hello)
+            await asyncio.sleep(0.03)
+            writer.transport.abort()
+
+    for _ in range(80):
+        await asyncio.gather(*(reset() for _ in range(150)))
 
 
 Flood = Callable[[Port], Awaitable[None]]

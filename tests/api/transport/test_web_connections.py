@@ -7,6 +7,7 @@ import json
 import logging
 import resource
 import ssl
+from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from aiohttp import StreamReader, web
 from certificates import Authority
 from extender_support import ask, raw, snapshots
+from flood_support import client_hello
 from operator_support import until
 from web_support import application
 
@@ -270,6 +272,32 @@ async def test_a_handshake_that_does_not_come_is_not_waited_for(tmp_path, monkey
     monkeypatch.setattr(connections, "HANDSHAKE_SECONDS", 0.01)
     async with serving(context=context) as call:
         assert await over(await call(b"\x16\x03\x01"))
+
+
+async def test_handshakes_that_end_leave_nothing_behind(tmp_path, monkeypatch) -> None:
+    """Neither those that are reset, nor those that give way to newer ones."""
+
+    def left() -> int:
+        return sum(isinstance(each, SSLProtocol) for each in gc.get_objects())
+
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 10)
+    authority = Authority(tmp_path, "ca")
+    context = authority.server(authority.issue("server", "IP:127.0.0.1"))
+    trusting = ssl.create_default_context(cafile=authority.cert)
+    hello = client_hello(trusting)
+    gc.collect()
+    gc.disable()
+    try:
+        async with serving(context=context) as call:
+            pairs = [await call(hello) for _ in range(10)]
+            for reader, writer in pairs:
+                assert await reader.read(1) == b"\x16"
+                writer.transport.abort()
+            await asyncio.gather(*(call() for _ in range(200)))
+            assert await answer(await call(HEALTH, ssl=trusting)) == (200, b"ok")
+            assert left() <= 12
+    finally:
+        gc.enable()
 
 
 def test_few_open_files_are_few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
