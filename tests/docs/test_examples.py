@@ -104,3 +104,50 @@ def test_the_working_example_measures_what_it_says(tmp_path: Path) -> None:
         for name, values in expected.items()
     }
     check_values(tmp_path, series_of_two_nodes(), expected, "5m", "15s")
+
+
+KUBELETS = ('instance="10.0.0.7:10250",node="worker-1"', 'instance="worker-2"')
+"""How a node is named: by kube-prometheus, and by the Helm chart of Prometheus."""
+
+
+def series_of_cadvisor() -> dict[str, str]:
+    """Nodes of 4 cores and 16 GB: as a whole, each cgroup in it, and each container."""
+    groups = {
+        'id="/"': (3, 12),
+        'id="/kubepods.slice"': (2.5, 10),
+        'id="/kubepods.slice/pod1",namespace="shop",pod="web"': (2.5, 10),
+        'id="/kubepods.slice/pod1/a",namespace="shop",pod="web",container="app"': (2, 8),
+    }
+    found = {}
+    for number, node in enumerate(KUBELETS, 1):
+        for job in ("kubelet", "twice") if number == 1 else ("kubernetes-nodes-cadvisor",):
+            about = f'{node},job="{job}"'
+            for group, (cores, gigabytes) in groups.items():
+                cpu, memory = (
+                    f"container_{name}{{{about},{group}}}"
+                    for name in ("cpu_usage_seconds_total", "memory_working_set_bytes")
+                )
+                found[cpu] = f"0+{15 * cores / number}x40"
+                found[memory] = f"{gigabytes * 1e9 / number:.0f}x40"
+            found[f'machine_cpu_cores{{{about},boot_id="b{number}"}}'] = "4x40"
+            found[f'machine_memory_bytes{{{about},boot_id="b{number}"}}'] = "16000000000x40"
+    return found
+
+
+def test_without_node_exporter_the_kubelets_metrics_measure_the_same(tmp_path: Path) -> None:
+    path = ROOT / "docs/examples/cadvisor.yaml"
+    shipped, rules = load_rules(ROOT / "rules.yaml"), load_rules(path)
+    assert (rules.mark, rules.guard) == (shipped.mark, shipped.guard)
+    assert [rule.model_copy(update={"expr": ""}) for rule in rules.file_rules] == [
+        rule.model_copy(update={"expr": ""}) for rule in shipped.file_rules
+    ]
+    nodes = [f"{{{node}}}" for node in KUBELETS]
+    whole = dict(zip(nodes, (75, 37.5), strict=True))
+    expected = {rule.expr: whole for rule in rules.file_rules}
+    # What is commented out sees the containers alone.
+    other = re.sub(r"^    # ", "    ", re.sub(r"    expr: >-\n( {6}.*\n)+", "", path.read_text()),
+                   flags=re.MULTILINE)  # fmt: skip
+    containers = dict(zip(nodes, (50, 25), strict=True))
+    expected |= {rule.expr: containers for rule in parse_rules(yaml.safe_load(other)).file_rules}
+    assert len(expected) == 4
+    check_values(tmp_path, series_of_cadvisor(), expected, "5m", "15s")
