@@ -203,7 +203,7 @@ _HELP: Final[Mapping[str, str]] = {
     "last_tick_timestamp_seconds": "When the last tick was done.",
     "dry_run": "1 when nothing is written.",
     "leader": "1 on the replica that writes.",
-    "rules_reload_success": "0 while the rules file is refused and older rules are in force.",
+    "rules_reload_success": "0 while the rules file is refused: what was in force before is.",
     "pool_nodes": "Nodes that may be marked, by the value of guard.pool_label; empty where that is "
     "not set.",
     "pool_pressured_nodes": "Those of them that are hot.",

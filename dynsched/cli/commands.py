@@ -107,7 +107,8 @@ def cli() -> None:
     metavar="UID",
     help="The uid of the pod that this runs in (in a manifest, by the downward API). After a "
     "crash, the pod's new container then goes on at once, and does not wait for its own old Lease "
-    "to expire. Only one dynsched may run in the pod.",
+    "to expire; and a rules file that is refused does not end it: the rules that were last "
+    "accepted are in force. Only one dynsched may run in the pod.",
 )
 @flags.option(
     "--node-metrics/--no-node-metrics",

@@ -46,8 +46,8 @@ def nodes_head(payload: Mapping[str, Any]) -> list[Text]:
     head += f", at {payload['taken_at']}"
     lines = [plain(f"{head}, dry run" if payload["dry_run"] else head)]
     if refused := payload["rules_error"]:
-        told = f"Older rules are in force; the rules file is refused: {refused}"
-        lines += map(plain, told.splitlines())
+        stays = "The rules file is refused; what was in force before stays in force"
+        lines += map(plain, f"{stays}: {refused}".splitlines())
     return lines
 
 

@@ -29,7 +29,7 @@ from dynsched.kube.events import NodeEvents
 from dynsched.kube.leader import Elector, SoleWriter
 from dynsched.rules.fields import SourceName
 from dynsched.rules.file import FixedRules, RulesFile
-from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.rules.rule_set import NO_RULES, Rule, RuleSet
 from dynsched.util.stopping import pause, until_so
 
 logger = logging.getLogger(__name__)
@@ -92,6 +92,7 @@ class Loop:
         self._sources = sources
         self._histories = histories
         self._no_past: Mapping[str, str] = {}
+        self._refused: str | None = None
         self._cluster = cluster
         self._reporter = Reporter(events)
         self._leadership = leadership
@@ -257,7 +258,7 @@ class Loop:
             dry_run=dry_run,
             leading=leading,
             leader=leader,
-            rules_error=self._rules_file.error,
+            rules_error=self._rules_error,
             reloaded=answers.reloaded,
             refused=answers.refused,
             queried=not answers.again,
@@ -280,19 +281,26 @@ class Loop:
 
     async def _read_rules(self) -> tuple[bool, bool]:
         """Read the rules file if it changed: (taken, refused)."""
-        before = self._rules_file.error
-        if await asyncio.to_thread(self._rules_file.changed):
+        is_new = await asyncio.to_thread(self._rules_file.changed)
+        before, self._refused = self._refused, self._rules_error
+        if is_new:
             self._reporter.reloaded(self._rules_file.rule_set)
-            return True, False
+        elif self._refused is not None and self._refused != before:
+            self._reporter.refused(self._refused)
+            return False, True
+        return is_new, False
+
+    @property
+    def _rules_error(self) -> str | None:
         error = self._rules_file.error
-        if error is None or error == before:
-            return False, False
-        self._reporter.refused(error)
-        return False, True
+        return f"no rules are in force: {error}" if self._rules_file.rule_set is NO_RULES else error
 
     async def _fetch(self, rule_set: RuleSet) -> dict[str, QueryResult]:
         rules = rule_set.file_rules
-        answers = await asyncio.gather(*map(self._query, rules))
+        if rule_set is NO_RULES:
+            answers = [QueryResult(error="; ".join((self._rules_error or "").splitlines()))]
+        else:
+            answers = await asyncio.gather(*map(self._query, rules))
         now = self._now()
         results = {rule.name: answer for rule, answer in zip(rules, answers, strict=True)}
         self._last_success = {

@@ -25,6 +25,7 @@ from dynsched.api.snapshots import SnapshotStore
 from dynsched.api.transport.answering import PROBES
 from dynsched.api.transport.bodies import MIB
 from dynsched.controller.clients import Clients, end_election
+from dynsched.controller.keeping import Keeping
 from dynsched.controller.loop import Loop
 from dynsched.controller.pod_tracking import PodTracking
 from dynsched.controller.reporting import report_lint
@@ -32,10 +33,12 @@ from dynsched.controller.settings import Settings
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
+from dynsched.kube.kept_rules import KeptRules
 from dynsched.kube.leader import Elector, SoleWriter
 from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.file import RulesFile
+from dynsched.rules.rule_set import NO_RULES
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.util.errors import ClusterError
 from dynsched.util.logs import LoopErrors
@@ -68,8 +71,7 @@ async def _serve(settings: Settings) -> None:
     asyncio.get_running_loop().set_exception_handler(LoopErrors())
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    rules_file = await asyncio.to_thread(RulesFile, settings.rules)
-    report_lint(rules_file.rule_set)
+    rules_file = await _rules_file(settings)
     async with Clients(settings.kubeconfig, settings.context) as clients:
         leadership = await clients.leadership(settings)
         client = await clients.open(partial(KubeClient, may_write=lambda: leadership.may_write))
@@ -141,10 +143,14 @@ async def _serve(settings: Settings) -> None:
                 from dynsched.controller.ordering import Ordering
 
                 api = await clients.open(partial(KubeApi, in_flight=1))
-                namespace = settings.lease_namespace or api.config.namespace
-                leads = lambda: leadership.may_write  # noqa: E731
-                await Ordering(api, namespace, snapshots, leads).run(stop)
+                await Ordering(api, home, snapshots, leads).run(stop)
 
+        leads = lambda: leadership.may_write  # noqa: E731
+        home = settings.lease_namespace or client.config.namespace
+        keeping = Keeping(
+            *(KeptRules(client, home, leads), rules_file, leads),
+            in_use=lambda: None if snapshots.snapshot is None else snapshots.snapshot.rule_set,
+        )
         loop = Loop(
             rules_file,
             sources={"prometheus": source, "metrics-server": metrics_server},
@@ -156,9 +162,15 @@ async def _serve(settings: Settings) -> None:
             pods=pods,
             dry_run=settings.dry_run,
         )
+
+        async def tick() -> None:
+            await keeping.recall(stop)
+            await loop.run(stop, settings.interval)
+
         parts = {
             "the watch of nodes": watch.run(stop),
-            "the loop": loop.run(stop, settings.interval),
+            "the loop": tick(),
+            "the kept rules": keeping.run(stop),
             "the watch of pods": pods.run(stop),
             "the page's questions": ask_for_the_page(),
             "the order": keep_the_order(),
@@ -169,6 +181,15 @@ async def _serve(settings: Settings) -> None:
             leadership,
             meanwhile=events.close,
         )
+
+
+async def _rules_file(settings: Settings) -> RulesFile:
+    # A pod that ends by a refused file is started again, and ends again, while marks stay.
+    instead = NO_RULES if settings.pod_uid is not None else None
+    rules_file = await asyncio.to_thread(RulesFile, settings.rules, instead)
+    if rules_file.error is None:
+        report_lint(rules_file.rule_set)
+    return rules_file
 
 
 async def _until_stopped(

@@ -107,6 +107,7 @@ class Reporter:
             "pool", "%s is hot: %s", "%s: the number of hot nodes is within guard.max_marked again"
         )
         self._disputed: Collection[str] = ()
+        self._refusal: str | None = None
         self._unwritten = LoggedKinds()
 
     def change(self, node: Node, patch: NodePatch) -> None:
@@ -139,6 +140,10 @@ class Reporter:
         self._nodes(snapshot, may_post=writes)
         if writes:  # otherwise nothing was sent, so that nothing is known about writes
             self._writes(snapshot.failures)
+            if (refusal := snapshot.rules_error) not in (None, self._refusal):
+                reason = keys.REASON_RULES_REFUSED
+                self._events.post_own(reason=reason, message=str(refusal), warning=True)
+            self._refusal = refusal
         if snapshot.dry_run:
             for patch in snapshot.planned:
                 logger.info("would %s", _change(patch))
@@ -205,5 +210,6 @@ class Reporter:
         self._events.post_own(reason=keys.REASON_RULES_RELOADED, message=message)
 
     def refused(self, error: str) -> None:
-        logger.error("the new rules are refused, the old ones stay in force:\n%s", error)
-        self._events.post_own(reason=keys.REASON_RULES_REFUSED, message=error, warning=True)
+        logger.error(
+            "the new rules are refused; what was in force before stays in force:\n%s", error
+        )

@@ -11,7 +11,7 @@ from dynsched.engine.model import Action, Alert, AlertState, Node, NodePatch, Ve
 from dynsched.engine.wording import beside_the_line
 from dynsched.rules import keys
 from dynsched.rules.labels import Mark
-from dynsched.rules.rule_set import COMPARE, Rule, RuleSet
+from dynsched.rules.rule_set import COMPARE, NO_RULES, Rule, RuleSet
 from dynsched.util.formatting import format_threshold, format_time, format_value
 
 
@@ -39,7 +39,7 @@ def plan_node(
     if rule_set.mark.is_none or not (wanted or state.touched):
         return None  # most nodes, at every tick
     if wanted and state.conflict is None and (state.marked or verdict.hot or verdict.early):
-        return _put(state, verdict, rule_set)
+        return None if rule_set is NO_RULES else _put(state, verdict, rule_set)
     return _take_back(state, rule_set.mark, _why_taken_off(state, verdict))
 
 

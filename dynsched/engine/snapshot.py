@@ -290,7 +290,8 @@ class Snapshot:
     leading: bool = True
     leader: str | None = None
     rules_error: str | None = None
-    """Why the present content of the rules file is refused while older rules are in force."""
+    """Why the present content of the rules file is refused while older rules are in force, or none
+    are."""
     reloaded: bool = False
     """Whether the rules file changed since the last tick and its content was accepted."""
     refused: bool = False

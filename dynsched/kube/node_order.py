@@ -15,9 +15,9 @@ from dynsched.kube.transport import Answer, KubeApi
 from dynsched.rules import keys
 from dynsched.util.formatting import format_time, parse_time
 
-_APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}
+APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}
 """Server-side apply: it creates the object where it is missing, by a right that names it."""
-_FORCED: Final = {"fieldManager": keys.FIELD_MANAGER, "force": "true", "fieldValidation": "Ignore"}
+FORCED: Final = {"fieldManager": keys.FIELD_MANAGER, "force": "true", "fieldValidation": "Ignore"}
 """JSON is YAML, and long to parse: without Ignore the API server does it twice, for warnings."""
 NODE_ORDERS: Final = "nodeorders"
 _VERSION: Final = Call("get", "version", "/version")
@@ -74,7 +74,7 @@ class NodeOrder:
         call = _call("patch", self._namespace)
         check = still_leading(call, self._may_write)
         self._ahead = _ahead(
-            await self._api.call(call, query=_FORCED, body=body, headers=_APPLY, check=check)
+            await self._api.call(call, query=FORCED, body=body, headers=APPLY, check=check)
         )
         return until
 

@@ -119,17 +119,25 @@ class FixedRules:
 
 
 class RulesFile:
-    """A rules file that is read again and again. RulesFileError unless the first content is good.
-    ``rule_set`` is the last valid content; ``error`` says why the present one is refused. A reading
-    takes READ_SECONDS at most, even of a pipe or a device.
+    """A rules file that is read again and again. ``rule_set`` is the last valid content, and
+    ``text`` its text; ``error`` says why the present one is refused. A reading takes READ_SECONDS
+    at most, even of a pipe or a device.
+
+    ``instead``: what is in force while the first content is refused; None: RulesFileError.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, instead: RuleSet | None = None) -> None:
         self._path = path
         self._aside: Aside[tuple[bytes, Reading]] = Aside("rules file")
         self._last: tuple[bytes, Reading] | None = None
+        self.text: str | None = None
         self.error: str | None = None
-        self.rule_set = self._read()
+        try:
+            self.rule_set = self._read()
+        except RulesFileError as error:
+            if instead is None:
+                raise
+            self.rule_set, self.error = instead, str(error)
 
     def changed(self) -> bool:
         """Read it again: is there a new ``rule_set``?"""
@@ -151,7 +159,9 @@ class RulesFile:
             raise RulesFileError([f"{self._path}: {problem}"]) from None
         except OSError as error:
             raise unreadable(self._path, error, "name the file with --rules") from None
-        return _used(self._path, self._last[1])
+        rule_set = _used(self._path, self._last[1])
+        self.text = self._last[0].decode()
+        return rule_set
 
 
 def _read(path: Path, last: tuple[bytes, Reading] | None) -> tuple[bytes, Reading]:

@@ -322,3 +322,22 @@ class RuleSet(_Model):
 
     def holds_stale(self, rule: Rule) -> bool:
         return (rule.on_stale or self.on_stale) == "hold"
+
+
+NO_RULES: Final = RuleSet.model_validate(
+    {
+        "nodes": {"include_control_plane": True},
+        "guard": {"max_marked": "100%"},
+        "rules": [
+            {
+                "name": "no-rules",
+                "source": "metrics-server",
+                "resource": "cpu",
+                "threshold": 100.0,
+                "early": {},
+            }
+        ],
+    }
+)
+"""What is in force where no rules were ever accepted: one rule that is never asked, so that no node
+is marked, and any mark that is found goes after ``stale_after`` as it is."""

@@ -66,9 +66,9 @@ def test_the_headline() -> None:
     ):  # fmt: skip
         assert shown(render_nodes, payload)[0].startswith(headline)
     assert len(shown(render_nodes, nodes_payload(snapshot, views=()))) == 1
-    refused = replace(snapshot, rules_error="rules.yaml:3:5: it is no list\nrules.yaml:4:5: no")
+    refused = replace(snapshot, rules_error="rules.yaml:3:5: no list\nrules.yaml:4:5: no")
     assert shown(render_nodes, nodes_payload(refused))[1:3] == [
-        "Older rules are in force; the rules file is refused: rules.yaml:3:5: it is no list",
+        "The rules file is refused; what was in force before stays in force: rules.yaml:3:5: no list",
         "rules.yaml:4:5: no",
     ]
 

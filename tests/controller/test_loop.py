@@ -1,9 +1,11 @@
 """The loop with everything around it faked: order, retries, what is told and when."""
 
 import asyncio
+import json
 import logging
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 from fake_loop import RULES, Bench
@@ -20,6 +22,7 @@ from dynsched.engine.model import Action, Node, QueryResult, Sample
 from dynsched.engine.plan import plan_prune
 from dynsched.engine.pod_values import BoundPod, RecentPod
 from dynsched.rules.labels import Mark
+from dynsched.rules.rule_set import NO_RULES
 from dynsched.util.errors import ClusterError
 
 
@@ -746,3 +749,44 @@ def test_ticks_stay_on_their_schedule_while_pods_are_bound() -> None:
     run_for(45, bench, virtual, interval=10.0)
     assert asked == pytest.approx([0, 10, 20, 30, 40])
     assert decided == pytest.approx([0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 30, 40])
+
+
+async def test_without_any_rules_marks_stay_as_they_are_and_go_after_stale_after() -> None:
+    bench = Bench(*"abcd", rules=NO_RULES)
+    bench.leadership.give_way = lambda: None  # there is no other replica
+    bench.rules_file.error = "rules.yaml:3:5: treshold: unknown key\nrules.yaml:4:1: is empty"
+    hot = {"label": "load=high", "taint": "dynsched.io/load=high:PreferNoSchedule", "rules": []}
+    taint = {"key": "dynsched.io/load", "value": "high", "effect": "PreferNoSchedule"}
+    found: dict[str, dict[str, Any]] = {
+        "a": {"labels": {"status": "presure"}},
+        "b": {"labels": {"load": "high"}, "taints": (taint,), "owned": frozenset({"load"})},
+        "c": {"labels": {"status": "presure", "node-role.kubernetes.io/control-plane": ""}},
+    }
+    notes = {"b": hot, "c": {**hot, "label": "status=presure", "taint": None, "early": True}}
+    for name, parts in found.items():
+        text = {"dynsched.io/pressure": json.dumps(notes[name])} if name in notes else {}
+        before = bench.cluster.stored[name]
+        bench.cluster.stored[name] = replace(before, annotations=text, **parts)
+    snapshot = await bench.tick()
+    assert snapshot.refused
+    for _ in range(30):  # 5 minutes
+        assert bench.cluster.writes == []
+        snapshot = await bench.tick()
+        assert snapshot.error == (
+            "no rule could be queried: no rules are in force: "
+            "rules.yaml:3:5: treshold: unknown key; rules.yaml:4:1: is empty"
+        )
+        assert snapshot.rules_error == f"no rules are in force: {bench.rules_file.error}"
+    for _ in range(4):
+        await bench.tick()
+    assert {write.action for write in bench.cluster.writes} == {Action.RELEASE}
+    for name, node in bench.cluster.stored.items():
+        assert node.annotations == {}
+        assert node.labels.keys() <= {"node-role.kubernetes.io/control-plane"}, name
+        assert node.taints == ()
+    assert [told for told in bench.events.posted if told[1] == "RulesRefused"] == [
+        ("dynsched", "RulesRefused", snapshot.rules_error, True)
+    ]
+    bench.rules_file.next_content = RULES
+    snapshot = await bench.tick(cpu={"d": 91.0})
+    assert (snapshot.error, snapshot.rules_error, bench.label("d")) == (None, None, "presure")

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from prometheus_support import free_port
 
-AUDITED = ("nodes", "nodes/status", "pods", "pods/binding", "events")
+AUDITED = ("nodes", "nodes/status", "pods", "pods/binding", "events", "configmaps")
 AUDITED_VERBS = ("create", "update", "patch", "delete", "deletecollection")
 ADMISSION_OFF = "ServiceAccount,TaintNodesByCondition"
 _ATTEMPTS = 3  # another process may take a free port before we do

@@ -1,7 +1,7 @@
 """``metadata.managedFields``: who wrote which field last.
 
 Coarser than the real server's: one field for each label, annotation and child of spec and status.
-Enough to ask who wrote what; server-side apply is not offered.
+Enough to ask who wrote what.
 """
 
 from __future__ import annotations

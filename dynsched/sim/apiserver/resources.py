@@ -65,6 +65,7 @@ PODS: Final = Resource(
     },
 )
 SERVICES: Final = Resource("", "services", "Service", short_name="svc")
+CONFIG_MAPS: Final = Resource("", "configmaps", "ConfigMap", short_name="cm")
 _ABOUT: Final = ("apiVersion", "kind", "name", "namespace", "uid", "fieldPath")
 EVENTS: Final = Resource(
     *("", "events", "Event"),
@@ -83,7 +84,7 @@ NODE_METRICS: Final = Resource(
     "metrics.k8s.io", "nodes", "NodeMetrics", "v1beta1", namespaced=False
 )
 
-ALWAYS: Final = (NODES, NAMESPACES, PODS, SERVICES, EVENTS, LEASES)
+ALWAYS: Final = (NODES, NAMESPACES, PODS, SERVICES, CONFIG_MAPS, EVENTS, LEASES)
 ALL: Final = (*ALWAYS, NODE_METRICS)
 
 _BY_NAME: Final = {resource.name: resource for resource in ALL}

@@ -21,6 +21,8 @@ _PATCHES: Final = frozenset(
     {"application/merge-patch+json", "application/strategic-merge-patch+json"}
 )
 """Of strategic merge patches, what `kubectl cordon` and `kubectl taint` send means the same."""
+_APPLY: Final = "application/apply-patch+yaml"
+"""What is applied counts as a merge patch in JSON, which creates the object where it is missing."""
 _SUCCESS: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
@@ -81,10 +83,12 @@ class Rest:
         return respond(renderer.one(written))
 
     def _patch(self, call: Call, renderer: Renderer) -> web.Response:
-        if call.media_type not in _PATCHES:
+        if call.media_type not in (*_PATCHES, _APPLY):
             raise api_errors.unsupported_media_type()
-        where = call.target.resource, call.target.name
-        patch = _decode(call.body)
+        where, patch = (call.target.resource, call.target.name), _decode(call.body)
+        if call.media_type == _APPLY and not self._objects.has(*where, call.target.namespace):
+            created = self._objects.create(where[0], patch, call.target.namespace, call.how())
+            return respond(renderer.one(created), 201)
         written = self._objects.patch(*where, patch, call.target.namespace, call.how())
         return respond(renderer.one(written))
 

@@ -17,6 +17,7 @@ from dynsched.engine.model import Node
 from dynsched.kube import inspection
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient, list_node_metrics, open_client
 from dynsched.kube.inspection import POLICIES, Program, Right, policy
+from dynsched.kube.kept_rules import CONFIG_MAPS
 from dynsched.kube.leases import LEASE_NAME, find_holders
 from dynsched.kube.node_order import NODE_ORDERS
 from dynsched.kube.transport import KubeApi
@@ -159,6 +160,10 @@ def _needed_rights(rule_set: RuleSet, home: str) -> list[Right]:
         *(Right(verb, "events", namespace=EVENT_NAMESPACE) for verb in ("create", "patch")),
         Right("create", "leases", leases, home),
         *(Right(verb, "leases", leases, home, LEASE_NAME) for verb in ("get", "update")),
+        *(
+            Right(verb, CONFIG_MAPS, namespace=home, name=keys.KEPT_RULES)
+            for verb in ("get", "create", "patch")
+        ),
     ]
     if not rule_set.mark.is_none:
         found.append(Right("patch", "nodes"))

@@ -24,7 +24,7 @@ const en = {
   b_overdue: "The last tick finished {0} ago. The page shows what was known then.",
   b_blind: "dynsched cannot see: {0}", b_dry_run: "Dry run: nothing is written to nodes.",
   b_capped: "The cluster is hot: guard.max_marked ({0}) leaves hot nodes unmarked{1}.", b_in_pools: " in {0}",
-  b_rules_error: "The rules file is refused, and older rules are in force: {0}",
+  b_rules_error: "The rules file is refused; what was in force before stays in force: {0}",
   b_following: "This replica follows and writes nothing; {0} leads.",
   b_following_nobody: "This replica does not lead, and no leader is known: nothing is written.",
   b_failures: "{0} nodes could not be written. See status.",

@@ -19,7 +19,7 @@ export const words = {
   b_overdue: "最近一轮在 {0} 前完成。页面显示的是当时的数据。", b_blind: "dynsched 无法获知负载：{0}",
   b_dry_run: "试运行：不会向节点写入任何内容。",
   b_capped: "集群过热：guard.max_marked（{0}）使部分过热节点未被标记{1}。", b_in_pools: "，所在节点池：{0}",
-  b_rules_error: "规则文件被拒绝，旧规则仍然有效：{0}", b_following: "此实例为备用实例，不写入；主实例为 {0}。",
+  b_rules_error: "规则文件被拒绝，此前生效的规则仍然有效：{0}", b_following: "此实例为备用实例，不写入；主实例为 {0}。",
   b_following_nobody: "此实例不是主实例，也没有已知的主实例：不会写入任何内容。",
   b_failures: "{0} 个节点写入失败。请查看 status。",
   b_disputes: "似乎有其他程序在更改 {0} 个节点的标记。请查看 status。", b_rule_fails: "规则 {0}：查询失败：{1}",

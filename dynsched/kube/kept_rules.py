@@ -1,0 +1,50 @@
+"""The rules that were last accepted, kept in the cluster: a start whose file is refused goes on by
+them (docs/reliability.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Final
+
+from dynsched.kube.failures import Call, in_namespace, still_leading
+from dynsched.kube.node_order import APPLY, FORCED
+from dynsched.kube.transport import KubeApi
+from dynsched.rules import keys
+
+CONFIG_MAPS: Final = "configmaps"
+_KEY: Final = "rules.yaml"
+
+
+class KeptRules:
+    """One ConfigMap in ``namespace``. It is written while ``may_write``. Raises ClusterError."""
+
+    def __init__(self, api: KubeApi, namespace: str, may_write: Callable[[], bool]) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._may_write = may_write
+
+    def __str__(self) -> str:
+        return f"ConfigMap {self._namespace}/{keys.KEPT_RULES}"
+
+    async def read(self) -> str | None:
+        """The text of the rules file; None where none is kept."""
+        answer = await self._api.call(self._call("get"), accept=(HTTPStatus.NOT_FOUND,))
+        text: str | None = ((answer.body or {}).get("data") or {}).get(_KEY)
+        return text
+
+    async def write(self, text: str) -> None:
+        call = self._call("patch")
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": keys.KEPT_RULES, "namespace": self._namespace},
+            "data": {_KEY: text},
+        }
+        check = still_leading(call, self._may_write)
+        await self._api.call(call, query=FORCED, body=body, headers=APPLY, check=check)
+
+    def _call(self, verb: str) -> Call:
+        path = f"/api/v1{in_namespace(self._namespace)}/{CONFIG_MAPS}/{keys.KEPT_RULES}"
+        return Call(verb, CONFIG_MAPS, path, keys.KEPT_RULES, self._namespace)

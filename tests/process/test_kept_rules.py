@@ -1,0 +1,175 @@
+"""What was in force stays in force, over a restart too: the process, and what it keeps."""
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench import COOL, HOT, rules
+from cluster import Cluster
+from fake_prometheus import FakePrometheus
+from operator_support import Operator, until, write_rules
+from programs import run
+from replica_support import is_marked, metric, some_ticks, until_status
+
+from dynsched.sim.examples import make_node
+
+pytestmark = pytest.mark.slow
+
+KEPT = "/api/v1/namespaces/default/configmaps/dynsched-rules-in-force"
+BAD = "rules: [{name: load, expr: load, treshold: 80}]\n"
+SHORT = (
+    "from dynsched.rules.rule_set import NO_RULES; NO_RULES.__dict__['stale_after'] = 3.0; "
+    "from dynsched.__main__ import main; main()"
+)
+"""The program, where no rules hold marks for 3 s in place of 5 minutes."""
+
+
+class Pod:
+    """A pod of dynsched's Deployment, whose container is started again and again."""
+
+    def __init__(self, cluster: Cluster, prometheus: FakePrometheus, folder: Path) -> None:
+        self.cluster, self.prometheus, self.folder = cluster, prometheus, folder
+        self.file = folder / "rules.yaml"
+
+    def __call__(self, *more: str, program: tuple[str, ...] = ("-m", "dynsched")) -> Operator:
+        flags = ("--kubeconfig", str(self.cluster.kubeconfig), "--prom", self.prometheus.url)
+        where = ("-r", str(self.file), "--interval", "0.2", "--pod-uid", "0e5f")
+        return Operator(self.folder, "run", *flags, *where, *more, program=program)
+
+    async def kept(self) -> str | None:
+        answer = await self.cluster.get(KEPT)
+        return answer.body["data"]["rules.yaml"] if answer.status == 200 else None
+
+    async def until_kept(self, text: str) -> None:
+        async def is_kept() -> bool:
+            return await self.kept() == text
+
+        await until(is_kept, f"kept: {text}")
+
+    async def until_marked(self, *names: str) -> None:
+        await until(lambda: is_marked(self.cluster, *names), f"marked: {names}")
+
+    async def writes(self) -> int:
+        return len(await self.cluster.writes("configmaps"))
+
+
+@pytest.fixture
+async def pod(cluster, prometheus, tmp_path) -> Pod:
+    await cluster.create_nodes("a", "b")
+    prometheus.set(load={"a": HOT, "b": COOL})
+    return Pod(cluster, prometheus, tmp_path)
+
+
+async def test_a_start_with_a_refused_file_goes_on_with_what_was_in_force(pod, cluster) -> None:
+    """It was a loop of crashes, while the marks stayed and nobody took them away."""
+    good = write_rules(pod.folder, rules()).read_text()
+    async with pod() as operator:
+        await pod.until_marked("a")
+        await pod.until_kept(good)
+        await some_ticks(operator, 5)
+        assert await operator.stop() == 0
+    assert await pod.writes() == 1
+    for content in (BAD, None):
+        pod.file.write_text(content) if content else pod.file.unlink()
+        pod.prometheus.set(load={"a": HOT, "b": HOT if content else COOL})
+        async with pod() as operator:
+            await pod.until_marked(*("ab" if content else "a"))
+            told = await until_status(operator, lambda found: found["leading"])
+            why = "treshold: unknown key" if content else "No such file"
+            assert (told["ok"], why in told["rules_error"]) == (True, True)
+            assert await metric(operator, "dynsched_rules_reload_success") == 0
+            assert "that were last accepted are in force, from ConfigMap default" in operator.log
+            shown = await asyncio.to_thread(shown_by, operator)
+            assert f"what was in force before stays in force: {pod.file}" in shown
+            await until(lambda: told_of_refusal(cluster), "the Event")
+            if content is None:
+                pod.file.write_text(good := good.replace("80", "95"))
+                await pod.until_marked()
+                await pod.until_kept(good)
+            assert await operator.stop() == 0
+    assert await pod.writes() == 2
+
+
+async def told_of_refusal(cluster: Cluster) -> bool:
+    events = await cluster.list_events("dynsched", kind="Lease")
+    return "RulesRefused" in {event["reason"] for event in events}
+
+
+def shown_by(operator: Operator) -> str:
+    return run(sys.executable, "-m", "dynsched", "nodes", "--server", operator.address).stdout
+
+
+MARK: Mapping[str, Any] = {
+    "metadata": {
+        "labels": {"load": "high"},
+        "annotations": {"dynsched.io/pressure": '{"label":"load=high","rules":[]}'},
+    }
+}
+
+
+@pytest.mark.parametrize("kept", [None, BAD], ids=["none", "refused too"])
+async def test_without_rules_it_runs_marks_nothing_and_lets_go_of_marks(pod, cluster, kept) -> None:
+    await cluster.create_node(make_node("marked", 2))
+    await cluster.patch_node("marked", MARK, field_manager="dynsched")
+    pod.file.write_text(BAD)
+    if kept is not None:
+        body = {"metadata": {"name": KEPT.rpartition("/")[2]}, "data": {"rules.yaml": kept}}
+        _ = (await cluster.post(KEPT.rpartition("/")[0], body)).ok
+    async with pod(program=("-c", SHORT)) as operator:
+        told = await until_status(operator, lambda found: found["leading"])
+        assert (await operator.get("/status"))[0] == 503
+        assert "no rules are in force: " in told["error"]
+        assert "treshold: unknown key" in told["error"]
+        assert (await operator.get("/readyz"))[0] == 200
+        assert {node["name"] for node in (await operator.nodes())["nodes"]} == {"a", "b", "marked"}
+
+        async def is_clean() -> bool:
+            metadata = (await cluster.get_node("marked"))["metadata"]
+            keys = {*metadata["labels"], *metadata.get("annotations", {})}
+            return not {"load", "dynsched.io/pressure"} & keys
+
+        await until(is_clean, "the mark is gone")
+        patched = [write.name for write in await cluster.writes() if write.verb == "patch"]
+        assert patched == ["marked", "marked"]  # the first by the test
+        pod.file.write_text(text := write_rules(pod.folder, rules()).read_text())
+        await pod.until_marked("a")
+        await pod.until_kept(text)
+        assert await operator.stop() == 0
+
+
+async def test_outside_of_a_pod_a_refused_file_ends_it(pod) -> None:
+    write_rules(pod.folder, rules())
+    async with pod() as operator:
+        await pod.until_kept(pod.file.read_text())
+        await operator.stop()
+    pod.file.write_text(BAD)
+    words = ("--kubeconfig", pod.cluster.kubeconfig, "-r", pod.file)
+    done = await asyncio.to_thread(run, sys.executable, "-m", "dynsched", "run", *words)
+    assert (done.returncode, "treshold: unknown key" in done.stderr) == (1, True)
+
+
+async def test_without_the_right_to_keep_rules_all_else_goes_on(sim, prometheus, tmp_path) -> None:
+    """An installation with the Role of an older version."""
+    await sim.create_nodes("a", "b")
+    pod = Pod(sim, prometheus, tmp_path)
+    prometheus.set(load={"a": HOT, "b": COOL})
+    sim.server.forbidden = {("get", "configmaps")}
+    write_rules(tmp_path, rules())
+    async with pod() as operator:
+        await pod.until_marked("a")
+        await until(lambda: "not kept for a restart" in operator.log, "the warning")
+        await some_ticks(operator, 5)
+        assert operator.log.count("not kept for a restart: may not get configmaps") == 1
+        assert await operator.stop() == 0
+    pod.file.write_text(BAD)
+    await sim.server.down()
+    async with pod() as operator:
+        await operator.until(lambda code: code == 200, "/healthz")
+        await until(lambda: "in force before is not known yet" in operator.log, "it is waited for")
+        await sim.server.up()
+        await until_status(operator, lambda found: "no rules are in force" in found["error"])
+        assert "may not get configmaps" in operator.log
+        assert await is_marked(sim, "a")
