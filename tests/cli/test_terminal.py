@@ -66,9 +66,9 @@ def test_the_headline() -> None:
     ):  # fmt: skip
         assert shown(render_nodes, payload)[0].startswith(headline)
     assert len(shown(render_nodes, nodes_payload(snapshot, views=()))) == 1
-    refused = replace(snapshot, rules_error="rules.yaml:3:5: no list\nrules.yaml:4:5: no")
+    refused = replace(snapshot, rules_error="rules.yaml:3:5: no\nrules.yaml:4:5: no")
     assert shown(render_nodes, nodes_payload(refused))[1:3] == [
-        "The rules file is refused; what was in force before stays in force: rules.yaml:3:5: no list",
+        "The rules file is refused; what was in force before stays in force: rules.yaml:3:5: no",
         "rules.yaml:4:5: no",
     ]
 
