@@ -32,6 +32,7 @@ from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.recent import WINDOW, RecentPods
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.leader import SoleWriter
+from dynsched.rules import keys
 from dynsched.rules.file import FixedRules, parse_rules
 from dynsched.rules.labels import SOFT_EFFECT, Mark
 from dynsched.rules.rule_set import Rule
@@ -67,7 +68,11 @@ class SimulatedCluster:
         name = self.names[place]
         cpu, memory = float(self._ledger.cpu[place]), float(self._ledger.memory[place])
         node = Node(
-            name, uid=name, resource_version="1", allocatable={"cpu": cpu, "memory": memory}
+            name,
+            uid=name,
+            resource_version="1",
+            labels={keys.HOSTNAME_LABEL: name},
+            allocatable={"cpu": cpu, "memory": memory},
         )
         self._nodes = {**self._nodes, name: node}
 
