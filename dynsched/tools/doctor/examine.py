@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
 import yaml
@@ -14,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dynsched.engine.match import index_nodes
 from dynsched.engine.model import Node
+from dynsched.engine.wording import some
 from dynsched.kube import inspection
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient, list_node_metrics, open_client
 from dynsched.kube.inspection import POLICIES, Program, Right, policy
@@ -58,7 +60,7 @@ def examine(
     """
     report = Report()
 
-    async def ask() -> None:
+    async def ask() -> bool:
         async with contextlib.AsyncExitStack() as stack:
             try:
                 connected = open_client(where.kubeconfig, where.context)
@@ -67,7 +69,7 @@ def examine(
             except ExpectedError as error:
                 report.unreachable.append(str(error))
                 await _check_rules(prometheus, report, World(rule_set, interval))
-                return
+                return False
             world = World(rule_set, interval, nodes, index_nodes(nodes.values()))
             # Side by side: each waits for its own server, most of the time.
             found, _ = await asyncio.gather(
@@ -75,9 +77,12 @@ def examine(
                 _check_rules(prometheus, report, world),
             )
             report.add(found)
+            return True
 
-    asyncio.run(ask())
+    has_cluster = asyncio.run(ask())
     report.add(check_extender(where, rule_set))
+    if has_cluster or where.server is not None:
+        report.add(check_running(where))
     return report
 
 
@@ -218,6 +223,28 @@ def check_extender(where: Where, rule_set: RuleSet) -> Iterator[Finding | NotChe
             "replicas, ask each",
         )
         yield from findings("K3", [told])
+
+
+def check_running(where: Where) -> Iterator[Finding | NotChecked]:
+    """Whether a running dynsched goes by its rules file."""
+    try:
+        with opened(where) as running:
+            answer = running.raw("/status")
+            if (
+                answer.status != HTTPStatus.SERVICE_UNAVAILABLE
+            ):  # it is not well, and says all it can
+                answer = running.ask("/status")
+            refused = running.read(answer, key="rules_error")["rules_error"]
+    except ExpectedError as failed:
+        yield NotChecked("K5", None, f"no running dynsched says it: {failed}")
+        return
+    if refused:
+        told = error(
+            "the running dynsched refuses its rules file, and goes by older rules",
+            some(str(refused).splitlines(), most=3),
+            "correct the file (`dynsched check` finds all errors); it is read again by itself",
+        )
+        yield from findings("K5", [told])
 
 
 def _is_asked(running: Running) -> bool:

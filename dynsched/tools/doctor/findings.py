@@ -39,6 +39,7 @@ CODES: Final[Mapping[str, str]] = {
     "K2": "autoscalers and descheduler",
     "K3": "an extender that nobody asks",
     "K4": "an order that does not reach new pods",
+    "K5": "a rules file that the running dynsched refuses",
 }
 """Every code, and what it checks. A published code keeps its meaning."""
 

@@ -4,6 +4,7 @@ import asyncio
 import copy
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -31,7 +32,7 @@ from canned_cluster import (
 from extender_support import World as Extending
 from extender_support import snapshots
 from programs import ROOT
-from service_support import service
+from service_support import Pages, served, service
 
 from dynsched.api.app import make_app
 from dynsched.engine.match import index_nodes
@@ -40,7 +41,7 @@ from dynsched.kube.client import open_client
 from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_set import FileRule, RuleSet
 from dynsched.tools.doctor.checks_values import Subject, World, clocks, late_samples, uncovered
-from dynsched.tools.doctor.examine import check_cluster, check_extender
+from dynsched.tools.doctor.examine import check_cluster, check_extender, check_running
 from dynsched.tools.doctor.expressions import read
 from dynsched.tools.doctor.findings import Finding, NotChecked, Report, Severity
 from dynsched.tools.running import Where
@@ -359,7 +360,28 @@ async def test_behind_a_service_one_replica_that_is_asked_is_enough(sim) -> None
     assert "no dynsched_extender_requests_total; is it an older dynsched?" in found.reason
 
 
+async def of_running(where: Where) -> list[Any]:
+    return await asyncio.to_thread(lambda: list(check_running(where)))
+
+
+async def test_a_running_dynsched_that_refuses_its_rules_is_told_and_a_busy_one_is_not() -> None:
+    pages = Pages()
+    async with served(pages):
+        assert await of_running(Where(pages.url)) == []  # no tick yet, so it is not well
+        pages.tick()
+        assert await of_running(Where(pages.url)) == []
+        refused = "rules.yaml:3:5: rules[0].treshold: unknown key\nrules.yaml:4:5: no"
+        snapshot = pages.snapshots.snapshot
+        assert snapshot is not None
+        pages.snapshots.publish(replace(snapshot, rules_error=refused))
+        (found,) = await of_running(Where(pages.url))
+    assert (found.code, found.severity) == ("K5", Severity.ERROR)
+    assert found.evidence == "rules.yaml:3:5: rules[0].treshold: unknown key and rules.yaml:4:5: no"
+
+
 async def test_where_no_dynsched_is_found_or_answers_it_is_not_checked(sim) -> None:
+    (found,) = await of_running(Where("http://127.0.0.1:1"))
+    assert (found.code, "no running dynsched says it: " in found.reason) == ("K5", True)
     in_the_cluster = Where(kubeconfig=sim.kubeconfig, tries_local=False)
     assert await of_extender(in_the_cluster, rules()) == []
     for where in (in_the_cluster, Where("http://127.0.0.1:1")):
