@@ -123,6 +123,21 @@ def test_the_example_works_where_it_is_copied_to_and_so_do_components(tmp_path: 
     assert alone == kustomize(mine)  # so its base is the one that is shipped
 
 
+def test_the_copy_of_the_example_becomes_the_order_alone(tmp_path: Path) -> None:
+    mine, alone = shutil.copytree(OVERLAYS / "example", tmp_path / "mine"), OVERLAYS / "order-only"
+    shutil.copytree(COMPONENTS / "order", mine / "order")
+    shutil.copy(alone / "rules.yaml", mine)
+    content = yaml.safe_load((mine / "kustomization.yaml").read_text())
+    patches = yaml.safe_load((alone / "kustomization.yaml").read_text())["patches"]
+    content |= {"components": ["order"], "patches": patches}
+    (mine / "kustomization.yaml").write_text(yaml.safe_dump(content))
+    found, example = named(kustomize(mine)), named(rendered("example"))
+    assert container([*found.values()])["image"] == container([*example.values()])["image"]
+    for key, doc in named(rendered("order-only")).items():
+        if key[0] != "Deployment" and "settings" not in key[1]:
+            assert found[key] == doc
+
+
 def test_policies_for_older_clusters_differ_in_what_they_have_to(tmp_path: Path) -> None:
     now, beta, kyverno = (
         named(composed(tmp_path / f"with{more}", "order", "inject", *more.split()))
