@@ -269,4 +269,4 @@ running = options(
     kubeconfig,
     namespace,
 )
-"""Which running dynsched is asked: see `dynsched.cli.ask`."""
+"""Which running dynsched is asked: see `dynsched.tools.running`."""

@@ -1,7 +1,7 @@
 """The commands of one pass: what they do, what they print, and when they fail.
 
-`plan` prints what its JSON (``api.pass_report``) has. Nothing is left out in silence: what is not
-shown is counted.
+`plan` prints what its JSON (`dynsched.api.status.pass_report`) has. Nothing is left out in silence:
+what is not shown is counted.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What we ask of the API server about nodes, and no other verbs: nodes get, list, patch (and watch,
-in `dynsched.kube.kopf_operator`), nodes.metrics.k8s.io list, events create, patch.
+"""Nodes, their metrics and Events at the API server. Other objects are asked for by `KubeApi.call`,
+in the modules that are about them; `dynsched.kube.kopf_operator` watches.
 """
 
 from __future__ import annotations
