@@ -104,7 +104,7 @@ class Extender:
             logger.exception("/filter failed; every node passes")
             return _all_pass(asked)
 
-    def prioritize(self, body: Body) -> bytes:
+    def prioritize(self, body: Body) -> Body:
         asked, candidates = self._read(body)
         if candidates is None:
             heads = wire.read_heads(body, asked.nodes, self._most(), None)
@@ -221,7 +221,7 @@ class Extender:
         separated = [part for item in passed for part in (b",", item)][1:]
         return [head, *separated, b']},"NodeNames":null', tail]
 
-    def _scores(self, candidates: Candidates, asked: wire.Asked) -> bytes:
+    def _scores(self, candidates: Candidates, asked: wire.Asked) -> Body:
         readings, _ = self._fresh()
         if readings is None:
             return _same_score(candidates)
@@ -241,7 +241,7 @@ def _reasons(stopped: Sequence[str], refused: Mapping[str, Refusal]) -> dict[str
     return {name: refused[name].long if few else refused[name].short for name in stopped}
 
 
-def _same_score(candidates: Candidates) -> bytes:
+def _same_score(candidates: Candidates) -> Body:
     return candidates.scored(np.full(len(candidates), NEUTRAL, np.uint8))
 
 

@@ -53,13 +53,19 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.names)
 
-    def scored(self, scores: Scores) -> bytes:
-        if (self.numbers == len(self.nodes.names)).any():
+    def scored(self, scores: Scores) -> bytes | bytearray:
+        if not self.names or (self.numbers == len(self.nodes.names)).any():
             return msgspec.json.encode(list(map(wire.HostPriority, self.names, scores.tolist())))
-        # Copied together, 5,000 of them take a sixth of the time that encoding them takes.
-        rows = self.nodes.rows[self.numbers]
-        rows[:, -4], rows[:, -3] = _TENS[scores], _ONES[scores]
-        return b"[%b]" % rows.reshape(-1)[:-1].tobytes()
+        # Copied together, 5,000 of them take a tenth of the time that encoding them takes. The
+        # bytes are those that are sent: each further copy of them takes as long again.
+        rows = self.nodes.rows
+        answer = bytearray(len("[") + len(self) * rows.shape[1])
+        answer[0] = ord("[")
+        own = np.frombuffer(answer, np.uint8, offset=1).reshape(len(self), -1)
+        rows.take(self.numbers, axis=0, out=own, mode="clip")
+        own[:, -4], own[:, -3] = _TENS[scores], _ONES[scores]
+        answer[-1] = ord("]")  # in place of the last comma
+        return answer
 
     def without(self, dropped: Bools) -> bytes:
         kept = zip(self.names, dropped.tolist(), strict=True)
