@@ -50,7 +50,7 @@ _NOTHING_LEFT: Final = 1e-9
 EQUAL: Final = 5.0
 """Points: nodes whose loads differ by no more are not told apart by an early mark."""
 _HEAVIEST: Final = 4.0
-"""A node weighs this many times what the median of its kind does, at most."""
+"""A node weighs this many times what the median does, at most."""
 _FULL: Final = 100.0
 
 
@@ -155,10 +155,10 @@ class ExpectedLoad:
         would add to the largest: of two nodes at one load, it leaves the larger one cooler.
         """
         use = self.use
-        if use.resource is None or use.mean is None:
+        if use.resource is None or use.mean is None or not len(columns.roster):
             return np.zeros(len(columns.roster))
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            points = 100 * (1 + MARGIN) * use.mean / columns.capacity[use.resource]
+            points = 100 * (1 + MARGIN) * use.mean / _bounded(columns.capacity[use.resource])
         points = np.minimum(points, MAX_POINTS)
         beyond: Floats = points - np.fmin.reduce(points, initial=MAX_POINTS)
         return np.where(np.isnan(beyond), 0.0, beyond)
@@ -320,7 +320,7 @@ def _mean_use(
     if rule.resource is None:
         return float(np.nansum(loads)) / shown
     with np.errstate(over="ignore", invalid="ignore"):  # a kubelet may claim any capacity
-        used = loads * columns.capacity[rule.resource]
+        used = loads * _bounded(columns.capacity[rule.resource])
         return float(np.nansum(used)) / 100 / shown
 
 
@@ -352,7 +352,7 @@ def above_line(  # noqa: PLR0917 - the columns
         number = np.count_nonzero(~np.isnan(known), axis=-1, keepdims=True)
         weight = np.where(np.isnan(known), np.nan, weights[indices])
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            weight = np.minimum(weight, _HEAVIEST * _lowest(weight, number // 2))
+            weight = _bounded(weight)
             total = np.nansum(np.minimum(known, _FULL) * weight, axis=-1, keepdims=True)
             mean = total / np.nansum(weight, axis=-1, keepdims=True)
         # There is none of nodes without known loads, or with weights beyond what can be counted.
@@ -361,6 +361,12 @@ def above_line(  # noqa: PLR0917 - the columns
         line = np.fmax(line, others + EQUAL - rule.early.clear_above_mean)
         found[..., indices] = here - line
     return found
+
+
+def _bounded(weights: Floats) -> Floats:
+    """One node does not decide about all others."""
+    number = np.count_nonzero(~np.isnan(weights), axis=-1, keepdims=True)
+    return np.minimum(weights, _HEAVIEST * _lowest(weights, number // 2))
 
 
 def _lowest(values: Floats, index: Ints) -> Floats:

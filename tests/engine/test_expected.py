@@ -195,6 +195,15 @@ CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = 
         {**BIG_SMALL, "running": 12},
         {"a": Added(6.25, 0), "b": Added(25, 0)},
     ),
+    "a node counts four times the median at most": (  # 8 cores are used, and 5 % of 32
+        [bound()],
+        {
+            "cores": {"a": 8.0, "b": 8.0, "virtual": 1e4},
+            "measured": {"a": 50.0, "b": 50.0, "virtual": 5.0},
+            "running": 17,
+        },
+        on_a(7.5),
+    ),
     "unknown size": ([bound()], {"cores": {"a": 0.0, "b": 8.0}, **ANY}, on_a(4)),
 }
 
