@@ -53,17 +53,12 @@ def hasten() -> None:
     for module, *names in (
         (loop, "RESPONSE", "POLL"),
         (ordering, "APART", "POLL", "RENEW"),
-        (pod_use, "EVERY", "EVERY_OF_NEW", "YOUNGEST", "OLDEST"),
+        (pod_use, "EVERY", "EVERY_OF_RECENT", "YOUNGEST", "OLDEST"),
         (kubelets, "HOUSEKEEPING"),
     ):
         for name in names:
             setattr(module, name, getattr(module, name) / FASTER)
-    pod_use.OF_POD = {  # type: ignore[misc]
-        name: expr.replace("[5m]", "[30s]") for name, expr in pod_use.OF_POD.items()
-    }
-    pod_use.OF_NEW_POD = pod_use.of_new_pods(  # type: ignore[misc]
-        pod_use.YOUNGEST, pod_use.OLDEST
-    )
+    pod_use.RANGE = "30s"  # type: ignore[misc]
 
 
 def faster(content: Any, window: float | None) -> Any:

@@ -20,17 +20,21 @@ Running = Mapping[str, tuple[Pod, int, float]]
 
 
 class PodUses:
-    """By uid and by workload, in cores: ``of_pods`` and ``of_workloads``, as of `PodUseSource`."""
+    """By uid and by workload, in cores: ``of_pods``, ``of_ended`` and ``of_workloads``, as of
+    `PodUseSource`.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._every = world.scenario.scrape
         chance = np.random.default_rng(world.seed)
         self._offsets = chance.uniform(0, self._every, len(world.names))
-        self._asked_at = self._asked_of_new_at = -math.inf
+        self._asked_at = self._asked_of_recent_at = -math.inf
         self._last_uses = pod_use.LastUses()
         self._means: dict[str, float] = {}
         self.of_pods: dict[str, float] = {}
+        self.of_ended: dict[str, float] = {}
+        self._ended: dict[str, float] = {}
         self.of_workloads: dict[str, float] = {}
 
     def ask(self, running: Running) -> None:
@@ -42,12 +46,18 @@ class PodUses:
             self._means = _means(uses, running)
             self._last_uses.begin_round()
             self._last_uses.add({} if many else uses)
-        elif now - self._asked_of_new_at < pod_use.EVERY_OF_NEW:
+        elif now - self._asked_of_recent_at < pod_use.EVERY_OF_RECENT:
             return
-        self._asked_of_new_at = now
+        self._asked_of_recent_at = now
+        self.of_ended |= self._ended
+        self._ended = {}
         new = dict(self._uses(running, pod_use.YOUNGEST, pod_use.OLDEST))
         self.of_workloads = {**_means(new, running), **self._means}
         self.of_pods = self._last_uses.add(new)
+
+    def end(self, uid: str, running: Running) -> None:
+        """A pod ends that was among the running ones. It is asked for next."""
+        self._ended |= self._uses({uid: running[uid]}, self._every)
 
     def _uses(
         self, running: Running, youngest: float, oldest: float = math.inf

@@ -211,6 +211,9 @@ class Operator:
     def deleted(self, pod: Pod, node: str) -> None:
         """A pod has gone."""
         self._pods.end(_as_bound(pod, node), self._clock())
+        self._uses.end(pod.uid, self._running)
+        if self._knows_each:
+            self._uses.of_ended[pod.uid] = pod.uses
         del self._running[pod.uid]
 
     @property
@@ -227,6 +230,7 @@ class Operator:
         return KnownPods(
             use_of_workloads={"cpu": self._uses.of_workloads},
             use_of_pods={"cpu": self._uses.of_pods},
+            use_of_ended={"cpu": self._uses.of_ended},
             recent=self._pods.pods(self._clock(), ago=ago),
             running=len(self._running),
             scrape_intervals=self._scrapes,

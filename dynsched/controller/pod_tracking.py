@@ -90,7 +90,7 @@ class PodTracking:
         """Once nodes and pods are known: by their numbers it is decided what may be asked."""
         await until_so(stop, lambda: self.cluster.synced)
         await until_so(stop, lambda: watch.running is not None or watch.error is not None)
-        await self.pod_use.run(stop, lambda: watch.running)
+        await self.pod_use.run(stop, lambda: watch.running, self._pods)
 
     @property
     def sequence(self) -> int:
@@ -127,6 +127,7 @@ class PodTracking:
             with_order=self._watch.account.with_order,
             use_of_workloads=self.pod_use.of_workloads,
             use_of_pods=self.pod_use.of_pods,
+            use_of_ended=self.pod_use.of_ended,
             scrape_intervals=scrapes,
             sequence=self._pods.sequence,
             requested=self._watch.account.requested,

@@ -20,6 +20,7 @@ import numpy as np
 from dynsched.engine.columns import MISSING, Bools, Floats, Ints
 from dynsched.engine.guard import early_limit
 from dynsched.engine.inventory import NodeColumns
+from dynsched.engine.loads import rule_loads
 from dynsched.engine.match import NodeReadings
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import (
@@ -44,7 +45,7 @@ each further. Without this a hundred pods of a large node's 0.1 % would all go t
 node. It flattens: small pods by the dozen should not make a node at 20 % look nearly hot."""
 BELOW_MEAN: Final = 10.0
 """Points. So far below the mean measured load of its kind a node may come by pods that ended and
-were not measured themselves."""
+were not measured themselves; and a hot one by any."""
 _NOTHING_LEFT: Final = 1e-9
 """Of pods: but for what the floats have gathered."""
 EQUAL: Final = 5.0
@@ -179,6 +180,8 @@ class KnownPods:
     """By node, where it has pods; empty while the rules have no `order`."""
     use_of_pods: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """As ``use_of_workloads``, by ``namespace/name`` of the pod itself."""
+    use_of_ended: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Likewise: what pods that ended used at last, as far as it was asked for."""
     with_order: int = 0
     """How many of those that run got the order (docs/order.md) at their creation."""
     error: str | None = None
@@ -236,6 +239,7 @@ def expected_load(
         _mean_use(rule, readings, columns, with_value, shown),
         pods.use_of_workloads.get(rule.resource or "", {}),
         pods.use_of_pods.get(rule.resource or "", {}),
+        pods.use_of_ended.get(rule.resource or "", {}),
     )
     counted: dict[str, Unseen] = {}
     margins: dict[str, float] = {}  # of bound pods: what counts beside where pods are placed
@@ -251,13 +255,16 @@ def expected_load(
             if points is not None:
                 margin = more * points * use.margin(pod)
                 margins[pod.node] = margins.get(pod.node, 0.0) + margin
-            if less and points is not None and pod.name in use.of_pod:
+            if less and points is not None and use.is_measured(pod):
                 measured[pod.node] = measured.get(pod.node, 0.0) + less * points
-    rooms, indices = _rooms(readings.loads(rule), columns), columns.roster.indices
+    loads, indices = readings.loads(rule), columns.roster.indices
+    rooms, is_hot = _rooms(loads, columns), loads >= rule_loads(rule, rule.threshold)
     added = {}
     for name, node in counted.items():
         more, less = node.parts(nodes[name].allocatable, rule.resource)
-        less = min(less, max(rooms.item(indices[name]), measured.get(name, 0.0)))
+        at = indices[name]
+        itself = 0.0 if is_hot.item(at) else measured.get(name, 0.0)
+        less = min(less, max(rooms.item(at), itself))
         added[name] = Added(more, less, margins.get(name, 0.0))
     return ExpectedLoad(use, added)
 

@@ -81,16 +81,24 @@ class PodUse:
     of_workload: Mapping[str, float] = field(default_factory=dict)
     """By workload, in cores or bytes."""
     of_pod: Mapping[str, float] = field(default_factory=dict)
-    """By ``namespace/name``, likewise: of pods that were measured themselves."""
+    """By ``namespace/name``, likewise: of pods that were measured themselves, over minutes."""
+    of_ended: Mapping[str, float] = field(default_factory=dict)
+    """Likewise: what pods that ended used at last."""
 
     def margin(self, pod: BoundPod) -> float:
         """The share of its points that a pod counts beside which was just bound."""
         return MARGIN if self.of_pod and pod.name not in self.of_pod else 0.0
 
+    def is_measured(self, ended: BoundPod) -> bool:
+        """Whether it is known what this pod used over minutes, and what it used at last."""
+        return ended.name in self.of_pod and ended.name in self.of_ended
+
     def points(self, pod: BoundPod, allocatable: Allocatable) -> float | None:
+        """Of one that ended, no more than it used at last: where it idled, others use its share."""
         use = self.of_pod.get(pod.name, self.of_workload.get(pod.workload, self.mean))
         if use is None:
             return None
+        use = min(use, self.of_ended.get(pod.name, use))
         if self.resource is None:
             return min(use, MAX_POINTS)
         capacity = allocatable.get(self.resource, 0.0)

@@ -158,6 +158,15 @@ class RecentPods:
             self.remove(uid)
         return Remembered(tuple(self._entries.values()), now - ago)
 
+    def names(self) -> tuple[list[str], list[str]]:
+        """``namespace/name`` of those that were bound, and of those that ended."""
+        bound: list[str] = []
+        ended: list[str] = []
+        for entry in self._entries.values():
+            if entry.pod.name and not entry.pod.assumed:
+                (bound if entry.ended is None else ended).append(entry.pod.name)
+        return bound, ended
+
     def changes_after(self, sequence: int) -> list[PodChange]:
         """What changed after the change of this number, in its order; as far as it is kept."""
         skipped = max(0, sequence - self._journal_begins)

@@ -18,7 +18,7 @@ from dynsched.engine.model import Node, Sample, Series
 from dynsched.engine.pod_values import AboveRequest
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.pod_use import EVERY_OF_MANY as EVERY
-from dynsched.sources.pod_use import OF_POD
+from dynsched.sources.pod_use import RESOURCES, of_pod
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.util.logs import LoggedKinds
 from dynsched.util.stopping import pause, unless_stopped
@@ -150,7 +150,7 @@ class PageFactsSource:
             return _POLL
         found: dict[str, list[AboveRequest]] = {name: [] for name in names}
         is_known = False
-        for resource in OF_POD:
+        for resource in RESOURCES:
             what = f"pods above their requests of {resource}"
             samples = await self._samples(what, above(resource, names))
             if samples is None:
@@ -218,11 +218,11 @@ def above(resource: str, nodes: Sequence[str]) -> str:
     request, all of it. Where there is none, a sample without labels; where unknown, nothing.
     """
     on_nodes = f',node=~"{"|".join(name.replace(".", "[.]") for name in nodes)}"'
-    of_pod = "namespace, pod, node"
-    requests = _requests(resource, f"{of_pod}, container", on_nodes)
-    pods = f"max by ({of_pod}) (kube_pod_info{{{on_nodes[1:]}}})"
-    least = f"(sum by ({of_pod}) ({requests}) or on ({of_pod}) 0 * {pods})"
-    more = f"{OF_POD[resource]} - on (namespace, pod) group_right () {least}"
+    by_pod = "namespace, pod, node"
+    requests = _requests(resource, f"{by_pod}, container", on_nodes)
+    pods = f"max by ({by_pod}) (kube_pod_info{{{on_nodes[1:]}}})"
+    least = f"(sum by ({by_pod}) ({requests}) or on ({by_pod}) 0 * {pods})"
+    more = f"{of_pod(resource)} - on (namespace, pod) group_right () {least}"
     known = "count(kube_pod_info) and on () count(container_cpu_usage_seconds_total)"
     return f"topk by (node) ({MAX_PODS}, ({more}) > 0) or on () 0 * ({known})"
 

@@ -8,11 +8,13 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from statistics import fmean
 from typing import Final
 
 from dynsched.engine.model import Sample
 from dynsched.engine.pod_values import POD_NAME, workload_of
+from dynsched.engine.recent import RecentPods
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.util.formatting import escaped
@@ -27,8 +29,10 @@ workloads."""
 EVERY: Final = 60.0
 EVERY_OF_MANY: Final = 300.0
 """Seconds between two rounds of queries, of so many pods and of more."""
-EVERY_OF_NEW: Final = 10.0
-"""Seconds between two queries of the pods that are new."""
+EVERY_OF_RECENT: Final = 10.0
+"""Seconds between two queries of the pods that are new, and of those that have just ended."""
+MOST_NAMED: Final = 2_000
+"""Pods that one query names, the latest: some 100 kB."""
 SCRAPES_OVER: Final = 600.0
 """Seconds over which scrapes are counted."""
 Ask = Callable[[str, str], Awaitable[Sequence[Sample] | None]]
@@ -37,36 +41,64 @@ Ask = Callable[[str, str], Awaitable[Sequence[Sample] | None]]
 YOUNGEST: Final = 5.0
 OLDEST: Final = 180.0
 """How many seconds old a new container is, at least and at most, at its last scrape."""
-_CPU: Final = 'container_cpu_usage_seconds_total{container!="",pod!=""}'
-_MEMORY: Final = 'container_memory_working_set_bytes{container!="",pod!=""}'
-_STARTED: Final = 'container_start_time_seconds{container!="",pod!=""}'
+RESOURCES: Final = ("cpu", "memory")
+RANGE: Final = "5m"
+"""Over which use is asked for."""
+_MOST: Final = 1e18
+"""Of cores or bytes; more is an error of what was scraped, and must not make a sum infinite."""
+KUBELET_JOB: Final = "(?i).*(kubelet|cadvisor).*"
+"""The jobs by which kubelets are scraped, as all common installations name them. A pod that is
+scraped for series of its own may have any there, of any pod.
+"""
+KUBELETS: Final = f',job=~"{KUBELET_JOB}"'
+_CPU: Final = "container_cpu_usage_seconds_total"
+_MEMORY: Final = "container_memory_working_set_bytes"
+_STARTED: Final = "container_start_time_seconds"
+_CONTAINER: Final = "namespace, pod, container"
+
+
+def _series(metric: str, more: str) -> str:
+    return f'{metric}{{container!="",pod!=""{more}}}'
 
 
 def _of_pods(each: str) -> str:
     """``max``: two Prometheus servers may scrape the same."""
-    return f"sum by (namespace, pod) (max by (namespace, pod, container, cpu) ({each}))"
+    return f"sum by (namespace, pod) (max by ({_CONTAINER}, cpu) ({each}))"
 
 
-OF_POD: Final = {
-    "cpu": _of_pods(f"clamp_min(deriv({_CPU}[5m]), 0)"),
-    "memory": _of_pods(_MEMORY),
-}
-"""By resource: what each pod uses. Not ``rate``, which divides by the whole range: of a pod that is
-one minute old it gives a fifth. ``deriv`` is the slope of the samples that there are; below 0 where
-a restarted container has no series of its own.
-"""
+def of_pod(resource: str, more: str = "") -> str:
+    """What each pod uses, of the series that ``more`` matchers select. Not ``rate``, which divides
+    by the whole range: of a pod that is one minute old it gives a fifth. ``deriv`` is the slope of
+    the samples that there are; below 0 where a restarted container has no series of its own.
+    """
+    if resource == "memory":
+        return _of_pods(_series(_MEMORY, more))
+    return _of_pods(f"clamp_min(deriv({_series(_CPU, more)}[{RANGE}]), 0)")
 
 
-def of_new_pods(youngest: float, oldest: float) -> dict[str, str]:
-    """The same of new pods: their CPU time by their age, for which one scrape is enough."""
-    age = f"((timestamp({_STARTED}) - {_STARTED}) > {youngest:g} < {oldest:g})"
-    return {
-        "cpu": _of_pods(f"{_CPU} / ignoring (cpu) group_left () {age}"),
-        "memory": _of_pods(f"{_MEMORY} and {age}"),
-    }
+def of_new_pod(resource: str, more: str = "") -> str:
+    """The same of new pods: their CPU time by their age, for which one scrape is enough. Each is
+    one series of a container before they are joined: one odd series must not fail the query.
+    """
+    started, keys = _series(_STARTED, more), f"{_CONTAINER}, id"
+    age = f"((timestamp({started}) - {started}) > {YOUNGEST:g} < {OLDEST:g})"
+    if resource == "memory":
+        return _of_pods(f"{_series(_MEMORY, more)} and on ({keys}) {age}")
+    seconds = f"max by ({keys}, cpu) ({_series(_CPU, more)})"
+    return _of_pods(f"{seconds} / on ({keys}) group_left () max by ({keys}) ({age})")
 
 
-OF_NEW_POD: Final = of_new_pods(YOUNGEST, OLDEST)
+def of_ended_pod(resource: str, more: str = "") -> str:
+    """The same of pods that have ended: by their last two scrapes."""
+    if resource == "memory":
+        return _of_pods(f"last_over_time({_series(_MEMORY, more)}[{RANGE}])")
+    return _of_pods(f"irate({_series(_CPU, more)}[{RANGE}])")
+
+
+def _named(pods: Sequence[str]) -> str:
+    """The matcher of ``namespace/name``; that another namespace has a pod of the name is rare."""
+    names = "|".join(pod.partition("/")[2].replace(".", "\\\\.") for pod in pods[-MOST_NAMED:])
+    return f',pod=~"{names}"'
 
 
 class LastUses:
@@ -89,7 +121,8 @@ class LastUses:
 
 class PodUseSource:
     """``of_workloads``: by resource and workload, a pod's mean use (cores, bytes); ``of_pods``: by
-    resource and pod (`LastUses`). ``scrape_intervals``: by rule, seconds.
+    resource and pod (`LastUses`); ``of_ended``: likewise, what pods that ended used at last.
+    ``scrape_intervals``: by rule, seconds.
     """
 
     def __init__(self, prometheus: PrometheusSource, rule_set: Callable[[], RuleSet]) -> None:
@@ -100,59 +133,75 @@ class PodUseSource:
         self._means: dict[str, Mapping[str, float]] = {}
         self.of_workloads: Mapping[str, Mapping[str, float]] = {}
         self.of_pods: Mapping[str, Mapping[str, float]] = {}
+        self.of_ended: Mapping[str, Mapping[str, float]] = {}
+        self._jobs = KUBELETS
         self._last_uses: defaultdict[str, LastUses] = defaultdict(LastUses)
         self.scrape_intervals: Mapping[str, float] = {}
 
-    async def run(self, stop: asyncio.Event, running: Callable[[], int | None]) -> None:
+    async def run(
+        self, stop: asyncio.Event, running: Callable[[], int | None], recent: RecentPods
+    ) -> None:
         """Until ``stop`` is set. ``running``: how many pods run; None where that is not known."""
         asked_at = -math.inf
         while not stop.is_set():
             number, now = running(), time.monotonic()
             each_pod = number is not None and number <= MOST_PODS
             try:
-                if not self._rule_set().uses_expected_load:
-                    pass
-                elif now - asked_at >= (EVERY if each_pod else EVERY_OF_MANY):
-                    asked_at = now
-                    await unless_stopped(stop, self.ask(each_pod=each_pod))
-                else:
-                    await unless_stopped(stop, self.ask_of_new())
+                if self._rule_set().uses_expected_load:
+                    if now - asked_at >= (EVERY if each_pod else EVERY_OF_MANY):
+                        asked_at = now
+                        await unless_stopped(stop, self.ask(each_pod=each_pod))
+                    await unless_stopped(stop, self.ask_of_recent(*recent.names()))
             except Exception:
                 # Nothing depends on it, so that a defect here must not end the process.
                 logger.exception("what pods use could not be asked for")
-            await pause(stop, EVERY_OF_NEW)
+            await pause(stop, EVERY_OF_RECENT)
 
-    async def ask_of_new(self) -> None:
-        """What new pods use, each by itself. A workload's mean goes by them only where there are no
-        pods that run for longer: a pod's first seconds tell less than these.
+    async def ask_of_recent(self, bound: Sequence[str], ended: Sequence[str]) -> None:
+        """What these pods use, each by itself, and what those used at last. A workload's mean goes
+        by new pods only where no others run for longer: a pod's first seconds tell less than these.
         """
         for resource, means in self._means.items():
-            of_new = await self._uses(OF_NEW_POD[resource], "pod")
-            if of_new is not None:
-                both = {**means_of_workloads(of_new), **means}
-                self.of_workloads = {**self.of_workloads, resource: both}
-                self._add(resource, of_new)
+            if bound:
+                asked = of_new_pod(resource, self._jobs + _named(bound))
+                of_new = await self._uses(f"the {resource} of new pods", asked)
+                if of_new is not None:
+                    both = {**means_of_workloads(of_new), **means}
+                    self.of_workloads = {**self.of_workloads, resource: both}
+                    self._add(resource, of_new)
+            known = self.of_ended.get(resource, {})
+            known = {name: known[name] for name in ended if name in known}
+            if unknown := [name for name in ended if name not in known]:
+                asked = of_ended_pod(resource, self._jobs + _named(unknown))
+                found = await self._uses(f"the {resource} of pods that ended", asked) or {}
+                known |= {name: found[name] for name in unknown if name in found}
+            self.of_ended = {**self.of_ended, resource: known}
 
     async def ask(self, *, each_pod: bool = False) -> None:
         """One round. What fails keeps its last values."""
         rules = [rule for rule in self._rule_set().file_rules if rule.source == "prometheus"]
         resources = {rule.resource for rule in rules if rule.resource}
         self._means = {name: each for name, each in self._means.items() if name in resources}
+        if resources:
+            asked = f"count({_series(_CPU, KUBELETS)})"
+            named = await self._samples("the kubelets' series", asked, "job")
+            self._jobs = self._jobs if named is None else KUBELETS if named else ""
         for resource in sorted(resources):
-            of_pod = OF_POD[resource]
-            uses = await self._uses(of_pod, "pod") if each_pod else None
+            asked = of_pod(resource, self._jobs)
+            what = f"the {resource} of pods"
+            uses = await self._uses(what, asked) if each_pod else None
             self._last_uses[resource].begin_round()
             self._add(resource, uses or {})
             if uses is None:
-                means = await self._uses(_by_workload(of_pod), "workload")
+                means = await self._uses(what, _by_workload(asked), "workload")
             else:
                 means = means_of_workloads(uses)
             if means is not None:
                 self._means[resource] = means
                 self.of_workloads = {**self.of_workloads, resource: means}
-        await self.ask_of_new()
         for rule in rules:
-            interval = await scrape_interval(self._samples, rule)
+            what = f"the scrape interval of rule {rule.name}"
+            interval = await scrape_interval(partial(self._samples, what), rule)
             if interval is not None:
                 self._intervals[rule.expr or ""] = interval
         # By the expression: after a reload a rule of the same name may ask for another thing.
@@ -165,22 +214,23 @@ class PodUseSource:
     def _add(self, resource: str, uses: Mapping[str, float]) -> None:
         self.of_pods = {**self.of_pods, resource: self._last_uses[resource].add(uses)}
 
-    async def _uses(self, expr: str, label: str) -> dict[str, float] | None:
+    async def _uses(self, what: str, expr: str, label: str = "pod") -> dict[str, float] | None:
         """By ``namespace/`` and the value of ``label``."""
-        samples = await self._samples(expr, label)
+        samples = await self._samples(what, expr, label)
         if samples is None:
             return None
         return {
             f"{one.labels.get('namespace', '')}/{one.labels.get(label, '')}": one.value
             for one in samples
-            if math.isfinite(one.value) and one.value >= 0
+            if 0 <= one.value <= _MOST
         }
 
-    async def _samples(self, expr: str, label: str) -> Sequence[Sample] | None:
+    async def _samples(self, what: str, expr: str, label: str) -> Sequence[Sample] | None:
         answer = await self._prometheus.query_expr(expr, label)
         if answer.error is not None:
-            if self._told.is_new(expr, answer.error):
-                logger.info("the expected load is worked out without %s: %s", expr, answer.error)
+            if self._told.is_new(what, answer.error):
+                logger.info("the expected load is worked out without %s: %s", what, answer.error)
+                logger.debug("%s was asked for by %s", what, expr)
             return None
         return answer.samples
 

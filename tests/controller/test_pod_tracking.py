@@ -1,4 +1,4 @@
-"""What follows pods: what it waits for."""
+"""What follows pods: what it waits for, and what it knows of those that end."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,10 +6,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from builders import rule, rule_set
+from api_support import api_of
+from builders import NOON, rule, rule_set
+from pods_support import PODS, create, pod, reached, start
+from source_support import Fake, vector
 
 from dynsched.controller.pod_tracking import PodTracking
+from dynsched.engine.alerts import no_alerts
+from dynsched.engine.decide import decide
+from dynsched.engine.model import Node, QueryResult, Sample
 from dynsched.kube import pod_watch
+from dynsched.sim.examples import make_node
+from dynsched.sources import pod_use
+from dynsched.sources.pod_use import PodUseSource
 
 
 class Idle:
@@ -63,3 +72,53 @@ async def test_what_pods_use_is_asked_for_once_the_number_of_nodes_is_known(scen
 
 async def test_it_stops_while_it_waits_for_the_nodes(scene) -> None:
     assert not scene.pod_use.runs.is_set()
+
+
+BURNED = [f"default/burn-{number}" for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("threshold", "at_last", "takes_off"),
+    [(99, 0.6, 22.5), (99, 0.0, 0.0), (80, 0.6, 12.0)],
+    ids=["busy to the end", "idle at last", "on a hot node"],
+)
+async def test_what_ended_pods_take_off_is_what_they_used_at_last(
+    cluster, monkeypatch, threshold: float, at_last: float, takes_off: float
+) -> None:
+    """Three that burned until their mean of five minutes said so, and idled then, made a node at
+    94 % the coolest. A hot one comes to 10 points below the mean (92) at most.
+    """
+    monkeypatch.setattr(pod_use, "EVERY_OF_RECENT", 0.05)
+
+    def each(use: float) -> QueryResult:
+        names = [name.split("/") for name in BURNED]
+        return vector(*(({"namespace": space, "pod": name}, use) for space, name in names))
+
+    prometheus = Fake(timestamp=vector(), irate=each(at_last), container=each(0.6))
+    rules = rule_set(rule(threshold=threshold, expr="rate(x[10m])", resource="cpu", early={}))
+    nodes = {name: Node(name, allocatable={"cpu": 8.0}) for name in ("hot", "other")}
+    values = {"hot": 94.0, "other": 90.0}
+    await cluster.create_node(make_node("hot", 0))
+    for name in BURNED:
+        await create(cluster, pod(name.split("/")[1], "hot"))
+        await start(cluster, name.split("/")[1])
+    stop, follows = asyncio.Event(), SimpleNamespace(synced=True, nodes=lambda: nodes)
+    async with api_of(cluster.kubeconfig) as api:
+        tracking = PodTracking(
+            *(api, lambda: rules, follows),  # type: ignore[arg-type]
+            binder=None,
+            pod_use=PodUseSource(prometheus, lambda: rules),  # type: ignore[arg-type]
+        )
+        running = asyncio.create_task(tracking.run(stop))
+        await reached(lambda: tracking.known().running, 3)
+        await reached(lambda: len(tracking.known().use_of_pods.get("cpu", ())), 3)
+        for name in BURNED:
+            await cluster.delete(f"{PODS}/{name.split('/')[1]}", {"gracePeriodSeconds": 0})
+        ended = {"cpu": dict.fromkeys(BURNED, at_last)}
+        await reached(lambda: tracking.known().use_of_ended, ended)
+        samples = tuple(Sample({"node": name}, value, NOON) for name, value in values.items())
+        answers = {"cpu": QueryResult(samples)}
+        found = decide(rules, answers, nodes, no_alerts(), NOON, pods=tracking.known())
+        stop.set()
+        await running
+    assert found.expected["cpu"].added["hot"].ended == pytest.approx(takes_off)

@@ -42,6 +42,7 @@ def added(
     running: int | None = None,
     workloads: Mapping[str, float] | None = None,
     uses: Mapping[str, float] | None = None,
+    lately: Mapping[str, float] | None = None,
     **options: Any,
 ) -> Mapping[str, Added]:
     """By node; nodes a and b of 8 cores by default, a rule of CPU in percent that lags 100 s."""
@@ -51,8 +52,13 @@ def added(
     }
     loads = {"a": 50.0, "b": 50.0} if measured is None else measured
     readings = {name: Reading(name, value, NOON - read_ago) for name, value in loads.items()}
-    known = {"use_of_workloads": {"cpu": workloads or {}}, "use_of_pods": {"cpu": uses or {}}}
-    pods = KnownPods(tuple(recent), running, **known)
+    pods = KnownPods(
+        tuple(recent),
+        running,
+        use_of_workloads={"cpu": workloads or {}},
+        use_of_pods={"cpu": uses or {}},
+        use_of_ended={"cpu": lately or {}},
+    )
     found = made(**{"resource": "cpu", "lag": LAG, **options})
     return load_of(found, readings, nodes, pods).added
 
@@ -125,17 +131,30 @@ def on_a(bound: float, ended: float = 0.0, margin: float = 0.0) -> Mapping[str, 
 
 WEB, USED = {"workload": "d/web"}, {"workloads": {"d/web": 2.0}}
 ANY = {"workloads": {"": 2.0}}
-HOT = {"measured": {"a": 90.0, "b": 50.0}}
+HOT = {"measured": {"a": 79.0, "b": 45.0}}
+IT_ENDED = [ended(name="d/web-1", **WEB)]
+MEASURED = {"uses": {"d/web-1": 3.2}, "lately": {"d/web-1": 3.2}}
 DOZEN = [bound(uid=str(number), cpu=0.01) for number in range(12)]
 BIG_SMALL = {"cores": {"a": 16.0, "b": 4.0}}
 CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = {
     "a bound pod adds what its workload uses": ([bound(**WEB)], USED, on_a(25)),
     "one that ended takes it off": ([ended(**WEB)], USED | HOT, on_a(0, 25)),
     "to 10 points below the mean": ([ended(**WEB)], USED, on_a(0, 10)),
-    "or as much as was measured of itself": (
-        [ended(name="d/web-1", **WEB)],
-        USED | {"uses": {"d/web-1": 3.2}},
-        on_a(0, 40),
+    "or as much as was measured of itself": (IT_ENDED, USED | MEASURED, on_a(0, 40)),
+    "but no more than it used at last": (
+        IT_ENDED,
+        USED | MEASURED | {"lately": {"d/web-1": 0.4}},
+        on_a(0, 5),
+    ),
+    "and within the limit until that is known": (
+        IT_ENDED,
+        USED | MEASURED | {"lately": {}},
+        on_a(0, 10),
+    ),
+    "and always on a hot node": (
+        IT_ENDED,
+        USED | MEASURED | {"measured": {"a": 80.0, "b": 75.0}},
+        on_a(0, 12.5),
     ),
     "both": (
         [bound(uid="1", **WEB), bound(**WEB), ended(uid="3", **WEB)],

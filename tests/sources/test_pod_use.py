@@ -12,7 +12,8 @@ from source_past import CPU_SHARE, MEMORY, STEP
 from source_support import Fake, vector
 
 from dynsched.engine.model import QueryResult
-from dynsched.engine.pod_values import workload_of
+from dynsched.engine.pod_values import BoundPod, workload_of
+from dynsched.engine.recent import RecentPods
 from dynsched.sources import pod_use
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.sources.prometheus import PrometheusSource
@@ -72,6 +73,7 @@ async def test_the_use_of_each_pod_stays_for_a_round_after_it_has_ended() -> Non
     prometheus.answers["timestamp"] = vector(of_pod(web, 3.0))
     for _ in range(2):  # the cluster has grown
         await source.ask()
+        await source.ask_of_recent([f"shop/{web}"], [])
     assert source.of_pods["cpu"] == {f"shop/{web}": 3.0}
 
 
@@ -83,9 +85,10 @@ async def test_of_a_workload_that_is_new_the_first_scrape_counts_until_more_is_k
     )
     source = PodUseSource(prometheus, lambda: RULES)
     await source.ask(each_pod=True)
+    await source.ask_of_recent([f"shop/{new}"], [])
     assert source.of_workloads["cpu"] == {"shop/web": 0.5, "shop/batch": 3.0}
     prometheus.answers["timestamp"] = vector(of_pod(new, 2.0))
-    await source.ask_of_new()
+    await source.ask_of_recent([f"shop/{new}"], [])
     assert source.of_workloads["cpu"] == {"shop/web": 0.5, "shop/batch": 2.0}
     prometheus.answers["container_cpu"] = vector(of_pod(web, 0.5), of_pod(new, 1.0))
     await source.ask(each_pod=True)
@@ -99,7 +102,8 @@ async def test_a_new_pod_is_known_by_its_first_scrape_and_for_a_round_after_its_
     source = PodUseSource(prometheus, lambda: RULES)
     await source.ask(each_pod=True)
     prometheus.answers["timestamp"] = vector(of_pod(new, 2.0))
-    await source.ask_of_new()
+    await source.ask_of_recent([f"shop/{new}", "shop/db.1"], [])
+    assert all(f'pod=~"{new}|db\\\\.1"' in expr for expr in prometheus.asked[-2:])
     assert source.of_pods["cpu"] == {f"shop/{web}": 0.5, f"shop/{new}": 2.0}
     assert source.of_workloads["cpu"] == {"shop/web": 0.5}
     prometheus.answers["timestamp"] = vector()
@@ -111,16 +115,21 @@ async def test_a_new_pod_is_known_by_its_first_scrape_and_for_a_round_after_its_
 async def test_of_many_pods_the_means_of_workloads_and_new_pods_are_asked_for() -> None:
     asked = []
     for running in (pod_use.MOST_PODS, pod_use.MOST_PODS + 1):
-        prometheus, stop = Fake(), asyncio.Event()
+        prometheus, stop, pods = Fake(), asyncio.Event(), RecentPods()
+        pods.add(BoundPod("1", "a", name="shop/new"), 0.0)
+        pods.end(BoundPod("2", "a", name="shop/done"), 0.0)
         source = PodUseSource(prometheus, lambda: RULES)
-        task = asyncio.create_task(source.run(stop, partial(int, running)))
+        task = asyncio.create_task(source.run(stop, partial(int, running), pods))
         async with asyncio.timeout(60):
-            while len(prometheus.asked) < 4:
+            while len(prometheus.asked) < 9:
                 await asyncio.sleep(0.01)
             stop.set()
             await task
-        asked.append(["workload" in prometheus.asked[0], "timestamp" in "".join(prometheus.asked)])
-    assert asked == [[False, True], [True, True]]
+        of_cpu = [expr for expr in prometheus.asked if "container_cpu" in expr][1:]
+        words = ("workload", "timestamp", "irate", "new", "done")
+        asked.append([[word for word in words if word in expr] for expr in of_cpu])
+    named = [["timestamp", "new"], ["irate", "done"]]
+    assert asked == [[[], *named], [["workload"], *named]]
 
 
 async def test_only_what_the_rules_measure_is_asked_for() -> None:
@@ -130,10 +139,40 @@ async def test_only_what_the_rules_measure_is_asked_for() -> None:
 
 
 async def test_what_is_no_use_does_not_count() -> None:
-    odd = vector(of("web", float("nan")), of("db", -1.0), of("batch", float("inf")), of("ok", 0.0))
-    source = PodUseSource(prometheus_with(container_cpu=odd), lambda: RULES)
-    await source.ask()
+    """Nor what makes a mean infinite: 40 pods of 1.7e308."""
+    values = [float("nan"), -1.0, float("inf"), *[1.7e308] * 40]
+    odd = [of_pod(f"web-{number}", value) for number, value in enumerate(values)]
+    prometheus = prometheus_with(container_cpu=vector(*odd, of_pod("ok", 0.0)))
+    source = PodUseSource(prometheus, lambda: RULES)
+    await source.ask(each_pod=True)
     assert source.of_workloads["cpu"] == {"shop/ok": 0.0}
+
+
+async def test_what_a_pod_used_at_last_is_asked_for_once_it_has_ended() -> None:
+    """Until that is known, so often; and kept as long as it is remembered."""
+    prometheus = Fake(irate=vector(), load=vector(), count=vector())
+    source = PodUseSource(prometheus, lambda: RULES)
+    await source.ask(each_pod=True)
+    await source.ask_of_recent([], ["shop/a", "shop/b"])
+    assert source.of_ended["cpu"] == {}
+    prometheus.answers["irate"] = vector(of_pod("a", 0.25))
+    for asked in ("a|b", "b"):
+        await source.ask_of_recent([], ["shop/a", "shop/b"])
+        assert source.of_ended["cpu"] == {"shop/a": 0.25}
+        assert f'pod=~"{asked}"' in [expr for expr in prometheus.asked if "irate" in expr][-1]
+    await source.ask_of_recent([], ["shop/b"])
+    assert source.of_ended["cpu"] == {}
+
+
+@pytest.mark.parametrize(("kubelets", "only"), [([({}, 3.0)], True), ([], False)])
+async def test_series_of_pods_are_the_kubelets_where_their_job_is_known(kubelets, only) -> None:
+    prometheus = Fake(count=vector(*kubelets))
+    source = PodUseSource(prometheus, lambda: RULES)
+    await source.ask()
+    await source.ask_of_recent(["shop/new"], ["shop/done"])
+    asked = [expr for expr in prometheus.asked if "container_" in expr and "count(" not in expr]
+    assert len(asked) == 6
+    assert all((pod_use.KUBELETS in expr) is only for expr in asked)
 
 
 @pytest.mark.parametrize("label", ['wor"ker', "back\\slash", "two\nlines"])
@@ -155,7 +194,7 @@ async def test_without_two_scrapes_no_interval_is_claimed(scrapes: QueryResult) 
 
 
 async def test_what_fails_is_told_once_and_keeps_its_last_values(caplog) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, logger="dynsched")
     prometheus = prometheus_with(
         container_cpu=vector(of("web", 0.5)),
         load=vector(({"node": "a"}, 1.0)),
@@ -163,23 +202,23 @@ async def test_what_fails_is_told_once_and_keeps_its_last_values(caplog) -> None
     )
     source = PodUseSource(prometheus, lambda: rule_set(rule(expr="load", resource="cpu")))
     await source.ask()
-    prometheus.answers = {"": QueryResult(error="Prometheus at http://p: connection refused")}
+    away = "Prometheus at http://p: connection refused"
+    prometheus.answers = {"": QueryResult(error=away)}
     for _ in range(3):
         await source.ask()
     assert source.of_workloads == {"cpu": {"shop/web": 0.5}}
     assert source.scrape_intervals == {"cpu": 30.0}
     told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 3  # one for each expression that failed
-    assert all("the expected load is worked out without" in line for line in told)
-    assert all("connection refused" in line for line in told)
+    unknown = ("the kubelets' series", "the cpu of pods", "the scrape interval of rule cpu")
+    assert told == [f"the expected load is worked out without {each}: {away}" for each in unknown]
 
 
 async def test_it_asks_at_once_and_ends_when_told() -> None:
     prometheus, stop = Fake(), asyncio.Event()
     source = PodUseSource(prometheus, lambda: RULES)
-    task = asyncio.create_task(source.run(stop, lambda: None))
+    task = asyncio.create_task(source.run(stop, lambda: None, RecentPods()))
     async with asyncio.timeout(60):
-        while len(prometheus.asked) < 4:
+        while len(prometheus.asked) < 5:
             await asyncio.sleep(0.01)
         stop.set()
         await task
@@ -189,7 +228,9 @@ async def test_it_asks_at_once_and_ends_when_told() -> None:
 
 @pytest.mark.slow
 async def test_what_a_real_prometheus_knows_of_pods_and_scrapes(source: PrometheusSource) -> None:
-    """Names of pods are read as by Python, each container counts once, as do the scrapes."""
+    """Names of pods are read as by Python, each container counts once, as do the scrapes; what pods
+    say that are no kubelets does not count.
+    """
     measured = rule_set(
         rule("node-cpu", expr="load_percent", resource="cpu"),
         rule("node-mem", expr="load_percent", resource="memory"),
@@ -203,14 +244,21 @@ async def test_what_a_real_prometheus_knows_of_pods_and_scrapes(source: Promethe
         uses = {name: value for name, value in found if name in by_python}
         assert uses == pytest.approx(dict.fromkeys(by_python, 2 * each))
     assert use.scrape_intervals == dict.fromkeys(("node-cpu", "node-mem"), STEP)
+    names = [f"names/{pod}" for pod in PODS]
+    await use.ask_of_recent([], names)
+    for resource, each in (("cpu", CPU_SHARE), ("memory", MEMORY)):
+        assert use.of_ended[resource] == pytest.approx(dict.fromkeys(names, 2 * each))
 
 
 @pytest.mark.parametrize(("resource", "use"), [("cpu", 2 * 30 / 60), ("memory", 2 * MEMORY)])
 async def test_a_new_pod_is_known_to_a_real_prometheus(
     source: PrometheusSource, resource: str, use: float
 ) -> None:
-    """Its seconds of CPU by its age, of all its containers; not in its first seconds, nor later."""
-    found = await source.query_expr(pod_use.OF_NEW_POD[resource], "pod")
+    """Its seconds of CPU by its age, of all its containers; not in its first seconds, nor later.
+    Odd start times fail nothing.
+    """
+    asked = pod_use.of_new_pod(resource, pod_use.KUBELETS + ',pod=~".+-s"')
+    found = await source.query_expr(asked, "pod")
     assert {sample.labels["pod"]: sample.value for sample in found.samples} == {
         "60-s": pytest.approx(use)
     }

@@ -9,6 +9,7 @@ from pod_names import PODS
 NOW = int(time.time())
 STEP = 15
 """Seconds from scrape to scrape."""
+KUBELET = 'job="kubelet"'
 CPU_SHARE, MEMORY = 0.25, 64.0 * 2**20
 """What a container of each of PODS uses."""
 
@@ -61,15 +62,27 @@ def _kubelets() -> Iterable[tuple[str, str, Points]]:
     """cAdvisor's series of a pod of each name: two containers and the pod's own sums."""
     for pod in PODS:
         for container in ("main", "side", ""):
-            labels = f'namespace="names",pod="{pod}",container="{container}"'
+            labels = f'{KUBELET},namespace="names",pod="{pod}",container="{container}"'
             yield "container_cpu_usage_seconds_total", labels, line(0, CPU_SHARE)
             yield "container_memory_working_set_bytes", labels, line(MEMORY)
     # Containers that were always started so many seconds ago, and have used 30 s of CPU time since.
     for age in (2, 60, 600):
-        for labels in (f'container="{name}",namespace="new",pod="{age}-s"' for name in ("a", "b")):
+        of_pod = f'{KUBELET},namespace="new",pod="{age}-s"'
+        for labels in (f'{of_pod},container="{name}"' for name in ("a", "b")):
             yield "container_start_time_seconds", labels, line(NOW - 1800 - age, 1)
+            yield "container_start_time_seconds", f'cpu="odd",{labels}', line(NOW - 1800 - age, 1)
             yield "container_cpu_usage_seconds_total", f'cpu="total",{labels}', line(30)
             yield "container_memory_working_set_bytes", labels, line(MEMORY)
+
+
+def _forged() -> Iterable[tuple[str, str, Points]]:
+    """What a pod that is scraped by its annotation says of others, and of itself."""
+    for pod in (*PODS, "60-s"):
+        namespace = "new" if pod == "60-s" else "names"
+        labels = f'job="kubernetes-pods",namespace="{namespace}",pod="{pod}",container="forged"'
+        yield "container_cpu_usage_seconds_total", labels, line(0, 40.0)
+        yield "container_memory_working_set_bytes", labels, line(2.0**40)
+        yield "container_start_time_seconds", labels, line(NOW - 1800 - 60, 1)
 
 
 def _nodes() -> Iterable[tuple[str, str, Points]]:
@@ -86,7 +99,7 @@ def _nodes() -> Iterable[tuple[str, str, Points]]:
 
 def past() -> Past:
     made: dict[str, list[tuple[str, Points]]] = {}
-    for each in (_pods, _kubelets, _nodes):
+    for each in (_pods, _kubelets, _forged, _nodes):
         for metric, labels, points in each():
             made.setdefault(metric, []).append((labels, points))
     return made

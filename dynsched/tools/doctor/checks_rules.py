@@ -1,9 +1,10 @@
-"""All checks of rules against what Prometheus knows; P0 to P6, P10 and P11 are here."""
+"""All checks of rules against what Prometheus knows; P0 to P6, P10, P11 and P13 are here."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -15,6 +16,7 @@ from dynsched.engine.model import QueryResult, Sample
 from dynsched.engine.wording import counted, some
 from dynsched.rules.lint import lint
 from dynsched.rules.rule_set import FileRule
+from dynsched.sources.pod_use import KUBELET_JOB
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.tools.doctor import checks_values
 from dynsched.tools.doctor.ask_prometheus import Asked
@@ -40,6 +42,7 @@ _BY_FORM: Final = ("P2", "P3", "P5", "P8", "P11")
 """Checks that go by an expression's form."""
 _SHOWN: Final = 100
 _NAMED: Final = 3
+_JOBS_OF_PODS: Final = 'count by (job) (container_cpu_usage_seconds_total{container!="",pod!=""})'
 _THROTTLED: Final = "increase(container_cpu_cfs_throttled_periods_total[10m]) > 0"
 
 
@@ -60,6 +63,8 @@ async def check_rules(prometheus: PrometheusSource, world: World) -> list[Findin
     world = replace(world, retention=await asked.retention())
     for rule, answer in zip(rules, answers, strict=True):
         found += [each async for each in _check_rule(rule, answer, world, asked)]
+    if world.rule_set.uses_expected_load:
+        found += findings("P13", [each async for each in _not_of_kubelets(asked)])
     for warned in lint(world.rule_set):
         what, _, remedy = warned.message.rpartition(". ")
         expr = world.rule_set.by_name[warned.rule].expr or ""
@@ -92,6 +97,18 @@ async def _check_rule(
         whole = [each async for each in found] if isinstance(found, AsyncIterator) else list(found)
         for finding in findings(code, whole, rule.name):
             yield finding
+
+
+async def _not_of_kubelets(asked: Asked) -> AsyncIterator[Finding]:
+    samples = await asked.samples(_JOBS_OF_PODS, "P13")
+    jobs = sorted({sample.labels.get("job", "") for sample in samples or ()})
+    if jobs and not any(re.fullmatch(KUBELET_JOB, job) for job in jobs):
+        yield hint(
+            "what pods use is taken from every job: a pod that is scraped may claim any use",
+            f"series of containers come from the jobs {some(jobs)}, of which none is named after "
+            "the kubelet or cAdvisor",
+            "name the job that scrapes the kubelets kubelet or kubernetes-cadvisor",
+        )
 
 
 async def _absent(rule: Subject) -> AsyncIterator[Finding]:

@@ -31,6 +31,7 @@ CODES: Final[Mapping[str, str]] = {
     "P10": "several clusters in one Prometheus",
     "P11": "CPU pressure that throttling makes",
     "P12": "what late values cost",
+    "P13": "whose series tell what pods use",
     "N1": "nodes without samples, samples without nodes, clocks and lag",
     "N2": "foreign labels, stale marks, a limit of no marks",
     "W1": "pods that react to the mark",

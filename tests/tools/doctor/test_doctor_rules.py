@@ -10,6 +10,7 @@ from prometheus_support import RealPrometheus
 from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+from dynsched.tools.doctor import checks_rules
 from dynsched.tools.doctor.checks_rules import check_rules
 from dynsched.tools.doctor.checks_values import World
 from dynsched.tools.doctor.findings import Finding, NotChecked, Severity
@@ -123,3 +124,15 @@ async def test_values_that_show_a_new_pod_late_are_told_where_pods_are_placed_by
     ):
         found = await found_by(history.url, rule_set(rules))
         assert [each.rule for each in found if each.code == "P12"] == told
+
+
+async def test_a_job_that_is_not_named_after_the_kubelet_is_told(history, monkeypatch) -> None:
+    quick = {"expr": "memory_used_ratio * 100", "threshold": 80}
+    for early, job, told in (
+        ({"early": {}}, checks_rules.KUBELET_JOB, [Severity.INFO]),
+        ({"early": {}}, "k8s-.*", []),
+        ({}, checks_rules.KUBELET_JOB, []),
+    ):
+        monkeypatch.setattr(checks_rules, "KUBELET_JOB", job)
+        found = await found_by(history.url, rule_set({"quick": quick | early}))
+        assert [each.severity for each in found if each.code == "P13"] == told
