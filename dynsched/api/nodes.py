@@ -110,6 +110,7 @@ def around_nodes(snapshot: Snapshot, more: str | None = None) -> tuple[bytes, by
         "taken_at": _time(snapshot.taken_at),
         "dry_run": snapshot.dry_run,
         "rules_error": snapshot.rules_error,
+        "order_error": snapshot.order_error,
         "counts": part,
         "mark": str(mark),
         **({} if more is None else {"continue": more}),

@@ -6,7 +6,7 @@ import asyncio
 import os
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -74,6 +74,8 @@ class SnapshotStore:
         """It is encoded at the first request only. ``placed``: the node of each pod that was bound
         since the one before; None where pods are not watched.
         """
+        if self.order_status is not None:
+            snapshot = replace(snapshot, order_error=self.order_status.error)
         found = self.facts.observe(snapshot, placed)
         if found is not None:
             self.metrics.placed(found)
@@ -98,7 +100,10 @@ class SnapshotStore:
         return asyncio.shield(task)
 
     def why_unhealthy(self) -> str | None:
-        return why_unhealthy(self.snapshot, self.age(), self.interval)
+        why = why_unhealthy(self.snapshot, self.age(), self.interval)
+        if why is None and self.order_status is not None and self.order_status.error is not None:
+            why = f"the order of the nodes cannot be kept: {self.order_status.error}"
+        return why
 
     def age(self) -> float:
         return self.clock() - self._published_at

@@ -60,7 +60,7 @@ def nodes(
     """
     from dynsched.cli.node_tables import render_nodes
 
-    with _asked(context, given) as running:
+    with asked(context, given) as running:
         if watch:
             from dynsched.cli.watching import watch_nodes
 
@@ -73,7 +73,7 @@ def _names(context: click.Context, _parameter: click.Parameter, incomplete: str)
     """For a shell's completion: the nodes whose names begin so; none where that fails."""
     given = {name: context.params.get(name) for name in _FLAGS}
     with contextlib.suppress(ExpectedError, click.ClickException, TimeoutError):
-        with _asked(context, given, _COMPLETION_SECONDS) as running:
+        with asked(context, given, _COMPLETION_SECONDS) as running:
             names = [str(node["name"]) for node in running.nodes(marked=False)["nodes"]]
         return [name for name in names if name.startswith(incomplete)]
     return []
@@ -93,7 +93,7 @@ def why(context: click.Context, /, *, node: str, output: str, **given: Any) -> N
     """
     from dynsched.cli.node_tables import render_why
 
-    with _asked(context, given) as running:
+    with asked(context, given) as running:
         print_answer(running.node(node), output, render_why)
 
 
@@ -121,7 +121,7 @@ def open_page(context: click.Context, /, *, port: int, no_browser: bool, **given
     """
     from dynsched.tools.running import InCluster
 
-    with _asked(context, given | {"server_token_file": None}) as running:
+    with asked(context, given | {"server_token_file": None}) as running:
         # As the browser will, without a token: what is wrong is said here, in words.
         running.remedy = "; a browser sends none, so something before the page has to add one"
         running.remedy += " (docs/web-auth.md)"
@@ -140,7 +140,7 @@ def open_page(context: click.Context, /, *, port: int, no_browser: bool, **given
             raise ExpectedError(f"`kubectl proxy` has ended (exit code {kubectl.wait()})")
 
 
-def _asked(
+def asked(
     context: click.Context, given: Mapping[str, Any], timeout: float | None = None
 ) -> contextlib.AbstractContextManager[Running]:
     from dynsched.tools.running import opened

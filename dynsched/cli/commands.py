@@ -23,10 +23,9 @@ from dynsched.util.durations import parse_duration
 from dynsched.util.errors import ExpectedError
 
 _IN_MODULES: Final = {
-    **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor", "inject")},
+    **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor", "inject", "order")},
     "nodes": ("ask", "nodes"),
     "open": ("ask", "open_page"),
-    "order": ("inject", "order"),
     "reach": ("doctor", "reach"),
     "why": ("ask", "why"),
 }

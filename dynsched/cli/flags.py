@@ -253,7 +253,7 @@ namespace = option(
     metavar="NAMESPACE",
     help="Where dynsched is. Default: its Service is looked for in all namespaces.",
 )
-running = options(
+asked = options(
     option(
         "--server",
         metavar="URL",
@@ -266,7 +266,6 @@ running = options(
         "The bearer token to send to it, where it runs with --web-auth. The API server passes "
         "none on.",
     ),
-    kubeconfig,
-    namespace,
 )
+running = options(asked, kubeconfig, namespace)
 """Which running dynsched is asked: see `dynsched.tools.running`."""

@@ -1,11 +1,10 @@
-"""The commands `dynsched inject` and `dynsched order`."""
+"""The command `dynsched inject`."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -57,7 +56,8 @@ def inject(
     write it; see docs/order.md. They apply to namespaces with the label
     dynsched.io/avoid-pressure=true and need Kubernetes 1.36. This command writes nothing to the
     cluster. With --check, the exit code is 1 where a policy is missing or is for other rules, or no
-    order is in force.
+    order is in force; with a section `order` the soft affinity may be missing. To take back one of
+    them, name it: docs/inject.md and docs/order.md have the commands.
 
     \b
     Example:
@@ -85,31 +85,3 @@ def inject(
         raise click.UsageError("the policies are printed as yaml or json")
     else:
         click.echo(text, nl=False)
-
-
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("pod")
-@click.option(
-    "--namespace", "-n", metavar="NAMESPACE", help="The pod's. Default: the kubeconfig's."
-)
-@flags.kubeconfig
-@flags.output
-def order(*, pod: str, namespace: str | None, output: str, **cluster: Any) -> None:
-    """Show which order of the nodes a pod got, and where it went; or why it got none.
-
-    The levels of nodes are read from the pod, the coolest first. It asks the API server alone, with
-    your rights. docs/order.md says what the order is.
-
-    \b
-    Example:
-      dynsched order web-7d4b9c-x2x5z -n shop
-    """
-    from dynsched.cli.ask import print_answer
-    from dynsched.kube.client import open_client
-    from dynsched.tools.inject.installed import pod_told, render_told
-
-    async def ask() -> dict[str, Any]:
-        async with open_client(**cluster) as api:
-            return await pod_told(api, namespace or api.config.namespace, pod)
-
-    print_answer(asyncio.run(ask()), output, render_told)

@@ -48,6 +48,8 @@ def nodes_head(payload: Mapping[str, Any]) -> list[Text]:
     if refused := payload["rules_error"]:
         stays = "The rules file is refused; what was in force before stays in force"
         lines += map(plain, f"{stays}: {refused}".splitlines())
+    if failed := payload.get("order_error"):  # an older dynsched has no such key
+        lines.append(plain(f"The order for new pods cannot be kept: {failed}"))
     return lines
 
 

@@ -23,10 +23,16 @@ LASTS: Final = 28.0
 """Seconds for which an order is in force that is not renewed: after a crash of dynsched it ends
 within 30 s, a write that was under way included."""
 RENEW: Final = 10.0
-"""Seconds after which it is written again, though it has not changed, or the last call failed."""
+"""Seconds after which it is written again, though it has not changed."""
+RETRY: Final = 5.0
+"""Seconds after a call that failed."""
 APART: Final = 2.0
 """Seconds between two writes at least."""
 POLL: Final = 0.25
+_DISPUTED: Final = (
+    "somebody else wrote or deleted it meanwhile. A second dynsched without leader election "
+    "(--no-leader-elect) must have another --lease-namespace"
+)
 
 
 class Ordering:
@@ -53,6 +59,7 @@ class Ordering:
             else:  # the new leader writes its own; if there is none, this one ends by itself
                 self._status.in_force = self._status.error = None
                 self._told.forget("order")
+                self._cluster.forget()
             await pause(stop, POLL)
         if self._status.in_force is not None:
             await self._call(None)
@@ -61,7 +68,9 @@ class Ordering:
         wanted, status = self._wanted(), self._status
         if wanted is None and status.in_force is None:
             return
-        if status.error is not None or (status.in_force and wanted == status.in_force.order):
+        if status.error is not None:
+            rest = RETRY
+        elif status.in_force and wanted == status.in_force.order:
             rest = RENEW
         else:
             rest = 0.0 if wanted is None else APART
@@ -78,12 +87,19 @@ class Ordering:
                 until = await self._cluster.write(order, LASTS)
                 written = Written(order, time.time(), until)
         except ClusterError as error:
-            if self._told.is_new("order", str(error)):
-                logger.warning("the order of the nodes is not renewed: %s", error)
-            status.error = str(error)
+            self._failed(str(error))
             status.calls["failed"] += 1
             return
-        if self._told.forget("order"):
-            logger.info("the order of the nodes is renewed again")
-        status.in_force, status.error = written, None
+        status.in_force = written
         status.calls["ok"] += 1
+        if order is not None and self._cluster.is_disputed:
+            self._failed(_DISPUTED)
+            return
+        status.error = None
+        if self._told.forget("order"):
+            logger.info("the order of the nodes is kept again")
+
+    def _failed(self, error: str) -> None:
+        if self._told.is_new("order", error):
+            logger.warning("the order of the nodes cannot be kept: %s", error)
+        self._status.error = error

@@ -301,6 +301,8 @@ class Snapshot:
     because pods were bound or ended."""
     order: Order | None = None
     """For new pods; None where the rules want none, or no load is known."""
+    order_error: str | None = None
+    """Why the order could not be written when this was published."""
     pods: KnownPods = NO_PODS
     """What was known of pods; NO_PODS where they are not watched."""
 

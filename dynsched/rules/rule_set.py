@@ -251,6 +251,13 @@ class OrderRules(_Model):
 
     score: Mapping[str, fields.Weight]
 
+    @field_validator("score")
+    @classmethod
+    def _weighs(cls, score: Mapping[str, float]) -> Mapping[str, float]:
+        if not any(score.values()):
+            raise problem("gives no rule a weight above 0: there would be no order")
+        return score
+
 
 class RuleSet(_Model):
     mark_rules: Annotated[

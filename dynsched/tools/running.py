@@ -102,6 +102,9 @@ class Running(ABC):
     def node(self, name: str) -> dict[str, Any]:
         return self.read(self.ask(f"/nodes/{quote(name, safe='')}"))
 
+    def order(self) -> dict[str, Any]:
+        return self.read(self.ask("/order"))
+
     def read(self, answer: Answer, *, key: str = "taken_at") -> dict[str, Any]:
         """The JSON object of an answer; ServerError where it has no ``key``, as another's."""
         try:

@@ -393,6 +393,10 @@ async def test_an_old_order_is_not_told_as_the_present_one(client, snapshots, cl
     snapshots.publish(example())
     snapshots.order_status = OrderStatus(lambda: snapshots.snapshot, error="403")
     check(await get(client, "/order"), pool_label=None, error="403")
+    assert await get(client, "/status", 503) == "the order of the nodes cannot be kept: 403"
+    assert (await get(client, "/nodes"))["order_error"] is None  # of the last tick
+    snapshots.publish(example())
+    assert (await get(client, "/nodes"))["order_error"] == "403"
     (pool,) = (await get(client, "/page/data"))["order"]["pools"]
     assert pool["coolest"][:2] == [["control-plane-1", 31.5, 100], ["worker-1", 31.5, 99]]
     clock.now += 600

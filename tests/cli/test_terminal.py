@@ -9,6 +9,7 @@ from snapshots import EXAMPLE_RULES, NOON, Scene, example, many, nodes_payload
 
 from dynsched.api.nodes import node_detail
 from dynsched.cli.node_tables import render_nodes, render_patches, render_why
+from dynsched.cli.order import render_order
 from dynsched.engine.model import Action, Node, NodePatch, WriteFailure
 from dynsched.engine.plan import plan_prune
 from dynsched.rules.file import parse_rules
@@ -71,6 +72,27 @@ def test_the_headline() -> None:
         "The rules file is refused; what was in force before stays in force: rules.yaml:3:5: no",
         "rules.yaml:4:5: no",
     ]
+
+
+def test_the_order_is_shown_by_rank_and_what_is_wrong_with_it() -> None:
+    node = {"node": "a", "rank": 1, "list": 1, "weight": 100, "load": 12.0}
+    pools = [{"pool": "", "lists": 1, "nodes": [node, {**node, "node": "b", "load": None}]}]
+    told = {"written_at": "W", "until": "U", "error": None, "leading": True, "dry_run": False}
+    told |= {"leader": None, "counts": {"ranked": 1, "unknown": 1, "hot": 0}, "pools": pools}
+    head, nodes, _, *rows = shown(render_order, told)
+    assert head == "The order was written at W, in force until U."
+    assert nodes == "Nodes: 1 ranked, 1 unknown."
+    assert [row.split() for row in rows] == [
+        ["-", "1", "a", "12.0", "100", "1"], ["-", "1", "b", "-", "100", "1"],
+    ]  # fmt: skip
+    over = told | {"until": None, "counts": None, "pools": []}
+    for more, lines in (
+        ({"error": "403"}, ["No order is in force.", "It cannot be kept: 403"]),
+        ({"dry_run": True}, ["No order is in force: this is a dry run."]),
+        ({"leading": False, "leader": "x"}, ["This replica does not write the order; x does."]),
+    ):
+        none = "There is none: no load is known, or ticks are overdue."
+        assert shown(render_order, over | more) == [*lines, none]
 
 
 def test_the_whole_mark_is_named_and_a_node_with_a_part_of_it() -> None:

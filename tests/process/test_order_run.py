@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import signal
 import sys
 import time
@@ -15,9 +16,9 @@ import pytest
 import yaml
 from cluster import EnvtestCluster
 from fake_prometheus import FakePrometheus
-from manifest_support import Kubectl
+from manifest_support import COMPONENTS, Kubectl
 from operator_support import until
-from programs import run
+from programs import ROOT, run
 from scheduling_support import PODS, dynsched, make_pod, rules, scheduler, set_loads
 
 from dynsched.controller.ordering import LASTS
@@ -229,6 +230,57 @@ async def test_which_pods_get_the_order_and_what_of_it(cluster) -> None:
             await until(lambda: is_told([["n0"]]), "it counts again")
     finally:
         await cluster.delete(ORDER)
+
+
+async def test_the_soft_affinity_goes_alone_and_the_check_wants_the_order_alone(
+    cluster, prometheus, policy, tmp_path
+) -> None:
+    page = (ROOT / "docs/inject.md").read_text()
+    (way,) = re.findall(r"^kubectl (delete .*) dynsched-avoid-pressure ", page, re.MULTILINE)
+    async with dynsched(cluster, prometheus, tmp_path, RULES, *FLAGS):
+        await until(lambda: told(cluster), "the order is in force")
+        await asyncio.to_thread(policy, *way.split(), keys.AVOID_POLICY)
+        try:
+            assert await problems(cluster) == []
+            assert await told(cluster)
+        finally:
+            await asyncio.to_thread(policy, "apply", "-k", COMPONENTS / "inject")
+
+
+async def test_what_keeps_it_from_being_written_is_told(cluster, prometheus, tmp_path) -> None:
+    async with dynsched(cluster, prometheus, tmp_path, RULES, *FLAGS) as operator:
+
+        async def error() -> str:
+            return str(json.loads((await operator.get("/order"))[1])["error"])
+
+        async def says(words: str) -> bool:
+            return words in await error()
+
+        async def is_written() -> bool:
+            return '"until":null' not in (await operator.get("/order"))[1] and await says("None")
+
+        # As a second installation overwrites it, and deletes it when it stops.
+        for act in (
+            lambda: cluster.patch(ORDER, {"spec": ahead(20)}),
+            lambda: cluster.delete(ORDER),
+        ):
+            await until(is_written, "all is well")
+            _ = (await act()).ok
+            await until(lambda: says("somebody else wrote or deleted it"), "it is told")
+        status, text = await operator.get("/status")
+        assert (status, "the order of the nodes cannot be kept: somebody" in text) == (503, True)
+        for command, line in (
+            ("nodes", "The order for new pods cannot be kept: somebody else"),
+            ("order", "It cannot be kept: somebody else"),
+        ):
+            await until(is_written, "all is well")
+            _ = (await cluster.patch(ORDER, {"spec": ahead(20)})).ok
+
+            async def is_told(command: str = command, line: str = line) -> bool:
+                words = (command, "--server", f"http://{operator.address}")
+                return line in (await asyncio.to_thread(called, *words)).stdout
+
+            await until(is_told, f"dynsched {command} says it")
 
 
 async def test_it_is_withdrawn_where_nothing_is_known(cluster, prometheus, tmp_path) -> None:

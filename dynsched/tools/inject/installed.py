@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -167,17 +167,31 @@ def render_told(told: Mapping[str, Any], console: Console) -> None:
     show(console, table)
 
 
+async def _avoided(api: KubeApi, rule_set: RuleSet) -> tuple[LabelMark | None, Iterable[Problem]]:
+    """The label that new pods are to avoid by the soft affinity, and why they do not; None: none.
+    Raises ClusterError.
+    """
+    label = rule_set.mark.label
+    if label is None:
+        return None, ()
+    policy, binding = await inspection.mutating_policy(api, keys.AVOID_POLICY)
+    if policy is None and await inspection.is_in_kyverno(api, keys.AVOID_POLICY):
+        return label, ()
+    if policy is None and rule_set.order is not None:
+        return None, ()  # the order alone is as good
+    return label, differences(policy_objects(label), policy, binding)
+
+
 async def check_policies(
     rule_set: RuleSet, kubeconfig: Path | None, context: str | None, output: str | None
 ) -> None:
     """Print what `inject --check` finds; ClickException where a policy is not as it should be."""
-    label, found, pods = rule_set.mark.label, list[Problem](), dict[str, Counter[Standing]]()
+    pods = dict[str, Counter[Standing]]()
     async with open_client(kubeconfig, context) as api:
-        if rule_set.order is not None:
-            found += await order_problems(api)
+        found = [] if rule_set.order is None else await order_problems(api)
+        label, of_label = await _avoided(api, rule_set)
+        found += of_label
         if label is not None:
-            installed = await inspection.mutating_policy(api, keys.AVOID_POLICY)
-            found += differences(policy_objects(label), *installed)
             for name in await inspection.namespaces_that_ask(api):
                 pods[name] = Counter(
                     [standing(pod, label) async for pod in inspection.running_pods(api, name)]
@@ -195,6 +209,8 @@ async def check_policies(
         click.echo(json.dumps(told, indent=2))
     elif label is not None:
         _show(label, pods)
+    elif not found:
+        click.echo("new pods get the order, and no soft affinity against the mark")
     if found:
         raise click.ClickException("\n".join(problems))
 

@@ -1,0 +1,88 @@
+"""The command `dynsched order`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dynsched.cli import flags
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("pod", required=False)
+@click.option(
+    "--namespace",
+    "-n",
+    metavar="NAMESPACE",
+    help="The pod's. Default: the kubeconfig's. Without POD: where dynsched is.",
+)
+@flags.asked
+@flags.kubeconfig
+@flags.output
+@click.pass_context
+def order(context: click.Context, /, *, pod: str | None, output: str, **given: Any) -> None:
+    """Show the order of the nodes for new pods, or which one a pod got, and where it went.
+
+    Without POD a running dynsched is asked, as by `dynsched nodes`. With POD the levels of nodes
+    are read from the pod, or why it got none: the API server alone is asked, with your rights.
+    docs/order.md says what the order is.
+
+    \b
+    Example:
+      dynsched order
+      dynsched order web-7d4b9c-x2x5z -n shop
+    """
+    from dynsched.cli.ask import asked, print_answer
+
+    if pod is None:
+        with asked(context, given) as running:
+            print_answer(running.order(), output, render_order)
+        return
+    from dynsched.kube.client import open_client
+    from dynsched.tools.inject.installed import pod_told, render_told
+
+    async def ask() -> dict[str, Any]:
+        async with open_client(given["kubeconfig"], given["context"]) as api:
+            return await pod_told(api, given["namespace"] or api.config.namespace, pod)
+
+    print_answer(asyncio.run(ask()), output, render_told)
+
+
+def render_order(told: Mapping[str, Any], console: Console) -> None:
+    """The answer of `/order`: whether it is in force, how many nodes it has, and those by rank."""
+    from dynsched.util.tables import make_table, plain, show
+
+    if told["until"]:
+        head = f"The order was written at {told['written_at']}, in force until {told['until']}."
+    elif not told["leading"]:
+        head = f"This replica does not write the order; {told['leader'] or 'none'} does."
+    else:
+        head = f"No order is in force{': this is a dry run' if told['dry_run'] else ''}."
+    show(console, plain(head))
+    if told["error"]:
+        show(console, plain(f"It cannot be kept: {told['error']}"))
+    if told["counts"] is None:
+        show(console, plain("There is none: no load is known, or ticks are overdue."))
+        return
+    counts = [f"{number} {kind}" for kind, number in told["counts"].items() if number]
+    show(console, plain(f"Nodes: {', '.join(counts)}."))
+    table = make_table("POOL", "RANK", "NODE", "LOAD", "WEIGHT", "LIST")
+    for pool in told["pools"]:
+        for node in pool["nodes"]:
+            load = "-" if node["load"] is None else f"{node['load']:.1f}"
+            cells = (
+                pool["pool"] or "-",
+                node["rank"],
+                node["node"],
+                load,
+                node["weight"],
+                node["list"],
+            )
+            table.add_row(*(plain(str(cell)) for cell in cells))
+    show(console, table)
