@@ -27,6 +27,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -56,10 +57,14 @@ THRESHOLD, CLEAR = 80.0, 70.0
 CYCLE = timedelta(minutes=5)
 RULES = {
     "guard": {"max_marked": "50%", "max_releases": "100%"},
-    "rules": [{"name": "load", "expr": "load", "threshold": THRESHOLD, "clear_threshold": CLEAR}],
-}
+    "rules": [
+        {"name": "load", "expr": "load", "resource": "cpu", "threshold": THRESHOLD,
+         "clear_threshold": CLEAR}
+    ],
+}  # fmt: skip
 LABEL = {"label": "status=presure"}
 BOTH = {**LABEL, "taint": TAINT}
+RESERVED = {"key": "example.com/team", "value": "red", "effect": "NoSchedule"}
 HALF_AGAIN = 1.5
 
 
@@ -76,6 +81,8 @@ class Scene:
     """The node without a verdict."""
     roomy: int | None = None
     """A node with eight times the room by requests."""
+    reserved: int = 0
+    """How many idle nodes there are besides that no pod tolerates."""
     affinity: bool = False
     """Whether the pods have the soft affinity."""
     needed: int | None = None
@@ -90,6 +97,7 @@ def rises(factor: float) -> list[list[float]]:
 SCENES = [
     Scene("two of six hot, one pod too many each", [[0.85] * 4] * 2 + [[0.5] * 3] * 4, needed=2),
     Scene("use rises after placement, on two of six", rises(1.85), needed=4),
+    Scene("the same, and six idle nodes that no pod tolerates", rises(1.85), reserved=6, needed=4),
     Scene("none is hot", [[0.5] * 3] * 6, needed=0),
     Scene("all are hot", [[0.95] * 4] * 6, needed=0),
     Scene("all but one are hot", [[0.9] * 4] * 5 + [[0.5] * 2], needed=0),
@@ -168,9 +176,7 @@ class Trial:
                         if self.scene.needed:  # the end is reached
                             break
                     if self.args is BY_LOAD:
-                        seen = {
-                            node: load / 100 for node, load in (await self.loads(cycle)).items()
-                        }
+                        seen = await above_mean(operator)
                     if self.scene.missing is not None:
                         del seen[f"n{self.scene.missing}"]
                     verdicts.show(seen, self.args)
@@ -183,8 +189,10 @@ class Trial:
 
     async def _populate(self) -> None:
         await clear(self.cluster)
-        for number in range(len(self.scene.uses)):
+        for number in range(len(self.scene.uses) + self.scene.reserved):
             node = make_node(f"n{number}", number)
+            if number >= len(self.scene.uses):
+                node["spec"]["taints"] = [RESERVED]
             cores = CORES * 8 if number == self.scene.roomy else CORES
             room = {"cpu": f"{cores:g}", "memory": f"{cores * 4:g}Gi", "pods": "110"}
             node["status"] |= {"capacity": room, "allocatable": room, "images": []}
@@ -261,7 +269,8 @@ class Trial:
 
     async def loads(self, cycle: int = 0) -> dict[str, float]:
         """Each node's load in per cent."""
-        found = dict.fromkeys((f"n{number}" for number in range(len(self.scene.uses))), 0.0)
+        count = len(self.scene.uses) + self.scene.reserved
+        found = dict.fromkeys((f"n{number}" for number in range(count)), 0.0)
         for name, node in (await self.places()).items():
             factor = self.scene.later.get(int(node[1:]), 1.0) if node and cycle % 2 else 1.0
             if node and name in self.uses:
@@ -285,6 +294,17 @@ class Trial:
 
         found: dict[str, float] = await until(verdicts, "dynsched has seen the loads")
         return found
+
+
+async def above_mean(operator: Operator) -> dict[str, float]:
+    """What the query of docs/examples/descheduler/by-load.yaml makes of dynsched's metrics."""
+    _, text = await operator.get("/metrics")
+    return {
+        sample.labels["node"]: min(max(0.5 + sample.value / 100, 0.0), 1.0)
+        for family in text_string_to_metric_families(text)
+        if family.name == "dynsched_node_load_above_mean"
+        for sample in family.samples
+    }
 
 
 def verdict(node: Mapping[str, Any]) -> float:

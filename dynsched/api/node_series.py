@@ -10,8 +10,10 @@ from typing import Final
 import numpy as np
 
 from dynsched.api.why import Reason, reasons
+from dynsched.engine.columns import Floats
 from dynsched.engine.loads import rule_loads
 from dynsched.engine.snapshot import Snapshot
+from dynsched.rules.rule_set import Rule
 from dynsched.util.formatting import escaped
 
 FAMILIES: Final = (
@@ -28,13 +30,18 @@ FAMILIES: Final = (
         "The same, with what pods change that were just bound or ended. Absent if not watched.",
     ),
     (
+        "dynsched_node_load_above_mean",
+        "The measured load less the mean of the nodes that take the same pods, by rules with "
+        "`resource`.",
+    ),
+    (
         "dynsched_node_hot_unmarked",
         "1 for each hot node without the mark; absent for all others. `reason` says why.",
     ),
 )
 """The series are gone while ticks are overdue."""
 
-_VERDICT, _MEASURED, _EXPECTED, _UNMARKED = (name for name, _ in FAMILIES)
+_VERDICT, _MEASURED, _EXPECTED, _ABOVE, _UNMARKED = (name for name, _ in FAMILIES)
 
 
 class NodeSeries:
@@ -43,6 +50,9 @@ class NodeSeries:
         self._alerts = snapshot.nodes.evaluation.alerts
         rules = [snapshot.rule_set.by_name[name] for name in self._alerts.rules]
         self._rules = [(row, rule) for row, rule in enumerate(rules) if rule.is_asked]
+        self._above = {
+            row: self._above_mean(row, rule) for row, rule in self._rules if rule.resource
+        }
         self._parts: dict[str, list[bytes]] = {name: [] for name, _ in FAMILIES}
 
     def add(self, names: Sequence[str]) -> None:
@@ -51,12 +61,15 @@ class NodeSeries:
         verdicts = nodes.verdict_values(names)
         self._put(_VERDICT, _lines(_VERDICT, names, [f"{value:g}" for value in verdicts]))
         self._put(_UNMARKED, self._unmarked(names))
-        measured, expected = [], []
+        measured, expected, above = [], [], []
         for row, rule in self._rules:
             labels = f'",rule="{escaped(rule.name)}'
             loads = rule_loads(rule, self._alerts.good_values(row, indices)).tolist()
-            texts = ["" if isnan(load) else f"{load:.4g}" for load in loads]
+            texts = [*map(_text, loads)]
             measured.append(_lines(_MEASURED, names, texts, labels))
+            if row in self._above:
+                found = map(_text, self._above[row][indices].tolist())
+                above.append(_lines(_ABOVE, names, [*found], labels))
             if rule.name in uses:
                 added = nodes.expected[rule.name].added if rule.name in nodes.expected else {}
                 for at, name in enumerate(names):
@@ -66,6 +79,7 @@ class NodeSeries:
         # All rules of a node, then those of the next one.
         self._put(_MEASURED, chain.from_iterable(zip(*measured, strict=True)))
         self._put(_EXPECTED, chain.from_iterable(zip(*expected, strict=True)))
+        self._put(_ABOVE, chain.from_iterable(zip(*above, strict=True)))
 
     def pieces(self) -> list[bytes]:
         """In Prometheus's text format, without metrics that have no series."""
@@ -75,6 +89,11 @@ class NodeSeries:
                 found.append(f"# HELP {name} {explained}\n# TYPE {name} gauge\n".encode())
                 found += parts
         return found
+
+    def _above_mean(self, row: int, rule: Rule) -> Floats:
+        # Clipped: one odd value says nothing about all others.
+        loads = np.clip(rule_loads(rule, self._alerts.good_values(row)), 0.0, 100.0)
+        return loads - self._snapshot.nodes.inventory.columns.kind_means(loads)
 
     def _put(self, family: str, lines: Iterable[str]) -> None:
         if text := "".join(lines):
@@ -87,6 +106,10 @@ class NodeSeries:
         for name in names:
             reason = whys[name].reason if name in whys else Reason.NEXT_TICK
             yield f'{_UNMARKED}{{node="{name}",reason="{reason}"}} 1\n'
+
+
+def _text(load: float) -> str:
+    return "" if isnan(load) else f"{load:.4g}"
 
 
 def _lines(family: str, names: Sequence[str], values: Sequence[str], labels: str = "") -> list[str]:

@@ -271,10 +271,7 @@ def expected_load(
 
 def _rooms(loads: Floats, columns: NodeColumns) -> Floats:
     """What pods that end may take off each node by estimates of their use, by its kind's mean."""
-    known, number = ~np.isnan(loads), len(columns.kinds)
-    counts = np.bincount(columns.kind[known], minlength=number)
-    means = np.bincount(columns.kind[known], loads[known], number) / np.maximum(1, counts)
-    return np.maximum(0.0, loads - means[columns.kind] + BELOW_MEAN)
+    return np.maximum(0.0, loads - columns.kind_means(loads) + BELOW_MEAN)
 
 
 def _unseen(

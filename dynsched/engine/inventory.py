@@ -52,6 +52,13 @@ class NodeColumns:
         capacity = self.capacity[resource]
         return np.where(np.isnan(capacity), 1.0, capacity)
 
+    def kind_means(self, loads: Floats) -> Floats:
+        """For each node, the mean of the loads that are known of its kind."""
+        known, number = ~np.isnan(loads), len(self.kinds)
+        counts = np.bincount(self.kind[known], minlength=number)
+        means = np.bincount(self.kind[known], loads[known], number) / np.maximum(1, counts)
+        return np.asarray(means[self.kind])
+
     def updated(
         self, roster: Roster, changed: Iterable[MarkState], rule_set: RuleSet
     ) -> NodeColumns:

@@ -257,6 +257,22 @@ async def test_while_ticks_are_overdue_or_where_they_are_off_there_are_no_series
     assert not await has_nodes(silent)
 
 
+def test_a_load_is_compared_with_the_mean_of_the_nodes_that_take_the_same_pods() -> None:
+    taint = {"key": "example.com/team", "value": "red", "effect": "NoSchedule"}
+    loads = {"a": 90.0, "b": 60.0, "c": 30.0, "r": 2.0, "s": 4.0}
+    nodes = [Node(name, taints=(taint,) if name in "rs" else ()) for name in [*loads, "unknown"]]
+    rules = [
+        {"name": "cpu", "expr": "x", "resource": "cpu", "threshold": 95},
+        {"name": "disk", "expr": "x", "threshold": 95},
+    ]
+    snapshot = Scene({"rules": rules}, nodes).tick(NOON, cpu=loads, disk=loads)
+    found = text_string_to_metric_families(series_text(snapshot).decode())
+    (family,) = (each for each in found if each.name == "dynsched_node_load_above_mean")
+    told = {(one.labels["node"], one.labels["rule"]): one.value for one in family.samples}
+    above = {"a": 30.0, "b": 0.0, "c": -30.0, "r": -1.0, "s": 1.0}
+    assert told == {(node, "cpu"): value for node, value in above.items()}
+
+
 def test_a_rules_name_may_have_quotes_in_it() -> None:
     name = 'a "quoted" \\ name'
     scene = Scene({"rules": [{"name": name, "expr": "load", "threshold": 80}]}, [Node("n1")])

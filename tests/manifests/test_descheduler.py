@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import snapshots
 from cluster import EnvtestCluster
 from descheduler_support import (
     BY_LOAD,
@@ -25,9 +26,12 @@ from descheduler_support import (
 from envtest import Envtest
 from manifest_support import Doc, Kubectl
 from operator_support import until
+from plain_answers import series_text
 from prometheus_support import Exporter, RealPrometheus
 from scheduling_support import PODS, clear, make_pod, replicas
+from snapshots import NOON
 
+from dynsched.engine.model import Node
 from dynsched.sim.apiserver.objects import merge_patch
 from dynsched.sim.examples import make_node
 
@@ -38,6 +42,7 @@ MARK = {"metadata": {"labels": {"status": "presure"}}, "spec": {"taints": [TAINT
 READY = {"type": "Ready", "status": "True"}
 LONG_AGO = {"status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}}
 LONG_AGO["status"] |= {"conditions": [READY]}
+RESERVED = {"key": "example.com/team", "value": "red", "effect": "NoSchedule"}
 HOT, UNSURE, COOL = 1.0, 0.5, 0.0
 
 
@@ -226,17 +231,24 @@ async def test_the_query_on_a_real_prometheus(scene: Scene, tmp_path: Path) -> N
     assert len(run.evicted) == 2
 
 
-async def test_by_load_pods_leave_nodes_above_the_mean_without_a_mark(scene, tmp_path) -> None:
+async def test_by_load_pods_leave_nodes_above_the_mean_of_those_that_they_can_use(
+    scene: Scene, tmp_path: Path
+) -> None:
+    """Without a mark; beside idle nodes that no pod tolerates, and one of unknown load."""
     await scene.set(*[COOL] * 6)
     places = await scene.pods()
-    text = "".join(
-        f'dynsched_node_measured_load{{node="n{number}",rule="node-cpu"}} {load}\n'
-        for number, load in enumerate((85, 64, 60, 40, 40, 30))  # the mean is 53
-    )
-    with Exporter(text) as dynsched:
+    known = {f"n{number}": load for number, load in enumerate((85.0, 72.0, 40.0, 40.0, 40.0))}
+    reserved = {f"r{number}": 2.0 for number in range(6)}
+    for number, name in enumerate(reserved):
+        body = make_node(name, 6 + number)
+        await scene.cluster.create_node(merge_patch(body, {"spec": {"taints": [RESERVED]}}))
+    seen = [*map(Node, (*known, "n5")), *(Node(name, taints=(RESERVED,)) for name in reserved)]
+    rules = [{"name": "node-cpu", "expr": "x", "resource": "cpu", "threshold": 95}]
+    snapshot = snapshots.Scene({"rules": rules}, seen).tick(NOON, node_cpu=known | reserved)
+    with Exporter(series_text(snapshot).decode()) as dynsched:
         job = {"job_name": "dynsched", "static_configs": [{"targets": [dynsched.target]}]}
         with RealPrometheus(tmp_path / "prometheus", [job]) as prometheus:
-            await asyncio.to_thread(prometheus.wait_for, "dynsched_node_measured_load", 6)
+            await asyncio.to_thread(prometheus.wait_for, "dynsched_node_verdict", 12)
             run = await asyncio.to_thread(scene.descheduler.cycle, prometheus.url, args=BY_LOAD)
     assert sorted(places[name] for name in run.evicted) == ["n0", "n1"]
 

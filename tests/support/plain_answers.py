@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from dynsched.api.node_series import FAMILIES, NodeSeries
+from dynsched.engine.guard import Kind, kind_of
 from dynsched.engine.loads import full_at, rule_load
 from dynsched.engine.model import Alert, AlertState, NodeView, Quality
 from dynsched.engine.snapshot import COOL, HOT, UNDECIDED, Snapshot
@@ -26,30 +27,54 @@ def series_text(snapshot: Snapshot, at_once: int = 500) -> bytes:
 
 def plain_series(snapshot: Snapshot) -> bytes:
     """The same, from the views."""
-    verdicts, measured, expected, unmarked = found = [[] for _ in FAMILIES]
+    verdicts, measured, expected, above, unmarked = found = [[] for _ in FAMILIES]
+    means = _means(snapshot)
     for view in _views(snapshot):
         node = f'node="{view.name}"'
         verdicts.append(f"{{{node}}} {_verdict(view, snapshot.rule_set):g}")
         if view.hot and not view.marked:
             why = _why(view, snapshot)
             unmarked.append(f'{{{node},reason="{why[0] if why else "next_tick"}"}} 1')
-        for alert in view.alerts:
-            rule = snapshot.rule_set.by_name[alert.rule]
-            if alert.quality is not Quality.OK or alert.value is None or not rule.is_asked:
-                continue
-            load = rule_load(rule, alert.value)
-            assert load is not None
-            labels = f'{{{node},rule="{alert.rule}"}}'
+        for rule, load in _loads(view, snapshot):
+            labels = f'{{{node},rule="{rule.name}"}}'
             measured.append(f"{labels} {load:.4g}")
             if rule.name in snapshot.uses:
                 added = view.added.get(rule.name)
                 expected.append(f"{labels} {load if added is None else added.to(load):.4g}")
+            if rule.resource:
+                mean = means[_kind(view, snapshot), rule.name]
+                above.append(f"{labels} {_clipped(load) - mean:.4g}")
     return "".join(
         f"# HELP {name} {explained}\n# TYPE {name} gauge\n"
         + "".join(f"{name}{line}\n" for line in lines)
         for (name, explained), lines in zip(FAMILIES, found, strict=True)
         if lines
     ).encode()
+
+
+def _loads(view: NodeView, snapshot: Snapshot) -> Iterator[tuple[Rule, float]]:
+    for alert in view.alerts:
+        rule = snapshot.rule_set.by_name[alert.rule]
+        if alert.quality is Quality.OK and alert.value is not None and rule.is_asked:
+            load = rule_load(rule, alert.value)
+            assert load is not None
+            yield rule, load
+
+
+def _means(snapshot: Snapshot) -> dict[tuple[Kind, str], float]:
+    found: dict[tuple[Kind, str], list[float]] = {}
+    for view in snapshot.nodes.values():
+        for rule, load in _loads(view, snapshot):
+            found.setdefault((_kind(view, snapshot), rule.name), []).append(_clipped(load))
+    return {key: sum(loads) / len(loads) for key, loads in found.items()}
+
+
+def _kind(view: NodeView, snapshot: Snapshot) -> Kind:
+    return kind_of(snapshot.nodes.inventory.nodes[view.name], snapshot.rule_set.guard)
+
+
+def _clipped(load: float) -> float:
+    return min(max(load, 0.0), 100.0)
 
 
 def plain_page(snapshot: Snapshot, requested: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Descheduling:
 TUNED: Final = Descheduling(10, 10, per_node=1, total=3)
 """The best of seven on the seeds of `closedloop.peers`: 45 % removed at 40 % used, -5 % at 60 %."""
 BY_QUERY: Final = replace(TUNED, knows_uses=False)
-"""The same by a query of Prometheus: docs/examples/descheduler-by-load.yaml."""
+"""The same by a query of Prometheus: docs/examples/descheduler/by-load.yaml."""
 
 
 def low_node_utilization(
