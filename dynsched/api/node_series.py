@@ -31,8 +31,7 @@ FAMILIES: Final = (
     ),
     (
         "dynsched_node_load_above_mean",
-        "The measured load less the mean of the nodes that take the same pods, by rules with "
-        "`resource`.",
+        "The measured load less the mean of nodes that take the same pods. Only with `resource`.",
     ),
     (
         "dynsched_node_hot_unmarked",
