@@ -8,10 +8,10 @@ says to a person why the node is marked, and to us what was put on it and is to 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -20,7 +20,7 @@ from dynsched.engine.model import Node
 from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark, Mark, TaintMark, parse_label, parse_taint
 from dynsched.rules.rule_set import NodeRules
-from dynsched.util.formatting import as_mapping, as_mappings
+from dynsched.util.formatting import as_mapping, as_mappings, parse_time
 
 _T = TypeVar("_T")
 
@@ -28,14 +28,31 @@ _KEPT: Final = 16_384
 """Texts that are remembered with what they say: each marked node's is read at every tick."""
 
 
+class Fired(NamedTuple):
+    """A rule that fired; ``since``: in Unix seconds. None for what is not said."""
+
+    rule: str
+    since: float | None = None
+    value: float | None = None
+    threshold: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     label: LabelMark | None
     taint: TaintMark | None
-    rules: tuple[str, ...]
-    """Those that fired."""
+    fired: tuple[Fired, ...]
     early: bool = False
     """Whether the node was not hot, but marked by its expected load."""
+    since: float | None = None
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        return tuple(each.rule for each in self.fired)
+
+    def since_of(self, rule: str) -> float | None:
+        """Since when a rule fires: one that is not named, since the node was marked."""
+        return next((each.since for each in self.fired if each.rule == rule), self.since)
 
 
 def read_evidence(node: Node) -> Evidence | None:
@@ -50,13 +67,21 @@ def _evidence(text: str) -> Evidence:
         record = as_mapping(json.loads(text))
     except (ValueError, RecursionError):
         record = {}
-    names = [fired.get("rule") for fired in as_mappings(record.get("rules"))]
     return Evidence(
         _parsed(parse_label, record.get("label")),
         _parsed(parse_taint, record.get("taint")),
-        tuple(name for name in names if isinstance(name, str)),
+        tuple(filter(None, map(_fired, as_mappings(record.get("rules"))))),
         record.get("early") is True,
+        parse_time(record.get("since")),
     )
+
+
+def _fired(told: Mapping[str, Any]) -> Fired | None:
+    rule, numbers = told.get("rule"), (told.get("value"), told.get("threshold"))
+    if not isinstance(rule, str):
+        return None
+    value, threshold = (each if isinstance(each, float | int) else None for each in numbers)
+    return Fired(rule, parse_time(told.get("since")), value, threshold)
 
 
 def fired_rules(text: str) -> tuple[str, ...]:

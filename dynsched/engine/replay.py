@@ -21,7 +21,7 @@ from dynsched.engine.inventory import Inventory
 from dynsched.engine.limits import GRAIN
 from dynsched.engine.mark_state import MarkState
 from dynsched.engine.match import match_samples
-from dynsched.engine.model import Alert, AlertState, Node, Quality, Series
+from dynsched.engine.model import Alert, AlertState, Quality, Series
 from dynsched.rules.rule_set import RuleSet
 
 MAX_STEPS: Final = 360
@@ -61,7 +61,7 @@ def adopted(rule_set: RuleSet, marked: Iterable[MarkState], now: float) -> list[
         names = {rule.name for rule in known}.intersection(fired) or {
             rule.name for rule in known if (rule.early_of is not None) is state.is_early
         }
-        found += [_firing(name, node, now) for name in names]
+        found += [_firing(name, state, now) for name in names]
     return found
 
 
@@ -83,7 +83,7 @@ def with_renamed(
     before = previous.on(gone, alerts.roster)
     fired = np.logical_or.reduce(before.firing & before.exists, axis=0)
     return alerts.having(
-        _firing(rule.name, state.node, now)
+        _firing(rule.name, state, now)
         for state in marked
         if fired[alerts.roster.indices[state.node.name]]
         for rule in new
@@ -91,12 +91,14 @@ def with_renamed(
     )
 
 
-def _firing(rule: str, node: Node, now: float) -> Alert:
+def _firing(rule: str, state: MarkState, now: float) -> Alert:
+    told = state.evidence.since_of(rule) if state.evidence else None
+    since = now if told is None else told
     return Alert(
-        *(rule, node.name, AlertState.FIRING, now, now, now, Quality.MISSING),
-        active_since=now,
+        *(rule, state.node.name, AlertState.FIRING, since, now, now, Quality.MISSING),
+        active_since=since,
         adopted=True,
-        uid=node.uid,
+        uid=state.node.uid,
     )
 
 

@@ -8,7 +8,7 @@ from evaluating import verdicts_of
 
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
-from dynsched.engine.mark_state import Evidence, read_evidence
+from dynsched.engine.mark_state import Evidence, Fired, read_evidence
 from dynsched.engine.model import Verdict
 from dynsched.engine.plan import plan_prune, write_evidence
 from dynsched.rules.labels import LabelMark, Mark, TaintMark
@@ -44,7 +44,8 @@ def test_what_is_written_reads_back(mark: Mark) -> None:
     rules = unlimited(rule("cpu"), rule("处理器"), rule("disk"))
     text = write_evidence(mark, hot(rules, cpu=90, disk=10, 处理器=95), rules)
     found = read_evidence(node(evidence=text))
-    assert found == Evidence(mark.label, mark.taint, ("cpu", "处理器"))
+    fired = Fired("cpu", NOON, 90.0, 80.0), Fired("处理器", NOON, 95.0, 80.0)
+    assert found == Evidence(mark.label, mark.taint, fired, since=NOON)
     assert "处理器" in text
     assert read_evidence(node()) is None
 
@@ -84,7 +85,7 @@ def test_what_cannot_be_read_counts_as_not_said(text: str) -> None:
     assert read_evidence(node(evidence=text)) == NOTHING
     rest = '{"label":7,"taint":"dynsched.io/a=b:PreferNoSchedule","rules":[{"rule":"cpu"},3]}'
     assert read_evidence(node(evidence=rest)) == Evidence(
-        None, TaintMark("dynsched.io/a", "b"), ("cpu",)
+        None, TaintMark("dynsched.io/a", "b"), (Fired("cpu"),)
     )
 
 

@@ -65,19 +65,23 @@ async def by_hand(cluster, *, name="a", label="-", annotation="-", taints=None, 
     await cluster.patch_node(name, patch, field_manager=manager)
 
 
-async def test_a_restart_takes_its_marks_over(cluster, prometheus, before, tmp_path) -> None:
+@pytest.mark.parametrize("more", [{}, {"for_": "10m"}, {"name": "renamed"}], ids=str)
+async def test_a_restart_takes_its_marks_over(cluster, prometheus, before, tmp_path, more) -> None:
     prometheus.set(load={"a": HOT})
     async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
         await it.tick()
+        since = it.node("a").since
     marked = await cluster.get_node("a")
 
     prometheus.failing = {"load": 503}
-    async with bench(cluster, prometheus, tmp_path) as it:
+    prometheus.clock.ahead += 7 * 60
+    async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH, **more)) as it:
         for _ in range(3):
             await it.tick()
         assert await cluster.get_node("a") == marked
         (rule,) = it.node("a").rules
         assert (it.node("a").marked, rule.adopted, rule.quality) == (True, True, Quality.FAILED)
+        assert it.node("a").since == rule.since == since  # and not when the process began
 
         prometheus.failing = {}
         prometheus.set(load={"a": COOL})
