@@ -18,7 +18,7 @@ import click
 from click.core import ParameterSource
 
 from dynsched.cli import flags
-from dynsched.util.errors import ExpectedError
+from dynsched.util.errors import ClusterError, ExpectedError, NotRunningError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,6 +53,9 @@ def nodes(
 ) -> None:
     """Show all nodes with their rules' states, as a running instance sees them.
 
+    Where none is running in the cluster: which nodes are marked, by the evidence on them; the exit
+    code is 1.
+
     \b
     Example:
       dynsched nodes --marked
@@ -60,13 +63,14 @@ def nodes(
     """
     from dynsched.cli.node_tables import render_nodes
 
-    with asked(context, given) as running:
-        if watch:
-            from dynsched.cli.watching import watch_nodes
+    if watch:
+        from dynsched.cli.watching import watch_nodes
 
+        with asked(context, given) as running:
             watch_nodes(running, marked=marked, as_json=output == "json")
-        else:
-            print_answer(running.nodes(marked=marked), output, render_nodes)
+        return
+    with _or_evidence(context, given, output), asked(context, given) as running:
+        print_answer(running.nodes(marked=marked), output, render_nodes)
 
 
 def _names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -93,7 +97,7 @@ def why(context: click.Context, /, *, node: str, output: str, **given: Any) -> N
     """
     from dynsched.cli.node_tables import render_why
 
-    with asked(context, given) as running:
+    with _or_evidence(context, given, output, node), asked(context, given) as running:
         print_answer(running.node(node), output, render_why)
 
 
@@ -146,6 +150,27 @@ def asked(
     from dynsched.tools.running import opened
 
     return opened(_where(context, given, timeout))
+
+
+@contextlib.contextmanager
+def _or_evidence(
+    context: click.Context, given: Mapping[str, Any], output: str, node: str | None = None
+) -> Iterator[None]:
+    """Where no dynsched is running, print the marks by the evidence on nodes before the error."""
+    try:
+        yield
+    except NotRunningError as error:
+        import asyncio
+
+        from dynsched.cli.node_tables import render_left
+        from dynsched.tools.left_marks import left_marks
+
+        try:
+            found = asyncio.run(left_marks(_where(context, given), node))
+        except ClusterError as why_not:
+            raise NotRunningError(f"{error}; and of the nodes: {why_not}") from None
+        print_answer(found, output, render_left)
+        raise
 
 
 def _where(context: click.Context, given: Mapping[str, Any], timeout: float | None = None) -> Where:

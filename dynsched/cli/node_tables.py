@@ -120,6 +120,36 @@ def render_why(payload: Mapping[str, Any], console: Console) -> None:
             show(console, plain(line))
 
 
+def render_left(payload: Mapping[str, Any], console: Console) -> None:
+    """What `tools.left_marks` found."""
+    nodes = payload["nodes"]
+    kept = "no dynsched is ready that would release them or mark others"
+    show(console, plain(f"{counted(len(nodes), 'node')} marked, at {payload['at']}; {kept}"))
+    table = make_table("NODE", "MARKED BY", "SINCE", "RULES", "CARRIES")
+    for node in nodes:
+        since = f"{node['since']} ({ago(node['since'], payload['at'])} ago)"
+        by = node["by"] or "not known: there is no evidence beside the mark"
+        table.add_row(
+            plain(node["name"]),
+            plain(f"{by}, early" if node["early"] else by),
+            plain("-" if node["since"] is None else since),
+            plain(", ".join(map(_fired, node["rules"])) or "-"),
+            plain(listed(node["carries"]) or "the evidence alone"),
+        )
+    if nodes:
+        show(console, table)
+        show(
+            console,
+            plain("`dynsched prune` removes them, and a dynsched that starts sees to them."),
+        )
+
+
+def _fired(rule: Mapping[str, Any]) -> str:
+    value, threshold = rule["value"], rule["threshold"]
+    limit = "" if threshold is None else f" (threshold {format_threshold(threshold)})"
+    return f"{rule['rule']} {format_value(value)}{limit}"
+
+
 def render_patches(patches: Sequence[NodePatch], console: Console) -> None:
     """Patches that are due or done: what changes on which node, and why."""
     if not patches:

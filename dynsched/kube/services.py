@@ -14,7 +14,7 @@ from dynsched.kube import failures
 from dynsched.kube.failures import Call, in_namespace
 from dynsched.kube.pages import pages
 from dynsched.kube.transport import Answer, KubeApi
-from dynsched.util.errors import ClusterError, ForbiddenError, NotFoundError
+from dynsched.util.errors import ClusterError, ForbiddenError, NotRunningError
 
 NAME: Final = "dynsched"
 """The Service of manifests/base, and its namespace."""
@@ -87,7 +87,7 @@ def _of(item: dict[str, Any]) -> Service | None:
 def _chosen(found: list[Service], namespace: str | None, api: KubeApi) -> Service:
     if not found:
         where = f"namespace {namespace}" if namespace else "any namespace"
-        raise ClusterError(
+        raise NotRunningError(
             f"no Service with the label {LABEL} in {where} of {api.config.server}: is dynsched "
             "installed there, and is this the right context?"
         )
@@ -144,14 +144,16 @@ def _refusal(call: Call, server: str, service: Service, raw: Answer, said: str) 
                 f"and --server http://localhost:{service.port}"
             )
         case HTTPStatus.NOT_FOUND if service.is_guessed:
-            return NotFoundError(
+            return NotRunningError(
                 f"there is no {service} (Services may not be listed, so this name was tried); "
                 "name its namespace with --namespace"
             )
         case HTTPStatus.NOT_FOUND:  # it was there when Services were listed
-            return NotFoundError(f"the {service} is gone, or nothing stands behind it yet; {pods}")
+            return NotRunningError(
+                f"the {service} is gone, or nothing stands behind it yet; {pods}"
+            )
         case HTTPStatus.SERVICE_UNAVAILABLE if "no endpoints" in said:
-            return ClusterError(f"no pod of dynsched is ready behind the {service}; {pods}")
+            return NotRunningError(f"no pod of dynsched is ready behind the {service}; {pods}")
         case status if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             remedy = f"{pods}, and whether a NetworkPolicy lets the API server in"
             if said.endswith(": EOF") and service.scheme == "http":  # it was HTTPS, and hung up

@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from dynsched.util.connection_errors import Cause, find_failure, no_answer
 from dynsched.util.defaults import DEFAULT_SERVER
-from dynsched.util.errors import ClusterError, ExpectedError
+from dynsched.util.errors import ClusterError, ExpectedError, NotRunningError
 from dynsched.util.files import TooLargeError, read_file
 from dynsched.util.proxies import ProxyError, opener, parse_http_url, proxy_for, through
 
@@ -224,7 +224,8 @@ def opened(where: Where) -> Iterator[Running]:
     except ClusterError as error:
         if not where.tries_local:
             raise
-        raise ServerError(
+        kind = NotRunningError if isinstance(error, NotRunningError) else ServerError
+        raise kind(
             f"found no running dynsched: none answers at {DEFAULT_SERVER}; {error}; or name its "
             "URL with --server"
         ) from None

@@ -1,0 +1,57 @@
+"""`dynsched nodes` and `why` while no dynsched is running, on both clusters."""
+
+import asyncio
+import contextlib
+import json
+import re
+from functools import partial
+
+import pytest
+from command_line import Call, call_of
+from service_support import service
+
+from dynsched.cli import kubectl_plugin
+from dynsched.sim.examples import make_node
+
+
+@pytest.fixture
+def call(monkeypatch, capsys, cluster) -> Call:
+    """`kubectl dynsched ...` in a thread."""
+    monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+    return partial(asyncio.to_thread, call_of, capsys, main=kubectl_plugin.main)
+
+
+EVIDENCE = {
+    "dynsched.io/pressure": '{"label":"status=presure","taint":null,"since":"2026-11-24T16:54:28Z",'
+    '"rules":[{"rule":"node-cpu","value":91.2,"threshold":80,"since":"2026-11-24T16:54:28Z"}]}'
+}
+
+
+@pytest.mark.parametrize("leads_nowhere", [True, False], ids=["no pod", "no Service"])
+async def test_where_none_is_running_the_marks_are_told_by_the_evidence_on_the_nodes(
+    call, cluster, leads_nowhere
+) -> None:
+    """`kubectl get nodes -L status` showed a mark whose writer was gone."""
+    await cluster.create_nodes("a", "clean")
+    mark = {"metadata": {"labels": {"status": "presure"}, "annotations": EVIDENCE}}
+    await cluster.patch_node("a", mark, field_manager="dynsched")
+    await cluster.create_node(make_node("b", 1, labels={"status": "presure"}))
+    async with service(cluster, None) if leads_nowhere else contextlib.nullcontext():
+        code, out, errors = await call("nodes")
+        assert (code, len(errors.splitlines())) == (1, 1)
+        assert errors.startswith("Error: no pod of" if leads_nowhere else "Error: no Service with")
+        head, _, a, b, last = out.splitlines()
+        assert head.startswith("2 nodes marked, at ")
+        assert head.endswith("no dynsched is ready that would release them or mark others")
+        assert "node-cpu 91.2 (threshold 80)" in a
+        assert re.match(r"a +dynsched +2026-11-24T16:54:28Z \(.+ ago\)", a)
+        assert re.match(r"b +not known: there is no evidence beside the mark +- +- ", b)
+        assert last.startswith("`dynsched prune` removes them")
+        code, out, _ = await call("why", "a", "-o", "json")
+        (told,) = json.loads(out)["nodes"]
+        assert (code, told["by"], told["carries"]) == (1, "dynsched", ["label status=presure"])
+        code, out, errors = await call("why", "clean")
+        assert (code, out.splitlines()[0].startswith("0 nodes marked")) == (1, True)
+        code, out, errors = await call("why", "nobody")
+        assert (code, out) == (1, "")
+        assert errors.endswith("; and of the nodes: no node 'nobody' in the cluster\n")
