@@ -5,6 +5,7 @@ RBAC is opened wide here, so that what is refused is refused by the policy.
 
 import asyncio
 import copy
+import json
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -54,6 +55,7 @@ NO_ANNOTATION = "dynsched may change no annotation of a node but its own: "
 NO_TAINT = "dynsched may change no taint of a node but its own soft ones"
 NO_METADATA = "dynsched may change no metadata of a node but its mark: "
 NO_SPEC = "dynsched may change nothing in the spec of a node but its taint: "
+TOO_MUCH = "dynsched may write no more than its mark and a short evidence to a node: at most 16384"
 NO_OTHER = "dynsched may only change its mark on a node: not create, delete or connect to nodes"
 
 
@@ -79,6 +81,14 @@ def both(*patches: Doc) -> Doc:
 MARKED = both(labels(status="presure"), annotations(EVIDENCE), taints(*FOREIGN, SOFT))
 
 
+LARGE = annotations({"dynsched.io/pressure": "x" * 16_400})
+FIRED = {"rule": "a-rule-with-a-longer-name", "value": 99.99, "threshold": 80.5}
+FIRED |= {"since": "2026-01-01T00:00:00Z"}
+FULL = annotations(
+    {"dynsched.io/pressure": json.dumps({"label": "x" * 300, "rules": [FIRED] * 100})}
+)
+
+
 class Case(NamedTuple):
     """``before``: a merge patch on the usual node, made by somebody else before it is created."""
 
@@ -94,6 +104,8 @@ ALLOWED = [
     Case(both(labels(status=None), annotations(dict.fromkeys(EVIDENCE)), taints(*FOREIGN)), MARKED),
     Case(annotations({"dynsched.io/pressure": "[]"}), MARKED),
     Case(annotations({"dynsched.io/note": "x"})),
+    Case(both(MARKED, FULL)),
+    Case(annotations({"dynsched.io/pressure": "x" * 16_399}), LARGE),
     Case(taints(SOFT, *FOREIGN)),
     Case(taints(SOFT), NO_TAINTS),
     Case(taints(*FOREIGN, SOFT | {"value": "2"}), MARKED),
@@ -145,6 +157,11 @@ REFUSED: dict[str, list[Case]] = {
     NO_SPEC: [Case({"spec": {"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.9.0.0/24"]}},
                    {"spec": {"podCIDR": None}})],
     NO_SPEC + "providerID": [Case({"spec": {"providerID": "a://b"}})],
+    TOO_MUCH: [
+        Case(annotations({"dynsched.io/pressure": "x" * 16_400})),
+        Case(annotations({f"dynsched.io/{n}": "x" * 160 for n in range(100)})),
+        Case(annotations({"dynsched.io/pressure": "x" * 16_401}), LARGE),
+        Case(taints(*FOREIGN, *(SOFT | {"key": f"dynsched.io/{n}"} for n in range(5))))],
     **{NO_METADATA + key: [Case({"metadata": {key: value}})] for key, value in HELD.items()},
     NO_METADATA: [Case({"metadata": {"generateName": "x"}})],
 }  # fmt: skip
