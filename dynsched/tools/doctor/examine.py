@@ -240,7 +240,7 @@ def check_running(where: Where) -> Iterator[Finding | NotChecked]:
         return
     if refused:
         told = error(
-            "the running dynsched refuses its rules file, and goes by older rules",
+            "the running dynsched refuses its rules file, and does not go by it",
             some(str(refused).splitlines(), most=3),
             "correct the file (`dynsched check` finds all errors); it is read again by itself",
         )
