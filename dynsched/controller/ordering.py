@@ -88,6 +88,7 @@ class Ordering:
                 written = Written(order, time.time(), until)
         except ClusterError as error:
             self._failed(str(error))
+            self._cluster.forget()  # what failed may have been done
             status.calls["failed"] += 1
             return
         status.in_force = written

@@ -283,6 +283,30 @@ async def test_what_keeps_it_from_being_written_is_told(cluster, prometheus, tmp
             await until(is_told, f"dynsched {command} says it")
 
 
+async def test_it_is_there_again_after_the_api_server_and_the_definition_are(
+    cluster, prometheus, policy, envtest, tmp_path
+) -> None:
+    crd = COMPONENTS / "order/crd.yaml"
+    async with dynsched(cluster, prometheus, tmp_path, RULES, *FLAGS) as operator:
+        await until(lambda: told(cluster), "the order is in force")
+        await asyncio.get_running_loop().run_in_executor(envtest.keeper, envtest.restart)
+        await told(cluster)  # with the order or without, it is created
+        await until(lambda: told(cluster), "it is in force on an API server that has restarted")
+        await asyncio.to_thread(policy, "delete", "-f", crd)
+        try:
+
+            async def is_told() -> bool:
+                return (await operator.get("/status"))[0] == 503
+
+            await until(is_told, "it is told that it cannot be written")
+            assert "gone (404)" in json.loads((await operator.get("/order"))[1])["error"]
+            assert await told(cluster) is None
+        finally:
+            await asyncio.to_thread(policy, "apply", "-f", crd)
+        await until(lambda: told(cluster), "it is in force again")
+        assert await operator.get("/status") == (200, "ok")
+
+
 async def test_it_is_withdrawn_where_nothing_is_known(cluster, prometheus, tmp_path) -> None:
     content = {**RULES, "stale_after": "2s"}
     async with dynsched(cluster, prometheus, tmp_path, content, *FLAGS):

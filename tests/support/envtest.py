@@ -196,6 +196,11 @@ class Envtest:
         self._run_etcd(*self._commands["etcd"])
         return backup
 
+    def restart(self) -> None:
+        """Stop the API server, and start it again."""
+        self._stop(self._process("kube-apiserver"))
+        self._run_apiserver(*self._commands["kube-apiserver"])
+
     def restore(self, backup: Path) -> None:
         """Stop the API server and etcd, put the copy in etcd's place, and start both again."""
         self._stop(self._process("kube-apiserver"))
