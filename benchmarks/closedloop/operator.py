@@ -206,6 +206,7 @@ class Operator:
         if self._knows_each:
             self._uses.of_pods[pod.uid] = pod.uses
         self._pods.add(_as_bound(pod, node), self._clock())
+        self._pods.start(pod.uid, self._clock())
         self._running[pod.uid] = pod, self._cluster.places[node], self._clock()
 
     def deleted(self, pod: Pod, node: str) -> None:

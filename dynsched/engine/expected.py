@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from statistics import median
 from typing import Final
 
 import numpy as np
@@ -24,6 +25,7 @@ from dynsched.engine.loads import rule_loads
 from dynsched.engine.match import NodeReadings
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import (
+    HEAVIEST,
     MARGIN,
     MAX_POINTS,
     Added,
@@ -32,6 +34,7 @@ from dynsched.engine.pod_values import (
     PodUse,
     RecentPod,
     Requested,
+    median_request,
 )
 from dynsched.rules.fields import Limit
 from dynsched.rules.rule_set import FileRule, Rule
@@ -50,8 +53,9 @@ _NOTHING_LEFT: Final = 1e-9
 """Of pods: but for what the floats have gathered."""
 EQUAL: Final = 5.0
 """Points: nodes whose loads differ by no more are not told apart by an early mark."""
-_HEAVIEST: Final = 4.0
-"""A node weighs this many times what the median does, at most."""
+FEW: Final = 30
+"""Of fewer pods a single one that is busy makes the mean: the median counts, where each is known.
+"""
 _FULL: Final = 100.0
 
 
@@ -234,12 +238,19 @@ def expected_load(
     unseen = list(_unseen(pods.recent, lag, readings, now))
     with_value = readings.count
     shown = _shown(pods.running, unseen, with_value, len(nodes))
+    resource = rule.resource or ""
+    of_pod = pods.use_of_pods.get(resource, {})
+    if rule.rises and of_pod and pods.running is not None and pods.running < FEW:
+        mean: float | None = median(of_pod.values())
+    else:
+        mean = _mean_use(rule, readings, columns, with_value, shown)
     use = PodUse(
         rule.resource,
-        _mean_use(rule, readings, columns, with_value, shown),
-        pods.use_of_workloads.get(rule.resource or "", {}),
-        pods.use_of_pods.get(rule.resource or "", {}),
-        pods.use_of_ended.get(rule.resource or "", {}),
+        mean,
+        pods.use_of_workloads.get(resource, {}),
+        of_pod,
+        pods.use_of_ended.get(resource, {}),
+        median_request(pods.requested.values(), resource),
     )
     counted: dict[str, Unseen] = {}
     margins: dict[str, float] = {}  # of bound pods: what counts beside where pods are placed
@@ -370,7 +381,7 @@ def above_line(  # noqa: PLR0917 - the columns
 def _bounded(weights: Floats) -> Floats:
     """One node does not decide about all others."""
     number = np.count_nonzero(~np.isnan(weights), axis=-1, keepdims=True)
-    return np.minimum(weights, _HEAVIEST * _lowest(weights, number // 2))
+    return np.minimum(weights, HEAVIEST * _lowest(weights, number // 2))
 
 
 def _lowest(values: Floats, index: Ints) -> Floats:

@@ -6,8 +6,9 @@ Units: ``cpu`` in cores, ``memory`` in bytes; points of load: 0 is idle, 100 is 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Final, NamedTuple
 
 Allocatable = Mapping[str, float]
@@ -21,6 +22,9 @@ MARGIN: Final = 0.5
 """Where pods are placed and each one is measured, one that was just bound counts this share of its
 expected use beside, until then. Some use much more than the mean, and a node that got too many
 costs more than one that got too few. A mark does not go by it: it says what is expected."""
+HEAVIEST: Final = 4.0
+"""So many times what the median does, one node or pod weighs at most; and what it requests, where
+nothing else is known of it: the mean is no more than so many times that."""
 MIN_CPU: Final = 0.1
 MIN_MEMORY: Final = 200 * 2.0**20
 """What a container without a request counts (cores, bytes); the scheduler's own defaults."""
@@ -51,8 +55,20 @@ class Requested(NamedTuple):
     memory: float = 0.0
 
 
+def median_request(requested: Iterable[Requested], resource: str) -> float:
+    """What a pod requests on the median node, which many on one node do not change; 0 where nothing
+    is known.
+    """
+    is_cpu = resource == "cpu"
+    return median(
+        [(each.cpu if is_cpu else each.memory) / each.pods for each in requested] or [0.0]
+    )
+
+
 class RecentPod(NamedTuple):
-    """A pod, and how many seconds ago it was bound and it ended; None: not within the window."""
+    """A pod, and how many seconds ago it was bound (or started, once it is) and it ended; None: not
+    within the window.
+    """
 
     pod: BoundPod
     bound: float | None
@@ -84,6 +100,17 @@ class PodUse:
     """By ``namespace/name``, likewise: of pods that were measured themselves, over minutes."""
     of_ended: Mapping[str, float] = field(default_factory=dict)
     """Likewise: what pods that ended used at last."""
+    request: float = 0.0
+    """What a pod requests on the median node, in cores or bytes; 0 where that is not known."""
+
+    def _share(self, pod: BoundPod) -> float:
+        """Of the mean: what a pod counts of which nothing is known is bounded by what it requests,
+        which a quota bounds.
+        """
+        requested = pod.memory if self.resource == "memory" else pod.cpu
+        if not self.request or self.resource is None:
+            return 1.0
+        return min(1.0, HEAVIEST * requested / self.request)
 
     def margin(self, pod: BoundPod) -> float:
         """The share of its points that a pod counts beside which was just bound."""
@@ -95,9 +122,11 @@ class PodUse:
 
     def points(self, pod: BoundPod, allocatable: Allocatable) -> float | None:
         """Of one that ended, no more than it used at last: where it idled, others use its share."""
-        use = self.of_pod.get(pod.name, self.of_workload.get(pod.workload, self.mean))
+        use = self.of_pod.get(pod.name, self.of_workload.get(pod.workload))
         if use is None:
-            return None
+            if self.mean is None:
+                return None
+            use = self.mean * self._share(pod)
         use = min(use, self.of_ended.get(pod.name, use))
         if self.resource is None:
             return min(use, MAX_POINTS)

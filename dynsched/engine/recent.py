@@ -22,6 +22,9 @@ from dynsched.engine.pod_values import BoundPod, PodChange, RecentPod
 WINDOW: Final = 60.0
 """Seconds for which a change is remembered at least; and for which an assumed pod counts, if its
 binding is never observed."""
+TO_START: Final = 30.0
+"""Seconds for which a pod counts of which no container has started; it counts again from its start
+on. Without this, pods that are never started would hold a node's load up."""
 MAX_PODS: Final = 50_000
 """Pods that are remembered at most; beyond it the oldest are forgotten first."""
 MOST_BOUND: Final = 20
@@ -34,6 +37,13 @@ class _Entry(NamedTuple):
     pod: BoundPod
     bound: float | None
     ended: float | None = None
+    started: bool = False
+
+    def counts(self, now: float) -> bool:
+        """Whether it runs, or may be about to; or has ended."""
+        if self.started or self.pod.assumed or self.bound is None or self.ended is not None:
+            return True
+        return now - self.bound < TO_START
 
 
 class Remembered(Collection[RecentPod]):
@@ -96,9 +106,17 @@ class RecentPods:
             return
         self._tell(PodChange(known.pod, -1), PodChange(pod, 1))
         is_new = known.pod.assumed and not pod.assumed
-        self._entries[pod.uid] = _Entry(pod, now if is_new else known.bound)
+        self._entries[pod.uid] = known._replace(pod=pod, bound=now if is_new else known.bound)
         if is_new:
             self._remember(pod.uid, now)
+
+    def start(self, uid: str, now: float) -> None:
+        """The first container of a pod was started: it uses something from now on."""
+        known = self._entries.get(uid)
+        if known is None or known.started or known.ended is not None or known.pod.assumed:
+            return
+        self._entries[uid] = known._replace(bound=now, started=True)
+        self._remember(uid, now)
 
     def end(self, pod: BoundPod, now: float) -> None:
         """A pod that ran on a node uses nothing more: it finished, or was deleted."""
@@ -144,8 +162,8 @@ class RecentPods:
 
     def pods(self, now: float, *, ago: float = 0.0) -> Remembered:
         """All that is remembered, its ages as of ``ago`` seconds before ``now`` (negative for what
-        happened since), without assumed pods whose binding should have come by now: they
-        are removed.
+        happened since), without those that wait to be started for long, and without assumed pods
+        whose binding should have come by now: these are removed.
         """
         self._forget(now)
         late = [
@@ -156,7 +174,8 @@ class RecentPods:
         # With a change: who counted such a pod must not take it off again when it is bound later.
         for uid in late:
             self.remove(uid)
-        return Remembered(tuple(self._entries.values()), now - ago)
+        counting = (entry for entry in self._entries.values() if entry.counts(now))
+        return Remembered(tuple(counting), now - ago)
 
     def names(self) -> tuple[list[str], list[str]]:
         """``namespace/name`` of those that were bound, and of those that ended."""

@@ -249,6 +249,8 @@ class PodWatch(ListWatch):
             self.account.put(pod.metadata.uid, self._counted(pod))
             if event.type == "ADDED":
                 self.pods.add(_bound(pod), self.clock())
+            if pod.status.has_run:
+                self.pods.start(pod.metadata.uid, self.clock())
             return
         # A pod that finishes leaves the selection of this watch: that comes as DELETED, once, with
         # the object as it was before.

@@ -21,7 +21,7 @@ from dynsched.engine.expected import (
     lag_of_range,
 )
 from dynsched.engine.model import Node
-from dynsched.engine.pod_values import Added, BoundPod, RecentPod
+from dynsched.engine.pod_values import Added, BoundPod, RecentPod, Requested
 from dynsched.rules.rule_set import Rule
 
 GIB = 2.0**30
@@ -43,6 +43,7 @@ def added(
     workloads: Mapping[str, float] | None = None,
     uses: Mapping[str, float] | None = None,
     lately: Mapping[str, float] | None = None,
+    requested: Mapping[str, Requested] | None = None,
     **options: Any,
 ) -> Mapping[str, Added]:
     """By node; nodes a and b of 8 cores by default, a rule of CPU in percent that lags 100 s."""
@@ -58,6 +59,7 @@ def added(
         use_of_workloads={"cpu": workloads or {}},
         use_of_pods={"cpu": uses or {}},
         use_of_ended={"cpu": lately or {}},
+        requested=requested or {},
     )
     found = made(**{"resource": "cpu", "lag": LAG, **options})
     return load_of(found, readings, nodes, pods).added
@@ -134,6 +136,7 @@ ANY = {"workloads": {"": 2.0}}
 HOT = {"measured": {"a": 79.0, "b": 45.0}}
 IT_ENDED = [ended(name="d/web-1", **WEB)]
 MEASURED = {"uses": {"d/web-1": 3.2}, "lately": {"d/web-1": 3.2}}
+REQUESTED = {"a": Requested(40, 0.04), "b": Requested(10, 2.0), "c": Requested(2, 0.8)}
 DOZEN = [bound(uid=str(number), cpu=0.01) for number in range(12)]
 BIG_SMALL = {"cores": {"a": 16.0, "b": 4.0}}
 CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = {
@@ -167,9 +170,20 @@ CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = 
         on_a(37.5, margin=12.5),
     ),
     "no more than its node has": ([bound(**WEB)], {"workloads": {"d/web": 1e9}}, on_a(100)),
+    # without the others' use and the system's: its node was measured at 7 %, and expected at 103 %
+    "the median of few pods that are measured": (
+        [bound(name="d/new-1")],
+        {"running": 7, "uses": {f"d/{each}": 0.08 for each in "abcde"} | {"d/busy": 4.0}},
+        on_a(1, margin=0.5),
+    ),
     # two nodes of 8 cores, half used: 8 cores, of the 16 pods that the value shows; it shows those
     # that ended too, and none that was just bound
     "the mean of the running pods": ([bound()], {"running": 17}, on_a(6.25)),
+    "no more of the mean than four times its share of what pods request": (
+        [bound(cpu=0.001), bound("b", uid="2", cpu=0.05)],
+        {"running": 18, "requested": REQUESTED},
+        {"a": Added(pytest.approx(6.25 * 0.02), 0), "b": Added(6.25, 0)},
+    ),
     "another workload": ([bound(**WEB)], {"running": 17, "workloads": {"d/api": 8}}, on_a(6.25)),
     "the mean takes off too": ([ended()], {"running": 15}, on_a(0, 6.25)),
     "in points without a resource": ([bound()], {"running": 21, "resource": None}, on_a(5)),

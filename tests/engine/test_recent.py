@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynsched.engine.pod_values import BoundPod, PodChange
-from dynsched.engine.recent import RecentPods
+from dynsched.engine.recent import TO_START, RecentPods
 
 
 def pod(uid: str, node: str = "a", cpu: float = 1.0, memory: float = 2.0) -> BoundPod:
@@ -24,12 +24,32 @@ def on_nodes(recent: RecentPods, now: float) -> dict[str, int]:
 def test_pods_are_remembered_until_the_window_has_passed() -> None:
     recent = RecentPods(60)
     recent.add(pod("1"), 0)
+    recent.start("1", 0)
     recent.end(pod("of before", "b"), 30)
     assert tuple(recent.pods(59.5)) == ((pod("1"), 59.5, None), (pod("of before", "b"), None, 29.5))
     assert len(recent.pods(60)) == 1
     recent.window = 300  # a longer one keeps what is remembered
     assert len(recent.pods(329)) == 1
     assert len(recent.pods(330)) == len(recent) == 0
+
+
+def test_a_pod_counts_for_half_a_minute_and_again_from_the_start_of_a_container_on() -> None:
+    """One that is never started would hold its node's load up: 38 of them, at no cost."""
+    recent = RecentPods(120)
+    recent.add(pod("1"), 0)
+    before = recent.sequence
+    assert len(recent.pods(29.9)) == 1
+    assert len(recent.pods(30)) == 0
+    recent.add(pod("1", cpu=4.0), 45)  # its requests are corrected
+    assert len(recent.pods(50)) == 0
+    recent.start("1", 60)
+    recent.start("1", 70)  # a container that was started again
+    assert tuple(recent.pods(100)) == ((pod("1", cpu=4.0), 40, None),)
+    assert len(recent.pods(179.9)) == 1
+    assert len(recent.pods(180)) == len(recent) == 0
+    recent.start("1", 181)
+    assert len(recent) == 0
+    assert sum(change.sign for change in recent.changes_after(before)) == 0
 
 
 def test_a_pod_that_never_ran_is_forgotten_and_takes_nothing_off() -> None:
@@ -147,6 +167,7 @@ class Known:
     pod: BoundPod
     bound: float | None
     ended: float | None = None
+    started: bool = False
 
 
 class Model:
@@ -192,14 +213,27 @@ class Model:
             return
         is_new = one is None or (one.pod.assumed and not pod.assumed)
         self.remove(pod.uid)
-        self.known[pod.uid] = Known(pod, now if is_new or one is None else one.bound)
+        bound, started = now if is_new or one is None else one.bound, bool(one and one.started)
+        self.known[pod.uid] = Known(pod, bound, started=started)
         self.count(pod, 1)
 
     def pods(self, now: float) -> dict[str, tuple[BoundPod, float | None, float | None]]:
         def ago(then: float | None) -> float | None:
             return None if then is None else now - then
 
-        return {uid: (one.pod, ago(one.bound), ago(one.ended)) for uid, one in self.known.items()}
+        return {
+            uid: (one.pod, ago(one.bound), ago(one.ended))
+            for uid, one in self.known.items()
+            if one.started
+            or one.pod.assumed
+            or one.ended is not None
+            or (one.bound is not None and now - one.bound < TO_START)
+        }
+
+    def start(self, uid: str, now: float) -> None:
+        one = self.known.get(uid)
+        if one and one.ended is None and not one.pod.assumed and not one.started:
+            one.bound, one.started = now, True
 
 
 @given(
@@ -208,7 +242,7 @@ class Model:
             st.sampled_from("abc"),
             st.sampled_from("xyz"),
             st.sampled_from([0, 0, 10, 30, 59, 60, 90]),
-            st.sampled_from(["told", "told", "assumed", "assumed", "gone", "ended"]),
+            st.sampled_from(["told", "told", "assumed", "assumed", "gone", "ended", "started"]),
             st.sampled_from([1.0, 4.0]),
         ),
         max_size=30,
@@ -229,6 +263,9 @@ def test_what_is_remembered_is_what_happened(steps) -> None:
         elif what == "ended":
             recent.end(told, now)
             model.end(told, now)
+        elif what == "started":
+            recent.start(uid, now)
+            model.start(uid, now)
         else:
             recent.add(told, now)
             model.add(told, now)

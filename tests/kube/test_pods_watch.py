@@ -193,6 +193,20 @@ async def test_what_is_counted_of_a_pod_follows_its_changes_and_goes_with_it(clu
         await reached(counted, ({}, 0))
 
 
+async def test_a_pod_that_is_not_started_counts_no_more_until_it_is(cluster, monkeypatch) -> None:
+    monkeypatch.setattr("dynsched.engine.recent.TO_START", 0.2)
+    await cluster.create_node(make_node("a", 0))
+    async with watching(cluster) as (bound, watch):
+        await started(cluster, bound)
+        await create(cluster, pod("slow", "a", cpu="1"))
+        await reached(lambda: watch.account.requested.get("a"), Requested(1, 1.0))
+        await asyncio.sleep(0.2)
+        assert sums(bound, time.monotonic()) == {}
+        assert watch.account.requested == {"a": Requested(1, 1.0)}  # its place is taken
+        await start(cluster, "slow")
+        await seen(bound, a=Bound(1, 1.0, MIN_MEMORY))
+
+
 @pytest.mark.parametrize("how", ["end", "gone", "cut"])
 async def test_a_watch_that_ends_is_taken_up_again(sim: SimCluster, how: str) -> None:
     async with watching(sim) as (bound, _):
