@@ -25,13 +25,15 @@ from dynsched.util.errors import (
 
 _GRANTED_BY: Final[Mapping[str, str]] = {
     "nodeorders": "components/order",
-    "pods/binding": "overlays/extender",
+    "pods/binding": "components/extender",
     "tokenreviews": "components/web-auth",
     "subjectaccessreviews": "components/web-auth",
 }
 """The manifests that grant what the base does not, by resource."""
 _METHODS: Final = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 _USER: Final = re.compile(r'User "([^"]+)"')
+_OURS: Final = re.compile(r"system:serviceaccount:[^:]+:dynsched(-[^:]+)?")
+"""The accounts of the manifests."""
 _PROXY: Final = "check proxy-url in the kubeconfig, HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
 _CA: Final = "check the CA in the kubeconfig and the server's name"
 _IS_IT_UP: Final = "is the API server up and reachable?"
@@ -172,12 +174,12 @@ def forbidden(call: Call, server: str, said: str) -> ForbiddenError:
     who = f" --as={user.group(1)}" if user else ""
     where = f" -n {call.namespace}" if call.namespace else ""
     role = "Role" if call.namespace else "ClusterRole"
-    granted = f"manifests/{_GRANTED_BY.get(call.resource, 'base')}"
-    remedy = f"grant with `kubectl apply -k {granted}` (its {role})"
-    if user and not user.group(1).startswith("system:serviceaccount:"):
+    granted = f"manifests/{_GRANTED_BY.get(call.resource, 'base')}/rbac.yaml"
+    remedy = f"grant with `kubectl apply -f {granted}` (its {role})"
+    if user and not _OURS.fullmatch(user.group(1)):
         remedy = (
             f"ask an administrator to bind a {role} with it to {user.group(1)}; "
-            f"{granted} grants it to the account of dynsched alone"
+            "docs/kubectl.md has those for people"
         )
     return ForbiddenError(
         f"may not {call.verb} {call.resource}: {server} answered 403"

@@ -314,7 +314,7 @@ async def test_403_names_the_verb_and_the_role(cluster, tmp_path, caplog) -> Non
     assert error.startswith("may not get leases: ")
     assert "`kubectl auth can-i get leases -n default --as=" in error
     assert (
-        "grant with `kubectl apply -k manifests/base` (its Role)"
+        "grant with `kubectl apply -f manifests/base/rbac.yaml` (its Role)"
         if isinstance(cluster, SimCluster)  # where it is the service account; else a person
         else "ask an administrator to bind a Role with it to stranger; manifests/base grants it "
     ) in error

@@ -227,7 +227,7 @@ async def test_without_rights_it_says_so_and_nothing_ends(sim: SimCluster) -> No
     async with watching(sim) as (bound, watch):
         await reached(lambda: watch.error is not None, True)
         assert "may not list pods" in (watch.error or "")
-        assert "kubectl apply -k manifests/base" in (watch.error or "")
+        assert "kubectl apply -f manifests/base/rbac.yaml" in (watch.error or "")
         assert sums(bound, 0.0) == {}
 
 

@@ -50,6 +50,7 @@ from dynsched.util.formatting import format_time
 pytestmark = pytest.mark.slow
 
 SECOND = "real-usage-scheduler"
+ORDERS = "nodeorders.dynsched.io"
 RULES = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80}]}
 HERE = ("--lease-namespace", "dynsched")
 
@@ -137,6 +138,54 @@ async def test_the_order_alone_needs_no_right_to_write_nodes(cluster, kubectl, t
     assert await marked(cluster) == ["hot"]
     tried = [write.verb for write in await cluster.writes("nodes") if write.verb != "create"]
     assert tried == ["patch"]  # by the test
+    await asyncio.to_thread(kubectl, "delete", "-k", COMPONENTS / "order")
+
+
+async def test_people_have_roles_with_what_the_commands_need(cluster, kubectl, tmp_path) -> None:
+    """And before that no advice to apply manifests, which grant people nothing."""
+    for folder in (shipped("kubectl"), COMPONENTS / "order"):
+        await asyncio.to_thread(kubectl, "apply", "-k", folder)
+    await asyncio.to_thread(kubectl, "wait", "--for=condition=Established", "crd", ORDERS)
+    path = cluster.servers.kubeconfig(tmp_path / "person", cluster.servers.stranger_token)
+    file = write_rules(tmp_path, {**RULES, "order": {"score": {"cpu": 1}}})
+    note = {"annotations": {"dynsched.io/pressure": '{"label":"status=presure"}'}}
+    mark = {"metadata": {**note, "labels": {"status": "presure"}}}
+    await cluster.create_node(merge_patch(make_node("hot"), mark))
+    _ = (await cluster.post(PODS, make_pod("one"))).ok
+    orders = f"/apis/dynsched.io/v1/namespaces/dynsched/{ORDERS.partition('.')[0]}"
+    spec = {"until": format_time(time.time()), "lists": {}}
+    body = {"apiVersion": "dynsched.io/v1", "kind": "NodeOrder", "spec": spec}
+    _ = (await cluster.post(orders, body | {"metadata": {"name": "dynsched"}})).ok
+
+    async def called(command: str, *more: str | Path) -> tuple[int, str]:
+        words = (sys.executable, "-m", "dynsched", command, *more, "--kubeconfig", path)
+        done = await asyncio.to_thread(run, *words)
+        return done.returncode, done.stdout + done.stderr
+
+    async with FakePrometheus() as prometheus:
+        prometheus.set(cpu={"hot": 95})
+        asking = ("--prom", prometheus.url, "-r", file)
+        code, told = await called("plan", *asking)
+        assert (code, "docs/kubectl.md has those for people" in told) == (1, True)
+        assert "kubectl apply" not in told
+        for kind, name in (("clusterrolebinding", "clusterrole"), ("rolebinding", "role")):
+            role = (f"--{name}=dynsched-kubectl", "--user=stranger", "-n", "dynsched")
+            await asyncio.to_thread(kubectl, "create", kind, "people", *role)
+        for command in (("plan", *asking), ("order", "one", "-n", "default"), ("nodes",),
+                        ("why", "hot"), ("doctor", *asking, "-o", "json")):  # fmt: skip
+            code, told = await called(*command)
+            assert "answered 403" not in told, command
+            if command[0] in ("plan", "order"):
+                assert code == 0, told
+            elif command[0] != "doctor":
+                assert "no dynsched is ready that would release them" in told
+    role = ("--clusterrole=dynsched-prune", "--user=stranger")
+    await asyncio.to_thread(kubectl, "delete", "clusterrolebinding", "people")
+    await asyncio.to_thread(kubectl, "create", "clusterrolebinding", "people", *role)
+    code, told = await called("prune")
+    assert (code, await marked(cluster), "answered 403" in told) == (0, [], False)
+    assert (await cluster.get(f"{orders}/dynsched")).status == 404
+    await asyncio.to_thread(kubectl, "delete", "clusterrolebinding", "people")
     await asyncio.to_thread(kubectl, "delete", "-k", COMPONENTS / "order")
 
 

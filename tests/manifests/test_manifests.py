@@ -51,7 +51,7 @@ ADDED = {
     "janitor": f"CronJob {JOB}",
     "monitoring": "ConfigMap PodMonitor PrometheusRule",
     "inject": "MutatingAdmissionPolicy MutatingAdmissionPolicyBinding",
-    "kubectl": "NetworkPolicy Role",
+    "kubectl": "ClusterRole ClusterRole NetworkPolicy Role",
     "order": "CustomResourceDefinition MutatingAdmissionPolicy MutatingAdmissionPolicyBinding "
     "Role RoleBinding",
     "extender": f"{RIGHTS} NetworkPolicy",
@@ -182,6 +182,7 @@ def as_ours(spec: Doc) -> Doc:
 
 
 OURS = "dynsched/dynsched"
+MUTATING = "mutatingadmissionpolicies mutatingadmissionpolicybindings"
 GRANTED = {
     OURS: {
         "nodes: get list patch watch",
@@ -223,6 +224,16 @@ GRANTED = {
         "/metrics: get",
         "dynsched services: get list",
         "dynsched services/proxy http:dynsched:9000: get",
+        "namespaces nodes pods: get list",
+        "coordination.k8s.io/leases: list",
+        "dynsched.io/nodeorders: get",
+        f"admissionregistration.k8s.io/{MUTATING} validatingadmissionpolicies: get",
+        "policies.kyverno.io/mutatingpolicies: get",
+        "apps/deployments: list",
+        "batch/cronjobs: list",
+        # to prune
+        "nodes: get list patch",
+        "dynsched.io/nodeorders: delete list",
     },
 }
 
