@@ -1,6 +1,8 @@
 # The image of dynsched: Python, one virtual environment, nothing else.
 #
 #   docker build -t registry.example.com/dynsched:0.2.0 .
+#
+# Behind a proxy that changes certificates, with its CA: --secret id=ca,src=/path/to/ca.pem
 
 # A release is built on the digest that this tag had then: .github/workflows/release.yml
 ARG BASE=python:3.12-slim-bookworm
@@ -9,7 +11,9 @@ FROM ${BASE} AS build
 WORKDIR /src
 # Nothing is installed whose content is not known: each file of each package has its hash here.
 COPY requirements.txt requirements-build.txt ./
-RUN python -m venv /opt/dynsched \
+RUN --mount=type=secret,id=ca \
+    if [ -e /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi \
+    && python -m venv /opt/dynsched \
     && python -m pip install --no-cache-dir --require-hashes -r requirements-build.txt \
     && /opt/dynsched/bin/python -m pip install --no-cache-dir --no-compile \
         --only-binary :all: --require-hashes -r requirements.txt

@@ -57,12 +57,11 @@ $(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/python
 # What an install brings besides the extra that it is named for.
 BRINGS_test := runtime
 BRINGS_lint := runtime
-BRINGS_release := runtime
-BRINGS_test-all := runtime test release
-BRINGS_dev := runtime test test-all lint release
+BRINGS_test-all := runtime test
+BRINGS_dev := runtime test test-all lint
 # Where kubernetes-validate is installed, kubernetes imports it, and with it jsonschema, which compiles
 # a grammar of IRIs where it finds rfc3987-syntax: a second more for each process that a test starts.
-$(VENV)/.test $(VENV)/.test-all $(VENV)/.lint $(VENV)/.release $(VENV)/.dev: $(VENV)/.%: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.test $(VENV)/.test-all $(VENV)/.lint $(VENV)/.dev: $(VENV)/.%: pyproject.toml constraints.txt | $(BIN)/python
 	@echo 'setup: installing dynsched and what its extra "$*" names; the first time, this takes a minute or two'
 	@$(PIP_INSTALL) -e '.[$*]'
 	@$(BIN)/python -m pip uninstall -qq --yes rfc3987-syntax 2>/dev/null
@@ -122,10 +121,18 @@ docs: $(VENV)/.runtime ## write what is made of other files: docs/cli.md, the ch
 IMAGE ?= dynsched
 SOURCE ?= https://git.example.com/platform/dynsched
 
+# A venv of its own, with nothing in it whose content is not known.
+RELEASE := build/release
+$(RELEASE)/.installed: requirements-release.txt | $(BIN)/python
+	@rm -rf $(RELEASE)
+	@$(BIN)/python -m venv $(RELEASE)
+	@$(RELEASE)/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-release.txt
+	@touch $@
+
 .PHONY: release
-release: $(VENV)/.release ## packages, chart, manifest, SBOM and checksums in dist/ (needs kubectl)
+release: $(RELEASE)/.installed ## packages, chart, manifest, SBOM and checksums in dist/ (needs kubectl)
 	@rm -rf dist
-	$(BIN)/python -m tools.release dist --image '$(IMAGE)' --source '$(SOURCE)' $(if $(TAG),--tag '$(TAG)')
+	$(RELEASE)/bin/python -m tools.release dist --image '$(IMAGE)' --source '$(SOURCE)' $(if $(TAG),--tag '$(TAG)')
 
 # A venv of its own, so that nothing installed by hand gets into the file.
 .PHONY: lock
@@ -140,20 +147,22 @@ lock: $(BIN)/python ## write constraints.txt and the requirements anew, with the
 	$(MAKE) --no-print-directory hashes UV=build/lock/bin/uv
 	rm -rf build/lock
 
-# For the Python and the system of the image; the hashes are those of all files of a version.
-UV := $(BIN)/uv
-HASHES = $(UV) pip compile -q --generate-hashes --no-header --no-annotate -c constraints.txt \
-  --python-version 3.12 --python-platform linux -o build/requirements.txt
+# The hashes are those of all files of a version.
+UV := $(RELEASE)/bin/uv
+HASHES = $(UV) pip compile -q --generate-hashes --no-header --no-annotate \
+  -c constraints.txt -o build/hashes.txt
+OF_THE_IMAGE := --python-version 3.12 --python-platform linux
+WRITTEN = { sed -n '/^\#/p' $(1); cat build/hashes.txt; } > build/with-comment.txt && mv build/with-comment.txt $(1) && rm build/hashes.txt
 
 .PHONY: hashes
-hashes: $(if $(filter $(BIN)/%,$(UV)),$(VENV)/.release) ## write the hashes of the image's packages anew, for the versions in constraints.txt
-	mkdir -p build
-	rm -f build/requirements.txt && $(HASHES) pyproject.toml
-	{ sed -n '/^#/p' requirements.txt; cat build/requirements.txt; } > build/with-comment.txt
-	mv build/with-comment.txt requirements.txt
-	rm -f build/requirements.txt && echo hatchling | $(HASHES) -
-	{ sed -n '/^#/p' requirements-build.txt; cat build/requirements.txt; } > build/with-comment.txt
-	mv build/with-comment.txt requirements-build.txt
+hashes: $(if $(filter $(RELEASE)/%,$(UV)),$(RELEASE)/.installed) ## write the hashes of the packages of the image and of a release anew, for the versions in constraints.txt
+	mkdir -p build && rm -f build/hashes.txt
+	$(HASHES) $(OF_THE_IMAGE) pyproject.toml
+	$(call WRITTEN,requirements.txt)
+	echo hatchling | $(HASHES) $(OF_THE_IMAGE) -
+	$(call WRITTEN,requirements-build.txt)
+	printf '%s\n' click cyclonedx-bom hatchling pathspec pyyaml uv | $(HASHES) --universal --python-version 3.11 -
+	$(call WRITTEN,requirements-release.txt)
 
 .PHONY: clean
 clean: ## remove the venv, caches and build results

@@ -41,11 +41,14 @@ _SOURCE = b"https://github.com/OWNER/dynsched"
 """What the links of the alerts begin with in a clone."""
 _PLUGIN = """\
 #!/bin/sh
-# kubectl dynsched, installed by krew: runs dynsched {version} in an environment of its own.
+# kubectl dynsched, installed by krew: runs dynsched {version} in an environment of its own, with
+# the versions of packages that it was tested with.
+pins=$(dirname "$(readlink -f "$0")")/constraints.txt
 if command -v uvx >/dev/null 2>&1; then
-  exec uvx --quiet --from dynsched=={version} kubectl-dynsched "$@"
+  exec uvx --quiet --constraints "$pins" --from dynsched=={version} kubectl-dynsched "$@"
 elif command -v pipx >/dev/null 2>&1; then
-  exec pipx run --quiet --spec dynsched=={version} kubectl-dynsched "$@"
+  exec pipx run --quiet --pip-args "--constraint '$pins'" \\
+    --spec dynsched=={version} kubectl-dynsched "$@"
 fi
 echo 'kubectl dynsched: neither uv nor pipx is on PATH; install one of them, it runs the plugin' >&2
 exit 1
@@ -175,6 +178,7 @@ def _krew(dist: Path, source: str, epoch: int) -> None:
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, content, mode in (
             ("LICENSE", (ROOT / "LICENSE").read_text(), 0o644),
+            ("constraints.txt", (ROOT / "constraints.txt").read_text(), 0o644),
             ("kubectl-dynsched", _PLUGIN.format(version=VERSION), 0o755),
         ):
             entry = zipfile.ZipInfo(name, datetime.fromtimestamp(epoch, UTC).timetuple()[:6])

@@ -56,9 +56,14 @@ def test_all_that_they_depend_on_is_pinned_and_what_is_installed_is_so() -> None
 
 def test_the_image_installs_what_is_pinned_by_its_hash_alone() -> None:
     runtime = [Requirement(text).name for text in PROJECT["dependencies"]]
-    for name, wanted in (("requirements", runtime), ("requirements-build", ["hatchling"])):
-        lines = (ROOT / f"{name}.txt").read_text().replace("\\\n", "").splitlines()
-        found = [line.split() for line in lines if not line.startswith("#")]
+    release = map(Requirement, PROJECT["optional-dependencies"]["release"])
+    for name, wanted in (
+        ("requirements", runtime),
+        ("requirements-build", ["hatchling"]),
+        ("requirements-release", [each.name for each in release]),
+    ):
+        text = re.sub(r" ;[^\\]*|\\\n", "", (ROOT / f"{name}.txt").read_text())
+        found = [line.split() for line in text.splitlines() if not line.startswith("#")]
         pins = dict(pin.split("==") for pin, *_ in found)
         assert pins.keys() >= with_all_that_it_needs(*wanted)
         assert {package: Version(pin) for package, pin in pins.items()}.items() <= PINS.items()
@@ -68,6 +73,14 @@ def test_the_image_installs_what_is_pinned_by_its_hash_alone() -> None:
     steps = (ROOT / "Dockerfile").read_text().replace("\\\n", "").split("&&")
     for step in (step for step in steps if re.search("pip (install|wheel)", step)):
         assert "--require-hashes" in step or "--no-deps" in step, step
+    run, *_ = (
+        part for part in (ROOT / "Dockerfile").read_text().split("\nRUN ") if "-r req" in part
+    )
+    assert run.startswith("--mount=type=secret,id=ca ")  # of a proxy, which pip is told of
+    assert "then export PIP_CERT=/run/secrets/ca; fi" in run
+    publishes = (ROOT / ".github/workflows/release.yml").read_text()
+    assert re.findall("-m pip install (?!.*--require-hashes).*", publishes) == []
+    assert re.findall("image: (?!.*@sha256:[0-9a-f]{64}$).*", publishes, re.MULTILINE) == []
 
 
 def test_each_action_of_a_workflow_is_pinned_by_its_commit() -> None:

@@ -117,17 +117,25 @@ def test_krew_finds_the_archive_and_its_plugin_runs_this_version(
     assert spec["version"] == f"v{version}"
     with zipfile.ZipFile(dist / PLUGIN) as packed:
         assert packed.getinfo(platform["bin"]).external_attr >> 16 == 0o100755
-        plugin = packed.extract(platform["bin"], tmp_path)
+        plugin = packed.extract(platform["bin"], tmp_path / "the store")
+        assert packed.read("constraints.txt") == (ROOT / "constraints.txt").read_bytes()
+    (tmp_path / platform["bin"]).symlink_to(plugin)  # as krew does
 
     def runs(*names: str) -> str:
-        path = fake(tmp_path / "bin", 'echo "${0##*/} $*"', *names)
-        done = run("/usr/bin/env", f"PATH={path}", "/bin/sh", plugin, "nodes", "--marked")
+        programs = fake(tmp_path / "bin", 'echo "${0##*/} $*"', *names)
+        path = f"PATH={programs}:{fake(tmp_path / 'more', '')}"
+        for program in ("dirname", "readlink"):
+            (tmp_path / "more" / program).unlink(missing_ok=True)
+            (tmp_path / "more" / program).symlink_to(str(shutil.which(program)))
+        by_krew = tmp_path / platform["bin"]
+        done = run("/usr/bin/env", path, "/bin/sh", by_krew, "nodes", "--marked")
         return done.stdout or done.stderr
 
     wanted = f"dynsched=={version} kubectl-dynsched nodes --marked\n"
     assert "neither uv nor pipx is on PATH" in runs()
-    assert runs("pipx") == f"pipx run --quiet --spec {wanted}"
-    assert runs("uvx") == f"uvx --quiet --from {wanted}"
+    pins = Path(plugin).with_name("constraints.txt")
+    assert runs("pipx") == f"pipx run --quiet --pip-args --constraint '{pins}' --spec {wanted}"
+    assert runs("uvx") == f"uvx --quiet --constraints {pins} --from {wanted}"
 
 
 FAKE = """\
@@ -145,7 +153,8 @@ def test_the_workflow_publishes_what_was_built_and_signs_what_it_pushed(
 ) -> None:
     """Its shell steps run in their order, with programs that only note how they were called."""
     shutil.copytree(dist, tmp_path / "dist")
-    shutil.copy(ROOT / "Dockerfile", tmp_path)
+    for name in ("Dockerfile", "requirements-release.txt"):
+        shutil.copy(ROOT / name, tmp_path)
     programs = ("cosign", "docker", "gh", "git", "helm", "make", "python", "uv")
     log, outputs = tmp_path / "log", tmp_path / "outputs"
     environment = {
@@ -182,6 +191,12 @@ def test_the_workflow_publishes_what_was_built_and_signs_what_it_pushed(
     assert " --push --platform linux/amd64,linux/arm64 " in build
     assert " BASE=python:3.12-slim-bookworm@sha256:base " in build
     assert f" --tag {IMAGE}:{version} " in build
+    assert (
+        "python -m pip install --only-binary :all: --require-hashes --requirement uv.txt" in calls
+    )
+    (of_uv, *hashes) = (tmp_path / "uv.txt").read_text().splitlines()
+    assert of_uv.startswith("uv==")
+    assert all("--hash=sha256:" in line for line in hashes)
     wheel = f"dist/{PACKAGE}-py3-none-any.whl"
     published = ("make", "cosign", "uv", "helm push", "gh")
     assert [call.partition(" --repo ")[0] for call in calls if call.startswith(published)] == [
