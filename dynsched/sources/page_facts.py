@@ -103,8 +103,9 @@ class PageFactsSource:
     # Each part returns after how many seconds it is due again.
 
     async def _ask_pasts(self) -> float:
+        """One: callers name the nodes, and must not decide how often Prometheus is asked."""
         board = self.board
-        while board.wanted:
+        if board.wanted:
             key = node, hours = next(iter(board.wanted))
             step = hours * _OF_AN_HOUR
             end = self.clock() // step * step

@@ -81,6 +81,10 @@ async def test_the_past_that_a_page_waits_for_is_asked_for_once_and_little_is_ke
     past = {"node-cpu": load.points, "": marked.points}
     assert world.board.pasts == {("a", 24): ((NOON + 125) // 720 * 720 + 720, past)}
     assert not [expr for expr in await world.ask(2) if "verdict" in expr]
+    world.board.wanted |= {("b.example", 6), ("c", 6)}  # however many, one at a time
+    for _ in range(2):
+        assert len([expr for expr in await world.ask(2) if "verdict" in expr]) == 1
+    assert not world.board.wanted
     for hours in range(1, 30):
         world.board.wanted.add(("a", hours))
         await world.ask()
