@@ -15,6 +15,7 @@ from typing import Final
 from dynsched.engine.model import Sample
 from dynsched.engine.pod_values import POD_NAME, workload_of
 from dynsched.engine.recent import RecentPods
+from dynsched.engine.wording import by_reason, some
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.util.formatting import escaped
@@ -129,6 +130,7 @@ class PodUseSource:
         self._prometheus = prometheus
         self._rule_set = rule_set
         self._told = LoggedKinds()
+        self._unknown: dict[str, str] = {}
         self._intervals: dict[str, float] = {}
         self._means: dict[str, Mapping[str, float]] = {}
         self.of_workloads: Mapping[str, Mapping[str, float]] = {}
@@ -176,6 +178,7 @@ class PodUseSource:
                 found = await self._uses(f"the {resource} of pods that ended", asked) or {}
                 known |= {name: found[name] for name in unknown if name in found}
             self.of_ended = {**self.of_ended, resource: known}
+        self._tell()
 
     async def ask(self, *, each_pod: bool = False) -> None:
         """One round. What fails keeps its last values."""
@@ -210,6 +213,7 @@ class PodUseSource:
             for rule in rules
             if (expr := rule.expr or "") in self._intervals
         }
+        self._tell()
 
     def _add(self, resource: str, uses: Mapping[str, float]) -> None:
         self.of_pods = {**self.of_pods, resource: self._last_uses[resource].add(uses)}
@@ -228,11 +232,17 @@ class PodUseSource:
     async def _samples(self, what: str, expr: str, label: str) -> Sequence[Sample] | None:
         answer = await self._prometheus.query_expr(expr, label)
         if answer.error is not None:
-            if self._told.is_new(what, answer.error):
-                logger.info("the expected load is worked out without %s: %s", what, answer.error)
-                logger.debug("%s was asked for by %s", what, expr)
+            self._unknown[what] = answer.error
+            logger.debug("%s was asked for by %s: %s", what, expr, answer.error)
             return None
         return answer.samples
+
+    def _tell(self) -> None:
+        """One line for all that is unknown for the same reason."""
+        new = {what: why for what, why in self._unknown.items() if self._told.is_new(what, why)}
+        self._unknown = {}
+        for why, names in by_reason(new).items():
+            logger.info("the expected load is worked out without %s: %s", some(names), why)
 
 
 def means_of_workloads(uses: Mapping[str, float]) -> dict[str, float]:

@@ -209,8 +209,8 @@ async def test_what_fails_is_told_once_and_keeps_its_last_values(caplog) -> None
     assert source.of_workloads == {"cpu": {"shop/web": 0.5}}
     assert source.scrape_intervals == {"cpu": 30.0}
     told = [record.getMessage() for record in caplog.records]
-    unknown = ("the kubelets' series", "the cpu of pods", "the scrape interval of rule cpu")
-    assert told == [f"the expected load is worked out without {each}: {away}" for each in unknown]
+    unknown = "the kubelets' series, the cpu of pods and the scrape interval of rule cpu"
+    assert told == [f"the expected load is worked out without {unknown}: {away}"]
 
 
 async def test_it_asks_at_once_and_ends_when_told() -> None:
