@@ -1,4 +1,4 @@
-"""The connections of callers: aiohttp's own. Where there are too many, one ends of the address that
+"""The connections of callers: aiohttp's own. Where there are too many, one ends of an address that
 has the most: a new one, which may be a probe, is taken in, and a flood closes its own.
 """
 
@@ -159,12 +159,13 @@ class Connections:
         self._waiting: deque[Connection] = deque()
 
     def add(self, connection: Connection) -> None:
-        """Where there are too many, one ends of the address that has the most: without any answer
-        so far (a scheduler or a Prometheus has had one), else silent for the longest time.
+        """Where there are too many, one ends of the addresses that have the most: without any
+        answer so far (a scheduler or a Prometheus has had one), else silent for the longest time.
         """
         if len(self._open) >= self.most:
-            ((busiest, _),) = Counter(each.address for each in self._open).most_common(1)
-            theirs = [each for each in self._open if each.address == busiest]
+            number = Counter(each.address for each in self._open)
+            most = max(number.values())
+            theirs = [each for each in self._open if number[each.address] == most]
             min(theirs, key=attrgetter("answered_at")).end()
         self._open[connection] = None
 

@@ -105,6 +105,18 @@ async def test_where_there_are_too_many_those_without_an_answer_go_first(monkeyp
             assert await answer(pair) == (200, b"ok")
 
 
+async def test_from_more_addresses_than_connections_those_without_an_answer_go_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 12)
+    async with serving() as call:
+        scheduler = await call(HEALTH)
+        for number in range(1, 60):
+            assert (await answer(scheduler))[0] == 200, number
+            await call(local_addr=(f"127.0.1.{number}", 0))
+            scheduler[1].write(HEALTH)
+
+
 async def test_a_caller_that_gave_way_has_no_turn(monkeypatch) -> None:
     """What it sent is held no longer, and no answer is computed for it."""
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 4)
