@@ -248,6 +248,8 @@ async def test_each_right_that_is_lacking_is_told_with_the_line_of_its_role(tmp_
     assert lease == f"{add}Role dynsched: {{apiGroups: {of_lease}[dynsched], verbs: [update]}}"
     assert len(await found_in(tmp_path, {}, rules(extender={}), *refused)) == 3
     assert await found_in(tmp_path, ORDER_IN_FORCE, UNMARKED, ("patch", "nodes")) == []
+    (kept,) = await found_in(tmp_path, {}, rules(), ("patch", "configmaps"))
+    assert "resources: [configmaps], resourceNames: [dynsched-rules-in-force]" in kept.fix
     (order,) = await found_in(tmp_path, ORDER_IN_FORCE, ORDER, ("delete", "nodeorders"))
     one = "resources: [nodeorders], resourceNames: [dynsched], verbs: [delete]"
     assert order.fix == f'{add}Role dynsched: {{apiGroups: ["dynsched.io"], {one}}}'
