@@ -82,9 +82,8 @@ class Keeping:
         """Keep what is accepted, until ``stop`` is set. What is there already is not written."""
         written: str | None = None
         while not stop.is_set():
-            text = self._file.text
-            is_due = text is not None and text != written and self._leads()
-            if text is not None and is_due and self._in_use() is self._file.rule_set:
+            text, is_used = self._file.text, self._in_use() is self._file.rule_set
+            if text is not None and text != written and is_used and self._leads():
                 try:
                     if await self._kept.read() != text:
                         await self._kept.write(text)
