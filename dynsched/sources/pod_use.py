@@ -136,7 +136,7 @@ class PodUseSource:
         self.of_workloads: Mapping[str, Mapping[str, float]] = {}
         self.of_pods: Mapping[str, Mapping[str, float]] = {}
         self.of_ended: Mapping[str, Mapping[str, float]] = {}
-        self._jobs = KUBELETS
+        self._jobs = ""
         self._last_uses: defaultdict[str, LastUses] = defaultdict(LastUses)
         self.scrape_intervals: Mapping[str, float] = {}
 
@@ -187,8 +187,8 @@ class PodUseSource:
         self._means = {name: each for name, each in self._means.items() if name in resources}
         if resources:
             asked = f"count({_series(_CPU, KUBELETS)})"
-            named = await self._samples("the kubelets' series", asked, "job")
-            self._jobs = self._jobs if named is None else KUBELETS if named else ""
+            if await self._samples("the kubelets' series", asked, "job"):
+                self._jobs = KUBELETS  # for good: others must not count once these are away
         for resource in sorted(resources):
             asked = of_pod(resource, self._jobs)
             what = f"the {resource} of pods"

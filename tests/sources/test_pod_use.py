@@ -169,6 +169,8 @@ async def test_series_of_pods_are_the_kubelets_where_their_job_is_known(kubelets
     prometheus = Fake(count=vector(*kubelets))
     source = PodUseSource(prometheus, lambda: RULES)
     await source.ask()
+    prometheus.answers, prometheus.asked = {}, []  # they are away
+    await source.ask()
     await source.ask_of_recent(["shop/new"], ["shop/done"])
     asked = [expr for expr in prometheus.asked if "container_" in expr and "count(" not in expr]
     assert len(asked) == 6
