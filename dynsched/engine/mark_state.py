@@ -64,7 +64,7 @@ def read_evidence(node: Node) -> Evidence | None:
 @lru_cache(maxsize=_KEPT)
 def _evidence(text: str) -> Evidence:
     try:
-        record = as_mapping(json.loads(text))
+        record = as_mapping(json.loads(text, parse_int=float))  # others may write 400 digits
     except (ValueError, RecursionError):
         record = {}
     return Evidence(

@@ -39,12 +39,16 @@ def format_micro_time(micros: int) -> str:
 
 
 def parse_time(text: object) -> float | None:
-    """None for anything that is not RFC 3339, a time without a zone among it."""
+    """None for anything that is not RFC 3339, a time without a zone among it; and for what
+    `format_time` could not write again.
+    """
     try:
         moment = datetime.fromisoformat(text) if isinstance(text, str) else None
-    except ValueError:
+        if moment is None or moment.tzinfo is None:
+            return None
+        return moment.astimezone(UTC).timestamp()
+    except (ValueError, OverflowError):  # by its zone it may lie outside of years 1 to 9999
         return None
-    return moment.timestamp() if moment is not None and moment.tzinfo is not None else None
 
 
 def seconds_between(earlier: str, later: str) -> float:

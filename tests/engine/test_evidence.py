@@ -77,6 +77,7 @@ UNREADABLE = [
     '{"label":7,"taint":{},"rules":{}}', '{"label":["status=presure"],"taint":true,"rules":"cpu"}',
     '{"label":{"key":"status","value":"presure"}}', '{"label":"status"}',
     '{"label":"","taint":"","rules":[7,null,["cpu"],{"rule":7},{}]}',
+    '{"since":"9999-12-31T23:59:59-23:59","value":' + "9" * 400 + "}",
 ]  # fmt: skip
 
 
@@ -87,6 +88,18 @@ def test_what_cannot_be_read_counts_as_not_said(text: str) -> None:
     assert read_evidence(node(evidence=rest)) == Evidence(
         None, TaintMark("dynsched.io/a", "b"), (Fired("cpu"),)
     )
+
+
+@pytest.mark.parametrize("since", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-23:59"])
+def test_a_forged_time_ends_no_tick(since: str) -> None:
+    """Who may write to one node could end every dynsched by it."""
+    fired = {"rule": "cpu", "value": 90, "threshold": 80, "since": since}
+    text = json.dumps({"label": "status=presure", "since": since, "rules": [fired]})
+    rules = unlimited(rule("cpu"), mark={"label": "status=presure", "taint": str(TAINT)})
+    forged = {"n1": node(labels={"status": "presure"}, evidence=text)}
+    (patch,) = decide(rules, {"cpu": answer({"n1": 90})}, forged, no_alerts(), NOON).patches
+    written = json.loads(patch.body["metadata"]["annotations"]["dynsched.io/pressure"])
+    assert written["since"] == written["rules"][0]["since"] == "2023-11-14T22:13:20Z"
 
 
 def test_forged_evidence_does_not_make_us_touch_what_we_never_write() -> None:
