@@ -250,7 +250,8 @@ def expected_load(
         pods.use_of_workloads.get(resource, {}),
         of_pod,
         pods.use_of_ended.get(resource, {}),
-        median_request(pods.requested.values(), resource),
+        # By the nodes that there are: a pod may name any, and the mapping changes meanwhile.
+        median_request(filter(None, map(pods.requested.get, nodes)), resource),
     )
     counted: dict[str, Unseen] = {}
     margins: dict[str, float] = {}  # of bound pods: what counts beside where pods are placed

@@ -24,6 +24,8 @@ class Counted(msgspec.Struct, frozen=True, gc=False):
 NOTHING: Final = Counted()
 requests = lru_cache(maxsize=4096)(Requested)
 """Many pods share what they request."""
+node_name = lru_cache(maxsize=16_384)(str)
+"""Likewise. With `sys.intern`, Python 3.12 keeps a name for good, and a pod may name any node."""
 
 
 class PodAccount:

@@ -136,7 +136,8 @@ ANY = {"workloads": {"": 2.0}}
 HOT = {"measured": {"a": 79.0, "b": 45.0}}
 IT_ENDED = [ended(name="d/web-1", **WEB)]
 MEASURED = {"uses": {"d/web-1": 3.2}, "lately": {"d/web-1": 3.2}}
-REQUESTED = {"a": Requested(40, 0.04), "b": Requested(10, 2.0), "c": Requested(2, 0.8)}
+REQUESTED = {"a": Requested(40, 0.04), "b": Requested(10, 0.49)}
+"""0.025 cores in the median; 4 times 0.001 of it is 0.16."""
 DOZEN = [bound(uid=str(number), cpu=0.01) for number in range(12)]
 BIG_SMALL = {"cores": {"a": 16.0, "b": 4.0}}
 CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = {
@@ -182,7 +183,12 @@ CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = 
     "no more of the mean than four times its share of what pods request": (
         [bound(cpu=0.001), bound("b", uid="2", cpu=0.05)],
         {"running": 18, "requested": REQUESTED},
-        {"a": Added(pytest.approx(6.25 * 0.02), 0), "b": Added(6.25, 0)},
+        {"a": Added(pytest.approx(6.25 * 0.16), 0), "b": Added(6.25, 0)},
+    ),
+    "what pods request that name nodes which are not there does not count": (
+        [bound(cpu=0.001)],
+        {"running": 17, "requested": REQUESTED | dict.fromkeys("uvwxyz", Requested(1, 1e-9))},
+        on_a(pytest.approx(6.25 * 0.16)),
     ),
     "another workload": ([bound(**WEB)], {"running": 17, "workloads": {"d/api": 8}}, on_a(6.25)),
     "the mean takes off too": ([ended()], {"running": 15}, on_a(0, 6.25)),
