@@ -25,6 +25,10 @@ POLL: Final = 1.0
 READ_AGAIN: Final = 2.0
 WRITE_AGAIN: Final = 60.0
 """Seconds until a call that failed is made again."""
+MOST_FORBIDDEN: Final = 8
+"""Answers 403 in a row, until the right is taken to be missing: an API server that has just started
+gives them for some seconds.
+"""
 
 
 class Keeping:
@@ -49,16 +53,19 @@ class Keeping:
         """Where the file is refused: put in force what was in force before, if that is known. An
         API server that does not answer is waited for.
         """
+        forbidden = 0
         while self._file.error is not None and not stop.is_set():
             try:
                 why_not = await self._take(await self._kept.read())
-            except ForbiddenError as error:
-                why_not = str(error)
             except ClusterError as error:
-                if self._told.is_new("rules", str(error)):
-                    logger.warning("which rules were in force before is not known yet: %s", error)
-                await pause(stop, READ_AGAIN)
-                continue
+                forbidden = forbidden + 1 if isinstance(error, ForbiddenError) else 0
+                if forbidden < MOST_FORBIDDEN:
+                    if self._told.is_new("rules", str(error)):
+                        text = "which rules were in force before is not known yet: %s"
+                        logger.warning(text, error)
+                    await pause(stop, READ_AGAIN)
+                    continue
+                why_not = str(error)
             if why_not is not None:
                 text = "no rules are in force, so no node is marked, and marks go after %s: %s"
                 logger.error(text, format_duration(NO_RULES.stale_after), why_not)

@@ -67,6 +67,7 @@ class Ordering:
     async def _follow(self) -> None:
         wanted, status = self._wanted(), self._status
         if wanted is None and status.in_force is None:
+            status.error = None  # of one that is not wanted any more
             return
         if status.error is not None:
             rest = RETRY

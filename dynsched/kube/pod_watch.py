@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 import math
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -32,11 +31,11 @@ from dynsched.kube.pages import (
     pages,
     read_lines,
 )
-from dynsched.kube.pod_account import NOTHING, Counted, PodAccount, requests
+from dynsched.kube.pod_account import NOTHING, Counted, PodAccount, node_name, requests
 from dynsched.kube.pod_requests import RUNNING, PodSpec, PodStatus, requests_of
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.keys import ORDER_ANNOTATION
-from dynsched.util.errors import ClusterError, ForbiddenError
+from dynsched.util.errors import ClusterError
 from dynsched.util.logs import LoggedKinds
 from dynsched.util.stopping import Backoff, jittered, unless_stopped
 
@@ -54,7 +53,6 @@ _GAP: Final = 70.0
 count as if it happened now, though the metrics show it by then."""
 _FIRST_WAIT: Final = 1.0
 _MAX_BACKOFF: Final = 30.0
-_FORBIDDEN_WAIT: Final = 60.0
 _LIST: Final = Call("list", "pods", "/api/v1/pods")
 _WATCH: Final = Call("watch", "pods", "/api/v1/pods")
 _OF_A_POD: Final = {"ADDED", "MODIFIED", "DELETED"}
@@ -167,9 +165,7 @@ class ListWatch(ABC):
             lasted = self.clock() - began
             if failure is None or lasted > _MAX_BACKOFF:
                 backoff.reset()
-            if isinstance(failure, ForbiddenError):
-                wait = jittered(_FORBIDDEN_WAIT)
-            elif failure is not None:
+            if failure is not None:  # a 403 too: an API server that has just started has no rights
                 wait = backoff.next()
             else:  # a server may end each watch at once
                 wait = 0.0 if lasted > _FIRST_WAIT else jittered(_FIRST_WAIT)
@@ -235,7 +231,7 @@ class PodWatch(ListWatch):
         annotations = pod.metadata.annotations
         has_order = annotations is not None and annotations.order is not None
         requested = requests(1, *requests_of(pod.spec, pod.status, least=(0.0, 0.0)))
-        return Counted(sys.intern(pod.spec.node), requested, has_order)
+        return Counted(node_name(pod.spec.node), requested, has_order)
 
     def observe(self, event: Event | None) -> None:
         self._heard_at = self.clock()

@@ -47,8 +47,10 @@ def pauses_after(lives: Sequence[Life]) -> tuple[list[float], list[str]]:
         return [after - end for end, after in zip(ended, begun[1:], strict=True)], told
 
 
-def test_failures_in_a_row_are_followed_by_longer_pauses():
-    pauses, told = pauses_after([(0.0, DOWN)] * 8)
+@pytest.mark.parametrize("error", [DOWN, ForbiddenError("down")], ids=["down", "forbidden"])
+def test_failures_in_a_row_are_followed_by_longer_pauses(error):
+    """An API server that has just started forbids everything for some seconds."""
+    pauses, told = pauses_after([(0.0, error)] * 8)
     for pause, most in zip(pauses, (1, 2, 4, 8, 16, 30, 30, 30), strict=True):
         assert most / 2 <= pause <= most
     assert told == ["down"]
@@ -66,12 +68,6 @@ def test_a_watch_that_ended_in_time_is_taken_up_at_once_and_one_that_ended_at_on
     assert pauses[0] == 0.0
     assert 0.5 <= pauses[1] <= 1.0
     assert told == []
-
-
-def test_what_is_not_allowed_is_asked_for_once_a_minute():
-    pauses, told = pauses_after([(0.0, ForbiddenError("no"))] * 3)
-    assert all(30 <= pause <= 60 for pause in pauses)
-    assert told == ["no"]
 
 
 def test_an_error_that_is_not_the_clusters_is_passed_on():

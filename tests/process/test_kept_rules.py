@@ -164,7 +164,18 @@ async def test_without_the_right_to_keep_rules_all_else_goes_on(sim, prometheus,
         await some_ticks(operator, 5)
         assert operator.log.count("not kept for a restart: may not get configmaps") == 1
         assert await operator.stop() == 0
+    sim.server.forbidden = set()
+    async with pod() as operator:
+        await pod.until_kept(pod.file.read_text())
+        assert await operator.stop() == 0
+    sim.server.forbidden = {("get", "configmaps")}
     pod.file.write_text(BAD)
+    async with pod() as operator:
+        await until(lambda: "before is not known yet: may not" in operator.log, "it is waited for")
+        sim.server.forbidden = set()  # as those of an API server that has just started
+        await until(lambda: "that were last accepted are in force" in operator.log, "they are")
+        assert await operator.stop() == 0
+    sim.server.forbidden = {("get", "configmaps")}
     await sim.server.down()
     async with pod() as operator:
         await operator.until(lambda code: code == 200, "/healthz")

@@ -17,7 +17,7 @@ import yaml
 from cluster import EnvtestCluster
 from fake_prometheus import FakePrometheus
 from manifest_support import COMPONENTS, Kubectl
-from operator_support import until
+from operator_support import until, write_rules
 from programs import ROOT, run
 from scheduling_support import PODS, dynsched, make_pod, rules, scheduler, set_loads
 
@@ -281,6 +281,22 @@ async def test_what_keeps_it_from_being_written_is_told(cluster, prometheus, tmp
                 return line in (await asyncio.to_thread(called, *words)).stdout
 
             await until(is_told, f"dynsched {command} says it")
+
+
+async def test_that_it_cannot_be_written_is_over_where_none_is_wanted(
+    cluster, prometheus, tmp_path
+) -> None:
+    flags = ("--lease-namespace", "nowhere", "--no-leader-elect")
+    async with dynsched(cluster, prometheus, tmp_path, RULES, *flags) as operator:
+
+        async def is_well() -> bool:
+            status, text = await operator.get("/status")
+            assert status == 200 or "the order of the nodes cannot be kept: " in text
+            return status == 200
+
+        await operator.until(lambda status: status == 503, "/status")
+        write_rules(tmp_path, rules())
+        await until(is_well, "none is wanted")
 
 
 async def test_it_is_there_again_after_the_api_server_and_the_definition_are(
