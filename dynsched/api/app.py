@@ -151,7 +151,10 @@ async def _rules(request: web.Request) -> web.Response:
 async def _order(request: web.Request) -> web.StreamResponse:
     snapshot = _snapshot(request)
     if snapshot.rule_set.order is None:
-        return refused(HTTPStatus.NOT_FOUND, "the rules have no `order`; docs/order.md has it")
+        why = snapshot.rules_error and f"the rules file is refused: {snapshot.rules_error}"
+        return refused(
+            HTTPStatus.NOT_FOUND, f"the rules have no `order`; {why or 'docs/order.md has it'}"
+        )
     pieces = await request.app[_SNAPSHOTS].encoded_order(snapshot)
     return respond(pieces, {hdrs.CONTENT_TYPE: JSON})
 

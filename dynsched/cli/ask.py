@@ -161,6 +161,7 @@ def _or_evidence(
         yield
     except NotRunningError as error:
         import asyncio
+        from functools import partial
 
         from dynsched.cli.node_tables import render_left
         from dynsched.tools.left_marks import left_marks
@@ -169,7 +170,7 @@ def _or_evidence(
             found = asyncio.run(left_marks(_where(context, given), node))
         except ClusterError as why_not:
             raise NotRunningError(f"{error}; and of the nodes: {why_not}") from None
-        print_answer(found, output, render_left)
+        print_answer(found, output, partial(render_left, node=node))
         raise
 
 

@@ -16,6 +16,7 @@ from rich.text import Text
 from dynsched.cli import node_words
 from dynsched.engine.model import NodePatch
 from dynsched.engine.wording import changes, counted, listed
+from dynsched.rules.rule_set import NONE_IN_FORCE
 from dynsched.util.formatting import format_threshold, format_value
 from dynsched.util.tables import STYLES, ago, make_table, named, plain, sample_age, show
 
@@ -46,8 +47,10 @@ def nodes_head(payload: Mapping[str, Any]) -> list[Text]:
     head += f", at {payload['taken_at']}"
     lines = [plain(f"{head}, dry run" if payload["dry_run"] else head)]
     if refused := payload["rules_error"]:
-        stays = "The rules file is refused; what was in force before stays in force"
-        lines += map(plain, f"{stays}: {refused}".splitlines())
+        before = (
+            "" if refused.startswith(NONE_IN_FORCE) else "; what was in force before stays in force"
+        )
+        lines += map(plain, f"The rules file is refused{before}: {refused}".splitlines())
     if failed := payload.get("order_error"):  # an older dynsched has no such key
         lines.append(plain(f"The order for new pods cannot be kept: {failed}"))
     return lines
@@ -120,27 +123,28 @@ def render_why(payload: Mapping[str, Any], console: Console) -> None:
             show(console, plain(line))
 
 
-def render_left(payload: Mapping[str, Any], console: Console) -> None:
-    """What `tools.left_marks` found."""
+def render_left(payload: Mapping[str, Any], console: Console, node: str | None = None) -> None:
+    """What `tools.left_marks` found, of ``node`` or of all."""
     nodes = payload["nodes"]
-    kept = "no dynsched is ready that would release them or mark others"
-    show(console, plain(f"{counted(len(nodes), 'node')} marked, at {payload['at']}; {kept}"))
+    kept = "no dynsched is ready that would mark or release nodes"
+    count = counted(len(nodes), "node") if node is None else f"{node} is{'' if nodes else ' not'}"
+    show(console, plain(f"{count} marked, at {payload['at']}; {kept}"))
     table = make_table("NODE", "MARKED BY", "SINCE", "RULES", "CARRIES")
-    for node in nodes:
-        since = f"{node['since']} ({ago(node['since'], payload['at'])} ago)"
-        by = node["by"] or "not known: there is no evidence beside the mark"
+    for each in nodes:
+        since = f"{each['since']} ({ago(each['since'], payload['at'])} ago)"
+        by = each["by"] or "not known: there is no evidence beside the mark"
         table.add_row(
-            plain(node["name"]),
-            plain(f"{by}, early" if node["early"] else by),
-            plain("-" if node["since"] is None else since),
-            plain(", ".join(map(_fired, node["rules"])) or "-"),
-            plain(listed(node["carries"]) or "the evidence alone"),
+            plain(each["name"]),
+            plain(f"{by}, early" if each["early"] else by),
+            plain("-" if each["since"] is None else since),
+            plain(", ".join(map(_fired, each["rules"])) or "-"),
+            plain(listed(each["carries"]) or "the evidence alone"),
         )
     if nodes:
         show(console, table)
         show(
             console,
-            plain("`dynsched prune` removes them, and a dynsched that starts sees to them."),
+            plain("`dynsched prune` removes marks; a dynsched that starts takes them over."),
         )
 
 

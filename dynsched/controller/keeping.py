@@ -13,7 +13,7 @@ from dynsched.controller.reporting import report_lint
 from dynsched.engine.wording import listed
 from dynsched.kube.kept_rules import KeptRules
 from dynsched.rules.file import RulesFile, read_rules
-from dynsched.rules.rule_set import NO_RULES, RuleSet
+from dynsched.rules.rule_set import NO_RULES, NONE_IN_FORCE, RuleSet
 from dynsched.util.durations import format_duration
 from dynsched.util.errors import ClusterError, ForbiddenError
 from dynsched.util.logs import LoggedKinds
@@ -67,7 +67,7 @@ class Keeping:
                     continue
                 why_not = str(error)
             if why_not is not None:
-                text = "no rules are in force, so no node is marked, and marks go after %s: %s"
+                text = f"{NONE_IN_FORCE}, so no node is marked, and marks go after %s: %s"
                 logger.error(text, format_duration(NO_RULES.stale_after), why_not)
             return
 

@@ -29,7 +29,7 @@ from dynsched.kube.events import NodeEvents
 from dynsched.kube.leader import Elector, SoleWriter
 from dynsched.rules.fields import SourceName
 from dynsched.rules.file import FixedRules, RulesFile
-from dynsched.rules.rule_set import NO_RULES, Rule, RuleSet
+from dynsched.rules.rule_set import NO_RULES, NONE_IN_FORCE, Rule, RuleSet
 from dynsched.util.stopping import pause, until_so
 
 logger = logging.getLogger(__name__)
@@ -293,7 +293,7 @@ class Loop:
     @property
     def _rules_error(self) -> str | None:
         error = self._rules_file.error
-        return f"no rules are in force: {error}" if self._rules_file.rule_set is NO_RULES else error
+        return f"{NONE_IN_FORCE}: {error}" if self._rules_file.rule_set is NO_RULES else error
 
     async def _fetch(self, rule_set: RuleSet) -> dict[str, QueryResult]:
         rules = rule_set.file_rules

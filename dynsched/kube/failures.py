@@ -30,9 +30,21 @@ _GRANTED_BY: Final[Mapping[str, str]] = {
     "subjectaccessreviews": "components/web-auth",
 }
 """The manifests that grant what the base does not, by resource."""
+_FOR_PEOPLE: Final = frozenset(
+    {
+        *(
+            "cronjobs",
+            "deployments",
+            "mutatingadmissionpolicies",
+            "mutatingadmissionpolicybindings",
+        ),
+        *("mutatingpolicies", "namespaces", "validatingadmissionpolicies"),
+    }
+)
+"""What only commands read, with the rights of who runs them: dynsched's own account has none."""
 _METHODS: Final = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 _USER: Final = re.compile(r'User "([^"]+)"')
-_OURS: Final = re.compile(r"system:serviceaccount:[^:]+:dynsched(-[^:]+)?")
+OURS: Final = re.compile(r"system:serviceaccount:[^:]+:dynsched(-[^:]+)?")
 """The accounts of the manifests."""
 _PROXY: Final = "check proxy-url in the kubeconfig, HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
 _CA: Final = "check the CA in the kubeconfig and the server's name"
@@ -174,9 +186,13 @@ def forbidden(call: Call, server: str, said: str) -> ForbiddenError:
     who = f" --as={user.group(1)}" if user else ""
     where = f" -n {call.namespace}" if call.namespace else ""
     role = "Role" if call.namespace else "ClusterRole"
+    # A right may be granted by name alone, and then "may I, to any?" is answered by no.
+    what = f"{call.resource}/{call.name}" if call.namespace and call.name else call.resource
     granted = f"manifests/{_GRANTED_BY.get(call.resource, 'base')}/rbac.yaml"
     remedy = f"grant with `kubectl apply -f {granted}` (its {role})"
-    if user and not _OURS.fullmatch(user.group(1)):
+    if call.resource in _FOR_PEOPLE:
+        remedy = "run the command with your own account: dynsched's is not meant to have this right"
+    if user and not OURS.fullmatch(user.group(1)):
         remedy = (
             f"ask an administrator to bind a {role} with it to {user.group(1)}; "
             "docs/kubectl.md has those for people"
@@ -184,7 +200,7 @@ def forbidden(call: Call, server: str, said: str) -> ForbiddenError:
     return ForbiddenError(
         f"may not {call.verb} {call.resource}: {server} answered 403"
         + (f": {said}" if said else "")
-        + f"; check with `kubectl auth can-i {call.verb} {call.resource}{where}{who}`, {remedy}"
+        + f"; check with `kubectl auth can-i {call.verb} {what}{where}{who}`, {remedy}"
     )
 
 

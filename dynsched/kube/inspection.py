@@ -58,6 +58,16 @@ class Program(NamedTuple):
     config_maps: tuple[str, ...]
 
 
+async def account(api: KubeApi) -> str | None:
+    """The name of our account; None where the server does not tell."""
+    resource = "selfsubjectreviews"
+    call = Call("create", resource, f"/apis/authentication.k8s.io/v1/{resource}")
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    answer = await api.call(call, body=body, accept=(HTTPStatus.NOT_FOUND,))
+    name = None if answer.body is None else _at(answer.body, "status", "userInfo", "username")
+    return name if isinstance(name, str) else None
+
+
 async def is_allowed(api: KubeApi, right: Right) -> bool | None:
     """Whether we have a right; None where the server makes no reviews."""
     resource, _, subresource = right.resource.partition("/")

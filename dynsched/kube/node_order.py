@@ -13,6 +13,7 @@ from dynsched.kube.failures import Call, in_namespace, still_leading
 from dynsched.kube.pages import METADATA_ONLY, Named, pages
 from dynsched.kube.transport import Answer, KubeApi
 from dynsched.rules import keys
+from dynsched.util.errors import ClusterError, NotFoundError
 from dynsched.util.formatting import format_time, parse_time
 
 APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}
@@ -20,6 +21,10 @@ APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}
 FORCED: Final = {"fieldManager": keys.FIELD_MANAGER, "force": "true", "fieldValidation": "Ignore"}
 """JSON is YAML, and long to parse: without Ignore the API server does it twice, for warnings."""
 NODE_ORDERS: Final = "nodeorders"
+_UNKNOWN_KIND: Final = (
+    "the definition of NodeOrder is missing (404); install it with "
+    "`kubectl apply -f manifests/components/order/crd.yaml`"
+)
 _VERSION: Final = Call("get", "version", "/version")
 
 
@@ -77,7 +82,10 @@ class NodeOrder:
         }
         call = _call("patch", self._namespace)
         check = still_leading(call, self._may_write)
-        answer = await self._api.call(call, query=FORCED, body=body, headers=APPLY, check=check)
+        try:
+            answer = await self._api.call(call, query=FORCED, body=body, headers=APPLY, check=check)
+        except NotFoundError as error:
+            raise ClusterError(_UNKNOWN_KIND) from error
         self._ahead = _ahead(answer)
         before, metadata = self._last, answer.body["metadata"]
         self._last = uid, generation = metadata["uid"], metadata["generation"]

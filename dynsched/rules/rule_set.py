@@ -331,6 +331,9 @@ class RuleSet(_Model):
         return (rule.on_stale or self.on_stale) == "hold"
 
 
+NONE_IN_FORCE: Final = "no rules are in force"
+"""So `rules_error` begins where there are `NO_RULES`."""
+
 NO_RULES: Final = RuleSet.model_validate(
     {
         "nodes": {"include_control_plane": True},

@@ -182,6 +182,16 @@ def test_a_403_is_answered_with_manifests_for_the_accounts_of_the_manifests_alon
     assert "apply -k" not in told
 
 
+def test_a_right_that_only_people_need_is_not_to_be_granted_to_dynsched() -> None:
+    """The base's rbac.yaml was named for it, which does not grant it."""
+    said = 'deployments.apps is forbidden: User "system:serviceaccount:dynsched:dynsched" cannot'
+    told = str(
+        forbidden(Call("list", "deployments", "/apis/apps/v1/deployments"), "s", f"{said} x")
+    )
+    assert "run the command with your own account" in told
+    assert "kubectl apply" not in told
+
+
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What is waited for a second or more: it is listed, and is over at once."""

@@ -312,11 +312,11 @@ async def test_403_names_the_verb_and_the_role(cluster, tmp_path, caplog) -> Non
     error = str(first.error)
     assert not first.may_write
     assert error.startswith("may not get leases: ")
-    assert "`kubectl auth can-i get leases -n default --as=" in error
+    assert "`kubectl auth can-i get leases/dynsched -n default --as=" in error
     assert (
         "grant with `kubectl apply -f manifests/base/rbac.yaml` (its Role)"
         if isinstance(cluster, SimCluster)  # where it is the service account; else a person
-        else "ask an administrator to bind a Role with it to stranger; manifests/base grants it "
+        else "ask an administrator to bind a Role with it to stranger; docs/kubectl.md has those"
     ) in error
     assert error.endswith("; a single replica may run --no-leader-elect")
     told = [record for record in caplog.records if record.name == "dynsched.kube.leader"]

@@ -178,7 +178,7 @@ async def test_people_have_roles_with_what_the_commands_need(cluster, kubectl, t
             if command[0] in ("plan", "order"):
                 assert code == 0, told
             elif command[0] != "doctor":
-                assert "no dynsched is ready that would release them" in told
+                assert "no dynsched is ready that would mark or" in told
     role = ("--clusterrole=dynsched-prune", "--user=stranger")
     await asyncio.to_thread(kubectl, "delete", "clusterrolebinding", "people")
     await asyncio.to_thread(kubectl, "create", "clusterrolebinding", "people", *role)

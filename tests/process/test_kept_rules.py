@@ -123,6 +123,9 @@ async def test_without_rules_it_runs_marks_nothing_and_lets_go_of_marks(pod, clu
         assert (await operator.get("/status"))[0] == 503
         assert "no rules are in force: " in told["error"]
         assert "treshold: unknown key" in told["error"]
+        shown = await asyncio.to_thread(shown_by, operator)
+        assert "The rules file is refused: no rules are in force: " in shown
+        assert "stays in force" not in operator.log
         assert (await operator.get("/readyz"))[0] == 200
         assert {node["name"] for node in (await operator.nodes())["nodes"]} == {"a", "b", "marked"}
 

@@ -315,7 +315,10 @@ async def test_it_is_there_again_after_the_api_server_and_the_definition_are(
                 return (await operator.get("/status"))[0] == 503
 
             await until(is_told, "it is told that it cannot be written")
-            assert "gone (404)" in json.loads((await operator.get("/order"))[1])["error"]
+            error = json.loads((await operator.get("/order"))[1])["error"]
+            assert error.startswith(
+                "the definition of NodeOrder is missing (404); install it with "
+            )
             assert await told(cluster) is None
         finally:
             await asyncio.to_thread(policy, "apply", "-f", crd)

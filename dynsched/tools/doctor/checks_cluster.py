@@ -59,20 +59,29 @@ _SUMMARIES: Final = {
 }
 
 
-def rights(refused: Iterable[Right]) -> Iterator[Finding]:
+def rights(refused: Iterable[Right], person: str | None = None) -> Iterator[Finding]:
+    """``person``: whose account is in use, where it is not dynsched's own."""
+    if person is not None and refused:
+        lacking = [f"{verb} {resource}" for verb, resource, *_ in refused]
+        yield warning(
+            f"dynsched's own rights are not known: the account in use, {person}, lacks some",
+            f"it may not {listed(lacking)}",
+            "`kubectl -n dynsched exec deploy/dynsched -- dynsched doctor` looks at dynsched's own",
+        )
+        return
     by_role: dict[Right, list[str]] = {}
     for right in refused:
         by_role.setdefault(right._replace(verb=""), []).append(right.verb)
     for (_verb, resource, group, namespace, name), verbs in by_role.items():
         where = f" in namespace {namespace}" if namespace else ""
         named = f", resourceNames: [{name}]" if name else ""
-        asked = f"{verbs[0]} {resource}{f'.{group}' if group else ''}"
+        asked = f"{verbs[0]} {resource}{f'.{group}' if group else ''}{f'/{name}' if name else ''}"
         yield error(
             f"the account in use may not {listed(verbs)} {resource}{f' {name}' if name else ''}"
             f"{where}",
             f"SelfSubjectAccessReview; `kubectl auth can-i {asked}"
             f"{f' -n {namespace}' if namespace else ''}` says the same",
-            f"add to the {'Role' if name else 'ClusterRole'} dynsched: "
+            f"add to {f'its Role in {namespace}' if namespace else 'the ClusterRole dynsched'}: "
             f'{{apiGroups: ["{group}"], resources: [{resource}]{named}, '
             f"verbs: [{', '.join(verbs)}]}}",
         )

@@ -184,7 +184,7 @@ async def late_for_new_pods(rule: Subject) -> AsyncIterator[Finding]:
             "the values show a new pod late, so that the pods after it may go to the same node",
             f"in full after {format_duration(round(lag))}; of 100 parts of the overload that can "
             f"be avoided, the order then removes about {lost:.0f} fewer (docs/order.md)",
-            "scrape nodes more often (15 s), with a range of four scrapes",
+            "scrape nodes every 15 s, and write a range of 1m in the rule",
         )
 
 

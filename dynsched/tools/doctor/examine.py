@@ -18,6 +18,7 @@ from dynsched.engine.model import Node
 from dynsched.engine.wording import some
 from dynsched.kube import inspection
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient, list_node_metrics, open_client
+from dynsched.kube.failures import OURS
 from dynsched.kube.inspection import POLICIES, Program, Right, policy
 from dynsched.kube.kept_rules import CONFIG_MAPS
 from dynsched.kube.leases import LEASE_NAME, find_holders
@@ -133,7 +134,8 @@ async def check_cluster(
             found += findings("W1", checks.few_react(reach))
         found += findings("W2", checks.cancelled(reach))
     refused = await asked("K1", _refused(client, _needed_rights(rule_set, home)))
-    found += findings("K1", checks.rights(refused or ()))
+    person = await asked("K1", _person(client)) if refused else None
+    found += findings("K1", checks.rights(refused or (), person))
     guardrail = await asked("K1", policy(client, "validatingadmissionpolicies", _GUARDRAIL))
     injection = await asked("K1", policy(client, POLICIES, keys.AVOID_POLICY))
     injection = None if mark.is_none else injection
@@ -191,6 +193,12 @@ async def _refused(api: KubeApi, rights: Iterable[Right]) -> list[Right]:
     if None in allowed.values():
         raise ClusterError(f"{api.config.server} makes no reviews of rights (404)")
     return [right for right, is_ours in allowed.items() if not is_ours]
+
+
+async def _person(api: KubeApi) -> str | None:
+    """The account in use, where it is not one of dynsched's own."""
+    account = await inspection.account(api)
+    return None if account is None or OURS.fullmatch(account) else account
 
 
 async def _policies_of(api: KubeApi, found: Iterable[Program]) -> dict[str, Any]:

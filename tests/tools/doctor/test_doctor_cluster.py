@@ -137,6 +137,7 @@ async def found_in(
     return report.findings
 
 
+REVIEW_OF_SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 E, W = Severity.ERROR, Severity.WARNING
 OF_TAINT = rules(mark={"taint": TAINT})
 UNMARKED = rules(mark="none", order={"score": {"cpu": 1}})
@@ -242,17 +243,35 @@ async def test_each_right_that_is_lacking_is_told_with_the_line_of_its_role(tmp_
     refused = [("patch", "nodes"), ("watch", "nodes"), ("update", "leases"), ("watch", "pods")]
     found = await found_in(tmp_path, {}, rules(), *refused)
     nodes, lease = (each.fix for each in found)
-    add, of_lease = "add to the ", '["coordination.k8s.io"], resources: [leases], resourceNames: '
+    of_role, of_lease = "add to its Role in ns", '["coordination.k8s.io"], resources: [leases]'
     of_nodes = '{apiGroups: [""], resources: [nodes], verbs: [watch, patch]}'
-    assert nodes == f"{add}ClusterRole dynsched: {of_nodes}"
-    assert lease == f"{add}Role dynsched: {{apiGroups: {of_lease}[dynsched], verbs: [update]}}"
+    assert nodes == f"add to the ClusterRole dynsched: {of_nodes}"
+    named = "resourceNames: [dynsched], verbs: [update]"
+    assert lease == f"{of_role}: {{apiGroups: {of_lease}, {named}}}"
     assert len(await found_in(tmp_path, {}, rules(extender={}), *refused)) == 3
     assert await found_in(tmp_path, ORDER_IN_FORCE, UNMARKED, ("patch", "nodes")) == []
     (kept,) = await found_in(tmp_path, {}, rules(), ("patch", "configmaps"))
     assert "resources: [configmaps], resourceNames: [dynsched-rules-in-force]" in kept.fix
     (order,) = await found_in(tmp_path, ORDER_IN_FORCE, ORDER, ("delete", "nodeorders"))
     one = "resources: [nodeorders], resourceNames: [dynsched], verbs: [delete]"
-    assert order.fix == f'{add}Role dynsched: {{apiGroups: ["dynsched.io"], {one}}}'
+    assert order.fix == f'{of_role}: {{apiGroups: ["dynsched.io"], {one}}}'
+    assert "can-i delete nodeorders.dynsched.io/dynsched -n ns`" in order.evidence
+
+
+@pytest.mark.parametrize(
+    ("account", "severity", "told"),
+    [
+        ("ann", W, "dynsched's own rights are not known: the account in use, ann, "),
+        ("system:serviceaccount:dynsched:dynsched", E, "the account in use may not watch nodes"),
+    ],
+)
+async def test_a_persons_rights_are_not_those_of_dynsched(
+    tmp_path, account, severity, told
+) -> None:
+    """Who may only read was told to extend dynsched's ClusterRole, by six errors."""
+    whose = {REVIEW_OF_SELF: {"status": {"userInfo": {"username": account}}}}
+    (found,) = await found_in(tmp_path, whose, rules(), ("watch", "nodes"))
+    assert (found.severity, found.summary.startswith(told)) == (severity, True)
 
 
 async def test_rights_are_reviewed_on_each_form_of_cluster(cluster) -> None:

@@ -55,7 +55,9 @@ export function banners(model, now) {
   } else {
     if (now.silent === 0 && now.age > data.overdue_after) found.push(["bad", t("b_overdue", span(now.age))]);
     if (data.error) found.push(["bad", t("b_blind", told(data.error))]);
-    if (data.rules_error) found.push(["bad", t("b_rules_error", data.rules_error)]);
+    // Where none are in force, `error` says so.
+    const told_already = data.rules_error?.startsWith("no rules are in force");
+    if (data.rules_error && !told_already) found.push(["bad", t("b_rules_error", data.rules_error)]);
     if (data.capped.length > 0) {
       const pools = data.capped.filter(Boolean).join(", ");
       found.push(["warn", t("b_capped", data.guard.max_marked, pools ? t("b_in_pools", pools) : "")]);
