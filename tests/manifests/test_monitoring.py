@@ -176,7 +176,7 @@ def test_a_figure_is_named_by_level_metric_and_operation_and_described(record: D
 
 
 def test_what_the_page_sends_to_long_storage_is_all_that_is_recorded_and_nothing_else() -> None:
-    (relabel,) = re.findall(r"regex: (namespace\S+)\n", PAGE.read_text())
+    (relabel,) = re.findall(r'regex: "(namespace\S+)"', PAGE.read_text())
     for record in RECORDS:
         assert re.fullmatch(relabel, record["record"])
     assert not [name for name in exposed() if re.fullmatch(relabel, name)]
