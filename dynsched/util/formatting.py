@@ -39,16 +39,18 @@ def format_micro_time(micros: int) -> str:
 
 
 def parse_time(text: object) -> float | None:
-    """None for anything that is not RFC 3339, a time without a zone among it; and for what
-    `format_time` could not write again.
+    """None for anything that is not RFC 3339, a time without a zone among it; and for years in
+    which nothing happens: after a clock was set, times are moved, which `format_time` must be able
+    to write.
     """
     try:
         moment = datetime.fromisoformat(text) if isinstance(text, str) else None
         if moment is None or moment.tzinfo is None:
             return None
-        return moment.astimezone(UTC).timestamp()
+        moment = moment.astimezone(UTC)
     except (ValueError, OverflowError):  # by its zone it may lie outside of years 1 to 9999
         return None
+    return moment.timestamp() if 1970 <= moment.year < 9000 else None  # noqa: PLR2004
 
 
 def seconds_between(earlier: str, later: str) -> float:

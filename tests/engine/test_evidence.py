@@ -90,7 +90,9 @@ def test_what_cannot_be_read_counts_as_not_said(text: str) -> None:
     )
 
 
-@pytest.mark.parametrize("since", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-23:59"])
+@pytest.mark.parametrize(
+    "since", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-23:59", "9999-12-31T23:59:59Z"]
+)
 def test_a_forged_time_ends_no_tick(since: str) -> None:
     """Who may write to one node could end every dynsched by it."""
     fired = {"rule": "cpu", "value": 90, "threshold": 80, "since": since}
