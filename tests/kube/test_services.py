@@ -110,7 +110,7 @@ async def test_who_may_not_list_services_gets_as_far_as_the_usual_name(cluster, 
 
 async def test_the_role_of_the_manifests_is_enough(envtest, tmp_path) -> None:
     """And it is not more: what it does not name stays forbidden."""
-    role = yaml.safe_load((COMPONENTS / "kubectl/rbac.yaml").read_text())
+    role, *_ = yaml.safe_load_all((COMPONENTS / "kubectl/rbac.yaml").read_text())
     subject = {"kind": "User", "name": "stranger", "apiGroup": "rbac.authorization.k8s.io"}
     binding = {
         "metadata": {"name": "dynsched-kubectl"},
