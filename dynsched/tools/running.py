@@ -226,8 +226,8 @@ def opened(where: Where) -> Iterator[Running]:
             raise
         kind = NotRunningError if isinstance(error, NotRunningError) else ServerError
         raise kind(
-            f"found no running dynsched: none answers at {DEFAULT_SERVER}; {error}; or name its "
-            "URL with --server"
+            f"found no running dynsched: none answers at {DEFAULT_SERVER} (--server names another "
+            f"URL); {error}"
         ) from None
     with contextlib.closing(found):
         yield found

@@ -145,9 +145,9 @@ async def test_none_anywhere_is_one_line_with_both_places(call, cluster) -> None
     code, _, errors = await call("nodes")
     assert code == 1
     (line,) = errors.splitlines()
-    assert line.startswith(f"Error: found no running dynsched: none answers at {NOWHERE}; ")
+    assert line.startswith(f"Error: found no running dynsched: none answers at {NOWHERE} (--server ")
     assert "no Service with the label app.kubernetes.io/name=dynsched in any namespace" in line
-    assert line.endswith("or name its URL with --server")
+    assert line.endswith("is this the right context?")
 
 
 async def test_no_right_is_one_line(call, cluster, tmp_path) -> None:
