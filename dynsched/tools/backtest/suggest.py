@@ -265,7 +265,10 @@ def recommend(outcomes: Sequence[Outcome], own: Candidate) -> tuple[Outcome, str
     times = len(mine.leads)
     if times < FEWEST:
         told = "No node became full in this time" if not times else "Nodes became full too seldom"
-        return mine, f"{told} ({counted(times, 'time')}): there is nothing to go by, and nothing to change."
+        return (
+            mine,
+            f"{told} ({counted(times, 'time')}): there is nothing to go by, and nothing to change.",
+        )
     limits = "at most one flap for ten episodes and 5 % of the time at the cap"
     quiet = [one for one in outcomes if one.flaps <= max(1, _FLAPS * one.episodes)]
     calm = [one for one in quiet if one.time_at_cap <= _AT_CAP]
