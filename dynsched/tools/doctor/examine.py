@@ -213,11 +213,18 @@ async def _policies_of(api: KubeApi, found: Iterable[Program]) -> dict[str, Any]
     return policies
 
 
+@contextlib.contextmanager
+def _opened(where: Where) -> Iterator[Running]:
+    with opened(where) as running:
+        running.remedy = "; the doctor sends none"
+        yield running
+
+
 def check_extender(where: Where, rule_set: RuleSet) -> Iterator[Finding | NotChecked]:
     if not rule_set.has_extender:
         return
     try:
-        with opened(where) as running:
+        with _opened(where) as running:
             asks = _ASKS if where.server is None else 1
             is_asked = any(_is_asked(running) for _ in range(asks))
     except (ExpectedError, ValueError) as error:
@@ -236,11 +243,10 @@ def check_extender(where: Where, rule_set: RuleSet) -> Iterator[Finding | NotChe
 def check_running(where: Where) -> Iterator[Finding | NotChecked]:
     """Whether a running dynsched goes by its rules file."""
     try:
-        with opened(where) as running:
+        with _opened(where) as running:
             answer = running.raw("/status")
-            if (
-                answer.status != HTTPStatus.SERVICE_UNAVAILABLE
-            ):  # it is not well, and says all it can
+            # 503: it is not well, and says all it can.
+            if answer.status != HTTPStatus.SERVICE_UNAVAILABLE:
                 answer = running.ask("/status")
             refused = running.read(answer, key="rules_error")["rules_error"]
     except ExpectedError as failed:

@@ -385,6 +385,18 @@ async def of_running(where: Where) -> list[Any]:
     return await asyncio.to_thread(lambda: list(check_running(where)))
 
 
+async def test_a_token_is_not_asked_for_by_a_flag_that_the_doctor_has_not() -> None:
+    async def refuse(_request: web.Request) -> web.Response:
+        return web.json_response({"error": "needs a bearer token"}, status=401)
+
+    app = web.Application()
+    app.router.add_get("/{path}", refuse)
+    async with TestServer(app) as server:
+        where = Where(str(server.make_url("")).rstrip("/"))
+        for found in (*await of_extender(where), *await of_running(where)):
+            assert found.reason.endswith("needs a bearer token; the doctor sends none")
+
+
 async def test_a_running_dynsched_that_refuses_its_rules_is_told_and_a_busy_one_is_not() -> None:
     pages = Pages()
     async with served(pages):
