@@ -28,7 +28,8 @@ LONGEST_PAUSE: Final = 60.0
 """Seconds until a write that was refused is tried again: twice as long after each refusal."""
 UNMARKED: Final = "not marked: mark is none"
 LEFT: Final = (
-    "an older mark stays: mark is none, so dynsched writes no node; `dynsched prune` removes it"
+    "an older mark stays: mark is none, so dynsched writes no node; "
+    "`dynsched prune --rules rules.yaml` removes it"
 )
 _HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
 

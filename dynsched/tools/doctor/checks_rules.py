@@ -66,6 +66,8 @@ async def check_rules(prometheus: PrometheusSource, world: World) -> list[Findin
     if world.rule_set.uses_expected_load:
         found += findings("P13", [each async for each in _not_of_kubelets(asked)])
     for warned in lint(world.rule_set):
+        if not warned.rule:
+            continue  # a setting beside the rules, of which `check` tells
         what, _, remedy = warned.message.rpartition(". ")
         expr = world.rule_set.by_name[warned.rule].expr or ""
         told = warning(what, one_line(expr, _SHOWN), remedy)

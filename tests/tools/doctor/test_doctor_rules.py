@@ -8,6 +8,7 @@ import pytest
 from prometheus_support import RealPrometheus
 
 from dynsched.rules.file import parse_rules
+from dynsched.rules.lint import lint
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.doctor import checks_rules
@@ -105,6 +106,14 @@ def test_rules_without_a_defect_have_no_finding(findings) -> None:
     always = {("P9", rule) for rule in ("one-cluster", "worst-disk", "pressure-with-use")}
     told = {(each.code, each.rule) for each in findings if each.rule in HEALTHY}
     assert told <= always
+
+
+async def test_a_warning_about_no_rule_ends_in_no_traceback(history) -> None:
+    """`mark: none` alone did, and older settings."""
+    rules = [{"name": "cpu", **HEALTHY["cpu"]}]
+    unmarked = parse_rules({"mark": "none", "rules": rules})
+    assert list(lint(unmarked))
+    assert "P5" not in {each.code for each in await found_by(history.url, unmarked)}
 
 
 async def test_a_slow_query_is_told_by_the_interval(history) -> None:
