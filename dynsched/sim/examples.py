@@ -117,7 +117,9 @@ def _pad(node: dict[str, Any], size: int) -> None:
 
 
 def make_pod(workload: str, number: int, node: str, label: LabelMark) -> dict[str, Any]:
-    """A pod of a Deployment, on its node. Those of NAMESPACES' ``shop`` avoid the mark."""
+    """A pod of a Deployment, on its node. Those of NAMESPACES' ``shop`` avoid the mark, and all
+    others tolerate the taint of the demo's rules.
+    """
     requests = {"requests": {"cpu": "500m", "memory": "512Mi"}}
     spec: dict[str, Any] = {
         "nodeName": node,
@@ -127,6 +129,8 @@ def make_pod(workload: str, number: int, node: str, label: LabelMark) -> dict[st
         avoid = {"key": label.key, "operator": "NotIn", "values": [label.value]}
         term = {"weight": 100, "preference": {"matchExpressions": [avoid]}}
         spec["affinity"] = {"nodeAffinity": {_PREFERRED: [term]}}
+    else:
+        spec["tolerations"] = [{"key": "dynsched.io/pressure", "operator": "Exists"}]
     return {"metadata": _pod_metadata(workload, number), "spec": spec}
 
 
