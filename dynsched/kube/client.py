@@ -28,7 +28,7 @@ EVENT_NAMESPACE: Final = "default"
 """Events on objects without a namespace must be here; `kubectl describe node` finds them."""
 
 _NODES: Final = "/api/v1/nodes"
-_MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
+MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
 _WRITE: Final = {"fieldManager": FIELD_MANAGER}
 _LIST_NODES: Final = Call("list", "nodes", _NODES)
 _METRICS: Final = "metrics.k8s.io/v1beta1"
@@ -168,7 +168,7 @@ def _usage(item: _NodeMetrics) -> NodeUsage:
 
 
 def _merge(body: Mapping[str, Any]) -> Request:
-    return {"query": _WRITE, "body": body, "headers": _MERGE_PATCH}
+    return {"query": _WRITE, "body": body, "headers": MERGE_PATCH}
 
 
 def _events(namespace: str) -> str:

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
+from dynsched.kube.client import MERGE_PATCH
 from dynsched.kube.failures import Call, in_namespace, still_leading
 from dynsched.kube.node_order import APPLY, FORCED
 from dynsched.kube.transport import KubeApi
@@ -35,15 +36,19 @@ class KeptRules:
         return text
 
     async def write(self, text: str) -> None:
+        """The object is applied first, by which it is created; the text goes by a merge patch: in
+        JSON that is read as YAML there may be no character beyond U+FFFF.
+        """
         call = self._call("patch")
-        body = {
+        check = still_leading(call, self._may_write)
+        body: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": keys.KEPT_RULES, "namespace": self._namespace},
-            "data": {_KEY: text},
         }
-        check = still_leading(call, self._may_write)
         await self._api.call(call, query=FORCED, body=body, headers=APPLY, check=check)
+        body, named = {"data": {_KEY: text}}, {"fieldManager": keys.FIELD_MANAGER}
+        await self._api.call(call, query=named, body=body, headers=MERGE_PATCH, check=check)
 
     def _call(self, verb: str) -> Call:
         path = f"/api/v1{in_namespace(self._namespace)}/{CONFIG_MAPS}/{keys.KEPT_RULES}"
