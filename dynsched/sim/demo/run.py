@@ -236,7 +236,7 @@ Try in another terminal:
   {program()} why {stage.cluster.first_hot} --server {stage.url}
   {program()} doctor --kubeconfig {kubeconfig} {asked} --server {stage.url}
   {program()} reach --kubeconfig {kubeconfig} --rules {rules}
-  {program()} backtest --kubeconfig {kubeconfig} {asked} --since 10m --step 5s
+  {program()} backtest --kubeconfig {kubeconfig} {asked} --since 5m --step 1s
 
 Ctrl-C stops the demo and removes everything.
 """,

@@ -120,10 +120,9 @@ def _reading(rule: Mapping[str, Any]) -> Text:
 
 def _mark(node: Mapping[str, Any], payload: Mapping[str, Any]) -> Text:
     if node["marked"]:
-        mark = ", ".join(node["carries"])
         age = f" {ago(node['since'], payload['taken_at'])}" if node["since"] else ""
         early = node["early"]
-        return Text(f"{'early: ' if early else ''}{mark}{age}", "yellow" if early else "bold red")
+        return Text(f"{'early' if early else 'marked'}{age}", "yellow" if early else "bold red")
     return Text(node["conflict"] or node["withheld"] or "", "yellow")
 
 

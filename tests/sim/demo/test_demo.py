@@ -279,11 +279,11 @@ def test_the_table_shows_values_states_and_marks() -> None:
     assert table == [
         "NODE  node-cpu > 80  MARK",
         "a      12.0",
-        "b      91.2 firing   label status=presure 42s",
-        "c      60.0 firing   label status=presure 42s",
+        "b      91.2 firing   marked 42s",
+        "c      60.0 firing   marked 42s",
         "d      85.0 firing   not marked: guard.max_marked is 50%",
         "e         -",
-        "f      62.0          early: label status=presure 42s",
+        "f      62.0          early 42s",
     ]
 
 
