@@ -170,11 +170,12 @@ async def _serve(settings: Settings) -> None:
         parts = {
             "the watch of nodes": watch.run(stop),
             "the loop": tick(),
-            "the kept rules": keeping.run(stop),
             "the watch of pods": pods.run(stop),
             "the page's questions": ask_for_the_page(),
             "the order": keep_the_order(),
         }
+        if settings.pod_uid is not None:  # elsewhere nothing would read them
+            parts["the kept rules"] = keeping.run(stop)
         await _until_stopped(
             stop,
             [asyncio.create_task(part, name=name) for name, part in parts.items()],

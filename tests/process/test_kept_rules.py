@@ -188,3 +188,15 @@ async def test_without_the_right_to_keep_rules_all_else_goes_on(sim, prometheus,
         await until_status(operator, lambda found: "no rules are in force" in found["error"])
         assert "may not get configmaps" in operator.log
         assert await is_marked(sim, "a")
+
+
+async def test_outside_of_a_pod_no_rules_are_kept(cluster, prometheus, tmp_path) -> None:
+    await cluster.create_nodes("a")
+    prometheus.set(load={"a": HOT})
+    file = write_rules(tmp_path, rules())
+    flags = ("--kubeconfig", str(cluster.kubeconfig), "--prom", prometheus.url, "-r", str(file))
+    async with Operator(tmp_path, "run", *flags, "--interval", "0.2") as operator:
+        await until(lambda: is_marked(cluster, "a"), "marked: a")
+        await some_ticks(operator, 15)
+        assert await operator.stop() == 0
+    assert await cluster.writes("configmaps") == []
