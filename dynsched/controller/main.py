@@ -106,14 +106,8 @@ async def _serve(settings: Settings) -> None:
             cluster=settings.cluster_name,
             bound=pods.bound,
         )
-        reviews = None
-        if settings.web_auth:
-            from dynsched.kube.reviews import IN_FLIGHT, AccessReviews
-
-            api = await clients.open(partial(KubeApi, in_flight=IN_FLIGHT))
-            reviews = AccessReviews(api, settings.web_auth_audience)
         server = await clients.enter_async_context(
-            serving(settings, snapshots, pods.extender, reviews)
+            serving(settings, snapshots, pods.extender, await _reviews(settings, clients))
         )
         logger.info("serving on %s, querying %s", server.url, settings.prometheus.url)
 
@@ -182,6 +176,16 @@ async def _serve(settings: Settings) -> None:
             leadership,
             meanwhile=events.close,
         )
+
+
+async def _reviews(settings: Settings, clients: Clients) -> Reviews | None:
+    """Who may read, as the API server says; None without ``--web-auth``."""
+    if not settings.web_auth:
+        return None
+    from dynsched.kube.reviews import IN_FLIGHT, AccessReviews
+
+    api = await clients.open(partial(KubeApi, in_flight=IN_FLIGHT))
+    return AccessReviews(api, settings.web_auth_audience)
 
 
 async def _rules_file(settings: Settings) -> RulesFile:
