@@ -127,8 +127,9 @@ def open_page(context: click.Context, /, *, port: int, no_browser: bool, **given
 
     with asked(context, given | {"server_token_file": None}) as running:
         # As the browser will, without a token: what is wrong is said here, in words.
-        running.remedy = "; a browser sends none, so something before the page has to add one"
-        running.remedy += " (docs/web-auth.md)"
+        running.remedy = (
+            "; a browser sends none, so something before the page has to add one (docs/web-auth.md)"
+        )
         running.ask("/")
         if not isinstance(running, InCluster):
             _present(f"{running.shown}/", browses=not no_browser)

@@ -16,7 +16,7 @@ from rich.text import Text
 from dynsched.cli import node_words
 from dynsched.engine.model import NodePatch
 from dynsched.engine.wording import changes, counted, listed
-from dynsched.rules.rule_set import NONE_IN_FORCE
+from dynsched.rules.rule_set import beside_refusal
 from dynsched.util.formatting import format_threshold, format_value
 from dynsched.util.tables import STYLES, ago, make_table, named, plain, sample_age, show
 
@@ -47,10 +47,8 @@ def nodes_head(payload: Mapping[str, Any]) -> list[Text]:
     head += f", at {payload['taken_at']}"
     lines = [plain(f"{head}, dry run" if payload["dry_run"] else head)]
     if refused := payload["rules_error"]:
-        before = (
-            "" if refused.startswith(NONE_IN_FORCE) else "; what was in force before stays in force"
-        )
-        lines += map(plain, f"The rules file is refused{before}: {refused}".splitlines())
+        told = f"The rules file is refused{beside_refusal(refused)}: {refused}"
+        lines += map(plain, told.splitlines())
     if failed := payload.get("order_error"):  # an older dynsched has no such key
         lines.append(plain(f"The order for new pods cannot be kept: {failed}"))
     return lines

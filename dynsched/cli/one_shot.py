@@ -50,7 +50,7 @@ def once(settings: Settings) -> None:
     _end(errors, snapshot.planned if settings.dry_run else snapshot.applied)
 
 
-def plan(settings: Settings, output: str, *, every: bool, fail_on_blind: bool = False) -> None:
+def plan(settings: Settings, output: str, *, every: bool, fail_on_blind: bool) -> None:
     """`plan`; ``every``: the values of all rules on all nodes. ``fail_on_blind``: as if a rule that
     sees no node could not be queried.
     """

@@ -15,7 +15,7 @@ from dynsched.engine.wording import by_reason, named_nodes, named_rules, some
 from dynsched.kube.events import NodeEvents
 from dynsched.rules import keys
 from dynsched.rules.lint import lint
-from dynsched.rules.rule_set import NONE_IN_FORCE, RuleSet
+from dynsched.rules.rule_set import RuleSet, beside_refusal
 from dynsched.util.logs import LoggedKinds
 
 logger = logging.getLogger(__name__)
@@ -210,6 +210,4 @@ class Reporter:
         self._events.post_own(reason=keys.REASON_RULES_RELOADED, message=message)
 
     def refused(self, error: str) -> None:
-        is_none = error.startswith(NONE_IN_FORCE)
-        before = "" if is_none else "; what was in force before stays in force"
-        logger.error("the new rules are refused%s:\n%s", before, error)
+        logger.error("the new rules are refused%s:\n%s", beside_refusal(error), error)

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import isfinite
 from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -77,11 +78,13 @@ def _evidence(text: str) -> Evidence:
 
 
 def _fired(told: Mapping[str, Any]) -> Fired | None:
-    rule, numbers = told.get("rule"), (told.get("value"), told.get("threshold"))
+    rule = told.get("rule")
     if not isinstance(rule, str):
         return None
-    value, threshold = (each if isinstance(each, float | int) else None for each in numbers)
-    return Fired(rule, parse_time(told.get("since")), value, threshold)
+    numbers = (told.get("value"), told.get("threshold"))
+    # JSON as Python reads it has NaN, which no other program reads where it is told again.
+    known = (each if isinstance(each, float) and isfinite(each) else None for each in numbers)
+    return Fired(rule, parse_time(told.get("since")), *known)
 
 
 def fired_rules(text: str) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ EVENT_NAMESPACE: Final = "default"
 """Events on objects without a namespace must be here; `kubectl describe node` finds them."""
 
 _NODES: Final = "/api/v1/nodes"
-MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
+_MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
 _WRITE: Final = {"fieldManager": FIELD_MANAGER}
 _LIST_NODES: Final = Call("list", "nodes", _NODES)
 _METRICS: Final = "metrics.k8s.io/v1beta1"
@@ -76,7 +76,7 @@ class KubeClient(KubeApi):
         body it is safe to send again: had it arrived, the second is a conflict. NotPermittedError.
         """
         call = Call("patch", "nodes", _object(_NODES, patch.node), patch.node)
-        request: Request = {**_merge(patch.body), "check": still_leading(call, self._may_write)}
+        request: Request = {**merge(patch.body), "check": still_leading(call, self._may_write)}
         request["resend"] = bool(patch.version)
         return _node(call, await self.call(call, **request, shape=msgspec.Raw))
 
@@ -119,7 +119,7 @@ class KubeClient(KubeApi):
     async def patch_event(self, namespace: str, name: str, body: Mapping[str, Any]) -> bool:
         """Merge ``body`` into the Event; False when it is gone (the server keeps them an hour)."""
         call = Call("patch", "events", _object(_events(namespace), name), name)
-        answer = await self.call(call, **_merge(body), accept=(HTTPStatus.NOT_FOUND,))
+        answer = await self.call(call, **merge(body), accept=(HTTPStatus.NOT_FOUND,))
         return answer.status != HTTPStatus.NOT_FOUND
 
 
@@ -167,8 +167,8 @@ def _usage(item: _NodeMetrics) -> NodeUsage:
     return NodeUsage(item.metadata.name, amounts, parse_time(item.timestamp))
 
 
-def _merge(body: Mapping[str, Any]) -> Request:
-    return {"query": _WRITE, "body": body, "headers": MERGE_PATCH}
+def merge(body: Mapping[str, Any]) -> Request:
+    return {"query": _WRITE, "body": body, "headers": _MERGE_PATCH}
 
 
 def _events(namespace: str) -> str:

@@ -30,17 +30,15 @@ _GRANTED_BY: Final[Mapping[str, str]] = {
     "subjectaccessreviews": "components/web-auth",
 }
 """The manifests that grant what the base does not, by resource."""
-_FOR_PEOPLE: Final = frozenset(
-    {
-        *(
-            "cronjobs",
-            "deployments",
-            "mutatingadmissionpolicies",
-            "mutatingadmissionpolicybindings",
-        ),
-        *("mutatingpolicies", "namespaces", "validatingadmissionpolicies"),
-    }
-)
+_FOR_PEOPLE: Final = {
+    "cronjobs",
+    "deployments",
+    "mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings",
+    "mutatingpolicies",
+    "namespaces",
+    "validatingadmissionpolicies",
+}
 """What only commands read, with the rights of who runs them: dynsched's own account has none."""
 _METHODS: Final = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 _USER: Final = re.compile(r'User "([^"]+)"')

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
-from dynsched.kube.client import MERGE_PATCH
+from dynsched.kube.client import merge
 from dynsched.kube.failures import Call, in_namespace, still_leading
 from dynsched.kube.node_order import APPLY, FORCED
-from dynsched.kube.transport import KubeApi
+from dynsched.kube.transport import KubeApi, Request
 from dynsched.rules import keys
 
 CONFIG_MAPS: Final = "configmaps"
@@ -41,14 +41,14 @@ class KeptRules:
         """
         call = self._call("patch")
         check = still_leading(call, self._may_write)
-        body: dict[str, Any] = {
+        body = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": keys.KEPT_RULES, "namespace": self._namespace},
         }
         await self._api.call(call, query=FORCED, body=body, headers=APPLY, check=check)
-        body, named = {"data": {_KEY: text}}, {"fieldManager": keys.FIELD_MANAGER}
-        await self._api.call(call, query=named, body=body, headers=MERGE_PATCH, check=check)
+        request: Request = {**merge({"data": {_KEY: text}}), "check": check}
+        await self._api.call(call, **request)
 
     def _call(self, verb: str) -> Call:
         path = f"/api/v1{in_namespace(self._namespace)}/{CONFIG_MAPS}/{keys.KEPT_RULES}"

@@ -4,7 +4,6 @@ of a pod takes the place of what was counted for it before, so that the sums can
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -33,15 +32,11 @@ class PodAccount:
 
     def __init__(self) -> None:
         self._pods: dict[str, Counted] = {}
-        self._requested: dict[str, Requested] = {}
+        self.requested: dict[str, Requested] = {}
         self.with_order = 0
 
     def __len__(self) -> int:
         return len(self._pods)
-
-    @property
-    def requested(self) -> Mapping[str, Requested]:
-        return self._requested
 
     def put(self, uid: str, pod: Counted) -> None:
         self.drop(uid)
@@ -57,10 +52,10 @@ class PodAccount:
         self.with_order += sign * pod.has_order
         if not pod.node:
             return
-        pods, cpu, memory = self._requested.get(pod.node, NOTHING.requests)
+        pods, cpu, memory = self.requested.get(pod.node, NOTHING.requests)
         if pods + sign:
-            self._requested[pod.node] = Requested(
+            self.requested[pod.node] = Requested(
                 pods + sign, cpu + sign * pod.requests.cpu, memory + sign * pod.requests.memory
             )
         else:
-            del self._requested[pod.node]
+            del self.requested[pod.node]

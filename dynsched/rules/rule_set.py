@@ -334,6 +334,13 @@ class RuleSet(_Model):
 NONE_IN_FORCE: Final = "no rules are in force"
 """So `rules_error` begins where there are `NO_RULES`."""
 
+
+def beside_refusal(rules_error: str) -> str:
+    """What is told after "refused": older rules are in force, or none."""
+    is_none = rules_error.startswith(NONE_IN_FORCE)
+    return "" if is_none else "; what was in force before stays in force"
+
+
 NO_RULES: Final = RuleSet.model_validate(
     {
         "nodes": {"include_control_plane": True},

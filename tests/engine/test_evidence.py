@@ -84,9 +84,10 @@ UNREADABLE = [
 @pytest.mark.parametrize("text", UNREADABLE, ids=range(len(UNREADABLE)))
 def test_what_cannot_be_read_counts_as_not_said(text: str) -> None:
     assert read_evidence(node(evidence=text)) == NOTHING
-    rest = '{"label":7,"taint":"dynsched.io/a=b:PreferNoSchedule","rules":[{"rule":"cpu"},3]}'
-    assert read_evidence(node(evidence=rest)) == Evidence(
-        None, TaintMark("dynsched.io/a", "b"), (Fired("cpu"),)
+    odd = '{"rule":"odd","value":NaN,"threshold":1e999}'  # no other program reads these in JSON
+    rest = f'"taint":"dynsched.io/a=b:PreferNoSchedule","rules":[{{"rule":"cpu"}},3,{odd}]'
+    assert read_evidence(node(evidence=f'{{"label":7,{rest}}}')) == Evidence(
+        None, TaintMark("dynsched.io/a", "b"), (Fired("cpu"), Fired("odd"))
     )
 
 

@@ -80,7 +80,7 @@ def respond(pieces: Pieces, headers: Mapping[str, str], at_once: int = SLICE) ->
     """
     size = sum(len(memoryview(piece)) for piece in pieces)
     if size <= at_once:
-        [body] = pieces if len(pieces) == 1 else [b"".join(map(memoryview, pieces))]
+        body = pieces[0] if len(pieces) == 1 else b"".join(map(memoryview, pieces))
         return web.Response(body=body, headers=headers)
     headers = {**headers, hdrs.CONTENT_LENGTH: str(size)}
     return web.Response(body=_slices(pieces, at_once), headers=headers)
