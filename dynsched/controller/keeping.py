@@ -90,7 +90,9 @@ class Keeping:
         written: str | None = None
         while not stop.is_set():
             text, is_used = self._file.text, self._in_use() is self._file.rule_set
-            if text is not None and text != written and is_used and self._leads():
+            if not self._leads():
+                written = None  # another replica may keep other rules meanwhile
+            elif text is not None and text != written and is_used:
                 try:
                     if await self._kept.read() != text:
                         await self._kept.write(text)
