@@ -34,10 +34,10 @@ class Pod:
         self.cluster, self.prometheus, self.folder = cluster, prometheus, folder
         self.file = folder / "rules.yaml"
 
-    def __call__(self, *more: str, program: tuple[str, ...] = ("-m", "dynsched")) -> Operator:
+    def __call__(self, program: tuple[str, ...] = ("-m", "dynsched")) -> Operator:
         flags = ("--kubeconfig", str(self.cluster.kubeconfig), "--prom", self.prometheus.url)
         where = ("-r", str(self.file), "--interval", "0.2", "--pod-uid", "0e5f")
-        return Operator(self.folder, "run", *flags, *where, *more, program=program)
+        return Operator(self.folder, "run", *flags, *where, program=program)
 
     async def kept(self) -> str | None:
         answer = await self.cluster.get(KEPT)
