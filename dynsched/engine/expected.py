@@ -267,7 +267,7 @@ def expected_load(
             if points is not None:
                 margin = more * points * use.margin(pod)
                 margins[pod.node] = margins.get(pod.node, 0.0) + margin
-            if less and points is not None and use.is_measured(pod):
+            if less and points is not None and pod.name in use.of_pod:
                 measured[pod.node] = measured.get(pod.node, 0.0) + less * points
     loads, indices = readings.loads(rule), columns.roster.indices
     rooms, is_hot = _rooms(loads, columns), loads >= rule_loads(rule, rule.threshold)

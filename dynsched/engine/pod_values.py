@@ -116,10 +116,6 @@ class PodUse:
         """The share of its points that a pod counts beside which was just bound."""
         return MARGIN if self.of_pod and pod.name not in self.of_pod else 0.0
 
-    def is_measured(self, ended: BoundPod) -> bool:
-        """Whether it is known what this pod used over minutes, and what it used at last."""
-        return ended.name in self.of_pod and ended.name in self.of_ended
-
     def points(self, pod: BoundPod, allocatable: Allocatable) -> float | None:
         """Of one that ended, no more than it used at last: where it idled, others use its share."""
         use = self.of_pod.get(pod.name, self.of_workload.get(pod.workload))

@@ -150,10 +150,10 @@ CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = 
         USED | MEASURED | {"lately": {"d/web-1": 0.4}},
         on_a(0, 5),
     ),
-    "and within the limit until that is known": (
+    "and what it used over minutes until that is known": (
         IT_ENDED,
         USED | MEASURED | {"lately": {}},
-        on_a(0, 10),
+        on_a(0, 40),
     ),
     "and always on a hot node": (
         IT_ENDED,
