@@ -7,6 +7,7 @@ import math
 import random
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from dynsched.rules.rule_set import Rule
 
 EXTENDER_WEIGHT = 5
 """As in the shipped configurations of the scheduler."""
+_UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _SCORE = 10
 """kube-scheduler multiplies an extender's score, 0 to 10, by this and the weight."""
 
@@ -75,6 +77,14 @@ class SimulatedCluster:
             allocatable={"cpu": cpu, "memory": memory},
         )
         self._nodes = {**self._nodes, name: node}
+
+    def show_cordon(self, place: int) -> None:
+        """The node at this place of the ledger is cordoned, or not any more."""
+        node = self._nodes[self.names[place]]
+        taints = tuple(taint for taint in node.taints if taint["key"] != _UNSCHEDULABLE["key"])
+        if self._ledger.cordoned[place]:
+            taints += (_UNSCHEDULABLE,)
+        self._nodes = {**self._nodes, node.name: replace(node, taints=taints)}
 
     async def read(self, name: str) -> Node | None:
         """As of `dynsched.kube.cluster.NodeCluster`."""

@@ -44,6 +44,9 @@ class Default:
     def joined(self, node: int) -> None:
         """The ledger knows it already."""
 
+    def cordoned(self, node: int) -> None:
+        """The ledger knows it already."""
+
     def evicts(self, running: Mapping[str, Running]) -> list[Running]:
         """As the descheduler beside it does."""
         return [] if self.descheduler is None else self.descheduler(running)
@@ -145,6 +148,10 @@ class Dynsched(Default):
     def joined(self, node: int) -> None:
         """The watch of nodes tells."""
         self._cluster.add(node)
+
+    def cordoned(self, node: int) -> None:
+        """The watch of nodes tells."""
+        self._cluster.show_cordon(node)
 
     def _by_verdicts(self, running: Mapping[str, Running]) -> list[Running]:
         """As the component's policy does by the verdicts of the last tick."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from closedloop.events import RolledOut, Scaled
 from closedloop.workload import Kind, Scenario
 
 _LIFE = Scenario("60 % used")
@@ -61,7 +62,48 @@ REPORTED = (
     ),
 )
 
-ALL = {scenario.name: scenario for scenario in (*CHOSEN_ON, *REPORTED)}
+_JOBS = replace(
+    _LIFE,
+    name="Jobs in bursts of 30",
+    kinds=(
+        replace(_TYPICAL, share=0.6),
+        replace(_TYPICAL, share=0.4, replicas=30, alike=True, spreads=False),
+    ),
+)
+AT_ONCE = (
+    _JOBS,
+    replace(_JOBS, name="Jobs in bursts of 30, 20 nodes", nodes=20),
+    replace(_JOBS, name="Jobs in bursts of 30, 12 nodes", nodes=12),
+    replace(
+        _LIFE,
+        name="CronJobs at the full minute",
+        kinds=(
+            replace(_TYPICAL, share=0.9),
+            # 100 pods of 2 minutes every 5 use 20 cores of 400 on average
+            replace(_TYPICAL, share=0.1, replicas=100, every=300.0, lives=120.0, spreads=False),
+        ),
+    ),
+    replace(
+        _LIFE,
+        name="a Deployment goes from 10 to 200",
+        kinds=(replace(_TYPICAL, share=0.7),),
+        events=(Scaled(),),
+    ),
+    replace(
+        _LIFE,
+        name="rolling updates of 60 replicas",
+        kinds=(replace(_TYPICAL, share=0.67),),
+        events=(RolledOut(),),
+    ),
+    replace(_LIFE, name="a node is drained every 10 minutes", drained_every=600.0),
+    replace(_LIFE, name="all pods come within 30 s", begins_within=30.0, warm=0.0, hours=0.5),
+    replace(_LIFE, name="slow starters", kinds=(replace(_TYPICAL, start=5.0),)),
+)
+"""Many pods at once, as life has them: what the scheduler does not spread by itself, what comes
+again all at once, and what is not known yet.
+"""
+
+ALL = {scenario.name: scenario for scenario in (*CHOSEN_ON, *REPORTED, *AT_ONCE)}
 
 
 def of_trace(folder: Path) -> dict[str, Scenario]:

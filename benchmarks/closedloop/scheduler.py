@@ -43,6 +43,7 @@ class Ledger:
     taints: Ints = field(init=False)
     labels: Ints = field(init=False)
     present: NDArray[np.bool_] = field(init=False)
+    cordoned: NDArray[np.bool_] = field(init=False)
     owned: dict[str, Ints] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -50,11 +51,12 @@ class Ledger:
         self.cpu_requested, self.memory_requested = np.zeros(size), np.zeros(size)
         self.pods, self.taints, self.labels = (np.zeros(size, dtype=np.int64) for _ in range(3))
         self.present = np.ones(size, dtype=np.bool_)
+        self.cordoned = np.zeros(size, dtype=np.bool_)
 
     def fits(self, pod: Pod) -> Ints:
         """The nodes that are there and have room for the pod's requests."""
         room = (
-            self.present
+            (self.present & ~self.cordoned)
             & (self.cpu_requested + pod.cpu <= self.cpu + 1e-9)
             & (self.memory_requested + pod.memory <= self.memory)
             & (self.pods < MAX_PODS)
@@ -121,7 +123,7 @@ class Scheduler:
             total += 3 * (100 - 100 * taints // taints.max())
         if self._affinity:
             total += np.where(ledger.labels[found] > 0, 0.0, 200.0)
-        owned = ledger.owned.get(pod.owner) if self._spread else None
+        owned = ledger.owned.get(pod.owner) if self._spread and pod.spreads else None
         if owned is not None:
             total += 2 * _spread(owned[found])
         if self._asked is not None:

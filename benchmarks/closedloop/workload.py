@@ -7,17 +7,24 @@ import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
+
+import numpy as np
 
 from closedloop.traces import DAY, STEP, Course, course, read
 
 MIB = float(2**20)
+START = 60.0
+"""Seconds in which a slow starter uses more than later."""
+DRAINED_FOR = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
     """One pod. ``arrives`` and ``lives`` in seconds, ``cpu`` (requested) and ``uses`` in cores,
     ``memory`` (requested) in bytes. ``course``: the use from each age on, of a pod whose use
-    changes; ``uses`` is then its mean, or what it comes to.
+    changes; ``uses`` is then its mean, or what it comes to. ``spreads``: the scheduler spreads the
+    pods of its owner by itself, which it does not for those of a Job.
     """
 
     uid: str
@@ -28,6 +35,7 @@ class Pod:
     memory: float
     uses: float
     course: Course = ()
+    spreads: bool = True
 
     def uses_at(self, age: float) -> float:
         """In cores, so many seconds after its start."""
@@ -42,7 +50,9 @@ class Kind:
     use the same. ``starts_with``: the share of its use that is there from a pod's start; the rest
     comes after half of its life. ``trace``: the folder whose series the pods use in place of
     ``sigma``, from a random moment of a random series on, or (``by_clock``) from the moment of the
-    day on: the nights of all series are then one night.
+    day on: the nights of all series are then one night. ``spreads``: as of `Pod`. ``every``: the
+    replicas of one owner come at each multiple of so many seconds, and not by chance. ``start``: so
+    many times its use is what a pod uses in its first START seconds.
     """
 
     share: float = 1.0
@@ -57,6 +67,16 @@ class Kind:
     starts_with: float = 1.0
     trace: Path | None = None
     by_clock: bool = False
+    spreads: bool = True
+    every: float = 0.0
+    start: float = 1.0
+
+
+class Event(Protocol):
+    """What happens once or again and again, and brings pods of its own."""
+
+    def pods(self, scenario: Scenario, chance: random.Random) -> Iterator[Pod]:
+        """Its pods, in any order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +86,9 @@ class Scenario:
     the range of the rule's ``rate`` (0: a gauge, such as memory). ``wave``: the share by which
     arrivals swing over ``wave_length``. ``big_nodes``: the share of nodes that are four times as
     large. ``joining``: so many of the nodes join, empty, a third into the time that is judged.
-    ``warm``: how long a run goes on before it is judged.
+    ``warm``: how long a run goes on before it is judged. ``begins_within``: the pods that are there
+    at the beginning come within so many seconds; 0: within a fifteenth of their mean life.
+    ``drained_every``: so often a node is drained; it comes back, empty, DRAINED_FOR seconds later.
     """
 
     name: str
@@ -84,6 +106,9 @@ class Scenario:
     wave_length: float = 3600.0
     big_nodes: float = 0.0
     joining: int = 0
+    begins_within: float = 0.0
+    drained_every: float = 0.0
+    events: tuple[Event, ...] = ()
 
     @property
     def join_at(self) -> int:
@@ -99,14 +124,16 @@ class Scenario:
 def draw(scenario: Scenario, seed: int) -> list[Pod]:
     """All pods of one run, in the order in which they arrive; the same for the same seed.
 
-    Those that are there at the beginning arrive within a fifteenth of their mean life, with what is
-    left of their lives (of exponential lives, that is as much as of new ones).
+    Those that are there at the beginning have what is left of their lives (of exponential lives,
+    that is as much as of new ones).
     """
     chance = random.Random(f"{scenario.name} {seed}")
     capacity = _capacity(scenario)
     pods: list[Pod] = []
     for number, kind in enumerate(scenario.kinds):
         pods += _of_kind(scenario, kind, number, capacity, chance)
+    for event in scenario.events:
+        pods += event.pods(scenario, chance)
     return sorted(pods, key=lambda pod: (pod.arrives, pod.uid))
 
 
@@ -133,6 +160,8 @@ def _of_kind(
 ) -> Iterator[Pod]:
     mean = kind.mean * scenario.cores
     running = scenario.used * kind.share * capacity / mean
+    if kind.start > 1:  # so that all together use what the scenario says
+        mean /= 1 + (kind.start - 1) * -math.expm1(-START / kind.lives)
     rate = running / kind.lives / kind.replicas
     level = math.log(mean) - kind.sigma**2 / 2
     of_owner = [chance.lognormvariate(level, kind.sigma) for _ in range(kind.owners)]
@@ -148,18 +177,27 @@ def _of_kind(
             cpu=kind.cpu,
             memory=kind.memory,
             uses=min(uses, 0.9 * scenario.cores),
+            spreads=kind.spreads,
         )
-        if kind.trace is not None:
-            return _played(pod, kind.trace, mean, chance, by_clock=kind.by_clock)
-        if kind.starts_with < 1:
-            rise = ((0.0, pod.uses * kind.starts_with), (pod.lives / 2, pod.uses))
-            return replace(pod, course=rise)
-        return pod
+        return _with_course(pod, scenario, kind, mean, chance)
 
     index = 0
-    for _ in range(round(running)):
-        yield made(index, chance.uniform(0, kind.lives / 15), chance.randrange(kind.owners))
+    within = scenario.begins_within or kind.lives / 15
+    for _ in range(0 if kind.every else round(running)):
+        yield made(index, chance.uniform(0, within), chance.randrange(kind.owners))
         index += 1
+    for time in _moments(scenario, kind, rate, chance):
+        owner = chance.randrange(kind.owners)
+        for _ in range(kind.replicas):
+            yield made(index, time + chance.uniform(0, 2), owner)
+            index += 1
+
+
+def _moments(scenario: Scenario, kind: Kind, rate: float, chance: random.Random) -> Iterator[float]:
+    """When the replicas of one owner come, ``rate`` times a second on average."""
+    if kind.every:
+        yield from np.arange(kind.every, scenario.seconds, kind.every).tolist()
+        return
     time = 0.0
     swing = 1 + scenario.wave
     while True:
@@ -167,12 +205,22 @@ def _of_kind(
         if time >= scenario.seconds:
             return
         phase = 2 * math.pi * time / scenario.wave_length
-        if chance.random() * swing > 1 + scenario.wave * math.sin(phase):
-            continue
-        owner = chance.randrange(kind.owners)
-        for _ in range(kind.replicas):
-            yield made(index, time + chance.uniform(0, 2), owner)
-            index += 1
+        if chance.random() * swing <= 1 + scenario.wave * math.sin(phase):
+            yield time
+
+
+def _with_course(
+    pod: Pod, scenario: Scenario, kind: Kind, mean: float, chance: random.Random
+) -> Pod:
+    if kind.trace is not None:
+        return _played(pod, kind.trace, mean, chance, by_clock=kind.by_clock)
+    if kind.start > 1:
+        more = min(pod.uses * kind.start, 0.9 * scenario.cores)
+        return replace(pod, course=((0.0, more), (START, pod.uses)))
+    if kind.starts_with < 1:
+        rise = ((0.0, pod.uses * kind.starts_with), (pod.lives / 2, pod.uses))
+        return replace(pod, course=rise)
+    return pod
 
 
 def _played(pod: Pod, trace: Path, mean: float, chance: random.Random, *, by_clock: bool) -> Pod:

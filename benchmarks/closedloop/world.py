@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import heapq
+import random
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -15,7 +16,7 @@ import numpy as np
 from closedloop.descheduler import Running
 from closedloop.meters import Floats, Meters
 from closedloop.scheduler import Ledger
-from closedloop.workload import Pod, Scenario, draw, late, node_cores
+from closedloop.workload import DRAINED_FOR, Pod, Scenario, draw, late, node_cores
 
 sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "support"))
 
@@ -96,6 +97,9 @@ class Player(Protocol):
 
     def joined(self, node: int) -> None:
         """A node has joined."""
+
+    def cordoned(self, node: int) -> None:
+        """A node is cordoned, or not any more."""
 
     def evicts(self, running: Mapping[str, Running], /) -> list[Running]:
         """The pods that are to be placed anew now; called before every tick."""
@@ -182,6 +186,8 @@ class _Run:
         self._changes: list[_Change] = []
         self._running: dict[str, Running] = {}
         self._waiting: list[Pod] = []
+        self._again: list[Pod] = []
+        self._chance = random.Random(world.seed)
         self._came = 0
         self._seconds = np.zeros((2, len(world.names)))  # by node: judged, with too little CPU
         self._seconds_of: dict[str, Floats] = {}
@@ -196,6 +202,8 @@ class _Run:
             world.clock.now = float(now)
             if now == scenario.join_at:
                 self._join()
+            if scenario.drained_every and now >= warm:
+                self._drain(now, now - warm)
             self._change(now)
             self._arrive(now, judged=now >= warm)
             served = world.served
@@ -234,6 +242,26 @@ class _Run:
         for node in np.flatnonzero(~self._world.ledger.present):
             self._world.ledger.present[node] = True
             self._player.joined(int(node))
+
+    def _drain(self, now: int, judged: int) -> None:
+        """Drain the next node, or let it be used again, where it is time to. The pods of a drained
+        node come again within seconds, with what is left of their lives.
+        """
+        number, since = divmod(judged, int(self._world.scenario.drained_every))
+        node, cordoned = number % len(self._world.names), self._world.ledger.cordoned
+        if since == DRAINED_FOR:
+            cordoned[node] = False
+        elif since == 0:
+            cordoned[node] = True
+            for found in [each for each in self._running.values() if each.node == node]:
+                self._take(found)
+                pod, arrives = found.pod, now + self._chance.uniform(0, 3)
+                left = pod.lives - (now - found.since)
+                new = replace(pod, uid=f"{pod.uid}-{number}", arrives=arrives, lives=left)
+                self._again.append(new)
+        else:
+            return
+        self._player.cordoned(node)
 
     def _change(self, now: int) -> None:
         """Bound pods whose use changes or that end by ``now``."""
@@ -289,6 +317,8 @@ class _Run:
             self._next = next(self._pods, None)
             self._came += judged
             due.append(new)
+        due += [pod for pod in self._again if pod.arrives <= now]
+        self._again = [pod for pod in self._again if pod.arrives > now]
         for pod in due:
             node = self._player.choose(pod)
             if node is None:

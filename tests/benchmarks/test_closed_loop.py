@@ -5,6 +5,7 @@ measured by them is worth what these tests show.
 import asyncio
 import json
 import math
+import random
 import sys
 from bisect import bisect
 from collections import Counter
@@ -18,6 +19,7 @@ import simulated_loop
 from closedloop.account import Account
 from closedloop.comparison import Run, agreement, removed
 from closedloop.descheduler import Running, evictions
+from closedloop.events import RolledOut, Scaled
 from closedloop.faster import faster, scenario
 from closedloop.kubelets import PodUses
 from closedloop.modes import SHIPPED, Mode, modes, read_rules
@@ -100,6 +102,56 @@ def test_what_a_soft_taint_a_missed_preference_and_a_pod_of_the_same_owner_cost(
         assert chosen is not None
         nodes.count(pod(str(number)), chosen, 1)
     assert nodes.pods.tolist() == [2] * 3
+
+
+def test_pods_that_the_scheduler_does_not_spread_go_by_what_is_requested_alone() -> None:
+    nodes = ledger(*[8.0] * 3)
+    nodes.count(replace(pod("big", cpu=0.8), owner="other"), 0, 1)
+    for number in range(3):
+        nodes.count(pod(str(number)), 1, 1)
+    best = {
+        spreads: [*Scheduler(nodes, 1).scores(replace(pod(), spreads=spreads), np.arange(2))]
+        for spreads in (True, False)
+    }
+    assert best[True][0] > best[True][1]
+    assert best[False][0] < best[False][1]
+
+
+def test_a_deployment_is_scaled_and_another_is_rolled_out() -> None:
+    scenario = replace(SMALL, warm=600.0, hours=0.5)
+    scaled = [*Scaled(every=1500.0, lasts=300.0).pods(scenario, random.Random(1))]
+
+    def running(pods: list[Pod], at: float) -> int:
+        return sum(each.arrives <= at < each.arrives + each.lives for each in pods)
+
+    assert [running(scaled, at) for at in (1099, 1103, 1399, 1403)] == [10, 200, 200, 10]
+    assert len({each.uses for each in scaled}) == 1
+    rolled = [*RolledOut(deployments=1, every=900.0).pods(scenario, random.Random(1))]
+    new = [sum(900 <= each.arrives < at for each in rolled) for at in (900, 903, 923, 963, 983)]
+    assert new == [0, 15, 30, 60, 60]
+    assert {running(rolled, at) for at in (100, 899, 1000, 1799)} == {60}
+    assert all(60 <= running(rolled, at) <= 75 for at in range(900, 1000))
+
+
+def test_the_pods_of_a_drained_node_come_again_elsewhere_and_it_is_empty_until_it_is_back() -> None:
+    here: dict[int, list[float]] = {0: [], 1: []}
+    cordoned: list[tuple[float, int]] = []
+
+    class Watched(Default):
+        def bound(self, pod: Pod, node: int) -> None:
+            here[node].append(self.world.clock.now)
+
+        def cordoned(self, node: int) -> None:
+            cordoned.append((self.world.clock.now, node))
+
+    scenario = replace(TWO, drained_every=1800.0)
+    simulate(scenario, 1, Watched)
+    assert cordoned == [(100, 0), (400, 0), (1900, 1), (2200, 1)]
+    assert not [at for at in here[0] if 100 <= at < 400]
+    assert not [at for at in here[1] if 1900 <= at < 2200]
+    again = sum(100 <= at < 104 for at in here[1])
+    before = sum(at < 100 for at in here[0])
+    assert 0.8 * before < again <= before + 2
 
 
 def test_the_same_seed_is_the_same_run_and_another_chance_places_the_same_pods_otherwise() -> None:
