@@ -34,6 +34,9 @@ ORDER_NAME: Final = "dynsched"
 ORDER_POLICY: Final = "dynsched-order"
 """Name of the MutatingAdmissionPolicy that gives pods the order, of its binding and its Role."""
 
+HELD_POLICY: Final = "dynsched-order-held"
+"""Name of the one that gives it to pods when their last scheduling gate goes."""
+
 ORDER_ANNOTATION: Final = "dynsched.io/order"
 """On a pod that got the order: until when that one was in force."""
 

@@ -52,8 +52,8 @@ ADDED = {
     "monitoring": "ConfigMap PodMonitor PrometheusRule",
     "inject": "MutatingAdmissionPolicy MutatingAdmissionPolicyBinding",
     "kubectl": "ClusterRole ClusterRole NetworkPolicy Role",
-    "order": "CustomResourceDefinition MutatingAdmissionPolicy MutatingAdmissionPolicyBinding "
-    "Role RoleBinding",
+    "order": "CustomResourceDefinition MutatingAdmissionPolicy MutatingAdmissionPolicy "
+    "MutatingAdmissionPolicyBinding MutatingAdmissionPolicyBinding Role RoleBinding",
     "extender": f"{RIGHTS} NetworkPolicy",
     "web-auth": f"{RIGHTS} ClusterRole {RIGHTS}",
     "descheduler": f"ConfigMap Deployment Namespace Secret {JOB}",
@@ -177,8 +177,19 @@ def as_ours(spec: Doc) -> Doc:
         ends = next(each for each in rest if each["name"] == "inForce")
         exists, _, ends["expression"] = ends["expression"].partition(" && ")
         assert exists == "variables.found != null"
-        rest[0]["expression"] = rest[0]["expression"].replace("variables.found", "params")
+        for each in rest[:2]:
+            each["expression"] = each["expression"].replace("variables.found", "params")
     return spec
+
+
+def test_a_held_pod_gets_its_list_as_a_new_one_does() -> None:
+    new, held = (
+        {each["name"]: each["expression"] for each in policy["spec"]["variables"]}
+        for name in (keys.ORDER_POLICY, keys.HELD_POLICY)
+        for policy in [the(rendered("order"), "MutatingAdmissionPolicy", name)]
+    )
+    own = {name for name in new.keys() & held if new[name] != held[name]}
+    assert (own, new.keys() - held) == ({"inForce", "takesPart"}, set())
 
 
 OURS = "dynsched/dynsched"

@@ -191,6 +191,8 @@ GETS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str] | None]] = {
     "of a DaemonSet": ({"ownerReferences": [SET]}, {}, None),
     "of a ReplicaSet": ({"ownerReferences": [SET | {"kind": "ReplicaSet"}]}, {}, ["n0"]),
     "with a node": ({}, {"nodeName": "n1"}, None),
+    "held by a gate": ({}, {"schedulingGates": [{"name": "example.com/quota"}]}, None),
+    "of a group of Kueue's": ({"labels": {"kueue.x-k8s.io/pod-group-name": "g"}}, {}, None),
 }
 
 
@@ -230,6 +232,117 @@ async def test_which_pods_get_the_order_and_what_of_it(cluster) -> None:
             await until(lambda: is_told([["n0"]]), "it counts again")
     finally:
         await cluster.delete(ORDER)
+
+
+def term(weight: int, key: str, *values: str) -> dict[str, Any]:
+    wanted = {"key": key, "operator": "In", "values": [*values]}
+    return {"weight": weight, "preference": {"matchExpressions": [wanted]}}
+
+
+GATES = [{"name": "example.com/quota"}, {"name": "example.com/licence"}]
+HOST = keys.HOSTNAME_LABEL
+BEFORE = [term(3, HOST, "mine"), term(100, HOST, "mine"), term(7, "zone", "a")]
+OLD = [term(100, HOST, "old", "older"), term(52, HOST, "oldest")]
+AFTER = [term(9, "disk", "ssd")]
+NEW = [term(100, HOST, "n0"), term(4, HOST, "n1")]
+GOT = {"annotations": {keys.ORDER_ANNOTATION: "2026-11-23T05:00:28Z"}}
+"""Of a pod to which a webhook added the gates, after the policy had given it the order."""
+RELEASED: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]] = {
+    "no-order": ({}, [], NEW),
+    "own-terms": ({}, BEFORE + OLD, BEFORE + OLD + NEW),
+    "an-old-order": (GOT, OLD, NEW),
+    "both": (GOT, BEFORE + OLD + AFTER, BEFORE + AFTER + NEW),
+    "annotated": (GOT, [term(7, HOST, "mine")], [term(7, HOST, "mine"), *NEW]),
+    "opted-out": (GOT | {"labels": SAYS_NO}, BEFORE + OLD, BEFORE + OLD),
+}
+
+
+def own_and_order(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Its preferences without the soft affinity."""
+    terms = pod["spec"].get("affinity", {}).get("nodeAffinity", {}).get(PREFERRED, ())
+    return [each for each in terms if "'status'" not in str(each)]
+
+
+async def hold(cluster: EnvtestCluster, name: str, metadata: Any, terms: list[Any]) -> None:
+    pod = make_pod(name, schedulingGates=GATES)
+    pod["metadata"] |= metadata
+    pod["spec"] |= {"affinity": {"nodeAffinity": {PREFERRED: terms}}} if terms else {}
+    assert own_and_order((await cluster.post(PODS, pod)).ok) == terms
+
+
+async def release(
+    cluster: EnvtestCluster, name: str, left: int = 0, metadata: Any = None
+) -> dict[str, Any]:
+    """Remove all gates but some: the pod."""
+    change = {"metadata": metadata or {}, "spec": {"schedulingGates": GATES[:left]}}
+    pod: dict[str, Any] = (await cluster.patch(f"{PODS}/{name}", change)).ok
+    return pod
+
+
+async def test_a_held_pod_gets_the_order_of_its_release(cluster) -> None:
+    levels = [{"weight": 100, "nodes": ["n0"]}, {"weight": 4, "nodes": ["n1"]}]
+    spec = {"lists": {"": [{"levels": levels}]}} | ahead(55)
+    body = {"apiVersion": keys.ORDER_API, "kind": "NodeOrder", "spec": spec}
+    body["metadata"] = {"name": keys.ORDER_NAME}
+    for name, (metadata, terms, _) in RELEASED.items():
+        await hold(cluster, name, metadata, terms)
+    for name in ("without", "too-long", "ended"):
+        await hold(cluster, name, GOT, OLD)
+
+    async def is_told(want: list[list[str]] | None) -> bool:
+        return await told(cluster) == want
+
+    assert own_and_order(await release(cluster, "without")) == OLD  # it keeps what it has
+    _ = (await cluster.post(ORDER.rpartition("/")[0], body)).ok
+    try:
+        await until(lambda: is_told([["n0"], ["n1"]]), "there is an order")
+        for name, (_, terms, want) in RELEASED.items():
+            assert own_and_order(await release(cluster, name, left=1)) == terms, name
+            pod = await release(cluster, name)
+            assert own_and_order(pod) == want, name
+            if want != terms:
+                assert pod["metadata"]["annotations"][keys.ORDER_ANNOTATION] == spec["until"]
+                labelled = await release(cluster, name, metadata={"labels": {"a": "b"}})
+                assert labelled["spec"] == pod["spec"]  # it has no gates by now
+                later = {"spec": {"affinity": {"nodeAffinity": {PREFERRED: OLD}}}}
+                assert (await cluster.patch(f"{PODS}/{name}", later)).status == 422
+        for seconds, name in ((90, "too-long"), (-1, "ended")):
+            _ = (await cluster.patch(ORDER, {"spec": ahead(seconds)})).ok
+            await until(lambda: is_told(None), "no order is in force")
+            pod = await release(cluster, name, metadata={"labels": {"a": "b"}})
+            assert own_and_order(pod) == OLD, name
+    finally:
+        await cluster.delete(ORDER)
+
+
+async def test_a_pod_that_was_held_is_bound_by_the_order_of_then(
+    cluster, prometheus, envtest, tmp_path: Path
+) -> None:
+    async with dynsched(cluster, prometheus, tmp_path, RULES, *FLAGS):
+        await until(lambda: told(cluster), "the order is in force")
+        await hold(cluster, "held", {}, BEFORE)
+        assert "it is held by scheduling gates" in (await of_pod(cluster, "held"))["why_not"]
+        prometheus.set(load=LOADS | {LONG: 1.0, "n0": 60.0})
+        order = [["n1"], ["n2"], ["n3"], ["n4"], ["n0"]]
+
+        async def has_changed() -> bool:
+            return await told(cluster) == order
+
+        await until(has_changed, "the order follows the load")
+        ends = [(await cluster.get(ORDER)).ok["spec"]["until"]]
+        released = await release(cluster, "held")
+        ends.append((await cluster.get(ORDER)).ok["spec"]["until"])
+        assert own_and_order(released)[:3] == BEFORE
+        with scheduler(envtest, {}):
+
+            async def bound() -> dict[str, Any] | None:
+                said = await of_pod(cluster, "held")
+                return said if said["node"] else None
+
+            said = await until(bound, "it is bound")
+        assert ends[0] <= said["until"] <= ends[1]
+        assert [level["nodes"] for level in said["levels"]] == order
+        assert said["node"] in {"n1", "n2"}
 
 
 async def test_the_soft_affinity_goes_alone_and_the_check_wants_the_order_alone(
@@ -311,14 +424,12 @@ async def test_it_is_there_again_after_the_api_server_and_the_definition_are(
         await asyncio.to_thread(policy, "delete", "-f", crd)
         try:
 
-            async def is_told() -> bool:
-                return (await operator.get("/status"))[0] == 503
+            async def is_told() -> bool:  # at first that the definition is being deleted
+                error = json.loads((await operator.get("/order"))[1])["error"] or ""
+                is_missing = "the definition of NodeOrder is missing (404); install it with "
+                return error.startswith(is_missing) and (await operator.get("/status"))[0] == 503
 
             await until(is_told, "it is told that it cannot be written")
-            error = json.loads((await operator.get("/order"))[1])["error"]
-            assert error.startswith(
-                "the definition of NodeOrder is missing (404); install it with "
-            )
             assert await told(cluster) is None
         finally:
             await asyncio.to_thread(policy, "apply", "-f", crd)

@@ -27,6 +27,7 @@ _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 ORDER_KIND = "/apis/dynsched.io/v1"
 ORDER_POLICY = f"{ADMISSION}/mutatingadmissionpolicies/dynsched-order"
 ORDER_BINDING = f"{ADMISSION}/mutatingadmissionpolicybindings/dynsched-order"
+HELD_POLICY, HELD_BINDING = f"{ORDER_POLICY}-held", f"{ORDER_BINDING}-held"
 ORDER_OBJECT = f"{ORDER_KIND}/namespaces/dynsched/nodeorders/dynsched"
 NAMESPACES = "/api/v1/namespaces"
 
@@ -38,12 +39,14 @@ def a_list(*nodes: str) -> dict[str, Any]:
     return {"levels": levels}
 
 
-_, _POLICY, _BINDING, *_ = yaml.safe_load_all(order_text())
+_, _POLICY, _BINDING, _HELD, _HELD_BINDING, *_ = yaml.safe_load_all(order_text())
 ORDER_IN_FORCE: dict[str, Any] = {
     ADMISSION: {"resources": [{"name": "mutatingadmissionpolicies"}]},
     ORDER_KIND: {"resources": [{"name": "nodeorders"}]},
     ORDER_POLICY: _POLICY,
     ORDER_BINDING: _BINDING,
+    HELD_POLICY: _HELD,
+    HELD_BINDING: _HELD_BINDING,
     ORDER_OBJECT: lambda: {
         "spec": {"until": format_time(time.time() + 20), "lists": {"": [a_list("a", "c")]}}
     },

@@ -124,7 +124,7 @@ def order(
     who = f"{counted(len(asking), 'namespace')} with the {label}: {some(asking, _SHOWN) or 'none'}"
     if wanted:
         for what, fix in problems:
-            yield warning(f"new pods do not get the order: {what}", who, fix)
+            yield warning(f"pods do not get the order as they are to: {what}", who, fix)
         if not asking:
             yield hint("no namespace asks for the order, so that no pod gets it", who, LABEL_IT)
     elif asking and not is_injected and any(problems):

@@ -81,15 +81,20 @@ def standing(pod: Mapping[str, Any], mark: LabelMark) -> Standing:
     return Standing.EXEMPT if own or exemption(pod) else Standing.LACKS
 
 
-async def order_problems(api: KubeApi) -> list[Problem]:
-    """Why new pods do not get the order. Raises ClusterError."""
-    policy, binding = await inspection.mutating_policy(api, keys.ORDER_POLICY)
-    found = differences(yaml.safe_load_all(order_text()), policy, binding)
-    if policy is None and await inspection.is_in_kyverno(api, keys.ORDER_POLICY):
-        found = []
-    elif policy is None and POLICIES not in await inspection.resources(api, _ADMISSION):
-        what = f"the API server does not serve {POLICIES} in {_ADMISSION}"
-        return [Problem(what, "use Kubernetes 1.36, or what docs/order.md says of older clusters")]
+async def order_problems(
+    api: KubeApi, policies: Iterable[str] = (keys.HELD_POLICY, keys.ORDER_POLICY)
+) -> list[Problem]:
+    """Why pods do not get the order by these policies. Raises ClusterError."""
+    wanted, found = list(yaml.safe_load_all(order_text())), list[Problem]()
+    for name in policies:
+        policy, binding = await inspection.mutating_policy(api, name)
+        if policy is None and await inspection.is_in_kyverno(api, name):
+            continue
+        if policy is None and POLICIES not in await inspection.resources(api, _ADMISSION):
+            what = f"the API server does not serve {POLICIES} in {_ADMISSION}"
+            fix = "use Kubernetes 1.36, or what docs/order.md says of older clusters"
+            return [Problem(what, fix)]
+        found += differences(wanted, name, policy, binding)
     if NODE_ORDERS not in await inspection.resources(api, keys.ORDER_API):
         what = f"the definition {NODE_ORDERS}.dynsched.io is not installed"
         return [*found, Problem(what, INSTALL)]
@@ -144,11 +149,14 @@ async def _why_not(api: KubeApi, pod: Mapping[str, Any]) -> str:
     asks = as_mapping(namespace["metadata"].get("labels")).get(keys.AVOID_LABEL)
     if asks != "true":
         return f"its namespace does not ask: {LABEL_IT.replace('NAME', metadata['namespace'])}"
-    for what, fix in await order_problems(api):
+    if pod["spec"].get("schedulingGates"):
+        return "it is held by scheduling gates, and gets the order when the last of them goes"
+    for what, fix in await order_problems(api, [keys.ORDER_POLICY]):
         return f"{what}: {fix}"
     return (
-        f"when it was created ({metadata.get('creationTimestamp')}) no order was in force, or its "
-        "namespace did not ask yet, or it had a node from the start"
+        f"when it was created ({metadata.get('creationTimestamp')}), or its last scheduling gate "
+        "went, no order was in force, or its namespace did not ask yet, or it had a node from the "
+        "start"
     )
 
 
@@ -179,7 +187,7 @@ async def _avoided(api: KubeApi, rule_set: RuleSet) -> tuple[LabelMark | None, I
         return label, ()
     if policy is None and rule_set.order is not None:
         return None, ()  # the order alone is as good
-    return label, differences(policy_objects(label), policy, binding)
+    return label, differences(policy_objects(label), keys.AVOID_POLICY, policy, binding)
 
 
 async def check_policies(

@@ -74,12 +74,14 @@ def _component(name: str) -> str:
     return "---\n".join(folder.joinpath(each).read_text(encoding="utf-8") for each in names)
 
 
-def differences(wanted: Iterable[Mapping[str, Any]], policy: Any, binding: Any) -> list[Problem]:
+def differences(
+    wanted: Iterable[Mapping[str, Any]], policy_name: str, policy: Any, binding: Any
+) -> list[Problem]:
     """Why an installed policy does not do what the one in ``wanted`` would. The weight is the
     operator's own choice. ``policy``, ``binding``: as stored, or None.
     """
-    ours = next(each for each in wanted if each["kind"] == "MutatingAdmissionPolicy")
-    name = f"the policy {ours['metadata']['name']}"
+    ours = next(each for each in wanted if each["metadata"]["name"] == policy_name)
+    name = f"the policy {policy_name}"
     if policy is None:
         return [Problem(f"{name} is not installed", INSTALL)]
     found = (

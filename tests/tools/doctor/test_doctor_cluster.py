@@ -18,6 +18,8 @@ from canned_cluster import (
     CONFIG_MAPS,
     CRONJOBS,
     DEPLOYMENTS,
+    HELD_BINDING,
+    HELD_POLICY,
     LEASES,
     NAMESPACES,
     NODES,
@@ -197,6 +199,8 @@ DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     (but(ORDER_POLICY, None), ORDER, "K4", W, "dynsched-order is not installed"),
     (but(ORDER_POLICY, {"spec": {}}), ORDER, "K4", W, "differs in paramKind, variables"),
     (but(ORDER_BINDING, None), ORDER, "K4", W, "has no binding"),
+    (but(HELD_POLICY, None), ORDER, "K4", W, "dynsched-order-held is not installed"),
+    (but(HELD_BINDING, None), ORDER, "K4", W, "has no binding"),
     (but(ORDER_KIND, None) | {ORDER_OBJECT: None}, ORDER, "K4", W, "the definition nodeorders."),
     (but(ORDER_OBJECT, None), ORDER, "K4", W, "namespace dynsched is not there"),
     (but(ORDER_OBJECT, {"spec": {"until": "2026-01-01T00:00:00Z"}}), ORDER, "K4", W, "has ended"),
@@ -222,6 +226,8 @@ async def test_a_defect_of_a_cluster_is_found(tmp_path, defect) -> None:
 EXCEPT = {"includePreferNoSchedule": True, "excludedTaints": ["dynsched.io/pressure"]}
 SPARES = descheduler(plugin="RemovePodsViolatingNodeTaints", args=EXCEPT) | {DEPLOYMENTS: []}
 IGNORING = {**ORDER_IN_FORCE, PODS: [a_pod(0)], **nodes("a"), **injection("stat")}
+IN_KYVERNO = {ORDER_POLICY: None, HELD_POLICY: None, ADMISSION: {}}
+IN_KYVERNO |= {f"{KYVERNO}/{name}": {} for name in ("dynsched-order", "dynsched-order-held")}
 HEALTHY_TOO = [
     ({}, rules()),
     (injection("status") | {NAMESPACES: ORDER_IN_FORCE[NAMESPACES]}, rules()),
@@ -229,7 +235,7 @@ HEALTHY_TOO = [
     (IGNORING, UNMARKED),
     (but(PODS, [*map(a_pod, range(3))]), ORDER),  # new ones react to the order
     (ORDER_IN_FORCE, rules()),  # that of another rules file
-    (but(ORDER_POLICY, None) | {ADMISSION: {}, f"{KYVERNO}/dynsched-order": {}}, ORDER),
+    (ORDER_IN_FORCE | IN_KYVERNO, ORDER),
     ({NAMESPACES: ORDER_IN_FORCE[NAMESPACES], f"{KYVERNO}/dynsched-avoid-pressure": {}}, rules()),
 ]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from canned_cluster import NAMESPACES, ORDER_IN_FORCE, ORDER_POLICY, CannedCluster
+from canned_cluster import HELD_POLICY, NAMESPACES, ORDER_IN_FORCE, ORDER_POLICY, CannedCluster
 from click.testing import CliRunner
 from command_line import shown
 from manifest_support import COMPONENTS
@@ -15,6 +15,7 @@ from programs import ROOT
 
 from dynsched.cli.commands import cli
 from dynsched.kube.client import open_client
+from dynsched.rules.keys import AVOID_POLICY
 from dynsched.rules.labels import parse_label
 from dynsched.tools.inject.installed import pod_told, render_told
 from dynsched.tools.inject.policy import differences, policy_objects, policy_text
@@ -37,7 +38,7 @@ def test_the_component_is_what_the_command_prints_for_the_shipped_rules() -> Non
 def test_with_an_order_both_are_printed_and_the_order_alone_where_no_label_is(
     tmp_path: Path,
 ) -> None:
-    files = [COMPONENTS / "order" / f"{name}.yaml" for name in ("crd", "policy", "rbac")]
+    files = [COMPONENTS / "order" / f"{name}.yaml" for name in ("crd", "policy", "held", "rbac")]
     shipped = "---\n".join(path.read_text() for path in files)
     rules = tmp_path / "rules.yaml"
     order = "order: {score: {a: 1}}\nrules: [{name: a, expr: up, threshold: 1}]\n"
@@ -49,7 +50,7 @@ def test_with_an_order_both_are_printed_and_the_order_alone_where_no_label_is(
     assert invoke("-r", str(rules)) == (0, shipped, "")
     code, out, _ = invoke("-r", str(rules), "--lease-namespace", "ops")
     assert (code, out) == (0, shipped.replace("namespace: dynsched", "namespace: ops"))
-    assert out.count("namespace: ops") == 4  # of the binding, the Role, its binding, the account
+    assert out.count("namespace: ops") == 5  # of two bindings, the Role, its binding, the account
     assert {each["kind"] for each in yaml.safe_load_all(out)} == {
         *("CustomResourceDefinition", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"),
         *("Role", "RoleBinding"),
@@ -78,17 +79,19 @@ def test_wrong_usage_is_told() -> None:
 
 def test_a_policy_that_differs_in_a_part_or_has_no_binding_is_told() -> None:
     policy, binding = policy_objects(SHIPPED)
-    assert differences([policy], policy, binding) == []
-    (told,) = differences([policy], policy, None)
+    assert differences([policy], AVOID_POLICY, policy, binding) == []
+    (told,) = differences([policy], AVOID_POLICY, policy, None)
     assert told.what == (
         "the policy dynsched-avoid-pressure has no binding, so it applies to nothing"
     )
     for part in ("matchConditions", "variables", "mutations"):
         changed = policy | {"spec": policy["spec"] | {part: []}}
-        (told,) = differences([policy], changed, binding)
+        (told,) = differences([policy], AVOID_POLICY, changed, binding)
         assert told.what.endswith(f"; it differs in {part}")
     heavier, _ = policy_objects(SHIPPED, 7)
-    assert differences([policy], heavier, binding) == []  # the weight is the operator's own choice
+    assert (
+        differences([policy], AVOID_POLICY, heavier, binding) == []
+    )  # the weight is the operator's own choice
 
 
 OPTED_OUT = {"dynsched.io/avoid-pressure": "false"}
@@ -103,8 +106,8 @@ HAD_NONE = [
         {f"{NAMESPACES}/shop": {"metadata": {}}},
         "kubectl label namespace shop dynsched.io/avoid",
     ),
+    ({}, {HELD_POLICY: None}, "when it was created (2026-11-23T05:00:00Z), or its last scheduling"),
     ({}, {ORDER_POLICY: None}, "the policy dynsched-order is not installed: dynsched inject"),
-    ({}, {}, "when it was created (2026-11-23T05:00:00Z) no order was in force"),
 ]
 
 
