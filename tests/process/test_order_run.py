@@ -1,6 +1,7 @@
 """The order on a real API server and scheduler: what new pods get, where they go, when it ends."""
 
 import asyncio
+import itertools
 import json
 import re
 import signal
@@ -8,10 +9,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
+import aiohttp
 import pytest
 import yaml
 from cluster import EnvtestCluster
@@ -412,15 +416,41 @@ async def test_that_it_cannot_be_written_is_over_where_none_is_wanted(
         await until(is_well, "none is wanted")
 
 
-async def test_it_is_there_again_after_the_api_server_and_the_definition_are(
-    cluster, prometheus, policy, envtest, tmp_path
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
+async def test_an_api_server_that_restarts_refuses_no_pod_and_gives_the_order_again(
+    cluster, prometheus, envtest, tmp_path, number: signal.Signals
+) -> None:
+    """At first its policies cannot read the order, and are left out."""
+    restarted = asyncio.Event()
+
+    async def create(creator: int) -> None:
+        """Pods one after the other, until one gets the order again."""
+        for pod in itertools.count():
+            await asyncio.sleep(0.05)
+            with suppress(aiohttp.ClientError):  # it is away
+                answer = await cluster.post(PODS, make_pod(f"pod-{creator}-{pod}"))
+                if "apiserver is shutting down" in answer.text:
+                    continue
+                annotations = answer.ok["metadata"].get("annotations", {})
+                if restarted.is_set() and keys.ORDER_ANNOTATION in annotations:
+                    return
+
+    async with dynsched(cluster, prometheus, tmp_path, RULES, *FLAGS):
+        await until(lambda: told(cluster), "the order is in force")
+        async with asyncio.timeout(90), asyncio.TaskGroup() as creators:
+            for creator in range(3):
+                creators.create_task(create(creator))
+            restart = partial(envtest.restart, number)
+            await asyncio.get_running_loop().run_in_executor(envtest.keeper, restart)
+            restarted.set()
+
+
+async def test_it_is_there_again_after_the_definition_is(
+    cluster, prometheus, policy, tmp_path
 ) -> None:
     crd = COMPONENTS / "order/crd.yaml"
     async with dynsched(cluster, prometheus, tmp_path, RULES, *FLAGS) as operator:
         await until(lambda: told(cluster), "the order is in force")
-        await asyncio.get_running_loop().run_in_executor(envtest.keeper, envtest.restart)
-        await told(cluster)  # with the order or without, it is created
-        await until(lambda: told(cluster), "it is in force on an API server that has restarted")
         await asyncio.to_thread(policy, "delete", "-f", crd)
         try:
 

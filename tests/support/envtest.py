@@ -196,9 +196,9 @@ class Envtest:
         self._run_etcd(*self._commands["etcd"])
         return backup
 
-    def restart(self) -> None:
-        """Stop the API server, and start it again."""
-        self._stop(self._process("kube-apiserver"))
+    def restart(self, number: int) -> None:
+        """Stop the API server by this signal, and start it again."""
+        self._stop(self._process("kube-apiserver"), number)
         self._run_apiserver(*self._commands["kube-apiserver"])
 
     def restore(self, backup: Path) -> None:
@@ -258,11 +258,11 @@ class Envtest:
         while self._running:
             self._stop(self._running[-1])
 
-    def _stop(self, process: subprocess.Popen[bytes]) -> None:
+    def _stop(self, process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> None:
         if process not in self._running:
             return
         self._running.remove(process)
-        process.terminate()
+        process.send_signal(number)
         try:
             process.wait(1)  # nothing in them is to be kept, and an open watch would hold them
         except subprocess.TimeoutExpired:
