@@ -39,7 +39,7 @@ from scheduling_support import make_pod
 
 from dynsched.controller.ordering import APART, LASTS
 from dynsched.engine.model import Order
-from dynsched.engine.order import Ranked, node_lists
+from dynsched.engine.order_lists import Ranked, lists_that_fit
 from dynsched.kube.client import KubeClient
 from dynsched.kube.kubeconfig import load_config
 from dynsched.kube.node_order import NodeOrder
@@ -74,12 +74,17 @@ def named(nodes: int) -> list[Ranked]:
     """The nodes in an order by chance, and loads that rise."""
     names = [f"gke-production-default-pool-8f0c2d4e-{number:07d}" for number in range(nodes)]
     random.shuffle(names)
-    return [Ranked(name, load) for load, name in enumerate(names)]
+    return [Ranked(name, load, 60) for load, name in enumerate(names)]
+
+
+def order_of(nodes: int) -> Order:
+    lists, further, _ = lists_that_fit({"": named(nodes)}, nodes, threshold=800)
+    return Order(lists, further)
 
 
 def affinity(nodes: int) -> dict[str, Any]:
     """What the policy makes of the first of the lists."""
-    (levels, *_) = node_lists(named(nodes), nodes)
+    (levels, *_) = order_of(nodes).lists[""]
     host = {"key": keys.HOSTNAME_LABEL, "operator": "In"}
     terms = [
         {"weight": weight, "preference": {"matchExpressions": [{**host, "values": names}]}}
@@ -90,7 +95,7 @@ def affinity(nodes: int) -> dict[str, Any]:
 
 async def write(order: NodeOrder, nodes: int) -> None:
     """An order like no other."""
-    await order.write(Order({"": node_lists(named(nodes), nodes)}), LASTS)
+    await order.write(order_of(nodes), LASTS)
 
 
 async def renew(order: NodeOrder, nodes: int) -> None:

@@ -248,12 +248,14 @@ class Operator:
             sequence=self._pods.sequence,
         )
 
-    def preferred(self, _pod: Pod, found: Ints) -> Floats:
+    def preferred(self, pod: Pod, found: Ints) -> Floats:
         """What the order adds to the scores of the candidates: the pod got one of the lists of the
         last order that was written, and kube-scheduler scales the best candidate to 100, twice.
         """
         weights = np.zeros(len(self._cluster.names))
         lists = self._ordered.lists[""] if self._ordered else ()
+        if self._ordered and not pod.spreads:
+            lists += self._ordered.further.get("", ())
         for level in self._chance.choice(lists) if lists else ():
             weights[[self._cluster.places[name] for name in level.nodes]] = level.weight
         weights = weights[found]

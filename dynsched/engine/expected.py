@@ -152,21 +152,24 @@ class ExpectedLoad:
             index = columns.roster.indices.get(name)
             if index is not None:
                 loads[index] = more.to(loads.item(index), to_place=to_place)
-        if to_place:
-            loads += self._next_pod(columns)
+        if to_place and len(loads):  # of two nodes at one load, the larger one is left cooler
+            points = self.next_pod(columns)
+            loads += points - points.min()
 
-    def _next_pod(self, columns: NodeColumns) -> Floats:
-        """What a pod of mean use would add to each node, with its margin, in points beyond what it
-        would add to the largest: of two nodes at one load, it leaves the larger one cooler.
+    def next_pod(self, columns: NodeColumns) -> Floats:
+        """What a pod of mean use, with its margin, would add to each node, in points; POINTS_EACH
+        where that is not known.
         """
         use = self.use
         if use.resource is None or use.mean is None or not len(columns.roster):
-            return np.zeros(len(columns.roster))
+            return np.full(len(columns.roster), POINTS_EACH)
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             points = 100 * (1 + MARGIN) * use.mean / _bounded(columns.capacity[use.resource])
         points = np.minimum(points, MAX_POINTS)
-        beyond: Floats = points - np.fmin.reduce(points, initial=MAX_POINTS)
-        return np.where(np.isnan(beyond), 0.0, beyond)
+        return np.where(np.isnan(points), np.fmin.reduce(points, initial=MAX_POINTS), points)
+
+
+NOTHING_EXPECTED: Final = ExpectedLoad(PodUse(), {})
 
 
 @dataclass(frozen=True, slots=True)

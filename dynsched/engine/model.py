@@ -293,10 +293,12 @@ NodeList = tuple[Level, ...]
 @dataclass(frozen=True, slots=True)
 class Order:
     """``lists`` by pool (a value of the label ``pool_label``); those of all nodes together, for
-    pods that choose no pool, by the empty string.
+    pods that choose no pool, by the empty string. ``further``: beside these, for pods that
+    kube-scheduler does not spread by itself; a pool of which it has none is missing.
     """
 
     lists: Mapping[str, tuple[NodeList, ...]]
+    further: Mapping[str, tuple[NodeList, ...]] = field(default_factory=dict)
     pool_label: str | None = None
     loads: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
     """Tenths of a point, by node, where they are known. Other loads of the same rank are no other

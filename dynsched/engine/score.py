@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynsched.engine.expected import Unseen
+from dynsched.engine.loads import rule_loads
 from dynsched.engine.model import Alert, Quality
 from dynsched.engine.pod_values import PodChange, PodUse
 from dynsched.engine.snapshot import NodeViews, Snapshot
@@ -155,6 +156,19 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
     counts = is_known | firing
     found = tenths[counts].astype(np.int64).tolist()
     return dict(zip(compress(views, counts.tolist()), found, strict=True))
+
+
+def next_pod_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
+    """What a pod of mean use adds to each node's load, in tenths (`ExpectedLoad.next_pod`)."""
+    rows = views.evaluation.alerts.rules
+    points = sum(weight * views.next_pod(rows.index(rule.name)) for rule, weight in weighed.rules)
+    return dict(zip(views, np.rint(TENTHS * np.asarray(points)).astype(int).tolist(), strict=True))
+
+
+def threshold_load(weighed: WeightedProfile) -> int:
+    """The load of a node that is at the threshold of each rule, in tenths."""
+    points = (weight * rule_loads(rule, rule.threshold).item() for rule, weight in weighed.rules)
+    return round(TENTHS * sum(points))
 
 
 def scores_by_load(loads: Loads, method: Method) -> Scores:

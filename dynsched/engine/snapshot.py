@@ -14,7 +14,7 @@ import numpy as np
 
 from dynsched.engine.alerts import Evaluation, Verdicts
 from dynsched.engine.columns import OK, Bools, Floats
-from dynsched.engine.expected import NO_PODS, ExpectedLoad, KnownPods
+from dynsched.engine.expected import NO_PODS, NOTHING_EXPECTED, ExpectedLoad, KnownPods
 from dynsched.engine.guard import Selection, pool_of
 from dynsched.engine.inventory import Inventory, take_inventory
 from dynsched.engine.loads import rule_loads
@@ -170,6 +170,11 @@ class NodeViews(Mapping[str, NodeView]):
         if rule.name in self.expected:
             self.expected[rule.name].add_to(loads, self.inventory.columns, to_place=to_place)
         return loads
+
+    def next_pod(self, row: int) -> Floats:
+        """By the rule of this row: what a pod of mean use adds to each node, in points."""
+        expected = self.expected.get(self._rule(row).name, NOTHING_EXPECTED)
+        return expected.next_pod(self.inventory.columns)
 
     @cached_property
     def stays_hot(self) -> Bools:

@@ -118,9 +118,12 @@ def _ahead(answer: Answer) -> float:
 def spec_of(order: Order, until: float) -> Mapping[str, Any]:
     spec: dict[str, Any] = {
         "until": format_time(until),
-        "lists": {
-            pool: [{"levels": [level._asdict() for level in levels]} for levels in lists]
-            for pool, lists in order.lists.items()
+        **{
+            name: {
+                pool: [{"levels": [level._asdict() for level in levels]} for levels in lists]
+                for pool, lists in pools.items()
+            }
+            for name, pools in (("lists", order.lists), ("further", order.further))
         },
     }
     if order.pool_label is not None:

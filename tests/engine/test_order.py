@@ -14,26 +14,29 @@ from snapshots import EXAMPLE_RULES, NOON, Scene
 
 from dynsched.engine.expected import NO_PODS
 from dynsched.engine.model import Node, Order
-from dynsched.engine.order import (
+from dynsched.engine.order import is_full, order_of
+from dynsched.engine.order_lists import (
+    FEW_NODES,
     FEWEST_LEVELS,
     LEVELS,
+    MAX_FURTHER,
     MAX_LENGTH,
+    MAX_LISTS,
     MAX_NODES,
     MAX_OBJECT,
     MAX_POOLS,
     Ranked,
-    is_full,
     lists_that_fit,
     node_lists,
     nodes_looked_at,
-    order_of,
 )
 from dynsched.engine.pod_values import Requested
 from dynsched.kube.node_order import spec_of
 from dynsched.rules.keys import HOSTNAME_LABEL
 
-LISTS = yaml.safe_load((COMPONENTS / "order/crd.yaml").read_text())["spec"]["versions"][0]["schema"]
-LISTS = LISTS["openAPIV3Schema"]["properties"]["spec"]["properties"]["lists"]
+SPEC = yaml.safe_load((COMPONENTS / "order/crd.yaml").read_text())["spec"]["versions"][0]["schema"]
+SPEC = SPEC["openAPIV3Schema"]["properties"]["spec"]["properties"]
+THRESHOLD = 800
 
 
 def is_within(value: Any, schema: Mapping[str, Any]) -> bool:
@@ -60,7 +63,7 @@ def is_within(value: Any, schema: Mapping[str, Any]) -> bool:
 
 
 def ranked(count: int, length: int) -> list[Ranked]:
-    return [Ranked(f"{number:0{length}d}", number) for number in range(count)]
+    return [Ranked(f"{number:0{length}d}", number, 60) for number in range(count)]
 
 
 def in_protobuf(levels) -> int:
@@ -81,7 +84,7 @@ def in_protobuf(levels) -> int:
 @given(st.integers(0, 3000), st.integers(4, 63))
 def test_each_node_is_in_one_list_the_coolest_in_the_first_level_of_one(count, length) -> None:
     coolest = ranked(count, length)
-    lists = node_lists(coolest, count)
+    lists = node_lists(coolest, count, THRESHOLD)
     told = [name for levels in lists for level in levels for name in level.nodes]
     names = [node.host for node in coolest[:MAX_NODES]]
     assert sorted(told) == names
@@ -102,7 +105,7 @@ def test_each_node_is_in_one_list_the_coolest_in_the_first_level_of_one(count, l
 
 @given(st.integers(1, 20_000), st.integers(4, 253))
 def test_a_pod_grows_by_less_than_2_kib(count, length) -> None:
-    for levels in node_lists(ranked(min(count, 3000), length), count):
+    for levels in node_lists(ranked(min(count, 3000), length), count, THRESHOLD):
         assert in_protobuf(levels) <= 1900
 
 
@@ -113,15 +116,21 @@ def test_the_object_has_a_size_that_etcd_takes_and_the_larger_pools_stay(large, 
     sizes = {"": 1000} | {f"large-{n}": size for n, size in enumerate(large)}
     sizes |= dict.fromkeys((f"small-{number:04}" for number in range(small)), 1)
     pools = {pool: ranked(size, length) for pool, size in sizes.items()}
-    lists, left_out = lists_that_fit(pools, 5000)
-    order = Order(lists, "pool")
-    written = len(json.dumps(spec_of(order, 0.0), separators=(",", ":")))
+    lists, further, left_out = lists_that_fit(pools, 5000, THRESHOLD)
+    order = Order(lists, further, "pool")
+    spec = spec_of(order, 0.0)
+    written, of_further = (
+        len(json.dumps(each, separators=(",", ":"))) for each in (spec, spec["further"])
+    )
     assert written <= MAX_OBJECT + 100
+    assert of_further <= MAX_FURTHER + 100
     assert {*lists, *left_out} == set(pools)
+    assert further.keys() <= lists.keys()
+    assert all(len(lists[pool]) + len(further[pool]) <= MAX_LISTS for pool in further)
     assert len(lists) <= MAX_POOLS
     assert "" in lists
     assert not left_out or written > MAX_OBJECT * 0.8 or len(lists) == MAX_POOLS
-    assert is_within(spec_of(order, 0.0)["lists"], LISTS)
+    assert all(is_within(spec[name], SPEC[name]) for name in ("lists", "further"))
 
 
 def test_in_a_large_cluster_few_pods_see_none_of_their_nodes() -> None:
@@ -129,25 +138,57 @@ def test_in_a_large_cluster_few_pods_see_none_of_their_nodes() -> None:
     looked_at = {100: 100, 101: 100, 1000: 420, 5000: 500, 9000: 450}
     assert {nodes: nodes_looked_at(nodes) for nodes in looked_at} == looked_at
     for length, missed in ((9, 0.003), (44, 0.03)):
-        for levels in node_lists(ranked(5000, length), 5000):
+        for levels in node_lists(ranked(5000, length), 5000, THRESHOLD):
             assert 0.9 ** sum(len(level.nodes) for level in levels) <= missed
             assert len(levels) >= FEWEST_LEVELS
 
 
-def test_few_nodes_have_a_level_each_with_a_weight_by_load() -> None:
+def weights(*loads: int) -> list[int]:
+    """Of the nodes with these loads in one list, in tenths of a point."""
+    nodes = [Ranked(str(number), load) for number, load in enumerate(loads)]
+    (levels,) = node_lists(nodes, len(nodes), THRESHOLD)
+    assert [level.nodes for level in levels] == [(node.host,) for node in nodes]
+    return [level.weight for level in levels]
+
+
+def test_weights_are_by_load() -> None:
     """Equal nodes have nearly the same weight, and one that is far cooler much more."""
-
-    def weights(*loads: int) -> list[int]:
-        nodes = [Ranked(str(load), load) for load in loads]
-        (levels,) = node_lists(nodes, len(nodes))
-        assert [level.nodes for level in levels] == [(node.host,) for node in nodes]
-        return [level.weight for level in levels]
-
-    assert weights(200, 450, 600, 700) == [100, 25, 4, 1]
-    assert weights(200, 600, 9000) == [100, 25, 1]
-    assert weights(200, 200, 201, 210) == [100, 99, 98, 81]
+    many = [700] * (FEW_NODES - 2)
+    assert weights(200, 450, 600, *many)[:4] == [100, 25, 14, 13]
+    assert weights(200, 200, 201, *many)[:4] == [100, 99, 98, 13]
+    assert weights(200, 600, *many, 9000)[:2] == [100, 25]
     assert weights(200) == [100]
-    assert node_lists([], 4) == ()
+    assert node_lists([], 4, THRESHOLD) == ()
+
+
+def test_few_nodes_that_are_far_below_the_threshold_have_nearly_the_same_weight() -> None:
+    assert weights(300, 350, 400) == [100, 99, 98]
+    assert weights(200, 400, 600) == [100, 99, 50]
+    assert weights(500, 600, 700, 790, 900) == [100, 67, 33, 3, 1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 900), st.integers(0, 300)), max_size=60))
+def test_further_lists_are_the_order_when_pods_are_placed(drawn) -> None:
+    """Each round is the order after one pod for each list before it, each on the coolest node."""
+    nodes = sorted((Ranked(f"n{at}", *each) for at, each in enumerate(drawn)), key=lambda n: n.load)
+    lists, further, _ = lists_that_fit({"": nodes}, len(nodes), THRESHOLD)
+    of_round = len(lists[""])
+    loads = {node.host: node.load for node in nodes}
+    steps = {node.host: max(1, node.step) for node in nodes}
+    more = further.get("", ())
+    rounds = [more[at : at + of_round] for at in range(0, len(more), max(1, of_round))]
+    for each in rounds:
+        assert len(each) == of_round
+        for _ in range(of_round):
+            coolest = min(loads, key=loads.__getitem__)
+            loads[coolest] += steps[coolest]
+        told = [name for levels in each for level in levels for name in level.nodes]
+        assert sorted(told) == sorted(loads)
+        first = sorted(loads[levels[0].nodes[0]] for levels in each)
+        assert first == sorted(loads.values())[:of_round]
+    if nodes:  # as many lists as pods that raise the mean load by 6 points
+        wanted = 60 * len(nodes) ** 2 / sum(steps.values())
+        assert abs(max(of_round, min(MAX_LISTS, wanted)) - of_round - len(more)) <= of_round / 2
 
 
 def test_a_node_that_is_hot_by_any_rule_is_in_no_list_until_it_has_cooled() -> None:

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,8 @@ LONG = "n" * 70
 LOADS = {"hot": 95.0} | {f"n{number}": 20.0 + 5 * number for number in range(5)}
 RULES = rules(order={"score": {"load": 1}})
 FLAGS = ("--lease-namespace", "default")
+SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u"}
+OWNED = {"ownerReferences": [SET | {"kind": "ReplicaSet"}]}
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -98,9 +100,9 @@ async def problems(cluster: EnvtestCluster) -> list[str]:
 async def told(
     cluster: EnvtestCluster, metadata: Mapping[str, Any] | None = None, **more: Any
 ) -> list[list[str]] | None:
-    """The nodes of each level that a pod would get; None: it stays as it is."""
+    """The nodes of each level that a pod of a ReplicaSet would get; None: it stays as it is."""
     pod = make_pod("probe", **more)
-    pod["metadata"] |= metadata or {}
+    pod["metadata"] |= OWNED | (metadata or {})
     made = (await cluster.post(PODS, pod, dryRun="All")).ok
     terms = made["spec"].get("affinity", {}).get("nodeAffinity", {}).get(PREFERRED, ())
     wanted = [term["preference"]["matchExpressions"][0] for term in terms]
@@ -131,7 +133,9 @@ async def test_new_pods_prefer_the_coolest_until_dynsched_is_gone(
         with scheduler(envtest, {}):
             names = [f"pod-{number}" for number in range(3)]
             for name in names:
-                _ = (await cluster.post(PODS, make_pod(name))).ok
+                pod = make_pod(name)
+                pod["metadata"] |= OWNED
+                _ = (await cluster.post(PODS, pod)).ok
 
             async def placed() -> Counter[str] | None:
                 pods = (await cluster.get(PODS)).ok["items"]
@@ -183,7 +187,6 @@ def listed(node: str) -> list[dict[str, Any]]:
 MINE = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["mine"]}
 OWN = {PREFERRED: [{"weight": 1, "preference": {"matchExpressions": [MINE]}}]}
 SAYS_NO = {keys.AVOID_LABEL: "false"}
-SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u"}
 GETS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str] | None]] = {
     "any": ({}, {}, ["n0"]),
     "its pool": ({}, {"nodeSelector": {"pool": "a"}}, ["n1"]),
@@ -193,7 +196,7 @@ GETS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str] | None]] = {
     "opted out by the label": ({"labels": SAYS_NO}, {}, None),
     "by the annotation": ({"annotations": SAYS_NO}, {}, None),
     "of a DaemonSet": ({"ownerReferences": [SET]}, {}, None),
-    "of a ReplicaSet": ({"ownerReferences": [SET | {"kind": "ReplicaSet"}]}, {}, ["n0"]),
+    "of nobody": ({"ownerReferences": []}, {}, ["n0"]),
     "with a node": ({}, {"nodeName": "n1"}, None),
     "held by a gate": ({}, {"schedulingGates": [{"name": "example.com/quota"}]}, None),
     "of a group of Kueue's": ({"labels": {"kueue.x-k8s.io/pod-group-name": "g"}}, {}, None),
@@ -234,6 +237,59 @@ async def test_which_pods_get_the_order_and_what_of_it(cluster) -> None:
             assert "it would be in force for more than a minute" in why
             _ = (await cluster.patch(ORDER, {"spec": ahead(45)})).ok
             await until(lambda: is_told([["n0"]]), "it counts again")
+    finally:
+        await cluster.delete(ORDER)
+
+
+SPREAD = {"whenUnsatisfiable": "ScheduleAnyway", "maxSkew": 1, "labelSelector": {}}
+BY_HOST = {"topologySpreadConstraints": [SPREAD | {"topologyKey": "kubernetes.io/hostname"}]}
+BY_ZONE = {"topologySpreadConstraints": [SPREAD | {"topologyKey": "zone"}]}
+JOB = {"ownerReferences": [SET | {"apiVersion": "batch/v1", "kind": "Job"}]}
+
+
+async def test_pods_of_a_burst_get_different_lists_where_the_scheduler_does_not_spread_them(
+    cluster,
+) -> None:
+    """Without a token too, where the name says which of them it is, or whose."""
+    lists = {"": listed("n0"), "a": listed("n1"), "b": listed("n2")}
+    further = {"": [*listed("n3"), *listed("n4")], "b": listed("n5")}
+    spec = {"poolLabel": "pool", "lists": lists, "further": further}
+    body = {"apiVersion": keys.ORDER_API, "kind": "NodeOrder", "spec": ahead(45) | spec}
+    body["metadata"] = {"name": keys.ORDER_NAME}
+    _ = (await cluster.post(ORDER.rpartition("/")[0], body)).ok
+
+    async def of(names: Iterable[str], metadata: Any = None, **more: Any) -> Counter[str]:
+        found = Counter[str]()
+        for name in names:
+            pod = make_pod(name.removesuffix("-"), **more)
+            if name.endswith("-"):
+                pod["metadata"] = {"generateName": name}
+            pod["metadata"] |= metadata or {}
+            (term,) = own_and_order((await cluster.post(PODS, pod, dryRun="All")).ok)
+            found[term["preference"]["matchExpressions"][0]["values"][0]] += 1
+        return found
+
+    try:
+        await until(lambda: told(cluster), "there is an order")
+        _ = (await cluster.patch(ORDER, {"spec": ahead(45)})).ok
+        for form in ("job-{}", "job-{}-", "web{}"):
+            found = await of(form.format(number) for number in range(12))
+            assert found.keys() == {"n0", "n3", "n4"}
+            assert max(found.values()) <= 8, form  # 4 each, and 12 by the second alone
+        four = [f"pod-{number}" for number in range(4)]
+        for metadata, more, want in (
+            (JOB, {}, {"n0", "n3", "n4"}),
+            (JOB, BY_HOST, {"n0"}),
+            (JOB, BY_ZONE, {"n0", "n3", "n4"}),
+            (OWNED, {}, {"n0"}),
+            (OWNED, BY_ZONE, {"n0", "n3", "n4"}),
+            (JOB, {"nodeSelector": {"pool": "a"}}, {"n1"}),
+            (JOB, {"nodeSelector": {"pool": "b"}}, {"n2", "n5"}),
+            (JOB, {"nodeSelector": {"pool": "c"}}, {"n0", "n3", "n4"}),
+        ):
+            assert (await of(four, metadata, **more)).keys() == want, (metadata, more)
+        for name in ("a", "a-", "a.b", "a.b-"):
+            assert await of([name])
     finally:
         await cluster.delete(ORDER)
 

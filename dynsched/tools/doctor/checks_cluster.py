@@ -13,7 +13,8 @@ from typing import Any, Final
 from dynsched.engine.guard import count_of, is_eligible, pool_of
 from dynsched.engine.mark_state import mark_state
 from dynsched.engine.model import Node
-from dynsched.engine.order import Ranked, host_names, lists_that_fit
+from dynsched.engine.order import host_names
+from dynsched.engine.order_lists import Ranked, lists_that_fit
 from dynsched.engine.wording import by_reason, counted, listed, some
 from dynsched.kube.inspection import PREFERRED, Program, Right
 from dynsched.rules import keys
@@ -151,7 +152,7 @@ def left_out(nodes: Mapping[str, Node], rule_set: RuleSet) -> Iterator[Finding]:
     for name, host in hosts.items():
         if pool := pool_of(nodes[name], rule_set.guard):
             pools.setdefault(pool, []).append(Ranked(host, 0))
-    _, without = lists_that_fit(pools, len(nodes))
+    without = lists_that_fit(pools, len(nodes), threshold=0).left_out
     if without:
         yield warning(
             "pools have no lists of their own in the order: the object has no room for them",
