@@ -12,6 +12,7 @@ from typing import Any
 from closedloop import kubelets
 from closedloop.workload import Kind, Scenario
 from dynsched.controller import loop, ordering
+from dynsched.engine import use_by_age
 from dynsched.sources import pod_use
 from dynsched.util.durations import format_duration, parse_duration
 
@@ -54,6 +55,7 @@ def hasten() -> None:
         (loop, "RESPONSE", "POLL"),
         (ordering, "APART", "POLL", "RENEW"),
         (pod_use, "EVERY", "EVERY_OF_RECENT", "YOUNGEST", "OLDEST"),
+        (use_by_age, "LATE"),
         (kubelets, "HOUSEKEEPING"),
     ):
         for name in names:

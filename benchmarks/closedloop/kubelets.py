@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 import numpy as np
 
 from closedloop.workload import Pod
 from closedloop.world import World
+from dynsched.engine.use_by_age import Counts, counted, start_factor, uses_of
 from dynsched.sources import pod_use
+from dynsched.util.durations import parse_duration
 
 HOUSEKEEPING = 5.0
 """Seconds. A kubelet measures its containers every 10 s, and a scrape gives what it last measured:
 on average that is half as old.
 """
+Counter = Callable[[float], float]
+"""A pod's CPU seconds by its age."""
 Running = Mapping[str, tuple[Pod, int, float]]
 """By uid: the pod, the place of its node, and when it was bound."""
 
@@ -34,15 +39,19 @@ class PodUses:
         self._means: dict[str, float] = {}
         self.of_pods: dict[str, float] = {}
         self.of_ended: dict[str, float] = {}
+        self.start_factor = 1.0
+        self.by_age: dict[str, Counts] = {}
         self._ended: dict[str, float] = {}
         self.of_workloads: dict[str, float] = {}
 
-    def ask(self, running: Running) -> None:
-        """What `PodUseSource.run` does by now."""
+    def ask(self, running: Running, bound: Mapping[str, float], ended: Iterable[str]) -> None:
+        """What `PodUseSource.run` does by now. ``bound``, with their ages, and ``ended``: which
+        pods it names.
+        """
         now, many = self._world.clock(), len(running) > pod_use.MOST_PODS
         if now - self._asked_at >= (pod_use.EVERY_OF_MANY if many else pod_use.EVERY):
             self._asked_at = now
-            uses = dict(self._uses(running, self._every))
+            uses = dict(self._uses(running, self._slope))
             self._means = _means(uses, running)
             self._last_uses.begin_round()
             self._last_uses.add({} if many else uses)
@@ -51,26 +60,71 @@ class PodUses:
         self._asked_of_recent_at = now
         self.of_ended |= self._ended
         self._ended = {}
-        new = dict(self._uses(running, pod_use.YOUNGEST, pod_use.OLDEST))
-        self.of_workloads = {**_means(new, running), **self._means}
-        self.of_pods = self._last_uses.add(new)
+        named = {uid: running[uid] for uid in bound if uid in running}
+        of_new = dict(self._uses(named, _by_age))
+        of_ended = {uid: self.by_age[uid] for uid in ended if uid in self.by_age}
+        found = counted(self.by_age, of_new, bound)
+        self.by_age = of_ended | found
+        workloads = {uid: running[uid][0].owner for uid in found if uid in running}
+        self.start_factor = start_factor(found, workloads, self._means)
+        of_new |= {uid: uses_of(counts)[-1] for uid, counts in found.items()}
+        self.of_workloads = {**_means(of_new, running), **self._means}
+        self.of_pods = self._last_uses.add(of_new)
 
     def end(self, uid: str, running: Running) -> None:
         """A pod ends that was among the running ones. It is asked for next."""
-        self._ended |= self._uses({uid: running[uid]}, self._every)
+        self._ended |= self._uses({uid: running[uid]}, self._last)
 
     def _uses(
-        self, running: Running, youngest: float, oldest: float = math.inf
+        self, running: Running, of: Callable[[Counter, float], float | None]
     ) -> Iterator[tuple[str, float]]:
-        """Of the pods that were so old when they were last measured and scraped. A node that has
-        less than its pods want gives each a part.
-        """
-        world, now = self._world, self._world.clock()
-        served = world.served / np.maximum(world.demand, 1e-9)
+        """``of`` the counters of the pods and their ages at the last scrape."""
+        now = self._world.clock()
         measured = now - (now - self._offsets) % self._every - HOUSEKEEPING
         for uid, (pod, place, since) in running.items():
-            if youngest < measured.item(place) - since < oldest:
-                yield uid, pod.uses_at(now - since) * served.item(place)
+            counter = partial(self._used, pod, place, since)
+            use = of(counter, measured.item(place) - since)
+            if use is not None:
+                yield uid, use
+
+    def _used(self, pod: Pod, place: int, since: float, age: float) -> float:
+        """CPU seconds at this age. A node that has less than its pods want gives each a part."""
+        given, last = self._world.given, len(self._world.given) - 1
+
+        def until(seconds: float) -> float:
+            return float(given[min(max(round(since + seconds), 0), last)][place])
+
+        course = pod.course or ((0.0, pod.uses),)
+        ends = (*(begin for begin, _ in course[1:]), math.inf)
+        parts = zip(course, ends, strict=True)
+        used = sum(
+            uses * (until(min(age, end)) - until(begin))
+            for (begin, uses), end in parts
+            if begin < age
+        )
+        return used + 1e-9 * age**2  # no two scrapes tell exactly the same use
+
+    def _slope(self, counter: Counter, age: float) -> float | None:
+        """By ``deriv`` over RANGE, and two scrapes at least."""
+        if age <= self._every:
+            return None
+        ages = np.arange(age, max(0.0, age - parse_duration(pod_use.RANGE)), -self._every)
+        used = [counter(each) for each in ages.tolist()]
+        from_mean = ages - ages.mean()
+        return float(from_mean @ used / (from_mean @ from_mean))
+
+    def _last(self, counter: Counter, age: float) -> float | None:
+        """By ``irate``."""
+        if age <= self._every:
+            return None
+        return (counter(age) - counter(age - self._every)) / self._every
+
+
+def _by_age(counter: Counter, age: float) -> float | None:
+    """CPU time by age, of those that are new."""
+    if not pod_use.YOUNGEST < age < pod_use.OLDEST:
+        return None
+    return counter(age) / age
 
 
 def _means(uses: Mapping[str, float], running: Running) -> dict[str, float]:

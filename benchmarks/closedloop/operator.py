@@ -27,7 +27,8 @@ from dynsched.api.extender.answers import Extender
 from dynsched.api.extender.scoring import ScoringSnapshot
 from dynsched.controller import ordering
 from dynsched.controller.loop import Loop
-from dynsched.engine.expected import NO_PODS, KnownPods, lag_of
+from dynsched.engine.expected import NO_PODS, KnownPods
+from dynsched.engine.lag import lag_of
 from dynsched.engine.model import Node, NodePatch, Order, QueryResult, Sample
 from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.recent import WINDOW, RecentPods
@@ -153,7 +154,7 @@ class Operator:
         cluster.mark = rule_set.mark
         self._watches_pods = watches_pods
         lags = [lag_of(rule, scrape).total for rule in rule_set.file_rules]
-        self._pods = RecentPods(max(WINDOW, *lags) + 30)
+        self._pods = RecentPods(max(WINDOW, *lags) + 60)
         self._kubelets = kubelets
         self._knows_each = knows_each
         self._running: dict[str, tuple[Pod, int, float]] = {}
@@ -237,11 +238,13 @@ class Operator:
         if not self._watches_pods:
             return NO_PODS
         if self._kubelets:
-            self._uses.ask(self._running)
+            self._uses.ask(self._running, *self._pods.names(self._clock()))
         return KnownPods(
             use_of_workloads={"cpu": self._uses.of_workloads},
             use_of_pods={"cpu": self._uses.of_pods},
             use_of_ended={"cpu": self._uses.of_ended},
+            cpu_by_age=self._uses.by_age,
+            start_factor=self._uses.start_factor,
             recent=self._pods.pods(self._clock(), ago=ago),
             running=len(self._running),
             scrape_intervals=self._scrapes,

@@ -54,6 +54,8 @@ class World:
     meters: Meters
     demand: Floats = field(init=False)
     totals: Floats = field(init=False)
+    given: list[Floats] = field(default_factory=list)
+    """By second: of so many seconds since the beginning a node's pods got what they wanted."""
 
     def __post_init__(self) -> None:
         self.demand = np.zeros(len(self.capacity))
@@ -208,6 +210,8 @@ class _Run:
             self._arrive(now, judged=now >= warm)
             served = world.served
             world.totals += served
+            share = served / np.maximum(world.demand, 1e-9)
+            world.given.append(share if not world.given else world.given[-1] + share)
             world.meters.scrape(now, world.totals, served)
             if now == warm:
                 writes_before = self._player.writes

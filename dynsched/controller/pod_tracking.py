@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from dynsched.engine.effect import newly_bound
-from dynsched.engine.expected import NO_PODS, KnownPods, lag_of
+from dynsched.engine.expected import NO_PODS, KnownPods
+from dynsched.engine.lag import lag_of
 from dynsched.engine.recent import WINDOW, BoundOnNode, RecentPods, just_bound
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.cluster import NodeCluster
@@ -128,6 +129,8 @@ class PodTracking:
             use_of_workloads=self.pod_use.of_workloads,
             use_of_pods=self.pod_use.of_pods,
             use_of_ended=self.pod_use.of_ended,
+            cpu_by_age=self.pod_use.cpu_by_age,
+            start_factor=self.pod_use.start_factor,
             scrape_intervals=scrapes,
             sequence=self._pods.sequence,
             requested=self._watch.account.requested,

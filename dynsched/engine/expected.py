@@ -9,10 +9,8 @@ marked before it is hot, and pods go to the others.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from statistics import median
 from typing import Final
 
@@ -21,6 +19,7 @@ import numpy as np
 from dynsched.engine.columns import MISSING, Bools, Floats, Ints
 from dynsched.engine.guard import early_limit
 from dynsched.engine.inventory import NodeColumns
+from dynsched.engine.lag import Lag, lag_of
 from dynsched.engine.loads import rule_loads
 from dynsched.engine.match import NodeReadings
 from dynsched.engine.model import Node
@@ -36,9 +35,9 @@ from dynsched.engine.pod_values import (
     Requested,
     median_request,
 )
+from dynsched.engine.use_by_age import Counts, changes_unseen
 from dynsched.rules.fields import Limit
 from dynsched.rules.rule_set import FileRule, Rule
-from dynsched.util.durations import parse_duration
 
 POINTS_EACH: Final = 4.0
 POINTS_FURTHER: Final = 2.0
@@ -57,41 +56,6 @@ FEW: Final = 30
 """Of fewer pods a single one that is busy makes the mean: the median counts, where each is known.
 """
 _FULL: Final = 100.0
-
-
-@dataclass(frozen=True, slots=True)
-class Lag:
-    """A value shows nothing of a change for ``delay`` seconds, then more and more of it, and all
-    after ``span`` more.
-    """
-
-    delay: float
-    span: float
-
-    @property
-    def total(self) -> float:
-        return self.delay + self.span
-
-    def unseen(self, age: float) -> float:
-        """The share of a change that a value taken ``age`` seconds after it does not show."""
-        if age >= self.total:
-            return 0.0
-        return 1.0 if age <= self.delay else 1.0 - (age - self.delay) / self.span
-
-
-def lag_of_range(window: float, scrape: float) -> Lag:
-    """Of a ``rate`` over ``window`` seconds (0: of the last sample itself). The last sample is half
-    a scrape old on average, and the first one in the range half a scrape younger than the range.
-    """
-    if not window:
-        return Lag(0.0, scrape)
-    return Lag(scrape / 2, max(window - scrape, scrape / 2))
-
-
-DEFAULT_SCRAPE: Final = 30.0
-"""Seconds between two samples, where neither Prometheus nor a range tells."""
-METRICS_SERVER: Final = Lag(7.5, 15.0)
-"""metrics-server scrapes every 15 s by default, and gives the rate between the last two scrapes."""
 
 
 class Unseen:
@@ -189,6 +153,10 @@ class KnownPods:
     """As ``use_of_workloads``, by ``namespace/name`` of the pod itself."""
     use_of_ended: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Likewise: what pods that ended used at last, as far as it was asked for."""
+    cpu_by_age: Mapping[str, Counts] = field(default_factory=dict)
+    """By ``namespace/name``: the CPU time of new pods."""
+    start_factor: float = 1.0
+    """How many times their mean new pods use at first."""
     with_order: int = 0
     """How many of those that run got the order (docs/order.md) at their creation."""
     error: str | None = None
@@ -196,33 +164,6 @@ class KnownPods:
 
 
 NO_PODS: Final = KnownPods()
-
-
-def lag_of(rule: Rule, scrape: float | None) -> Lag:
-    """The lag of a rule's values. ``scrape`` is the scrape interval, None when it is not known: a
-    quarter of the range then, as is recommended for a ``rate``.
-    """
-    if rule.lag is not None:
-        return Lag(0.0, rule.lag)
-    if rule.source == "metrics-server":
-        return METRICS_SERVER
-    window = _window(rule.expr or "")
-    return lag_of_range(window, scrape or window / 4 or DEFAULT_SCRAPE)
-
-
-_RANGES: Final = re.compile(
-    r"""[#].* | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | `[^`]*` | \[\s*([^]:\s]*)""", re.VERBOSE
-)
-"""The lengths of ranges and subqueries; nothing of comments and strings."""
-
-
-@lru_cache(maxsize=256)
-def _window(expr: str) -> float:
-    """The longest range in an expression, in seconds; 0 when there is none."""
-    try:
-        return max((parse_duration(found) for found in _RANGES.findall(expr) if found), default=0.0)
-    except ValueError:
-        return 0.0
 
 
 def expected_load(
@@ -238,7 +179,8 @@ def expected_load(
     times; ``columns`` of the ``nodes``.
     """
     lag = lag_of(rule, pods.scrape_intervals.get(rule.name))
-    unseen = list(_unseen(pods.recent, lag, readings, now))
+    by_age = pods.cpu_by_age if rule.resource == "cpu" else {}
+    unseen = list(_unseen(pods.recent, lag, readings, now, by_age))
     with_value = readings.count
     shown = _shown(pods.running, unseen, with_value, len(nodes))
     resource = rule.resource or ""
@@ -253,25 +195,31 @@ def expected_load(
         pods.use_of_workloads.get(resource, {}),
         of_pod,
         pods.use_of_ended.get(resource, {}),
+        pods.start_factor if resource == "cpu" else 1.0,
         # By the nodes that there are: a pod may name any, and the mapping changes meanwhile.
         median_request(filter(None, map(pods.requested.get, nodes)), resource),
     )
     counted: dict[str, Unseen] = {}
     margins: dict[str, float] = {}  # of bound pods: what counts beside where pods are placed
-    measured: dict[str, float] = {}  # of ended pods: what was measured of each itself
-    for pod, more, less in unseen:
-        if not (more or less) or pod.node not in nodes:
+    measured: dict[str, float] = {}  # of what is taken off: by pods that were measured themselves
+    for pod, more, less, changed in unseen:
+        if not (more or less or changed) or pod.node not in nodes:
             continue
-        points = use.points(pod, nodes[pod.node].allocatable)
-        if more or (less and points is not None):
-            node = counted.setdefault(pod.node, Unseen())
-            node.bound(pod, points, more)
-            node.ended(points, less)
-            if points is not None:
-                margin = more * points * use.margin(pod)
-                margins[pod.node] = margins.get(pod.node, 0.0) + margin
-            if less and points is not None and pod.name in use.of_pod:
-                measured[pod.node] = measured.get(pod.node, 0.0) + less * points
+        allocatable = nodes[pod.node].allocatable
+        points = use.points(pod, allocatable)
+        if points is None:
+            if more:
+                counted.setdefault(pod.node, Unseen()).bound(pod, None, more)
+            continue
+        node, net = counted.setdefault(pod.node, Unseen()), (more - less) * points
+        if changed:
+            net += min(max(100 * changed / allocatable["cpu"], -MAX_POINTS), MAX_POINTS)
+        node.bound(pod, max(0.0, net), 1.0)
+        node.ended(max(0.0, -net), 1.0)
+        margin = more * points * use.margin(pod)
+        margins[pod.node] = margins.get(pod.node, 0.0) + margin
+        if net < 0 and pod.name in use.of_pod:
+            measured[pod.node] = measured.get(pod.node, 0.0) - net
     loads, indices = readings.loads(rule), columns.roster.indices
     rooms, is_hot = _rooms(loads, columns), loads >= rule_loads(rule, rule.threshold)
     added = {}
@@ -290,10 +238,14 @@ def _rooms(loads: Floats, columns: NodeColumns) -> Floats:
 
 
 def _unseen(
-    recent: Collection[RecentPod], lag: Lag, readings: NodeReadings, now: float
-) -> Iterator[tuple[BoundPod, float, float]]:
-    """Of each pod on a node with a reading: the share that is to come, and of one that ended the
-    share that the reading still shows.
+    recent: Collection[RecentPod],
+    lag: Lag,
+    readings: NodeReadings,
+    now: float,
+    by_age: Mapping[str, Counts],
+) -> Iterator[tuple[BoundPod, float, float, float]]:
+    """Of each pod on a node with a reading: the share that is to come, of one that ended the share
+    that the reading still shows, and what it adds by the changes of its use (`changes_unseen`).
     """
     unseen, indices, is_known = lag.unseen, readings.roster.indices, readings.quality != MISSING
     for pod, bound, ended in recent:
@@ -301,15 +253,18 @@ def _unseen(
         if index is not None and is_known.item(index):
             ago = max(0.0, now - readings.taken.item(index))
             begun = 0.0 if bound is None else unseen(bound - ago)
+            changed = 0.0
+            if bound is not None and pod.name in by_age:
+                changed = changes_unseen(by_age[pod.name], bound - ago, unseen)
             if ended is None:
-                yield pod, begun, 0.0
+                yield pod, begun, 0.0, changed
             else:
-                yield pod, 0.0, unseen(ended - ago) - begun
+                yield pod, 0.0, unseen(ended - ago) - begun, changed
 
 
 def _shown(
     running: int | None,
-    unseen: Iterable[tuple[BoundPod, float, float]],
+    unseen: Iterable[tuple[BoundPod, float, float, float]],
     with_value: int,
     nodes: int,
 ) -> float | None:
@@ -320,7 +275,7 @@ def _shown(
     if running is None or not nodes:
         return None
     share = min(1.0, with_value / nodes)
-    return running * share - sum(more - less for _, more, less in unseen)
+    return running * share - sum(more - less for _, more, less, _ in unseen)
 
 
 def _mean_use(

@@ -100,6 +100,8 @@ class PodUse:
     """By ``namespace/name``, likewise: of pods that were measured themselves, over minutes."""
     of_ended: Mapping[str, float] = field(default_factory=dict)
     """Likewise: what pods that ended used at last."""
+    start: float = 1.0
+    """So many times the expected use a new pod uses at first (`start_factor`)."""
     request: float = 0.0
     """What a pod requests on the median node, in cores or bytes; 0 where that is not known."""
 
@@ -114,7 +116,8 @@ class PodUse:
 
     def margin(self, pod: BoundPod) -> float:
         """The share of its points that a pod counts beside which was just bound."""
-        return MARGIN if self.of_pod and pod.name not in self.of_pod else 0.0
+        is_new = self.of_pod and pod.name not in self.of_pod
+        return self.start * (1 + MARGIN) - 1 if is_new else 0.0
 
     def points(self, pod: BoundPod, allocatable: Allocatable) -> float | None:
         """Of one that ended, no more than it used at last: where it idled, others use its share."""

@@ -177,13 +177,16 @@ class RecentPods:
         counting = (entry for entry in self._entries.values() if entry.counts(now))
         return Remembered(tuple(counting), now - ago)
 
-    def names(self) -> tuple[list[str], list[str]]:
-        """``namespace/name`` of those that were bound, and of those that ended."""
-        bound: list[str] = []
+    def names(self, now: float) -> tuple[dict[str, float], list[str]]:
+        """``namespace/name`` of those that were bound, with their ages, and of those that ended."""
+        bound: dict[str, float] = {}
         ended: list[str] = []
         for entry in self._entries.values():
             if entry.pod.name and not entry.pod.assumed:
-                (bound if entry.ended is None else ended).append(entry.pod.name)
+                if entry.ended is not None:
+                    ended.append(entry.pod.name)
+                elif entry.bound is not None:
+                    bound[entry.pod.name] = now - entry.bound
         return bound, ended
 
     def changes_after(self, sequence: int) -> list[PodChange]:

@@ -15,6 +15,7 @@ from typing import Final
 from dynsched.engine.model import Sample
 from dynsched.engine.pod_values import POD_NAME, workload_of
 from dynsched.engine.recent import RecentPods
+from dynsched.engine.use_by_age import Counts, counted, start_factor, uses_of
 from dynsched.engine.wording import by_reason, some
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import PrometheusSource
@@ -123,6 +124,7 @@ class LastUses:
 class PodUseSource:
     """``of_workloads``: by resource and workload, a pod's mean use (cores, bytes); ``of_pods``: by
     resource and pod (`LastUses`); ``of_ended``: likewise, what pods that ended used at last.
+    ``cpu_by_age``: by pod, of new ones; ``start_factor``: as of `KnownPods`.
     ``scrape_intervals``: by rule, seconds.
     """
 
@@ -136,6 +138,8 @@ class PodUseSource:
         self.of_workloads: Mapping[str, Mapping[str, float]] = {}
         self.of_pods: Mapping[str, Mapping[str, float]] = {}
         self.of_ended: Mapping[str, Mapping[str, float]] = {}
+        self.cpu_by_age: Mapping[str, Counts] = {}
+        self.start_factor = 1.0
         self._jobs = ""
         self._last_uses: defaultdict[str, LastUses] = defaultdict(LastUses)
         self.scrape_intervals: Mapping[str, float] = {}
@@ -153,21 +157,24 @@ class PodUseSource:
                     if now - asked_at >= (EVERY if each_pod else EVERY_OF_MANY):
                         asked_at = now
                         await unless_stopped(stop, self.ask(each_pod=each_pod))
-                    await unless_stopped(stop, self.ask_of_recent(*recent.names()))
+                    await unless_stopped(stop, self.ask_of_recent(*recent.names(now)))
             except Exception:
                 # Nothing depends on it, so that a defect here must not end the process.
                 logger.exception("what pods use could not be asked for")
             await pause(stop, EVERY_OF_RECENT)
 
-    async def ask_of_recent(self, bound: Sequence[str], ended: Sequence[str]) -> None:
-        """What these pods use, each by itself, and what those used at last. A workload's mean goes
-        by new pods only where no others run for longer: a pod's first seconds tell less than these.
+    async def ask_of_recent(self, bound: Mapping[str, float], ended: Sequence[str]) -> None:
+        """What these pods of these ages use, and what those used at last, each by itself. A
+        workload's mean goes by new pods only where no others run for longer: a pod's first seconds
+        tell less than these.
         """
         for resource, means in self._means.items():
             if bound:
-                asked = of_new_pod(resource, self._jobs + _named(bound))
+                asked = of_new_pod(resource, self._jobs + _named(list(bound)))
                 of_new = await self._uses(f"the {resource} of new pods", asked)
                 if of_new is not None:
+                    if resource == "cpu":
+                        of_new |= self._follow(of_new, bound, ended)
                     both = {**means_of_workloads(of_new), **means}
                     self.of_workloads = {**self.of_workloads, resource: both}
                     self._add(resource, of_new)
@@ -179,6 +186,18 @@ class PodUseSource:
                 known |= {name: found[name] for name in unknown if name in found}
             self.of_ended = {**self.of_ended, resource: known}
         self._tell()
+
+    def _follow(
+        self, means: Mapping[str, float], bound: Mapping[str, float], ended: Sequence[str]
+    ) -> dict[str, float]:
+        """What new pods use by now: since the scrape before the last one."""
+        before = self.cpu_by_age
+        of_ended = {name: before[name] for name in ended if name in before}
+        found = counted(before, means, bound)
+        self.cpu_by_age = of_ended | found
+        workloads = {name: workload_of(*name.split("/", 1)) for name in found}
+        self.start_factor = start_factor(found, workloads, self._means["cpu"])
+        return {name: uses_of(counts)[-1] for name, counts in found.items()}
 
     async def ask(self, *, each_pod: bool = False) -> None:
         """One round. What fails keeps its last values."""

@@ -246,10 +246,26 @@ def test_the_demand_of_a_node_is_what_its_pods_use_by_their_age(tmp_path, monkey
 def test_of_many_pods_only_the_means_of_workloads_are_known(most, known, monkeypatch) -> None:
     monkeypatch.setattr(pod_use, "MOST_PODS", most)
     world = make_world(SMALL, 1)
-    world.clock.now, world.demand[0] = 300.0, 0.5
+    world.clock.now = 300.0
+    world.given = [np.full(len(world.names), float(second)) for second in range(300)]
     uses = PodUses(world)
-    uses.ask({"a": (pod("a"), 0, 0.0)})
-    assert (uses.of_pods, uses.of_workloads) == (known, {"o": 0.5})
+    uses.ask({"a": (pod("a"), 0, 0.0)}, {}, ())
+    assert uses.of_pods == pytest.approx(known, abs=1e-5)
+    assert uses.of_workloads == pytest.approx({"o": 0.5}, abs=1e-5)
+
+
+def test_what_a_pod_used_is_known_by_its_counter_as_prometheus_tells_it() -> None:
+    """It uses 1 core for 60 s and 0.25 later; its node gives it half of that at first."""
+    world = make_world(SMALL, 1)
+    given = np.minimum(np.arange(601.0) / 2, 15) + np.maximum(np.arange(601.0) - 30, 0)
+    world.given = [np.full(len(world.names), each) for each in given]
+    slow, uses = replace(pod(), course=((0.0, 1.0), (60.0, 0.25))), PodUses(world)
+    for world.clock.now in range(0, 121, 10):
+        ages = {"a": world.clock.now}
+        uses.ask({"a": (slow, 0, 0.0)}, ages, ())
+    counts = uses.by_age["a"]
+    assert counts[-1].cpu == pytest.approx(15 + 30 + 0.25 * (counts[-1].age - 60), rel=0.15)
+    assert uses.of_pods["a"] == pytest.approx(0.25, rel=0.15)
 
 
 @pytest.mark.parametrize(("content", "message"), [("a\n", "day/b is no .*'a'"), ("", "is empty")])

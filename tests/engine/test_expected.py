@@ -12,14 +12,11 @@ from hypothesis import strategies as st
 
 from dynsched.engine.expected import (
     BELOW_MEAN,
-    METRICS_SERVER,
     ExpectedLoad,
     KnownPods,
-    Lag,
     expected_load,
-    lag_of,
-    lag_of_range,
 )
+from dynsched.engine.lag import METRICS_SERVER, Lag, lag_of, lag_of_range
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import Added, BoundPod, RecentPod, Requested
 from dynsched.rules.rule_set import Rule

@@ -73,7 +73,7 @@ async def test_the_use_of_each_pod_stays_for_a_round_after_it_has_ended() -> Non
     prometheus.answers["timestamp"] = vector(of_pod(web, 3.0))
     for _ in range(2):  # the cluster has grown
         await source.ask()
-        await source.ask_of_recent([f"shop/{web}"], [])
+        await source.ask_of_recent({f"shop/{web}": 0.0}, [])
     assert source.of_pods["cpu"] == {f"shop/{web}": 3.0}
 
 
@@ -85,10 +85,10 @@ async def test_of_a_workload_that_is_new_the_first_scrape_counts_until_more_is_k
     )
     source = PodUseSource(prometheus, lambda: RULES)
     await source.ask(each_pod=True)
-    await source.ask_of_recent([f"shop/{new}"], [])
+    await source.ask_of_recent({f"shop/{new}": 0.0}, [])
     assert source.of_workloads["cpu"] == {"shop/web": 0.5, "shop/batch": 3.0}
     prometheus.answers["timestamp"] = vector(of_pod(new, 2.0))
-    await source.ask_of_recent([f"shop/{new}"], [])
+    await source.ask_of_recent({f"shop/{new}": 0.0}, [])
     assert source.of_workloads["cpu"] == {"shop/web": 0.5, "shop/batch": 2.0}
     prometheus.answers["container_cpu"] = vector(of_pod(web, 0.5), of_pod(new, 1.0))
     await source.ask(each_pod=True)
@@ -102,7 +102,7 @@ async def test_a_new_pod_is_known_by_its_first_scrape_and_for_a_round_after_its_
     source = PodUseSource(prometheus, lambda: RULES)
     await source.ask(each_pod=True)
     prometheus.answers["timestamp"] = vector(of_pod(new, 2.0))
-    await source.ask_of_recent([f"shop/{new}", "shop/db.1"], [])
+    await source.ask_of_recent({f"shop/{new}": 0.0, "shop/db.1": 0.0}, [])
     assert all(f'pod=~"{new}|db\\\\.1"' in expr for expr in prometheus.asked[-2:])
     assert source.of_pods["cpu"] == {f"shop/{web}": 0.5, f"shop/{new}": 2.0}
     assert source.of_workloads["cpu"] == {"shop/web": 0.5}
@@ -110,6 +110,21 @@ async def test_a_new_pod_is_known_by_its_first_scrape_and_for_a_round_after_its_
     for known in (True, False):
         await source.ask(each_pod=True)
         assert (f"shop/{new}" in source.of_pods["cpu"]) is known
+
+
+async def test_a_new_pod_counts_what_it_uses_by_now_and_no_longer_the_mean_of_its_start() -> None:
+    new, ended = "shop/web-5d9c7b9d4f-zzzzz", "shop/web-5d9c7b9d4f-x2x4p"
+    prometheus = prometheus_with(container_cpu=vector())
+    source = PodUseSource(prometheus, lambda: RULES)
+    await source.ask(each_pod=True)
+    for age, mean in ((30.0, 4.0), (60.0, 4.0), (90.0, 2.5)):
+        prometheus.answers["timestamp"] = vector(*(of_pod(pod[5:], mean) for pod in (new, ended)))
+        await source.ask_of_recent(dict.fromkeys((new, ended), age), [])
+    assert source.of_pods["cpu"][new] == pytest.approx((80 * 2.5 - 20 * 4.0) / 60)
+    assert source.of_pods["memory"][new] == 2.5  # a gauge
+    for known in ([ended], []):  # for as long as its node's metric may show it
+        await source.ask_of_recent({new: 100.0}, known)
+        assert list(source.cpu_by_age) == [*known, new]
 
 
 async def test_of_many_pods_the_means_of_workloads_and_new_pods_are_asked_for() -> None:
@@ -153,14 +168,14 @@ async def test_what_a_pod_used_at_last_is_asked_for_once_it_has_ended() -> None:
     prometheus = Fake(irate=vector(), load=vector(), count=vector())
     source = PodUseSource(prometheus, lambda: RULES)
     await source.ask(each_pod=True)
-    await source.ask_of_recent([], ["shop/a", "shop/b"])
+    await source.ask_of_recent({}, ["shop/a", "shop/b"])
     assert source.of_ended["cpu"] == {}
     prometheus.answers["irate"] = vector(of_pod("a", 0.25))
     for asked in ("a|b", "b"):
-        await source.ask_of_recent([], ["shop/a", "shop/b"])
+        await source.ask_of_recent({}, ["shop/a", "shop/b"])
         assert source.of_ended["cpu"] == {"shop/a": 0.25}
         assert f'pod=~"{asked}"' in [expr for expr in prometheus.asked if "irate" in expr][-1]
-    await source.ask_of_recent([], ["shop/b"])
+    await source.ask_of_recent({}, ["shop/b"])
     assert source.of_ended["cpu"] == {}
 
 
@@ -171,7 +186,7 @@ async def test_series_of_pods_are_the_kubelets_where_their_job_is_known(kubelets
     await source.ask()
     prometheus.answers, prometheus.asked = {}, []  # they are away
     await source.ask()
-    await source.ask_of_recent(["shop/new"], ["shop/done"])
+    await source.ask_of_recent({"shop/new": 20.0}, ["shop/done"])
     asked = [expr for expr in prometheus.asked if "container_" in expr and "count(" not in expr]
     assert len(asked) == 6
     assert all((pod_use.KUBELETS in expr) is only for expr in asked)
@@ -247,7 +262,7 @@ async def test_what_a_real_prometheus_knows_of_pods_and_scrapes(source: Promethe
         assert uses == pytest.approx(dict.fromkeys(by_python, 2 * each))
     assert use.scrape_intervals == dict.fromkeys(("node-cpu", "node-mem"), STEP)
     names = [f"names/{pod}" for pod in PODS]
-    await use.ask_of_recent([], names)
+    await use.ask_of_recent({}, names)
     for resource, each in (("cpu", CPU_SHARE), ("memory", MEMORY)):
         assert use.of_ended[resource] == pytest.approx(dict.fromkeys(names, 2 * each))
 

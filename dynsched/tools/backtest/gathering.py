@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from dynsched.engine.expected import DEFAULT_SCRAPE
+from dynsched.engine.lag import DEFAULT_SCRAPE
 from dynsched.engine.match import NodeIndex, index_nodes, spellings
 from dynsched.engine.model import Node, Sample
 from dynsched.engine.wording import some

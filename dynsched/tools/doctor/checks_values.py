@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from dynsched.engine.expected import lag_of
 from dynsched.engine.guard import is_eligible, pool_of
+from dynsched.engine.lag import lag_of
 from dynsched.engine.match import NodeIndex, match_samples
 from dynsched.engine.model import Node, QueryResult
 from dynsched.engine.wording import by_reason, counted, listed, some

@@ -1,0 +1,73 @@
+"""How late a rule's values show a change of the load."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from dynsched.rules.rule_set import Rule
+from dynsched.util.durations import parse_duration
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """A value shows nothing of a change for ``delay`` seconds, then more and more of it, and all
+    after ``span`` more.
+    """
+
+    delay: float
+    span: float
+
+    @property
+    def total(self) -> float:
+        return self.delay + self.span
+
+    def unseen(self, age: float) -> float:
+        """The share of a change that a value taken ``age`` seconds after it does not show."""
+        if age >= self.total:
+            return 0.0
+        return 1.0 if age <= self.delay else 1.0 - (age - self.delay) / self.span
+
+
+def lag_of_range(window: float, scrape: float) -> Lag:
+    """Of a ``rate`` over ``window`` seconds (0: of the last sample itself). The last sample is half
+    a scrape old on average, and the first one in the range half a scrape younger than the range.
+    """
+    if not window:
+        return Lag(0.0, scrape)
+    return Lag(scrape / 2, max(window - scrape, scrape / 2))
+
+
+DEFAULT_SCRAPE: Final = 30.0
+"""Seconds between two samples, where neither Prometheus nor a range tells."""
+METRICS_SERVER: Final = Lag(7.5, 15.0)
+"""metrics-server scrapes every 15 s by default, and gives the rate between the last two scrapes."""
+
+
+def lag_of(rule: Rule, scrape: float | None) -> Lag:
+    """The lag of a rule's values. ``scrape`` is the scrape interval, None when it is not known: a
+    quarter of the range then, as is recommended for a ``rate``.
+    """
+    if rule.lag is not None:
+        return Lag(0.0, rule.lag)
+    if rule.source == "metrics-server":
+        return METRICS_SERVER
+    window = _window(rule.expr or "")
+    return lag_of_range(window, scrape or window / 4 or DEFAULT_SCRAPE)
+
+
+_RANGES: Final = re.compile(
+    r"""[#].* | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | `[^`]*` | \[\s*([^]:\s]*)""", re.VERBOSE
+)
+"""The lengths of ranges and subqueries; nothing of comments and strings."""
+
+
+@lru_cache(maxsize=256)
+def _window(expr: str) -> float:
+    """The longest range in an expression, in seconds; 0 when there is none."""
+    try:
+        return max((parse_duration(found) for found in _RANGES.findall(expr) if found), default=0.0)
+    except ValueError:
+        return 0.0
