@@ -2,7 +2,7 @@
 
     export KUBEBUILDER_ASSETS=/path/to/bin
     python benchmarks/closed_loop.py [--modes default,oracle,taint] [--seeds 2] [--rules FILE]
-                                     [--seconds 150] [--warm 60] [--at-once 1] [--list]
+                                     [--seconds 150] [--warm 60] [--jobs] [--at-once 1] [--list]
 
 etcd, kube-apiserver, kube-scheduler, Prometheus and `dynsched run` are the real ones; all goes ten
 times faster than life. Pods come and go, what they truly use makes the nodes' load, and Prometheus
@@ -69,6 +69,7 @@ class Experiment:
             seconds=options.seconds,
             warm=options.warm,
             window=options.range,
+            jobs=options.jobs,
         )
         seeds = range(options.first_seed, options.first_seed + options.seeds)
         self.jobs = deque((name, seed) for seed in seeds for name in chosen)
@@ -131,6 +132,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--warm", type=float, default=60, help="seconds before those")
     parser.add_argument("--nodes", type=int, default=20)
     parser.add_argument("--used", type=float, default=0.58, help="share of all CPU")
+    parser.add_argument("--jobs", action="store_true", help="two fifths are Jobs, in bursts of 30")
     parser.add_argument("--range", type=float, default=5, help="seconds of each rule's rate(...)")
     parser.add_argument(
         "--rules",

@@ -7,6 +7,7 @@ more often, and every duration of the rules is divided by the same factor.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from closedloop import kubelets
@@ -29,15 +30,22 @@ _DURATION = re.compile(r"(?:\d+(?:ms|[ywdhms]))+", re.ASCII)
 _RANGE = re.compile(r"\[\s*((?:\d+(?:ms|[ywdhms]))+)\s*\]", re.ASCII)
 
 
-def scenario(*, nodes: int, used: float, seconds: float, warm: float, window: float) -> Scenario:
+def scenario(
+    *, nodes: int, used: float, seconds: float, warm: float, window: float, jobs: bool = False
+) -> Scenario:
     """What both the real servers and the simulator play. ``used`` is a share of all CPU,
-    ``window`` the range of the rules' ``rate`` in seconds.
+    ``window`` the range of the rules' ``rate`` in seconds. ``jobs``: the pods of Jobs in bursts of
+    30 use two fifths.
     """
+    kinds: tuple[Kind, ...] = (Kind(lives=LIVES),)
+    if jobs:
+        burst = replace(kinds[0], share=0.4, replicas=30, alike=True, spreads=False)
+        kinds = (replace(kinds[0], share=0.6), replace(burst, within=burst.within / FASTER))
     return Scenario(
         "ten times faster than life",
         used=used,
         nodes=nodes,
-        kinds=(Kind(lives=LIVES),),
+        kinds=kinds,
         scrape=SCRAPE,
         window=window,
         tick=TICK,

@@ -69,13 +69,16 @@ class Servers:
             await self.cluster.create_node(_node(number, scenario))
 
     async def owners(self, pods: list[Pod]) -> dict[str, Doc]:
-        """A ReplicaSet for each owner of the pods: the reference to it, by the owner's name.
+        """A ReplicaSet for each owner of the pods: the reference to it, by the owner's name. For
+        pods that the scheduler is not to spread, the reference to a Job that there is not.
 
         kube-scheduler spreads the pods of a ReplicaSet, found by its selector. Nobody makes its
         replicas: there is no controller manager.
         """
-        found = {}
-        for owner in sorted({pod.owner for pod in pods}):
+        jobs = {pod.owner for pod in pods if not pod.spreads}
+        job = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
+        found = {owner: {**job, "name": f"app-{owner}", "uid": owner} for owner in jobs}
+        for owner in sorted({pod.owner for pod in pods} - jobs):
             labels = {"app": f"app-{owner}"}
             template = {
                 "metadata": {"labels": labels},

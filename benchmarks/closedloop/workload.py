@@ -51,8 +51,8 @@ class Kind:
     comes after half of its life. ``trace``: the folder whose series the pods use in place of
     ``sigma``, from a random moment of a random series on, or (``by_clock``) from the moment of the
     day on: the nights of all series are then one night. ``spreads``: as of `Pod`. ``every``: the
-    replicas of one owner come at each multiple of so many seconds, and not by chance. ``start``: so
-    many times its use is what a pod uses in its first START seconds.
+    replicas of one owner come at each multiple of so many seconds, and not by chance; ``within`` so
+    many seconds. ``start``: so many times its use is what a pod uses in its first START seconds.
     """
 
     share: float = 1.0
@@ -69,6 +69,7 @@ class Kind:
     by_clock: bool = False
     spreads: bool = True
     every: float = 0.0
+    within: float = 2.0
     start: float = 1.0
 
 
@@ -189,7 +190,7 @@ def _of_kind(
     for time in _moments(scenario, kind, rate, chance):
         owner = chance.randrange(kind.owners)
         for _ in range(kind.replicas):
-            yield made(index, time + chance.uniform(0, 2), owner)
+            yield made(index, time + chance.uniform(0, kind.within), owner)
             index += 1
 
 
