@@ -22,19 +22,24 @@ COPY pyproject.toml README.md LICENSE ./
 COPY dynsched ./dynsched
 # What dynsched/tools/inject/components links to.
 COPY manifests ./manifests
-# pip's own bytecode would be checked against the sources' dates, so compileall does it instead
-# (unchecked: the root is read-only in the cluster, nothing there changes). Without bytecode the
-# process needs 143 MB instead of 81. pip itself has no business in the image.
 RUN python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /tmp/wheel . \
-    && /opt/dynsched/bin/python -m pip install --no-cache-dir --no-compile --no-deps --no-index /tmp/wheel/*.whl \
-    && /opt/dynsched/bin/python -m pip uninstall --yes pip \
-    && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/dynsched/lib
+    && /opt/dynsched/bin/python -m pip install --no-cache-dir --no-compile --no-deps --no-index /tmp/wheel/*.whl
+# 152 of 257 MB are never imported by dynsched: a class for each Kubernetes API and object (it sends
+# JSON by the ApiClient below them), tests, colours for source code, dates in words. A test takes them
+# out by this step (tests/tools/test_image.py); if one is needed, tools/bytecode.py ends the build.
+WORKDIR /opt/dynsched/lib/python3.12/site-packages
+RUN ../../../bin/python -m pip uninstall --yes \
+        pygments markdown-it-py mdurl dateparser regex pytz tzlocal pip \
+    && rm -r kubernetes/client/api/[a-z]* kubernetes/client/models/[a-z]* \
+        kubernetes/aio/client/api/[a-z]* kubernetes/aio/client/models/[a-z]* \
+    && find . -type d -name tests -prune -exec rm -r {} +
 
 FROM ${BASE}
-# The base image ships the standard library without bytecode.
-RUN python -m compileall -q -j 0 --invalidation-mode unchecked-hash \
-    -x '/(site-packages|test|tests|idle_test)/' /usr/local/lib/python3.12
 COPY --from=build /opt/dynsched /opt/dynsched
+# Without bytecode the process needs 143 MB instead of 81, and cannot write it: the root is read-only.
+# The base image has none of the standard library. Modules that are never imported need none.
+RUN --mount=type=bind,source=tools/bytecode.py,target=/tmp/bytecode.py \
+    /opt/dynsched/bin/python /tmp/bytecode.py
 ENV PATH=/opt/dynsched/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
