@@ -24,9 +24,10 @@ COPY dynsched ./dynsched
 COPY manifests ./manifests
 RUN python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /tmp/wheel . \
     && /opt/dynsched/bin/python -m pip install --no-cache-dir --no-compile --no-deps --no-index /tmp/wheel/*.whl
-# 152 of 257 MB are never imported by dynsched: a class for each Kubernetes API and object (it sends
-# JSON by the ApiClient below them), tests, colours for source code, dates in words. A test takes them
-# out by this step (tests/tools/test_image.py); if one is needed, tools/bytecode.py ends the build.
+# Half of what is installed is never imported by dynsched: a class for each Kubernetes API and object
+# (it sends JSON by the ApiClient below them), tests, colours for source code, dates in words. A test
+# takes them out by this step too (tests/tools/test_image.py). If one is needed, tools/bytecode.py
+# ends the build.
 WORKDIR /opt/dynsched/lib/python3.12/site-packages
 RUN ../../../bin/python -m pip uninstall --yes \
         pygments markdown-it-py mdurl dateparser regex pytz tzlocal pip \
