@@ -40,6 +40,7 @@ class PodUses:
         self.of_pods: dict[str, float] = {}
         self.of_ended: dict[str, float] = {}
         self.start_factor = 1.0
+        self._counts: dict[str, Counts] = {}
         self.by_age: dict[str, Counts] = {}
         self._ended: dict[str, float] = {}
         self.of_workloads: dict[str, float] = {}
@@ -62,12 +63,13 @@ class PodUses:
         self._ended = {}
         named = {uid: running[uid] for uid in bound if uid in running}
         of_new = dict(self._uses(named, _by_age))
-        of_ended = {uid: self.by_age[uid] for uid in ended if uid in self.by_age}
-        found = counted(self.by_age, of_new, bound)
-        self.by_age = of_ended | found
+        of_ended = {uid: self._counts[uid] for uid in ended if uid in self._counts}
+        found = counted(self._counts, of_new, bound)
+        self._counts = of_ended | found
         workloads = {uid: running[uid][0].owner for uid in found if uid in running}
         self.start_factor = start_factor(found, workloads, self._means)
-        of_new |= {uid: uses_of(counts)[-1] for uid, counts in found.items()}
+        self.by_age = self._counts if self.start_factor > 1 else {}
+        of_new |= {uid: uses_of(found[uid])[-1] for uid in found if uid in self.by_age}
         self.of_workloads = {**_means(of_new, running), **self._means}
         self.of_pods = self._last_uses.add(of_new)
 

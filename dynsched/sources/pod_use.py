@@ -124,7 +124,8 @@ class LastUses:
 class PodUseSource:
     """``of_workloads``: by resource and workload, a pod's mean use (cores, bytes); ``of_pods``: by
     resource and pod (`LastUses`); ``of_ended``: likewise, what pods that ended used at last.
-    ``cpu_by_age``: by pod, of new ones; ``start_factor``: as of `KnownPods`.
+    ``cpu_by_age``: by pod, of new ones, where they use more at their start; ``start_factor``: as of
+    `KnownPods`.
     ``scrape_intervals``: by rule, seconds.
     """
 
@@ -138,6 +139,7 @@ class PodUseSource:
         self.of_workloads: Mapping[str, Mapping[str, float]] = {}
         self.of_pods: Mapping[str, Mapping[str, float]] = {}
         self.of_ended: Mapping[str, Mapping[str, float]] = {}
+        self._counts: Mapping[str, Counts] = {}
         self.cpu_by_age: Mapping[str, Counts] = {}
         self.start_factor = 1.0
         self._jobs = ""
@@ -190,14 +192,17 @@ class PodUseSource:
     def _follow(
         self, means: Mapping[str, float], bound: Mapping[str, float], ended: Sequence[str]
     ) -> dict[str, float]:
-        """What new pods use by now: since the scrape before the last one."""
-        before = self.cpu_by_age
+        """What new pods use by now: since the scrape before the last one. Nothing where they start
+        as they go on: there a pod that gets less by and by is one on a node that is full.
+        """
+        before = self._counts
         of_ended = {name: before[name] for name in ended if name in before}
         found = counted(before, means, bound)
-        self.cpu_by_age = of_ended | found
+        self._counts = of_ended | found
         workloads = {name: workload_of(*name.split("/", 1)) for name in found}
         self.start_factor = start_factor(found, workloads, self._means["cpu"])
-        return {name: uses_of(counts)[-1] for name, counts in found.items()}
+        self.cpu_by_age = self._counts if self.start_factor > 1 else {}
+        return {name: uses_of(found[name])[-1] for name in found if name in self.cpu_by_age}
 
     async def ask(self, *, each_pod: bool = False) -> None:
         """One round. What fails keeps its last values."""

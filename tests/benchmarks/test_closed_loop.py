@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import simulated_loop
+from closedloop import kubelets
 from closedloop.account import Account
 from closedloop.comparison import Run, agreement, removed
 from closedloop.descheduler import Running, evictions
@@ -254,8 +255,9 @@ def test_of_many_pods_only_the_means_of_workloads_are_known(most, known, monkeyp
     assert uses.of_workloads == pytest.approx({"o": 0.5}, abs=1e-5)
 
 
-def test_what_a_pod_used_is_known_by_its_counter_as_prometheus_tells_it() -> None:
+def test_what_a_pod_used_is_known_by_its_counter_as_prometheus_tells_it(monkeypatch) -> None:
     """It uses 1 core for 60 s and 0.25 later; its node gives it half of that at first."""
+    monkeypatch.setattr(kubelets, "start_factor", lambda *_: 2.0)
     world = make_world(SMALL, 1)
     given = np.minimum(np.arange(601.0) / 2, 15) + np.maximum(np.arange(601.0) - 30, 0)
     world.given = [np.full(len(world.names), each) for each in given]

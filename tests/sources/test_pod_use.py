@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from functools import partial
+from itertools import islice, product
 
 import pytest
 from builders import rule, rule_set
@@ -14,6 +15,7 @@ from source_support import Fake, vector
 from dynsched.engine.model import QueryResult
 from dynsched.engine.pod_values import BoundPod, workload_of
 from dynsched.engine.recent import RecentPods
+from dynsched.engine.use_by_age import FEWEST
 from dynsched.sources import pod_use
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.sources.prometheus import PrometheusSource
@@ -112,19 +114,28 @@ async def test_a_new_pod_is_known_by_its_first_scrape_and_for_a_round_after_its_
         assert (f"shop/{new}" in source.of_pods["cpu"]) is known
 
 
-async def test_a_new_pod_counts_what_it_uses_by_now_and_no_longer_the_mean_of_its_start() -> None:
-    new, ended = "shop/web-5d9c7b9d4f-zzzzz", "shop/web-5d9c7b9d4f-x2x4p"
-    prometheus = prometheus_with(container_cpu=vector())
+@pytest.mark.parametrize(("mean", "starts_slowly"), [(1.0, True), (4.0, False)])
+async def test_a_new_pod_counts_what_it_uses_by_now_where_pods_use_more_at_their_start(
+    mean, starts_slowly
+) -> None:
+    """Elsewhere the mean since its start: one that gets less by and by is on a node that is full,
+    and to take that off made such a node look cool.
+    """
+    web = "web-5d9c7b9d4f-"
+    new = [f"{web}{''.join(letters)}" for letters in islice(product("bcdfg", repeat=5), FEWEST + 1)]
+    names = [f"shop/{pod}" for pod in new]
+    prometheus = prometheus_with(container_cpu=vector(of_pod(f"{web}zzzzz", mean)))
     source = PodUseSource(prometheus, lambda: RULES)
     await source.ask(each_pod=True)
-    for age, mean in ((30.0, 4.0), (60.0, 4.0), (90.0, 2.5)):
-        prometheus.answers["timestamp"] = vector(*(of_pod(pod[5:], mean) for pod in (new, ended)))
-        await source.ask_of_recent(dict.fromkeys((new, ended), age), [])
-    assert source.of_pods["cpu"][new] == pytest.approx((80 * 2.5 - 20 * 4.0) / 60)
-    assert source.of_pods["memory"][new] == 2.5  # a gauge
-    for known in ([ended], []):  # for as long as its node's metric may show it
-        await source.ask_of_recent({new: 100.0}, known)
-        assert list(source.cpu_by_age) == [*known, new]
+    for age, since_start in ((30.0, 4.0), (60.0, 4.0), (90.0, 2.5)):
+        prometheus.answers["timestamp"] = vector(*(of_pod(pod, since_start) for pod in new))
+        await source.ask_of_recent(dict.fromkeys(names, age), [])
+    by_now = (80 * 2.5 - 20 * 4.0) / 60 if starts_slowly else 2.5
+    assert source.of_pods["cpu"][names[0]] == pytest.approx(by_now)
+    assert source.of_pods["memory"][names[0]] == 2.5  # a gauge
+    for ended in (names[:1], []):  # for as long as its node's metric may show it
+        await source.ask_of_recent(dict.fromkeys(names[1:], 100.0), ended)
+        assert list(source.cpu_by_age) == ([*ended, *names[1:]] if starts_slowly else [])
 
 
 async def test_of_many_pods_the_means_of_workloads_and_new_pods_are_asked_for() -> None:
