@@ -362,8 +362,8 @@ async def test_the_coolest_nodes_of_each_pool_are_shown_with_an_order(shown, wor
     assert await texts(shown, "#order h3") == ["All nodes (4)", "batch (2)", "web (2)"]
     rows = [text.split("\n") for text in await texts(shown, "#order ol")]
     assert rows[1:] == [
-        ["batch-2", "weight 100", "20.0", "batch-1", "weight 1", "45.0"],
-        ["web-1", "weight 100", "20.0", "web-2", "weight 1", "60.0"],
+        ["batch-2", "weight 100", "20.0", "batch-1", "weight 88", "45.0"],
+        ["web-1", "weight 100", "20.0", "web-2", "weight 50", "60.0"],
     ]
     assert "1 hot" in await shown.page.inner_text("#order-counts")
     world.snapshots.order_status = OrderStatus(lambda: None, error="403")
