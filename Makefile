@@ -25,7 +25,7 @@ DEMO_ARGS ?=
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 # The first of the usual names that runs, is new enough and can make a venv.
 $(BIN)/python:
@@ -83,6 +83,18 @@ test: $(VENV)/.test ## run the tests of all behaviour, some four minutes on two 
 .PHONY: test-all
 test-all: $(VENV)/.test-all ## run all tests, with long random histories, floods, browsers and every schema
 	DYNSCHED_THOROUGH=1 $(PYTEST) $(PYTEST_ARGS)
+
+# On the command line alone: a kubeconfig from the environment may be anybody's.
+E2E_GIVEN = $(if $(filter command,$(firstword $(origin $(1)))),$(2))
+E2E_KUBECONFIG := $(call E2E_GIVEN,KUBECONFIG,$(abspath $(KUBECONFIG)))
+# A cluster of its own has networks, mounts and processes that end with the tests.
+E2E_ALONE = $(shell [ "$$(id -u)" != 0 ] || echo unshare --net --mount --pid --fork --kill-child --mount-proc)
+
+.PHONY: e2e
+e2e: $(VENV)/.test-all ## install and use it on a cluster that runs pods: KUBECONFIG=FILE IMAGE=NAME:TAG, or IMAGE=ARCHIVE
+	E2E=1 E2E_KUBECONFIG='$(E2E_KUBECONFIG)' E2E_IMAGE='$(call E2E_GIVEN,IMAGE,$(IMAGE))' E2E_REPLACE='$(REPLACE)' \
+	  $(if $(E2E_KUBECONFIG),,$(E2E_ALONE)) $(BIN)/python -m pytest tests/e2e --timeout 1800 \
+	  -o log_cli=true --log-cli-level INFO $(PYTEST_ARGS)
 
 .PHONY: lint
 lint: $(VENV)/.lint ## code style, format, types, import contracts, Dockerfile, workflows

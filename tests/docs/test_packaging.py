@@ -133,7 +133,7 @@ def test_make_knows_every_target_that_a_page_names() -> None:
     named = {
         target
         for page in pages
-        for target in re.findall(r"(?:^|`|\d )make ([a-z]+)", page.read_text(), re.MULTILINE)
+        for target in re.findall(r"(?:^|`|\d )make ([a-z0-9-]+)", page.read_text(), re.MULTILINE)
     }
     assert {"demo", "test", "setup", "lint"} <= named
     assert named <= targets

@@ -24,7 +24,6 @@ from prometheus_support import free_port
 
 AUDITED = ("nodes", "nodes/status", "pods", "pods/binding", "events", "configmaps")
 AUDITED_VERBS = ("create", "update", "patch", "delete", "deletecollection")
-ADMISSION_OFF = "ServiceAccount,TaintNodesByCondition"
 _ATTEMPTS = 3  # another process may take a free port before we do
 _PDEATHSIG = 1
 
@@ -35,6 +34,9 @@ class StartError(RuntimeError):
 
 class Envtest:
     """The servers of one session."""
+
+    host = "127.0.0.1"
+    admission_off = "ServiceAccount,TaintNodesByCondition"
 
     def __init__(
         self,
@@ -107,11 +109,11 @@ class Envtest:
 
     def _start_apiserver(self) -> None:
         port = free_port()
-        self.url = f"https://127.0.0.1:{port}"
+        self.url = f"https://{self.host}:{port}"
         self._write_credentials()
         self._run_apiserver(
             f"--etcd-servers={self._etcd}",
-            "--bind-address=127.0.0.1",
+            f"--bind-address={self.host}",
             f"--secure-port={port}",
             f"--cert-dir={self.folder / 'certs'}",
             "--endpoint-reconciler-type=none",
@@ -122,7 +124,7 @@ class Envtest:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-signing-key-file={self.folder / 'sa.key'}",
             f"--service-account-key-file={self.folder / 'sa.key'}",
-            f"--disable-admission-plugins={ADMISSION_OFF}",
+            f"--disable-admission-plugins={self.admission_off}",
             "--allow-privileged=true",
             "--profiling=false",
             f"--audit-policy-file={self.folder / 'audit.yaml'}",
@@ -270,7 +272,7 @@ class Envtest:
             process.wait()
 
     def _spawn(self, program: str, *flags: str) -> subprocess.Popen[bytes]:
-        with (self.folder / f"{program}.log").open("ab") as log:
+        with (self.folder / f"{Path(program).name}.log").open("ab") as log:
             process = subprocess.Popen(
                 [str(self._assets / program), *flags],
                 cwd=self.folder,

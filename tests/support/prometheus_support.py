@@ -88,6 +88,9 @@ class Process:
         """The options; ``address`` is the host:port to listen on."""
         raise NotImplementedError
 
+    def free_address(self) -> str:
+        return f"127.0.0.1:{free_port()}"
+
     @property
     def log(self) -> str:
         """What the program has said so far, from its last start."""
@@ -98,7 +101,7 @@ class Process:
         program = programs.need(self.name, self.package)
         self.folder.mkdir(parents=True, exist_ok=True)
         for _ in range(attempts):
-            address = f"127.0.0.1:{free_port()}"
+            address = self.free_address()
             with (self.folder / f"{self.name}.log").open("wb") as log:
                 self._process = subprocess.Popen(
                     [program, *self.command(address)],

@@ -1,0 +1,51 @@
+"""Each way to install it, up to the first mark, and to remove it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from helm_support import helm
+from manifest_support import BASE, Doc, kustomize, the
+from site_support import NAMESPACE, Site, hot, until
+
+PARTS = ("ha", "guardrail", "janitor", "inject", "order", "webAuth", "kubectl", "collector")
+
+
+def chart(site: Site, rules: Doc) -> list[Doc]:
+    """With all parts that need nothing which the cluster may lack."""
+    name, _, tag = site.image.rpartition(":")
+    values: dict[str, Any] = {part: {"enabled": True} for part in PARTS}
+    values["order"]["score"] = rules["order"]["score"]
+    values |= {
+        "image": {"repository": name, "tag": tag},
+        "prometheus": {"url": site.prometheus.url},
+    }
+    values |= {"interval": 5, "rules": {"rules": rules["rules"]}}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    # As Helm does, what starts pods comes last.
+    return [namespace, *sorted(helm(values), key=lambda doc: "template" in doc.get("spec", ()))]
+
+
+def install_yaml(site: Site, rules: Doc) -> list[Doc]:
+    """The base as a release renders it, and what one edits in it."""
+    docs = kustomize(BASE)
+    the(docs, "Deployment")["spec"]["template"]["spec"]["containers"][0]["image"] = site.image
+    (settings,) = (d for d in docs if d["metadata"]["name"].startswith("dynsched-settings"))
+    settings["data"] |= {"DYNSCHED_PROM": site.prometheus.url, "DYNSCHED_INTERVAL": "5"}
+    the(docs, "ConfigMap", "dynsched-rules")["data"]["rules.yaml"] = yaml.safe_dump(rules)
+    return docs
+
+
+@pytest.mark.parametrize("way", [chart, install_yaml])
+def test_it_is_ready_without_a_warning_marks_a_node_and_leaves_nothing(
+    way, site: Site, tmp_path: Path
+):
+    node = site.nodes()[0]["metadata"]["name"]
+    rules = hot(node)
+    if way is install_yaml:
+        del rules["order"]  # the base alone has no right to write it
+    file = tmp_path / "all.yaml"
+    file.write_text(yaml.safe_dump_all(way(site, rules)))
+    with site.installed("-f", file):
+        until(f"{node} is marked", lambda: site.marked() == {node})
