@@ -380,7 +380,7 @@ async def test_a_pod_that_was_held_is_bound_by_the_order_of_then(
 ) -> None:
     async with dynsched(cluster, prometheus, tmp_path, RULES, *FLAGS):
         await until(lambda: told(cluster), "the order is in force")
-        await hold(cluster, "held", {}, BEFORE)
+        await hold(cluster, "held", OWNED, BEFORE)
         assert "it is held by scheduling gates" in (await of_pod(cluster, "held"))["why_not"]
         prometheus.set(load=LOADS | {LONG: 1.0, "n0": 60.0})
         order = [["n1"], ["n2"], ["n3"], ["n4"], ["n0"]]
