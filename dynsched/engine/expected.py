@@ -206,7 +206,7 @@ def expected_load(
         if not (more or less or changed) or pod.node not in nodes:
             continue
         allocatable = nodes[pod.node].allocatable
-        points = use.points(pod, allocatable)
+        points = use.points(pod, allocatable, ended=less > 0)
         if points is None:
             if more:
                 counted.setdefault(pod.node, Unseen()).bound(pod, None, more)

@@ -119,14 +119,19 @@ class PodUse:
         is_new = self.of_pod and pod.name not in self.of_pod
         return self.start * (1 + MARGIN) - 1 if is_new else 0.0
 
-    def points(self, pod: BoundPod, allocatable: Allocatable) -> float | None:
-        """Of one that ended, no more than it used at last: where it idled, others use its share."""
+    def points(
+        self, pod: BoundPod, allocatable: Allocatable, *, ended: bool = False
+    ) -> float | None:
+        """Of one that ended, no more than it used at last: where it idled, others use its share.
+        Not of the next one of the name, as StatefulSets have.
+        """
         use = self.of_pod.get(pod.name, self.of_workload.get(pod.workload))
         if use is None:
             if self.mean is None:
                 return None
             use = self.mean * self._share(pod)
-        use = min(use, self.of_ended.get(pod.name, use))
+        if ended:
+            use = min(use, self.of_ended.get(pod.name, use))
         if self.resource is None:
             return min(use, MAX_POINTS)
         capacity = allocatable.get(self.resource, 0.0)

@@ -108,7 +108,7 @@ class FreshPods:
         """Count one pod more or less. ``uses`` by rule."""
         for rule, _, unseen in self._parts:
             use = uses.get(rule.name, _NOTHING_KNOWN)
-            points = use.points(change.pod, allocatable)
+            points = use.points(change.pod, allocatable, ended=not change.is_recent)
             if not change.is_recent:
                 unseen.ended(points, -change.sign)
                 continue

@@ -147,6 +147,11 @@ CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = 
         USED | MEASURED | {"lately": {"d/web-1": 0.4}},
         on_a(0, 5),
     ),
+    "and the next one of its name, as StatefulSets have, counts in full": (
+        [bound(name="d/web-1", **WEB)],
+        USED | {"lately": {"d/web-1": 0.4}},
+        on_a(25),
+    ),
     "and what it used over minutes until that is known": (
         IT_ENDED,
         USED | MEASURED | {"lately": {}},
