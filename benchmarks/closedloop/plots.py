@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -12,7 +12,23 @@ mpl.use("svg")
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-_COLOURS = ("#9aa0a6", "#c5221f", "#1a73e8", "#8ab4f8", "#188038", "#f9ab00", "#202124", "#a142f4")
+_COLOURS = ("#b06000", "#a142f4", "#00838f", "#d01884", "#795548", "#5f9bea")
+_OF_WAY = {
+    "default scheduler": "#202124",
+    "oracle": "#80868b",
+    "order": "#0b3fa8",
+    "extender": "#188038",
+    "shipped rules, taint": "#4d8df0",
+    "hot nodes only, taint": "#a8c7fa",
+}
+
+
+def _colour(way: str, ways: Iterable[str]) -> str:
+    """The same for one way in every picture; the others take those that are left, in turn."""
+    if way in _OF_WAY:
+        return _OF_WAY[way]
+    others = [each for each in ways if each not in _OF_WAY]
+    return _COLOURS[others.index(way) % len(_COLOURS)]
 
 
 def plot_removed(shares: Mapping[str, Mapping[str, float]], path: Path) -> None:
@@ -25,7 +41,7 @@ def plot_removed(shares: Mapping[str, Mapping[str, float]], path: Path) -> None:
     for number, (way, of_scenario) in enumerate(shares.items()):
         places = [index + height * number for index in range(len(scenarios))]
         values = [100 * of_scenario[scenario] for scenario in scenarios]
-        axes.barh(places, values, height, label=way, color=_COLOURS[number % len(_COLOURS)])
+        axes.barh(places, values, height, label=way, color=_colour(way, shares))
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set_yticks([index + 0.4 - height / 2 for index in range(len(scenarios))], scenarios)
     axes.invert_yaxis()
@@ -38,8 +54,8 @@ def plot_removed(shares: Mapping[str, Mapping[str, float]], path: Path) -> None:
 def plot_over_time(shares: Mapping[str, Sequence[float]], path: Path, title: str) -> None:
     """Lines by way: the share of nodes over the hot line, minute by minute."""
     figure, axes = plt.subplots(figsize=(9, 3.6))
-    for number, (way, series) in enumerate(shares.items()):
-        colour = _COLOURS[number % len(_COLOURS)]
+    for way, series in shares.items():
+        colour = _colour(way, shares)
         axes.plot([100 * share for share in series], label=way, color=colour, linewidth=1.4)
     axes.set_xlabel("minutes")
     axes.set_ylabel("nodes over 80 %, in per cent")
@@ -52,13 +68,15 @@ def plot_over_time(shares: Mapping[str, Sequence[float]], path: Path, title: str
 def plot_how_full(
     curves: Mapping[str, Sequence[tuple[float, float]]], overload: float, path: Path
 ) -> None:
-    """Lines by way: the node-time over the hot line, by the share of all CPU that was used."""
+    """Lines by way: the node-time over the hot line, by the share of all CPU that was used. The
+    order is the strongest line, and the oracle, which nobody can have, a dashed one.
+    """
     figure, axes = plt.subplots(figsize=(9, 4.5))
-    for number, (way, curve) in enumerate(curves.items()):
+    for way, curve in curves.items():
         used, hot = ([100 * value for value in values] for values in zip(*curve, strict=True))
-        colour = _COLOURS[number % len(_COLOURS)]
-        dashes = "-" if number < len(_COLOURS) else "--"
-        axes.plot(used, hot, dashes, label=way, color=colour, linewidth=1.4, marker=".")
+        first, style = way == "order", "--" if way == "oracle" else "-"
+        line = {"color": _colour(way, curves), "linewidth": 3.2 if first else 1.4}
+        axes.plot(used, hot, style, label=way, marker=".", zorder=3 if first else 2, **line)
     axes.axhline(100 * overload, color="black", linewidth=0.8, linestyle=":")
     axes.set_xlabel("CPU used, in per cent of all")
     axes.set_ylabel("node-time over 80 %, in per cent")

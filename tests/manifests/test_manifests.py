@@ -123,19 +123,38 @@ def test_the_example_works_where_it_is_copied_to_and_so_do_components(tmp_path: 
     assert alone == kustomize(mine)  # so its base is the one that is shipped
 
 
-def test_the_copy_of_the_example_becomes_the_order_alone(tmp_path: Path) -> None:
-    mine, alone = shutil.copytree(OVERLAYS / "example", tmp_path / "mine"), OVERLAYS / "order-only"
-    shutil.copytree(COMPONENTS / "order", mine / "order")
-    shutil.copy(alone / "rules.yaml", mine)
-    content = yaml.safe_load((mine / "kustomization.yaml").read_text())
-    patches = yaml.safe_load((alone / "kustomization.yaml").read_text())["patches"]
-    content |= {"components": ["order"], "patches": patches}
-    (mine / "kustomization.yaml").write_text(yaml.safe_dump(content))
+def commands(page: str, word: str) -> str:
+    """The one block of commands with this word in a page, for a folder that is not the tree, with
+    nothing applied.
+    """
+    blocks = re.findall(r"^ *```sh\n(.*?)^ *```$", (ROOT / page).read_text(), re.M | re.S)
+    (found,) = (block for block in blocks if word in block)
+    lines = [line for line in found.splitlines() if "kubectl" not in line]
+    return re.sub(r"(?<= )manifests/", f"{ROOT}/manifests/", "\n".join(lines))
+
+
+def test_the_commands_of_the_page_make_the_order_alone_of_a_copy_of_the_example(tmp_path) -> None:
+    mine = shutil.copytree(OVERLAYS / "example", tmp_path / "my-dynsched")
+    script = commands("docs/order.md", "no-node-writes.yaml")
+    run("bash", "-euo", "pipefail", "-c", script, cwd=tmp_path, check=True)
     found, example = named(kustomize(mine)), named(rendered("example"))
     assert container([*found.values()])["image"] == container([*example.values()])["image"]
     for key, doc in named(rendered("order-only")).items():
         if key[0] != "Deployment" and "settings" not in key[1]:
             assert found[key] == doc
+
+
+def test_the_commands_of_an_upgrade_bring_the_base_and_keep_what_is_yours(tmp_path: Path) -> None:
+    mine = shutil.copytree(OVERLAYS / "example", tmp_path / "my-dynsched")
+    (mine / "base/rbac.yaml").write_text("# of an older version\n")
+    yours = {"rules": [{"name": "mine", "expr": "load", "threshold": 1}]}
+    (mine / "rules.yaml").write_text(yaml.safe_dump(yours))
+    script = commands("docs/upgrading.md", "rm -r my-dynsched/base")
+    run("bash", "-euo", "pipefail", "-c", script, cwd=tmp_path, check=True)
+    found, example = named(kustomize(mine)), named(rendered("example"))
+    rules = found["ConfigMap", "dynsched-rules"]
+    assert yaml.safe_load(rules["data"]["rules.yaml"]) == yours
+    assert found == example | {("ConfigMap", "dynsched-rules"): rules}
 
 
 def test_policies_for_older_clusters_differ_in_what_they_have_to(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ LAG: Final = 60.0
 LAGS: Final = (32.5, 105.0, 270.0)
 REMOVED: Final = (97.0, 92.0, 88.5)
 """By the lag of a rule in seconds: the per cent of the avoidable overload that the order and
-the extender remove on average at 60 % used (docs/order.md, benchmarks/simulated_loop.py)."""
+the extender remove on average at 60 % used (docs/order-measured.md, benchmarks/simulated_loop.py)."""
 _MATTERS: Final = 5.0
 _NAMED: Final = 3
 _RATIO: Final = 1.0
@@ -183,7 +183,7 @@ async def late_for_new_pods(rule: Subject) -> AsyncIterator[Finding]:
         yield hint(
             "the values show a new pod late, so that the pods after it may go to the same node",
             f"in full after {format_duration(round(lag))}; of 100 parts of the overload that can "
-            f"be avoided, the order then removes about {lost:.0f} fewer (docs/order.md)",
+            f"be avoided, the order then removes about {lost:.0f} fewer (docs/order-measured.md)",
             "scrape nodes every 15 s, and write a range of 1m in the rule",
         )
 

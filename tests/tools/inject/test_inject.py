@@ -162,9 +162,9 @@ async def test_a_pod_with_the_order_says_its_levels_and_which_one_it_went_to(tmp
 
 
 def test_the_page_shows_what_it_prints() -> None:
-    nodes = ("worker-3", "worker-7", "worker-1")
-    levels = [{"weight": n, "nodes": [node]} for n, node in zip((100, 52, 1), nodes, strict=True)]
+    weights = {"worker-1": 100, "worker-2": 99, "worker-4": 80, "worker-5": 43}
+    levels = [{"weight": weight, "nodes": [node]} for node, weight in weights.items()]
     told = {"namespace": "shop", "pod": "web-7d4b9c-x2x5z", "until": "2026-11-23T06:05:28Z"}
-    told |= {"levels": levels, "node": "worker-7", "level": 2, "why_not": None}
+    told |= {"levels": levels, "node": "worker-2", "level": 2, "why_not": None}
     printed = "\n".join(shown(render_told, told, width=200))
     assert f"```text\n{printed}\n```" in (ROOT / "docs/order.md").read_text()
