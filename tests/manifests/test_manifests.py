@@ -127,7 +127,9 @@ def commands(page: str, word: str) -> str:
     """The one block of commands with this word in a page, for a folder that is not the tree, with
     nothing applied.
     """
-    blocks = re.findall(r"^ *```sh\n(.*?)^ *```$", (ROOT / page).read_text(), re.M | re.S)
+    blocks = re.findall(
+        r"^ *```sh\n(.*?)^ *```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL
+    )
     (found,) = (block for block in blocks if word in block)
     lines = [line for line in found.splitlines() if "kubectl" not in line]
     return re.sub(r"(?<= )manifests/", f"{ROOT}/manifests/", "\n".join(lines))

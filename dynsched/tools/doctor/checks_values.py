@@ -33,8 +33,8 @@ LAG: Final = 60.0
 """Seconds that the newest sample may be old, where three scrapes are not longer."""
 LAGS: Final = (32.5, 105.0, 270.0)
 REMOVED: Final = (97.0, 92.0, 88.5)
-"""By the lag of a rule in seconds: the per cent of the avoidable overload that the order and
-the extender remove on average at 60 % used (docs/order-measured.md, benchmarks/simulated_loop.py)."""
+"""By the lag of a rule in seconds: the per cent of the avoidable overload that the order and the
+extender remove on average at 60 % used (docs/order-measured.md, benchmarks/simulated_loop.py)."""
 _MATTERS: Final = 5.0
 _NAMED: Final = 3
 _RATIO: Final = 1.0
