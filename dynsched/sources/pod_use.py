@@ -64,8 +64,10 @@ def _series(metric: str, more: str) -> str:
 
 
 def _of_pods(each: str) -> str:
-    """``max``: two Prometheus servers may scrape the same."""
-    return f"sum by (namespace, pod) (max by ({_CONTAINER}, cpu) ({each}))"
+    """``max``: two Prometheus servers may scrape the same, and a kubelet tells it twice: cAdvisor's
+    series have the label cpu, and those of the resource endpoint do not.
+    """
+    return f"sum by (namespace, pod) (max by ({_CONTAINER}) (sum without (cpu) ({each})))"
 
 
 def of_pod(resource: str, more: str = "") -> str:

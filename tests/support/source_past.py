@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from itertools import product
 
 from blocks_support import Past, Points
 from pod_names import PODS
@@ -59,19 +60,25 @@ def _pods() -> Iterable[tuple[str, str, Points]]:
 
 
 def _kubelets() -> Iterable[tuple[str, str, Points]]:
-    """cAdvisor's series of a pod of each name: two containers and the pod's own sums."""
-    for pod in PODS:
-        for container in ("main", "side", ""):
-            labels = f'{KUBELET},namespace="names",pod="{pod}",container="{container}"'
+    """Of a pod of each name, two containers: cAdvisor's series, with the pod's own sums, and the
+    resource endpoint's, which have fewer labels.
+    """
+    for pod, container in product(PODS, ("main", "side", "")):
+        labels = f'{KUBELET},namespace="names",pod="{pod}",container="{container}"'
+        of_cadvisor = f'{labels},id="/{pod}/{container}"'
+        yield "container_cpu_usage_seconds_total", f'cpu="total",{of_cadvisor}', line(0, CPU_SHARE)
+        yield "container_memory_working_set_bytes", of_cadvisor, line(MEMORY)
+        if container:
             yield "container_cpu_usage_seconds_total", labels, line(0, CPU_SHARE)
             yield "container_memory_working_set_bytes", labels, line(MEMORY)
     # Containers that were always started so many seconds ago, and have used 30 s of CPU time since.
     for age in (2, 60, 600):
         of_pod = f'{KUBELET},namespace="new",pod="{age}-s"'
-        for labels in (f'{of_pod},container="{name}"' for name in ("a", "b")):
+        for name, (cpu, of_it) in product("ab", (('cpu="total",', ',id="/c"'), ("", ""))):
+            labels = f'{of_pod},container="{name}"{of_it}'
             yield "container_start_time_seconds", labels, line(NOW - 1800 - age, 1)
             yield "container_start_time_seconds", f'cpu="odd",{labels}', line(NOW - 1800 - age, 1)
-            yield "container_cpu_usage_seconds_total", f'cpu="total",{labels}', line(30)
+            yield "container_cpu_usage_seconds_total", f"{cpu}{labels}", line(30)
             yield "container_memory_working_set_bytes", labels, line(MEMORY)
 
 
