@@ -49,7 +49,7 @@ async def play(
     """One run; ``content``: dynsched's rules in the times of this experiment."""
     pods = draw(scenario, seed)
     await servers.empty(scenario)
-    run = _Run(servers, scenario, seed, mode, await servers.owners(pods))
+    run = Loop(servers, scenario, seed, mode, await servers.owners(pods))
     try:
         async with servers.placing(mode, content) as pids:
             return await run.play(pods, pids)
@@ -57,7 +57,9 @@ async def play(
         servers.page.content = str
 
 
-class _Run:
+class Loop:
+    """The pods of one run, the account of what they use, and who is told of it."""
+
     def __init__(
         self,
         servers: Servers,
@@ -75,7 +77,7 @@ class _Run:
         self._world = make_world(scenario, seed)
         self._places = {name: place for place, name in enumerate(self._world.names)}
         self._account = Account(self._world)
-        self._result = Result(self._account.outcome)
+        self.result = Result(self._account.outcome)
         self._placer: Player | None = mode.placer(self._world) if mode.placer else None
         self._bindings: dict[str, asyncio.Future[str]] = {}
         self._evicted: dict[str, asyncio.Event] = {}
@@ -83,7 +85,7 @@ class _Run:
         self._began = self._loop.time()
 
     async def play(self, pods: list[Pod], pids: Mapping[str, int]) -> Result:
-        """``pids``: of the programs whose cost is told."""
+        """From the first pod to the end. ``pids``: of the programs whose cost is told."""
         versions = {path: await self._servers.version(path) for path in (PODS, NODES)}
         await self._scraped()
         if self._ordered:
@@ -101,18 +103,18 @@ class _Run:
             await self._until(self._scenario.seconds)
             for name, pid in pids.items():
                 used = cpu_seconds(pid) - before[name]
-                self._result.costs[name] = (used, memory(pid)[1])
+                self.result.costs[name] = (used, memory(pid)[1])
             for task in tasks:
                 task.cancel()
         self._account.advance(self._now())
         warm = self._scenario.warm
-        self._result.outcome.unplaced = sum(
+        self.result.outcome.unplaced = sum(
             not self._bindings[pod.uid].done()
             for pod in pods
             if pod.arrives >= warm and pod.uid in self._bindings
         )
         self._account.result()
-        return self._result
+        return self.result
 
     def _now(self) -> float:
         """Seconds since the run began."""
@@ -143,7 +145,7 @@ class _Run:
             self._account.ended(pod, self._now(), evicted=gone.is_set())
             left = left - (self._now() - began) if gone.is_set() else 0.0
         self._evicted.pop(pod.uid, None)
-        _unless_gone(await self._cluster.delete(_path(pod), gracePeriodSeconds=0))
+        await self._remove(pod)
 
     async def _place(self, pod: Pod) -> bool:
         """Create it, and wait until it is bound and runs. False: it found no node."""
@@ -151,7 +153,7 @@ class _Run:
         self._evicted[pod.uid] = asyncio.Event()
         asked = self._now()
         name = pod_name(pod.uid)
-        body = pod_body(name, pod, self._owners[pod.owner], self._more)
+        body = self._body(pod)
         if self._placer is not None:
             place = self._placer.choose(pod)
             if place is None:
@@ -165,10 +167,20 @@ class _Run:
             _ = (await self._cluster.post(PODS, body)).ok
             self._account.bound(pod, self._places[await binding], self._now())
         if self._now() >= self._scenario.warm:
-            self._result.waits.append(self._now() - asked)
-        status = {"phase": "Running", "containerStatuses": [STARTED]}
-        _unless_gone(await self._cluster.patch(f"{_path(pod)}/status", {"status": status}))
+            self.result.waits.append(self._now() - asked)
+        await self._start(pod)
         return True
+
+    def _body(self, pod: Pod) -> Doc:
+        return pod_body(pod_name(pod.uid), pod, self._owners[pod.owner], self._more)
+
+    async def _start(self, pod: Pod) -> None:
+        """Say that it runs, which it has been bound for."""
+        status = {"phase": "Running", "containerStatuses": [STARTED]}
+        unless_gone(await self._cluster.patch(f"{path_of(pod)}/status", {"status": status}))
+
+    async def _remove(self, pod: Pod) -> None:
+        unless_gone(await self._cluster.delete(path_of(pod), gracePeriodSeconds=0))
 
     async def _bind(self, pod: str, node: str) -> None:
         target = {"kind": "Node", "name": node}
@@ -182,28 +194,37 @@ class _Run:
             PODS, resourceVersion=version, fieldSelector=selector
         ) as watch:
             while event := await watch.next(_FOREVER):
-                uid = event["object"]["metadata"]["name"].removeprefix(pod_name(""))
-                if event["type"] == "DELETED" and uid in self._evicted:
-                    self._evicted[uid].set()
-                binding = self._bindings[uid]
-                if event["type"] == "ADDED" and not binding.done():
-                    binding.set_result(event["object"]["spec"]["nodeName"])
+                self._see(event["type"], event["object"])
         raise RuntimeError("the watch of pods has ended")
+
+    def _see(self, what: str, pod: Doc) -> None:
+        """A pod that was bound was added, modified or deleted."""
+        uid = pod["metadata"]["name"].removeprefix(pod_name(""))
+        if what == "DELETED" and uid in self._evicted:
+            self._evicted[uid].set()
+        binding = self._bindings[uid]
+        if what == "ADDED" and not binding.done():
+            binding.set_result(pod["spec"]["nodeName"])
 
     async def _watch_nodes(self, version: str) -> None:
         """Count what is written to nodes."""
         async with self._cluster.watch(NODES, resourceVersion=version) as watch:
             while event := await watch.next(_FOREVER):
-                if event["type"] == "MODIFIED":
+                if event["type"] == "MODIFIED" and self._is_ours(event["object"]):
                     self._account.advance(self._now())
                     self._account.node_written()
         raise RuntimeError("the watch of nodes has ended")
 
+    def _is_ours(self, _node: Doc) -> bool:
+        """Whether the change of the node is not one of a kubelet, which there is none of here."""
+        return True
 
-def _path(pod: Pod) -> str:
+
+def path_of(pod: Pod) -> str:
+    """Of its object at the API server."""
     return f"{PODS}/{pod_name(pod.uid)}"
 
 
-def _unless_gone(answer: Answer) -> None:
+def unless_gone(answer: Answer) -> None:
     """It went well; or the pod was evicted at this very moment."""
     assert answer.status == _NOT_FOUND or answer.ok

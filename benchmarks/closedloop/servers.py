@@ -54,13 +54,15 @@ class Page:
 
 @dataclass(frozen=True)
 class Servers:
-    """What outlives a run."""
+    """What outlives a run. ``program``: dynsched, which ticks every ``tick`` seconds."""
 
     envtest: Envtest
     cluster: EnvtestCluster
     prometheus: RealPrometheus
     page: Page
     folder: Path
+    program: tuple[str, ...] = (str(_FASTER),)
+    tick: float = TICK
 
     async def empty(self, scenario: Scenario) -> None:
         """Nodes without marks, and no pods."""
@@ -126,10 +128,10 @@ class Servers:
     async def _operator(self, content: Doc, *flags: str) -> AsyncIterator[Operator]:
         file = write_rules(self.folder, content)
         # The one before was killed, and would hold the Lease for some seconds more.
-        more = ("--no-leader-elect", "--interval", format_duration(TICK), *flags)
+        more = ("--no-leader-elect", "--interval", format_duration(self.tick), *flags)
         where = ("--kubeconfig", str(self.cluster.kubeconfig), "--prom", self.prometheus.url)
         arguments = ("run", *where, "-r", str(file), *more)
-        async with Operator(self.folder, *arguments, program=(str(_FASTER),)) as operator:
+        async with Operator(self.folder, *arguments, program=self.program) as operator:
             await operator.until_ready()
             yield operator
 

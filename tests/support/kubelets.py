@@ -18,7 +18,7 @@ import struct
 import subprocess
 import tarfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,6 @@ CONTROLLERS = (
 SERVERS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kube-proxy")
 TOOLS = ("containerd", "ctr", "runc", "ip", "iptables", "conntrack", "openssl")
 PLUGINS = Path("/usr/lib/cni")
-USERS = {
-    "kube-controller-manager": ("system:kube-controller-manager", ""),
-    "kube-proxy": ("system:kube-proxy", ""),
-    **{name: (f"system:node:{name}", "system:nodes") for name in NODES},
-}
 
 
 def missing(assets: Path | None) -> str:
@@ -66,14 +61,34 @@ def missing(assets: Path | None) -> str:
 
 
 class Kubelets(Envtest):
-    """`start` returns when all nodes are ready; images are archives that each node gets."""
+    """`start` returns when all nodes are ready; images are archives that each node gets.
+    ``controllers``: those that run, as of kube-controller-manager's flag.
+    """
 
     host = HOST
     admission_off = ""
 
-    def __init__(self, assets: Path, folder: Path, images: list[Path]) -> None:
+    def __init__(
+        self,
+        assets: Path,
+        folder: Path,
+        images: list[Path],
+        *,
+        nodes: Sequence[str] = NODES,
+        cpu: float = NODE_CPU,
+        controllers: str = "*",
+    ) -> None:
+        self.nodes = {name: f"{NETWORK}.{last}" for last, name in enumerate(nodes, 11)}
+        """Their addresses."""
         self._authority = Authority(folder, "kubelets")
-        self._tokens = {user: secrets.token_hex(16) for user in USERS}
+        self._cpu = cpu
+        self._controllers = controllers
+        self._users = {
+            "kube-controller-manager": ("system:kube-controller-manager", ""),
+            "kube-proxy": ("system:kube-proxy", ""),
+            **{name: (f"system:node:{name}", "system:nodes") for name in nodes},
+        }
+        self._tokens = {user: secrets.token_hex(16) for user in self._users}
         client = self._authority.issue("kube-apiserver")
         super().__init__(
             assets,
@@ -89,19 +104,24 @@ class Kubelets(Envtest):
                 "--kubelet-preferred-address-types=InternalIP",
             ),
         )
-        self._images = [pause_image(folder / "pause.tar"), *images]
+        self._images = [image_of(folder, "pause", pause_program()), *images]
+
+    @property
+    def kubelets_ca(self) -> str:
+        """The file of the certificate that has signed theirs."""
+        return str(self._authority.cert)
 
     def _write_credentials(self) -> None:
         super()._write_credentials()
         with (self.folder / "tokens.csv").open("a") as file:
-            for name, (user, group) in USERS.items():
+            for name, (user, group) in self._users.items():
                 file.write(f'{self._tokens[name]},{user},{name},"{group}"\n')
 
     def _kubeconfig_of(self, name: str) -> Path:
         return self.kubeconfig(self.folder / f"{name}.kubeconfig", self._tokens[name])
 
     def start(self) -> None:
-        remove_cgroups()
+        remove_cgroups(self.nodes)
         self._make_network()
         super().start()
         self._admin = self.kubeconfig(self.folder / "admin.kubeconfig")
@@ -114,33 +134,33 @@ class Kubelets(Envtest):
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
             "--use-service-account-credentials=true",
+            f"--controllers={self._controllers}",
             f"--service-account-private-key-file={self.folder / 'sa.key'}",
             f"--root-ca-file={self.ca_file}",
             f"--cluster-cidr={PODS}",
             "--node-monitor-grace-period=20s",
         )
-        self.start_scheduler()
+        self.stop_scheduler = self.start_scheduler()
         self._load_images()
-        for number, name in enumerate(NODES, 11):
-            self._start_node(name, f"{NETWORK}.{number}")
+        for name, address in self.nodes.items():
+            self._start_node(name, address)
         self._spawn(
             "kube-proxy",
             f"--kubeconfig={self._kubeconfig_of('kube-proxy')}",
-            f"--hostname-override={NODES[0]}",
+            f"--hostname-override={next(iter(self.nodes))}",
             "--proxy-mode=iptables",
             f"--cluster-cidr={PODS}",
             "--conntrack-max-per-core=0",
             "--conntrack-min=0",
         )
-        self._until(
-            "the nodes", lambda: self._kubectl("get", "nodes").count(" Ready ") == len(NODES)
-        )
+        count = len(self.nodes)
+        self._until("the nodes", lambda: self._kubectl("get", "nodes").count(" Ready ") == count)
 
     def stop(self) -> None:
         for process in self._running:
             if Path(str(process.args[0])).name in ("kubelet", "containerd"):  # type: ignore[index]
                 process.kill()  # asked to stop, it would leave the pods as well
-        remove_cgroups()
+        remove_cgroups(self.nodes)
         super().stop()
         for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
             if (mounted := line.split()[1]).startswith(str(self.folder)):
@@ -151,9 +171,9 @@ class Kubelets(Envtest):
         _sh("ip", "link", "set", "lo", "up")
         _sh("ip", "link", "add", BRIDGE, "type", "bridge")
         _sh("ip", "link", "set", BRIDGE, "up")
-        for last in (1, *range(11, 11 + len(NODES))):
-            _sh("ip", "addr", "add", f"{NETWORK}.{last}/24", "dev", BRIDGE)
-        _sh("ip", "route", "add", "default", "via", f"{NETWORK}.1")  # kube-proxy looks for one
+        for address in (HOST, *self.nodes.values()):
+            _sh("ip", "addr", "add", f"{address}/24", "dev", BRIDGE)
+        _sh("ip", "route", "add", "default", "via", HOST)  # kube-proxy looks for one
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
         ipam = {
             "type": "host-local",
@@ -174,8 +194,8 @@ class Kubelets(Envtest):
         nodes = self.folder / "nodes"
         nodes.mkdir()
         _sh("mount", "-t", "tmpfs", "tmpfs", str(nodes))
-        first, *others = (nodes / name / "containerd" for name in NODES)
-        containerd, ctr = self._start_containerd(NODES[0])
+        first, *others = (nodes / name / "containerd" for name in self.nodes)
+        containerd, ctr = self._start_containerd(next(iter(self.nodes)))
         for image in self._images:
             _sh(*ctr, "images", "import", str(image))
         self._stop(containerd)
@@ -199,11 +219,11 @@ class Kubelets(Envtest):
         return process, ctr
 
     def _start_node(self, name: str, address: str) -> None:
-        make_cgroups(name)
+        make_cgroups(name, self._cpu)
         self._start_containerd(name)
         root = self.folder / "nodes" / name
         pair = self._authority.issue(name, f"IP:{address}")
-        config = _kubelet(name, address, root) | {
+        config = _kubelet(name, address, root, self._cpu) | {
             "tlsCertFile": pair.cert,
             "tlsPrivateKeyFile": pair.key,
             "authentication": {"x509": {"clientCAFile": self._authority.cert}},
@@ -255,8 +275,8 @@ runtime_type = "io.containerd.runc.v2"
 """
 
 
-def _kubelet(name: str, address: str, root: Path) -> dict[str, Any]:
-    reserved = (os.cpu_count() or 1) - NODE_CPU
+def _kubelet(name: str, address: str, root: Path, cpu: float) -> dict[str, Any]:
+    reserved = (os.cpu_count() or 1) - cpu
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -280,14 +300,14 @@ def _kubelet(name: str, address: str, root: Path) -> dict[str, Any]:
     }
 
 
-def make_cgroups(name: str) -> None:
+def make_cgroups(name: str, cpu: float) -> None:
     """One in each hierarchy, with the node's limit of CPU."""
     for controller in CONTROLLERS:
         (CGROUPS / controller / name).mkdir()
     for file in ("cpuset.cpus", "cpuset.mems"):
         (CGROUPS / "cpuset" / name / file).write_text((CGROUPS / "cpuset" / file).read_text())
     (CGROUPS / "cpu" / name / "cpu.cfs_period_us").write_text("100000")
-    (CGROUPS / "cpu" / name / "cpu.cfs_quota_us").write_text(f"{NODE_CPU * 100_000:.0f}")
+    (CGROUPS / "cpu" / name / "cpu.cfs_quota_us").write_text(f"{cpu * 100_000:.0f}")
 
 
 def kill(uid: str) -> int:
@@ -304,10 +324,10 @@ def kill(uid: str) -> int:
     return len(ours)
 
 
-def remove_cgroups() -> None:
+def remove_cgroups(nodes: Iterable[str]) -> None:
     """End what runs in the nodes' cgroups, and remove them; also those of a run that was killed."""
     hierarchies = (*CONTROLLERS, "unified")  # runc makes some in that one too
-    for top in (CGROUPS / each / name for each in hierarchies for name in NODES):
+    for top in (CGROUPS / each / name for each in hierarchies for name in nodes):
         limit = time.monotonic() + 30
         while top.exists() and time.monotonic() < limit:
             for number in {n for file in top.rglob("cgroup.procs") for n in _read(file).split()}:
@@ -324,25 +344,31 @@ def _read(file: Path) -> str:
     return ""
 
 
-def pause_image(path: Path) -> Path:
-    """An image of one program that waits, which holds a pod's namespaces."""
+def pause_program() -> bytes:
+    """One that waits, which holds a pod's namespaces."""
     code = b"\xb8\x22\x00\x00\x00\x0f\x05\xeb\xf7"  # pause() for ever, on x86_64
     where, headers = 0x400000, 64 + 56
     magic = b"\x7fELF\x02\x01\x01"
     fields = (magic, 2, 62, 1, where + headers, 64, 0, 0, 64, 56, 1, 0, 0, 0)
     segment = (1, 5, 0, where, where, headers + len(code), headers + len(code), 0x1000)
-    program = struct.pack("<16sHHIQQQIHHHHHH", *fields) + struct.pack("<IIQQQQQQ", *segment) + code
+    return struct.pack("<16sHHIQQQIHHHHHH", *fields) + struct.pack("<IIQQQQQQ", *segment) + code
+
+
+def image_of(folder: Path, name: str, program: bytes) -> Path:
+    """The archive of an image, localhost/NAME:1, of one static program and nothing else."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as archive:
-        _add(archive, "pause", program)
+        _add(archive, name, program)
     digest = f"sha256:{hashlib.sha256(layer.getvalue()).hexdigest()}"
     config = {
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Entrypoint": ["/pause"]},
+        "config": {"Entrypoint": [f"/{name}"]},
         "rootfs": {"type": "layers", "diff_ids": [digest]},
     }
-    manifest = [{"Config": "config.json", "RepoTags": [PAUSE], "Layers": ["layer.tar"]}]
+    tag = f"localhost/{name}:1"
+    manifest = [{"Config": "config.json", "RepoTags": [tag], "Layers": ["layer.tar"]}]
+    path = folder / f"{name}.tar"
     with tarfile.open(path, "w") as archive:
         _add(archive, "layer.tar", layer.getvalue())
         _add(archive, "config.json", json.dumps(config).encode())

@@ -1,0 +1,339 @@
+"""One run on real kubelets: pods burn CPU in containers, and the nodes' cgroups are the judge."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from closedloop.account import pod_name
+from closedloop.meters import Floats
+from closedloop.modes import Doc, Mode
+from closedloop.real import Loop, path_of, unless_gone
+from closedloop.servers import PODS, Servers
+from closedloop.workload import Kind, Pod, Scenario, draw
+from closedloop.world import HOT
+
+sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "support"))
+
+from cluster import NODES, EnvtestCluster
+from cluster import Cluster as AnyCluster
+from kubelets import CGROUPS, Kubelets, image_of
+from operator_support import dynsched, until
+from prometheus_support import RealPrometheus, result_of
+
+CPU = 0.3
+"""Cores of each node."""
+NAMES = tuple(f"loop-{number}" for number in range(4))
+CADVISOR, RESOURCE = "kubelet-cadvisor", "kubelet-resource"
+SCRAPE, WINDOW = 10.0, 60.0
+PODS_OF_NODE = f'container_cpu_usage_seconds_total{{job="{CADVISOR}",id=~"/[^/]+/kubepods"}}'
+EXPR = f"max by (instance) (rate({PODS_OF_NODE}[1m])) / {CPU} * 100"
+"""The node's value in per cent: what all its pods use, for the machine is not its size."""
+OF_CONTAINERS = 'container_cpu_usage_seconds_total{container="app"}'
+BURN = "localhost/burn:1"
+_POLL = 2.0
+
+
+def scenario(used: float, warm: float, seconds: float) -> Scenario:
+    """Pods of three minutes, each as large a part of its node as in `closedloop.scenarios`."""
+    kind = Kind(lives=180.0, cpu=0.2 * CPU / 8, memory=float(2**23))
+    return Scenario(
+        "on kubelets",
+        used=used,
+        nodes=len(NAMES),
+        cores=CPU,
+        kinds=(kind,),
+        scrape=SCRAPE,
+        window=WINDOW,
+        hours=seconds / 3600,
+        warm=warm,
+    )
+
+
+def cluster(assets: Path, folder: Path) -> Kubelets:
+    """Not started. Nobody makes the replicas of a ReplicaSet: the loop does."""
+    program = folder / "burn"
+    subprocess.run(
+        ["cc", "-O2", "-static", "-o", program, Path(__file__).with_name("burn.c")], check=True
+    )
+    image = image_of(folder, "burn", program.read_bytes())
+    controllers = "*,-replicaset-controller"
+    return Kubelets(assets, folder, [image], nodes=NAMES, cpu=CPU, controllers=controllers)
+
+
+def prometheus(kubelets: Kubelets, folder: Path) -> RealPrometheus:
+    """One that scrapes the kubelets, with the admin's token."""
+    jobs = [
+        {
+            "job_name": job,
+            "scheme": "https",
+            "metrics_path": path,
+            "authorization": {"credentials": kubelets.token},
+            "tls_config": {"ca_file": kubelets.kubelets_ca},
+            "static_configs": [
+                {"targets": [f"{address}:10250"], "labels": {"instance": name}}
+                for name, address in kubelets.nodes.items()
+            ],
+        }
+        for job, path in ((CADVISOR, "/metrics/cadvisor"), (RESOURCE, "/metrics/resource"))
+    ]
+    return RealPrometheus(folder, jobs, interval=f"{SCRAPE:g}s")
+
+
+class Cluster(EnvtestCluster):
+    """Not emptied at its beginning: the nodes and their Leases are the kubelets'."""
+
+    async def __aenter__(self) -> Self:
+        await AnyCluster.__aenter__(self)
+        # cAdvisor tells nothing of the pods of a node that has none.
+        labels = {"app": "system"}
+        container = {"name": "system", "image": BURN, "args": ["0.001"]}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+        spec = {"selector": {"matchLabels": labels}, "template": template}
+        body = {"metadata": {"name": "system"}, "spec": spec}
+        _ = (await self.post("/apis/apps/v1/namespaces/kube-system/daemonsets", body)).ok
+        return self
+
+
+@dataclass
+class Judged:
+    """What the cgroups say, of the time after the warm-up. ``hot``, ``used``: shares of node-time
+    and of all CPU. ``throttled``: the share of periods of 100 ms in which a node was throttled.
+    ``stopped``: seconds, summed over nodes and cores. ``on_hot``: pods placed on a node that used
+    more than HOT in the second before, of ``placed``.
+    """
+
+    hot: float
+    used: float
+    throttled: float
+    stopped: float
+    on_hot: int
+    placed: int
+
+
+def judge(
+    times: Sequence[float], readings: Floats, bound: Iterable[tuple[float, int]], warm: float
+) -> Judged:
+    """``readings``: at each of the times and of each node what `read` gives. ``bound``: when, and
+    the place of the node.
+    """
+    rises, spans = np.diff(readings, axis=0), np.diff(times)
+    share = rises[:, :, 0] / spans[:, None] / CPU
+    judged = np.array(times[:-1]) >= warm
+    weights = spans[judged] / spans[judged].sum()
+    periods, throttled, stopped = rises[judged][:, :, 1:].sum(axis=(0, 1)).tolist()
+    late = [(at, place) for at, place in bound if at >= warm]
+    before = [int(np.searchsorted(times, at, "right")) - 2 for at, _ in late]
+    return Judged(
+        hot=float(weights @ (share[judged] > HOT).mean(axis=1)),
+        used=float(weights @ share[judged].mean(axis=1)),
+        throttled=throttled / max(periods, 1),
+        stopped=stopped,
+        on_hot=sum(
+            bool(share[row, place] > HOT) for row, (_, place) in zip(before, late, strict=True)
+        ),
+        placed=len(late),
+    )
+
+
+def read(names: Iterable[str]) -> list[list[float]]:
+    """Of each node: seconds of CPU, periods, those throttled, and seconds stopped."""
+    found = []
+    for name in names:
+        used = int((CGROUPS / "cpuacct" / name / "cpuacct.usage").read_text())
+        lines = (CGROUPS / "cpu" / name / "cpu.stat").read_text().splitlines()
+        stat = {key: int(value) for key, value in (line.split() for line in lines)}
+        throttled = (stat["nr_periods"], stat["nr_throttled"], stat["throttled_time"] / 1e9)
+        found.append([used / 1e9, *throttled])
+    return found
+
+
+@dataclass
+class Times:
+    """Of one pod, in seconds of the event loop's clock; ``seen``: by job, when Prometheus first
+    told its CPU time.
+    """
+
+    bound: float
+    runs: float | None = None
+    ends: float | None = None
+    gone: float | None = None
+    seen: dict[str, float] = field(default_factory=dict)
+
+
+class OnKubelets(Loop):
+    """As on the other servers; but pods run when a kubelet says so, and end when it has ended them.
+    The account, which knows what each pod wants, is the oracle's and tells what is beyond capacity.
+    """
+
+    def __init__(
+        self, servers: Servers, scenario: Scenario, seed: int, mode: Mode, owners: Mapping[str, Doc]
+    ) -> None:
+        super().__init__(servers, scenario, seed, mode, owners)
+        self._world.names = list(NAMES)
+        self._places = {name: place for place, name in enumerate(NAMES)}
+        self._runs: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self._marks: dict[str, Any] = {}
+        self._times: list[float] = []
+        self._readings: list[list[list[float]]] = []
+        self.pods: dict[str, Times] = {}
+        self.ages: list[float] = []
+        """Of the nodes' newest samples, in seconds, when they were asked for."""
+        self.errors: list[float] = []
+        """Points between the rule's value and what a node used in the last 10 s."""
+        self.loads: list[float] = []
+        """The machine's load average, all cores together."""
+
+    async def measure(self, pods: list[Pod], pids: Mapping[str, int]) -> Judged:
+        """Play it, and judge by what is read meanwhile."""
+        for node in (await self._cluster.get(NODES)).ok["items"]:
+            self._is_ours(node)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each) for each in (self._read(), self._poll())]
+            await self.play(pods, pids)
+            for task in tasks:
+                task.cancel()
+        times = [at - self._began for at in self._times]
+        bound = [
+            (each.bound - self._began, self._places[await self._bindings[uid]])
+            for uid, each in self.pods.items()
+        ]
+        return judge(times, np.array(self._readings), bound, self._scenario.warm)
+
+    async def _read(self) -> None:
+        while True:
+            self._times.append(self._loop.time())
+            self._readings.append(read(NAMES))
+            await asyncio.sleep(1 - self._loop.time() % 1)
+
+    async def _poll(self) -> None:
+        """What Prometheus tells by now."""
+        url = self._servers.prometheus.url
+        while True:
+            await asyncio.sleep(_POLL)
+            asked = (
+                f"time() - timestamp({PODS_OF_NODE})",
+                EXPR,
+                f"group by (job, pod) ({OF_CONTAINERS})",
+            )
+            ages, values, known = [await asyncio.to_thread(result_of, url, each) for each in asked]
+            self.ages += [float(each["value"][1]) for each in ages]
+            self.loads.append(os.getloadavg()[0])
+            if len(self._readings) > 10:
+                now, then = np.array(self._readings[-1]), np.array(self._readings[-11])
+                used = (now - then)[:, 0] / (self._times[-1] - self._times[-11]) / CPU
+                for each in values:
+                    true = 100 * used[self._places[each["metric"]["instance"]]]
+                    self.errors.append(abs(float(each["value"][1]) - true))
+            for one in (each["metric"] for each in known):
+                times = self.pods.get(one["pod"].removeprefix(pod_name("")))
+                if times is not None:
+                    times.seen.setdefault(one["job"], self._loop.time())
+
+    async def _scraped(self) -> None:
+        await asyncio.to_thread(self._servers.prometheus.wait_for, EXPR, len(NAMES))
+
+    def _body(self, pod: Pod) -> Doc:
+        body = super()._body(pod)
+        del body["spec"]["terminationGracePeriodSeconds"]  # 0: it is gone before its container is
+        container = {"image": BURN, "args": [f"{pod.uses:.6f}"]}
+        body["spec"]["containers"][0] |= container
+        return body
+
+    async def _start(self, pod: Pod) -> None:
+        await self._runs[pod.uid].wait()
+
+    async def _remove(self, pod: Pod) -> None:
+        if pod.uid in self.pods:
+            self.pods[pod.uid].ends = self._loop.time()
+        unless_gone(await self._cluster.delete(path_of(pod)))
+
+    def _see(self, what: str, pod: Doc) -> None:
+        super()._see(what, pod)
+        uid, now = pod["metadata"]["name"].removeprefix(pod_name("")), self._loop.time()
+        times = self.pods.setdefault(uid, Times(now))
+        if pod["status"].get("phase") == "Running" and times.runs is None:
+            times.runs = now
+            self._runs[uid].set()
+        if what == "DELETED":
+            times.gone = now
+
+    def _is_ours(self, node: Doc) -> bool:
+        meta = node["metadata"]
+        marks = (meta.get("labels"), meta.get("annotations"), node["spec"].get("taints"))
+        before, self._marks[meta["name"]] = self._marks.get(meta["name"]), marks
+        return before != marks
+
+    def lags(self) -> dict[str, list[float]]:
+        """By what they are of, in seconds."""
+        samples: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for one in result_of(self._servers.prometheus.url, f"{OF_CONTAINERS}[15m]"):
+            key = one["metric"]["job"], one["metric"]["pod"].removeprefix(pod_name(""))
+            samples[key] += [float(at) for at, _ in one["values"]]
+        wall = time.time() - self._loop.time()
+        found: dict[str, list[float]] = defaultdict(list)
+        for uid, each in self.pods.items():
+            if each.runs is None:
+                continue
+            found["bound to running"].append(each.runs - each.bound)
+            if each.ends is not None and each.gone is not None:
+                found["deleted to gone"].append(each.gone - each.ends)
+            for job in (CADVISOR, RESOURCE):
+                if job in each.seen:
+                    found[f"running to known, {job}"].append(each.seen[job] - each.runs)
+                elif each.ends is not None:
+                    found[f"never known, lived, {job}"].append(each.ends - each.runs)
+                at = sorted(samples.get((job, uid), ()))
+                found[f"between samples, {job}"] += np.diff(at).tolist()
+                if at and each.ends is not None:
+                    found[f"end to last sample, {job}"].append(at[-1] - wall - each.ends)
+        return {**found, "age of a node's value": self.ages}
+
+    def told_after_their_end(self) -> dict[str, list[int]]:
+        """By job: of the pods that are gone for 30 s and more, how many have a value; of all."""
+        now = self._loop.time()
+        ended = {
+            uid for uid, each in self.pods.items() if each.gone is not None and now - each.gone > 30
+        }
+        found = {job: [0, len(ended)] for job in (CADVISOR, RESOURCE)}
+        known = result_of(self._servers.prometheus.url, f"group by (job, pod) ({OF_CONTAINERS})")
+        for one in (each["metric"] for each in known):
+            found[one["job"]][0] += one["pod"].removeprefix(pod_name("")) in ended
+        return found
+
+
+async def play(
+    servers: Servers, scenario: Scenario, seed: int, mode: Mode, content: Doc | None
+) -> tuple[OnKubelets, Judged]:
+    """One run, and all of it is removed."""
+    pods = draw(scenario, seed)
+    loop = OnKubelets(servers, scenario, seed, mode, await servers.owners(pods))
+    try:
+        async with servers.placing(mode, content) as pids:
+            judged = await loop.measure(pods, pids)
+    finally:
+        await empty(servers.cluster)
+    return loop, judged
+
+
+async def empty(cluster: EnvtestCluster) -> None:
+    """No pods, and no marks."""
+    for path in (PODS, "/apis/apps/v1/namespaces/default/replicasets"):
+        _ = (await cluster.delete(path)).ok
+    code, told = await dynsched("prune", "--kubeconfig", str(cluster.kubeconfig))
+    assert code == 0, told
+
+    async def is_empty() -> bool:
+        return not (await cluster.get(PODS)).ok["items"]
+
+    await until(is_empty, "the pods are gone")

@@ -1,0 +1,79 @@
+"""What the loop on kubelets makes of its readings. It runs by itself only: it takes a machine."""
+
+import signal
+import subprocess
+from pathlib import Path
+
+import kubelet_loop
+import numpy as np
+import pytest
+from closedloop.on_kubelets import CPU, EXPR, judge, scenario
+from closedloop.workload import draw
+from programs import need
+
+pytestmark = pytest.mark.thorough
+
+SHORT = scenario(used=0.6, warm=20, seconds=40)
+
+
+def run(mode: str, seed: int, hot: float, **more: object) -> kubelet_loop.Run:
+    zero = dict.fromkeys(("throttled", "stopped", "beyond", "writes", "used", "load"), 0.0)
+    found = {"mode": mode, "seed": seed, "hot": hot, "on_hot": 1, "placed": 10}
+    return {**zero, **found, "lags": {"bound to running": [2, 1.5, 1.0, 1.5, 2.0, 2.5]}, **more}
+
+
+def test_use_throttling_and_pods_on_hot_nodes_are_judged_after_the_warm_up() -> None:
+    """Two nodes for 10 s: the first uses all it has until second 6, the second nothing."""
+    times = [float(second) for second in range(11)]
+    readings = np.zeros((11, 2, 4))
+    readings[:, 0, 0] = CPU * np.minimum(times, 6)
+    readings[:, 0, 1] = np.multiply(times, 10)  # periods
+    readings[:, 0, 2] = 5 * np.minimum(times, 6)
+    readings[:, 0, 3] = 0.25 * np.minimum(times, 6)
+    bound = [(1.5, 0), (4.5, 0), (4.5, 1), (6.5, 0), (7.5, 0)]
+    found = judge(times, readings, bound, warm=2.0)
+    assert (found.hot, found.used) == (pytest.approx(4 / 16), pytest.approx(4 / 16))
+    assert (found.throttled, found.stopped) == (pytest.approx(20 / 80), pytest.approx(1.0))
+    assert (found.on_hot, found.placed) == (2, 4)  # at 6.5 the second before is not over yet
+
+
+def test_a_way_is_compared_with_those_ends_that_were_played_with_its_seed() -> None:
+    runs = [run("default", 1, 0.3), run("oracle", 1, 0.1), run("taint", 1, 0.15, writes=12.0)]
+    runs += [run("default", 2, 0.5), run("taint", 2, 0.25)]
+    _, _, default, _, taint = kubelet_loop.table(runs, SHORT).splitlines()
+    assert default.startswith("| default | 40.0% (30.0% to 50.0%) | 0% |")
+    cells = taint.split(" | ")
+    assert cells[:3] == ["| taint", "20.0% (15.0% to 25.0%)", "75%"]
+    assert (cells[6], cells[7]) == ("2 of 20", "6 (0 to 12)")
+
+
+def test_lags_of_all_runs_are_told_with_the_most() -> None:
+    later = run("order", 2, 0.2, lags={"bound to running": [4, 2.5, 2.0, 2.5, 3.0, 9.0]})
+    assert kubelet_loop.lags([run("order", 1, 0.2), later]) == (
+        "bound to running: mean 2.0 s, median 2.0, a tenth each below 1.5 and above 2.5, "
+        "at most 9.0 (6)"
+    )
+
+
+def test_the_rules_are_the_shipped_ones_by_the_kubelets_series() -> None:
+    shipped = kubelet_loop.read_rules(kubelet_loop.SHIPPED)
+    (rule,), (theirs,) = kubelet_loop.rules(shipped)["rules"], shipped["rules"]
+    assert (rule["expr"], theirs | rule) == (EXPR, rule)
+    assert sum(pod.cpu for pod in draw(SHORT, 1)) < CPU * SHORT.nodes  # so that all find a node
+
+
+def test_the_program_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    source = Path(kubelet_loop.__file__).with_name("closedloop") / "burn.c"
+    subprocess.run([need("cc", "gcc"), "-o", tmp_path / "burn", source], check=True)
+    process = subprocess.Popen([tmp_path / "burn", "0.01"])
+    while "burn" not in Path(f"/proc/{process.pid}/comm").read_text():
+        assert process.poll() is None
+    while int(_status(process.pid)["SigCgt"], 16) & 1 << signal.SIGTERM - 1 == 0:
+        assert process.poll() is None
+    process.terminate()
+    assert process.wait(60) == 0
+
+
+def _status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return dict(line.split(":\t", 1) for line in lines)
