@@ -49,10 +49,10 @@ from dynsched.api.extender.scoring import ScoringSnapshot
 from dynsched.api.metrics import Metrics
 from dynsched.api.server import WebServer, parse_address
 from dynsched.api.snapshots import SnapshotStore
+from dynsched.engine.load.recent import RecentPods
 from dynsched.engine.model import Node
+from dynsched.engine.placing.score import scores_by_load
 from dynsched.engine.pod_values import BoundPod
-from dynsched.engine.recent import RecentPods
-from dynsched.engine.score import scores_by_load
 from dynsched.engine.snapshot import Snapshot
 from dynsched.util.long_running import prepare
 

@@ -39,7 +39,7 @@ from scheduling_support import make_pod
 
 from dynsched.controller.ordering import APART, LASTS
 from dynsched.engine.model import Order
-from dynsched.engine.order_lists import Ranked, lists_that_fit
+from dynsched.engine.placing.order_lists import Ranked, lists_that_fit
 from dynsched.kube.client import KubeClient
 from dynsched.kube.kubeconfig import load_config
 from dynsched.kube.node_order import NodeOrder

@@ -19,7 +19,7 @@ from soak_prometheus import FIRST_RULE, HOUR, INTERVAL
 from soak_world import World
 
 from dynsched.controller.apply import write_all
-from dynsched.engine.plan import plan_prune
+from dynsched.engine.alerting.plan import plan_prune
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.cluster import NodeCluster
 from dynsched.rules.file import RulesFile

@@ -15,10 +15,11 @@ from typing import Any
 
 from soak_prometheus import INTERVAL, Clock, Prometheus
 
-from dynsched.engine.guard import count_of, is_eligible
-from dynsched.engine.lease import LeaseTimes
-from dynsched.engine.mark_state import mark_state
+from dynsched.engine.alerting.guard import count_of
 from dynsched.engine.model import Node
+from dynsched.engine.nodes.eligibility import is_eligible
+from dynsched.engine.nodes.mark_state import mark_state
+from dynsched.kube.election import LeaseTimes
 from dynsched.kube.projection import project
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet

@@ -13,7 +13,7 @@ from typing import Any
 from closedloop import kubelets
 from closedloop.workload import Kind, Scenario
 from dynsched.controller import loop, ordering
-from dynsched.engine import use_by_age
+from dynsched.engine.load import use_by_age
 from dynsched.sources import pod_use
 from dynsched.util.durations import format_duration, parse_duration
 

@@ -27,11 +27,11 @@ from dynsched.api.extender.answers import Extender
 from dynsched.api.extender.scoring import ScoringSnapshot
 from dynsched.controller import ordering
 from dynsched.controller.loop import Loop
-from dynsched.engine.expected import NO_PODS, KnownPods
-from dynsched.engine.lag import lag_of
+from dynsched.engine.load.expected import NO_PODS, KnownPods
+from dynsched.engine.load.lag import lag_of
+from dynsched.engine.load.recent import WINDOW, RecentPods
 from dynsched.engine.model import Node, NodePatch, Order, QueryResult, Sample
 from dynsched.engine.pod_values import BoundPod
-from dynsched.engine.recent import WINDOW, RecentPods
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.leader import SoleWriter
 from dynsched.rules import keys

@@ -21,10 +21,10 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from dynsched import __version__
-from dynsched.engine.effect import Kind
-from dynsched.engine.expected import NO_PODS, KnownPods
+from dynsched.engine.load.expected import NO_PODS, KnownPods
 from dynsched.engine.loads import rule_load
 from dynsched.engine.model import Action, AlertState, Quality, RuleHealth
+from dynsched.engine.placing.placements import Kind
 from dynsched.engine.snapshot import Snapshot
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4

@@ -17,8 +17,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from dynsched.api.status import listed
 from dynsched.api.transport.answering import Pieces
 from dynsched.engine.model import Order
-from dynsched.engine.order import UNLISTED
-from dynsched.engine.score import TENTHS
+from dynsched.engine.placing.order import UNLISTED
+from dynsched.engine.placing.score import TENTHS
 from dynsched.engine.snapshot import Snapshot
 from dynsched.util.formatting import format_time
 

@@ -18,8 +18,8 @@ from dynsched.api.page.facts import PageFacts
 from dynsched.api.page.past import Changes, History
 from dynsched.api.transport.answering import Pieces
 from dynsched.engine.health import overdue_after, why_unhealthy
+from dynsched.engine.load.recent import BoundOnNode
 from dynsched.engine.model import Order
-from dynsched.engine.recent import BoundOnNode
 from dynsched.engine.snapshot import Snapshot
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import msgspec
 
 from dynsched import __version__
 from dynsched.api.nodes import encode_each
-from dynsched.engine.expected import NO_PODS, KnownPods
 from dynsched.engine.health import several_series, unmatched_rules, why_incomplete
+from dynsched.engine.load.expected import NO_PODS, KnownPods
 from dynsched.engine.loads import full_at
 from dynsched.engine.model import AlertState, Quality, RuleHealth
 from dynsched.engine.snapshot import Snapshot

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from dynsched.engine.alerting.plan import is_done
 from dynsched.engine.model import Node, NodePatch, WriteFailure
-from dynsched.engine.plan import is_done
 from dynsched.kube.cluster import NodeCluster
 from dynsched.util.errors import ClusterError, ConflictError, NotFoundError, NotPermittedError
 

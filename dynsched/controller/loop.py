@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from dynsched.controller.apply import Written, write_all
+from dynsched.controller.giving_way import GivingWay
 from dynsched.controller.pod_tracking import PodTracking
 from dynsched.controller.reporting import Reporter
 from dynsched.controller.restore import PastSources, past_alerts
-from dynsched.engine.alerts import no_alerts
+from dynsched.engine.alerting.alerts import no_alerts
+from dynsched.engine.alerting.disputes import Disputes
+from dynsched.engine.alerting.guard import Chosen, Pace
+from dynsched.engine.alerting.restore import with_early_as_marked
 from dynsched.engine.decide import decide
-from dynsched.engine.disputes import Disputes
-from dynsched.engine.expected import NO_PODS, KnownPods
-from dynsched.engine.guard import Chosen, Pace
 from dynsched.engine.health import rules_health, why_unsuccessful
-from dynsched.engine.inventory import Inventory
-from dynsched.engine.lease import Patience
+from dynsched.engine.load.expected import NO_PODS, KnownPods
 from dynsched.engine.model import Action, Order, QueryResult
-from dynsched.engine.replay import with_early_as_marked
+from dynsched.engine.nodes.inventory import Inventory
 from dynsched.engine.snapshot import Decision, NodeViews, Snapshot
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.events import NodeEvents
@@ -100,7 +100,7 @@ class Loop:
         self._pods = pods
         self._overlay: Overlay | None = None
         if dry_run:
-            from dynsched.engine.dry_run import Overlay
+            from dynsched.engine.alerting.dry_run import Overlay
 
             self._overlay = Overlay()
         self._clock = clock
@@ -108,7 +108,7 @@ class Loop:
         self._offset = clock() - monotonic()
         self._alerts = no_alerts()
         self._disputes = Disputes()
-        self._patience = Patience()
+        self._giving_way = GivingWay()
         self._pace = Pace()
         self._last_success: dict[str, float] = {}
         self._ticks = self._released = self._pod_changes = 0
@@ -324,7 +324,7 @@ class Loop:
 
     def _give_way_if_blind(self, answers: _Answers) -> None:
         sees = any(answers.results[r.name].error is None for r in answers.rule_set.asked_rules)
-        if self._patience.is_over(self._monotonic(), sees=sees, leads=self._leadership.may_write):
+        if self._giving_way.is_over(self._monotonic(), sees=sees, leads=self._leadership.may_write):
             logger.warning("no rule can be asked: the Lease is given up for another replica")
             self._leadership.give_way()
 
@@ -362,6 +362,6 @@ class Loop:
 async def _order(views: NodeViews, pods: KnownPods) -> Order | None:
     if views.inventory.rule_set.order is None:
         return None
-    from dynsched.engine.order import order_of
+    from dynsched.engine.placing.order import order_of
 
     return await asyncio.to_thread(order_of, views, pods)

@@ -15,12 +15,12 @@ from dynsched.controller.clients import Clients, end_election
 from dynsched.controller.loop import Loop
 from dynsched.controller.reporting import report_lint
 from dynsched.controller.settings import Settings
-from dynsched.engine.lease import LeaseTimes
+from dynsched.engine.alerting.plan import plan_prune
 from dynsched.engine.model import WriteFailure
-from dynsched.engine.plan import plan_prune
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
+from dynsched.kube.election import LeaseTimes
 from dynsched.kube.leader import Elector
 from dynsched.kube.leases import LEASE_NAME, Holder, find_holders, why_at_work
 from dynsched.kube.node_order import NODE_ORDERS, NodeOrder, homes_of_orders

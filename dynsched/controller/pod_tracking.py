@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from dynsched.engine.effect import newly_bound
-from dynsched.engine.expected import NO_PODS, KnownPods
-from dynsched.engine.lag import lag_of
-from dynsched.engine.recent import WINDOW, BoundOnNode, RecentPods, just_bound
+from dynsched.engine.load.expected import NO_PODS, KnownPods
+from dynsched.engine.load.lag import lag_of
+from dynsched.engine.load.recent import WINDOW, BoundOnNode, RecentPods, just_bound
+from dynsched.engine.placing.placements import newly_bound
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.transport import KubeApi

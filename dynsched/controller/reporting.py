@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from dynsched.engine.guard import LEFT
+from dynsched.engine.alerting.guard import LEFT
 from dynsched.engine.health import several_series, unmatched_rules
-from dynsched.engine.mark_state import fired_rules
 from dynsched.engine.model import Action, Node, NodePatch, WriteFailure
+from dynsched.engine.nodes.mark_state import fired_rules
 from dynsched.engine.snapshot import Snapshot
 from dynsched.engine.wording import by_reason, named_nodes, named_rules, some
 from dynsched.kube.events import NodeEvents

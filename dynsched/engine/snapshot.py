@@ -12,13 +12,12 @@ from typing import Final
 
 import numpy as np
 
-from dynsched.engine.alerts import Evaluation, Verdicts
+from dynsched.engine.alerting.alerts import Evaluation, Verdicts
+from dynsched.engine.alerting.guard import Selection
+from dynsched.engine.alerting.plan import plan_node
 from dynsched.engine.columns import OK, Bools, Floats
-from dynsched.engine.expected import NO_PODS, NOTHING_EXPECTED, ExpectedLoad, KnownPods
-from dynsched.engine.guard import Selection, pool_of
-from dynsched.engine.inventory import Inventory, take_inventory
+from dynsched.engine.load.expected import NO_PODS, NOTHING_EXPECTED, ExpectedLoad, KnownPods
 from dynsched.engine.loads import rule_loads
-from dynsched.engine.mark_state import MarkState, carried, mark_state
 from dynsched.engine.model import (
     Node,
     NodePatch,
@@ -30,7 +29,9 @@ from dynsched.engine.model import (
     Verdict,
     WriteFailure,
 )
-from dynsched.engine.plan import plan_node
+from dynsched.engine.nodes.eligibility import pool_of
+from dynsched.engine.nodes.inventory import Inventory, take_inventory
+from dynsched.engine.nodes.mark_state import MarkState, carried, mark_state
 from dynsched.engine.pod_values import PodUse
 from dynsched.rules.rule_set import Rule, RuleSet
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import Any, Final
 
-from dynsched.engine.lease import (
+from dynsched.kube.election import (
     Lease,
     LeaseTimes,
     contested,

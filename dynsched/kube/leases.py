@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
-from dynsched.engine.lease import Lease, LeaseTimes, is_released, renewed_at
+from dynsched.kube.election import Lease, LeaseTimes, is_released, renewed_at
 from dynsched.kube.failures import Call, in_namespace
 from dynsched.kube.transport import Answer, KubeApi
 from dynsched.util.durations import format_duration

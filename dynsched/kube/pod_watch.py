@@ -17,8 +17,8 @@ from typing import ClassVar, Final, NoReturn
 
 import msgspec
 
+from dynsched.engine.load.recent import RecentPods
 from dynsched.engine.pod_values import BoundPod, workload_of
-from dynsched.engine.recent import RecentPods
 from dynsched.kube import failures
 from dynsched.kube.failures import Call, ExpiredError
 from dynsched.kube.pages import (

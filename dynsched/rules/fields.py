@@ -108,4 +108,4 @@ NEEDS: Final[Mapping[SourceName, Literal["expr", "resource"]]] = {
     "metrics-server": "resource",
 }
 """The field of a rule that says what its source is asked. The values of any other source are worked
-out from those of another rule (`engine.expected.above_line`)."""
+out from those of another rule (`engine.load.expected.above_line`)."""

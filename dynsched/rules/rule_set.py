@@ -99,7 +99,7 @@ class ExtenderRules(_Model):
 
 class EarlyMark(_Model):
     """Marks a node before it is hot, by how its expected load compares with the early line of its
-    kind (`engine.expected.above_line`). All are points: 0 is idle, 100 is full.
+    kind (`engine.load.expected.above_line`). All are points: 0 is idle, 100 is full.
     """
 
     above_mean: Number = 0.0

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from dynsched.engine.effect import DAY, DAYS, Overload, day_of, name_of
 from dynsched.engine.model import Node, Sample, Series
+from dynsched.engine.placing.placements import DAY, DAYS, Overload, day_of, name_of
 from dynsched.engine.pod_values import AboveRequest
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.pod_use import EVERY_OF_MANY as EVERY

@@ -12,10 +12,10 @@ from functools import partial
 from statistics import fmean
 from typing import Final
 
+from dynsched.engine.load.recent import RecentPods
+from dynsched.engine.load.use_by_age import Counts, counted, start_factor, uses_of
 from dynsched.engine.model import Sample
 from dynsched.engine.pod_values import POD_NAME, workload_of
-from dynsched.engine.recent import RecentPods
-from dynsched.engine.use_by_age import Counts, counted, start_factor, uses_of
 from dynsched.engine.wording import by_reason, some
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import PrometheusSource

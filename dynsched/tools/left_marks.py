@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable
 from typing import Any, Final
 
-from dynsched.engine.mark_state import MarkState, carried, mark_state
 from dynsched.engine.model import Node
+from dynsched.engine.nodes.mark_state import MarkState, carried, mark_state
 from dynsched.kube.client import open_client
 from dynsched.rules import keys
 from dynsched.rules.labels import Mark, parse_label

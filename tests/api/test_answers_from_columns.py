@@ -17,7 +17,7 @@ from properties import steady
 from snapshots import NOON, Scene, example
 
 from dynsched.api.page.data import page_data
-from dynsched.engine.expected import NO_PODS, KnownPods
+from dynsched.engine.load.expected import NO_PODS, KnownPods
 from dynsched.engine.model import Node, WriteFailure
 from dynsched.engine.pod_values import BoundPod, RecentPod
 from dynsched.engine.snapshot import COOL, HOT, UNDECIDED, Snapshot

@@ -23,7 +23,7 @@ from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS
 from dynsched.api.nodes import NodeAnswer, NodeDetail, around_nodes
 from dynsched.api.order_status import NodeInOrder, OrderStatus, Written
 from dynsched.api.page.past import Change
-from dynsched.engine.expected import KnownPods
+from dynsched.engine.load.expected import KnownPods
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import BoundPod, RecentPod
 

@@ -16,8 +16,8 @@ import dynsched.api.snapshots
 from dynsched.api.app import ENDPOINTS
 from dynsched.api.order_status import OrderStatus
 from dynsched.api.transport import quiet
-from dynsched.engine.expected import NO_PODS
-from dynsched.engine.guard import LEFT
+from dynsched.engine.alerting.guard import LEFT
+from dynsched.engine.load.expected import NO_PODS
 from dynsched.engine.model import Node, Quality, Unmatched, WriteFailure
 from dynsched.engine.pod_values import Requested
 from dynsched.rules.fields import Limit

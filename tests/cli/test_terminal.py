@@ -10,8 +10,8 @@ from snapshots import EXAMPLE_RULES, NOON, Scene, example, many, nodes_payload
 from dynsched.api.nodes import node_detail
 from dynsched.cli.node_tables import render_nodes, render_patches, render_why
 from dynsched.cli.order import render_order
+from dynsched.engine.alerting.plan import plan_prune
 from dynsched.engine.model import Action, Node, NodePatch, WriteFailure
-from dynsched.engine.plan import plan_prune
 from dynsched.rules.file import parse_rules
 
 CONTROL_PLANE = "it is a control-plane node (label node-role.kubernetes.io/control-plane)"

@@ -14,12 +14,12 @@ from virtual_loop import VirtualLoop
 
 from dynsched.controller.apply import CONFLICT_RETRIES, FAILURES_BEFORE_GIVING_UP
 from dynsched.controller.loop import RESPONSE
-from dynsched.engine import inventory
-from dynsched.engine.expected import KnownPods
-from dynsched.engine.guard import LEFT
-from dynsched.engine.mark_state import mark_state
+from dynsched.engine.alerting.guard import LEFT
+from dynsched.engine.alerting.plan import plan_prune
+from dynsched.engine.load.expected import KnownPods
 from dynsched.engine.model import Action, Node, QueryResult, Sample
-from dynsched.engine.plan import plan_prune
+from dynsched.engine.nodes import inventory
+from dynsched.engine.nodes.mark_state import mark_state
 from dynsched.engine.pod_values import BoundPod, RecentPod
 from dynsched.rules.labels import Mark
 from dynsched.rules.rule_set import NO_RULES

@@ -12,7 +12,7 @@ from pods_support import PODS, create, pod, reached, start
 from source_support import Fake, vector
 
 from dynsched.controller.pod_tracking import PodTracking
-from dynsched.engine.alerts import no_alerts
+from dynsched.engine.alerting.alerts import no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.model import Node, QueryResult, Sample
 from dynsched.kube import pod_watch

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from plain_alerts import Plain, plainly
 from properties import steady
 
-from dynsched.engine.alerts import no_alerts
+from dynsched.engine.alerting.alerts import no_alerts
+from dynsched.engine.alerting.restore import adopted
 from dynsched.engine.columns import Roster, Spans
-from dynsched.engine.mark_state import mark_state
 from dynsched.engine.model import Node, Quality, Series
-from dynsched.engine.replay import adopted
+from dynsched.engine.nodes.mark_state import mark_state
 
 RULES = [
     rule("cpu", clear_threshold=75, for_="20s", keep_firing_for="20s"),

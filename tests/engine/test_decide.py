@@ -20,7 +20,7 @@ from builders import (
 )
 from evaluating import verdicts_of
 
-from dynsched.engine.alerts import no_alerts
+from dynsched.engine.alerting.alerts import no_alerts
 from dynsched.engine.columns import QUALITIES
 from dynsched.engine.decide import decide
 from dynsched.engine.model import Action, Node, Quality, QueryResult, Sample, Unmatched, Verdict

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from dynsched.engine.disputes import DIFFERS, PUT_ON, TAKEN_OFF, TIMES, WITHIN, Disputes
+from dynsched.engine.alerting.disputes import DIFFERS, PUT_ON, TAKEN_OFF, TIMES, WITHIN, Disputes
 from dynsched.engine.model import Action, Node, NodePatch
 
 NODES: Final = {name: Node(name, uid=name) for name in "abc"}

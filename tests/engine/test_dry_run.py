@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.engine.alerts import no_alerts
+from dynsched.engine.alerting.alerts import no_alerts
+from dynsched.engine.alerting.dry_run import Overlay
 from dynsched.engine.decide import decide
-from dynsched.engine.dry_run import Overlay
 from dynsched.engine.model import Action, Node, NodePatch
 from dynsched.engine.snapshot import Decision
 from dynsched.rules.rule_set import RuleSet

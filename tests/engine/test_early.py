@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from properties import steady
 from snapshots import patched
 
-from dynsched.engine.alerts import no_alerts
+from dynsched.engine.alerting.alerts import no_alerts
+from dynsched.engine.alerting.disputes import Disputes
+from dynsched.engine.alerting.restore import with_early_as_marked
 from dynsched.engine.decide import decide
-from dynsched.engine.disputes import Disputes
-from dynsched.engine.expected import KnownPods
-from dynsched.engine.mark_state import read_evidence
+from dynsched.engine.load.expected import KnownPods
 from dynsched.engine.model import Action, Node, QueryResult
+from dynsched.engine.nodes.mark_state import read_evidence
 from dynsched.engine.pod_values import BoundPod, RecentPod
-from dynsched.engine.replay import with_early_as_marked
 from dynsched.engine.snapshot import Decision
 from dynsched.rules.keys import CONTROL_PLANE_LABELS
 from dynsched.rules.rule_errors import RulesInvalidError

@@ -16,10 +16,10 @@ from builders import NOON, named, rule, rule_set
 from evaluating import Reading, RuleReadings, alerts_of, evaluate
 from msgspec.structs import replace
 
-from dynsched.engine.alerts import no_alerts
-from dynsched.engine.mark_state import mark_state
+from dynsched.engine.alerting.alerts import no_alerts
+from dynsched.engine.alerting.restore import adopted
 from dynsched.engine.model import Alert, AlertState, Node, Quality
-from dynsched.engine.replay import adopted
+from dynsched.engine.nodes.mark_state import mark_state
 from dynsched.rules.keys import EVIDENCE_ANNOTATION
 from dynsched.rules.rule_set import RuleSet
 

@@ -6,11 +6,11 @@ import pytest
 from builders import NOON, answer, node, rule, unlimited
 from evaluating import verdicts_of
 
-from dynsched.engine.alerts import no_alerts
+from dynsched.engine.alerting.alerts import no_alerts
+from dynsched.engine.alerting.plan import plan_prune, write_evidence
 from dynsched.engine.decide import decide
-from dynsched.engine.mark_state import Evidence, Fired, read_evidence
 from dynsched.engine.model import Verdict
-from dynsched.engine.plan import plan_prune, write_evidence
+from dynsched.engine.nodes.mark_state import Evidence, Fired, read_evidence
 from dynsched.rules.labels import LabelMark, Mark, TaintMark
 from dynsched.rules.rule_set import RuleSet
 

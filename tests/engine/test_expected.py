@@ -10,13 +10,13 @@ from evaluating import Reading, columns_of, node_columns
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynsched.engine.expected import (
+from dynsched.engine.load.expected import (
     BELOW_MEAN,
     ExpectedLoad,
     KnownPods,
     expected_load,
 )
-from dynsched.engine.lag import METRICS_SERVER, Lag, lag_of, lag_of_range
+from dynsched.engine.load.lag import METRICS_SERVER, Lag, lag_of, lag_of_range
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import Added, BoundPod, RecentPod, Requested
 from dynsched.rules.rule_set import Rule

@@ -8,7 +8,7 @@ from builders import rule
 from snapshots import NOON, Answer, Scene
 
 from dynsched.engine.model import Node
-from dynsched.engine.score import Refusal, load_refusals
+from dynsched.engine.placing.score import Refusal, load_refusals
 
 
 def refusals(*steps: tuple[float, Answer], **options: Any) -> dict[str, Refusal]:

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from properties import steady
 
 from dynsched.engine import decide
-from dynsched.engine.alerts import Verdicts, no_alerts
-from dynsched.engine.guard import Selection, count_of, is_eligible
-from dynsched.engine.inventory import take_inventory
+from dynsched.engine.alerting.alerts import Verdicts, no_alerts
+from dynsched.engine.alerting.guard import Selection, count_of
 from dynsched.engine.model import Node, Verdict
+from dynsched.engine.nodes.eligibility import is_eligible
+from dynsched.engine.nodes.inventory import take_inventory
 from dynsched.rules.fields import Limit
 from dynsched.rules.rule_set import GuardRules
 

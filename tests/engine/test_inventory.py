@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.engine.inventory import Inventory, take_inventory
 from dynsched.engine.model import Node
+from dynsched.engine.nodes.inventory import Inventory, take_inventory
 
 RULES = rule_set(
     rule("all"),

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from properties import steady
 
 from dynsched.engine.columns import Vector
-from dynsched.engine.match import NodeIndex, index_nodes, match_samples
 from dynsched.engine.model import Quality, Sample, SeveralSeries, Unmatched
+from dynsched.engine.nodes.match import NodeIndex, index_nodes, match_samples
 from dynsched.rules.rule_set import Rule
 
 NODES = [

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from manifest_support import COMPONENTS
 from snapshots import EXAMPLE_RULES, NOON, Scene
 
-from dynsched.engine.expected import NO_PODS
+from dynsched.engine.load.expected import NO_PODS
 from dynsched.engine.model import Node, Order
-from dynsched.engine.order import is_full, order_of
-from dynsched.engine.order_lists import (
+from dynsched.engine.placing.order import is_full, order_of
+from dynsched.engine.placing.order_lists import (
     FEW_NODES,
     FEWEST_LEVELS,
     LEVELS,

@@ -3,7 +3,7 @@
 import pytest
 from snapshots import NOON
 
-from dynsched.engine.effect import DAY, DAYS, MAX_SECONDS, Overload, day_of, name_of
+from dynsched.engine.placing.placements import DAY, DAYS, MAX_SECONDS, Overload, day_of, name_of
 
 TODAY = day_of(NOON)
 MIDNIGHT = (TODAY + 1) * DAY

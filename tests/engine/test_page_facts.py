@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from properties import steady
 from snapshots import NOON, Scene
 
-from dynsched.engine.effect import hottest
+from dynsched.engine.load.recent import MOST_BOUND, just_bound
 from dynsched.engine.model import Node, Quality
+from dynsched.engine.placing.placements import hottest
 from dynsched.engine.pod_values import BoundPod, RecentPod
-from dynsched.engine.recent import MOST_BOUND, just_bound
 
 
 def recent(name, node="a", *, bound=1.0, ended=None, assumed=False):

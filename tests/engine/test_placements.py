@@ -3,10 +3,10 @@
 import pytest
 from snapshots import NOON, example
 
-from dynsched.engine.effect import STEP, STEPS, Placements, newly_bound
+from dynsched.engine.load.recent import RecentPods
 from dynsched.engine.model import Node
+from dynsched.engine.placing.placements import STEP, STEPS, Placements, newly_bound
 from dynsched.engine.pod_values import BoundPod
-from dynsched.engine.recent import RecentPods
 
 VIEWS = example().nodes
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.engine.alerts import no_alerts
+from dynsched.engine.alerting.alerts import no_alerts
+from dynsched.engine.alerting.plan import describe, plan, plan_prune
 from dynsched.engine.decide import decide
-from dynsched.engine.mark_state import mark_state
 from dynsched.engine.model import Action, Node, NodePatch, Verdict
-from dynsched.engine.plan import describe, plan, plan_prune
+from dynsched.engine.nodes.mark_state import mark_state
 from dynsched.rules.rule_set import RuleSet
 
 TAINT = "dynsched.io/pressure=true:PreferNoSchedule"

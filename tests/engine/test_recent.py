@@ -8,8 +8,8 @@ from builders import named
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dynsched.engine.load.recent import TO_START, RecentPods
 from dynsched.engine.pod_values import BoundPod, PodChange
-from dynsched.engine.recent import TO_START, RecentPods
 
 
 def pod(uid: str, node: str = "a", cpu: float = 1.0, memory: float = 2.0) -> BoundPod:

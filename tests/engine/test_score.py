@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from plain_score import PlainScorer, plain_ties
 from properties import steady
 
-from dynsched.engine.alerts import no_alerts
+from dynsched.engine.alerting.alerts import no_alerts
 from dynsched.engine.decide import decide
-from dynsched.engine.expected import ExpectedLoad, KnownPods
+from dynsched.engine.load.expected import ExpectedLoad, KnownPods
 from dynsched.engine.loads import rule_load
 from dynsched.engine.model import Node, QueryResult
-from dynsched.engine.pod_values import Added, BoundPod, PodChange, PodUse, RecentPod
-from dynsched.engine.score import (
+from dynsched.engine.placing.score import (
     BEST,
     FIRING,
     MIN_COOL,
@@ -34,6 +33,7 @@ from dynsched.engine.score import (
     scores_by_load,
     weighted_profile,
 )
+from dynsched.engine.pod_values import Added, BoundPod, PodChange, PodUse, RecentPod
 from dynsched.rules.rule_set import RuleSet
 
 METHODS: tuple[Method, ...] = ("linear", "relative")

@@ -6,10 +6,10 @@ import pytest
 from builders import NOON, rule, rule_set
 from evaluating import Reading, columns_of, node_columns
 
-from dynsched.engine.expected import KnownPods, expected_load
+from dynsched.engine.load.expected import KnownPods, expected_load
+from dynsched.engine.load.use_by_age import LATE, Counts, counted, start_factor, uses_of
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import Added, BoundPod, RecentPod
-from dynsched.engine.use_by_age import LATE, Counts, counted, start_factor, uses_of
 
 WEB = "shop/web-1"
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from builders import NOON, answer, named, rule, rule_set
 
-from dynsched.engine.alerts import no_alerts
+from dynsched.engine.alerting.alerts import no_alerts
+from dynsched.engine.alerting.guard import Chosen, Pace
 from dynsched.engine.decide import decide
-from dynsched.engine.guard import Chosen, Pace
 from dynsched.engine.model import Action, NodePatch, WriteFailure
 
 

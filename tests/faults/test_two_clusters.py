@@ -4,7 +4,7 @@ import itertools
 
 from fake_loop import Bench
 
-from dynsched.engine.disputes import DIFFERS, PUT_ON, TAKEN_OFF
+from dynsched.engine.alerting.disputes import DIFFERS, PUT_ON, TAKEN_OFF
 
 
 async def test_two_leaders_that_saw_other_moments_say_so_between_the_two_lines() -> None:

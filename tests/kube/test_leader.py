@@ -16,9 +16,9 @@ from api_support import api_of, stranger
 from cluster import LEASES, Cluster, SimCluster
 from operator_support import until
 
-from dynsched.engine.lease import LeaseTimes, is_released
 from dynsched.engine.model import Action, NodePatch
 from dynsched.kube.client import KubeClient
+from dynsched.kube.election import LeaseTimes, is_released
 from dynsched.kube.leader import Elector, SoleWriter, boot_time
 from dynsched.kube.transport import USER_AGENT
 from dynsched.sim.examples import make_node

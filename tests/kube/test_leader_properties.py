@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from properties import steady
 from virtual_loop import VirtualLoop
 
-from dynsched.engine.lease import CLOCK_ERROR, LeaseTimes
+from dynsched.kube.election import CLOCK_ERROR, LeaseTimes
 from dynsched.kube.failures import Call
 from dynsched.kube.leader import Elector
 from dynsched.kube.transport import Answer

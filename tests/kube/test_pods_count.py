@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dynsched.engine.recent import RecentPods
+from dynsched.engine.load.recent import RecentPods
 from dynsched.kube import pod_watch
 from dynsched.kube.failures import ExpiredError
 from dynsched.kube.pages import Event

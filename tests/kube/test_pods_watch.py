@@ -13,8 +13,8 @@ from api_support import api_of
 from cluster import Cluster, EnvtestCluster, SimCluster
 from pods_support import PODS, STARTED, create, pod, reached, start
 
+from dynsched.engine.load.recent import RecentPods
 from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY, Requested
-from dynsched.engine.recent import RecentPods
 from dynsched.kube.failures import ExpiredError
 from dynsched.kube.pod_watch import _WATCH, PodWatch, _read, watch
 from dynsched.rules.keys import ORDER_ANNOTATION
@@ -194,7 +194,7 @@ async def test_what_is_counted_of_a_pod_follows_its_changes_and_goes_with_it(clu
 
 
 async def test_a_pod_that_is_not_started_counts_no_more_until_it_is(cluster, monkeypatch) -> None:
-    monkeypatch.setattr("dynsched.engine.recent.TO_START", 0.2)
+    monkeypatch.setattr("dynsched.engine.load.recent.TO_START", 0.2)
     await cluster.create_node(make_node("a", 0))
     async with watching(cluster) as (bound, watch):
         await started(cluster, bound)

@@ -13,8 +13,8 @@ from command_line import Call, Ended, call_of
 from operator_support import write_rules
 
 from dynsched.controller import one_pass
-from dynsched.engine.lease import LeaseTimes, held_by, is_released
 from dynsched.kube.client import KubeClient
+from dynsched.kube.election import LeaseTimes, held_by, is_released
 from dynsched.kube.kubeconfig import KubeConfig
 
 CPU, MEM = ({"name": name, "expr": name, "threshold": 80} for name in ("cpu", "mem"))

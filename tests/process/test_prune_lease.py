@@ -13,8 +13,8 @@ from operator_support import write_rules
 
 from dynsched.controller import one_pass
 from dynsched.controller.one_pass import AtWorkError
-from dynsched.engine.lease import LeaseTimes, given_up, held_by, read_lease
 from dynsched.kube import leases
+from dynsched.kube.election import LeaseTimes, given_up, held_by, read_lease
 from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError, ForbiddenError
 

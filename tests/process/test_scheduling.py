@@ -33,8 +33,8 @@ from scheduling_support import (
     set_loads,
 )
 
-from dynsched.engine.order import is_full
-from dynsched.engine.recent import RecentPods
+from dynsched.engine.load.recent import RecentPods
+from dynsched.engine.placing.order import is_full
 from dynsched.kube.pod_watch import PodWatch
 from dynsched.kube.projection import project
 from dynsched.sim.examples import make_node

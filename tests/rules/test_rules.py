@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from programs import ROOT
 from properties import steady
 
-from dynsched.engine.alerts import excess_of, is_beyond
+from dynsched.engine.alerting.alerts import excess_of, is_beyond
 from dynsched.engine.limits import Limits
 from dynsched.rules.fields import Limit
 from dynsched.rules.file import parse_rules

@@ -19,7 +19,7 @@ from dynsched.api.metrics import Metrics
 from dynsched.api.nodes import node_detail
 from dynsched.api.status import rules_answer, status_answer
 from dynsched.engine.model import Node
-from dynsched.engine.score import scores_by_load
+from dynsched.engine.placing.score import scores_by_load
 from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_errors import RulesInvalidError
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
+from dynsched.engine.alerting.plan import write_evidence
 from dynsched.engine.model import Alert, AlertState, Verdict
-from dynsched.engine.plan import write_evidence
 from dynsched.rules.file import RulesFile, RulesFileError, load_rules, parse_rules
 
 BAD = sorted((Path(__file__).parent).glob("*.bad.yaml"))

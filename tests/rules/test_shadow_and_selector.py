@@ -8,14 +8,14 @@ from builders import NOON, Body, answer, apply, body, project, rule, rule_set, u
 from evaluating import alerts_of, table_of, verdicts_of
 from snapshots import Scene
 
-from dynsched.engine.alerts import no_alerts
+from dynsched.engine.alerting.alerts import no_alerts
+from dynsched.engine.alerting.restore import adopted, finish_replay
 from dynsched.engine.decide import decide
 from dynsched.engine.health import unmatched_rules, why_unhealthy
-from dynsched.engine.inventory import take_inventory
-from dynsched.engine.mark_state import mark_state
 from dynsched.engine.model import Action, Alert, AlertState, Node, Quality
-from dynsched.engine.replay import adopted, finish_replay
-from dynsched.engine.score import node_loads, weighted_profile
+from dynsched.engine.nodes.inventory import take_inventory
+from dynsched.engine.nodes.mark_state import mark_state
+from dynsched.engine.placing.score import node_loads, weighted_profile
 from dynsched.engine.snapshot import Decision
 from dynsched.rules.keys import EVIDENCE_ANNOTATION
 from dynsched.rules.rule_errors import RulesInvalidError

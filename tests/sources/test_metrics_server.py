@@ -17,7 +17,7 @@ from operator_support import Operator, dynsched, until, write_rules
 from prometheus_support import free_port
 from replica_support import is_marked, some_ticks
 
-from dynsched.engine.alerts import no_alerts
+from dynsched.engine.alerting.alerts import no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.model import Node, NodeUsage, Quality
 from dynsched.kube.client import list_node_metrics

@@ -12,8 +12,8 @@ from source_past import NOW
 from source_support import Fake, vector
 from store_support import Clock
 
-from dynsched.engine.effect import DAY, DAYS, Overload, day_of, name_of
 from dynsched.engine.model import Node, QueryResult, Series
+from dynsched.engine.placing.placements import DAY, DAYS, Overload, day_of, name_of
 from dynsched.engine.pod_values import AboveRequest
 from dynsched.sources import page_facts
 from dynsched.sources.page_facts import HOTTEST, MAX_PASTS, PageFactsSource

@@ -12,10 +12,10 @@ from pod_names import PODS
 from source_past import CPU_SHARE, MEMORY, STEP
 from source_support import Fake, vector
 
+from dynsched.engine.load.recent import RecentPods
+from dynsched.engine.load.use_by_age import FEWEST
 from dynsched.engine.model import QueryResult
 from dynsched.engine.pod_values import BoundPod, workload_of
-from dynsched.engine.recent import RecentPods
-from dynsched.engine.use_by_age import FEWEST
 from dynsched.sources import pod_use
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.sources.prometheus import PrometheusSource

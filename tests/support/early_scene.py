@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from snapshots import NOON, Scene
 
-from dynsched.engine.expected import KnownPods
+from dynsched.engine.load.expected import KnownPods
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import BoundPod, RecentPod
 from dynsched.engine.snapshot import Snapshot

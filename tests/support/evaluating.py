@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from dynsched.engine.alerts import AlertTable, Evaluation, Verdicts, next_alerts
+from dynsched.engine.alerting.alerts import AlertTable, Evaluation, Verdicts, next_alerts
 from dynsched.engine.columns import CODES, MISSING, QUALITIES, Roster
-from dynsched.engine.inventory import NodeColumns, take_inventory
-from dynsched.engine.match import NodeReadings
 from dynsched.engine.model import Alert, Node, Quality, Verdict
+from dynsched.engine.nodes.inventory import NodeColumns, take_inventory
+from dynsched.engine.nodes.match import NodeReadings
 from dynsched.rules.rule_set import RuleSet
 
 Alerts = Mapping[str, Mapping[str, Alert]]

@@ -13,9 +13,9 @@ from store_support import Clock, make_store
 from dynsched.api.extender.answers import Bind, Extender
 from dynsched.api.extender.scoring import ScoringSnapshot
 from dynsched.api.snapshots import SnapshotStore
-from dynsched.engine.expected import KnownPods
+from dynsched.engine.load.expected import KnownPods
+from dynsched.engine.load.recent import RecentPods
 from dynsched.engine.model import Node
-from dynsched.engine.recent import RecentPods
 
 RULES: Mapping[str, Any] = {
     "rules": [

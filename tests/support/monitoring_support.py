@@ -15,7 +15,7 @@ from snapshots import example
 
 from dynsched.api.metrics import Metrics
 from dynsched.api.order_status import OrderStatus, Written
-from dynsched.engine.effect import Kind
+from dynsched.engine.placing.placements import Kind
 from dynsched.engine.snapshot import Snapshot
 
 FOLDER: Final = COMPONENTS / "monitoring"

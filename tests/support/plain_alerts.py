@@ -1,4 +1,4 @@
-"""The alerts one by one, as objects: the plain form of `engine.alerts`,
+"""The alerts one by one, as objects: the plain form of `engine.alerting.alerts`,
 with which the columns are compared. Written after the same rules, and by nothing of theirs.
 """
 
@@ -21,7 +21,7 @@ def plainly(
     previous: Plain,
     now: float,
 ) -> tuple[Plain, dict[str, Verdict]]:
-    """As `engine.alerts.next_alerts`."""
+    """As `engine.alerting.alerts.next_alerts`."""
     alerts: Plain = {}
     for rule in rule_set.rules:
         answer = readings.get(rule.name, RuleReadings(failed=True))

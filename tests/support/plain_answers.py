@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from dynsched.api.node_series import FAMILIES, NodeSeries
-from dynsched.engine.guard import Kind, kind_of
 from dynsched.engine.loads import full_at, rule_load
 from dynsched.engine.model import Alert, AlertState, NodeView, Quality
+from dynsched.engine.nodes.eligibility import Kind, kind_of
 from dynsched.engine.snapshot import COOL, HOT, UNDECIDED, Snapshot
 from dynsched.rules.rule_set import Rule, RuleSet
 

@@ -1,11 +1,11 @@
 """The extender's scores, worked out one load after the other, in the plainest way: what the
-arrays of `dynsched.engine.score` must agree with.
+arrays of `dynsched.engine.placing.score` must agree with.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from dynsched.engine.score import (
+from dynsched.engine.placing.score import (
     BEST,
     FEW_BEST,
     FIRING,

@@ -11,7 +11,7 @@ from cluster import Cluster, Write
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until, write_rules
 
-from dynsched.engine.lease import LeaseTimes
+from dynsched.kube.election import LeaseTimes
 from dynsched.util.formatting import parse_time
 
 TIMES = LeaseTimes()

@@ -29,9 +29,9 @@ from stateful_world import (
 )
 
 from dynsched.controller.apply import CONFLICT_RETRIES
-from dynsched.engine.guard import count_of
+from dynsched.engine.alerting.guard import count_of
+from dynsched.engine.alerting.plan import plan_prune
 from dynsched.engine.model import Action
-from dynsched.engine.plan import plan_prune
 from dynsched.kube.projection import project
 from dynsched.rules.rule_set import RuleSet
 

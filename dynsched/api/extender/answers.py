@@ -15,10 +15,16 @@ from dynsched.api.extender.names import CandidateLists, Candidates, NodeNumbers
 from dynsched.api.extender.scoring import ScoringSnapshot
 from dynsched.api.transport.answering import Pieces
 from dynsched.api.transport.quiet import quiet_logger
+from dynsched.engine.load.recent import RecentPods
 from dynsched.engine.model import Node
+from dynsched.engine.placing.score import (
+    NEUTRAL,
+    Refusal,
+    break_ties,
+    missing_label,
+    scores_by_load,
+)
 from dynsched.engine.pod_values import BoundPod
-from dynsched.engine.recent import RecentPods
-from dynsched.engine.score import NEUTRAL, Refusal, break_ties, missing_label, scores_by_load
 from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.rule_set import ExtenderRules
 from dynsched.util.errors import ClusterError

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dynsched.api.extender import wire
 from dynsched.api.transport.answering import Buffer
 from dynsched.engine.columns import Bools
-from dynsched.engine.score import BEST, Scores
+from dynsched.engine.placing.score import BEST, Scores
 
 Numbers = NDArray[np.intp]
 """Positions in `NodeNumbers.names`."""

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from dynsched.api.extender.names import NodeNumbers, Numbers
-from dynsched.engine.expected import BELOW_MEAN
+from dynsched.engine.load.expected import BELOW_MEAN
 from dynsched.engine.model import Node
-from dynsched.engine.pod_values import PodChange
-from dynsched.engine.score import (
+from dynsched.engine.placing.score import (
     TENTHS,
     UNKNOWN,
     FreshPods,
@@ -23,6 +22,7 @@ from dynsched.engine.score import (
     plain,
     weighted_profile,
 )
+from dynsched.engine.pod_values import PodChange
 from dynsched.engine.snapshot import Snapshot
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dynsched.engine.effect import Kind, Overload, Placements, hottest
+from dynsched.engine.load.recent import BoundOnNode
+from dynsched.engine.placing.placements import Kind, Overload, Placements, hottest
 from dynsched.engine.pod_values import AboveRequest
-from dynsched.engine.recent import BoundOnNode
 from dynsched.engine.snapshot import Snapshot
 
 LOOKED_AT: Final = 600.0

@@ -1,7 +1,7 @@
 """A whole replay: columns of values in, alerts and marks at every step out.
 
 It does for all moments what `engine.decide` does in a tick: readings, early readings, alerts,
-verdicts, guard. Of a write it is taken that it succeeds, as in a dry run (`engine.dry_run`).
+verdicts, guard. Of a write it is taken that it succeeds, as in a dry run (`alerting.dry_run`).
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from types import MappingProxyType
 
 import numpy as np
 
-from dynsched.engine.alerts import States, advance, excess_of, is_beyond, worst
+from dynsched.engine.alerting.alerts import States, advance, excess_of, is_beyond, worst
+from dynsched.engine.alerting.dry_run import Overlay
+from dynsched.engine.alerting.guard import Candidates, Caps
+from dynsched.engine.alerting.plan import plan_prune
 from dynsched.engine.columns import Bools, Floats, Ints
-from dynsched.engine.dry_run import Overlay
-from dynsched.engine.expected import above_line
-from dynsched.engine.guard import Candidates, Caps
-from dynsched.engine.inventory import NodeColumns, take_inventory
 from dynsched.engine.limits import Limits
+from dynsched.engine.load.expected import above_line
 from dynsched.engine.loads import rule_loads
-from dynsched.engine.match import NodeIndex
 from dynsched.engine.model import Node
-from dynsched.engine.plan import plan_prune
+from dynsched.engine.nodes.inventory import NodeColumns, take_inventory
+from dynsched.engine.nodes.match import NodeIndex
 from dynsched.rules.rule_set import COMPARE, GuardRules, Rule, RuleSet
 from dynsched.tools.backtest.fetching import Past, Query, Window, chunks
 
@@ -159,7 +159,7 @@ class Record:
 
 
 class Alerts:
-    """The alerts of all rules: many steps of `engine.alerts.advance`. Mutable: `begin` takes a
+    """The alerts of all rules: many steps of `alerting.alerts.advance`. Mutable: `begin` takes a
     chunk of values, `step` one row of it. Arrays have one row for each rule, and one column for
     each *lane*: a node, or a node under one of several settings of the rule (`suggest`).
     """
@@ -218,7 +218,7 @@ class Alerts:
         return self._comes_or_goes[row]
 
     def severity(self, lanes: Ints, hot: Bools) -> Floats:
-        """Of some lanes, ``hot`` or not, as `engine.alerts.Verdicts.of`."""
+        """Of some lanes, ``hot`` or not, as `engine.alerting.alerts.Verdicts.of`."""
         limits = self._limits
         counting = self.firing[:, lanes] & ~limits.is_shadow & (limits.is_early != hot)
         return worst(excess_of(limits, self._value[:, lanes]), counting)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from dynsched.engine.lag import DEFAULT_SCRAPE
-from dynsched.engine.match import NodeIndex, index_nodes, spellings
+from dynsched.engine.load.lag import DEFAULT_SCRAPE
 from dynsched.engine.model import Node, Sample
+from dynsched.engine.nodes.match import NodeIndex, index_nodes, spellings
 from dynsched.engine.wording import some
 from dynsched.kube.client import open_client
 from dynsched.rules.rule_set import Rule, RuleSet

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from dynsched.engine.columns import Bools, Floats
-from dynsched.engine.match import NodeIndex
 from dynsched.engine.model import Series
+from dynsched.engine.nodes.match import NodeIndex
 from dynsched.engine.pod_values import workload_of
 from dynsched.engine.wording import counted
 from dynsched.sources import page_facts

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
-from dynsched.engine.guard import count_of, is_eligible, pool_of
-from dynsched.engine.mark_state import mark_state
+from dynsched.engine.alerting.guard import count_of
 from dynsched.engine.model import Node
-from dynsched.engine.order import host_names
-from dynsched.engine.order_lists import Ranked, lists_that_fit
+from dynsched.engine.nodes.eligibility import is_eligible, pool_of
+from dynsched.engine.nodes.mark_state import mark_state
+from dynsched.engine.placing.order import host_names
+from dynsched.engine.placing.order_lists import Ranked, lists_that_fit
 from dynsched.engine.wording import by_reason, counted, listed, some
 from dynsched.kube.inspection import PREFERRED, Program, Right
 from dynsched.rules import keys

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from dynsched.engine.match import match_samples
 from dynsched.engine.model import QueryResult, Sample
+from dynsched.engine.nodes.match import match_samples
 from dynsched.engine.wording import counted, some
 from dynsched.rules.lint import lint
 from dynsched.rules.rule_set import FileRule

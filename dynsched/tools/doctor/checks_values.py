@@ -10,10 +10,10 @@ from typing import Final
 
 import numpy as np
 
-from dynsched.engine.guard import is_eligible, pool_of
-from dynsched.engine.lag import lag_of
-from dynsched.engine.match import NodeIndex, match_samples
+from dynsched.engine.load.lag import lag_of
 from dynsched.engine.model import Node, QueryResult
+from dynsched.engine.nodes.eligibility import is_eligible, pool_of
+from dynsched.engine.nodes.match import NodeIndex, match_samples
 from dynsched.engine.wording import by_reason, counted, listed, some
 from dynsched.rules.rule_set import FileRule, RuleSet
 from dynsched.tools.doctor.ask_prometheus import Asked, Seen

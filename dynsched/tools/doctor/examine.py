@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from dynsched.engine.match import index_nodes
 from dynsched.engine.model import Node
+from dynsched.engine.nodes.match import index_nodes
 from dynsched.engine.wording import some
 from dynsched.kube import inspection
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient, list_node_metrics, open_client

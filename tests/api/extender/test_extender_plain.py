@@ -17,11 +17,11 @@ from snapshots import NOON, Scene
 
 from dynsched.api.extender.answers import Extender
 from dynsched.api.extender.scoring import ScoringSnapshot
-from dynsched.engine.expected import KnownPods
+from dynsched.engine.load.expected import KnownPods
+from dynsched.engine.load.recent import RecentPods
 from dynsched.engine.model import Node
+from dynsched.engine.placing.score import FreshPods, load_refusals, node_loads, weighted_profile
 from dynsched.engine.pod_values import BoundPod
-from dynsched.engine.recent import RecentPods
-from dynsched.engine.score import FreshPods, load_refusals, node_loads, weighted_profile
 from dynsched.engine.snapshot import Snapshot
 
 LONG = "a-very-long-name" * 15

@@ -28,11 +28,11 @@ from dynsched.api.auth import require_token
 from dynsched.api.nodes import node_detail
 from dynsched.api.order_status import OrderStatus
 from dynsched.api.transport.answering import PROBES
-from dynsched.engine.effect import day_of
 from dynsched.engine.health import why_unhealthy
+from dynsched.engine.load.recent import BoundOnNode, JustBound
 from dynsched.engine.model import Node
+from dynsched.engine.placing.placements import day_of
 from dynsched.engine.pod_values import AboveRequest
-from dynsched.engine.recent import BoundOnNode, JustBound
 from dynsched.engine.wording import UNKNOWN
 from dynsched.util.errors import ClusterError
 

@@ -5,9 +5,9 @@ from snapshots import EXAMPLE_RULES, NOON, Scene, example
 from web_support import check, get
 
 from dynsched.api.page.facts import LOOKED_AT
+from dynsched.engine.load.recent import BoundOnNode, JustBound
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import AboveRequest
-from dynsched.engine.recent import BoundOnNode, JustBound
 
 
 async def test_the_page_is_looked_at_while_its_data_is_asked_for(client, snapshots, clock) -> None:

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.engine.alerts import Limits, no_alerts
+from dynsched.engine.alerting.alerts import Limits, no_alerts
+from dynsched.engine.alerting.dry_run import Overlay
+from dynsched.engine.alerting.guard import count_of
 from dynsched.engine.decide import decide
-from dynsched.engine.dry_run import Overlay
-from dynsched.engine.guard import count_of
 from dynsched.engine.model import Node, QueryResult, Sample
 from dynsched.engine.snapshot import Decision
 from dynsched.rules import keys

@@ -37,8 +37,8 @@ from programs import ROOT
 from service_support import Pages, served, service
 
 from dynsched.api.app import make_app
-from dynsched.engine.match import index_nodes
 from dynsched.engine.model import QueryResult, Sample
+from dynsched.engine.nodes.match import index_nodes
 from dynsched.kube.client import open_client
 from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_set import FileRule, RuleSet

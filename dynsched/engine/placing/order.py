@@ -1,6 +1,6 @@
 """Which nodes are cooler: the order by which the API server gives new pods preferences.
 
-`engine.order_lists` makes lists of it (docs/decisions/0022-the-order-is-a-kind-of-its-own.md).
+`order_lists` makes lists of it (docs/decisions/0022-the-order-is-a-kind-of-its-own.md).
 """
 
 from __future__ import annotations
@@ -11,12 +11,18 @@ from collections.abc import Iterable, Mapping
 from statistics import median_low
 from typing import Final
 
-from dynsched.engine.expected import KnownPods
-from dynsched.engine.guard import hard_taints, pool_of
+from dynsched.engine.load.expected import KnownPods
 from dynsched.engine.model import Node, Order
-from dynsched.engine.order_lists import Ranked, lists_that_fit
+from dynsched.engine.nodes.eligibility import hard_taints, pool_of
+from dynsched.engine.placing.order_lists import Ranked, lists_that_fit
+from dynsched.engine.placing.score import (
+    FIRING,
+    next_pod_loads,
+    node_loads,
+    threshold_load,
+    weighted,
+)
 from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY, Requested
-from dynsched.engine.score import FIRING, next_pod_loads, node_loads, threshold_load, weighted
 from dynsched.engine.snapshot import NodeViews
 from dynsched.rules import keys
 from dynsched.rules.labels import is_label_value

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dynsched.engine.model import Level, NodeList
-from dynsched.engine.score import FULL, SPREAD, TENTHS
+from dynsched.engine.placing.score import FULL, SPREAD, TENTHS
 
 LEVELS: Final = 20
 """In a list at most. With 10, nodes of unlike load share a level."""

@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec import Struct
 
-from dynsched.engine.guard import why_ineligible
 from dynsched.engine.model import Node
+from dynsched.engine.nodes.eligibility import why_ineligible
 from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark, Mark, TaintMark, parse_label, parse_taint
 from dynsched.rules.rule_set import NodeRules

@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from properties import steady
 
 from dynsched.controller.apply import WRITE_TIMEOUT
-from dynsched.engine.lease import (
+from dynsched.kube.election import (
     CLOCK_ERROR,
     MAX_DURATION,
     LeaseTimes,
-    Patience,
     deleted,
     given_up,
     held_by,
@@ -227,28 +226,3 @@ def test_times_that_are_taken_keep_two_wrong_clocks_apart(choice, holders, anoth
     last_write_ends = (times.write_for + times.write_timeout) / holders
     lease = seen(body(leaseDurationSeconds=1), way * anothers, least=times.duration)
     assert not lease.is_free(min(last_write_ends, way + last_write_ends) * anothers)
-
-
-def test_two_that_are_cut_off_swap_less_and_less_often() -> None:
-    replicas = [Patience(), Patience()]
-    leader, swaps = 0, []
-    for now in range(0, 24 * 3600, 10):
-        gives_way = [
-            each.is_over(now, sees=False, leads=number == leader)
-            for number, each in enumerate(replicas)
-        ]
-        if any(gives_way):
-            swaps.append(now)
-            leader = 1 - leader
-    assert swaps[:2] == [60, 70]  # the other one was blind for a minute as well
-    assert len([at for at in swaps if at < 3600]) <= 14
-    assert len([at for at in swaps if at >= 4 * 3600]) <= 2 * 20
-
-
-def test_who_was_answered_is_patient_for_a_minute_again() -> None:
-    patience = Patience()
-    found = [patience.is_over(now, sees=False, leads=True) for now in (0, 60, 120, 180)]
-    assert found == [False, True, False, True]
-    assert not patience.is_over(190, sees=True, leads=True)
-    assert not patience.is_over(200, sees=False, leads=True)
-    assert patience.is_over(260, sees=False, leads=True)

@@ -16,13 +16,14 @@ from typing import Final
 
 import numpy as np
 
+from dynsched.engine.alerting.guard import early_limit
 from dynsched.engine.columns import MISSING, Bools, Floats, Ints
-from dynsched.engine.guard import early_limit
-from dynsched.engine.inventory import NodeColumns
-from dynsched.engine.lag import Lag, lag_of
+from dynsched.engine.load.lag import Lag, lag_of
+from dynsched.engine.load.use_by_age import Counts, changes_unseen
 from dynsched.engine.loads import rule_loads
-from dynsched.engine.match import NodeReadings
 from dynsched.engine.model import Node
+from dynsched.engine.nodes.inventory import NodeColumns
+from dynsched.engine.nodes.match import NodeReadings
 from dynsched.engine.pod_values import (
     HEAVIEST,
     MARGIN,
@@ -35,7 +36,6 @@ from dynsched.engine.pod_values import (
     Requested,
     median_request,
 )
-from dynsched.engine.use_by_age import Counts, changes_unseen
 from dynsched.rules.fields import Limit
 from dynsched.rules.rule_set import FileRule, Rule
 

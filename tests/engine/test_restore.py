@@ -7,9 +7,9 @@ import pytest
 from builders import NOON, named, rule, rule_set
 from evaluating import Alerts, alerts_of
 
-from dynsched.engine.inventory import take_inventory
+from dynsched.engine.alerting.restore import adopted_alerts, finish_replay, replay, replay_times
 from dynsched.engine.model import AlertState, Node, Series
-from dynsched.engine.replay import adopted_alerts, finish_replay, replay, replay_times
+from dynsched.engine.nodes.inventory import take_inventory
 from dynsched.rules.rule_set import RuleSet
 
 STEP = 10.0

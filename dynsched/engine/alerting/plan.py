@@ -6,8 +6,8 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from dynsched.engine.mark_state import MarkState, mark_state
 from dynsched.engine.model import Action, Alert, AlertState, Node, NodePatch, Verdict
+from dynsched.engine.nodes.mark_state import MarkState, mark_state
 from dynsched.engine.wording import beside_the_line
 from dynsched.rules import keys
 from dynsched.rules.labels import Mark

@@ -14,11 +14,11 @@ from typing import Final
 import numpy as np
 
 from dynsched.engine.columns import Bools, Floats, Ints, Roster
-from dynsched.engine.guard import Kind, kind_of
 from dynsched.engine.limits import Limits
-from dynsched.engine.mark_state import MarkState, mark_state
-from dynsched.engine.match import NodeIndex, index_nodes
 from dynsched.engine.model import Node
+from dynsched.engine.nodes.eligibility import Kind, kind_of
+from dynsched.engine.nodes.mark_state import MarkState, mark_state
+from dynsched.engine.nodes.match import NodeIndex, index_nodes
 from dynsched.rules.rule_set import RuleSet
 
 _SPARE_KINDS: Final = 2

@@ -34,8 +34,8 @@ from dynsched.engine.columns import (
     Roster,
 )
 from dynsched.engine.limits import Limits
-from dynsched.engine.match import NodeReadings
 from dynsched.engine.model import Alert, AlertState, Quality, Verdict
+from dynsched.engine.nodes.match import NodeReadings
 from dynsched.rules.rule_set import COMPARE
 
 _S = TypeVar("_S", bound="States")

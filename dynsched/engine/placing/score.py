@@ -21,7 +21,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dynsched.engine.expected import Unseen
+from dynsched.engine.load.expected import Unseen
 from dynsched.engine.loads import rule_loads
 from dynsched.engine.model import Alert, Quality
 from dynsched.engine.pod_values import PodChange, PodUse

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dynsched.engine.alerts import excess_of
+from dynsched.engine.alerting.alerts import excess_of
 from dynsched.engine.pod_values import PodChange
 from dynsched.engine.snapshot import Snapshot
 

@@ -15,13 +15,13 @@ from typing import Final
 
 import numpy as np
 
-from dynsched.engine.alerts import AlertTable, is_beyond, next_alerts
+from dynsched.engine.alerting.alerts import AlertTable, is_beyond, next_alerts
 from dynsched.engine.columns import Spans
-from dynsched.engine.inventory import Inventory
 from dynsched.engine.limits import GRAIN
-from dynsched.engine.mark_state import MarkState
-from dynsched.engine.match import match_samples
 from dynsched.engine.model import Alert, AlertState, Quality, Series
+from dynsched.engine.nodes.inventory import Inventory
+from dynsched.engine.nodes.mark_state import MarkState
+from dynsched.engine.nodes.match import match_samples
 from dynsched.rules.rule_set import RuleSet
 
 MAX_STEPS: Final = 360

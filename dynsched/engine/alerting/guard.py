@@ -11,10 +11,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dynsched.engine.columns import Bools, Floats, Ints
-from dynsched.engine.model import Action, Node, NodePatch, WriteFailure
-from dynsched.rules import keys
+from dynsched.engine.model import Action, NodePatch, WriteFailure
+from dynsched.engine.nodes.eligibility import Kind
 from dynsched.rules.fields import Limit
-from dynsched.rules.rule_set import GuardRules, NodeRules
 
 INCUMBENT_BONUS: Final = 0.1
 """A marked node counts as this share of its threshold hotter than it is, so that two nodes of
@@ -31,15 +30,6 @@ LEFT: Final = (
     "an older mark stays: mark is none, so dynsched writes no node; "
     "`dynsched prune --rules rules.yaml` removes it"
 )
-_HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
-
-
-class Kind(NamedTuple):
-    """What nodes have in common that can take the same pods: early marks are decided among them."""
-
-    pool: str
-    taints: frozenset[tuple[str, str, str]]
-    """Key, value and effect of those that keep pods off; a cordoned node has one too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +54,6 @@ def count_of(limit: Limit, total: int) -> int:
     """How many of ``total`` nodes a limit allows; a share is rounded down."""
     # The epsilon keeps 0.29 * 100 from being 28.
     return int(total * limit.amount + 1e-9) if limit.is_share else min(int(limit.amount), total)
-
-
-def is_eligible(node: Node, rules: NodeRules) -> bool:
-    return why_ineligible(node, rules) is None
-
-
-def why_ineligible(node: Node, rules: NodeRules) -> str | None:
-    if node.labels.get(keys.IGNORE_LABEL) == "true":
-        return f"it has the label {keys.IGNORE_LABEL}=true"
-    if not rules.include_control_plane:
-        for label in keys.CONTROL_PLANE_LABELS:
-            if label in node.labels:
-                return f"it is a control-plane node (label {label})"
-    unmet = rules.selector.unmet(node.labels)
-    return None if unmet is None else f"nodes.selector wants {unmet}"
 
 
 class Caps(NamedTuple):
@@ -162,21 +137,6 @@ def _count_before(groups: Ints) -> Ints:
     ordered, found = groups[order], np.empty_like(groups)
     found[order] = np.arange(len(groups)) - np.searchsorted(ordered, ordered)
     return found
-
-
-def pool_of(node: Node, guard: GuardRules) -> str:
-    """The value of ``guard.pool_label``; "" where that is not set."""
-    return node.labels.get(guard.pool_label, "") if guard.pool_label else ""
-
-
-def hard_taints(node: Node) -> frozenset[tuple[str, str, str]]:
-    """Key, value and effect of those that keep pods away which do not tolerate them."""
-    taints = [taint for taint in node.taints if taint.get("effect") in _HARD_EFFECTS]
-    return frozenset((str(t.get("key")), str(t.get("value")), str(t["effect"])) for t in taints)
-
-
-def kind_of(node: Node, guard: GuardRules) -> Kind:
-    return Kind(pool_of(node, guard), hard_taints(node))
 
 
 def early_limit(limit: Limit, size: int) -> int:

@@ -1,8 +1,8 @@
 """Pods that were bound or ended a moment ago: no load metric shows that yet.
 
 A metric is an average over its range, and is scraped now and then: a node that took ten pods five
-seconds ago still looks cool, and one that lost ten still looks hot. `engine.expected` works out
-what follows for the load. Here the pods are remembered, each once by its uid.
+seconds ago still looks cool, and one that lost ten still looks hot. `expected` works out what
+follows for the load. Here the pods are remembered, each once by its uid.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""From readings to alerts, to marks, to patches. Begin with `alerts`."""

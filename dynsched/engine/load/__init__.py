@@ -1,0 +1,1 @@
+"""The expected load of each node. Begin with `expected`."""

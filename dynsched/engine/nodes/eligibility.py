@@ -1,0 +1,49 @@
+"""Which nodes may be marked at all, and which can take the same pods."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from dynsched.engine.model import Node
+from dynsched.rules import keys
+from dynsched.rules.rule_set import GuardRules, NodeRules
+
+_HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
+
+
+class Kind(NamedTuple):
+    """What nodes have in common that can take the same pods: early marks are decided among them."""
+
+    pool: str
+    taints: frozenset[tuple[str, str, str]]
+    """Key, value and effect of those that keep pods off; a cordoned node has one too."""
+
+
+def is_eligible(node: Node, rules: NodeRules) -> bool:
+    return why_ineligible(node, rules) is None
+
+
+def why_ineligible(node: Node, rules: NodeRules) -> str | None:
+    if node.labels.get(keys.IGNORE_LABEL) == "true":
+        return f"it has the label {keys.IGNORE_LABEL}=true"
+    if not rules.include_control_plane:
+        for label in keys.CONTROL_PLANE_LABELS:
+            if label in node.labels:
+                return f"it is a control-plane node (label {label})"
+    unmet = rules.selector.unmet(node.labels)
+    return None if unmet is None else f"nodes.selector wants {unmet}"
+
+
+def pool_of(node: Node, guard: GuardRules) -> str:
+    """The value of ``guard.pool_label``; "" where that is not set."""
+    return node.labels.get(guard.pool_label, "") if guard.pool_label else ""
+
+
+def hard_taints(node: Node) -> frozenset[tuple[str, str, str]]:
+    """Key, value and effect of those that keep pods away which do not tolerate them."""
+    taints = [taint for taint in node.taints if taint.get("effect") in _HARD_EFFECTS]
+    return frozenset((str(t.get("key")), str(t.get("value")), str(t["effect"])) for t in taints)
+
+
+def kind_of(node: Node, guard: GuardRules) -> Kind:
+    return Kind(pool_of(node, guard), hard_taints(node))
