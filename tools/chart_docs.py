@@ -43,7 +43,7 @@ They come from the files of [the kustomize tree](../../manifests), to which the 
   `helm upgrade ... --values rules-values.yaml`. A change of them restarts no pod.
 - **The parts** are switched on by `ha.enabled`, `guardrail.enabled`, `janitor.enabled`,
   `monitoring.enabled`, [`inject.enabled`](../../docs/inject.md), [`order.enabled`](../../docs/order.md),
-  `extender.enabled`, [`extenderPort.enabled`](../../docs/extender-port.md), [`webAuth.enabled`](../../docs/web-auth.md),
+  `extender.enabled`, [`extenderPort.enabled`](../../docs/extender.md), [`webAuth.enabled`](../../docs/web-auth.md),
   [`kubectl.enabled`](../../docs/kubectl.md), [`descheduler.enabled`](../../docs/descheduler.md) and
   `collector.enabled`.
 - **Pod Security:** `--create-namespace` makes a namespace without labels. The pods fit `restricted`:

@@ -125,6 +125,14 @@ def test_each_alert_says_what_it_is_and_what_to_do(alert: Doc) -> None:
     assert f"\n### {name}\n" in PAGE.read_text()
 
 
+def test_the_table_has_each_alert_as_it_is() -> None:
+    row = r"^\| \[(\w+)\]\((.+?)\) \| (\w+) \| (\w+) \| `(?:kubectl|dynsched) .+` \|$"
+    assert re.findall(row, PAGE.read_text(), re.MULTILINE) == [
+        (name := alert["alert"], f"#{name.lower()}", alert["labels"]["severity"], alert["for"])
+        for alert in ALERTS
+    ]
+
+
 def test_the_page_has_no_alert_that_is_gone() -> None:
     named = re.findall(r"^### (Dynsched\w+)$", PAGE.read_text(), re.MULTILINE)
     assert named == [alert["alert"] for alert in ALERTS]
