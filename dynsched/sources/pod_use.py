@@ -57,6 +57,7 @@ _CPU: Final = "container_cpu_usage_seconds_total"
 _MEMORY: Final = "container_memory_working_set_bytes"
 _STARTED: Final = "container_start_time_seconds"
 _CONTAINER: Final = "namespace, pod, container"
+_KEYS: Final = f"{_CONTAINER}, id"
 
 
 def _series(metric: str, more: str) -> str:
@@ -74,22 +75,29 @@ def of_pod(resource: str, more: str = "") -> str:
     """What each pod uses, of the series that ``more`` matchers select. Not ``rate``, which divides
     by the whole range: of a pod that is one minute old it gives a fifth. ``deriv`` is the slope of
     the samples that there are; below 0 where a restarted container has no series of its own.
+
+    A container that has ended (an init container, or the one before a restart) has samples in the
+    range for minutes. Its start time is gone: kubelets give that one without a time, so that
+    Prometheus knows when it ends. Where no container of a pod runs, all count, as they did at last.
     """
-    if resource == "memory":
-        return _of_pods(_series(_MEMORY, more))
-    return _of_pods(f"clamp_min(deriv({_series(_CPU, more)}[{RANGE}]), 0)")
+    each = _series(_MEMORY, more)
+    if resource == "cpu":
+        each = f"deriv({_series(_CPU, more)}[{RANGE}]) >= 0"
+    running = f"{each} and on ({_KEYS}) {_series(_STARTED, more)}"
+    return f"({_of_pods(running)} or {of_ended_pod(resource, more)})"
 
 
 def of_new_pod(resource: str, more: str = "") -> str:
     """The same of new pods: their CPU time by their age, for which one scrape is enough. Each is
     one series of a container before they are joined: one odd series must not fail the query.
     """
-    started, keys = _series(_STARTED, more), f"{_CONTAINER}, id"
-    age = f"((timestamp({started}) - {started}) > {YOUNGEST:g} < {OLDEST:g})"
-    if resource == "memory":
-        return _of_pods(f"{_series(_MEMORY, more)} and on ({keys}) {age}")
-    seconds = f"max by ({keys}, cpu) ({_series(_CPU, more)})"
-    return _of_pods(f"{seconds} / on ({keys}) group_left () max by ({keys}) ({age})")
+    measured = _series(_MEMORY if resource == "memory" else _CPU, more)
+    started = f"max by ({_KEYS}) ({_series(_STARTED, more)})"
+    # By the time of the sample, which the kubelet may have taken long before it was scraped.
+    taken = f"max by ({_KEYS}, cpu) (timestamp({measured}))"
+    age = f"({taken} - on ({_KEYS}) group_left () {started} > {YOUNGEST:g} < {OLDEST:g})"
+    value = f"max by ({_KEYS}, cpu) ({measured})"
+    return _of_pods(f"{value} {'and' if resource == 'memory' else '/'} {age}")
 
 
 def of_ended_pod(resource: str, more: str = "") -> str:

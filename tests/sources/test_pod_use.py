@@ -2,13 +2,17 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from functools import partial
 from itertools import islice, product
+from pathlib import Path
 
 import pytest
 from builders import rule, rule_set
 from pod_names import PODS
+from prometheus_support import Exporter, RealPrometheus
+from promql_support import check_values
 from source_past import CPU_SHARE, MEMORY, STEP
 from source_support import Fake, vector
 
@@ -152,10 +156,11 @@ async def test_of_many_pods_the_means_of_workloads_and_new_pods_are_asked_for() 
             stop.set()
             await task
         of_cpu = [expr for expr in prometheus.asked if "container_cpu" in expr][1:]
-        words = ("workload", "timestamp", "irate", "new", "done")
+        words = ("workload", "deriv", "timestamp", "irate", "new", "done")
         asked.append([[word for word in words if word in expr] for expr in of_cpu])
     named = [["timestamp", "new"], ["irate", "done"]]
-    assert asked == [[[], *named], [["workload"], *named]]
+    of_all = ["deriv", "irate"]
+    assert asked == [[of_all, *named], [["workload", *of_all], *named]]
 
 
 async def test_only_what_the_rules_measure_is_asked_for() -> None:
@@ -254,6 +259,53 @@ async def test_it_asks_at_once_and_ends_when_told() -> None:
     assert source.of_workloads == {"cpu": {}, "memory": {}}
 
 
+STEPS = 40
+"""Of 15 s: as many as 10 minutes have. The last sample of all that runs is the 40th."""
+
+
+def container(labels: str, use: float, *, begins: int = 0, ends: int = STEPS) -> dict[str, str]:
+    """Its series as kubelets give them: CPU time and memory have times of their own, so that their
+    last samples stay for five minutes when it ends; its start time goes at once.
+    """
+    before, steps = f"_x{begins - 1} " if begins else "", ends - begins
+    name = f'{{job="kubelet",namespace="shop",{labels}}}'
+    gone = "" if ends == STEPS else " stale"
+    return {
+        f"container_cpu_usage_seconds_total{name}": f"{before}0+{15 * use}x{steps}",
+        f"container_memory_working_set_bytes{name}": f"{before}{1000 * use}x{steps}",
+        f"container_start_time_seconds{name}": f"{before}{15 * begins}x{steps}{gone}",
+    }
+
+
+def test_what_a_pod_uses_is_what_its_running_containers_do(tmp_path) -> None:
+    of_cpu = "container_cpu_usage_seconds_total"
+    total, each = 'cpu="total",container="main",id="/', 'cpu="cpu0{}",container="main",id="/{}"'
+    series = {
+        **container(f'pod="init",{total}a"'.replace("main", "init"), 0.3, begins=26, ends=34),
+        **container(f'pod="init",{total}b"', 0.02, begins=35),
+        **container(f'pod="again-0",{total}c"', 0.3, ends=30),
+        **container(f'pod="again-0",{total}d"', 0.1, begins=31),
+        **container('pod="one-series",container="main"', 0.3),
+        **container(f'pod="ended",{total}e"', 0.3, begins=26, ends=34),
+        **{name: values for number in "01" for name, values in container(
+            f'pod="each-cpu",{each.format(number, "g")}', 0.2).items() if of_cpu in name},
+    }  # fmt: skip
+    # Without an id a container that was restarted goes on in its series, from 0.
+    (restarted,) = (name for name in series if of_cpu in name and "one-series" in name)
+    series[restarted] = "1000+4.5x33 0+1.5x6"
+    uses = {"init": 0.02, "again-0": 0.1, "one-series": 0.1, "ended": 0.3}
+    expected = {
+        pod_use.of_pod("cpu"): uses | {"each-cpu": 0.4},
+        pod_use.of_pod("memory"): {pod: 1000 * use for pod, use in uses.items()}
+        | {"one-series": 300},
+    }
+    named = {
+        expr: {f'{{namespace="shop",pod="{pod}"}}': use for pod, use in found.items()}
+        for expr, found in expected.items()
+    }
+    check_values(tmp_path, series, named, "10m", "15s")
+
+
 @pytest.mark.slow
 async def test_what_a_real_prometheus_knows_of_pods_and_scrapes(source: PrometheusSource) -> None:
     """Names of pods are read as by Python, each container counts once, as do the scrapes; what pods
@@ -290,6 +342,22 @@ async def test_a_new_pod_is_known_to_a_real_prometheus(
     assert {sample.labels["pod"]: sample.value for sample in found.samples} == {
         "60-s": pytest.approx(use)
     }
+
+
+@pytest.mark.slow
+async def test_the_age_of_a_new_pod_is_that_of_what_was_measured(tmp_path: Path) -> None:
+    """A kubelet measures each container every 10 to 15 s, and gives what it measured last."""
+    of_pod, began = '{namespace="shop",pod="new",container="main",id="/a"}', int(time.time()) - 60
+    text = (
+        f"container_start_time_seconds{of_pod} {began}\n"
+        f"container_cpu_usage_seconds_total{of_pod} 20 {began + 40}000\n"
+    )
+    with Exporter(text) as kubelet:
+        job = {"job_name": "kubelet", "static_configs": [{"targets": [kubelet.target]}]}
+        with RealPrometheus(tmp_path, [job]) as prometheus:
+            prometheus.wait_for("container_start_time_seconds")
+            (found,) = prometheus.result(pod_use.of_new_pod("cpu", pod_use.KUBELETS))
+    assert float(found["value"][1]) == 20 / 40
 
 
 async def test_a_target_younger_than_the_time_of_counting_has_no_interval(
