@@ -18,7 +18,7 @@ RUN --mount=type=secret,id=ca \
     && /opt/dynsched/bin/python -m pip install --no-cache-dir --no-compile \
         --only-binary :all: --require-hashes -r requirements.txt
 COPY pyproject.toml README.md LICENSE ./
-# Without dynsched/sim: see .dockerignore.
+# Without dynsched_sim, the simulated cluster of the demo and the tests.
 COPY dynsched ./dynsched
 # What dynsched/tools/inject/components links to.
 COPY manifests ./manifests

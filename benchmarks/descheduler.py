@@ -49,7 +49,7 @@ from manifest_support import Doc, Kubectl
 from operator_support import Operator, until
 from scheduling_support import AVOID, PODS, TAINT, clear, dynsched, make_pod, scheduler
 
-from dynsched.sim.examples import make_node
+from dynsched_sim.examples import make_node
 
 REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
 CORES = 4.0

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests/support"))
 
 from prometheus_support import RealPrometheus
 
-from dynsched.sim.examples import make_node
+from dynsched_sim.examples import make_node
 
 ROOT = Path(__file__).parents[1]
 STEP, MINUTES = 30, 30

@@ -54,7 +54,7 @@ from dynsched.engine.model import Node
 from dynsched.engine.placing.score import scores_by_load
 from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.snapshot import Snapshot
-from dynsched.util.long_running import prepare
+from dynsched.util.memory import prepare
 
 TARGETS = {5000: "p50 0.6 ms", 15000: "p50 2 ms", 65000: "p50 10 ms"}
 """By the number of nodes."""

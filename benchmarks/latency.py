@@ -27,7 +27,7 @@ from envtest import Envtest, assets
 from operator_support import Operator, until, write_rules
 from prometheus_support import Exporter, RealPrometheus
 
-from dynsched.sim.examples import make_node
+from dynsched_sim.examples import make_node
 
 HOT, COOL = 95, 10
 

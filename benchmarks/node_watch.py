@@ -36,9 +36,9 @@ import dynsched.controller.main  # noqa: F401 - for the memory that it takes
 from dynsched.kube.client import KubeClient
 from dynsched.kube.kubeconfig import load_config
 from dynsched.kube.node_watch import NodeWatch
-from dynsched.sim.apiserver.api_server import ApiServer
-from dynsched.sim.examples import make_node
-from dynsched.util.long_running import give_back_free_memory, prepare
+from dynsched.util.memory import give_back_free_memory, prepare
+from dynsched_sim.apiserver.api_server import ApiServer
+from dynsched_sim.examples import make_node
 
 NODE_BYTES = 9_000
 QUIET = 6.0

@@ -23,7 +23,7 @@ from dynsched.engine.alerting.plan import plan_prune
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.cluster import NodeCluster
 from dynsched.rules.file import RulesFile
-from dynsched.sim.apiserver.faults import Fault
+from dynsched_sim.apiserver.faults import Fault
 
 Kind = TypeVar("Kind")
 

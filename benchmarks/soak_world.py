@@ -1,6 +1,6 @@
 """The world in which the soak lives: nodes, their loads, and a judge of what is written to them.
 
-The API server is `dynsched.sim`'s, over HTTP on loopback.
+The API server is `dynsched_sim`'s, over HTTP on loopback.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from dynsched.kube.election import LeaseTimes
 from dynsched.kube.projection import project
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
-from dynsched.sim.apiserver.api_server import ApiServer
-from dynsched.sim.apiserver.objects import Write
-from dynsched.sim.apiserver.record import RequestLog
-from dynsched.sim.apiserver.resources import EVENTS, LEASES, NODES
-from dynsched.sim.apiserver.store import Backup, Change, ChangeType, Entry
-from dynsched.sim.examples import make_node
+from dynsched_sim.apiserver.api_server import ApiServer
+from dynsched_sim.apiserver.objects import Write
+from dynsched_sim.apiserver.record import RequestLog
+from dynsched_sim.apiserver.resources import EVENTS, LEASES, NODES
+from dynsched_sim.apiserver.store import Backup, ChangeType, Entry, StoreChange
+from dynsched_sim.examples import make_node
 
 IDENTITY = "dynsched"
 """The one who may write."""
@@ -248,7 +248,7 @@ class World:
 
     # --- what dynsched does, judged at the moment when it is stored ---
 
-    def _judge(self, change: Change) -> None:
+    def _judge(self, change: StoreChange) -> None:
         entry, previous = change.entry, change.previous
         node = None if change.type is ChangeType.DELETED else project(entry.decode())
         had = entry.name in self.marked

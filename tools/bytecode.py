@@ -13,7 +13,7 @@ from pathlib import Path
 
 import dynsched
 
-NOT_IN_THE_IMAGE = "dynsched.sim"  # `dynsched demo` says so
+NOT_IN_THE_IMAGE = "dynsched_sim"  # `dynsched demo` says so
 WHEN_CALLED = ("numpy.ma",)  # by numpy.median and numpy.unique
 
 

@@ -27,9 +27,9 @@ from closedloop.modes import Doc, Mode
 from closedloop.order_policy import NAMESPACE, asking
 from closedloop.soft_tainter import beside
 from closedloop.workload import MIB, Pod, Scenario
-from dynsched.sim.examples import make_node
-from dynsched.sim.prometheus_api import serve
 from dynsched.util.durations import format_duration
+from dynsched_sim.examples import make_node
+from dynsched_sim.prometheus_api import serve
 
 _FASTER = Path(__file__).parent.parent / "dynsched_faster.py"
 _REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from dynsched.sim.apiserver.api_server import ApiServer
-from dynsched.sim.apiserver.resources import NODES
-from dynsched.sim.examples import make_node
+from dynsched_sim.apiserver.api_server import ApiServer
+from dynsched_sim.apiserver.resources import NODES
+from dynsched_sim.examples import make_node
 
 NODE_BYTES: Final = 9_000
 COOL, HOT = 18.0, 95.0

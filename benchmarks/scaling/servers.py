@@ -18,7 +18,7 @@ from typing import Any
 
 from aiohttp import web
 
-from dynsched.sim.apiserver.api_server import ApiServer
+from dynsched_sim.apiserver.api_server import ApiServer
 from scaling.cluster import Readings, fill, past
 from scaling.real import real_cluster
 from scaling.real import writes as writes_to_nodes

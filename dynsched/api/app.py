@@ -17,7 +17,7 @@ from dynsched.api.metrics import CONTENT_TYPE
 from dynsched.api.nodes import MAX_ON_A_PAGE, node_detail
 from dynsched.api.page.routes import (
     PAGE,
-    Page,
+    PageSources,
     page_data,
     page_file,
     page_history,
@@ -38,7 +38,7 @@ from dynsched.api.transport.answering import (
 )
 from dynsched.api.transport.bodies import MEMORY
 from dynsched.api.transport.connections import end_with_caller
-from dynsched.api.transport.quiet import quiet_logger
+from dynsched.api.transport.limited_logs import quiet_logger
 from dynsched.engine.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def make_app(
     app = _application(asyncio.Lock(), ENDPOINTS, guards)
     app[_SNAPSHOTS] = snapshots
     app[_DOCUMENT] = (resources.files("dynsched.api") / "openapi.json").read_bytes()
-    app[PAGE] = Page(
+    app[PAGE] = PageSources(
         snapshots.history, snapshots.changes, snapshots.facts, snapshots.encoded_page, snapshots.age
     )
     for path, handler in ENDPOINTS.items():

@@ -24,7 +24,7 @@ from dynsched import __version__
 from dynsched.engine.load.expected import NO_PODS, KnownPods
 from dynsched.engine.loads import rule_load
 from dynsched.engine.model import Action, AlertState, Quality, RuleHealth
-from dynsched.engine.placing.placements import Kind
+from dynsched.engine.placing.placements import PlacedOn
 from dynsched.engine.snapshot import Snapshot
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
@@ -93,11 +93,11 @@ class Metrics:
     def extender_asked(self, verb: str) -> None:
         self._extender.labels(verb).inc()
 
-    def placed(self, counts: Mapping[Kind, int]) -> None:
+    def placed(self, counts: Mapping[PlacedOn, int]) -> None:
         """Pods that were bound since the last Snapshot. Called without any too, so that the series
         are there for rate() before the first pod.
         """
-        for kind in Kind:
+        for kind in PlacedOn:
             self._placed.labels(kind.value).inc(counts.get(kind, 0))
 
     def exposition(self) -> bytes:

@@ -30,7 +30,7 @@ _AT_ONCE: Final = 250
 """Nodes that are encoded in one go: about a millisecond in which no other request is answered."""
 
 
-class Written(NamedTuple):
+class LastOrder(NamedTuple):
     """Times are Unix seconds, ``until`` by the API server's clock."""
 
     order: Order
@@ -45,7 +45,7 @@ class OrderStatus:
     """
 
     snapshot: Callable[[], Snapshot | None]
-    in_force: Written | None = None
+    in_force: LastOrder | None = None
     error: str | None = None
     """Why the last call failed; None where it did not."""
     calls: dict[str, int] = field(default_factory=lambda: {"ok": 0, "failed": 0})

@@ -15,7 +15,7 @@ from typing import Final, Self
 from aiohttp import web
 
 from dynsched.api.transport.connections import Connection, Connections
-from dynsched.api.transport.quiet import quiet_logger
+from dynsched.api.transport.limited_logs import quiet_logger
 from dynsched.util.errors import ExpectedError
 
 SHUTDOWN_SECONDS: Final = 0.5

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dynsched.kube.services import Service
-    from dynsched.tools.running import Running, Where
+    from dynsched.tools.client import Running, Where
 
 KUBECTL: Final = "kubectl"
 """The object of the click context under `kubectl dynsched`."""
@@ -123,7 +123,7 @@ def open_page(context: click.Context, /, *, port: int, no_browser: bool, **given
       dynsched open
       dynsched open --context production --no-browser
     """
-    from dynsched.tools.running import InCluster
+    from dynsched.tools.client import InCluster
 
     with asked(context, given | {"server_token_file": None}) as running:
         # As the browser will, without a token: what is wrong is said here, in words.
@@ -148,7 +148,7 @@ def open_page(context: click.Context, /, *, port: int, no_browser: bool, **given
 def asked(
     context: click.Context, given: Mapping[str, Any], timeout: float | None = None
 ) -> contextlib.AbstractContextManager[Running]:
-    from dynsched.tools.running import opened
+    from dynsched.tools.client import opened
 
     return opened(_where(context, given, timeout))
 
@@ -180,7 +180,7 @@ def _where(context: click.Context, given: Mapping[str, Any], timeout: float | No
     named on the command line is asked although DYNSCHED_SERVER is set, and this machine is not.
     UsageError where both are typed.
     """
-    from dynsched.tools.running import Where
+    from dynsched.tools.client import Where
 
     typed = {
         name for name in _FLAGS if context.get_parameter_source(name) is ParameterSource.COMMANDLINE

@@ -156,7 +156,9 @@ def backtest(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ExpectedError(f"--cache {cache}: {error.strerror}") from error
-    order = gathering.Order(settings_of(prometheus).prometheus, rule_sets, folder, **given)
+    order = gathering.BacktestOptions(
+        settings_of(prometheus).prometheus, rule_sets, folder, **given
+    )
     say = partial(click.echo, err=True)
     try:
         report = asyncio.run(gathering.backtest(order, say))

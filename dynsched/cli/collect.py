@@ -12,8 +12,15 @@ from typing import Any
 import click
 
 from dynsched.cli import flags
-from dynsched.tools import node_memory
-from dynsched.tools.node_memory import MIB
+from dynsched.tools.collect import (
+    DEFAULT_CGROUP_ROOT,
+    DEFAULT_JOB,
+    MIB,
+    Collect,
+    CollectError,
+    collect_once,
+    collect_until_stopped,
+)
 from dynsched.util.logs import configure_logging, logging_aside
 from dynsched.util.proxies import parse_http_url
 
@@ -54,7 +61,7 @@ def _url(_context: click.Context, _option: click.Parameter, text: str) -> str:
 )
 @click.option(
     "--job",
-    default=node_memory.DEFAULT_JOB,
+    default=DEFAULT_JOB,
     show_default=True,
     metavar="NAME",
     help="The job to push under.",
@@ -62,7 +69,7 @@ def _url(_context: click.Context, _option: click.Parameter, text: str) -> str:
 @click.option(
     "--cgroup-root",
     type=click.Path(path_type=Path, readable=False),
-    default=node_memory.DEFAULT_CGROUP_ROOT,
+    default=DEFAULT_CGROUP_ROOT,
     show_default=True,
     help="Where the node's cgroups are mounted.",
 )
@@ -77,14 +84,14 @@ def collect(*, once: bool, log_format: str, **given: Any) -> None:
       dynsched collect --pushgateway http://pushgateway.monitoring:9091 --once
     """
     configure_logging(log_format, "info")
-    order = node_memory.Collect(**given)
+    order = Collect(**given)
     if not once:
         with logging_aside():
-            node_memory.collect_until_stopped(order)
+            collect_until_stopped(order)
         return
     try:
-        memory, ip = node_memory.collect_once(order)
-    except node_memory.CollectError as error:
+        memory, ip = collect_once(order)
+    except CollectError as error:
         raise click.ClickException(str(error)) from error
     share = f"{memory.available / MIB:.0f} of {memory.capacity / MIB:.0f} MiB available"
     name = order.node or ip

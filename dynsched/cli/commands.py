@@ -139,10 +139,10 @@ def run(*, once: bool, log_format: str, log_level: str, **given: Any) -> None:
     configure_logging(log_format, log_level)
     settings = settings_of(given)
     if once:
-        from dynsched.cli import one_shot
+        from dynsched.cli import single_pass
 
         with last_words(log_format, _EXPECTED):
-            one_shot.once(settings)
+            single_pass.once(settings)
     else:
         from dynsched.controller import main
 
@@ -188,14 +188,14 @@ def plan(
     Example:
       dynsched plan --prom http://localhost:9090 -r rules.yaml
     """
-    from dynsched.cli import one_shot
+    from dynsched.cli import single_pass
     from dynsched.controller.settings import settings_of
     from dynsched.util.logs import configure_logging, last_words
 
     configure_logging(log_format, log_level)
     settings = settings_of({**given, "dry_run": True})
     with last_words(log_format, _EXPECTED):
-        one_shot.plan(settings, output, every=every, fail_on_blind=fail_on_blind)
+        single_pass.plan(settings, output, every=every, fail_on_blind=fail_on_blind)
 
 
 @cli.command()
@@ -294,7 +294,7 @@ def prune(
       kubectl -n dynsched wait --for delete pod -l app.kubernetes.io/name=dynsched
       dynsched prune
     """
-    from dynsched.cli import one_shot
+    from dynsched.cli import single_pass
     from dynsched.util.logs import configure_logging, last_words
 
     configure_logging(log_format, log_level)
@@ -307,4 +307,4 @@ def prune(
     if age is not None and given["force"]:
         raise click.UsageError("--force and --if-lease-older-than contradict each other")
     with last_words(log_format, _EXPECTED):
-        one_shot.prune(output, lease_older_than=age, **given)
+        single_pass.prune(output, lease_older_than=age, **given)

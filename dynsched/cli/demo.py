@@ -41,9 +41,9 @@ def demo(*, nodes: int, seconds: float | None, seed: int) -> None:
     from rich.console import Console
 
     try:
-        from dynsched.sim.demo.run import run_demo
+        from dynsched_sim.demo.run import run_demo
     except ModuleNotFoundError as error:
-        if not (error.name or "").startswith("dynsched.sim"):
+        if not (error.name or "").startswith("dynsched_sim"):
             raise
         raise click.ClickException(
             "the simulated cluster is not in the image: run `make demo` in a checkout of the "

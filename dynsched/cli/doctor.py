@@ -90,9 +90,9 @@ def doctor(
 
     from dynsched.controller.settings import settings_of
     from dynsched.rules.file import load_rules
+    from dynsched.tools.client import Where
     from dynsched.tools.doctor.examine import examine
     from dynsched.tools.doctor.findings import Severity, as_junit, render
-    from dynsched.tools.running import Where
 
     configure_logging(log_format, log_level)
     severity = Severity[fail_on.upper()]

@@ -268,4 +268,4 @@ asked = options(
     ),
 )
 running = options(asked, kubeconfig, namespace)
-"""Which running dynsched is asked: see `dynsched.tools.running`."""
+"""Which running dynsched is asked: see `dynsched.tools.client`."""

@@ -14,7 +14,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from dynsched.cli.node_tables import NODE_TITLES, in_order, node_row, nodes_head, nodes_table
-from dynsched.tools.running import Running, nodes_path
+from dynsched.tools.client import Running, nodes_path
 from dynsched.util.errors import ExpectedError
 from dynsched.util.tables import plain
 

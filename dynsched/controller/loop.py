@@ -16,7 +16,7 @@ from dynsched.controller.reporting import Reporter
 from dynsched.controller.restore import PastSources, past_alerts
 from dynsched.engine.alerting.alerts import no_alerts
 from dynsched.engine.alerting.disputes import Disputes
-from dynsched.engine.alerting.guard import Chosen, Pace
+from dynsched.engine.alerting.guard import Chosen, WriteLimiter
 from dynsched.engine.alerting.restore import with_early_as_marked
 from dynsched.engine.decide import decide
 from dynsched.engine.health import rules_health, why_unsuccessful
@@ -98,18 +98,18 @@ class Loop:
         self._leadership = leadership
         self._publish = publish
         self._pods = pods
-        self._overlay: Overlay | None = None
+        self._overlay: PretendedWrites | None = None
         if dry_run:
-            from dynsched.engine.alerting.dry_run import Overlay
+            from dynsched.engine.alerting.dry_run import PretendedWrites
 
-            self._overlay = Overlay()
+            self._overlay = PretendedWrites()
         self._clock = clock
         self._monotonic = monotonic
         self._offset = clock() - monotonic()
         self._alerts = no_alerts()
         self._disputes = Disputes()
         self._giving_way = GivingWay()
-        self._pace = Pace()
+        self._pace = WriteLimiter()
         self._last_success: dict[str, float] = {}
         self._ticks = self._released = self._pod_changes = 0
         self._answers: _Answers | None = None

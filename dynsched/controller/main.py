@@ -42,7 +42,7 @@ from dynsched.rules.rule_set import NO_RULES
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.util.errors import ClusterError
 from dynsched.util.logs import LoopErrors
-from dynsched.util.long_running import prepare, tidy_up
+from dynsched.util.memory import prepare, tidy_up
 from dynsched.util.stopping import until_so
 from dynsched.util.tls import TlsConfig
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from dynsched.api.order_status import OrderStatus, Written
+from dynsched.api.order_status import LastOrder, OrderStatus
 from dynsched.api.snapshots import SnapshotStore
 from dynsched.engine.model import Order
 from dynsched.kube.node_order import NodeOrder
@@ -86,7 +86,7 @@ class Ordering:
                 await self._cluster.withdraw()
             else:
                 until = await self._cluster.write(order, LASTS)
-                written = Written(order, time.time(), until)
+                written = LastOrder(order, time.time(), until)
         except ClusterError as error:
             self._failed(str(error))
             self._cluster.forget()  # what failed may have been done

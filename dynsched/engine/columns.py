@@ -99,7 +99,7 @@ class Vector(_OnDemand[Sample]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spans(_OnDemand[Series]):
+class RangeVector(_OnDemand[Series]):
     """The series of a range vector; ``series`` and ``labels_of`` as of `Vector`. ``times`` (Unix
     seconds, rising within a series) and ``values`` are those of all series, one after the other;
     ``counts``: how many each has. Immutable.
@@ -116,8 +116,8 @@ class Spans(_OnDemand[Series]):
         object.__setattr__(self, "_ends", np.cumsum(self.counts))
 
     @classmethod
-    def of(cls, series: Iterable[Series]) -> Spans:
-        if isinstance(series, Spans):
+    def of(cls, series: Iterable[Series]) -> RangeVector:
+        if isinstance(series, RangeVector):
             return series
         series = tuple(series)
         points = [point for each in series for point in each.points]
@@ -149,7 +149,7 @@ class Spans(_OnDemand[Series]):
         )
         return ((self.labels_of(key), times, values) for key, times, values in parts)
 
-    def moved(self, seconds: float) -> Spans:
+    def moved(self, seconds: float) -> RangeVector:
         return replace(self, times=self.times + seconds)
 
     def __len__(self) -> int:

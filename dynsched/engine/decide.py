@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynsched.engine.alerting.alerts import AlertTable, Verdicts, evaluate
-from dynsched.engine.alerting.guard import LEFT, UNMARKED, Candidates, Caps, Selection
+from dynsched.engine.alerting.guard import LEFT, UNMARKED, MarkCandidates, MarkCaps, Selection
 from dynsched.engine.alerting.plan import plan
 from dynsched.engine.alerting.restore import with_adopted, with_renamed
 from dynsched.engine.columns import Floats
@@ -99,14 +99,14 @@ def select(seen: Inventory, verdicts: Verdicts, released: int = 0) -> Selection:
     guard, columns, roster = seen.rule_set.guard, seen.columns, seen.index.roster
     marked = np.zeros_like(columns.may_mark)
     marked[[roster.indices[name] for name in seen.marked]] = True
-    caps = Caps.of(columns.kinds, columns.sizes, guard.max_marked)
+    caps = MarkCaps.of(columns.kinds, columns.sizes, guard.max_marked)
     gone = caps.pool[columns.kind[marked & ~columns.may_mark]]
     outgoing = np.bincount(gone, minlength=len(caps.pools))
     concerned = np.flatnonzero((verdicts.hot | verdicts.early | marked) & columns.may_mark)
     # Of nodes that are equally hot the names decide, in whatever order the nodes came.
     indices = np.array(sorted(concerned.tolist(), key=roster.names.__getitem__), np.int64)
     kind, hot, early = columns.kind[indices], verdicts.hot[indices], verdicts.early[indices]
-    candidates = Candidates(kind, hot, early, marked[indices])
+    candidates = MarkCandidates(kind, hot, early, marked[indices])
     limits = guard.max_releases, outgoing, released
     chosen = caps.choose(candidates, lambda: verdicts.severity[indices], *limits)
     wanted, names = hot | early, [roster.names[index] for index in indices]

@@ -17,7 +17,7 @@ import msgspec
 from dynsched.engine.model import Node, NodePatch, NodeUsage
 from dynsched.kube.failures import Call, in_namespace, still_leading
 from dynsched.kube.kubeconfig import KubeConfig, load_config
-from dynsched.kube.pages import METADATA_ONLY, Named, Page, first_item, pages
+from dynsched.kube.lists import METADATA_ONLY, ListPage, Named, first_item, pages
 from dynsched.kube.projection import quantity, read_node
 from dynsched.kube.transport import IN_FLIGHT, TIMEOUT, Answer, KubeApi, Request
 from dynsched.rules.keys import FIELD_MANAGER
@@ -142,7 +142,7 @@ async def list_node_metrics(api: KubeApi) -> list[NodeUsage]:
         _LIST_METRICS,
         accept=(HTTPStatus.NOT_FOUND, *_AWAY),
         resend=False,  # the next tick asks again
-        shape=Page[_NodeMetrics],
+        shape=ListPage[_NodeMetrics],
     )
     where = f"cannot {_LIST_METRICS}: {api.config.server} answered {answer.status}"
     if answer.status == HTTPStatus.NOT_FOUND:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from dynsched.engine.model import Node, NodePatch
 from dynsched.kube.client import KubeClient
-from dynsched.kube.pages import is_older
+from dynsched.kube.lists import is_older
 from dynsched.util.errors import NotFoundError
 
 

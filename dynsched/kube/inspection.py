@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from dynsched.kube.failures import Call, in_namespace
-from dynsched.kube.pages import ObjectMeta, pages
+from dynsched.kube.lists import ObjectMeta, pages
 from dynsched.kube.pod_requests import RUNNING, PodSpec, PodStatus, requests_of
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys

@@ -32,7 +32,7 @@ from dynsched.engine.model import Node
 from dynsched.kube import failures, transport
 from dynsched.kube.failures import Call, TooLargeError
 from dynsched.kube.kubeconfig import TOKEN_MAX_AGE, KubeConfig
-from dynsched.kube.pages import Event, Page, read_lines
+from dynsched.kube.lists import Event, ListPage, read_lines
 from dynsched.kube.projection import project, read_node
 from dynsched.kube.transport import LIST_TIMEOUT, SESSION
 from dynsched.util.errors import ClusterError
@@ -50,7 +50,7 @@ BACKOFFS: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
 _PASSING: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.GONE)
 _WATCH: Final = Call("watch", "nodes", "/api/v1/nodes")
 _NODE_EVENTS: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
-_PAGE: Final = msgspec.json.Decoder(Page[msgspec.Raw])
+_PAGE: Final = msgspec.json.Decoder(ListPage[msgspec.Raw])
 _EVENT: Final = msgspec.json.Decoder(Event)
 
 Observer = Callable[[str | None, Node | None], None]

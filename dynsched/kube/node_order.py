@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from dynsched.engine.model import Order
 from dynsched.kube.failures import Call, in_namespace, still_leading
-from dynsched.kube.pages import METADATA_ONLY, Named, pages
+from dynsched.kube.lists import METADATA_ONLY, Named, pages
 from dynsched.kube.transport import Answer, KubeApi
 from dynsched.rules import keys
 from dynsched.util.errors import ClusterError, NotFoundError

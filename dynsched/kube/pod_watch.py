@@ -21,7 +21,7 @@ from dynsched.engine.load.recent import RecentPods
 from dynsched.engine.pod_values import BoundPod, workload_of
 from dynsched.kube import failures
 from dynsched.kube.failures import Call, ExpiredError
-from dynsched.kube.pages import (
+from dynsched.kube.lists import (
     METADATA_ONLY,
     Event,
     Named,

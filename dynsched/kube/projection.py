@@ -16,7 +16,7 @@ import msgspec
 from kubernetes.utils.quantity import parse_quantity
 
 from dynsched.engine.model import Node
-from dynsched.kube.pages import ObjectMeta
+from dynsched.kube.lists import ObjectMeta
 from dynsched.rules.keys import ANNOTATION_PREFIX, FIELD_MANAGER
 from dynsched.util.formatting import parse_time
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from dynsched.engine.wording import listed
 from dynsched.kube import failures
 from dynsched.kube.failures import Call, in_namespace
-from dynsched.kube.pages import pages
+from dynsched.kube.lists import pages
 from dynsched.kube.transport import Answer, KubeApi
 from dynsched.util.errors import ClusterError, ForbiddenError, NotRunningError
 

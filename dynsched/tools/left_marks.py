@@ -11,7 +11,7 @@ from dynsched.engine.nodes.mark_state import MarkState, carried, mark_state
 from dynsched.kube.client import open_client
 from dynsched.rules import keys
 from dynsched.rules.labels import Mark, parse_label
-from dynsched.tools.running import Where
+from dynsched.tools.client import Where
 from dynsched.util.errors import NotFoundError
 from dynsched.util.formatting import format_time
 

@@ -21,7 +21,7 @@ from dynsched import __version__
 from dynsched.api.app import ENDPOINTS, make_app
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS
 from dynsched.api.nodes import NodeAnswer, NodeDetail, around_nodes
-from dynsched.api.order_status import NodeInOrder, OrderStatus, Written
+from dynsched.api.order_status import LastOrder, NodeInOrder, OrderStatus
 from dynsched.api.page.past import Change
 from dynsched.engine.load.expected import KnownPods
 from dynsched.engine.model import Node
@@ -56,7 +56,7 @@ def docs_snapshots():
         snapshots.publish(
             scene.tick(NOON + seconds, node_cpu=cpu, node_mem_usage=memory, pods=pods), placed=[]
         )
-    written = Written(snapshots.snapshot.order, NOON + 91, NOON + 119)
+    written = LastOrder(snapshots.snapshot.order, NOON + 91, NOON + 119)
     snapshots.order_status = OrderStatus(lambda: snapshots.snapshot, written)
     snapshots.metrics.registry.register(snapshots.order_status)
     return snapshots

@@ -16,7 +16,7 @@ from store_support import Clock, make_store
 from dynsched import __version__
 from dynsched.api.metrics import Metrics
 from dynsched.api.node_series import FAMILIES
-from dynsched.api.order_status import OrderStatus, Written
+from dynsched.api.order_status import LastOrder, OrderStatus
 from dynsched.engine.model import Node, WriteFailure
 
 
@@ -205,7 +205,7 @@ def test_the_order_is_counted_once_the_rules_have_one(metrics) -> None:
     left_out |= {"order_left_out_pools": 0}
     check(metrics, nodes | left_out | {"order_writes_total result=ok": 0})
     assert ("dynsched_order_last_write_timestamp_seconds", "") not in series(metrics)
-    status.in_force, status.calls["failed"] = Written(order, NOON, NOON + 28), 2
+    status.in_force, status.calls["failed"] = LastOrder(order, NOON, NOON + 28), 2
     check(
         metrics, {"order_last_write_timestamp_seconds": NOON, "order_writes_total result=failed": 2}
     )

@@ -10,7 +10,7 @@ from aiohttp import web
 from asking import fetch
 
 from dynsched.api.server import Address, ListenError, WebServer, parse_address
-from dynsched.tools.running import ServerError
+from dynsched.tools.client import ServerError
 
 ANYWHERE = Address("127.0.0.1", 0)
 GOOD = '{"taken_at": "now"}'

@@ -15,7 +15,7 @@ from certificates import Authority
 from dynsched.api import certificates
 from dynsched.api.certificates import ServerTls, TlsConfig, require_certificate
 from dynsched.api.server import ListenError, WebServer, parse_address
-from dynsched.tools.running import ServerError
+from dynsched.tools.client import ServerError
 
 
 @pytest.fixture

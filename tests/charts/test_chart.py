@@ -27,8 +27,8 @@ from programs import ROOT
 from dynsched import __version__
 from dynsched.rules import rule_set
 from dynsched.rules.file import load_rules, parse_rules
-from dynsched.sim.apiserver.objects import merge_patch
 from dynsched.tools.inject.policy import policy_objects
+from dynsched_sim.apiserver.objects import merge_patch
 from tools.chart_docs import leaves, render
 
 pytestmark = pytest.mark.thorough

@@ -11,7 +11,7 @@ from command_line import Call, call_of
 from service_support import service
 
 from dynsched.cli import kubectl_plugin
-from dynsched.sim.examples import make_node
+from dynsched_sim.examples import make_node
 
 
 @pytest.fixture

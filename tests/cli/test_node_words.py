@@ -11,10 +11,10 @@ from snapshots import NOON, example, nodes_payload
 
 from dynsched.api.nodes import node_detail
 from dynsched.api.status import pass_report
-from dynsched.cli import one_shot
+from dynsched.cli import single_pass
 from dynsched.cli.node_tables import render_nodes, render_why
-from dynsched.cli.one_shot import render_findings
-from dynsched.controller import one_pass
+from dynsched.cli.single_pass import render_findings
+from dynsched.controller import single_pass as passes
 
 
 def why(snapshot, name):
@@ -130,7 +130,7 @@ UNWATCHED = (
 )
 
 
-def test_plan_tells_early_marks_and_that_one_pass_watches_no_pods(monkeypatch, capsys) -> None:
+def test_plan_tells_early_marks_and_that_no_pods_are_watched(monkeypatch, capsys) -> None:
     cpu = CPU | {"worker-1": 66.0}
     snapshot = early_scene().tick(NOON, node_cpu=cpu, node_mem=MEMORY, dry_run=True)
     told = plan(snapshot)
@@ -141,8 +141,8 @@ def test_plan_tells_early_marks_and_that_one_pass_watches_no_pods(monkeypatch, c
     reasons = {patch.node: patch.reason for patch in snapshot.planned}
     assert reasons["worker-1"] == "node-cpu is expected 6.5 points above its early line (> 2)"
     once = replace(early_example(dry_run=True), planned=())
-    monkeypatch.setattr(one_pass, "run_once", lambda _: once)
-    one_shot.once(SimpleNamespace(dry_run=True))
+    monkeypatch.setattr(passes, "run_once", lambda _: once)
+    single_pass.once(SimpleNamespace(dry_run=True))
     output = capsys.readouterr()
     assert output.err == f"{UNWATCHED}\n"
     assert "Nothing to change." in output.out

@@ -12,7 +12,7 @@ from snapshots import EXAMPLE_RULES, NOON, Scene, example
 from dynsched.api.nodes import encode_each
 from dynsched.api.status import pass_report, rules_answer
 from dynsched.cli.node_tables import render_patches
-from dynsched.cli.one_shot import render_findings
+from dynsched.cli.single_pass import render_findings
 from dynsched.engine.health import why_incomplete
 from dynsched.engine.model import Node, WriteFailure
 

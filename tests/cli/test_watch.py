@@ -10,10 +10,10 @@ from service_support import Pages
 
 from dynsched.cli import watching
 from dynsched.engine.model import Node
-from dynsched.tools.running import Answer, Running, ServerError
+from dynsched.tools.client import Response, Running, ServerError
 
-SAME = Answer(304, b"", '"1"')
-Step = Answer | Exception
+SAME = Response(304, b"", '"1"')
+Step = Response | Exception
 
 
 class Scripted(Running):
@@ -25,7 +25,7 @@ class Scripted(Running):
         self._steps = list(steps)
         self.asked: list[tuple[str, str | None]] = []
 
-    def raw(self, path: str, etag: str | None = None) -> Answer:
+    def raw(self, path: str, etag: str | None = None) -> Response:
         self.asked.append((path, etag))
         if not self._steps:
             raise KeyboardInterrupt
@@ -56,19 +56,19 @@ def watched(pauses) -> Watch:
     return run
 
 
-async def now(pages: Pages, etag: str | None = '"1"', *, marked: bool | None = None) -> Answer:
+async def now(pages: Pages, etag: str | None = '"1"', *, marked: bool | None = None) -> Response:
     """The present `/nodes`."""
     snapshot = pages.snapshots.snapshot
     assert snapshot is not None
     pieces = await pages.snapshots.encoded_nodes(snapshot, marked=marked)
-    return Answer(200, b"".join(pieces), etag)
+    return Response(200, b"".join(pieces), etag)
 
 
 def words(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
-async def ticks(*loads: dict[str, float], **how: bool) -> list[Answer]:
+async def ticks(*loads: dict[str, float], **how: bool) -> list[Response]:
     """`/nodes` after each of these."""
     pages, steps = Pages(), []
     for cpu in loads:

@@ -13,7 +13,7 @@ from command_line import Call, call_of
 from service_support import Pages, served, service, stranger
 
 from dynsched.cli import commands, kubectl_plugin
-from dynsched.tools import running
+from dynsched.tools import client
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -21,7 +21,7 @@ NOWHERE = "http://127.0.0.1:1"
 @pytest.fixture
 def call(monkeypatch, capsys) -> Call:
     """`dynsched ...`, or `kubectl dynsched ...`, in a thread: (exit code, stdout, stderr)."""
-    monkeypatch.setattr(running, "DEFAULT_SERVER", NOWHERE)
+    monkeypatch.setattr(client, "DEFAULT_SERVER", NOWHERE)
 
     return partial(asyncio.to_thread, call_of, capsys)
 
@@ -45,7 +45,7 @@ async def here_and_there(cluster, monkeypatch) -> AsyncIterator[tuple[Pages, Pag
     """One on this machine, whose worker-1 is marked, and one in the cluster: worker-2."""
     here, there = hot("worker_1"), hot("worker_2")
     async with served(here), served(there), service(cluster, there.url):
-        monkeypatch.setattr(running, "DEFAULT_SERVER", here.url)
+        monkeypatch.setattr(client, "DEFAULT_SERVER", here.url)
         yield here, there
 
 
@@ -56,7 +56,7 @@ async def test_without_flags_this_machine_comes_first_and_then_the_cluster(
     assert "1 of 3 nodes marked" in (await call("nodes"))[1]
     assert "worker-1 is marked" in (await call("why", "worker-1"))[1]
     assert len(cluster.server.requests) == asked
-    monkeypatch.setattr(running, "DEFAULT_SERVER", NOWHERE)
+    monkeypatch.setattr(client, "DEFAULT_SERVER", NOWHERE)
     code, out, errors = await call("why", "worker-2")
     assert (code, errors, "worker-2 is marked" in out) == (0, "", True)
 
@@ -83,7 +83,7 @@ async def test_another_program_on_that_port_is_not_taken_for_dynsched(
     call, here_and_there, monkeypatch
 ) -> None:
     async with answering({"ok": True}, 200) as url:
-        monkeypatch.setattr(running, "DEFAULT_SERVER", url)
+        monkeypatch.setattr(client, "DEFAULT_SERVER", url)
         assert "worker-2 is marked" in (await call("why", "worker-2"))[1]
 
 
@@ -106,7 +106,7 @@ async def test_one_that_is_not_well_here_is_still_the_one_that_is_meant(
 ) -> None:
     pages = Pages()
     async with served(pages):
-        monkeypatch.setattr(running, "DEFAULT_SERVER", pages.url)
+        monkeypatch.setattr(client, "DEFAULT_SERVER", pages.url)
         code, _, errors = await call("nodes")
     assert (code, errors) == (1, "Error: no tick has finished yet; try again soon\n")
 
@@ -120,7 +120,7 @@ async def test_one_that_wants_a_token_is_known_and_through_the_cluster_it_says_w
             _, _, errors = await call("nodes", main=kubectl_plugin.main)
             assert errors.startswith(f"Error: {needed}; the API server passes no ")
             assert errors.endswith("--server and --server-token-file\n")
-        monkeypatch.setattr(running, "DEFAULT_SERVER", url)
+        monkeypatch.setattr(client, "DEFAULT_SERVER", url)
         named = "name a file that holds the token with --server-token-file"
         assert (await call("nodes"))[2] == f"Error: {needed}; {named}\n"
 

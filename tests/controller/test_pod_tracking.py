@@ -16,9 +16,9 @@ from dynsched.engine.alerting.alerts import no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.model import Node, QueryResult, Sample
 from dynsched.kube import pod_watch
-from dynsched.sim.examples import make_node
 from dynsched.sources import pod_use
 from dynsched.sources.pod_use import PodUseSource
+from dynsched_sim.examples import make_node
 
 
 class Idle:

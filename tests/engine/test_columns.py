@@ -12,7 +12,7 @@ from properties import steady
 
 from dynsched.engine.alerting.alerts import no_alerts
 from dynsched.engine.alerting.restore import adopted
-from dynsched.engine.columns import Roster, Spans
+from dynsched.engine.columns import RangeVector, Roster
 from dynsched.engine.model import Node, Quality, Series
 from dynsched.engine.nodes.mark_state import mark_state
 
@@ -139,7 +139,7 @@ def test_the_last_point_of_each_series_within_a_span(times, since, length) -> No
         Series({"node": str(number)}, tuple((float(at), float(number + at)) for at in found))
         for number, found in enumerate(times)
     ]
-    spans = Spans.of(series)
+    spans = RangeVector.of(series)
     assert list(spans) == series
     assert spans[-len(series) :] == series
     within = [[at for at in found if since < at <= since + length] for found in times]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from properties import steady
 
 from dynsched.engine.alerting.alerts import no_alerts
-from dynsched.engine.alerting.dry_run import Overlay
+from dynsched.engine.alerting.dry_run import PretendedWrites
 from dynsched.engine.decide import decide
 from dynsched.engine.model import Action, Node, NodePatch
 from dynsched.engine.snapshot import Decision
@@ -31,7 +31,7 @@ class DryRun:
     def __init__(self, rules: RuleSet, *nodes: Node) -> None:
         self.rules = rules
         self.nodes = {each.name: each for each in nodes}
-        self.overlay = Overlay()
+        self.overlay = PretendedWrites()
         self.alerts = no_alerts()
         self.now = NOON
 

@@ -6,7 +6,7 @@ from typing import Any
 from builders import NOON, answer, named, rule, rule_set
 
 from dynsched.engine.alerting.alerts import no_alerts
-from dynsched.engine.alerting.guard import Chosen, Pace
+from dynsched.engine.alerting.guard import Chosen, WriteLimiter
 from dynsched.engine.decide import decide
 from dynsched.engine.model import Action, NodePatch, WriteFailure
 
@@ -19,7 +19,9 @@ def early(node: str, action: Action = Action.MARK) -> NodePatch:
     return patch(node, action, early=True)
 
 
-def choose(pace: Pace, due: Iterable[NodePatch], now: float, per_minute: int = 240) -> Chosen:
+def choose(
+    pace: WriteLimiter, due: Iterable[NodePatch], now: float, per_minute: int = 240
+) -> Chosen:
     return pace.choose(tuple(due), per_minute, now)
 
 
@@ -28,7 +30,7 @@ def sent(chosen: Chosen) -> str:
 
 
 def test_load_that_moves_between_hundreds_of_nodes_stays_within_the_bound() -> None:
-    pace, counts = Pace(), []
+    pace, counts = WriteLimiter(), []
     due = [early(str(number)) for number in range(500)]
     for now in range(0, 120, 2):
         chosen = choose(pace, due, now)
@@ -39,7 +41,7 @@ def test_load_that_moves_between_hundreds_of_nodes_stays_within_the_bound() -> N
 
 
 def test_a_hot_node_is_marked_at_once_and_the_others_make_up_for_it() -> None:
-    pace = Pace()
+    pace = WriteLimiter()
     hot = [patch(f"h{number}") for number in range(300)]
     chosen = choose(pace, [early("e"), *hot], 0.0)
     assert chosen.patches == tuple(hot)
@@ -55,7 +57,7 @@ def test_which_come_first() -> None:
     cooled = patch("cooled", Action.REPAIR, restates=True)
     due = [early("a"), early("b"), early("gone", Action.RELEASE), cooled, relieved, patch("hot")]
     order = []
-    pace = Pace()
+    pace = WriteLimiter()
     choose(pace, map(patch, "123456"), -10, per_minute=6)
     for now in range(0, 60, 10):
         chosen = choose(pace, due, now, per_minute=6)
@@ -65,7 +67,7 @@ def test_which_come_first() -> None:
 
 
 def test_what_is_refused_is_tried_less_and_less_often() -> None:
-    pace, tried = Pace(), []
+    pace, tried = WriteLimiter(), []
     failure = WriteFailure("a", "403")
     for now in range(0, 300, 2):
         chosen = choose(pace, [patch("a"), patch("b")], now)
@@ -79,7 +81,7 @@ def test_what_is_refused_is_tried_less_and_less_often() -> None:
 
 
 def test_what_was_given_up_waits_too_and_is_no_failure() -> None:
-    pace = Pace()
+    pace = WriteLimiter()
     pace.refused([WriteFailure("a", "403")], [patch("b")], 0.0)
     chosen = choose(pace, [patch("a"), patch("b")], 4.0)
     assert (chosen.patches, len(chosen.refused)) == ((), 1)
@@ -87,7 +89,7 @@ def test_what_was_given_up_waits_too_and_is_no_failure() -> None:
 
 
 def test_what_is_not_due_any_more_is_forgotten() -> None:
-    pace = Pace()
+    pace = WriteLimiter()
     pace.refused([WriteFailure("a", "403")], [], 0.0)
     choose(pace, [], 1.0)
     assert sent(choose(pace, [patch("a")], 2.0)) == "a"
@@ -100,7 +102,7 @@ def test_a_node_says_that_its_patch_waits() -> None:
     nodes = named("a", "b", "c", "d")
     load = {"a": 70, "b": 75, "c": 5, "d": 5}
     decision = decide(rules, {"cpu": answer(load)}, nodes, no_alerts(), NOON)
-    chosen = Pace().choose(decision.patches, rules.guard.max_writes_per_minute, 0.0)
+    chosen = WriteLimiter().choose(decision.patches, rules.guard.max_writes_per_minute, 0.0)
     assert sent(chosen) == "b"  # the hottest first
     views = decision.without(chosen.delayed).views(nodes)
     assert views["a"].withheld == "not written yet: guard.max_writes_per_minute is 1"

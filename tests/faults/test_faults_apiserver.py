@@ -12,7 +12,7 @@ from bench import COOL, HOT, bench, rules
 from cluster import Cluster
 
 from dynsched.controller.apply import AT_ONCE
-from dynsched.sim.examples import make_node
+from dynsched_sim.examples import make_node
 
 
 async def patches(cluster: Cluster) -> list[tuple[str, int]]:

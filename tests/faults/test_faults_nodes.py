@@ -9,7 +9,7 @@ from bench import COOL, HOT, bench, rules
 from cluster import Cluster
 
 from dynsched.engine.model import Quality
-from dynsched.sim.examples import make_node
+from dynsched_sim.examples import make_node
 
 KEY = "dynsched.io/pressure"
 OURS = {"key": KEY, "value": "true", "effect": "PreferNoSchedule"}

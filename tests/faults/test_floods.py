@@ -20,7 +20,7 @@ from flood_support import Flood, Port, Probe
 from manifest_support import BASE, OVERLAYS
 from operator_support import Operator
 
-from dynsched.sim.examples import make_node
+from dynsched_sim.examples import make_node
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180), pytest.mark.thorough]
 

@@ -30,7 +30,7 @@ from replica_support import (
 )
 from tcp_relay import Relay
 
-from dynsched.sim.examples import make_node
+from dynsched_sim.examples import make_node
 
 pytestmark = pytest.mark.slow
 

@@ -18,8 +18,8 @@ from dynsched.api.app import make_app
 from dynsched.api.extender.wire import Binding
 from dynsched.api.server import Address, WebServer
 from dynsched.kube.binder import Binder
-from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError, ConflictError, NotFoundError
+from dynsched_sim.examples import make_node
 
 OTHER = "11111111-2222-3333-4444-555555555555"
 

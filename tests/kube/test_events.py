@@ -19,7 +19,7 @@ from dynsched.kube import events
 from dynsched.kube.client import KubeClient
 from dynsched.kube.events import NodeEvents
 from dynsched.kube.transport import HOST
-from dynsched.sim.examples import make_node
+from dynsched_sim.examples import make_node
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from virtual_loop import VirtualLoop
 
-from dynsched.kube.pages import Event
+from dynsched.kube.lists import Event
 from dynsched.kube.pod_watch import ListWatch
 from dynsched.util.errors import ClusterError, ForbiddenError
 

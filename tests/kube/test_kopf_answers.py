@@ -11,7 +11,7 @@ from watch_support import hasten, watching
 from dynsched.engine.model import Node
 from dynsched.kube import kopf_operator
 from dynsched.kube.kopf_operator import CHUNK, _Lines, _without_nodes
-from dynsched.sim.examples import make_node
+from dynsched_sim.examples import make_node
 
 NAN = b'{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a"},"odd":NaN}]}'
 

@@ -15,8 +15,8 @@ from dynsched.kube.failures import Call
 from dynsched.kube.leases import Leases
 from dynsched.kube.pod_watch import watch
 from dynsched.kube.transport import MAX_OF_A_LIST, MAX_OF_AN_OBJECT, KubeApi
-from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError
+from dynsched_sim.examples import make_node
 
 CHUNK = b"10000\r\n" + b" " * 2**16 + b"\r\n"
 BUFFERED = 16 * 2**20

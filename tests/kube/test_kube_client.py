@@ -23,8 +23,8 @@ from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.failures import Call, SetupError, forbidden
 from dynsched.kube.kubeconfig import KubeConfigError, load_config
-from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
+from dynsched_sim.examples import make_node
 
 TAINT = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
 
@@ -112,7 +112,7 @@ async def test_a_patch_on_a_changed_or_deleted_node(cluster: Cluster, client: Ku
 
 
 async def test_counting_and_listing_by_pages(cluster, client, monkeypatch) -> None:
-    monkeypatch.setattr("dynsched.kube.pages.PAGE", 2)
+    monkeypatch.setattr("dynsched.kube.lists.PAGE", 2)
     assert await client.count() == 0
     assert await client.list_nodes() == {}
     assert (await client.listing()).nodes == {}

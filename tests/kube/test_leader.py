@@ -21,8 +21,8 @@ from dynsched.kube.client import KubeClient
 from dynsched.kube.election import LeaseTimes, is_released
 from dynsched.kube.leader import Elector, SoleWriter, boot_time
 from dynsched.kube.transport import USER_AGENT
-from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError
+from dynsched_sim.examples import make_node
 
 LEASE = f"{LEASES}/dynsched"
 TIMES = LeaseTimes()

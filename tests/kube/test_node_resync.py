@@ -18,12 +18,12 @@ from dynsched.kube import resync
 from dynsched.kube.client import Listing, Seen
 from dynsched.kube.cluster import NodeStore
 from dynsched.kube.kopf_operator import CHUNK
+from dynsched.kube.lists import PAGE
 from dynsched.kube.node_watch import NodeWatch
-from dynsched.kube.pages import PAGE
 from dynsched.kube.resync import Resync, Troubles
-from dynsched.sim.apiserver.faults import Fault
-from dynsched.sim.examples import make_node
 from dynsched.util.logs import kind_of
+from dynsched_sim.apiserver.faults import Fault
+from dynsched_sim.examples import make_node
 
 NAMES_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 OFTEN = 0.15

@@ -15,8 +15,8 @@ from dynsched.engine.model import Action, Node, NodePatch
 from dynsched.kube import kopf_operator, kubeconfig, node_watch
 from dynsched.kube.client import KubeClient
 from dynsched.kube.failures import SetupError
-from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError, ForbiddenError
+from dynsched_sim.examples import make_node
 
 FOREIGN_FINALIZER = "kopf.zalando.org/KopfFinalizerMarker"
 

@@ -12,7 +12,7 @@ import pytest
 from dynsched.engine.load.recent import RecentPods
 from dynsched.kube import pod_watch
 from dynsched.kube.failures import ExpiredError
-from dynsched.kube.pages import Event
+from dynsched.kube.lists import Event
 from dynsched.kube.pod_watch import PodWatch
 from dynsched.util.errors import ClusterError
 

@@ -9,9 +9,9 @@ from api_support import api_of
 from cluster import Cluster
 from pods_support import PODS, create, pod, reached
 
-from dynsched.kube import pages, pod_watch
+from dynsched.kube import lists, pod_watch
 from dynsched.kube.pod_watch import PendingPods
-from dynsched.sim.examples import make_node
+from dynsched_sim.examples import make_node
 
 
 @asynccontextmanager
@@ -37,7 +37,7 @@ async def known(found: PendingPods, uid: str, *, as_waiting: bool = True) -> Non
 
 
 async def test_a_pod_waits_until_it_is_bound_or_gone(cluster, monkeypatch) -> None:
-    monkeypatch.setattr(pages, "PAGE", 2)  # the first list comes in pages
+    monkeypatch.setattr(lists, "PAGE", 2)  # the first list comes in pages
     await cluster.create_node(make_node("a", 0))
     before = [await made(cluster, f"before-{number}") for number in range(5)]
     placed = await made(cluster, "placed", "a")

@@ -18,8 +18,8 @@ from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY, Requested
 from dynsched.kube.failures import ExpiredError
 from dynsched.kube.pod_watch import _WATCH, PodWatch, _read, watch
 from dynsched.rules.keys import ORDER_ANNOTATION
-from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError
+from dynsched_sim.examples import make_node
 
 MIB = 2.0**20
 
@@ -128,7 +128,7 @@ async def running(watch: PodWatch, number: int) -> None:
 
 async def test_running_pods_are_counted_by_pages_and_kept_up(cluster, monkeypatch) -> None:
     """Each that ends is one less, once, whatever it says of its end: clocks may be behind."""
-    monkeypatch.setattr("dynsched.kube.pages.PAGE", 3)
+    monkeypatch.setattr("dynsched.kube.lists.PAGE", 3)
     await cluster.create_node(make_node("a", 0))
     told = {"annotations": {ORDER_ANNOTATION: "2026-11-20T12:00:00Z"}}
     for number in range(9):

@@ -9,7 +9,7 @@ import pytest
 from dynsched.engine.model import Action, Node, NodePatch
 from dynsched.kube.cluster import NodeCluster, NodeStore
 from dynsched.kube.projection import project, quantity
-from dynsched.sim.examples import make_node
+from dynsched_sim.examples import make_node
 
 
 def node(name: str = "a", version: str = "1", uid: str = "u", **labels: str) -> Node:

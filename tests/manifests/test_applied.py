@@ -43,9 +43,9 @@ from scheduling_support import (
     set_loads,
 )
 
-from dynsched.sim.apiserver.objects import merge_patch
-from dynsched.sim.examples import make_node
 from dynsched.util.formatting import format_time
+from dynsched_sim.apiserver.objects import merge_patch
+from dynsched_sim.examples import make_node
 
 pytestmark = pytest.mark.slow
 

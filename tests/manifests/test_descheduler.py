@@ -32,8 +32,8 @@ from scheduling_support import PODS, clear, make_pod, replicas
 from snapshots import NOON
 
 from dynsched.engine.model import Node
-from dynsched.sim.apiserver.objects import merge_patch
-from dynsched.sim.examples import make_node
+from dynsched_sim.apiserver.objects import merge_patch
+from dynsched_sim.examples import make_node
 
 pytestmark = pytest.mark.thorough
 

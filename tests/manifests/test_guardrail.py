@@ -22,8 +22,8 @@ from programs import run
 from replica_support import is_marked
 
 from dynsched.rules import keys
-from dynsched.sim.apiserver.objects import merge_patch
-from dynsched.sim.examples import make_node
+from dynsched_sim.apiserver.objects import merge_patch
+from dynsched_sim.examples import make_node
 
 pytestmark = pytest.mark.slow
 

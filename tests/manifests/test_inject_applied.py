@@ -17,9 +17,9 @@ from operator_support import until
 from programs import ROOT, run
 
 from dynsched.rules.labels import parse_label
-from dynsched.sim.apiserver.objects import merge_patch
 from dynsched.tools.inject.installed import Standing, standing
 from dynsched.tools.inject.policy import policy_text
+from dynsched_sim.apiserver.objects import merge_patch
 
 pytestmark = pytest.mark.slow
 

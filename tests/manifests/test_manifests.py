@@ -503,7 +503,7 @@ def test_all_that_is_shipped_marks_by_the_rules_of_the_working_example() -> None
         rules = parse_rules(yaml.safe_load(text))
         assert rules.mark == shipped.mark, name
         assert (rules.file_rules, rules.guard) == (shipped.file_rules, shipped.guard), name
-    demo = load_rules(ROOT / "dynsched/sim/demo-rules.yaml")
+    demo = load_rules(ROOT / "dynsched_sim/demo-rules.yaml")
     slow = [
         rule.model_copy(
             update={

@@ -14,7 +14,7 @@ from operator_support import Operator, until, write_rules
 from programs import run
 from replica_support import is_marked, metric, some_ticks, until_status
 
-from dynsched.sim.examples import make_node
+from dynsched_sim.examples import make_node
 
 pytestmark = pytest.mark.slow
 

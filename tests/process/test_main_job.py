@@ -16,7 +16,7 @@ from programs import ROOT
 from prometheus_support import Exporter, Process, RealPrometheus
 from replica_support import is_marked, replica
 
-from dynsched.sim.examples import make_node
+from dynsched_sim.examples import make_node
 
 pytestmark = pytest.mark.slow
 

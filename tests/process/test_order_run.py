@@ -27,8 +27,8 @@ from scheduling_support import PODS, dynsched, make_pod, rules, scheduler, set_l
 
 from dynsched.controller.ordering import LASTS
 from dynsched.rules import keys
-from dynsched.sim.examples import make_node
 from dynsched.util.formatting import format_time, seconds_between
+from dynsched_sim.examples import make_node
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,8 @@ from operator_support import until
 from pods_support import create, pod
 from scheduling_support import dynsched
 
-from dynsched.sim.examples import make_node
 from dynsched.sources import page_facts
+from dynsched_sim.examples import make_node
 
 pytestmark = pytest.mark.slow
 

@@ -11,12 +11,12 @@ from api_support import stranger
 from cluster import LEASES, Cluster, SimCluster
 from operator_support import write_rules
 
-from dynsched.controller import one_pass
-from dynsched.controller.one_pass import AtWorkError
+from dynsched.controller import single_pass
+from dynsched.controller.single_pass import AtWorkError
 from dynsched.kube import leases
 from dynsched.kube.election import LeaseTimes, given_up, held_by, read_lease
-from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError, ForbiddenError
+from dynsched_sim.examples import make_node
 
 NOW = 1_800_000_000.0
 """It stands still: on a busy machine a Lease that was just renewed would be an old one."""
@@ -64,7 +64,7 @@ async def marked(cluster: Cluster) -> bool:
 
 async def prune(cluster: Cluster, **more: Any) -> list[str]:
     """The nodes from which marks were taken."""
-    written = await one_pass.prune(kubeconfig=cluster.kubeconfig, **more)
+    written = await single_pass.prune(kubeconfig=cluster.kubeconfig, **more)
     return [patch.node for patch in written.applied]
 
 
@@ -134,7 +134,7 @@ async def test_without_a_holder_at_work_the_marks_go(cluster, meanwhile, found, 
 async def test_who_cannot_read_the_lease_prunes_nothing(cluster, tmp_path) -> None:
     kubeconfig = stranger(cluster, tmp_path, {("get", "leases")})
     with pytest.raises(ForbiddenError, match="may not get leases: "):
-        await one_pass.prune(kubeconfig=kubeconfig, lease_older_than=OLD_AFTER)
+        await single_pass.prune(kubeconfig=kubeconfig, lease_older_than=OLD_AFTER)
     if isinstance(cluster, SimCluster):
         cluster.server.forbidden = set()
         cluster.server.faults.answer(500, resource="leases")

@@ -37,7 +37,7 @@ from dynsched.engine.load.recent import RecentPods
 from dynsched.engine.placing.order import is_full
 from dynsched.kube.pod_watch import PodWatch
 from dynsched.kube.projection import project
-from dynsched.sim.examples import make_node
+from dynsched_sim.examples import make_node
 
 pytestmark = pytest.mark.slow
 

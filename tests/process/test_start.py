@@ -42,7 +42,7 @@ def test_a_process_that_runs_waits_neither_for_the_simulator_nor_for_tables() ->
     modules = imported("run", "--rules", "no-such-file")
 
     assert "kopf" in modules  # it came so far
-    assert not {"dynsched.sim", "dynsched.sim.demo", "rich"} & modules
+    assert not {"dynsched_sim", "dynsched_sim.demo", "rich"} & modules
 
 
 def test_sigterm_ends_it_also_before_it_is_set_up() -> None:

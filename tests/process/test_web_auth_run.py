@@ -14,7 +14,7 @@ from fake_prometheus import FakePrometheus
 from operator_support import Operator, dynsched
 from reader_support import bearer, reader
 
-from dynsched.sim.examples import make_node
+from dynsched_sim.examples import make_node
 
 pytestmark = pytest.mark.slow
 

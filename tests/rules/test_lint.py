@@ -128,7 +128,7 @@ FILES = [
     *ROOT.glob("docs/examples/*.yaml"),
     *ROOT.glob("manifests/**/rules.yaml"),
     ROOT / "rules.yaml",
-    ROOT / "dynsched/sim/demo-rules.yaml",
+    ROOT / "dynsched_sim/demo-rules.yaml",
 ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from cluster import EVENTS, LEASES, MERGE, NODES, STRATEGIC, TABLE, Answer, Cluster, SimCluster
 
-from dynsched.sim.examples import make_node
+from dynsched_sim.examples import make_node
 
 SOFT = {"key": "a", "value": "x", "effect": "PreferNoSchedule"}
 HARD = {"key": "b", "effect": "NoSchedule"}

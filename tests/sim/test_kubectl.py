@@ -9,7 +9,7 @@ import pytest
 from cluster import EVENTS, SimCluster
 from kubectl_support import kubectl_command
 
-from dynsched.sim.examples import make_node
+from dynsched_sim.examples import make_node
 
 Kubectl = Callable[..., Awaitable[str]]
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynsched.sim.load import HOT, DemoLoad
+from dynsched_sim.load import HOT, DemoLoad
 
 
 @given(st.integers(3, 20), st.integers(-9, 9), st.lists(st.floats(0, 9), max_size=9))

@@ -10,12 +10,12 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from source_support import source_at
 
-import dynsched.sim
+import dynsched_sim
 from dynsched.rules.file import load_rules
 from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.sim.load import DemoLoad
-from dynsched.sim.prometheus_api import Machine, SimulatedPrometheus
 from dynsched.sources.prometheus import PrometheusSource
+from dynsched_sim.load import DemoLoad
+from dynsched_sim.prometheus_api import Machine, SimulatedPrometheus
 
 MACHINES = [Machine(f"worker-{index}", f"10.0.0.{index}") for index in range(12)]
 BEGIN = 1_800_000_000.0
@@ -30,7 +30,7 @@ class Clock:
 
 @pytest.fixture(scope="module")
 def rules() -> RuleSet:
-    return load_rules(Path(dynsched.sim.__file__).with_name("demo-rules.yaml"))
+    return load_rules(Path(dynsched_sim.__file__).with_name("demo-rules.yaml"))
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from cluster import NODES, SimCluster
 
-from dynsched.sim.examples import make_node
+from dynsched_sim.examples import make_node
 
 PATCH = {"metadata": {"labels": {"status": "presure"}}}
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynsched.sim.apiserver.api_errors import ApiError
-from dynsched.sim.apiserver.objects import Objects
-from dynsched.sim.apiserver.resources import LEASES, NODES
-from dynsched.sim.apiserver.schema import normalise
-from dynsched.sim.apiserver.store import GoneError, Store
-from dynsched.sim.examples import make_node
+from dynsched_sim.apiserver.api_errors import ApiError
+from dynsched_sim.apiserver.objects import Objects
+from dynsched_sim.apiserver.resources import LEASES, NODES
+from dynsched_sim.apiserver.schema import normalise
+from dynsched_sim.apiserver.store import GoneError, Store
+from dynsched_sim.examples import make_node
 
 
 def node(name: str, **labels: str) -> dict[str, Any]:

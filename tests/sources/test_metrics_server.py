@@ -23,9 +23,9 @@ from dynsched.engine.model import Node, NodeUsage, Quality
 from dynsched.kube.client import list_node_metrics
 from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_set import Rule
-from dynsched.sim.examples import make_node
 from dynsched.sources.metrics_server import MetricsServerSource
 from dynsched.util.errors import ClusterError, ForbiddenError
+from dynsched_sim.examples import make_node
 
 MEMORY = Rule(name="mem", source="metrics-server", resource="memory", threshold=80)
 CPU = Rule(name="cpu", source="metrics-server", resource="cpu", threshold=80)
@@ -288,7 +288,9 @@ async def test_nodes_are_marked_and_released_by_what_metrics_server_says_while_i
 
 
 @pytest.mark.slow
-async def test_plan_and_one_pass_ask_metrics_server_too(sim: SimCluster, tmp_path: Path) -> None:
+async def test_plan_and_a_single_pass_ask_metrics_server_too(
+    sim: SimCluster, tmp_path: Path
+) -> None:
     await sim.create_node(make_node("a", 0))
     await set_usage(sim, "a", memory="30Gi")
     rules = write_rules(tmp_path, RULES)

@@ -400,7 +400,7 @@ PEAK = """
 import asyncio, re, sys
 from dynsched.sources.prometheus.decode import answer_limit
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.util.long_running import share_heap
+from dynsched.util.memory import share_heap
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
 async def main(url, nodes, rules):

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from dynsched.tools.running import TIMEOUT, ByUrl
+from dynsched.tools.client import TIMEOUT, ByUrl
 
 
 def fetch(

@@ -7,7 +7,7 @@ from dynsched.engine.model import Node, NodePatch, QueryResult, Sample
 from dynsched.rules.file import parse_rules
 from dynsched.rules.keys import ANNOTATION_PREFIX, EVIDENCE_ANNOTATION
 from dynsched.rules.rule_set import RuleSet
-from dynsched.sim.apiserver.objects import merge_patch
+from dynsched_sim.apiserver.objects import merge_patch
 
 Body = dict[str, Any]
 

@@ -1,6 +1,6 @@
 """One small interface to a cluster, in two forms: the simulated one and a real API server.
 
-What is asserted through it holds for both; a difference is a bug in ``dynsched.sim``.
+What is asserted through it holds for both; a difference is a bug in ``dynsched_sim``.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import aiohttp
 from envtest import Envtest
 from sim_readers import SimReaders
 
-from dynsched.sim.apiserver.api_server import ApiServer
-from dynsched.sim.examples import make_node
+from dynsched_sim.apiserver.api_server import ApiServer
+from dynsched_sim.examples import make_node
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"

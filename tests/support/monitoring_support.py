@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry
 from snapshots import example
 
 from dynsched.api.metrics import Metrics
-from dynsched.api.order_status import OrderStatus, Written
-from dynsched.engine.placing.placements import Kind
+from dynsched.api.order_status import LastOrder, OrderStatus
+from dynsched.engine.placing.placements import PlacedOn
 from dynsched.engine.snapshot import Snapshot
 
 FOLDER: Final = COMPONENTS / "monitoring"
@@ -78,9 +78,9 @@ def metrics_texts(pods: int = 0) -> dict[str, str]:
     which so many were placed on nodes of each kind.
     """
     watching = Metrics(CollectorRegistry())
-    watching.placed(dict.fromkeys(Kind, pods))
+    watching.placed(dict.fromkeys(PlacedOn, pods))
     ordered = replace(example(), pods=known_pods())
-    written = ordered.order and Written(ordered.order, time.time(), time.time() + 28)
+    written = ordered.order and LastOrder(ordered.order, time.time(), time.time() + 28)
     ordering = Metrics(CollectorRegistry())
     ordering.registry.register(OrderStatus(lambda: ordered, written))
     return {"plain": _text(example(), ordering), "early": _text(early_example(), watching)}

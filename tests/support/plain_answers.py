@@ -9,7 +9,7 @@ from typing import Any, Final
 from dynsched.api.node_series import FAMILIES, NodeSeries
 from dynsched.engine.loads import full_at, rule_load
 from dynsched.engine.model import Alert, AlertState, NodeView, Quality
-from dynsched.engine.nodes.eligibility import Kind, kind_of
+from dynsched.engine.nodes.eligibility import NodeKind, kind_of
 from dynsched.engine.snapshot import COOL, HOT, UNDECIDED, Snapshot
 from dynsched.rules.rule_set import Rule, RuleSet
 
@@ -61,15 +61,15 @@ def _loads(view: NodeView, snapshot: Snapshot) -> Iterator[tuple[Rule, float]]:
             yield rule, load
 
 
-def _means(snapshot: Snapshot) -> dict[tuple[Kind, str], float]:
-    found: dict[tuple[Kind, str], list[float]] = {}
+def _means(snapshot: Snapshot) -> dict[tuple[NodeKind, str], float]:
+    found: dict[tuple[NodeKind, str], list[float]] = {}
     for view in snapshot.nodes.values():
         for rule, load in _loads(view, snapshot):
             found.setdefault((_kind(view, snapshot), rule.name), []).append(_clipped(load))
     return {key: sum(loads) / len(loads) for key, loads in found.items()}
 
 
-def _kind(view: NodeView, snapshot: Snapshot) -> Kind:
+def _kind(view: NodeView, snapshot: Snapshot) -> NodeKind:
     return kind_of(snapshot.nodes.inventory.nodes[view.name], snapshot.rule_set.guard)
 
 

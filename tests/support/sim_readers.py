@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from dynsched.sim.apiserver.api_server import Review
+from dynsched_sim.apiserver.api_server import Review
 
 API_AUDIENCE = "https://kubernetes.default.svc"
 """The audience of a token for the API server itself."""

@@ -31,10 +31,6 @@ from dynsched.kube.cluster import NodeCluster, NodeStore
 from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.projection import project
 from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.sim.apiserver.api_errors import ApiError
-from dynsched.sim.apiserver.objects import Objects, Write, merge_patch
-from dynsched.sim.apiserver.resources import NODES
-from dynsched.sim.apiserver.store import Change, ChangeType, Entry, Store
 from dynsched.util.errors import (
     ClusterError,
     ConflictError,
@@ -43,6 +39,10 @@ from dynsched.util.errors import (
     NotPermittedError,
     PastUnknownError,
 )
+from dynsched_sim.apiserver.api_errors import ApiError
+from dynsched_sim.apiserver.objects import Objects, Write, merge_patch
+from dynsched_sim.apiserver.resources import NODES
+from dynsched_sim.apiserver.store import ChangeType, Entry, Store, StoreChange
 
 T = TypeVar("T")
 Body = dict[str, Any]
@@ -252,11 +252,11 @@ class Watch:
         self.held = self.deaf = False
         self._missed = False
         self._objects = objects
-        self._waiting: dict[str, deque[Change]] = {}
+        self._waiting: dict[str, deque[StoreChange]] = {}
         self._list()
         self.close = objects.store.subscribe(NODES, self._hear)
 
-    def _hear(self, change: Change) -> None:
+    def _hear(self, change: StoreChange) -> None:
         if self.deaf:
             self._missed = True
             return

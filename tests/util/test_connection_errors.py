@@ -15,8 +15,8 @@ from prometheus_support import free_port
 from dynsched.kube.client import KubeClient
 from dynsched.kube.kubeconfig import load_config
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.tools.node_memory import Collect, CollectError, Memory, push
-from dynsched.tools.running import ServerError
+from dynsched.tools.client import ServerError
+from dynsched.tools.collect import Collect, CollectError, Memory, push
 from dynsched.util.connection_errors import Cause, ConnectionFailure, find_failure
 from dynsched.util.errors import ClusterError
 

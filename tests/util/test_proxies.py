@@ -21,8 +21,8 @@ from dynsched.kube.kopf_operator import NodeOperator, WatchBrokenError, _explain
 from dynsched.kube.kubeconfig import KubeConfigError, load_config
 from dynsched.kube.pod_watch import watch
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.tools.node_memory import Collect, CollectError, Memory, push
-from dynsched.tools.running import ServerError
+from dynsched.tools.client import ServerError
+from dynsched.tools.collect import Collect, CollectError, Memory, push
 from dynsched.util.errors import ClusterError
 from dynsched.util.proxies import ProxyError, parse_proxy, proxy_for
 

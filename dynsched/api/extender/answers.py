@@ -14,7 +14,7 @@ from dynsched.api.extender import wire
 from dynsched.api.extender.names import CandidateLists, Candidates, NodeNumbers
 from dynsched.api.extender.scoring import ScoringSnapshot
 from dynsched.api.transport.answering import Pieces
-from dynsched.api.transport.quiet import quiet_logger
+from dynsched.api.transport.limited_logs import quiet_logger
 from dynsched.engine.load.recent import RecentPods
 from dynsched.engine.model import Node
 from dynsched.engine.placing.score import (

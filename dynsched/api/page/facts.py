@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dynsched.engine.load.recent import BoundOnNode
-from dynsched.engine.placing.placements import Kind, Overload, Placements, hottest
+from dynsched.engine.placing.placements import Overload, PlacedOn, Placements, hottest
 from dynsched.engine.pod_values import AboveRequest
 from dynsched.engine.snapshot import Snapshot
 
@@ -44,7 +44,7 @@ class PageFacts:
     def is_looked_at(self) -> bool:
         return self._looked_at is not None and self.clock() - self._looked_at < LOOKED_AT
 
-    def observe(self, snapshot: Snapshot, placed: Sequence[str] | None) -> Counter[Kind] | None:
+    def observe(self, snapshot: Snapshot, placed: Sequence[str] | None) -> Counter[PlacedOn] | None:
         """How many pods were ``placed`` by kind: the node of each that was bound since the Snapshot
         before; None where pods are not watched.
         """

@@ -52,7 +52,7 @@ def _read_files() -> dict[str, _File]:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PageSources:
     """What the handlers answer from. ``age``: seconds since the last Snapshot."""
 
     history: History
@@ -63,7 +63,7 @@ class Page:
     files: Mapping[str, _File] = field(default_factory=_read_files)
 
 
-PAGE: Final = web.AppKey("page", Page)
+PAGE: Final = web.AppKey("page", PageSources)
 
 
 async def page_file(request: web.Request) -> web.Response:

@@ -16,7 +16,7 @@ from dynsched.rules import keys
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
+class _NodeChange:
     """What patches would have changed on the node ``before``. None removes a key."""
 
     before: Node
@@ -24,10 +24,10 @@ class _Change:
     annotations: Mapping[str, str | None] = field(default_factory=dict)
     taints: tuple[Mapping[str, Any], ...] | None = None
 
-    def and_then(self, node: Node, body: Mapping[str, Any]) -> _Change:
+    def and_then(self, node: Node, body: Mapping[str, Any]) -> _NodeChange:
         """With one more patch, decided on when the node was really ``node``."""
         metadata = body["metadata"]
-        return _Change(
+        return _NodeChange(
             node,
             {**self.labels, **metadata.get("labels", {})},
             {**self.annotations, **metadata.get("annotations", {})},
@@ -58,9 +58,9 @@ class _Change:
         )
 
 
-class Overlay:
+class PretendedWrites:
     def __init__(self) -> None:
-        self._changes: dict[str, _Change] = {}
+        self._changes: dict[str, _NodeChange] = {}
         self._real: Mapping[str, Node] = {}
 
     def nodes(self, real: Mapping[str, Node]) -> dict[str, Node]:
@@ -75,7 +75,7 @@ class Overlay:
         """Count these patches, which were decided on the last ``nodes``, as written."""
         for patch in patches:
             node = self._real[patch.node]
-            change = self._changes.get(patch.node, _Change(node))
+            change = self._changes.get(patch.node, _NodeChange(node))
             self._changes[patch.node] = change.and_then(node, patch.body)
 
 

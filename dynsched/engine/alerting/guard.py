@@ -12,7 +12,7 @@ import numpy as np
 
 from dynsched.engine.columns import Bools, Floats, Ints
 from dynsched.engine.model import Action, NodePatch, WriteFailure
-from dynsched.engine.nodes.eligibility import Kind
+from dynsched.engine.nodes.eligibility import NodeKind
 from dynsched.rules.fields import Limit
 
 INCUMBENT_BONUS: Final = 0.1
@@ -41,7 +41,7 @@ class Selection:
     """The pools in which ``max_marked`` binds."""
 
 
-class Candidates(NamedTuple):
+class MarkCandidates(NamedTuple):
     """Nodes that may be marked, and carry the mark or should; of equal ones the first is taken."""
 
     kind: Ints
@@ -56,7 +56,7 @@ def count_of(limit: Limit, total: int) -> int:
     return int(total * limit.amount + 1e-9) if limit.is_share else min(int(limit.amount), total)
 
 
-class Caps(NamedTuple):
+class MarkCaps(NamedTuple):
     """How many nodes may carry marks."""
 
     pools: tuple[str, ...]
@@ -67,7 +67,7 @@ class Caps(NamedTuple):
     """Early marks are put on only below this."""
 
     @classmethod
-    def of(cls, kinds: Sequence[Kind], sizes: Ints, limit: Limit) -> Caps:
+    def of(cls, kinds: Sequence[NodeKind], sizes: Ints, limit: Limit) -> MarkCaps:
         """``sizes``: how many nodes of each kind may be marked."""
         pools = {name: number for number, name in enumerate(sorted({each.pool for each in kinds}))}
         pool = np.array([pools[each.pool] for each in kinds], np.int64)
@@ -78,7 +78,7 @@ class Caps(NamedTuple):
 
     def choose(
         self,
-        candidates: Candidates,
+        candidates: MarkCandidates,
         severity: Callable[[], Floats],
         max_releases: Limit,
         outgoing: Ints | int = 0,
@@ -118,7 +118,7 @@ class Caps(NamedTuple):
         return chosen
 
     def _fitting(
-        self, ranked: Ints, candidates: Candidates, free: Ints | Floats, early_free: Ints
+        self, ranked: Ints, candidates: MarkCandidates, free: Ints | Floats, early_free: Ints
     ) -> Bools:
         """Of the candidates ``ranked``, the hot ones first, as many as are ``free`` in their pool,
         and early ones only where fewer than ``early_free`` of their kind come before them.
@@ -163,7 +163,7 @@ class _Pause(NamedTuple):
     failure: WriteFailure | None
 
 
-class Pace:
+class WriteLimiter:
     """What is left of the bound, and the nodes whose writes were refused. ``now`` is in seconds of
     a clock that never steps.
     """

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from dynsched.engine.alerting.alerts import AlertTable, is_beyond, next_alerts
-from dynsched.engine.columns import Spans
+from dynsched.engine.columns import RangeVector
 from dynsched.engine.limits import GRAIN
 from dynsched.engine.model import Alert, AlertState, Quality, Series
 from dynsched.engine.nodes.inventory import Inventory
@@ -150,7 +150,7 @@ def replay(
     rule_set, indices = seen.rule_set, alerts.roster.indices
     rows = {name: row for row, name in enumerate(alerts.rules)}
     created = np.array([node.created for node in seen.nodes.values()], np.float64)
-    spans = {name: Spans.of(found) for name, found in histories.items() if found is not None}
+    spans = {name: RangeVector.of(found) for name, found in histories.items() if found is not None}
     for now in times:
         is_later = (now < created) & (created <= until + _SKEW)
         readings = {}

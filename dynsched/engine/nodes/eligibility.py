@@ -11,7 +11,7 @@ from dynsched.rules.rule_set import GuardRules, NodeRules
 _HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
 
 
-class Kind(NamedTuple):
+class NodeKind(NamedTuple):
     """What nodes have in common that can take the same pods: early marks are decided among them."""
 
     pool: str
@@ -45,5 +45,5 @@ def hard_taints(node: Node) -> frozenset[tuple[str, str, str]]:
     return frozenset((str(t.get("key")), str(t.get("value")), str(t["effect"])) for t in taints)
 
 
-def kind_of(node: Node, guard: GuardRules) -> Kind:
-    return Kind(pool_of(node, guard), hard_taints(node))
+def kind_of(node: Node, guard: GuardRules) -> NodeKind:
+    return NodeKind(pool_of(node, guard), hard_taints(node))

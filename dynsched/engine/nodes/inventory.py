@@ -16,7 +16,7 @@ import numpy as np
 from dynsched.engine.columns import Bools, Floats, Ints, Roster
 from dynsched.engine.limits import Limits
 from dynsched.engine.model import Node
-from dynsched.engine.nodes.eligibility import Kind, kind_of
+from dynsched.engine.nodes.eligibility import NodeKind, kind_of
 from dynsched.engine.nodes.mark_state import MarkState, mark_state
 from dynsched.engine.nodes.match import NodeIndex, index_nodes
 from dynsched.rules.rule_set import RuleSet
@@ -35,7 +35,7 @@ class NodeColumns:
     may_mark: Bools
     """Which nodes may be marked (`MarkState.may_mark`)."""
     kind: Ints
-    kinds: tuple[Kind, ...]
+    kinds: tuple[NodeKind, ...]
     """The pools, and what keeps pods off the nodes."""
     capacity: Mapping[str, Floats]
     """By resource: what a node can give, in cores or bytes; NaN where that is not known."""

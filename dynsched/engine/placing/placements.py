@@ -28,7 +28,7 @@ MAX_SECONDS: Final = 600.0
 _NOTHING: Final = (0.0, 0.0, 0.0)
 
 
-class Kind(StrEnum):
+class PlacedOn(StrEnum):
     """What a node was when a pod was placed on it."""
 
     HOT = "hot"  # marked or not
@@ -39,17 +39,17 @@ class Kind(StrEnum):
 class Placements:
     def __init__(self) -> None:
         # When each step began (Unix seconds), and the pods that were bound within it.
-        self._kept: deque[tuple[float, Counter[Kind]]] = deque(maxlen=STEPS)
+        self._kept: deque[tuple[float, Counter[PlacedOn]]] = deque(maxlen=STEPS)
 
     def count(
         self, nodes: Iterable[str], hot: Collection[str], marked: Collection[str], at: float
-    ) -> Counter[Kind]:
+    ) -> Counter[PlacedOn]:
         """Take in pods that were bound to ``nodes`` (a name for each pod) by ``at``, and tell how
         many of each kind these are. A node counts as hot or marked as the scheduler could know it:
         by what was ``hot`` and ``marked`` in the tick before.
         """
         found = Counter(
-            Kind.HOT if name in hot else Kind.MARKED if name in marked else Kind.CLEAN
+            PlacedOn.HOT if name in hot else PlacedOn.MARKED if name in marked else PlacedOn.CLEAN
             for name in nodes
         )
         self._step(at).update(found)
@@ -60,10 +60,10 @@ class Placements:
         return {
             "step": STEP,
             "times": [at for at, _ in self._kept],
-            **{kind.value: [counts[kind] for _, counts in self._kept] for kind in Kind},
+            **{kind.value: [counts[kind] for _, counts in self._kept] for kind in PlacedOn},
         }
 
-    def _step(self, at: float) -> Counter[Kind]:
+    def _step(self, at: float) -> Counter[PlacedOn]:
         begins = at - at % STEP
         # A clock that is set back counts on in the step that is the last.
         while not self._kept or self._kept[-1][0] < begins:

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 import numpy as np
 
-from dynsched.engine.columns import Floats, Ints, Spans, Vector
+from dynsched.engine.columns import Floats, Ints, RangeVector, Vector
 from dynsched.engine.model import Sample, Series
 from dynsched.sources.prometheus.query_errors import QueryFailedError, excerpt
 from dynsched.util.formatting import one_line
@@ -312,7 +312,7 @@ def read_spans(
     keys: SeriesKeys, body: _Bytes, _: Clocks, most: AnswerLimit
 ) -> tuple[Sequence[Series], tuple[str, ...]]:
     (series, times, values, counts), warnings = _read(keys, body, "matrix", most)
-    return Spans(series, labels_of, times, values, counts) if series else (), warnings
+    return RangeVector(series, labels_of, times, values, counts) if series else (), warnings
 
 
 def _read(

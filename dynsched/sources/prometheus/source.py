@@ -19,7 +19,7 @@ import urllib3
 import urllib3.exceptions
 from prometheus_api_client import PrometheusConnect
 
-from dynsched.engine.columns import Spans
+from dynsched.engine.columns import RangeVector
 from dynsched.engine.model import QueryResult, Series
 from dynsched.rules.rule_set import Rule
 from dynsched.sources.prometheus.config import PrometheusConfig
@@ -179,7 +179,7 @@ class PrometheusSource:
             if abs(seen[-1] - ahead) <= _SAME_TIME:
                 break
             self._ahead = seen[-1]
-        return Spans.of(found).moved(-ahead) if ahead else found
+        return RangeVector.of(found).moved(-ahead) if ahead else found
 
     async def close(self) -> None:
         """Threads are not waited for: one that hangs in the resolver does not end."""

@@ -15,8 +15,8 @@ from types import MappingProxyType
 import numpy as np
 
 from dynsched.engine.alerting.alerts import States, advance, excess_of, is_beyond, worst
-from dynsched.engine.alerting.dry_run import Overlay
-from dynsched.engine.alerting.guard import Candidates, Caps
+from dynsched.engine.alerting.dry_run import PretendedWrites
+from dynsched.engine.alerting.guard import MarkCandidates, MarkCaps
 from dynsched.engine.alerting.plan import plan_prune
 from dynsched.engine.columns import Bools, Floats, Ints
 from dynsched.engine.limits import Limits
@@ -36,7 +36,7 @@ does not apply to. Rules whose past cannot be had are not in it."""
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class BacktestNodes:
     """Nodes in the order of their names; every array has one element for each."""
 
     nodes: tuple[Node, ...]
@@ -65,18 +65,18 @@ class World:
 
 def make_world(
     nodes: Mapping[str, Node], rule_set: RuleSet, spans: Mapping[str, Span] = MappingProxyType({})
-) -> World:
+) -> BacktestNodes:
     """``nodes`` as `dynsched prune` would leave them: a replay begins without marks. Without an
     entry in ``spans`` a node is there from its creation on.
     """
-    overlay = Overlay()
+    overlay = PretendedWrites()
     overlay.nodes(nodes)
     overlay.write(plan_prune(nodes.values(), rule_set.mark))
     pruned = dict(sorted(overlay.nodes(nodes).items()))
     columns = take_inventory(pruned, rule_set).columns
-    caps = Caps.of(columns.kinds, columns.sizes, rule_set.guard.max_marked)
+    caps = MarkCaps.of(columns.kinds, columns.sizes, rule_set.guard.max_marked)
     there = [spans.get(n, (each.created or -math.inf, math.inf)) for n, each in pruned.items()]
-    return World(
+    return BacktestNodes(
         nodes=tuple(pruned.values()),
         columns=columns,
         rows={rule.name: row for row, rule in enumerate(rule_set.rules)},
@@ -89,14 +89,16 @@ def make_world(
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What was fetched, and for which moments. ``index``: of the nodes in the order of `World`."""
+    """What was fetched, and for which moments. ``index``: of the nodes as of `BacktestNodes`."""
 
     pasts: Mapping[Query, Past]
     index: NodeIndex
     window: Window
 
 
-def columns_of(rule_set: RuleSet, scene: Scene, world: World, first: int, last: int) -> Columns:
+def columns_of(
+    rule_set: RuleSet, scene: Scene, world: BacktestNodes, first: int, last: int
+) -> Columns:
     """For steps ``first`` to before ``last``."""
     found = {}
     for rule in rule_set.file_rules:
@@ -113,7 +115,7 @@ def columns_of(rule_set: RuleSet, scene: Scene, world: World, first: int, last: 
 class Record:
     """Filled by `Engine.play`. Shapes are (steps, nodes) unless said otherwise."""
 
-    def __init__(self, rule_set: RuleSet, world: World, window: Window) -> None:
+    def __init__(self, rule_set: RuleSet, world: BacktestNodes, window: Window) -> None:
         by_node, by_pool = (window.count, len(world.nodes)), (window.count, len(world.pools))
         self.window = window
         self.world = world
@@ -238,7 +240,7 @@ class Marks:
         there = replace(self._columns, may_mark=self._columns.may_mark & present)
         self._may = there.may_mark
         self.marked = self.marked & present
-        self.caps = Caps.of(there.kinds, there.sizes, self._guard.max_marked)
+        self.caps = MarkCaps.of(there.kinds, there.sizes, self._guard.max_marked)
 
     def choose(self, hot: Bools, early: Bools, alerts: Alerts) -> Bools:
         """Returns the nodes that should carry the mark and do not."""
@@ -246,7 +248,7 @@ class Marks:
         indices = np.flatnonzero(wanted | self.marked)
         if indices.size:
             kind, are_hot = self._columns.kind[indices], hot[indices]
-            candidates = Candidates(kind, are_hot, early[indices], self.marked[indices])
+            candidates = MarkCandidates(kind, are_hot, early[indices], self.marked[indices])
             degree = partial(alerts.severity, indices, are_hot)
             chosen = self.caps.choose(candidates, degree, self._guard.max_releases)
             self.marked = self.marked.copy()
@@ -257,7 +259,7 @@ class Marks:
 class Engine:
     """Replays one rule set. Mutable: `play` takes chunk after chunk, in the order of time."""
 
-    def __init__(self, rule_set: RuleSet, world: World) -> None:
+    def __init__(self, rule_set: RuleSet, world: BacktestNodes) -> None:
         self._rule_set = rule_set
         self._world = world
         self._limits = Limits.of(rule_set.rules, rule_set)
@@ -320,7 +322,7 @@ class Engine:
         return short, int(changed.sum()) + int(restated.sum())
 
 
-def replay(rule_set: RuleSet, scene: Scene, world: World) -> Record:
+def replay(rule_set: RuleSet, scene: Scene, world: BacktestNodes) -> Record:
     engine, record = Engine(rule_set, world), Record(rule_set, world, scene.window)
     for first, last in chunks(scene.window, len(world.nodes), len(rule_set.rules)):
         engine.play(columns_of(rule_set, scene, world, first, last), record, first, last)

@@ -19,7 +19,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from dynsched.engine.columns import Floats, Spans
+from dynsched.engine.columns import Floats, RangeVector
 from dynsched.rules.rule_set import Rule
 from dynsched.sources.prometheus import PrometheusSource, RangeResult
 from dynsched.sources.prometheus.decode import AnswerLimit
@@ -298,7 +298,7 @@ def to_block(
     """The columns of an answer. ``labels``: the first that a series has names its node."""
     columns: dict[str, Floats] = {}
     unnamed, start = 0, window.at(part.start)
-    for carried, times, found in Spans.of(answer.series).columns():
+    for carried, times, found in RangeVector.of(answer.series).columns():
         name = next((carried[label] for label in labels if label in carried), None)
         if name is None:
             unnamed += 1

@@ -38,7 +38,7 @@ _GRACE: Final = 600.0  # seconds by which a history may be shorter: `rate` begin
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class BacktestOptions:
     """The options of `dynsched backtest` that say what is replayed. ``folder``: where the history
     is kept. Durations are seconds.
     """
@@ -60,7 +60,7 @@ class Order:
     """When dynsched began to act, Unix seconds; 0: it is looked for; None: no report is wanted."""
 
 
-async def backtest(order: Order, say: Callable[[str], None]) -> Json:
+async def backtest(order: BacktestOptions, say: Callable[[str], None]) -> Json:
     """The report, and under ``incomplete`` whether parts of the history are missing. ``say``: for
     a line beforehand. ExpectedError where nothing can be had at all.
     """
@@ -91,7 +91,7 @@ async def backtest(order: Order, say: Callable[[str], None]) -> Json:
 
 
 async def _gather(
-    order: Order, source: PrometheusSource, say: Callable[[str], None]
+    order: BacktestOptions, source: PrometheusSource, say: Callable[[str], None]
 ) -> tuple[dict[str, Node], dict[str, Span], Scene, Json]:
     """Nodes by name, from when to when each is there, what came, and the report's first part."""
     now = await _server_time(source)

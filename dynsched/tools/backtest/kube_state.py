@@ -67,7 +67,7 @@ class Placement(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Placements:
+class PastPlacements:
     """``free``: by resource, what is not requested of nodes, shape (moments, nodes), NaN where it
     is not known; empty where kube-state-metrics does not tell.
     """
@@ -88,7 +88,7 @@ class Placements:
         return bool(found.any())
 
 
-async def placements_of(fetcher: Fetcher, find: Find, nodes: int) -> Placements | None:
+async def placements_of(fetcher: Fetcher, find: Find, nodes: int) -> PastPlacements | None:
     """None where kube-state-metrics is not in this Prometheus. What fails is told in ``limits``."""
     source, window = fetcher.source, fetcher.window
     apart = max(1.0, (window.end - window.start) / _MOMENTS)
@@ -127,7 +127,7 @@ async def placements_of(fetcher: Fetcher, find: Find, nodes: int) -> Placements 
         "first_mark_day": None if first is None else format_time(first)[:10],
     }
     said = [sentence for sentence, applies in limits.items() if applies]
-    return Placements(here, moments, free, told_of_all, said)
+    return PastPlacements(here, moments, free, told_of_all, said)
 
 
 class _Seen:
@@ -209,7 +209,7 @@ async def node_finder(source: PrometheusSource, window: Window, index: NodeIndex
     return find
 
 
-def regret(placements: Placements, record: Record) -> Json:
+def regret(placements: PastPlacements, record: Record) -> Json:
     known, unknown = record.any_known, 0
     # By kind and name: pods that were placed, on a hot node, and while another one had room.
     sums: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)

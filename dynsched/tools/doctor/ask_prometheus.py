@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from dynsched.engine.model import Sample
 from dynsched.sources.prometheus import PrometheusSource
-from dynsched.tools.doctor.expressions import Matcher, Selector, quoted
+from dynsched.tools.doctor.expressions import Matcher, SeriesSelector, quoted
 from dynsched.util.durations import parse_duration
 from dynsched.util.formatting import as_mapping, as_mappings
 
@@ -104,7 +104,7 @@ class Asked:
         data = await self.page("metadata", "P3", metric=metric, limit="1")
         return next((each.get("type") for each in as_mappings(data.get(metric))), None)
 
-    async def interval(self, selector: Selector) -> tuple[float, str]:
+    async def interval(self, selector: SeriesSelector) -> tuple[float, str]:
         """Seconds between two samples of a series, of the job that is scraped most rarely, and that
         job; 0 where it is not known. By the samples' own distance: that of the target that they
         come from, or of the recording rule that makes them.
@@ -124,7 +124,7 @@ class Asked:
                 worst = max(worst, (statistics.median(gaps), labels.get("job", "")))
         return worst
 
-    async def lag(self, selector: Selector) -> float:
+    async def lag(self, selector: SeriesSelector) -> float:
         found = await self.samples(f"min(time() - timestamp({selector.text}))", "N1")
         return next((each.value for each in found or () if math.isfinite(each.value)), 0.0)
 

@@ -39,7 +39,7 @@ class Way(StrEnum):
     EXTENDER = "extender"
 
 
-class Cause(StrEnum):
+class NoEffect(StrEnum):
     """Why a pod does not react although it seems to, or cannot."""
 
     PINNED = "pinned to a node"
@@ -61,7 +61,7 @@ class Workload:
     requests: dict[str, float] = field(default_factory=lambda: {"cpu": 0.0, "memory": 0.0})
     requests_reacting: dict[str, float] = field(default_factory=lambda: {"cpu": 0.0, "memory": 0.0})
     ways: Counter[Way] = field(default_factory=Counter)
-    causes: Counter[Cause] = field(default_factory=Counter)
+    causes: Counter[NoEffect] = field(default_factory=Counter)
     schedulers: set[str] = field(default_factory=set)
     affinity: bytes = b""
 
@@ -106,7 +106,7 @@ class Reach:
         key = (pod.namespace, *_workload_of(pod))
         workload = self.workloads.setdefault(key, Workload(*key))
         ways, causes = self._reaction(pod)
-        reacts = bool(ways) and Cause.PINNED not in causes
+        reacts = bool(ways) and NoEffect.PINNED not in causes
         workload.count(pod, reacts=reacts)
         self.total.count(pod, reacts=reacts)
         workload.causes.update(causes)
@@ -117,7 +117,7 @@ class Reach:
         else:
             workload.affinity = pod.affinity
 
-    def _reaction(self, pod: PodShape) -> tuple[tuple[Way, ...], tuple[Cause, ...]]:
+    def _reaction(self, pod: PodShape) -> tuple[tuple[Way, ...], tuple[NoEffect, ...]]:
         ways, causes = [], []
         label, taint = self.mark.label, self.mark.taint
         if label is not None and (way := _avoids(label, pod.affinity)) is not None:
@@ -127,13 +127,13 @@ class Reach:
             if tolerated is None:
                 ways.append(Way.TAINT)
             elif tolerated:
-                causes.append(Cause.TOLERATES)
+                causes.append(NoEffect.TOLERATES)
         if self.schedulers is None or pod.scheduler in self.schedulers:
             ways.append(Way.EXTENDER)
         elif pod.scheduler != DEFAULT_SCHEDULER:
-            causes.append(Cause.SCHEDULER)
+            causes.append(NoEffect.SCHEDULER)
         if _pinned(pod.affinity, pod.selector):
-            causes.append(Cause.PINNED)
+            causes.append(NoEffect.PINNED)
         return tuple(ways), tuple(causes)
 
 

@@ -21,7 +21,7 @@ from dynsched.kube.inspection import PREFERRED, Program, Right
 from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark, Mark
 from dynsched.rules.rule_set import RuleSet
-from dynsched.tools.doctor.avoiders import Cause, Reach, Workload
+from dynsched.tools.doctor.avoiders import NoEffect, Reach, Workload
 from dynsched.tools.doctor.findings import Finding, error, hint, warning
 from dynsched.tools.doctor.reach_report import headline
 from dynsched.tools.inject.installed import LABEL_IT
@@ -46,15 +46,15 @@ ENOUGH: Final = 0.5
 """The share of pods that react, below which marks move little load."""
 _SHOWN: Final = 3
 _SUMMARIES: Final = {
-    Cause.PINNED: (
+    NoEffect.PINNED: (
         "pods are pinned to one node each, so that no mark moves them",
         "remove the nodeSelector or the required affinity by hostname",
     ),
-    Cause.SCHEDULER: (
+    NoEffect.SCHEDULER: (
         "pods have another schedulerName, whose scheduler may not read soft preferences",
         "see that scheduler's documentation, or give it a profile in the section extender",
     ),
-    Cause.TOLERATES: (
+    NoEffect.TOLERATES: (
         "pods tolerate every taint, the mark's too",
         "tolerate only the taints that are meant",
     ),

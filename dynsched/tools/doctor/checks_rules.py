@@ -20,8 +20,8 @@ from dynsched.sources.pod_use import KUBELET_JOB
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.tools.doctor import checks_values
 from dynsched.tools.doctor.ask_prometheus import Asked
-from dynsched.tools.doctor.checks_values import Subject, World
-from dynsched.tools.doctor.expressions import RATES, Selector, read, selector_text
+from dynsched.tools.doctor.checks_values import RuleContext, Subject
+from dynsched.tools.doctor.expressions import RATES, SeriesSelector, read, selector_text
 from dynsched.tools.doctor.findings import Finding, NotChecked, error, findings, hint, warning
 from dynsched.util.durations import format_duration
 from dynsched.util.errors import ExpectedError
@@ -46,7 +46,9 @@ _JOBS_OF_PODS: Final = 'count by (job) (container_cpu_usage_seconds_total{contai
 _THROTTLED: Final = "increase(container_cpu_cfs_throttled_periods_total[10m]) > 0"
 
 
-async def check_rules(prometheus: PrometheusSource, world: World) -> list[Finding | NotChecked]:
+async def check_rules(
+    prometheus: PrometheusSource, world: RuleContext
+) -> list[Finding | NotChecked]:
     """ExpectedError when Prometheus tells nothing."""
     rules = [rule for rule in world.rule_set.file_rules if rule.source == "prometheus"]
     if not rules:
@@ -76,7 +78,7 @@ async def check_rules(prometheus: PrometheusSource, world: World) -> list[Findin
 
 
 async def _check_rule(
-    rule: FileRule, answer: QueryResult, world: World, asked: Asked
+    rule: FileRule, answer: QueryResult, world: RuleContext, asked: Asked
 ) -> AsyncIterator[Finding | NotChecked]:
     expr, expression = rule.expr or "", read(rule.expr or "")
     if expression.unread:
@@ -122,7 +124,7 @@ async def _absent(rule: Subject) -> AsyncIterator[Finding]:
             yield tell(*await _why_absent(selector, rule.asked))
 
 
-async def _why_absent(selector: Selector, asked: Asked) -> tuple[str, str, str]:
+async def _why_absent(selector: SeriesSelector, asked: Asked) -> tuple[str, str, str]:
     metric, matchers = selector.metric, selector.matchers
     present = await asked.count(metric, "P1") if metric and matchers else 0
     if not present:

@@ -42,7 +42,7 @@ _PERCENT: Final = 100.0
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class RuleContext:
     rule_set: RuleSet
     interval: float = 10.0
     nodes: Mapping[str, Node] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Subject:
     rule: FileRule
     answer: QueryResult
     expression: Expression
-    world: World
+    world: RuleContext
     asked: Asked
     seconds: float = 0.0
     past: Seen | None = None

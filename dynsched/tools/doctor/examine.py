@@ -28,13 +28,13 @@ from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.sources.prometheus.decode import answer_limit
+from dynsched.tools.client import Running, Where, opened
 from dynsched.tools.doctor import checks_cluster as checks
 from dynsched.tools.doctor.avoiders import count_pods
 from dynsched.tools.doctor.checks_rules import check_rules
-from dynsched.tools.doctor.checks_values import World
+from dynsched.tools.doctor.checks_values import RuleContext
 from dynsched.tools.doctor.findings import Finding, NotChecked, Report, error, findings, warning
 from dynsched.tools.inject.installed import order_problems
-from dynsched.tools.running import Running, Where, opened
 from dynsched.util.errors import ClusterError, ExpectedError
 
 _T = TypeVar("_T")
@@ -69,9 +69,9 @@ def examine(
                 nodes = await client.list_nodes()
             except ExpectedError as error:
                 report.unreachable.append(str(error))
-                await _check_rules(prometheus, report, World(rule_set, interval))
+                await _check_rules(prometheus, report, RuleContext(rule_set, interval))
                 return False
-            world = World(rule_set, interval, nodes, index_nodes(nodes.values()))
+            world = RuleContext(rule_set, interval, nodes, index_nodes(nodes.values()))
             # Side by side: each waits for its own server, most of the time.
             found, _ = await asyncio.gather(
                 check_cluster(client, nodes, rule_set, lease_namespace),
@@ -87,7 +87,7 @@ def examine(
     return report
 
 
-async def _check_rules(config: PrometheusConfig, report: Report, world: World) -> None:
+async def _check_rules(config: PrometheusConfig, report: Report, world: RuleContext) -> None:
     limit = answer_limit(len(world.nodes), len(world.rule_set.rules))
     source = PrometheusSource(config, limit=lambda: limit, max_concurrency=_AT_ONCE)
     try:

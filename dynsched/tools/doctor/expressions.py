@@ -38,7 +38,7 @@ class Matcher(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Selector:
+class SeriesSelector:
     """One selector, and what stands around it.
 
     ``reach``: how many seconds back its samples may be, by its range, offset, and subqueries
@@ -65,7 +65,7 @@ class Expression:
     """What the checks need to know. ``unread``: why no more than that is known of it."""
 
     unread: str | None = None
-    selectors: tuple[Selector, ...] = ()
+    selectors: tuple[SeriesSelector, ...] = ()
     divides: bool = False
     is_percent: bool = False
     rates_of_sums: tuple[str, ...] = ()
@@ -119,14 +119,14 @@ def _selectors(
     *,
     picks: bool = False,
     joins: bool = False,
-) -> Iterator[Selector]:
+) -> Iterator[SeriesSelector]:
     """Those in a part of an expression; the arguments say what stands around the part."""
     if isinstance(node, promql.VectorSelector | promql.MatrixSelector):
         length = None
         if isinstance(node, promql.MatrixSelector):
             node, length = node.vector_selector, node.range.total_seconds()
         far = reach + _offset(node) + (length or 0.0)
-        yield Selector(*_matched(node), length, far, functions, picks, joins)
+        yield SeriesSelector(*_matched(node), length, far, functions, picks, joins)
     elif isinstance(node, promql.BinaryExpr):
         operator = str(node.op).lower()
         joins = joins or operator == "and"

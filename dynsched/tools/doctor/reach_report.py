@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from dynsched.engine.wording import counted, listed, some
-from dynsched.tools.doctor.avoiders import Cause, Reach, Way, Workload, patch_of
+from dynsched.tools.doctor.avoiders import NoEffect, Reach, Way, Workload, patch_of
 from dynsched.util.defaults import MAX_ROWS
 from dynsched.util.tables import make_table, plain, show
 
@@ -69,7 +69,7 @@ def _percent(part: float, whole: float) -> str:
 def _said(workload: Workload) -> list[str]:
     by_schedulers = f"scheduled by {some(sorted(workload.schedulers), 2)}"
     return [
-        f"{count} {by_schedulers if cause is Cause.SCHEDULER else cause}"
+        f"{count} {by_schedulers if cause is NoEffect.SCHEDULER else cause}"
         for cause, count in sorted(workload.causes.items())
         if count
     ]
@@ -91,7 +91,7 @@ def _note(reach: Reach, workload: Workload, patch: str | None) -> str:
 def _patch(reach: Reach, workload: Workload) -> str | None:
     """The command that mends it; None where it needs none, or none would."""
     label = reach.mark.label
-    if label is None or workload.reacting == workload.pods or workload.causes[Cause.PINNED]:
+    if label is None or workload.reacting == workload.pods or workload.causes[NoEffect.PINNED]:
         return None
     return patch_of(workload, label)
 

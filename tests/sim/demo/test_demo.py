@@ -20,8 +20,8 @@ import pytest
 from programs import need, run
 from rich.console import Console
 
-from dynsched.sim.demo.run import program
-from dynsched.sim.demo.show import nodes_table
+from dynsched_sim.demo.run import program
+from dynsched_sim.demo.show import nodes_table
 
 LIMIT = 120.0
 """Seconds in which a line must come that is waited for; most come in a few."""

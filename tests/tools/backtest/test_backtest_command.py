@@ -11,7 +11,7 @@ from builders import rule
 from cluster import SimCluster
 from fake_prometheus import FakePrometheus
 
-from dynsched.sim.examples import make_node
+from dynsched_sim.examples import make_node
 
 HOUR = SERIES[1:]
 

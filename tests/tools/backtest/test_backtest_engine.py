@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from properties import steady
 
 from dynsched.engine.alerting.alerts import Limits, no_alerts
-from dynsched.engine.alerting.dry_run import Overlay
+from dynsched.engine.alerting.dry_run import PretendedWrites
 from dynsched.engine.alerting.guard import count_of
 from dynsched.engine.decide import decide
 from dynsched.engine.model import Node, QueryResult, Sample
 from dynsched.engine.snapshot import Decision
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
-from dynsched.tools.backtest.engine import Alerts, Engine, Record, World, make_world
+from dynsched.tools.backtest.engine import Alerts, BacktestNodes, Engine, Record, make_world
 from dynsched.tools.backtest.fetching import Window
 
 STEP = 30.0
@@ -81,7 +81,7 @@ NODES = st.fixed_dictionaries(
 )
 FOREVER = math.inf
 LASTS = st.sampled_from([FOREVER, NOON + 2 * STEP, NOON + 5 * STEP])
-Drawn = tuple[RuleSet, World, dict[str, float], np.ndarray]
+Drawn = tuple[RuleSet, BacktestNodes, dict[str, float], np.ndarray]
 """Rules, nodes, when each was there last, and values by rule, step and node."""
 
 
@@ -104,7 +104,7 @@ def by_the_core(drawn: Drawn) -> Iterator[tuple[Decision, dict[str, Node]]]:
     nodes after it.
     """
     made, world, lasts, values = drawn
-    overlay = Overlay()
+    overlay = PretendedWrites()
     alerts = no_alerts()
     for number in range(values.shape[1]):
         now = NOON + number * STEP

@@ -19,7 +19,7 @@ from prometheus_support import Process, RealPrometheus, free_port
 
 from dynsched.cli.collect import collect
 from dynsched.rules.file import load_rules
-from dynsched.tools.node_memory import MIB, Collect, CollectError, Memory, push, read_memory
+from dynsched.tools.collect import MIB, Collect, CollectError, Memory, push, read_memory
 
 GIB = 1024 * MIB
 METRIC = "k8_node_cgroups_mem_available"
@@ -171,7 +171,7 @@ def test_a_push_that_fails_is_one_line_and_one_that_hangs_is_given_up(
     other = failing(f"{pushgateway.url}/other")
     assert "it answered 404 Not Found; is this a Pushgateway?" in other
     assert "Name or service not known" in failing("http://pushgateway.invalid")
-    monkeypatch.setattr("dynsched.tools.node_memory.TIMEOUT", 0.1)
+    monkeypatch.setattr("dynsched.tools.collect.TIMEOUT", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         port = deaf.getsockname()[1]
         assert failing(f"http://127.0.0.1:{port}").endswith("no answer within 0.1 s")

@@ -42,11 +42,17 @@ from dynsched.engine.nodes.match import index_nodes
 from dynsched.kube.client import open_client
 from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_set import FileRule, RuleSet
-from dynsched.tools.doctor.checks_values import Subject, World, clocks, late_samples, uncovered
+from dynsched.tools.client import Where
+from dynsched.tools.doctor.checks_values import (
+    RuleContext,
+    Subject,
+    clocks,
+    late_samples,
+    uncovered,
+)
 from dynsched.tools.doctor.examine import check_cluster, check_extender, check_running
 from dynsched.tools.doctor.expressions import read
 from dynsched.tools.doctor.findings import Finding, NotChecked, Report, Severity
-from dynsched.tools.running import Where
 from dynsched.util.formatting import format_time
 
 RULE = {"name": "cpu", "expr": "load", "threshold": 80}
@@ -294,7 +300,7 @@ async def test_what_a_server_does_not_know_is_not_checked_and_the_rest_goes_on(s
     assert "may not list pods" in report.not_checked[0].reason
 
 
-def asked(world: World, names: str, server: Any = None, **more: Any) -> Subject:
+def asked(world: RuleContext, names: str, server: Any = None, **more: Any) -> Subject:
     """A rule with a sample of each of these nodes."""
     rule = FileRule.model_validate(RULE | more)
     answer = QueryResult(tuple(Sample({"node": name}, 1.0, 0.0) for name in names))
@@ -319,7 +325,7 @@ def test_nodes_without_samples_and_samples_without_nodes_are_told(
     pools = zip("abc", "xxy", strict=True)
     there = {name: make_node(name, labels={"pool": pool}) for name, pool in pools}
     by_pool = rules(guard={"pool_label": "pool"})
-    world = World(by_pool, nodes=there, index=index_nodes(there.values()))
+    world = RuleContext(by_pool, nodes=there, index=index_nodes(there.values()))
     told = list(uncovered(asked(world, names, **more)))
     assert [each.severity for each in told] == found
     assert evidence in (told[0].evidence if told else "")
@@ -340,7 +346,7 @@ class Scrapes:
     [(50.0, 30.0, []), (130.0, 30.0, [W]), (130.0, 60.0, []), (400.0, 30.0, [E])],
 )
 async def test_samples_that_come_late_are_told(lag, interval, severities) -> None:
-    rule = asked(World(rules()), "", Scrapes(lag, interval))
+    rule = asked(RuleContext(rules()), "", Scrapes(lag, interval))
     assert [each.severity async for each in late_samples(rule)] == severities
 
 

@@ -13,7 +13,7 @@ from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.doctor import checks_rules
 from dynsched.tools.doctor.checks_rules import check_rules
-from dynsched.tools.doctor.checks_values import World
+from dynsched.tools.doctor.checks_values import RuleContext
 from dynsched.tools.doctor.findings import Finding, NotChecked, Severity
 
 CPU = "sum by (instance) (rate(cpu_busy_seconds_total[2m])) * 100"
@@ -74,7 +74,7 @@ def rule_set(rules: Mapping[str, Mapping[str, object]]) -> RuleSet:
 async def found_by(url: str, rules: RuleSet, interval: float = 10.0) -> list[Finding | NotChecked]:
     source = PrometheusSource(PrometheusConfig(url))
     try:
-        return await check_rules(source, World(rules, interval))
+        return await check_rules(source, RuleContext(rules, interval))
     finally:
         await source.close()
 

@@ -8,7 +8,7 @@ from builders import rule_set
 
 from dynsched.kube.inspection import Owner, PodShape
 from dynsched.rules.labels import LabelMark, Mark, TaintMark
-from dynsched.tools.doctor.avoiders import Cause, Reach, Way, Workload, patch_of, reach_of
+from dynsched.tools.doctor.avoiders import NoEffect, Reach, Way, Workload, patch_of, reach_of
 
 LABEL = LabelMark("status", "presure")
 TAINT = TaintMark("dynsched.io/pressure", "true")
@@ -67,7 +67,7 @@ def test_a_pod_reacts_to_the_label_if_its_affinity_avoids_it(affinity, way) -> N
         (None, True, []),
         ({"key": "node.kubernetes.io/not-ready", "operator": "Exists"}, True, []),
         ({"operator": "Exists", "effect": "NoExecute"}, True, []),
-        ({"operator": "Exists"}, False, [Cause.TOLERATES]),
+        ({"operator": "Exists"}, False, [NoEffect.TOLERATES]),
         ({"key": TAINT.key, "operator": "Exists"}, False, []),
         ({"key": TAINT.key, "value": "true", "effect": "PreferNoSchedule"}, False, []),
         ({"key": TAINT.key, "value": "other"}, True, []),
@@ -93,7 +93,7 @@ HOSTNAME = "kubernetes.io/hostname"
 def test_a_pod_that_is_pinned_to_a_node_does_not_react(more) -> None:
     workload = counted(shape(**more), Mark(None, TAINT))
     assert workload.reacting == 0
-    assert list(workload.causes) == [Cause.PINNED]
+    assert list(workload.causes) == [NoEffect.PINNED]
 
 
 def test_the_extender_reaches_the_pods_whose_scheduler_has_a_profile() -> None:
@@ -104,7 +104,7 @@ def test_the_extender_reaches_the_pods_whose_scheduler_has_a_profile() -> None:
         reach.add(pods)
         assert reach.total.reacting == reacting
         (workload,) = reach.workloads.values()
-        assert workload.causes[Cause.SCHEDULER] == (2 if name is None else 2 - min(reacting, 2))
+        assert workload.causes[NoEffect.SCHEDULER] == (2 if name is None else 2 - min(reacting, 2))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from pods_support import create
 
-from dynsched.kube import pages
+from dynsched.kube import lists
 from dynsched.kube.inspection import PodShape
 from dynsched.tools.doctor import avoiders
 from dynsched.util.errors import ConflictError
@@ -59,7 +59,7 @@ def reach(call, cluster, tmp_path) -> Any:
 
 @pytest.fixture
 async def with_pods(cluster, monkeypatch) -> Any:
-    monkeypatch.setattr(pages, "PAGE", 2)
+    monkeypatch.setattr(lists, "PAGE", 2)
     waiting = pod("waits", "StatefulSet", "db")
     del waiting["spec"]["nodeName"]
     for body in (

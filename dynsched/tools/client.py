@@ -48,7 +48,7 @@ class ServerError(ExpectedError):
     """dynsched could not be asked, or refused; the message is for the person at the terminal."""
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """An answer; with status 304, it has no body. ``etag`` is its name."""
 
     status: int
@@ -84,10 +84,10 @@ class Running(ABC):
     by: str = ""
 
     @abstractmethod
-    def raw(self, path: str, etag: str | None = None) -> Answer:
+    def raw(self, path: str, etag: str | None = None) -> Response:
         """What it answers at ``path`` (quoted), whatever the status. ExpectedError."""
 
-    def ask(self, path: str, etag: str | None = None) -> Answer:
+    def ask(self, path: str, etag: str | None = None) -> Response:
         """ExpectedError for everything but 200, and 304 where ``etag`` still holds."""
         answer = self.raw(path, etag)
         if answer.status in (HTTPStatus.OK, HTTPStatus.NOT_MODIFIED):
@@ -105,7 +105,7 @@ class Running(ABC):
     def order(self) -> dict[str, Any]:
         return self.read(self.ask("/order"))
 
-    def read(self, answer: Answer, *, key: str = "taken_at") -> dict[str, Any]:
+    def read(self, answer: Response, *, key: str = "taken_at") -> dict[str, Any]:
         """The JSON object of an answer; ServerError where it has no ``key``, as another's."""
         try:
             found = json.loads(answer.body)
@@ -133,7 +133,7 @@ class ByUrl(Running):
         self._token_file = token_file
         self._timeout = timeout or TIMEOUT
 
-    def raw(self, path: str, etag: str | None = None) -> Answer:
+    def raw(self, path: str, etag: str | None = None) -> Response:
         headers = {"Accept": "application/json"} | ({"If-None-Match": etag} if etag else {})
         request = urllib.request.Request(f"{self.shown}{path}", headers=headers)  # noqa: S310 (http or https: _url_of)
         if self._token_file is not None:
@@ -142,13 +142,13 @@ class ByUrl(Running):
         try:
             self.by = through(proxy_for(self.shown))
             with opener().open(request, timeout=self._timeout) as response:
-                return Answer(response.status, response.read(), response.headers.get("ETag"))
+                return Response(response.status, response.read(), response.headers.get("ETag"))
         except ProxyError as error:
             raise ServerError(f"cannot ask {self.shown}: {error}") from None
         except urllib.error.HTTPError as error:
             with error, contextlib.suppress(OSError, http.client.HTTPException):
-                return Answer(error.code, error.read(), error.headers.get("ETag"))
-            return Answer(error.code, b"", None)
+                return Response(error.code, error.read(), error.headers.get("ETag"))
+            return Response(error.code, b"", None)
         except (OSError, http.client.HTTPException) as error:
             raise ServerError(f"cannot ask {self.shown}: {self._why(error)}{self.by}") from None
 
@@ -179,14 +179,14 @@ class InCluster(Running):
             raise
         self.shown = f"the {self.service}"
 
-    def raw(self, path: str, etag: str | None = None) -> Answer:
+    def raw(self, path: str, etag: str | None = None) -> Response:
         """ClusterError for what the API server refuses."""
         from dynsched.kube import services
 
         timeout = self._timeout or services.TIMEOUT
         asked = services.ask_service(self._api, self.service, path, etag=etag, timeout=timeout)
         answer = self._runner.run(asked)
-        return Answer(answer.status, answer.body, answer.headers.get("ETag"))
+        return Response(answer.status, answer.body, answer.headers.get("ETag"))
 
     def close(self) -> None:
         try:
@@ -265,7 +265,7 @@ def _url_of(server: str) -> str:
     return parts.geturl().rstrip("/")
 
 
-def _refusal(shown: str, answer: Answer) -> str:
+def _refusal(shown: str, answer: Response) -> str:
     """An answer with an error status as one line: dynsched's own words where they are."""
     try:
         message = json.loads(answer.body)["error"]

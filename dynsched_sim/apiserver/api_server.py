@@ -31,14 +31,14 @@ from typing import Any, Final, Self
 import msgspec
 from aiohttp import web
 
-from dynsched.sim.apiserver import api_errors, requested, resources, rest, service_proxy
-from dynsched.sim.apiserver.faults import Fault, Faults
-from dynsched.sim.apiserver.objects import Objects
-from dynsched.sim.apiserver.record import RequestLog, RequestRecord
-from dynsched.sim.apiserver.render import encode
-from dynsched.sim.apiserver.service_proxy import ServiceProxy
-from dynsched.sim.apiserver.store import HISTORY, Backup, Store
-from dynsched.sim.apiserver.watch import Watches
+from dynsched_sim.apiserver import api_errors, requested, resources, rest, service_proxy
+from dynsched_sim.apiserver.faults import Fault, Faults
+from dynsched_sim.apiserver.objects import Objects
+from dynsched_sim.apiserver.record import RequestLog, RequestRecord
+from dynsched_sim.apiserver.render import encode
+from dynsched_sim.apiserver.service_proxy import ServiceProxy
+from dynsched_sim.apiserver.store import HISTORY, Backup, Store
+from dynsched_sim.apiserver.watch import Watches
 
 _HOST: Final = "127.0.0.1"
 _HEALTH: Final = frozenset({"/healthz", "/readyz", "/livez"})

@@ -12,10 +12,10 @@ from typing import Final
 import aiohttp
 from aiohttp import hdrs, web
 
-from dynsched.sim.apiserver import api_errors
-from dynsched.sim.apiserver.objects import Objects
-from dynsched.sim.apiserver.requested import Target
-from dynsched.sim.apiserver.resources import SERVICES
+from dynsched_sim.apiserver import api_errors
+from dynsched_sim.apiserver.objects import Objects
+from dynsched_sim.apiserver.requested import Target
+from dynsched_sim.apiserver.resources import SERVICES
 
 _PATH: Final = re.compile(
     r"/api/v1/namespaces/(?P<namespace>[^/]+)/services/"

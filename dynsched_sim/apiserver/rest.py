@@ -9,12 +9,18 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from aiohttp import web
 
-from dynsched.sim.apiserver import api_errors, render
-from dynsched.sim.apiserver.objects import Objects, Write
-from dynsched.sim.apiserver.render import Renderer
-from dynsched.sim.apiserver.requested import Selector, Target, number, selector_of, version_asked
-from dynsched.sim.apiserver.store import Entry, GoneError
-from dynsched.sim.apiserver.watch import Watches
+from dynsched_sim.apiserver import api_errors, render
+from dynsched_sim.apiserver.objects import Objects, Write
+from dynsched_sim.apiserver.render import Renderer
+from dynsched_sim.apiserver.requested import (
+    ListSelector,
+    Target,
+    number,
+    selector_of,
+    version_asked,
+)
+from dynsched_sim.apiserver.store import Entry, GoneError
+from dynsched_sim.apiserver.watch import Watches
 
 _JSON: Final = "application/json"
 _PATCHES: Final = frozenset(
@@ -142,7 +148,7 @@ class Rest:
 
 
 def _page(
-    entries: Sequence[Entry], selector: Selector, limit: int, version: int
+    entries: Sequence[Entry], selector: ListSelector, limit: int, version: int
 ) -> tuple[Sequence[Entry], dict[str, Any]]:
     metadata: dict[str, Any] = {"resourceVersion": str(version)}
     selected = entries if selector.everything else [e for e in entries if selector(e)]

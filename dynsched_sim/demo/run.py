@@ -26,14 +26,14 @@ from dynsched.rules.file import load_rules
 from dynsched.rules.keys import DEFAULT_LABEL
 from dynsched.rules.labels import parse_label
 from dynsched.rules.rule_set import RuleSet
-from dynsched.sim.apiserver.api_server import ApiServer
-from dynsched.sim.apiserver.resources import NODES
-from dynsched.sim.apiserver.store import Change, ChangeType
-from dynsched.sim.demo.operator import Operator, running
-from dynsched.sim.demo.show import Tally, screen, tell
-from dynsched.sim.examples import NAMESPACES, make_node, make_pod
-from dynsched.sim.load import DemoLoad, DemoPod
-from dynsched.sim.prometheus_api import Machine, SimulatedPrometheus, serve
+from dynsched_sim.apiserver.api_server import ApiServer
+from dynsched_sim.apiserver.resources import NODES
+from dynsched_sim.apiserver.store import ChangeType, StoreChange
+from dynsched_sim.demo.operator import Operator, running
+from dynsched_sim.demo.show import Tally, screen, tell
+from dynsched_sim.examples import NAMESPACES, make_node, make_pod
+from dynsched_sim.load import DemoLoad, DemoPod
+from dynsched_sim.prometheus_api import Machine, SimulatedPrometheus, serve
 
 _START_SECONDS: Final = 60.0
 """Seconds after which an operator that has not finished a tick counts as broken."""
@@ -100,7 +100,7 @@ class _Outcome:
     writes: int = 0
     elapsed: float | None = None
 
-    def count(self, change: Change) -> None:
+    def count(self, change: StoreChange) -> None:
         self.writes += change.type is ChangeType.MODIFIED
 
     def summary(self) -> str:
@@ -139,7 +139,7 @@ async def run_demo(*, nodes: int, seconds: float | None, seed: int, console: Con
 
 async def _perform(nodes: int, seconds: float | None, console: Console, outcome: _Outcome) -> None:
     tell(console, f"Starting a cluster of {nodes} nodes, a simulated Prometheus, and dynsched ...")
-    packaged = resources.files("dynsched.sim") / "demo-rules.yaml"
+    packaged = resources.files("dynsched_sim") / "demo-rules.yaml"
     with tempfile.TemporaryDirectory(prefix="dynsched-demo-", ignore_cleanup_errors=True) as name:
         rules = Path(name) / "rules.yaml"
         rules.write_text(packaged.read_text(encoding="utf-8"), encoding="utf-8")

@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dynsched.sim.apiserver.resources import NODES, Resource
-from dynsched.sim.apiserver.store import Entry
 from dynsched.util.durations import format_duration
+from dynsched_sim.apiserver.resources import NODES, Resource
+from dynsched_sim.apiserver.store import Entry
 
 encode: Final = msgspec.json.Encoder().encode
 

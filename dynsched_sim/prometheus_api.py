@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from aiohttp import web
 
 from dynsched.rules.rule_set import RuleSet
-from dynsched.sim.load import DemoLoad
+from dynsched_sim.load import DemoLoad
 
 _REFUSAL: Final = (
     "this is the simulator of dynsched demo, not a Prometheus: it answers queries for the "

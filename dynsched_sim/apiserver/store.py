@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dynsched.sim.apiserver.resources import ALL, Resource
+from dynsched_sim.apiserver.resources import ALL, Resource
 
 HISTORY: Final = 5_000
 """How many changes of one resource are remembered, and can be watched from."""
@@ -56,7 +56,7 @@ class ChangeType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StoreChange:
     """One write. For DELETED, ``entry`` is the last state under the version of its deletion."""
 
     type: ChangeType
@@ -68,7 +68,7 @@ class Change:
         return self.entry.version
 
 
-Listener = Callable[[Change], None]
+Listener = Callable[[StoreChange], None]
 
 
 class Backup(NamedTuple):
@@ -79,12 +79,12 @@ class Backup(NamedTuple):
 class _Collection:
     def __init__(self, history: int) -> None:
         self.entries: dict[str, Entry] = {}
-        self.history: deque[Change] = deque(maxlen=history)
+        self.history: deque[StoreChange] = deque(maxlen=history)
         self.compacted = 0
         self.listeners: list[Listener] = []
         self.snapshot: tuple[Entry, ...] | None = None
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: StoreChange) -> None:
         key = change.entry.key
         if change.type is ChangeType.DELETED:
             del self.entries[key]
@@ -97,7 +97,7 @@ class _Collection:
         for listener in tuple(self.listeners):
             listener(change)
 
-    def changes_back_to(self, version: int) -> Iterator[Change]:
+    def changes_back_to(self, version: int) -> Iterator[StoreChange]:
         if version < self.compacted:
             raise GoneError(self.compacted)
         return takewhile(lambda c: c.version > version, reversed(self.history))
@@ -132,7 +132,7 @@ class Store:
                 entries[change.entry.key] = change.previous
         return tuple(entries[key] for key in sorted(entries))
 
-    def changes(self, resource: Resource, since: int) -> tuple[Change, ...]:
+    def changes(self, resource: Resource, since: int) -> tuple[StoreChange, ...]:
         """What was written after version ``since``, oldest first; GoneError when it is too old."""
         return tuple(self._collections[resource].changes_back_to(since))[::-1]
 
@@ -147,14 +147,14 @@ class Store:
         self.version += 1
         entry = _entry_of(resource, body, self.version)
         kind = ChangeType.MODIFIED if previous else ChangeType.ADDED
-        collection.apply(Change(kind, entry, previous))
+        collection.apply(StoreChange(kind, entry, previous))
         return entry
 
     def delete(self, resource: Resource, entry: Entry) -> Entry:
         """Remove the object; its last state under the version of the deletion."""
         self.version += 1
         last = at_version(entry, self.version)
-        self._collections[resource].apply(Change(ChangeType.DELETED, last, entry))
+        self._collections[resource].apply(StoreChange(ChangeType.DELETED, last, entry))
         return last
 
     def compact(self) -> None:

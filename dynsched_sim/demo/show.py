@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dynsched.engine.wording import beside_the_line, counted
-from dynsched.sim.load import HOT
 from dynsched.util.formatting import format_threshold, format_value
 from dynsched.util.tables import ago
+from dynsched_sim.load import HOT
 
 _AROUND: Final = 7
 """Lines of the live picture that are not nodes: the titles, what is left out, the footer."""

@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dynsched.sim.apiserver import api_errors, managed, resources
-from dynsched.sim.apiserver.resources import Resource, named
-from dynsched.sim.apiserver.schema import normalise, validate
-from dynsched.sim.apiserver.store import Entry, Store
+from dynsched_sim.apiserver import api_errors, managed, resources
+from dynsched_sim.apiserver.resources import Resource, named
+from dynsched_sim.apiserver.schema import normalise, validate
+from dynsched_sim.apiserver.store import Entry, Store
 
 _DEFAULT_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _OURS_ON_CREATE: Final = ("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields")
@@ -122,7 +122,7 @@ class Objects:
         try:
             new = _decode(resource, merge_patch(document, patch))
         except api_errors.ApiError as error:  # the real server blames the patch, with 422
-            cause = api_errors.Cause(
+            cause = api_errors.StatusCause(
                 "FieldValueInvalid", f"Invalid value: {error.message}", "patch"
             )
             raise api_errors.invalid(None, "", [cause]) from None
@@ -273,7 +273,7 @@ def _require_version(resource: Resource, entry: Entry, asked: str) -> None:
     if asked in {"", "0"}:
         if not resource.unconditional_update:
             message = "Invalid value: 0: must be specified for an update"
-            cause = api_errors.Cause("FieldValueInvalid", message, "metadata.resourceVersion")
+            cause = api_errors.StatusCause("FieldValueInvalid", message, "metadata.resourceVersion")
             raise api_errors.invalid(resource, entry.name, [cause])
     elif not asked.isdecimal():
         raise api_errors.internal(f'strconv.ParseUint: parsing "{asked}": invalid syntax')

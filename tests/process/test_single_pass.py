@@ -12,7 +12,7 @@ from cluster import LEASES, SimCluster
 from command_line import Call, Ended, call_of
 from operator_support import write_rules
 
-from dynsched.controller import one_pass
+from dynsched.controller import single_pass
 from dynsched.kube.client import KubeClient
 from dynsched.kube.election import LeaseTimes, held_by, is_released
 from dynsched.kube.kubeconfig import KubeConfig
@@ -101,7 +101,7 @@ async def test_a_dry_run_is_not_able_to_write_whatever_it_were_told_to_send(
             permissions.append(may_write)
             super().__init__(config, may_write=may_write)
 
-    monkeypatch.setattr(one_pass, "KubeClient", Recorded)
+    monkeypatch.setattr(single_pass, "KubeClient", Recorded)
     prometheus.set(cpu={"a": 95.0}, mem={"a": 10.0})
     assert (await call("plan"))[0] == 0
     assert (await call("run", "--once", "--dry-run"))[0] == 0
@@ -181,7 +181,7 @@ async def test_a_lease_that_is_not_to_be_had_is_said(
     call, cluster, prometheus, monkeypatch
 ) -> None:
     monkeypatch.setattr("dynsched.kube.leases.LOOK_AGAIN", 0.1)
-    monkeypatch.setattr("dynsched.controller.one_pass.TAKE_SECONDS", 0.3)
+    monkeypatch.setattr("dynsched.controller.single_pass.TAKE_SECONDS", 0.3)
     _ = (await cluster.post(LEASES, lease(60))).ok
     code, _, errors = await call("run", "--once")
     assert code == 1

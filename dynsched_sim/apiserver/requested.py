@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 from dynsched.rules.labels import Selector as LabelSelector
 from dynsched.rules.labels import parse_selector
-from dynsched.sim.apiserver import api_errors, resources
-from dynsched.sim.apiserver.resources import Resource
-from dynsched.sim.apiserver.store import Entry
+from dynsched_sim.apiserver import api_errors, resources
+from dynsched_sim.apiserver.resources import Resource
+from dynsched_sim.apiserver.store import Entry
 
 _ON_COLLECTION: Final = {"GET": "list", "POST": "create"}
 _ON_OBJECT: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -96,7 +96,7 @@ class _Field(NamedTuple):
     negated: bool
 
 
-class Selector(NamedTuple):
+class ListSelector(NamedTuple):
     """What a list or a watch is narrowed to. An empty one lets everything through."""
 
     labels: LabelSelector
@@ -120,14 +120,14 @@ class Selector(NamedTuple):
         )
 
 
-def selector_of(target: Target, query: Mapping[str, str]) -> Selector:
+def selector_of(target: Target, query: Mapping[str, str]) -> ListSelector:
     try:
         labels = parse_selector(query.get("labelSelector", ""))
     except ValueError as error:
         raise api_errors.bad_request(f"unable to parse requirement: {error}") from None
     terms = filter(None, query.get("fieldSelector", "").split(","))
     fields = tuple(_field(target.resource, term) for term in terms)
-    return Selector(labels, fields, target.namespace)
+    return ListSelector(labels, fields, target.namespace)
 
 
 def _field(resource: Resource, term: str) -> _Field:

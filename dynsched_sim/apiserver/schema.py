@@ -15,9 +15,9 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from dynsched.rules.labels import is_label_key, is_label_value
-from dynsched.sim.apiserver import resources
-from dynsched.sim.apiserver.api_errors import Cause
-from dynsched.sim.apiserver.resources import Resource
+from dynsched_sim.apiserver import resources
+from dynsched_sim.apiserver.api_errors import StatusCause
+from dynsched_sim.apiserver.resources import Resource
 
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*", re.ASCII)
@@ -134,7 +134,7 @@ def _without_nulls(value: Any) -> Any:
 
 def validate(
     resource: Resource, new: Mapping[str, Any], old: Mapping[str, Any] | None
-) -> Iterator[Cause]:
+) -> Iterator[StatusCause]:
     """Everything that is wrong with ``new``; ``old`` is what it replaces, if anything."""
     meta = new["metadata"]
     name, uid = meta.get("name", ""), meta.get("uid", "")
@@ -155,22 +155,22 @@ def validate(
         yield from _event(new)
 
 
-def _invalid(field: str, value: str, message: str) -> Cause:
-    return Cause("FieldValueInvalid", f"Invalid value: {json.dumps(value)}: {message}", field)
+def _invalid(field: str, value: str, message: str) -> StatusCause:
+    return StatusCause("FieldValueInvalid", f"Invalid value: {json.dumps(value)}: {message}", field)
 
 
-def _required(field: str) -> Cause:
-    return Cause("FieldValueRequired", "Required value", field)
+def _required(field: str) -> StatusCause:
+    return StatusCause("FieldValueRequired", "Required value", field)
 
 
-def _key_and_value(key_field: str, value_field: str, key: str, value: str) -> Iterator[Cause]:
+def _key_and_value(key_field: str, value_field: str, key: str, value: str) -> Iterator[StatusCause]:
     if not is_label_key(key):
         yield _invalid(key_field, key, "not a qualified name, as example.com/MyName")
     if not is_label_value(value):
         yield _invalid(value_field, value, "a valid label must have at most 63 characters")
 
 
-def _taints(taints: list[Mapping[str, str]]) -> Iterator[Cause]:
+def _taints(taints: list[Mapping[str, str]]) -> Iterator[StatusCause]:
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(taints):
         # "metadata.taints" is what the real server says, though they are in spec.
@@ -182,14 +182,14 @@ def _taints(taints: list[Mapping[str, str]]) -> Iterator[Cause]:
         elif effect not in _EFFECTS:
             supported = ", ".join(json.dumps(e) for e in _EFFECTS)
             message = f'Unsupported value: "{effect}": supported values: {supported}'
-            yield Cause("FieldValueNotSupported", message, f"{field}.effect")
+            yield StatusCause("FieldValueNotSupported", message, f"{field}.effect")
         if (key, effect) in seen:
             message = "Duplicate value: taints must be unique by key and effect pair"
-            yield Cause("FieldValueDuplicate", message, field)
+            yield StatusCause("FieldValueDuplicate", message, field)
         seen.add((key, effect))
 
 
-def _event(new: Mapping[str, Any]) -> Iterator[Cause]:
+def _event(new: Mapping[str, Any]) -> Iterator[StatusCause]:
     involved = new["involvedObject"].get("namespace", "")
     # An event on a cluster-scoped object lives in ``default``.
     if new["metadata"].get("namespace", "") != (involved or "default"):

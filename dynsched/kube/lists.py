@@ -31,7 +31,7 @@ class ListMeta(msgspec.Struct, gc=False):
     remaining: int | None = msgspec.field(name="remainingItemCount", default=None)
 
 
-class Page(msgspec.Struct, Generic[Item], gc=False):
+class ListPage(msgspec.Struct, Generic[Item], gc=False):
     """A page of a list. What a type of its items does not name costs no memory."""
 
     metadata: ListMeta = msgspec.field(default_factory=ListMeta)
@@ -81,7 +81,7 @@ async def pages(
     *,
     may_be_unknown: bool = False,
     **request: Unpack[Request],
-) -> AsyncIterator[Page[Item]]:
+) -> AsyncIterator[ListPage[Item]]:
     """The caller must let go of a page (``del``) before it takes the next, or two would be in
     memory. ``may_be_unknown``: a server that does not know the resource has no such objects.
     ConflictError when the list's snapshot expired between two pages.
@@ -94,7 +94,7 @@ async def pages(
         answer = await api.call(
             call,
             accept=expected,
-            shape=Page[item],  # type: ignore[valid-type]
+            shape=ListPage[item],  # type: ignore[valid-type]
             **request,
         )
         if answer.status == HTTPStatus.GONE:
@@ -110,10 +110,10 @@ async def pages(
             return
 
 
-async def first_item(api: KubeApi, call: Call) -> Page[Named]:
+async def first_item(api: KubeApi, call: Call) -> ListPage[Named]:
     query = {"limit": "1"}
-    answer = await api.call(call, query=query, headers=METADATA_ONLY, shape=Page[Named])
-    page: Page[Named] = _required(call, api, answer.body)
+    answer = await api.call(call, query=query, headers=METADATA_ONLY, shape=ListPage[Named])
+    page: ListPage[Named] = _required(call, api, answer.body)
     return page
 
 

@@ -12,10 +12,17 @@ from typing import Final
 
 from aiohttp import web
 
-from dynsched.sim.apiserver import api_errors, render
-from dynsched.sim.apiserver.render import Renderer
-from dynsched.sim.apiserver.requested import Selector, flag, number, version_asked
-from dynsched.sim.apiserver.store import Change, ChangeType, Entry, GoneError, Store, at_version
+from dynsched_sim.apiserver import api_errors, render
+from dynsched_sim.apiserver.render import Renderer
+from dynsched_sim.apiserver.requested import ListSelector, flag, number, version_asked
+from dynsched_sim.apiserver.store import (
+    ChangeType,
+    Entry,
+    GoneError,
+    Store,
+    StoreChange,
+    at_version,
+)
 
 _BEFORE_TIMEOUT: Final = 2.0  # seconds; so long before the watch times out comes its bookmark
 _MIN_SECONDS, _MAX_SECONDS = 1800.0, 3600.0  # how long a watch lasts that names no timeout
@@ -27,15 +34,15 @@ class Watch:
     """One open watch: what is still to be told, and how it is to end."""
 
     renderer: Renderer
-    selector: Selector
+    selector: ListSelector
     transport: asyncio.Transport | None
     since: int
-    pending: deque[Change] = field(default_factory=deque)
+    pending: deque[StoreChange] = field(default_factory=deque)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     last_words: bytes | None = None
     is_mute: bool = False
 
-    def notice(self, change: Change) -> None:
+    def notice(self, change: StoreChange) -> None:
         """Take a change in; called by the store, at once."""
         if change.version > self.since and not self.is_mute:
             self.pending.append(change)
@@ -53,7 +60,7 @@ class Watch:
                 yield lines
 
 
-def _as_seen(change: Change, selector: Selector) -> tuple[ChangeType, Entry] | None:
+def _as_seen(change: StoreChange, selector: ListSelector) -> tuple[ChangeType, Entry] | None:
     """A change through a selector: entering looks like ADDED, leaving like DELETED."""
     if selector.everything:
         return change.type, change.entry
@@ -97,12 +104,12 @@ class Watches:
         return len(self._open)
 
     async def serve(
-        self, request: web.BaseRequest, renderer: Renderer, selector: Selector
+        self, request: web.BaseRequest, renderer: Renderer, selector: ListSelector
     ) -> web.StreamResponse:
         """Answer a watch until it ends. ApiError. Lists are not streamed: clients list before."""
         if "sendInitialEvents" in request.query:
             message = "Forbidden: sendInitialEvents is forbidden for watch by this server"
-            cause = api_errors.Cause("FieldValueForbidden", message, "sendInitialEvents")
+            cause = api_errors.StatusCause("FieldValueForbidden", message, "sendInitialEvents")
             raise api_errors.invalid(None, "", [cause])
         version = version_asked(request.query)
         asked = number(request.query, "timeoutSeconds")
@@ -131,7 +138,7 @@ class Watches:
         resource = watch.renderer.resource
         if version is None:
             found = self._store.entries(resource)
-            watch.pending.extend(Change(ChangeType.ADDED, entry, None) for entry in found)
+            watch.pending.extend(StoreChange(ChangeType.ADDED, entry, None) for entry in found)
             return
         try:
             watch.pending.extend(self._store.changes(resource, version))

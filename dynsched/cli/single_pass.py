@@ -18,7 +18,7 @@ from rich.console import Console
 from dynsched.api.status import pass_report
 from dynsched.cli.node_tables import render_patches
 from dynsched.cli.node_words import how_early
-from dynsched.controller import one_pass
+from dynsched.controller import single_pass
 from dynsched.controller.settings import Settings
 from dynsched.engine.health import unmatched_rules, why_incomplete
 from dynsched.engine.model import AlertState, NodePatch
@@ -37,7 +37,7 @@ _Row = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 def once(settings: Settings) -> None:
     """`run --once`. Like all here: ClickException when not everything could be done."""
-    snapshot = one_pass.run_once(settings)
+    snapshot = single_pass.run_once(settings)
     for rule in snapshot.rules:
         pending = rule.states.get(AlertState.PENDING, 0)
         if pending:
@@ -54,7 +54,7 @@ def plan(settings: Settings, output: str, *, every: bool, fail_on_blind: bool) -
     """`plan`; ``every``: the values of all rules on all nodes. ``fail_on_blind``: as if a rule that
     sees no node could not be queried.
     """
-    snapshot = one_pass.run_once(settings)
+    snapshot = single_pass.run_once(settings)
     report, errors = pass_report(snapshot), [*why_incomplete(snapshot)]
     if fail_on_blind:
         blind = unmatched_rules(snapshot).items()
@@ -67,7 +67,7 @@ def plan(settings: Settings, output: str, *, every: bool, fail_on_blind: bool) -
 
 
 def prune(output: str, **options: Any) -> None:
-    written = asyncio.run(one_pass.prune(**options))
+    written = asyncio.run(single_pass.prune(**options))
     if output == "json":
         told = [
             {"node": patch.node, "action": patch.action, "body": patch.body, "reason": patch.reason}

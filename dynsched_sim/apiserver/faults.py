@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from dynsched.sim.apiserver.api_errors import ApiError
-from dynsched.sim.apiserver.record import RequestRecord
+from dynsched_sim.apiserver.api_errors import ApiError
+from dynsched_sim.apiserver.record import RequestRecord
 
 
 @dataclass(slots=True, eq=False)

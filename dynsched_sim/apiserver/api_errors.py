@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from dynsched.sim.apiserver.resources import Resource
+    from dynsched_sim.apiserver.resources import Resource
 
 _NO_RESOURCE: Final = "the server could not find the requested resource"
 _NO_MEDIA_TYPE: Final = "415: Unsupported Media Type"
@@ -15,7 +15,7 @@ USER: Final = "system:serviceaccount:dynsched:dynsched"
 """As whom everybody asks."""
 
 
-class Cause(NamedTuple):
+class StatusCause(NamedTuple):
     """One thing that is wrong with an object: the reason's code, the sentence, the field's path."""
 
     reason: str
@@ -79,7 +79,7 @@ def conflict(
     return ApiError(409, "Conflict", message, details_of(resource, name))
 
 
-def invalid(resource: Resource | None, name: str, causes: Iterable[Cause]) -> ApiError:
+def invalid(resource: Resource | None, name: str, causes: Iterable[StatusCause]) -> ApiError:
     """422: every cause in one message; without a resource where a patch's result is no object."""
     found = list(causes)
     told = [f"{cause.field}: {cause.message}" for cause in found]

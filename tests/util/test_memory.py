@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from programs import run
 
-from dynsched.util import long_running
+from dynsched.util import memory
 
 PREPARED = """
 import gc, sys
-from dynsched.util.long_running import prepare
+from dynsched.util.memory import prepare
 
 class Cyclic:
     def __init__(self):
@@ -35,7 +35,7 @@ print(few, len([each for each in gc.get_objects() if type(each) is Cyclic]) < 50
 
 THREADS = """
 import ctypes, sys, threading
-from dynsched.util.long_running import share_heap
+from dynsched.util.memory import share_heap
 if sys.argv[1] == "shared":
     share_heap()
 gate = threading.Barrier(9)
@@ -55,7 +55,7 @@ gate.wait()
 
 FREED = """
 import os
-from dynsched.util.long_running import give_back_free_memory
+from dynsched.util.memory import give_back_free_memory
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGESIZE")
 kept = [bytes(4_000) for _ in range(20_000)]  # smaller than what glibc maps on its own
@@ -86,17 +86,17 @@ def test_threads_share_two_heaps_and_free_memory_is_given_back() -> None:
 
 def test_another_c_library_is_left_as_it_is(monkeypatch) -> None:
     monkeypatch.setattr("ctypes.CDLL", lambda _: object())
-    long_running.share_heap()
-    long_running.give_back_free_memory()
+    memory.share_heap()
+    memory.give_back_free_memory()
 
 
 async def test_memory_is_given_back_after_each_tick(monkeypatch) -> None:
     done: list[str] = []
-    monkeypatch.setattr(long_running, "give_back_free_memory", lambda: done.append("given back"))
+    monkeypatch.setattr(memory, "give_back_free_memory", lambda: done.append("given back"))
     monkeypatch.setattr("gc.freeze", lambda: done.append("left out"))
     # With one thread, what is asked for later is done later.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     for tick in (1, 2, 3):
-        long_running.tidy_up(tick)
+        memory.tidy_up(tick)
     await asyncio.to_thread(int)
     assert sorted(done) == ["given back", "given back", "given back", "left out"]
