@@ -172,7 +172,9 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class PodShape:
-    """``affinity``, ``tolerations`` and ``selector`` are JSON, or empty."""
+    """``affinity``, ``tolerations`` and ``selector`` are JSON, or empty. ``ordered``: the order's
+    policy has added preferences to the affinity.
+    """
 
     namespace: str
     name: str
@@ -184,6 +186,11 @@ class PodShape:
     selector: bytes = b""
     cpu: float = 0.0
     memory: float = 0.0
+    ordered: bool = False
+
+
+class _Annotations(msgspec.Struct, gc=False):
+    order: str | None = msgspec.field(name=keys.ORDER_ANNOTATION, default=None)
 
 
 class _Labels(msgspec.Struct, gc=False):
@@ -193,6 +200,7 @@ class _Labels(msgspec.Struct, gc=False):
 class _Metadata(ObjectMeta, gc=False):
     owners: list[Owner] | None = msgspec.field(name="ownerReferences", default=None)
     labels: _Labels | None = None
+    annotations: _Annotations | None = None
 
 
 class _Spec(PodSpec, gc=False):
@@ -231,6 +239,7 @@ def _shape(pod: _Pod) -> PodShape:
         selector=_bytes(spec.selector),
         cpu=cpu,
         memory=memory,
+        ordered=metadata.annotations is not None and metadata.annotations.order is not None,
     )
 
 

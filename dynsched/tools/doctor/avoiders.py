@@ -49,8 +49,8 @@ class NoEffect(StrEnum):
 
 @dataclass(slots=True)
 class Workload:
-    """The pods of one controller, or all. ``requests``: cores and bytes; ``affinity``: that of a
-    pod that does not react.
+    """The pods of one controller, or all. ``requests``: cores and bytes; ``affinity`` and
+    ``ordered``: those of a pod that does not react.
     """
 
     namespace: str = ""
@@ -64,6 +64,7 @@ class Workload:
     causes: Counter[NoEffect] = field(default_factory=Counter)
     schedulers: set[str] = field(default_factory=set)
     affinity: bytes = b""
+    ordered: bool = False
 
     def count(self, pod: PodShape, *, reacts: bool) -> None:
         self.pods += 1
@@ -115,7 +116,7 @@ class Reach:
         if reacts:
             workload.ways.update(ways)
         else:
-            workload.affinity = pod.affinity
+            workload.affinity, workload.ordered = pod.affinity, pod.ordered
 
     def _reaction(self, pod: PodShape) -> tuple[tuple[Way, ...], tuple[NoEffect, ...]]:
         ways, causes = [], []
@@ -156,7 +157,8 @@ async def count_pods(client: KubeClient, rule_set: RuleSet) -> Reach:
 
 def patch_of(workload: Workload, label: LabelMark) -> str | None:
     """The command that gives the workload's pods a soft affinity that avoids the mark, beside the
-    preferences that they have; None where its kind has no template that it would be written to.
+    preferences that they have of their own; None where its kind has no template that it would be
+    written to.
     """
     avoid = {
         "weight": AVOIDANCE_WEIGHT,
@@ -164,7 +166,8 @@ def patch_of(workload: Workload, label: LabelMark) -> str | None:
             "matchExpressions": [{"key": label.key, "operator": "NotIn", "values": [label.value]}]
         },
     }
-    terms = [*as_mappings(_node_affinity(workload.affinity).get(PREFERRED)), avoid]
+    own = list(as_mappings(_node_affinity(workload.affinity).get(PREFERRED)))
+    terms = [*(_without_order(own) if workload.ordered else own), avoid]
     pod: dict[str, Any] = {"spec": {"affinity": {"nodeAffinity": {PREFERRED: terms}}}}
     body: dict[str, Any] = {"spec": {"template": pod}}
     if workload.kind == "CronJob":
@@ -174,6 +177,17 @@ def patch_of(workload: Workload, label: LabelMark) -> str | None:
     text = json.dumps(body, separators=(",", ":")).replace("'", "'\\''")
     what = f"{workload.kind.lower()} {workload.name}"
     return f"kubectl -n {workload.namespace} patch {what} --type merge -p '{text}'"
+
+
+def _without_order(terms: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The order is of the pod's creation: in the template it would hold for all later pods."""
+
+    def by_name(term: Mapping[str, Any]) -> bool:
+        wanted = as_mappings(as_mapping(term.get("preference")).get("matchExpressions"))
+        return [each.get("key") for each in wanted] == [keys.HOSTNAME_LABEL]
+
+    first = [n for n, term in enumerate(terms) if by_name(term) and term.get("weight") == 100]
+    return [term for n, term in enumerate(terms) if not by_name(term) or n < max(first, default=0)]
 
 
 def _workload_of(pod: PodShape) -> tuple[str, str]:

@@ -153,6 +153,24 @@ def test_a_patch_keeps_the_preferences_that_are_there() -> None:
     assert counted(pod, Mark(LABEL)).reacting == 1
 
 
+def test_a_patch_leaves_out_the_order_that_the_pod_got() -> None:
+    """Its nodes were the coolest when the pod was created, and would be preferred for ever."""
+
+    def named(weight: int, node: str) -> dict[str, Any]:
+        names = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+        return {"weight": weight, "preference": {"matchExpressions": [names]}}
+
+    own = [named(7, "mine"), json.loads(preferring(AVOIDS | {"operator": "In"}))["nodeAffinity"]]
+    own[1] = own[1][PREFERRED][0]
+    terms = [*own, named(100, "a"), named(43, "b")]
+    affinity = json.dumps({"nodeAffinity": {PREFERRED: terms}}).encode()
+    for ordered, kept in ((True, own), (False, terms)):
+        workload = counted(shape(affinity=affinity, ordered=ordered), Mark(LABEL))
+        body = json.loads((patch_of(workload, LABEL) or "").partition("-p '")[2][:-1])
+        node = body["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+        assert node[PREFERRED][:-1] == kept
+
+
 def test_a_patch_goes_to_the_template_of_a_cronjob_and_a_bare_pod_has_none() -> None:
     job = counted(PodShape("a", "x", Owner("Job", "report-28912345")), Mark(LABEL))
     assert '{"spec":{"jobTemplate":{"spec":{"template":' in (patch_of(job, LABEL) or "")
