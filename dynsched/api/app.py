@@ -103,7 +103,9 @@ def _application(
 async def _status(request: web.Request) -> web.Response:
     snapshots = request.app[_SNAPSHOTS]
     error = snapshots.why_unhealthy()
-    if JSON not in request.headers.get(hdrs.ACCEPT, ""):
+    accepted = request.headers.get(hdrs.ACCEPT, "")
+    # A browser wants a page: whoever follows the page's link is to learn more than "ok".
+    if JSON not in accepted and "text/html" not in accepted:
         return _ok_or(error)
     body = status_answer(
         snapshots.snapshot,

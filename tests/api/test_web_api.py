@@ -32,6 +32,8 @@ async def test_status_is_ok_while_ticks_succeed_or_says_why(client, snapshots, c
     snapshots.publish(replace(example(), error="no rule could be queried: connection refused"))
     assert await get(client, "/status", 503) == "no rule could be queried: connection refused"
     snapshots.publish(example())
+    page = "text/html,application/xhtml+xml,*/*;q=0.8"  # as browsers ask
+    assert (await get(client, "/status", Accept=page))["ok"]
     assert await get(client, "/status") == "ok"
     clock.now += 600
     assert await get(client, "/status", 503) == "the last tick finished 10m ago"

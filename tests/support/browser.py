@@ -43,8 +43,10 @@ class Tab:
 
     async def rows(self) -> list[str]:
         """The names in the table, from the top."""
-        names = await self.page.locator("#nodes tbody th").all_text_contents()
-        return [name.strip() for name in names]
+        names = (
+            "[...document.querySelectorAll('#nodes [data-node]')].map((row) => row.dataset.node)"
+        )
+        return await self.page.evaluate(names)
 
     async def look_again(self) -> None:
         """Make the page ask at once, as it does when it is shown again."""

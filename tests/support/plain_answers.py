@@ -162,6 +162,13 @@ def _column(
         "state": "".join(map(_state, alerts)),
         "quality": "".join("-" if alert is None else QUALITIES[alert.quality] for alert in alerts),
         "since": _sparse({i: int(a.since) for i, a in enumerate(alerts) if _state(a) not in "-i"}),
+        "known": _sparse(
+            {
+                i: int(a.known_at)
+                for i, a in enumerate(alerts)
+                if a is not None and a.quality is not Quality.OK
+            }
+        ),
         "expected": _sparse(dict(_expected(rule, views, alerts))),
         "requested": requested,
     }

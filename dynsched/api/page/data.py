@@ -109,9 +109,11 @@ async def page_data(
             "failures": len(snapshot.failures),
             "disputes": len(snapshot.disputes),
             "blind": {name: why for name, why in unmatched_rules(snapshot).items() if why},
+            **_unseen(snapshot),
             "mark": "" if rule_set.mark.is_none else str(rule_set.mark),
             "guard": rules["guard"],
             "rules": rules["rules"],
+            "has_order": rule_set.order is not None,
             "order": order,
             "pools": list(pools),
             "nodes": {
@@ -126,6 +128,26 @@ async def page_data(
     )
 
 
+def _unseen(snapshot: Snapshot) -> dict[str, float | None]:
+    """While no rule has a current value of any node: since when, and when the first mark ends for
+    that reason; None where marks are held.
+    """
+    nodes = snapshot.nodes
+    alerts, limits = nodes.evaluation.alerts, nodes.inventory.limits
+    asked = alerts.exists & ~limits.is_early
+    if not asked.any() or (asked & (alerts.quality == OK)).any():
+        return {"unseen_since": None, "marks_until": None}
+    firing = alerts.firing & alerts.exists & ~limits.is_shadow
+    ends = np.where(limits.releases_stale, alerts.known_at + limits.stale_after, np.inf)
+    of_marked = nodes.indices_of([*nodes.marked])
+    last = np.where(firing, ends, -np.inf)[:, of_marked].max(axis=0, initial=-np.inf)
+    first = float(last[last > -np.inf].min(initial=np.inf))
+    return {
+        "unseen_since": round(float(alerts.known_at[asked].max())),
+        "marks_until": round(first) if math.isfinite(first) else None,
+    }
+
+
 def _flags(nodes: NodeViews, names: Sequence[str]) -> list[int]:
     flags = np.zeros(len(names), np.int64)
     sets = {MARKED: nodes.marked, INELIGIBLE: nodes.ineligible, CONFLICT: nodes.conflicts}
@@ -138,7 +160,8 @@ def _column(
     snapshot: Snapshot, row: int, names: Sequence[str], at: Ints, requests: Mapping[str, int] | None
 ) -> tuple[dict[str, Any], Bools]:
     """One rule (its ``row`` in the table of alerts) on all nodes, and which of them have no current
-    value. ``since`` and ``expected`` are sparse: indices of nodes, and their values.
+    value. ``since``, ``known`` (when there was a value that is no longer current) and ``expected``
+    are sparse: indices of nodes, and their values.
     ``requests``: by node, in percent of allocatable; None where that is not known.
     """
     rule, alerts, cells = snapshot.rule_set.rules[row], snapshot.nodes.evaluation.alerts, (row, at)
@@ -168,6 +191,7 @@ def _column(
         "state": letters.astype(np.uint8).tobytes().decode(),
         "quality": qualities.astype(np.uint8).tobytes().decode(),
         "since": _sparse(active, alerts.since[cells]),
+        "known": _sparse(exists & (quality != OK), alerts.known_at[cells]),
         "expected": expected,
         "requested": shown,
     }

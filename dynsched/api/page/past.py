@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dynsched.engine.columns import Roster
+from dynsched.engine.columns import OK, Roster
 from dynsched.engine.model import AlertState
 from dynsched.engine.snapshot import NodeViews, Snapshot
 
@@ -22,18 +22,25 @@ STEP: Final = 60.0
 MAX_CHANGES: Final = 10_000
 """Changes that are kept, of all nodes: about 2 MB."""
 
+_LETTERS: Final = "cpekhu"
+"""Of what was decided of a node: cool, pending, early, cooling, hot, unknown. In capitals where it
+was marked."""
+_MARKED: Final = len(_LETTERS)
+_UNKNOWN: Final = _LETTERS.index("u")
+
 _LARGEST: Final = float(np.finfo(np.float16).max)
 _FINEST: Final = STEP / 2**5
 
 
 class _Point(NamedTuple):
-    """``values``: by rule, what 1 stands for, and the value of each node. The arrays' last element
-    is for nodes that are not known: NaN, and not marked.
+    """``values``: by rule, what 1 stands for, and the value of each node. ``states``: indices of
+    `_LETTERS`, with ``_MARKED`` more where it was marked. The arrays' last element is for nodes
+    that are not known.
     """
 
     at: float
     values: Mapping[str, tuple[float, NDArray[np.float16]]]
-    marked: NDArray[np.bool_]
+    states: NDArray[np.uint8]
 
 
 class History:
@@ -71,9 +78,8 @@ class History:
                 name: (unit, _kept(alerts.good_values(row) / unit))
                 for name, (row, unit) in rules.items()
             }
-        marked = np.zeros(len(alerts.roster) + 1, np.bool_)
-        marked[alerts.roster.indices_of(snapshot.nodes.marked)] = True
-        self._points = [*self._points[1 - POINTS :], _Point(snapshot.taken_at, values, marked)]
+        point = _Point(snapshot.taken_at, values, _states(snapshot.nodes))
+        self._points = [*self._points[1 - POINTS :], point]
         self._due_at = snapshot.taken_at + self.step
 
     def past(self, nodes: Sequence[str]) -> dict[str, Any]:
@@ -90,7 +96,7 @@ class History:
             "values": {
                 rule: [_known(point, rule, index) for point in self._points] for rule in self._rules
             },
-            "marked": [bool(point.marked[index]) for point in self._points],
+            "states": "".join(_letter(int(point.states[index])) for point in self._points),
         }
 
     def _follow(self, roster: Roster, rules: list[str]) -> None:
@@ -105,11 +111,31 @@ class History:
                     for rule, (unit, values) in point.values.items()
                     if rule in rules
                 },
-                point.marked.take(indices),
+                point.states.take(indices),
             )
             for point in self._points
         ]
         self._roster, self._rules = roster, rules
+
+
+def _states(views: NodeViews) -> NDArray[np.uint8]:
+    """As in the page's `stateOf`."""
+    verdicts, limits = views.evaluation.verdicts, views.inventory.limits
+    alerts = views.evaluation.alerts
+    exists = alerts.exists & ~(limits.is_early | limits.is_shadow)
+    firing = exists & alerts.firing & np.isnan(alerts.keep_firing_since)
+    pending = (exists & alerts.pending).any(axis=0)
+    unknown = exists.any(axis=0) & ~(exists & (alerts.quality == OK)).any(axis=0)
+    fires = firing.any(axis=0)
+    kinds = [verdicts.hot & fires, verdicts.hot, pending, verdicts.early, unknown]
+    letters = [_LETTERS.index(letter) for letter in "hkpeu"]
+    states = np.append(np.select(kinds, letters, 0), _UNKNOWN).astype(np.uint8)
+    states[alerts.roster.indices_of(views.marked)] += _MARKED
+    return states
+
+
+def _letter(state: int) -> str:
+    return _LETTERS[state] if state < _MARKED else _LETTERS[state - _MARKED].upper()
 
 
 def _kept(values: NDArray[np.float64]) -> NDArray[np.float16]:

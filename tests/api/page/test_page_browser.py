@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from importlib import resources
@@ -30,10 +29,11 @@ from dynsched.api.order_status import OrderStatus
 from dynsched.api.transport.answering import PROBES
 from dynsched.engine.health import why_unhealthy
 from dynsched.engine.load.recent import BoundOnNode, JustBound
-from dynsched.engine.model import Node
+from dynsched.engine.model import Node, WriteFailure
 from dynsched.engine.placing.placements import day_of
 from dynsched.engine.pod_values import AboveRequest
 from dynsched.engine.wording import UNKNOWN
+from dynsched.rules.file import parse_rules
 from dynsched.util.errors import ClusterError
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.thorough]
@@ -54,9 +54,7 @@ class World:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.snapshots = make_store(
-            lambda: time.monotonic() + self.now, graphs="https://example.com/prometheus"
-        )
+        self.snapshots = make_store(lambda: self.now, graphs="https://example.com/prometheus")
         self.scene = Scene(
             RULES, [Node(name, labels={"pool": pool}) for name, pool in POOLS.items()]
         )
@@ -109,9 +107,9 @@ async def shows(found: Tab, rows: int) -> None:
     await found.until("document.querySelectorAll('#nodes tbody tr').length === given", rows)
 
 
-async def banner(found: Tab, text: str) -> None:
-    """Wait for a bad one."""
-    await found.until("document.querySelector('.banner.bad')?.textContent.includes(given)", text)
+async def is_bad(found: Tab, text: str) -> None:
+    """Wait until the sentence says so."""
+    await found.until("document.querySelector('#sentence.bad')?.textContent.includes(given)", text)
 
 
 async def detail(found: Tab, node: str = "") -> str:
@@ -155,35 +153,118 @@ async def texts(shown: Tab, selector: str) -> list[str]:
     return await shown.page.locator(selector).all_inner_texts()
 
 
-async def test_nodes_are_listed_worst_first_beside_numbers_and_rules(shown, world) -> None:
+async def sentence(shown: Tab) -> str:
+    return await shown.page.inner_text("#sentence")
+
+
+async def test_one_sentence_says_how_it_is_above_nodes_worst_first(shown, world) -> None:
     assert (await shown.rows())[:2] == ["web-2", "batch-1"]
-    assert await texts(shown, "#numbers strong") == ["0", NONE, "0"]
-    assert await shown.page.locator(".number.zero").count() == 3
-    assert await texts(shown, "#grid h3") == ["batch (2)", "web (3)"]
+    least = "None of 5 nodes is hot; the hottest: web-2, node-cpu 60.0 (hot above 80)."
+    assert await sentence(shown) == least
+    assert await texts(shown, "#grid h3") == ["batch: 2 nodes", "web: 3 nodes"]
     facts = await texts(shown, "#facts dd")
     assert facts[0] == "leader"
-    assert facts[1].endswith("took 250ms")
     assert facts[2] == "2 of 2 ok"
     assert await texts(shown, "#rules tbody th") == ["node-cpu", "node-mem-usage"]
     link = await shown.page.locator("#rules a").first.get_attribute("href")
     assert link.startswith("https://example.com/prometheus/graph?g0.expr=cpu_busy_percent")
+    await tick(world, shown, heat="web-3")
+    told = "1 of 5 nodes hot; 1 marked: new pods avoid it; worst: web-3, node-cpu 95.0"
+    assert told in await sentence(shown)
+    world.cpu["batch-1"] = 99.0
+    await tick(world, shown, heat="web-1")
+    assert await sentence(shown) == (
+        "3 of 5 nodes hot; 2 marked, 1 not: guard.max_marked is 50%; worst: batch-1, node-cpu 99.0 "
+        "(hot above 80), for 0s."
+    )
+    assert await texts(shown, "#grid h3") == ["batch: 2 nodes, 1 hot", "web: 3 nodes, 2 hot"]
+    assert await shown.page.title() == "(3) dynsched"
+    world.cpu["batch-1"] = 20.0
+    await tick(world, shown, rules_error="rules.yaml:3: no")
+    assert "3 of 5 nodes hot, 1 of them cooling; 2 marked, 1 not" in await sentence(shown)
+    assert "file refused" in await shown.page.inner_text("#facts")
 
 
-async def test_a_node_that_heats_rises_with_the_focus_and_is_counted(shown, world) -> None:
+async def test_a_node_that_heats_is_counted_and_rises_when_it_is_sorted_again(shown, world) -> None:
     assert (await shown.rows())[0] != "web-3"
     await shown.page.locator("tr[data-node=web-3] a").focus()
     await tick(world, shown, heat="web-3")
-    assert (await shown.rows())[0] == "web-3"
+    assert (await shown.rows())[0] != "web-3"
     assert await shown.page.evaluate("document.activeElement.textContent") == "web-3"
-    assert await texts(shown, "#numbers strong") == ["1", NONE, "0"]
     assert await shown.page.locator("#grid i").count() == 1  # its cell is pointed at
+    assert await shown.page.inner_text("#sort-again") == "1 row moved: sort again"
+    await shown.page.click("#sort-again")
+    assert (await shown.rows())[0] == "web-3"
+    assert not await shown.page.is_visible("#sort-again")
     row = await shown.page.locator("tr[data-node=web-3]").inner_text()
-    assert all(word in row for word in ("hot", "marked", "+19%"))
-    await shown.page.click("#numbers [data-state=hot]")  # a value is a filter
+    assert all(word in row for word in ("hot", "marked", "95.0"))
+    await shown.page.click("#chips [data-state=hot]")  # a count is a filter
     assert await shown.rows() == ["web-3"]
-    await shown.page.click("#numbers [data-state=hot]")
-    await shown.page.click("tr[data-node=batch-1] .pool-column button")
-    assert await shown.rows() == ["batch-1", "batch-2"]
+    await shown.page.click("#chips [data-state=hot]")
+    assert len(await shown.rows()) == 5
+
+
+async def test_a_click_opens_the_node_that_was_looked_at(shown, world) -> None:
+    """By coordinates, 0.9 s after looking, while values change and a banner comes and goes."""
+    mouse = shown.page.mouse
+    for look in range(20):
+        row = shown.page.locator("#nodes tbody tr").nth(look % 5)
+        box = await row.bounding_box()
+        await mouse.move(box["x"] + 30, box["y"] + box["height"] / 2)
+        seen = await row.get_attribute("data-node")
+        for name in world.cpu:
+            world.cpu[name] = 20.0 + hash((name, look)) % 79
+        world.tick(rules_error="x" * 300 if look % 2 else None)
+        await shown.look_again()
+        await shown.page.wait_for_timeout(900)
+        await mouse.click(box["x"] + 30, box["y"] + box["height"] / 2)
+        await shown.until("document.querySelector('dialog').open")
+        assert await shown.page.inner_text("#detail-title") == seen
+        await shown.page.keyboard.press("Escape")
+        await shown.until("!document.querySelector('dialog').open")
+        assert await shown.page.evaluate("document.activeElement.textContent") == seen
+
+
+async def test_nodes_are_sorted_by_themselves_when_nobody_touches_the_page(browser, world) -> None:
+    async with opened(browser, world) as found:
+        world.cpu["web-3"] = 95.0
+        world.tick()
+        await found.until("document.querySelector('tbody tr').dataset.node === 'web-3'")
+
+
+async def test_while_nothing_is_known_the_last_values_stay_and_what_comes_is_told(
+    shown, world
+) -> None:
+    await tick(world, shown, heat="web-3")
+    await shown.page.click("#sort-again")
+    for _ in range(2):
+        await tick(world, shown, error="connection refused")
+        assert (await shown.rows())[:2] == ["web-3", "web-2"]
+    told = await sentence(shown)
+    moment = "(at) => import('./page/i18n.js').then(({ moment }) => moment(at))"
+    last = await shown.page.evaluate(moment, NOON + 56)  # a sample, 4 s before its tick
+    assert f"Blind since {last}" in told
+    assert "1 mark stays until " in told
+    assert "and is then released; the order has ended." in told
+    row = await shown.page.locator("tr[data-node=web-2]").inner_text()
+    assert "60.0 (" in row
+    assert "unknown" in row
+    assert await shown.page.title() == "(!) dynsched"
+    rules = {**RULES, "rules": [{**rule, "on_stale": "hold"} for rule in RULES["rules"]]}
+    world.scene.rule_set = parse_rules(rules)
+    await tick(world, shown, error="connection refused")
+    assert "1 mark stays (on_stale: hold)" in await sentence(shown)
+
+
+async def test_of_a_rule_that_fails_only_its_values_are_unknown(shown, world) -> None:
+    world.at += 30
+    failing = world.scene.tick(world.at, node_cpu=world.cpu, node_mem_usage="refused")
+    world.snapshots.publish(failing)
+    await shown.look_again()
+    await shown.until("document.querySelector('.banner')?.textContent.includes('refused')")
+    assert set(await texts(shown, "#nodes tbody .tag")) == {"cool"}
+    assert await texts(shown, "#grid h3") == ["batch: 2 nodes", "web: 3 nodes"]
+    assert "the hottest: web-2, node-cpu 60.0" in await sentence(shown)
 
 
 async def test_an_early_mark_is_told_as_such_and_is_not_red(shown, world) -> None:
@@ -193,10 +274,9 @@ async def test_an_early_mark_is_told_as_such_and_is_not_red(shown, world) -> Non
         world.snapshots.publish(replace(found, tick=number))
         await shown.look_again()
         await shown.until("document.documentElement.dataset.tick === given", str(number))
-        hot, *others = await shown.page.locator(".number").all()
-        assert await hot.get_attribute("class") == ("number hot" if heat > 80 else "number zero")
-        assert [await card.get_attribute("class") for card in others] == ["number ", "number warn"]
-        assert "1 marked before being hot" in await others[0].inner_text()
+        kind = await shown.page.get_attribute("#sentence", "class")
+        assert kind == ("hot" if heat > 80 else "")
+        assert "1 marked early" in await sentence(shown)
         row = await shown.page.locator("tr[data-node=worker-1]").inner_text()
         assert "marked early" in row
 
@@ -225,25 +305,26 @@ async def test_an_update_writes_only_what_differs(shown, world) -> None:
     world.cpu["batch-1"] = 46.0  # neither another place nor another colour
     await tick(world, shown)
     assert set(await shown.page.evaluate("window.written")) == {"batch-1"}
-    assert await shown.page.evaluate("window.cells") == 1  # of the margin that stands in it
+    assert await shown.page.evaluate("window.cells") == 1  # of the value that stands in it
     await tick(world, shown, heat="web-3")
-    assert await shown.page.evaluate("window.cells") == 2
+    assert await shown.page.evaluate("window.cells") == 3  # the edge of its mark too
 
 
-async def test_each_curve_goes_where_its_node_goes(shown, world) -> None:
-    for _ in range(3):
-        await tick(world, shown)
-    await shown.page.reload()
-    await shown.until("document.querySelectorAll('#nodes .curve').length === 5")
-    curves = """() => Object.fromEntries([...document.querySelectorAll("#nodes tbody tr")].map(
-      (row) => [row.dataset.node, row.querySelector(".curve")?.getAttribute("d")]))"""
-    before = await shown.page.evaluate(curves)
-    assert len(set(before.values())) > 1
-    order = await shown.rows()
-    world.cpu["batch-1"] = 79.0  # it comes first, and is judged by the same rule
+async def test_each_strip_of_states_goes_where_its_node_goes(shown, world) -> None:
+    await tick(world, shown, heat="web-1")
     await tick(world, shown)
+    await shown.page.reload()
+    await shown.until("document.querySelectorAll('#nodes .w3 svg').length === 5")
+    strips = """() => Object.fromEntries([...document.querySelectorAll("#nodes tbody tr")].map(
+      (row) => [row.dataset.node, row.querySelector(".w3 svg").ariaLabel]))"""
+    before = await shown.page.evaluate(strips)
+    assert before == dict.fromkeys(POOLS, "was cool") | {"web-1": "was cool, hot, marked"}
+    order = await shown.rows()
+    world.cpu["batch-1"] = 79.0
+    await tick(world, shown)
+    await shown.page.click("#sort-again")
     assert await shown.rows() != order
-    assert await shown.page.evaluate(curves) == before
+    assert await shown.page.evaluate(strips) == before
 
 
 async def test_filters_and_order_are_in_the_url_and_survive_a_reload(shown, world) -> None:
@@ -292,7 +373,7 @@ async def test_a_nodes_detail_says_what_would_clear_it_and_what_changed(shown, w
     # Where a mark goes on for another rule, only until this one ends; by the values if not known.
     spans = """([values, ends]) => import('./page/chart.js').then(({ spansOf }) => spansOf(
       { name: "a", op: ">", threshold: 80 }, { times: [0, 60, 120], values: { a: values },
-      marked: [true, true, true] }, (at) => ends === null ? undefined : at < ends, [0, 180]))"""
+      states: 'HHH' }, (at) => ends === null ? undefined : at < ends, [0, 180]))"""
     for values, ends, shaded in ((20, 100, [0, 120]), (90, None, [0, 180]), (20, None, None)):
         found = await shown.page.evaluate(spans, [[values] * 3, ends])
         assert found == ([[True, *shaded]] if shaded else [])
@@ -327,12 +408,19 @@ async def test_the_past_before_memory_comes_from_prometheus(shown, world) -> Non
     assert await shown.page.locator("dialog .chart:has(.shade)").count() == 1
 
 
-async def test_the_past_stays_while_prometheus_is_away_and_its_end_is_seen(shown, world) -> None:
+async def test_a_time_in_which_nothing_was_known_is_seen(shown, world) -> None:
     await tick(world, shown)
     await tick(world, shown, error="connection refused")
     await shown.page.reload()
-    await shown.until("document.querySelectorAll('#nodes .curve').length === 5")
-    assert await shown.page.locator("#nodes .gap").count() == 5
+    await shown.until("document.querySelectorAll('#nodes .at.unknown').length === 5")
+
+
+async def test_a_loop_that_hangs_is_told_and_what_it_means(shown, world) -> None:
+    await tick(world, shown, heat="web-3")
+    world.now += 3600
+    await shown.look_again()
+    await is_bad(shown, "No tick since")
+    assert "1 mark stays as it is; the order has ended." in await sentence(shown)
 
 
 async def test_theme_and_language_are_chosen_and_remembered(shown, world) -> None:
@@ -372,17 +460,6 @@ async def test_the_coolest_nodes_of_each_pool_are_shown_with_an_order(shown, wor
     assert "cannot be written, and ends by itself: 403" in " ".join(await texts(shown, ".banner"))
 
 
-async def test_what_pods_request_is_a_tick_on_the_bar_and_in_the_legend(shown, world) -> None:
-    assert await texts(shown, "#bar-legend li") == ["threshold", "clears", "was marked"]
-    assert await shown.page.locator("#nodes .tick[visibility=visible]").count() == 0
-    world.snapshots.facts.requested = {"cpu": {"web-2": 50, "batch-1": 75}}
-    await tick(world, shown)
-    assert "requested by pods" in await texts(shown, "#bar-legend li")
-    assert await shown.page.locator("#nodes .tick[visibility=visible]").count() == 2
-    bar = shown.page.locator("tr[data-node=batch-1] [aria-label*=requested]")
-    assert "requested 75" in await bar.get_attribute("aria-label")
-
-
 async def test_a_nodes_detail_lists_pods_just_bound_and_above_their_requests(shown, world) -> None:
     assert "Pods" not in await detail(shown, "web-1")
     await shown.page.keyboard.press("Escape")
@@ -414,6 +491,11 @@ async def test_banners_say_what_must_not_be_overlooked(shown, world) -> None:
     found = " ".join(await texts(shown, ".banner"))
     assert "cannot see" in found
     assert "connection refused" in found
+    await tick(world, shown, failures=(WriteFailure("web-1", "403"),))
+    assert await texts(shown, ".banner") == ["1 node could not be written.Which ones: status"]
+    status = await shown.page.context.new_page()
+    await status.goto(f"{world.url}{await shown.page.get_attribute('.banner a', 'href')}")
+    assert '"patch_failures"' in await status.inner_text("body")
     await tick(world, shown, dry_run=True, rules_error="rules.yaml:3: no", leading=False)
     found = " ".join(await texts(shown, ".banner"))
     assert "Dry run" in found
@@ -421,32 +503,29 @@ async def test_banners_say_what_must_not_be_overlooked(shown, world) -> None:
     await tick(world, shown, leading=False, leader="pod-2", capped=frozenset({"web"}))
     found = " ".join(await texts(shown, ".banner"))
     assert "pod-2 leads" in found
-    assert "in web" in found
+    assert "More than guard.max_marked (50%) of the nodes are hot in web" in found
     assert "connection refused" not in found
     error = "no rule could be queried: connection refused"
     world.snapshots.publish(replace(world.snapshots.snapshot, tick=99, error=error))
     await shown.look_again()
-    await banner(shown, "cannot see")
-    world.now += 3600
-    await shown.look_again()
-    await banner(shown, "The last tick")
+    await shown.until("document.querySelector('.banner.bad')?.textContent.includes('last tick')")
 
 
 async def test_before_the_first_tick_it_waits_and_recovers_when_dynsched_does(browser) -> None:
     world = World()
     async with served(world) as server, tab(browser, world.url) as found:
-        await found.until("document.querySelector('.banner')?.textContent.includes('first tick')")
+        await is_bad(found, "first tick")
         world.tick()
         await found.look_again()
         await shows(found, 5)
         port = server.port
         await server.close()
         await found.look_again()
-        await banner(found, "No answer")
+        await is_bad(found, "No answer from dynsched since")
         assert len(await found.rows()) == 5
         async with TestServer(make_app(world.snapshots), port=port):
             await found.look_again()
-            await found.until("document.querySelector('.banner') === null")
+            await found.until("document.querySelector('#sentence').className === ''")
 
 
 async def test_it_works_below_a_path_and_a_detail_can_be_linked_to(browser) -> None:
@@ -466,7 +545,7 @@ async def test_it_speaks_chinese_to_a_browser_that_does(browser, world) -> None:
         assert await found.page.get_attribute("html", "lang") == "zh-CN"
         worst_first = "\u8282\u70b9\uff08\u6700\u4e25\u91cd\u7684\u5728\u524d\uff09"
         assert await found.page.inner_text("#table-title") == worst_first
-        assert "过热" in await found.page.inner_text("#numbers")
+        assert "5 个节点均未过热" in await sentence(found)
         texts = [*UNKNOWN.values(), why_unhealthy(None, 0, 1)]
         for snapshot in (example(), early_example()):
             for name in snapshot.nodes:
@@ -484,7 +563,7 @@ MISPLACED = """(root) => {
   const seen = document.createTreeWalker(document.querySelector(root), NodeFilter.SHOW_TEXT);
   while (seen.nextNode()) {
     const text = seen.currentNode, parent = text.parentElement, words = text.data.trim();
-    const isName = parent.closest(".unseen, option, .name, .pool-column"); // may be cut
+    const isName = parent.closest("option, .name, .pool-column, .narrow, th small"); // may be cut
     if (!words || !parent.checkVisibility() || isName) continue;
     const range = document.createRange();
     range.selectNodeContents(text);
@@ -499,7 +578,7 @@ MISPLACED = """(root) => {
     }
     const isCut = parent.scrollWidth > parent.clientWidth + 1;
     if (isCut && getComputedStyle(parent).overflowX !== "visible") found.push(["cut", words]);
-    const isWhole = !parent.closest("code, h2, h3, .banner, tbody th"); // may break anywhere
+    const isWhole = !parent.closest("code, h2, h3, .banner, tbody th, #sentence"); // break anywhere
     for (const word of isWhole ? text.data.matchAll(/[A-Za-z]{2,12}/g) : []) {
       range.setStart(text, word.index);
       range.setEnd(text, word.index + word[0].length);
@@ -535,7 +614,7 @@ async def test_no_text_is_cut_or_on_another_whatever_the_width(browser, world, l
     for _ in range(4):
         world.tick(placed=[LONG, CLOUD[2]], rules_error="x" * 300)
     async with opened(browser, world, 16, locale=locale) as found:
-        await found.until("document.querySelectorAll('#nodes .curve').length === 15")
+        await found.until("document.querySelectorAll('#nodes .w3 svg').length === 16")
         for part in ("body", "dialog"):
             if part == "dialog":
                 await found.page.locator("#nodes tbody a").first.click()
@@ -560,7 +639,7 @@ async def test_it_works_with_a_token_that_a_proxy_adds(browser, monkeypatch) -> 
         assert found.complaints == []
         reviews.away = ClusterError("away")
         await found.look_again()
-        await banner(found, "No answer")
+        await is_bad(found, "No answer")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -581,6 +660,37 @@ async def test_axe_finds_nothing(browser, world, scheme) -> None:
             violations = await found.page.evaluate("async () => (await axe.run()).violations")
             told = [(each["id"], [node["html"] for node in each["nodes"]]) for each in violations]
             assert told == [], step
+
+
+CONTRAST = """(pairs) => {
+  const probe = document.body.appendChild(document.createElement("i"));
+  const light = (name) => {
+    probe.style.color = `var(--${name})`;
+    const parts = getComputedStyle(probe).color.match(/[0-9.]+/g).map((part) => part / 255);
+    const linear = parts.map((at) => (at <= 0.04045 ? at / 12.92 : ((at + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05;
+  };
+  return pairs.map(([one, ground]) => {
+    const [a, b] = [light(one), light(ground)];
+    return Math.max(a, b) / Math.min(a, b);
+  });
+}"""
+STATES = ("hot-0", "hot-1", "hot-2", "held", "pending", "early", "unknown")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_marks_and_bars_stand_out_from_their_ground(browser, world, scheme) -> None:
+    grounds = ("back", "panel", "bar-back")
+    marks = [(mark, on) for mark in (*STATES, "text", "bar", "link") for on in grounds]
+    texts = [(text, on) for text in ("text", "dim", "link") for on in ("back", "panel")]
+    texts += [(text, f"{on}-back") for text in ("text", "link") for on in ("bad", "warn", "info")]
+    async with opened(browser, world, color_scheme=scheme) as found:
+        for pairs, least in ((marks, 3.0), ([*texts, ("bad", "back"), ("bad", "bad-back")], 4.5)):
+            measured = await found.page.evaluate(CONTRAST, pairs)
+            low = {
+                pair: ratio for pair, ratio in zip(pairs, measured, strict=True) if ratio < least
+            }
+            assert low == {}
 
 
 async def test_of_many_nodes_the_worst_are_shown_and_more_on_request(browser) -> None:

@@ -134,7 +134,7 @@ def test_its_memory_is_bounded_and_as_documented() -> None:
         history.observe(replace(snapshot, taken_at=NOON + 60 * minute))
     assert len(history._points) == POINTS
     for point in history._points:
-        sizes = [point.marked.nbytes, *(values.nbytes for _, values in point.values.values())]
+        sizes = [point.states.nbytes, *(values.nbytes for _, values in point.values.values())]
         assert sizes == [501, *[2 * 501] * 3]
 
 

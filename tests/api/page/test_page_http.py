@@ -115,7 +115,7 @@ async def test_the_history_is_of_the_nodes_that_were_asked_for(client, snapshots
     past = await get(client, "/page/history?node=worker-2&node=nobody")
     assert past["times"] == [NOON + 120]
     assert past["nodes"] == {
-        "worker-2": {"values": {"node-cpu": [91.2], "node-mem-usage": [42.0]}, "marked": [True]}
+        "worker-2": {"values": {"node-cpu": [91.2], "node-mem-usage": [42.0]}, "states": "H"}
     }
     for query in ("", "?" + "&".join(["node=a"] * (MAX_NODES + 1))):
         told = await get(client, f"/page/history{query}", 400)

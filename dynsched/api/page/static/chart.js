@@ -1,7 +1,7 @@
 // The values of one rule on one node over time: with axes, the lines that explain the mark, when this rule caused it,
 // what is not known, and the value at the pointer.
 
-import { pathOf, svg, topOf } from "./draw.js";
+import { isMarked, pathOf, svg, topOf } from "./draw.js";
 import { minute, number, t, valueOf } from "./i18n.js";
 import { rises } from "./model.js";
 
@@ -102,14 +102,14 @@ function readOut(picture, rule, times, values, { x, y, from, width }) {
  * @param {import("./model.js").Rule} rule @param {Past} past @param {(at: number) => boolean | undefined} fired whether
  *   the rule fired then; undefined: that is not known @param {[number, number]} range @returns {[boolean, number, number][]}
  */
-export function spansOf(rule, { times, values, marked }, fired, [first, last]) {
+export function spansOf(rule, { times, values, states }, fired, [first, last]) {
   const own = values[rule.name];
   const beyond = (/** @type {number | null} */ value) => value !== null && (rises(rule) ? value > rule.threshold : value < rule.threshold);
   const end = (/** @type {number} */ at) => times[at] ?? last;
   /** @type {[boolean, number, number][]} */
   const found = [];
   for (const kind of [false, true]) {
-    const is = (/** @type {number} */ at) => (kind ? marked[at] && fired(times[at]) !== false : own[at] === null);
+    const is = (/** @type {number} */ at) => (kind ? isMarked(states[at]) && fired(times[at]) !== false : own[at] === null);
     for (let at = 0; at < times.length; at += 1) {
       if (!is(at)) continue;
       const from = at;

@@ -1,6 +1,6 @@
 // What is asked of the server. All addresses are relative, so that the page works below any path.
 
-/** @typedef {{times: number[], values: Record<string, (number | null)[]>, marked: boolean[]}} Past */
+/** `states`: a letter for each time, of `STATE_OF`. @typedef {{times: number[], values: Record<string, (number | null)[]>, states: string}} Past */
 /** @typedef {{at: number, node: string, kind: string, rule: string, value: number | null, text: string}} Change */
 
 /** How long an answer may take. */

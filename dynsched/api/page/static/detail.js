@@ -3,7 +3,7 @@
 import { chart, spansOf } from "./chart.js";
 import { aboutNode, nodeOf, pastOf } from "./data.js";
 import { get, make, svg } from "./draw.js";
-import { amount, counted, moment, number, percent, span, t, told, valueOf } from "./i18n.js";
+import { amount, counted, moment, number, span, t, told, valueOf } from "./i18n.js";
 import { EARLY, MARKED, fromPoints, sinceOf } from "./model.js";
 import { describeMark } from "./row.js";
 
@@ -12,7 +12,7 @@ const MOST_CHANGES = 50;
 const RANGES = [0.25, 1, 6, 24];
 
 export class Detail {
-  /** @param {() => void} closed @param {(hours: number) => void} ranged */
+  /** @param {(name: string) => void} closed @param {(hours: number) => void} ranged */
   constructor(closed, ranged) {
     this.ranged = ranged;
     this.box = /** @type {HTMLDialogElement} */ (get("detail"));
@@ -21,8 +21,9 @@ export class Detail {
     /** What the charts were drawn from, and they. @type {Map<string, {shows: string, picture: Element}>} */
     this.charts = new Map();
     this.box.addEventListener("close", () => {
+      const name = this.name;
       this.name = "";
-      closed();
+      closed(name);
     });
     // A click beside it.
     this.box.addEventListener("click", (event) => {
@@ -85,7 +86,7 @@ export class Detail {
     /** @type {Element[]} */
     const parts = [
       make("div", { class: "numbers" },
-        tile(t("margin"), node.worst < 0 ? "–" : percent(node.margin), rule),
+        tile(rule || t("value"), node.worst < 0 ? "–" : valueOf(model.data.rules[node.worst], node.value), ""),
         tile(t("state"), t(`s_${node.state}`), since === null ? "" : span(now - since)),
         tile(t("mark"), node.flags & MARKED ? describeMark(node, true) : t("no"), [answer.carries.join(", "), node.note ? describeMark(node) : ""].filter(Boolean).join(" · "))),
       make("h3", { text: t("what_clears") }),
@@ -228,7 +229,7 @@ function joined(recent, series, rules) {
     const points = new Map(series[name]);
     return [name, [...before.map((at) => (rule && points.has(at) ? fromPoints(rule, points.get(at) ?? 0) : null)), ...later]];
   });
-  return { times: [...before, ...recent.times], values: Object.fromEntries(values), marked: [...before.map((at) => marks.get(at) === 1), ...recent.marked] };
+  return { times: [...before, ...recent.times], values: Object.fromEntries(values), states: before.map((at) => (marks.get(at) === 1 ? "H" : "c")).join("") + recent.states };
 }
 
 /** The lines that explain a mark: where the rule fires and clears, and for an early one the early line. @param {import("./model.js").Rule} rule @param {any} answer */

@@ -1,7 +1,7 @@
 // Elements, bars and curves. No style attributes: the Content-Security-Policy forbids them.
 
-import { number, t } from "./i18n.js";
-import { fullScale, rises } from "./model.js";
+import { t } from "./i18n.js";
+import { fullScale } from "./model.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -73,12 +73,13 @@ export class NameLink {
     this.end = new Label(end);
   }
 
-  /** @param {string} name */
-  show(name) {
-    if (name === this.shown) return this;
-    this.shown = name;
-    const end = tailOf(name);
-    this.start.show(name.slice(0, name.length - end.length));
+  /** @param {string} name @param {string} [short] what of it is written */
+  show(name, short = name) {
+    const shows = `${name} ${short}`;
+    if (shows === this.shown) return this;
+    this.shown = shows;
+    const end = tailOf(short);
+    this.start.show(short.slice(0, short.length - end.length));
     this.end.show(end);
     this.element.setAttribute("href", `?node=${encodeURIComponent(name)}`);
     for (const key of ["title", "aria-label"]) this.element.setAttribute(key, name);
@@ -112,15 +113,9 @@ export function get(id) {
 }
 
 const WIDE = 110;
-const HIGH = 16;
-/** A triangle that points up, at the lower edge of a bar, at its left end. */
-export const TICK = `M-4 ${HIGH}L0 ${HIGH - 7}L4 ${HIGH}Z`;
+const HIGH = 12;
 
-/**
- * A value as text and as a bar, with lines at threshold (solid) and clear_threshold (dashed), the
- * expected value as an outline, and a tick at what is requested. It is made once and changed at each
- * update.
- */
+/** A value as text and as a bar, with lines at threshold (solid) and clear_threshold (dashed). It is made once and changed at each update. */
 export class Bar {
   /** @param {import("./model.js").Rule} rule */
   constructor(rule) {
@@ -129,22 +124,17 @@ export class Bar {
     this.text = make("span");
     this.words = new Label(this.text);
     const filled = svg("rect", { y: 3, height: HIGH - 6, width: 0 });
-    const outline = svg("rect", { class: "bar-expected", x: 0.75, y: 1.5, height: HIGH - 3, width: 0 });
-    const tick = svg("path", { class: "tick", d: TICK });
-    const parts = [svg("rect", { class: "bar-back", width: WIDE, height: HIGH, rx: 2 }), filled, outline];
+    const parts = [svg("rect", { class: "bar-back", width: WIDE, height: HIGH }), filled];
     for (const [kind, at] of /** @type {[string, number][]} */ ([["line-clear", rule.clear_threshold], ["line-threshold", rule.threshold]])) {
       if (kind === "line-clear" && rule.clear_threshold === rule.threshold) continue;
       parts.push(svg("line", { class: kind, x1: this.x(at), x2: this.x(at), y1: 0, y2: HIGH, "vector-effect": "non-scaling-stroke" }));
     }
-    this.picture = svg("svg", { class: "bars", height: HIGH, viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", role: "img" }, ...parts, tick);
+    // What it says is the text beside it, and the column's heading.
+    this.picture = svg("svg", { class: "bars", height: HIGH, viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", "aria-hidden": "true" }, ...parts);
     this.known = new Attribute(this.text, "class");
+    this.hint = new Attribute(this.text, "title");
     this.colour = new Attribute(filled, "class");
     this.width = new Attribute(filled, "width");
-    this.expects = new Attribute(outline, "visibility");
-    this.expected = new Attribute(outline, "width");
-    this.requests = new Attribute(tick, "visibility");
-    this.requested = new Attribute(tick, "transform");
-    this.label = new Attribute(this.picture, "aria-label");
   }
 
   /** @param {number} of */
@@ -152,23 +142,13 @@ export class Bar {
     return Math.round(Math.max(0, Math.min(1, of / this.full)) * WIDE * 10) / 10;
   }
 
-  /** @param {number | null} value null: not known @param {number | undefined} expected @param {number | null} requested @param {string} text */
-  show(value, expected, requested, text) {
-    const { rule } = this;
-    const beyond = (/** @type {number} */ limit) => value !== null && (rises(rule) ? value > limit : value < limit);
+  /** @param {number | null} value null: never known @param {string} text @param {string} colour @param {string} why the value is not current; empty: it is */
+  show(value, text, colour, why) {
     this.words.show(text);
-    this.known.set(value === null ? "value missing" : "value");
-    this.colour.set(beyond(rule.threshold) ? "bar over" : beyond(rule.clear_threshold) ? "bar near" : "bar");
+    this.known.set(why ? "value missing" : "value");
+    this.hint.set(why);
+    this.colour.set(`bar ${why ? "unknown" : colour}`);
     this.width.set(value === null ? 0 : this.x(value));
-    this.expects.set(expected === undefined ? "hidden" : "visible");
-    if (expected !== undefined) this.expected.set(Math.max(0, this.x(expected) - 1.5));
-    this.requests.set(requested === null ? "hidden" : "visible");
-    if (requested !== null) this.requested.set(`translate(${this.x(requested)} 0)`);
-    // The value itself is the text beside it.
-    let label = t("bar_label", number(rule.threshold), number(rule.clear_threshold));
-    if (expected !== undefined) label += t("bar_expected", number(expected));
-    if (requested !== null) label += t("bar_requested", number(requested));
-    this.label.set(label);
   }
 }
 
@@ -188,27 +168,33 @@ export function topOf(rule, values) {
   return fullScale(rule) > 2.5 * most ? 1.25 * most : Math.max(most, fullScale(rule));
 }
 
-const [LONG, TALL] = [120, 24];
+/** By the letters of the past; in capitals where the node was marked. @type {Record<string, string>} */
+const STATE_OF = { c: "cool", p: "pending", e: "early", k: "held", h: "hot", u: "unknown" };
+
+/** @param {string} letter */
+export const isMarked = (letter) => letter !== letter.toLowerCase();
 
 /**
- * A small curve, for a row of the table: grey where it is not known at the end, and below it when the node was marked.
- * @param {import("./model.js").Rule} rule @param {import("./data.js").Past} past
+ * What was decided of a node over time, and below it when it was marked.
+ * @param {import("./data.js").Past} past @param {[number, number]} range @param {number} width @param {number} height
  */
-export function sparkline(rule, { times, values, marked }) {
-  const own = values[rule.name];
-  const top = topOf(rule, own);
-  const [first, length] = [times[0], times[times.length - 1] - times[0] || 1];
-  const x = (/** @type {number} */ at) => (((times[at] - first) / length) * LONG).toFixed(1);
-  const y = (/** @type {number} */ value) => (TALL - 1 - Math.max(0, value / top) * (TALL - 2)).toFixed(1);
-  const last = own.findLastIndex((value) => value !== null);
-  const parts = [];
-  if (last < own.length - 1) parts.push(svg("rect", { class: "gap", x: x(Math.max(0, last)), y: 0, width: LONG - Number(x(Math.max(0, last))), height: TALL }));
-  let shade = "";
-  marked.forEach((is, at) => {
-    if (is && at + 1 < marked.length) shade += `M${x(at)} ${TALL}v-3H${x(at + 1)}V${TALL}z`;
-  });
-  if (shade) parts.push(svg("path", { class: "shade", d: shade }));
-  const line = y(rule.threshold);
-  parts.push(svg("line", { class: "line-threshold", x1: 0, x2: LONG, y1: line, y2: line }), svg("path", { class: "curve", d: pathOf(own, x, y) }));
-  return svg("svg", { width: LONG, height: TALL, viewBox: `0 0 ${LONG} ${TALL}`, role: "img", "aria-label": t("spark_label", rule.name) }, ...parts);
+export function strip({ times, states }, [first, last], width, height) {
+  const x = (/** @type {number} */ time) => (Math.max(0, Math.min(1, (time - first) / (last - first || 1))) * width).toFixed(1);
+  const lane = height - 5;
+  /** @type {Map<string, string>} */
+  const paths = new Map();
+  const add = (/** @type {(letter: string) => string} */ kind, /** @type {number} */ top, /** @type {number} */ high) => {
+    for (let at = 0; at < times.length; ) {
+      const from = at;
+      while (at < times.length && kind(states[at]) === kind(states[from])) at += 1;
+      const end = times[at] ?? last;
+      if (kind(states[from]) && end > first) {
+        paths.set(kind(states[from]), `${paths.get(kind(states[from])) ?? ""}M${x(times[from])} ${top}v${high}H${x(end)}v-${high}z`);
+      }
+    }
+  };
+  add((letter) => STATE_OF[letter.toLowerCase()], 0, lane);
+  add((letter) => (isMarked(letter) ? "was-marked" : ""), lane + 2, 3);
+  const kinds = [...paths].map(([kind, d]) => svg("path", { class: kind === "was-marked" ? kind : `at ${kind}`, d }));
+  return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": t("strip_label", [...paths.keys()].map((kind) => t(`s_${kind.replace("was-", "")}`)).join(", ")) }, ...kinds);
 }

@@ -2,18 +2,15 @@
 // again only where it looks otherwise than before. The same nodes are in the table, for those who cannot
 // see a canvas or use a mouse.
 
-import { counted, percent, t } from "./i18n.js";
-import { get, make, say, svg, tailOf } from "./draw.js";
-import { INELIGIBLE, MARKED, PRESSURED, UNKNOWN } from "./model.js";
+import { counted, t, valueOf } from "./i18n.js";
+import { get, make, say, tailOf } from "./draw.js";
+import { COLOURS, DECIDED, INELIGIBLE, MARKED, colourOf } from "./model.js";
+import { asShown } from "./still.js";
 
 /** @typedef {import("./model.js").Node} Node */
 
-/** Margins from which on a cell has the colour of the same place, the last one beyond all. */
-const LIMITS = [-0.5, -0.25, -0.1, 0, 0.1];
-const COLOURS = ["--cool-3", "--cool-2", "--cool-1", "--cool-0", "--hot-0", "--hot-1"];
-const GAP = 2;
-/** Pixels from which on a cell has its margin as a text. */
-const READABLE = 40;
+/** Pixels from which on a cell has its value as a text, and a shape and an edge beside its colour. */
+const [READABLE, SHAPED] = [40, 12];
 /** Of a cell with the node's name: how wide it is at least and at most, as there is room, and how high. */
 const NAMED = [112, 190, 46];
 /** How high all cells may be together and have names: a screen has more to show. */
@@ -22,10 +19,10 @@ const MOST = 330;
 const POINTED_AT = 20;
 /** How strong a cell is that the filters leave out, and one of a node that is never marked. */
 const [LEFT_OUT, FAINT] = [0.15, 0.4];
-/** The flags that a cell shows. */
-const SEEN = MARKED | PRESSURED | INELIGIBLE | UNKNOWN;
+/** Pixels between cells. @param {number} size */
+const gapOf = (size) => (size < SHAPED ? 1 : 2);
 
-/** @typedef {string | number} Look all that the picture of a cell depends on, beside its size and the colours */
+/** All that the picture of a cell depends on, beside its size and the colours. @typedef {string} Look */
 /** @typedef {{name: string, nodes: Node[], title: HTMLElement, canvas: HTMLCanvasElement, columns: number, wide: number, size: number, drawn: Look[]}} Pool; `size`: how high */
 
 export class Grid {
@@ -49,7 +46,6 @@ export class Grid {
       this.draw();
     }).observe(this.box);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.repaint());
-    legend();
   }
 
   /** In other colours. */
@@ -59,8 +55,8 @@ export class Grid {
     this.draw();
   }
 
-  /** @param {import("./model.js").Model} model @param {Node[]} found those that fit the filters */
-  update(model, found) {
+  /** @param {import("./model.js").Model} model @param {Node[]} found those that fit the filters @param {boolean} still whether cells stay where they are */
+  update(model, found, still) {
     this.model = model;
     this.chosen = found.length === model.nodes.length ? null : new Set(found);
     /** @type {Map<string, Node[]>} */
@@ -84,20 +80,17 @@ export class Grid {
         this.pools.set(name, pool);
         this.box.append(pool.title, pool.canvas);
       }
-      pool.nodes = byPool.get(name) ?? [];
-      let [marked, hot, unknown] = [0, 0, 0];
-      for (const { flags } of pool.nodes) {
-        if (flags & MARKED) marked += 1;
-        if (flags & PRESSURED) hot += 1;
-        if (flags & UNKNOWN) unknown += 1;
-      }
+      const sorted = (byPool.get(name) ?? []).sort((a, b) => b.danger - a.danger || a.index - b.index);
+      pool.nodes = still ? asShown(sorted, pool.nodes.map((node) => node.name), new Map(sorted.map((node) => [node.name, node]))) : sorted;
       const called = name || (names.length > 1 ? t("no_pool") : "");
+      const counts = DECIDED.slice(0, 5).flatMap((state) => {
+        const count = sorted.filter((node) => node.state === state).length;
+        return count ? t("of_state", counted(count), t(`s_${state}`)) : [];
+      });
+      const about = [t("count_all", counted(sorted.length)), ...counts].join(", ");
       pool.title.hidden = called === "";
-      say(pool.title, `${called} (${counted(pool.nodes.length)})`);
-      pool.canvas.setAttribute(
-        "aria-label",
-        t("grid_label", called || t("all_nodes"), pool.nodes.length, marked, hot, unknown),
-      );
+      say(pool.title, `${called}: ${about}`);
+      pool.canvas.setAttribute("aria-label", t("grid_label", called || t("all_nodes"), about));
     }
     this.draw();
     this.pointAtHot(model);
@@ -116,7 +109,8 @@ export class Grid {
       nodes.forEach((node, at) => {
         if (!found.has(node)) return;
         const frame = make("i");
-        const place = { left: (at % columns) * (wide + GAP), top: begins + Math.floor(at / columns) * (size + GAP), width: wide, height: size };
+        const gap = gapOf(size);
+        const place = { left: (at % columns) * (wide + gap), top: begins + Math.floor(at / columns) * (size + gap), width: wide, height: size };
         for (const [key, value] of Object.entries(place)) frame.style.setProperty(key, `${value}px`);
         frames.push(frame);
       });
@@ -142,17 +136,23 @@ export class Grid {
 
   /** @param {Pool} pool @param {MouseEvent} event */
   at(pool, event) {
-    const column = Math.floor(event.offsetX / (pool.wide + GAP));
-    const row = Math.floor(event.offsetY / (pool.size + GAP));
+    const gap = gapOf(pool.size);
+    const column = Math.floor(event.offsetX / (pool.wide + gap));
+    const row = Math.floor(event.offsetY / (pool.size + gap));
     return column < pool.columns ? pool.nodes[row * pool.columns + column] : undefined;
   }
 
   /** @param {Node} node */
+  valueOf(node) {
+    const rule = this.model?.data.rules[node.worst];
+    return rule ? valueOf(rule, node.value) : "–";
+  }
+
+  /** @param {Node} node */
   describe(node) {
-    const rule = this.model?.data.rules[node.worst]?.name ?? "";
-    const margin = node.worst < 0 ? "" : `, ${rule} ${percent(node.margin)}`;
+    const rule = this.model?.data.rules[node.worst]?.name;
     const mark = node.flags & MARKED ? `, ${t("s_marked")}` : "";
-    return `${node.name}: ${t(`s_${node.state}`)}${margin}${mark}`;
+    return `${node.name}: ${t(`s_${node.state}`)}${rule ? `, ${rule} ${this.valueOf(node)}` : ""}${mark}`;
   }
 
   draw() {
@@ -166,9 +166,10 @@ export class Grid {
   drawPool(pool, width, { wide, size }, colours) {
     const { canvas, nodes } = pool;
     const ratio = devicePixelRatio || 1;
-    const columns = Math.max(1, Math.floor((width + GAP) / (wide + GAP)));
+    const gap = gapOf(size);
+    const columns = Math.max(1, Math.floor((width + gap) / (wide + gap)));
     const rows = Math.max(1, Math.ceil(nodes.length / columns));
-    const height = rows * (size + GAP);
+    const height = rows * (size + gap);
     const dots = [Math.round(width * ratio), Math.round(height * ratio)];
     if (pool.drawn.length === 0 || pool.size !== size || pool.wide !== wide || canvas.width !== dots[0] || canvas.height !== dots[1]) {
       [canvas.width, canvas.height] = dots; // this clears it
@@ -179,11 +180,11 @@ export class Grid {
     if (!context) return;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.textBaseline = "middle";
-    const x = (/** @type {number} */ at) => (at % columns) * (wide + GAP);
-    const y = (/** @type {number} */ at) => Math.floor(at / columns) * (size + GAP);
+    const x = (/** @type {number} */ at) => (at % columns) * (wide + gap);
+    const y = (/** @type {number} */ at) => Math.floor(at / columns) * (size + gap);
     const changed = this.changedCells(pool);
     // With the space around it: where pixels are no whole number of dots, its edge reaches into that.
-    for (const at of changed) context.clearRect(x(at) - GAP / 2, y(at) - GAP / 2, wide + GAP, size + GAP);
+    for (const at of changed) context.clearRect(x(at) - gap / 2, y(at) - gap / 2, wide + gap, size + gap);
     // All cells of a colour together: to set the colour takes longer than to draw a cell.
     /** @type {Map<string, number[]>} */
     const cells = new Map();
@@ -202,13 +203,9 @@ export class Grid {
       }
     }
     context.globalAlpha = 1;
+    if (size < SHAPED) return;
     for (const places of cells.values()) {
-      for (const at of places) {
-        const node = nodes[at];
-        if (this.isChosen(node) && (size >= READABLE || node.flags || node.worst < 0 || node.state === "pending")) {
-          drawShape(context, node, x(at), y(at), pool, colours);
-        }
-      }
+      for (const at of places) if (this.isChosen(nodes[at])) this.drawText(context, nodes[at], x(at), y(at), pool, colours);
     }
   }
 
@@ -222,9 +219,8 @@ export class Grid {
     /** @type {number[]} */
     const changed = [];
     nodes.forEach((node, at) => {
-      /** @type {Look} */
-      let look = lookOf(node) * 2 + (this.isChosen(node) ? 1 : 0);
-      if (size >= READABLE) look = `${look} ${percent(node.margin)} ${wide > size ? node.name : ""}`;
+      let look = `${colourOf(node)} ${node.flags & (INELIGIBLE | MARKED)} ${this.isChosen(node)}`;
+      if (size >= READABLE) look += ` ${this.valueOf(node)} ${wide > size ? node.name : ""}`;
       if (drawn[at] === look) return;
       drawn[at] = look;
       changed.push(at);
@@ -233,14 +229,35 @@ export class Grid {
     drawn.length = nodes.length;
     return changed;
   }
-}
 
-function legend() {
-  const item = (/** @type {string} */ key, /** @type {string} */ shape) => make("li", {}, symbol(shape), t(key));
-  get("legend").append(
-    item("l_below", "below"), item("l_near", "near"), item("l_over", "over"), item("l_hot", "hot"), item("l_held", "held"),
-    item("l_marked", "marked"), item("l_pending", "pending"), item("l_unknown", "unknown"),
-  );
+  /**
+   * What stands in a cell beside its colour: an edge where it is marked, a shape for its state, its value and its name.
+   * @param {CanvasRenderingContext2D} context @param {Node} node @param {number} x @param {number} y @param {Pool} pool @param {Record<string, string>} colours
+   */
+  drawText(context, node, x, y, { wide, size }, colours) {
+    const ink = node.flags & INELIGIBLE ? colours.text : inkOn(colours[colourOf(node)]);
+    context.fillStyle = context.strokeStyle = ink;
+    if (node.flags & MARKED) context.fillRect(x + 2, y + 2, Math.max(2, Math.min(4, size / 10)), size - 4);
+    const named = wide > size;
+    const value = this.valueOf(node);
+    if (named) {
+      const rule = this.model?.data.rules[node.worst]?.name ?? "";
+      context.textAlign = "start";
+      context.font = "12px system-ui, sans-serif";
+      context.fillText(cut(context, node.short, wide - 16), x + 10, y + size * 0.32);
+      context.font = "600 13px system-ui, sans-serif";
+      context.fillText(value, x + 10, y + size * 0.7);
+      const begin = x + 16 + context.measureText(value).width;
+      context.font = "12px system-ui, sans-serif";
+      if (node.state !== "cool" && context.measureText(rule).width < x + wide - 26 - begin) context.fillText(rule, begin, y + size * 0.7);
+    } else if (size >= READABLE) {
+      context.textAlign = "center";
+      context.font = `600 ${Math.round(size / 4)}px system-ui, sans-serif`;
+      context.fillText(value, x + size / 2, y + size * 0.72, size - 4);
+    }
+    const [middle, centre] = named ? [x + wide - 14, y + size * 0.68] : [x + size / 2, y + size * (size >= READABLE ? 0.34 : 0.5)];
+    drawShape(context, node.state, middle, centre, named ? 6 : size >= READABLE ? size * 0.16 : size * 0.22);
+  }
 }
 
 /** The colours as the style sheet has them now. @returns {Record<string, string>} */
@@ -248,19 +265,19 @@ function paint() {
   const style = getComputedStyle(document.documentElement);
   const dark = style.colorScheme === "dark" || (style.colorScheme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
   // As they are written: light-dark(#rrggbb, #rrggbb).
-  const colour = (/** @type {string} */ name) => style.getPropertyValue(name).match(/#\w+/g)?.[dark ? 1 : 0] ?? "#000000";
-  return Object.fromEntries([...COLOURS, "--unknown", "--text", "--back"].map((name) => [name, colour(name)]));
+  const colour = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`).match(/#\w+/g)?.[dark ? 1 : 0] ?? "#000000";
+  return Object.fromEntries([...COLOURS, "ineligible", "text"].map((name) => [name, colour(name)]));
 }
 
 /** Pixels of a cell, so that all are seen without much scrolling: with its name where there are few. @param {number[]} counts by pool @param {number} width */
 function cellOf(counts, width) {
-  const [least, most, high] = NAMED;
-  for (let columns = Math.ceil((width + GAP) / (most + GAP)); (least + GAP) * columns <= width + GAP; columns += 1) {
+  const [[least, most, high], gap] = [NAMED, gapOf(READABLE)];
+  for (let columns = Math.ceil((width + gap) / (most + gap)); (least + gap) * columns <= width + gap; columns += 1) {
     const rows = counts.reduce((sum, count) => sum + Math.ceil(count / columns), 0);
-    if (rows * (high + GAP) <= MOST) return { wide: Math.floor((width + GAP) / columns) - GAP, size: high };
+    if (rows * (high + gap) <= MOST) return { wide: Math.floor((width + gap) / columns) - gap, size: high };
   }
-  const wanted = Math.sqrt((width * MOST) / Math.max(1, counts.reduce((sum, count) => sum + count, 0))) - GAP;
-  const size = Math.round(Math.max(7, Math.min(64, wanted)));
+  const wanted = Math.sqrt((width * MOST) / Math.max(1, counts.reduce((sum, count) => sum + count, 0))) - gap;
+  const size = Math.round(Math.max(6, Math.min(64, wanted)));
   return { wide: size, size };
 }
 
@@ -275,67 +292,28 @@ function cut(context, name, width) {
   return text;
 }
 
-/** Colour, shape and frame of a cell as one number. @param {Node} node */
-function lookOf(node) {
-  const shape = node.state === "held" ? 2 : node.state === "pending" || node.state === "early" ? 1 : 0;
-  return ((node.flags & SEEN) * 4 + shape) * 8 + (node.worst < 0 ? COLOURS.length : colourAt(node));
-}
-
-/** @param {Node} node */
-function colourAt(node) {
-  const at = LIMITS.findIndex((limit) => node.margin <= limit);
-  return at < 0 ? LIMITS.length : at;
-}
-
-/** @param {Node} node */
-export function colourOf(node) {
-  return node.worst < 0 ? "--unknown" : COLOURS[colourAt(node)];
-}
-
 /**
- * @param {CanvasRenderingContext2D} context @param {Node} node
- * @param {number} x @param {number} y @param {Pool} pool @param {Record<string, string>} colours
+ * Up: hot; down: it cools; a dot: pending or early; a cross: unknown.
+ * @param {CanvasRenderingContext2D} context @param {string} state @param {number} x @param {number} y @param {number} reach
  */
-function drawShape(context, node, x, y, { wide, size }, colours) {
-  const ink = node.flags & INELIGIBLE ? colours["--text"] : inkOn(colours[colourOf(node)]);
-  context.fillStyle = context.strokeStyle = ink;
-  const named = wide > size;
-  const reach = named ? 6 : size >= READABLE ? size * 0.16 : size * 0.28;
-  const [middle, centre] = named ? [x + wide - 16, y + size * 0.68] : [x + size / 2, y + size * (size >= READABLE ? 0.34 : 0.5)];
-  const margin = size < READABLE ? "" : node.worst < 0 ? "–" : percent(node.margin);
-  context.textAlign = named ? "start" : "center";
-  if (named) {
-    context.font = "12px system-ui, sans-serif";
-    context.fillText(cut(context, node.name, wide - 16), x + 8, y + size * 0.32);
-    context.font = "600 13px system-ui, sans-serif";
-    context.fillText(margin, x + 8, y + size * 0.7);
-  } else if (size >= READABLE) {
-    context.font = `600 ${Math.round(size / 4)}px system-ui, sans-serif`;
-    context.fillText(margin, middle, y + size * 0.72, size - 4);
-  }
+function drawShape(context, state, x, y, reach) {
   context.beginPath();
-  if (node.flags & PRESSURED) {
-    const up = node.state === "held" ? -1 : 1; // it points down while it cools
-    context.moveTo(middle, centre - reach * up);
-    context.lineTo(middle + reach, centre + reach * 0.8 * up);
-    context.lineTo(middle - reach, centre + reach * 0.8 * up);
+  if (state === "hot" || state === "held") {
+    const up = state === "hot" ? 1 : -1;
+    context.moveTo(x, y - reach * up);
+    context.lineTo(x + reach, y + reach * 0.8 * up);
+    context.lineTo(x - reach, y + reach * 0.8 * up);
     context.fill();
-  } else if (node.worst < 0 || node.flags & UNKNOWN) {
+  } else if (state === "pending" || state === "early") {
+    context.arc(x, y, reach * 0.7, 0, 2 * Math.PI);
+    context.fill();
+  } else if (state === "unknown") {
     context.lineWidth = Math.max(1, reach / 4);
-    context.moveTo(middle - reach, centre - reach);
-    context.lineTo(middle + reach, centre + reach);
-    context.moveTo(middle + reach, centre - reach);
-    context.lineTo(middle - reach, centre + reach);
+    context.moveTo(x - reach, y - reach);
+    context.lineTo(x + reach, y + reach);
+    context.moveTo(x + reach, y - reach);
+    context.lineTo(x - reach, y + reach);
     context.stroke();
-  } else if (node.state === "pending" || node.state === "early") {
-    context.arc(middle, centre, reach * 0.7, 0, 2 * Math.PI);
-    context.fill();
-  }
-  if (node.flags & MARKED) {
-    const line = Math.max(2, Math.min(3, size / 10));
-    context.lineWidth = line;
-    context.strokeStyle = colours["--text"];
-    context.strokeRect(x + line / 2, y + line / 2, wide - line, size - line);
   }
 }
 
@@ -354,16 +332,4 @@ function inkOn(colour) {
   const ink = light > 0.179 ? "#000000" : "#ffffff";
   inks.set(colour, ink);
   return ink;
-}
-
-/** A cell of the legend. @param {string} shape */
-function symbol(shape) {
-  /** @type {Record<string, string>} */
-  const fills = { below: "var(--cool-3)", near: "var(--cool-0)", over: "var(--hot-1)" };
-  const cell = svg("rect", { x: 0.5, y: 0.5, width: 13, height: 13, fill: fills[shape] ?? "none", stroke: "currentColor", "stroke-width": shape === "marked" ? 3 : 0.7 });
-  const parts = [cell];
-  if (shape === "hot" || shape === "held") parts.push(svg("path", { d: shape === "hot" ? "M7 3L11 10H3Z" : "M7 11L11 4H3Z", fill: "currentColor" }));
-  if (shape === "pending") parts.push(svg("circle", { cx: 7, cy: 7, r: 3, fill: "currentColor" }));
-  if (shape === "unknown") parts.push(svg("path", { d: "M4 4L10 10M10 4L4 10", stroke: "currentColor" }));
-  return svg("svg", { width: 14, height: 14, viewBox: "0 0 14 14", "aria-hidden": "true" }, ...parts);
 }

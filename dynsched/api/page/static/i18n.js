@@ -5,7 +5,7 @@
 
 /** @type {Words} */
 const en = {
-  summary: "Summary", all_nodes: "All nodes", worst_first: "Nodes, worst first", find: "Find nodes by name",
+  all_nodes: "All nodes", worst_first: "Nodes, worst first", find: "Find nodes by name",
   find_hint: "find nodes ( / )", pool: "Pool", rule: "Rule", state: "State", clear_filters: "clear filters",
   rules: "Rules", placements: "Where pods were placed", order: "The order for new pods",
   order_counts: "The coolest nodes of each pool, with their expected load in points. {0} nodes are ranked by it, {1} of unknown load are in the middle; left out are {2} hot, {3} closed, {4} full, {5} without a host name of their own.",
@@ -13,46 +13,32 @@ const en = {
   more_answers: "The same as JSON",
   keys_hint: "Keys: / finds, arrow keys move between nodes, Enter opens, Esc closes.", role: "Role", leads: "leader",
   follows: "follower; {0} leads", follows_nobody: "follower; nobody leads", last_tick: "Last tick", ago: "{0} ago",
-  took: "took {0}", rules_ok: "{0} of {1} ok", prometheus: "Prometheus", answers: "answers", fails: "does not answer",
-  nodes: "Nodes", early_none: "no node is expected to be hot", early_help: "{0} marked before being hot",
-  early: "Early", hot: "Hot", hot_none: "no node is known to be hot", hot_cooling: "{0} cooling",
-  hot_not: "{0} not: {1}", hot_marked: "{0} marked", unknown: "Unknown",
-  order_elsewhere: "this replica does not write it", order_over: "no longer in force",
-  order_until: "in force for {0} more", order_age: "Age of the order", unknown_none: "each rule knows each node",
-  unknown_some: "a rule has no current value", b_waiting: "dynsched has not finished its first tick yet.",
-  b_unreachable: "No answer from dynsched for {0}. The page shows what was known before.",
-  b_overdue: "The last tick finished {0} ago. The page shows what was known then.",
+  rules_ok: "{0} of {1} ok", nodes: "Nodes", unknown: "Unknown",
   b_blind: "dynsched cannot see: {0}", b_dry_run: "Dry run: nothing is written to nodes.",
-  b_capped: "The cluster is hot: guard.max_marked ({0}) leaves hot nodes unmarked{1}.", b_in_pools: " in {0}",
+  b_capped: "More than guard.max_marked ({0}) of the nodes are hot: the others stay unmarked.",
   b_rules_error: "The rules file is refused; what was in force before stays in force: {0}",
   b_following: "This replica follows and writes nothing; {0} leads.",
   b_following_nobody: "This replica does not lead, and no leader is known: nothing is written.",
-  b_failures: "{0} nodes could not be written. See status.",
-  b_disputes: "Somebody else seems to change the mark of {0} nodes. See status.",
+  b_failures: "{0} {0|node|nodes} could not be written.", b_disputes: "Somebody else seems to change the mark of {0} {0|node|nodes}.",
   b_rule_fails: "Rule {0}: its query fails: {1}", b_rule_blind: "Rule {0}: no sample matches a node: {1}",
-  node: "Node", margin: "Margin", since: "Since",
-  mark: "Mark", last_hour: "Past hour", all_pools: "all pools", no_pool: "no pool", all_rules: "all rules",
-  all_states: "all states", s_hot: "hot", s_held: "cooling", s_pending: "pending", s_early: "early",
-  s_unknown: "unknown", s_cool: "cool", s_ineligible: "not eligible", s_marked: "marked",
+  node: "Node", margin: "Margin", since: "Since", mark: "Mark", all_pools: "all pools", no_pool: "no pool",
+  all_rules: "all rules", all_states: "all states", s_hot: "hot", s_held: "cooling", s_pending: "pending",
+  s_early: "early", s_unknown: "unknown", s_cool: "cool", s_ineligible: "not eligible", s_marked: "marked",
   s_unmarked: "hot, not marked", s_conflict: "conflict", n_dry_run: "dry run", n_following: "by the leader",
-  n_next_tick: "at the next tick", n_failed: "the write failed", n_withheld: "held back",
-  n_conflict: "foreign label", n_ineligible: "not eligible", q_m: "missing", q_s: "too old", q_i: "no number",
-  q_f: "query failed", count: "{0} of {1} nodes", count_all: "{0} nodes", more: "show {0} more",
-  no_nodes: "No node fits the filters.", sort_by: "sort by {0}",
-  grid_label: "{0}: {1} nodes, {2} marked, {3} hot, {4} unknown. The table below has each of them.",
-  bar_label: "threshold {0}, clears at {1}", bar_expected: ", expected {0}", bar_requested: ", requested {0}",
-  lb_threshold: "threshold", lb_clear: "clears", lb_expected: "expected", lb_requested: "requested by pods",
-  lb_marked: "was marked", spark_label: "past values of {0}", l_below: "far below the threshold", l_near: "near it",
-  l_over: "over it", l_marked: "frame: marked", l_hot: "hot", l_held: "cooling", l_pending: "pending, early",
-  l_unknown: "unknown", threshold: "Threshold", health: "Health", samples: "Samples",
-  unmatched: "Unmatched", duration: "Duration", states: "Pending / firing", ok: "ok", err: "fails",
-  blind: "matches no node", shadow: "shadow", shadow_help: "on trial: marks no node", clears: "clears at {0}",
-  graph: "graph in Prometheus ↗", close: "close", language: "Language", theme_dark: "dark", theme_light: "light",
-  theme_auto: "as the system", theme: "Theme", what_clears: "What would clear it", nothing_fires: "No rule fires.",
-  over_time: "Values over time", no_history: "No values yet.", now: "now", changes: "What changed",
-  no_changes: "Nothing since this process started.", time: "Time", what: "What", why: "Rule or reason", value: "Value", c_mark: "marked",
-  c_release: "released", c_repair: "mark updated", c_inactive: "inactive", c_pending: "pending", c_firing: "firing",
-  expected: "Expected load",
+  n_next_tick: "at the next tick", n_failed: "the write failed", n_withheld: "held back", n_conflict: "foreign label",
+  n_ineligible: "not eligible", q_m: "missing", q_s: "too old", q_i: "no number", q_f: "query failed",
+  count: "{0} of {1} nodes", count_all: "{0} {0|node|nodes}", more: "show {0} more", no_nodes: "No node fits the filters.",
+  sort_by: "sort by {0}", grid_label: "{0}: {1}. The table below has each node.", bar_requested: ", requested {0}",
+  lb_threshold: "threshold", lb_clear: "clears",
+  spark_label: "past values of {0}", threshold: "Threshold", health: "Health",
+  samples: "Samples", unmatched: "Unmatched", duration: "Duration", states: "Pending / firing", ok: "ok",
+  err: "fails", blind: "matches no node", shadow: "shadow", shadow_help: "on trial: marks no node",
+  clears: "clears at {0}", graph: "graph in Prometheus ↗", close: "close", language: "Language", theme_dark: "dark",
+  theme_light: "light", theme_auto: "as the system", theme: "Theme", what_clears: "What would clear it",
+  nothing_fires: "No rule fires.", over_time: "Values over time", no_history: "No values yet.", now: "now",
+  changes: "What changed", no_changes: "Nothing since this process started.", time: "Time", what: "What",
+  why: "Rule or reason", value: "Value", c_mark: "marked", c_release: "released", c_repair: "mark updated",
+  c_inactive: "inactive", c_pending: "pending", c_firing: "firing", expected: "Expected load",
   expected_line: "{0}: {1} measured, {2} more by pods just bound, {3} less by pods that ended",
   gone: "The cluster has no node {0}.", as_json: "this node as JSON", yes: "marked", yes_early: "marked early",
   no: "not marked", p_hot: "on hot nodes", p_marked: "on marked nodes", p_clean: "on other nodes",
@@ -66,7 +52,22 @@ const en = {
   no_longer_past: "Prometheus has no values of dynsched's own metrics for longer, or does not answer.",
   k_curve: "measured", k_threshold: "threshold", k_clear: "clears", k_early: "early line (the pool's mean or higher)",
   k_dot: "expected load", k_shade: "marked because of this rule", k_gap: "not known", lb_early: "early line {0}",
+  rules_refused: "file refused; {0} of {1} ok", n_hot: "{0} of {1} {1|node|nodes} hot", n_cooling: ", {0} of them cooling",
+  mark_none: "no marks (mark: none)", n_marked: "{0} marked", n_left: ", {0} not: {1}",
+  avoided: ": new pods avoid {0|it|them}", none_hot: "None of {0} {0|node|nodes} is hot", n_early: "{0} marked early",
+  worst: "; worst: ", nearest: "; the hottest: ", for: ", for {0}", semicolon: "; ", comma: ", ", stop: ".",
+  no_answer: "No answer from dynsched since {0}. The page shows what was known at {1}.",
+  no_answer_yet: "No answer from dynsched.", waiting: "dynsched has not finished its first tick yet.",
+  no_tick: "No tick since {0}: the page shows what was known then",
+  blind_since: "Blind since {0}: no rule has a current value", marks_as_they_are: "{0} {0|mark stays as it is|marks stay as they are}",
+  marks_until: "{0} {0|mark stays|marks stay} until {1} and {0|is|are} then released", marks_held: "{0} {0|mark stays|marks stay} (on_stale: hold)",
+  order_ended: "the order has ended", by_default: ": new pods are placed as by default",
+  b_error: "The last tick failed: {0}",
+  b_capped_pools: "More than guard.max_marked ({0}) of the nodes are hot in {1}: the others there stay unmarked.",
+  see_status: "Which ones: status", states_of_nodes: "Nodes by state", sort_again: "{0} {0|row|rows} moved: sort again",
+  shared: "all are {0}", past: "Past", past_of: "Past {0}", strip_label: "was {0}", of_state: "{0} {1}",
   cores: "{0} cores",
+  hot_above: "{0} {1} (hot above {2})", hot_below: "{0} {1} (hot below {2})",
 };
 
 /** What was chosen in this browser. @param {string} key */
@@ -103,13 +104,16 @@ export const language = choose();
 const { words, sentences } = language === "zh-CN" ? await import("./zh.js") : { words: en, sentences: [] };
 
 /**
- * The text of this key, with `{0}`, `{1}` replaced.
+ * The text of this key, with `{0}`, `{1}` replaced, and `{0|one|more}` by the word for so many.
  * @param {string} key
  * @param {...(string|number)} values
  */
 export function t(key, ...values) {
   const text = words[key] ?? key;
-  return text.replace(/\{(\d)\}/g, (_, at) => String(values[Number(at)] ?? ""));
+  return text.replace(/\{(\d)(?:\|(.*?)\|(.*?))?\}/g, (_, at, one, more) => {
+    const value = String(values[Number(at)] ?? "");
+    return more === undefined ? value : value === "1" ? one : more;
+  });
 }
 
 const plain = new Intl.NumberFormat(language, { maximumSignificantDigits: 3 });
@@ -122,7 +126,7 @@ const share = new Intl.NumberFormat(language, {
   signDisplay: "exceptZero",
 });
 const part = new Intl.NumberFormat(language, { style: "percent", minimumFractionDigits: 1, maximumFractionDigits: 1 });
-const clock = new Intl.DateTimeFormat(language, { timeStyle: "medium" });
+const clock = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 const minutes = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 
 /** @type {Map<number, Intl.NumberFormat>} */

@@ -11,15 +11,17 @@
  * @property {string} state one letter a node: i, p, f, h (held), - (the rule is not for the node)
  * @property {string} quality one letter a node: o, m, s, i, f, -
  * @property {[number[], number[]]} since
+ * @property {[number[], number[]]} known when there was a value, where it is no longer current
  * @property {[number[], number[]]} expected
  * @property {(number | null)[] | null} requested by pods, in the rule's unit; null where that is not known
  */
 
-/** What `page/data` answers; `order_written`: when, and until when it is in force; `overload`: of node-time, by day in UTC.
+/** What `page/data` answers; `unseen_since`: when a rule last had a value of any node, while none has; `marks_until`: when
+ * the first mark ends for that; `order_written`: when, and until when it is in force; `overload`: of node-time, by day in UTC.
  * @typedef {{version: string, interval: number, overdue_after: number, graphs: string, cluster: string | null,
  *   error: string | null, leader: string | null, taken_at: number, tick: number, duration: number, leading: boolean,
  *   dry_run: boolean, rules_error: string | null, capped: string[], failures: number, disputes: number,
- *   blind: Record<string, string>, mark: string, guard: {max_marked: string}, rules: Rule[], pools: string[],
+ *   blind: Record<string, string>, unseen_since: number | null, marks_until: number | null, mark: string, has_order: boolean, guard: {max_marked: string}, rules: Rule[], pools: string[],
  *   nodes: {name: string[], pool: number[], flags: number[], since: [number[], number[]], notes: [number, string, string][]},
  *   columns: Column[], placements: Placements | null, order: Order | null, order_error: string | null,
  *   order_written: number[] | null, overload: {days: string[], share: (number | null)[]} | null}} Payload */
@@ -35,16 +37,21 @@
  * @typedef {object} Node
  * @property {number} index
  * @property {string} name
+ * @property {string} short without what all names begin or end with
  * @property {string} pool
  * @property {number} flags
- * @property {number} margin of the worst rule, as a share of its threshold; -Infinity: unknown
- * @property {number} worst the index of that rule; -1: none
+ * @property {number} worst the index of the rule that is the furthest beyond its threshold, or the nearest to it; -1: none
+ * @property {number | null} value of that rule
+ * @property {number} excess how far that value is beyond the threshold, as a share of it; -Infinity: it is not known
+ * @property {number | null} known when there was this value, if it is no longer current
  * @property {string} state
+ * @property {number} danger what the worst are sorted by
  * @property {[string, string] | null} note kind and text: why a hot node has no mark, or a cool one has
  */
 
-/** `nodes`: in the order of their names; `shown`: indices of the rules that have a column of their own.
- * @typedef {{data: Payload, nodes: Node[], shown: number[]}} Model */
+/** `nodes`: in the order of their names; `shown`: indices of the rules that have a column of their own; `shared`: what all
+ * names begin and end with, where it is long.
+ * @typedef {{data: Payload, nodes: Node[], shown: number[], shared: [string, string]}} Model */
 
 export const MARKED = 1;
 export const PRESSURED = 2;
@@ -53,10 +60,22 @@ export const INELIGIBLE = 8;
 export const CONFLICT = 16;
 export const UNKNOWN = 32;
 
-export const STATES = [
-  "marked", "unmarked", "hot", "held", "pending", "early", "unknown", "cool", "ineligible", "conflict",
-];
-const RANK = ["hot", "held", "pending", "early", "unknown", "cool", "ineligible"];
+/** What was decided of a node, the worst first. */
+export const DECIDED = ["hot", "held", "pending", "early", "unknown", "cool", "ineligible"];
+export const STATES = [...DECIDED, "marked", "unmarked", "conflict"];
+
+/** Shades of hot and of cool, by how far the value is beyond the threshold: up to these, and beyond them. */
+const HOT = [0.05, 0.15];
+const COOL = [-0.5, -0.25, -0.1];
+/** All colours of nodes, as the style sheet has them. */
+export const COLOURS = ["hot-0", "hot-1", "hot-2", "held", "pending", "early", "unknown", "cool-0", "cool-1", "cool-2", "cool-3"];
+
+/** The colour of a node wherever it is shown: by what was decided, in a shade by its value. @param {Pick<Node, "state" | "excess">} node */
+export function colourOf({ state, excess }) {
+  const shade = (/** @type {number[]} */ limits) => limits.filter((limit) => excess > limit).length;
+  if (state === "hot") return `hot-${shade(HOT)}`;
+  return state === "cool" || state === "ineligible" ? `cool-${shade(COOL)}` : state;
+}
 
 /** Whether a rule's values rise with load. @param {Rule} rule */
 export const rises = (rule) => rule.op.startsWith(">");
@@ -66,7 +85,7 @@ export const rises = (rule) => rule.op.startsWith(">");
  * @param {Rule} rule
  * @param {number} value
  */
-export function excess(rule, value) {
+export function beyond(rule, value) {
   const distance = value - rule.threshold;
   return (rises(rule) ? distance : -distance) / (Math.abs(rule.threshold) || 1);
 }
@@ -90,46 +109,67 @@ export function decode(data) {
   let next = 0; // notes are in the order of nodes
   /** Those that a node is judged by. */
   const counts = data.rules.flatMap((rule, at) => (rule.early_of || rule.shadow ? [] : [at]));
+  const shared = sharedBy(name);
   const nodes = name.map((text, index) => {
-    let margin = -Infinity;
-    let worst = -1;
-    let firing = false;
-    let pending = false;
+    let [excess, worst, isCurrent, firing, pending] = [-Infinity, -1, false, false, false];
     for (const at of counts) {
       const column = data.columns[at];
       const state = column.state[index];
       firing ||= state === "f";
       pending ||= state === "p";
       const value = column.value[index];
-      if (value === null || column.quality[index] !== "o") continue;
-      const found = excess(data.rules[at], value);
-      if (found > margin) {
-        margin = found;
-        worst = at;
-      }
+      const isNow = column.quality[index] === "o";
+      // What was known goes behind what is.
+      if (value === null || (isCurrent && !isNow)) continue;
+      const found = beyond(data.rules[at], value);
+      if (found > excess || (isNow && !isCurrent)) [excess, worst] = [found, at];
+      isCurrent ||= isNow;
     }
-    /** @type {Node["note"]} */
-    let note = null;
-    if (notes[next]?.[0] === index) {
-      note = [notes[next][1], notes[next][2]];
-      next += 1;
-    }
-    return {
+    const state = stateOf(flags[index], firing, pending, isCurrent);
+    /** @type {Node} */
+    const node = {
       index,
       name: text,
+      short: text.slice(shared[0].length, text.length - shared[1].length),
       pool: data.pools[pool[index]],
       flags: flags[index],
-      margin,
       worst,
-      state: stateOf(flags[index], firing, pending),
-      note,
+      value: data.columns[worst]?.value[index] ?? null,
+      excess,
+      known: isCurrent || worst < 0 ? null : ofNode(data.columns[worst].known, index) ?? null,
+      state,
+      danger: (state === "hot" ? 200 : state === "held" ? 100 : 0) + Math.max(-99, Math.min(99, excess)),
+      note: null,
     };
+    if (notes[next]?.[0] === index) {
+      node.note = [notes[next][1], notes[next][2]];
+      next += 1;
+    }
+    return node;
   });
   return {
     data,
     nodes,
     shown: data.rules.flatMap((rule, at) => (rule.early_of ? [] : [at])),
+    shared,
   };
+}
+
+/** Letters that names must share before they are left out. */
+const MANY = 10;
+
+/** What all of these names begin and end with: a domain, and words up to a dash; each told once. @param {string[]} names sorted @returns {[string, string]} */
+function sharedBy(names) {
+  if (names.length < 2) return ["", ""];
+  const [first, last] = [names[0], names[names.length - 1]];
+  let length = 0;
+  while (length < first.length && first[length] === last[length]) length += 1;
+  const prefix = first.slice(0, first.slice(0, length).search(/[^-.]*$/));
+  let suffix = first.includes(".") ? first.slice(first.indexOf(".")) : "";
+  while (suffix && !names.every((name) => name.endsWith(suffix) && name.length > prefix.length + suffix.length)) {
+    suffix = suffix.slice(1).replace(/^[^.]*/, "");
+  }
+  return [prefix.length >= MANY ? prefix : "", suffix.length >= MANY ? suffix : ""];
 }
 
 /**
@@ -146,12 +186,13 @@ export function ofNode([indices, values], index) {
   return indices[low] === index ? values[low] : undefined;
 }
 
-/** @param {number} flags @param {boolean} firing @param {boolean} pending */
-function stateOf(flags, firing, pending) {
+/** @param {number} flags @param {boolean} firing @param {boolean} pending @param {boolean} isCurrent whether a rule knows it now */
+function stateOf(flags, firing, pending, isCurrent) {
   if (flags & PRESSURED) return firing ? "hot" : "held";
   if (pending) return "pending";
   if (flags & EARLY) return "early";
-  if (flags & UNKNOWN) return "unknown";
+  // It cannot be cool of which nothing is known; one rule that knows it is enough to be shown by.
+  if (!isCurrent && flags & UNKNOWN) return "unknown";
   return flags & INELIGIBLE ? "ineligible" : "cool";
 }
 
@@ -169,10 +210,8 @@ function stateOf(flags, firing, pending) {
 export function isIn(node, state) {
   switch (state) {
     case "marked": return (node.flags & MARKED) !== 0;
-    case "hot": return (node.flags & PRESSURED) !== 0; // also while it cools
-    case "early": return (node.flags & (EARLY | PRESSURED)) === EARLY; // also while it is pending
     case "unmarked": return (node.flags & (MARKED | PRESSURED)) === PRESSURED;
-    case "unknown": return (node.flags & UNKNOWN) !== 0;
+    case "unknown": return node.state === "unknown" || node.known !== null;
     case "ineligible": return (node.flags & INELIGIBLE) !== 0;
     case "conflict": return (node.flags & CONFLICT) !== 0;
     default: return node.state === state;
@@ -238,7 +277,6 @@ function ordering(model, view) {
 function sorting(model, sort) {
   if (sort === "node") return (node) => node.name;
   if (sort === "pool") return (node) => node.pool;
-  if (sort === "state") return (node) => -RANK.indexOf(node.state);
   if (sort === "since") return (node) => sinceOf(model, node) ?? -Infinity;
   if (sort === "mark") return (node) => (node.flags & MARKED ? 2 : 0) + (node.note ? 1 : 0);
   const at = model.data.rules.findIndex((rule) => `rule:${rule.name}` === sort);
@@ -246,7 +284,7 @@ function sorting(model, sort) {
     const { value } = model.data.columns[at];
     return (node) => value[node.index] ?? -Infinity;
   }
-  return (node) => node.margin;
+  return (node) => node.danger;
 }
 
 /** When the state began: of what fires, or of what is pending. @param {Model} model @param {Node} node */

@@ -1,13 +1,15 @@
-// Header, banners, the numbers, the rules, the order, and what came of marks.
+// Header, the sentence that says it all, banners, how many nodes of each state, the rules, the order, and what came of marks.
 
 import { Attribute, Label, NameLink, get, make, say, svg } from "./draw.js";
-import { counted, minute, number, portion, span, t, told, took } from "./i18n.js";
-import { MARKED, PRESSURED, UNKNOWN, isIn } from "./model.js";
+import { counted, minute, moment, number, portion, span, t, told, took, valueOf } from "./i18n.js";
+import { DECIDED, EARLY, MARKED, PRESSURED, isIn, rises, sinceOf } from "./model.js";
+
+/** @typedef {import("./model.js").Node} Node */
 
 /** @typedef {import("./model.js").Model} Model */
 /** @typedef {import("./model.js").Rule} Rule */
 
-/** What is known beside the Snapshot. @typedef {{age: number, silent: number}} Now */
+/** What is known beside the Snapshot: its age, for how long there was no answer, and the server's clock; seconds. @typedef {{age: number, silent: number, at: number}} Now */
 
 /** Why a rule knows no node. A rule may be named as what every object has, such as "constructor".
  * @param {Model["data"]} data @param {string} rule */
@@ -15,21 +17,16 @@ function whyBlind(data, rule) {
   return Object.hasOwn(data.blind, rule) ? data.blind[rule] : "";
 }
 
-/** @param {Model | null} model @param {Now} now */
+/** @param {Model} model @param {Now} now */
 export function facts(model, now) {
-  if (model === null) return;
   const { data } = model;
   const own = data.rules.filter((rule) => !rule.early_of);
   const failing = own.filter((rule) => rule.health !== "ok" || whyBlind(data, rule.name));
-  const asked = own.filter((rule) => rule.expr !== null);
-  const answers = asked.length === 0 || asked.some((rule) => rule.health === "ok");
   const role = data.leading ? t("leads") : data.leader ? t("follows", data.leader) : t("follows_nobody");
   const lines = [
     [t("role"), role, ""],
-    [t("last_tick"), `${t("ago", span(now.age))}, ${t("took", took(data.duration))}`, now.age > data.overdue_after ? "bad" : ""],
-    [t("rules"), t("rules_ok", own.length - failing.length, own.length), failing.length ? "bad" : ""],
-    [t("prometheus"), answers ? t("answers") : t("fails"), answers ? "" : "bad"],
-    [t("nodes"), counted(model.nodes.length), ""],
+    [t("last_tick"), t("ago", span(now.age)), now.age > data.overdue_after ? "bad" : ""],
+    [t("rules"), t(data.rules_error ? "rules_refused" : "rules_ok", own.length - failing.length, own.length), failing.length || data.rules_error ? "bad" : ""],
   ];
   const box = get("facts");
   if (box.children.length !== lines.length) {
@@ -41,31 +38,129 @@ export function facts(model, now) {
     say(value, text);
     value.className = kind;
   });
+  say(get("cluster"), data.cluster ?? "");
   say(get("version"), data.version);
 }
 
-/** What must not be overlooked, the worst first. @param {Model | null} model @param {Now} now */
-export function banners(model, now) {
-  /** @type {[string, string][]} */
+/** A node's value for a sentence: its rule, the value, its limit. @param {Model} model @param {Node} node */
+export function reading(model, node) {
+  const rule = model.data.rules[node.worst];
+  return t(rises(rule) ? "hot_above" : "hot_below", rule.name, valueOf(rule, node.value), number(rule.threshold));
+}
+
+/** What the whole page comes to, and how bad that is: the sentence before the name of a node, that node, and what is said of it.
+ * @param {Model} model @param {Now} now @returns {{kind: string, text: string, node?: Node, about?: string}} */
+function summary(model, now) {
+  const { nodes, data } = model;
+  const marked = nodes.filter((node) => node.flags & MARKED).length;
+  const isOverdue = now.silent === 0 && now.age > data.overdue_after;
+  const order = data.has_order ? t("order_ended") + (marked ? "" : t("by_default")) : "";
+  const end = (/** @type {string[]} */ ...parts) => parts.filter(Boolean).join(t("semicolon")) + t("stop");
+  if (now.silent > 0) return { kind: "bad", text: t("no_answer", moment(now.at - now.silent), moment(data.taken_at)) };
+  if (isOverdue) {
+    return { kind: "bad", text: end(t("no_tick", moment(data.taken_at)), marked ? t("marks_as_they_are", counted(marked)) : "", order) };
+  }
+  if (data.unseen_since !== null) {
+    const stay = data.marks_until === null ? t("marks_held", counted(marked)) : t("marks_until", counted(marked), moment(data.marks_until));
+    return { kind: "bad", text: end(t("blind_since", moment(data.unseen_since)), marked ? stay : "", order) };
+  }
+  const hot = nodes.filter((node) => node.flags & PRESSURED);
+  const early = nodes.filter(({ flags }) => (flags & (EARLY | MARKED | PRESSURED)) === (EARLY | MARKED)).length;
+  const worst = nodes.reduce((one, node) => (node.worst >= 0 && node.danger > (one?.danger ?? -Infinity) ? node : one), /** @type {Node | undefined} */ (undefined));
+  const parts = [];
+  if (hot.length > 0) {
+    const cooling = hot.filter((node) => node.state === "held").length;
+    const left = hot.filter((node) => isIn(node, "unmarked"));
+    parts.push(t("n_hot", counted(hot.length), counted(nodes.length)) + (cooling ? t("n_cooling", counted(cooling)) : ""));
+    if (!data.mark) parts.push(t("mark_none"));
+    else parts.push(t("n_marked", counted(hot.length - left.length)) + (left.length ? t("n_left", counted(left.length), whyLeft(left)) : t("avoided", hot.length)));
+  } else parts.push(t("none_hot", counted(nodes.length)));
+  if (early) parts.push(t("n_early", counted(early)));
+  if (!worst) return { kind: "", text: end(...parts) };
+  const since = hot.length > 0 ? sinceOf(model, worst) : null;
+  return {
+    kind: hot.some((node) => node.state === "hot") ? "hot" : "",
+    text: parts.join(t("semicolon")) + t(hot.length > 0 ? "worst" : "nearest"),
+    node: worst,
+    about: `${t("comma")}${reading(model, worst)}${since === null ? "" : t("for", span(data.taken_at - since))}${t("stop")}`,
+  };
+}
+
+/** Why hot nodes have no mark: what holds for most. @param {Node[]} nodes */
+function whyLeft(nodes) {
+  /** @type {Map<string, number>} */
+  const reasons = new Map();
+  for (const { note } of nodes) {
+    const [kind, text] = note ?? ["next_tick", ""];
+    const reason = kind === "withheld" || kind === "failed" ? told(text.replace("not marked: ", "")) : t(`n_${kind}`);
+    reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
+  }
+  return [...reasons].sort((a, b) => b[1] - a[1])[0][0];
+}
+
+/** @param {Model | null} model @param {Now} now @param {(name: string) => void} open */
+export function sentence(model, now, open) {
+  const found = model ? summary(model, now) : { kind: "bad", text: t(now.silent ? "no_answer_yet" : "waiting"), node: undefined, about: "" };
+  const box = get("sentence");
+  const hot = model?.nodes.filter((node) => node.flags & PRESSURED).length;
+  document.title = [found.kind === "bad" ? "(!)" : hot ? `(${counted(hot)})` : "", model?.data.cluster ?? "", "dynsched"].filter(Boolean).join(" ");
+  box.className = found.kind;
+  // Of what is well, the ages change all the time.
+  box.setAttribute("aria-live", found.kind === "bad" ? "polite" : "off");
+  if (box.children.length === 0) {
+    const link = make("a", { href: "#" });
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      open(link.title);
+    });
+    box.append(make("span"), link, make("span"));
+  }
+  const [text, link, about] = /** @type {HTMLElement[]} */ ([...box.children]);
+  say(text, found.text);
+  say(link, found.node?.short ?? "");
+  link.title = found.node?.name ?? "";
+  link.hidden = !found.node;
+  say(about, found.about ?? "");
+}
+
+/** How many nodes of each state: colours of the cells, and filters. @param {Model} model @param {string | null} state @param {(state: string) => void} filter */
+export function chips(model, state, filter) {
+  const box = get("chips");
+  const found = [...DECIDED, "marked", "unmarked"].map((key) => [key, model.nodes.filter((node) => isIn(node, key)).length]);
+  if (box.children.length === 0) {
+    box.append(...found.map(([key]) => {
+      const chip = make("button", { type: "button", class: "small tag", "data-state": key });
+      chip.addEventListener("click", () => filter(String(key)));
+      return chip;
+    }));
+  }
+  found.forEach(([key, count], at) => {
+    const chip = /** @type {HTMLElement} */ (box.children[at]);
+    chip.hidden = count === 0 && state !== key;
+    chip.className = `small tag ${key === "hot" ? "hot-1" : key === "cool" || key === "ineligible" ? "cool-1" : key}`;
+    chip.setAttribute("aria-pressed", String(state === key));
+    say(chip, `${t(`s_${key}`)} ${counted(Number(count))}`);
+  });
+}
+
+/** What must not be overlooked, the worst first. @param {Model | null} model */
+export function banners(model) {
+  /** @type {[string, string, boolean?][]} */
   const found = [];
   const data = model?.data;
-  if (now.silent > 0) found.push(["bad", t("b_unreachable", span(now.silent))]);
-  if (!data) {
-    if (now.silent === 0) found.push(["warn", t("b_waiting")]);
-  } else {
-    if (now.silent === 0 && now.age > data.overdue_after) found.push(["bad", t("b_overdue", span(now.age))]);
-    if (data.error) found.push(["bad", t("b_blind", told(data.error))]);
+  if (data) {
+    if (data.error) found.push(["bad", t(data.unseen_since === null ? "b_error" : "b_blind", told(data.error))]);
     // Where none are in force, `error` says so.
     const told_already = data.rules_error?.startsWith("no rules are in force");
     if (data.rules_error && !told_already) found.push(["bad", t("b_rules_error", data.rules_error)]);
     if (data.capped.length > 0) {
       const pools = data.capped.filter(Boolean).join(", ");
-      found.push(["warn", t("b_capped", data.guard.max_marked, pools ? t("b_in_pools", pools) : "")]);
+      found.push(["warn", pools ? t("b_capped_pools", data.guard.max_marked, pools) : t("b_capped", data.guard.max_marked)]);
     }
     if (data.order_error) found.push(["warn", t("b_order", data.order_error)]);
-    if (data.failures) found.push(["warn", t("b_failures", counted(data.failures))]);
-    if (data.disputes) found.push(["warn", t("b_disputes", counted(data.disputes))]);
-    if (!data.error) {
+    if (data.failures) found.push(["warn", t("b_failures", counted(data.failures)), true]);
+    if (data.disputes) found.push(["warn", t("b_disputes", counted(data.disputes)), true]);
+    if (data.unseen_since === null) {
       for (const rule of data.rules) {
         if (rule.early_of) continue;
         if (rule.health !== "ok") found.push(["warn", t("b_rule_fails", rule.name, told(rule.last_error ?? ""))]);
@@ -78,78 +173,11 @@ export function banners(model, now) {
   const box = get("banners");
   // Elements that stay: what a screen reader has read is not read again.
   while (box.children.length > found.length) box.lastElementChild?.remove();
-  found.forEach(([kind, text], at) => {
-    const line = box.children[at] ?? box.appendChild(make("p"));
+  found.forEach(([kind, text, isInStatus], at) => {
+    const line = box.children[at] ?? box.appendChild(make("p", {}, make("span"), make("a", { href: "status", text: t("see_status") })));
     line.className = `banner ${kind}`;
-    say(line, text);
-  });
-}
-
-/** @typedef {[key: string, title: string, value: string, kind: string, note: string]} Card */
-
-/** What a count is told as: zeros are small. @param {number} count @param {string} kind */
-const kindOf = (count, kind) => (count ? kind : "zero");
-
-/** @param {Model} model @returns {Card} */
-function hotCard({ nodes, data }) {
-  let [hot, marked, cooling] = [0, 0, 0];
-  /** @type {Map<string, number>} */
-  const reasons = new Map();
-  for (const node of nodes) {
-    if (!(node.flags & PRESSURED)) continue;
-    hot += 1;
-    if (node.state === "held") cooling += 1;
-    if (node.flags & MARKED) marked += 1;
-    if (!isIn(node, "unmarked")) continue;
-    const [kind, text] = node.note ?? ["next_tick", ""];
-    const reason = kind === "withheld" || kind === "failed" ? told(text.replace("not marked: ", "")) : t(`n_${kind}`);
-    reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
-  }
-  const why = [...reasons].sort((a, b) => b[1] - a[1]).slice(0, 3).map(([reason, count]) => t("hot_not", counted(count), reason));
-  const notes = [...(data.mark ? [t("hot_marked", counted(marked))] : ["mark: none"]), ...why, ...(cooling ? [t("hot_cooling", counted(cooling))] : [])];
-  return ["hot", t("hot"), counted(hot), kindOf(hot, hot > cooling ? "hot" : "warn"), hot ? notes.join(" · ") : t("hot_none")];
-}
-
-/** @param {Model["data"]} data @param {number} now @returns {Card} */
-function orderCard({ order_written: written, order_error }, now) {
-  if (!written?.length) return ["order", t("order_age"), "–", order_error ? "warn" : "zero", order_error ? t("order_over") : t("order_elsewhere")];
-  const [at, until] = written;
-  return ["order", t("order_age"), span(now - at), until < now || order_error ? "warn" : "", until < now ? t("order_over") : t("order_until", span(until - now))];
-}
-
-/** @param {Model} model @param {string | null} state @param {(state: string) => void} filter @param {number} now */
-export function numbers(model, state, filter, now) {
-  const { nodes, data } = model;
-  let [early, marked, unknown] = [0, 0, 0];
-  for (const node of nodes) {
-    if (isIn(node, "early")) {
-      early += 1;
-      if (node.flags & MARKED) marked += 1;
-    }
-    if (node.flags & UNKNOWN) unknown += 1;
-  }
-  /** @type {Card[]} */
-  const cards = [hotCard(model), ["unknown", t("unknown"), counted(unknown), kindOf(unknown, "warn"), t(unknown ? "unknown_some" : "unknown_none")]];
-  if (data.order || data.order_error) cards.splice(1, 0, orderCard(data, now));
-  if (data.rules.some((rule) => rule.early_of)) cards.splice(1, 0, ["early", t("early"), counted(early), kindOf(early, ""), t(early ? "early_help" : "early_none", counted(marked))]);
-  document.title = [cards[0][3] !== "zero" ? `(${cards[0][2]})` : "", data.cluster ?? "", "dynsched"].filter(Boolean).join(" ");
-  say(get("cluster"), data.cluster ?? "");
-  const box = get("numbers");
-  const shows = cards.map(([key]) => key).join(" ");
-  if (box.dataset.shows !== shows) {
-    box.dataset.shows = shows;
-    box.replaceChildren(...cards.map(([key, title]) => {
-      const card = make("button", { type: "button", "data-state": key }, make("span", { text: title }), make("strong"), make("small"));
-      card.addEventListener("click", () => (key === "order" ? get("order-box").scrollIntoView() : filter(key)));
-      return card;
-    }));
-  }
-  cards.forEach(([key, , value, kind, note], at) => {
-    const card = box.children[at];
-    card.className = `number ${kind}`;
-    if (key !== "order") card.setAttribute("aria-pressed", String(state === key));
-    say(card.children[1], value);
-    say(card.children[2], note);
+    say(line.children[0], text);
+    /** @type {HTMLElement} */ (line.children[1]).hidden = !isInStatus;
   });
 }
 

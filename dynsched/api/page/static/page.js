@@ -6,7 +6,8 @@ import { get, make, say } from "./draw.js";
 import { Grid } from "./grid.js";
 import { language, remember, remembered, t } from "./i18n.js";
 import { STATES, decode, select } from "./model.js";
-import { banners, facts, numbers, order, overload, placements, rules } from "./overview.js";
+import { banners, chips, facts, order, overload, placements, rules, sentence } from "./overview.js";
+import { holds, inPlace } from "./still.js";
 import { Table } from "./table.js";
 
 /** Seconds after which rows whose past is shown are asked for it again, at least. */
@@ -28,9 +29,9 @@ let answeredAt = performance.now();
 let silent = false;
 
 const view = readView();
-const table = new Table(view, { changed, open, filter });
+const table = new Table(view, { changed, open });
 const grid = new Grid(open);
-const detail = new Detail(() => writeNode(""), (hours) => write({ hours: hours !== 1 && String(hours) }));
+const detail = new Detail(closed, (hours) => write({ hours: hours !== 1 && String(hours) }));
 
 /** Seconds since the Snapshot. */
 const ageNow = () => age + (performance.now() - cameAt) / 1000;
@@ -47,7 +48,7 @@ function readView() {
     pool: asked.get("pool"),
     rule: asked.get("rule"),
     state: state !== null && STATES.includes(state) ? state : null,
-    sort: asked.get("sort") ?? "margin",
+    sort: asked.get("sort") ?? "danger",
     up: asked.get("up") === "true",
   };
 }
@@ -75,6 +76,12 @@ function open(name) {
   if (model) detail.open(name, model, serverNow()).catch(missed);
 }
 
+/** The node was closed: the focus goes to its row, wherever that is. @param {string} name */
+function closed(name) {
+  writeNode("");
+  table.focus(name);
+}
+
 /** A click on the same value again takes the filter away. @param {"pool" | "state" | "rule"} key @param {string} value */
 function filter(key, value) {
   view[key] = view[key] === value ? null : value;
@@ -83,17 +90,20 @@ function filter(key, value) {
 
 function changed() {
   const { text, pool, rule, state, sort, up } = view;
-  write({ q: text, pool, rule, state, sort: sort !== "margin" && sort, up: up && "true" });
+  write({ q: text, pool, rule, state, sort: sort !== "danger" && sort, up: up && "true" });
   drawFilters();
-  if (model) drawNodes(model);
+  if (model) drawNodes(model, false);
 }
 
-/** What the filters narrow. @param {import("./model.js").Model} model */
-function drawNodes(model) {
-  numbers(model, view.state, (state) => filter("state", state), serverNow());
+/** What the filters narrow. @param {import("./model.js").Model} model @param {boolean} still whether nodes keep their places */
+function drawNodes(model, still) {
+  chips(model, view.state, (state) => {
+    filter("state", state);
+    if (get("table-title").getBoundingClientRect().top > innerHeight - 200) get("table-title").scrollIntoView();
+  });
   const found = select(model, view);
-  grid.update(model, found);
-  table.update(model, found, past, serverNow());
+  grid.update(model, found, still);
+  table.update(model, found, past, serverNow(), still);
   askForPast();
 }
 
@@ -130,9 +140,9 @@ async function askForPast() {
   try {
     const found = await pastOf(names);
     past = found.nodes;
-    for (const name of names) if (!past.has(name)) past.set(name, { times: [], values: {}, marked: [] });
+    for (const name of names) if (!past.has(name)) past.set(name, { times: [], values: {}, states: "" });
     pastStep = found.step;
-    if (model) table.remember(model, past);
+    if (model) table.remember(model, past, serverNow());
   } catch (error) {
     missed(error);
   } finally {
@@ -149,23 +159,27 @@ function missed(error) {
 /** All that depends on the Snapshot. @param {import("./model.js").Payload} data */
 function draw(data) {
   performance.mark("draw");
-  model = decode(data);
-  drawFilters();
-  drawNodes(model);
+  const found = (model = decode(data));
+  inPlace(() => {
+    drawFilters();
+    drawNodes(found, holds());
+    tell();
+  });
   rules(model, (rule) => filter("rule", rule));
   order(model, open);
   placements(model);
   overload(model);
-  tell();
   performance.measure("update", "draw");
   document.documentElement.dataset.tick = String(data.tick);
 }
 
 /** What changes by the clock alone. */
 function tell() {
-  const now = { age: ageNow(), silent: silent ? (performance.now() - answeredAt) / 1000 : 0 };
-  facts(model, now);
-  banners(model, now);
+  const now = { age: ageNow(), silent: silent ? (performance.now() - answeredAt) / 1000 : 0, at: serverNow() };
+  sentence(model, now, open);
+  banners(model);
+  if (model) facts(model, now);
+  if (model && !get("sort-again").hidden && !holds()) drawNodes(model, false);
 }
 
 async function poll() {

@@ -2,32 +2,32 @@
 // a few texts takes a tenth of the time of moving or making elements.
 
 import { Attribute, Bar, Label, NameLink, make } from "./draw.js";
-import { percent, span, t, told, valueOf } from "./i18n.js";
-import { EARLY, MARKED, PRESSURED, fullScale, ofNode, sinceOf } from "./model.js";
+import { span, t, told, valueOf } from "./i18n.js";
+import { EARLY, MARKED, PRESSURED, beyond, colourOf, fullScale, ofNode, sinceOf } from "./model.js";
 
 /** @typedef {import("./model.js").Node} Node */
 /** @typedef {import("./model.js").Model} Model */
+
+/** By the state of one rule on a node. @type {Record<string, string>} */
+const OF_RULE = { f: "hot", h: "held", p: "pending" };
 
 export class Row {
   /** @param {Node} node @param {Model} model of which it has the rules, as long as it is there */
   constructor(node, model) {
     this.node = node;
     this.name = new NameLink();
-    const pool = make("button", { type: "button", class: "plain", "data-filter": "pool" });
-    const state = make("button", { type: "button", "data-filter": "state" });
     const cell = (/** @type {string} */ kind, /** @type {globalThis.Node[]} */ ...children) => make("td", { class: kind }, ...children);
-    const margin = cell("num");
-    const since = cell("w4 num");
+    const [pool, below] = [cell("w4 pool-column"), make("small", { class: "narrow" })];
+    const [state, since, worst] = [make("span"), make("span", { class: "since" }), make("small", { class: "narrow" })];
     const mark = cell("why");
-    const noPool = make("span");
     this.rules = model.shown.map((at) => ({ at, cell: cell("w2"), bar: /** @type {Bar | null} */ (null), shows: "" }));
     this.past = cell("w3");
     this.element = make("tr", {},
-      make("th", { scope: "row" }, this.name.element), cell("w4 pool-column", pool, noPool), margin,
-      cell("", state), since, mark, ...this.rules.map((rule) => rule.cell), this.past);
+      make("th", { scope: "row" }, this.name.element, below), pool,
+      cell("state", state, since, worst), mark, ...this.rules.map((rule) => rule.cell), this.past);
     this.text = {
-      pool: new Label(pool), noPool: new Label(noPool), margin: new Label(margin),
-      state: new Label(state), since: new Label(since), mark: new Label(mark),
+      pool: new Label(pool), below: new Label(below), state: new Label(state), since: new Label(since),
+      worst: new Label(worst), mark: new Label(mark),
     };
     this.attributes = {
       name: new Attribute(this.element, "data-node"), kind: new Attribute(this.element, "class"),
@@ -38,19 +38,19 @@ export class Row {
   /** @param {Node} node @param {Model} model @param {number} now @param {Element | null} curve */
   show(node, model, now, curve) {
     const { text, attributes } = this;
-    this.name.show(node.name);
+    this.name.show(node.name, node.short);
     attributes.name.set(node.name);
     this.node = node;
     attributes.kind.set(node.flags & MARKED ? "marked" : "");
-    text.pool.show(node.pool);
+    text.pool.show(node.pool || "–");
+    text.below.show(node.pool);
     attributes.pool.set(node.pool);
-    text.noPool.show(node.pool ? "" : "–");
-    text.margin.show(node.worst < 0 ? "–" : percent(node.margin));
-    for (const rule of this.rules) this.showRule(rule, model);
-    attributes.state.set(`tag ${node.state}`);
+    for (const rule of this.rules) this.showRule(rule, model, now);
+    attributes.state.set(`tag ${colourOf(node)}`);
     text.state.show(t(`s_${node.state}`));
     const since = sinceOf(model, node);
-    text.since.show(since === null ? "–" : span(now - since));
+    text.since.show(since === null ? "" : span(now - since));
+    text.worst.show(node.worst < 0 ? "" : `${valueOf(model.data.rules[node.worst], node.value)} ${model.data.rules[node.worst].name}`);
     text.mark.show(describeMark(node, true));
     attributes.mark.set(describeMark(node));
     this.showPast(curve);
@@ -61,16 +61,15 @@ export class Row {
     if (this.past.firstChild !== curve) this.past.replaceChildren(...(curve ? [curve] : []));
   }
 
-  /** @param {{at: number, cell: HTMLElement, bar: Bar | null, shows: string}} of @param {Model} model */
-  showRule(of, model) {
+  /** @param {{at: number, cell: HTMLElement, bar: Bar | null, shows: string}} of @param {Model} model @param {number} now */
+  showRule(of, model, now) {
     const { index } = this.node;
     const column = model.data.columns[of.at];
     const rule = model.data.rules[of.at];
-    const value = column.value[index];
-    const quality = column.quality[index];
-    const expected = ofNode(column.expected, index);
-    const requested = column.requested?.[index] ?? null;
-    const shows = `${value} ${quality} ${expected} ${requested} ${rule.clear_threshold} ${rule.full_at}`;
+    const [value, quality, state] = [column.value[index], column.quality[index], column.state[index]];
+    const known = quality === "o" ? undefined : ofNode(column.known, index);
+    const age = known === undefined ? "" : span(now - known);
+    const shows = `${value} ${quality} ${state} ${age} ${rule.clear_threshold} ${rule.full_at}`;
     if (of.shows === shows) return;
     of.shows = shows;
     if (quality === "-") {
@@ -83,8 +82,9 @@ export class Row {
       of.bar = new Bar(rule);
       of.cell.replaceChildren(of.bar.text, of.bar.picture);
     }
-    if (quality === "o") of.bar.show(value, expected, requested, valueOf(rule, value));
-    else of.bar.show(null, undefined, requested, t(`q_${quality}`));
+    const colour = colourOf({ state: OF_RULE[state] ?? "cool", excess: value === null ? -Infinity : beyond(rule, value) });
+    if (quality === "o") of.bar.show(value, valueOf(rule, value), colour, "");
+    else of.bar.show(value, value === null ? t(`q_${quality}`) : `${valueOf(rule, value)} (${age})`, colour, `${t(`q_${quality}`)}, ${t("ago", age)}`);
   }
 }
 

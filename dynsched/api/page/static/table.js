@@ -1,9 +1,10 @@
 // The table of nodes: a row for each place, in which what differs is written.
 
-import { TICK, get, make, say, sparkline, svg } from "./draw.js";
-import { counted, number, t } from "./i18n.js";
+import { get, make, say, strip } from "./draw.js";
+import { counted, number, span, t } from "./i18n.js";
 import { leading } from "./model.js";
 import { Row } from "./row.js";
+import { asShown, moved } from "./still.js";
 
 /** @typedef {import("./model.js").Node} Node */
 /** @typedef {import("./model.js").Model} Model */
@@ -16,7 +17,7 @@ const PAGE = 50;
 export class Table {
   /**
    * @param {View} view changed by a click on a heading
-   * @param {{changed: () => void, open: (name: string) => void, filter: (key: "pool" | "state", value: string) => void}} on
+   * @param {{changed: () => void, open: (name: string) => void}} on
    */
   constructor(view, on) {
     this.view = view;
@@ -35,76 +36,69 @@ export class Table {
       this.most += 4 * PAGE;
       on.changed();
     });
+    get("sort-again").addEventListener("click", () => on.changed());
     this.body.addEventListener("keydown", (event) => this.move(event));
     // One listener for all rows, which are of another node after each update.
     this.body.addEventListener("click", (event) => this.click(event));
   }
 
-  /** @param {Model} model @param {Node[]} found those that fit the filters @param {Map<string, Past>} past @param {number} now */
-  update(model, found, past, now) {
+  /** @param {Model} model @param {Node[]} found those that fit the filters @param {Map<string, Past>} past @param {number} now @param {boolean} still whether rows stay where they are */
+  update(model, found, past, now, still) {
     this.headings(model);
-    barLegend(model);
     get("nodes").classList.toggle("no-pools", !model.data.pools.some(Boolean));
-    this.visible = leading(model, this.view, found, this.most);
+    const sorted = leading(model, this.view, found, this.most);
+    const shown = this.visible.map((node) => node.name);
+    // Also one that no longer fits the filters keeps its row: those below it would move.
+    this.visible = still && shown.length > 0 ? asShown(sorted, shown, new Map(model.nodes.map((node) => [node.name, node]))) : sorted;
+    const others = moved(sorted, this.visible);
+    const again = get("sort-again");
+    again.hidden = others === 0;
+    if (others > 0) say(again, t("sort_again", counted(others)));
     const all = model.nodes.length;
     say(get("count"), found.length === all ? t("count_all", counted(all)) : t("count", counted(found.length), counted(all)));
     const more = get("more");
     more.hidden = found.length <= this.most;
-    say(more, t("more", Math.min(4 * PAGE, found.length - this.visible.length)));
+    say(more, t("more", Math.min(4 * PAGE, found.length - sorted.length)));
     const empty = this.body.querySelector(".none");
-    if (found.length > 0) empty?.remove();
+    if (this.visible.length > 0) empty?.remove();
     else if (!empty) {
       this.body.append(make("tr", { class: "none" }, make("td", { colspan: 20, text: t("no_nodes") })));
     }
-    this.keepFocus(model);
     for (const row of this.rows.splice(this.visible.length)) row.element.remove();
-    const curves = this.draw(model, past);
+    const strips = this.draw(model, past, now);
     this.visible.forEach((node, at) => {
       const row = this.rows[at] ?? this.add(node, model);
-      row.show(node, model, now, curves[at]);
+      row.show(node, model, now, strips[at]);
     });
+    // As wide as the longest name, which alone may be cut.
+    const longest = Math.max(8, ...this.visible.map((node) => node.short.length));
+    get("nodes").style.setProperty("--name", `${Math.min(longest, 45)}ch`);
   }
 
-  /** The past came. @param {Model} model @param {Map<string, Past>} past */
-  remember(model, past) {
-    this.draw(model, past).forEach((picture, at) => this.rows[at]?.showPast(picture));
+  /** The past came. @param {Model} model @param {Map<string, Past>} past @param {number} now */
+  remember(model, past, now) {
+    this.draw(model, past, now).forEach((picture, at) => this.rows[at]?.showPast(picture));
   }
 
-  /** The curve of each node that is shown, drawn where it is another one. @param {Model} model @param {Map<string, Past>} past */
-  draw(model, past) {
+  /** The states of each node that is shown, drawn where they are others. @param {Model} model @param {Map<string, Past>} past @param {number} now */
+  draw(model, past, now) {
     const before = this.curves;
     this.curves = new Map();
-    return this.visible.map((node) => {
+    let first = Infinity;
+    const strips = this.visible.map((node) => {
       const found = past.get(node.name);
       if (!found || found.times.length < 2) return null;
-      // While nothing is known now, that of a rule of which something was.
-      const shown = node.worst < 0 ? model.shown.map((at) => model.data.rules[at]) : [model.data.rules[node.worst]];
-      const rule = shown.find(({ name }) => found.values[name]?.some((value) => value !== null));
-      if (!rule) return null;
-      const shows = `${rule.name} ${found.times[found.times.length - 1]}`;
+      first = Math.min(first, found.times[0]);
+      const [last, end] = found.times.slice(-2);
+      const shows = `${found.times[0]} ${end}`;
       let kept = before.get(node.name);
-      if (kept?.shows !== shows) {
-        kept = { shows, picture: sparkline(rule, found) };
-      }
+      if (kept?.shows !== shows) kept = { shows, picture: strip(found, [found.times[0], 2 * end - last], 120, 15) };
       this.curves.set(node.name, kept);
       return kept.picture;
     });
-  }
-
-  /** The row that has the focus goes where its node is now: it must not come to be on another node. @param {Model} model */
-  keepFocus(model) {
-    const focused = /** @type {HTMLElement | null} */ (document.activeElement);
-    if (!this.body.contains(focused)) return;
-    const from = this.rows.findIndex((row) => row.element.contains(focused));
-    const to = this.visible.findIndex((node) => node.name === this.rows[from]?.node.name);
-    if (from === to || from < 0) return;
-    const [row] = this.rows.splice(from, 1);
-    row.element.remove();
-    if (to < 0) return;
-    while (this.rows.length < to) this.add(this.visible[this.rows.length], model);
-    this.body.insertBefore(row.element, this.rows[to]?.element ?? null);
-    this.rows.splice(to, 0, row);
-    focused?.focus({ preventScroll: true });
+    const heading = this.head?.querySelector(".w3");
+    if (heading) say(heading, first === Infinity ? t("past") : t("past_of", span(now - first)));
+    return strips;
   }
 
   /** @param {Model} model */
@@ -118,23 +112,23 @@ export class Table {
       const heading = (/** @type {string} */ sort, /** @type {string} */ text, /** @type {string} */ kind, note = "") => {
         const button = make("button", { type: "button", "data-sort": sort, title: t("sort_by", text), text });
         button.addEventListener("click", () => this.sort(sort));
-        const cell = make("th", { scope: "col", class: kind }, button);
-        if (note) cell.append(make("small", { text: note }));
-        return cell;
+        return make("th", { scope: "col", class: kind }, button, make("small", { text: note }));
       };
       this.head?.replaceChildren(
         make("tr", {},
           heading("node", t("node"), ""),
           heading("pool", t("pool"), "w4 pool-column"),
-          heading("margin", t("margin"), "num"),
-          heading("state", t("state"), ""),
-          heading("since", t("since"), "w4 num"),
-          heading("mark", t("mark"), ""),
+          heading("danger", t("state"), ""),
+          heading("mark", t("mark"), "why"),
           ...rules.map((rule) =>
             heading(`rule:${rule.name}`, rule.name, "w2", `${rule.op} ${number(rule.threshold)}${rule.shadow ? ` (${t("shadow")})` : ""}`)),
-          make("th", { scope: "col", class: "w3", text: t("last_hour") })),
+          make("th", { scope: "col", class: "w3", text: t("past") })),
       );
+      get("nodes").classList.toggle("many", rules.length > 3);
     }
+    const [begin, end] = model.shared;
+    const note = this.head?.querySelector("small");
+    if (note) say(note, begin || end ? t("shared", `${begin}…${end}`) : "");
     for (const button of this.head?.querySelectorAll("button") ?? []) {
       const cell = button.closest("th");
       if (button.dataset.sort !== this.view.sort) cell?.removeAttribute("aria-sort");
@@ -158,19 +152,25 @@ export class Table {
     return row;
   }
 
-  /** @param {MouseEvent} event */
+  /** Anywhere in a row opens its node. @param {MouseEvent} event */
   click(event) {
-    const target = /** @type {HTMLElement} */ (event.target);
-    const line = target.closest("tr");
+    const line = /** @type {HTMLElement} */ (event.target).closest("tr");
     const node = this.rows.find((row) => row.element === line)?.node;
-    const button = /** @type {HTMLElement | null} */ (target.closest("[data-filter]"));
-    if (!node || event.metaKey || event.ctrlKey || event.shiftKey) return;
-    if (button?.dataset.filter === "pool") this.on.filter("pool", node.pool);
-    else if (button) this.on.filter("state", node.state);
-    else if (target.closest("a")) {
-      event.preventDefault();
-      this.on.open(node.name);
-    }
+    const isCopied = getSelection()?.toString() !== "";
+    if (!node || isCopied || event.metaKey || event.ctrlKey || event.shiftKey) return;
+    event.preventDefault();
+    this.on.open(node.name);
+  }
+
+  /** The node after this one as they stand, or before it. @param {string} name @param {number} step */
+  beside(name, step) {
+    const at = this.visible.findIndex((node) => node.name === name);
+    return at < 0 ? undefined : this.visible[at + step]?.name;
+  }
+
+  /** @param {string} name */
+  focus(name) {
+    this.rows.find((row) => row.node.name === name)?.name.element.focus({ preventScroll: true });
   }
 
   /** Arrow keys move from node to node. @param {KeyboardEvent} event */
@@ -185,26 +185,4 @@ export class Table {
       link.focus();
     }
   }
-}
-
-/** What is drawn on the bars. @param {Model} model */
-function barLegend(model) {
-  const box = get("bar-legend");
-  const items = ["threshold", "clear"];
-  if (model.data.columns.some(({ expected }) => expected[0].length > 0)) items.push("expected");
-  if (model.data.columns.some((column) => column.requested)) items.push("requested");
-  items.push("marked");
-  const shows = items.join(" ");
-  if (box.dataset.shows === shows) return;
-  box.dataset.shows = shows;
-  /** @type {Record<string, () => SVGElement>} */
-  const shapes = {
-    threshold: () => svg("line", { class: "line-threshold", x1: 7, x2: 7, y1: 0, y2: 16 }),
-    clear: () => svg("line", { class: "line-clear", x1: 7, x2: 7, y1: 0, y2: 16 }),
-    expected: () => svg("rect", { class: "bar-expected", x: 1, y: 2, width: 12, height: 12 }),
-    requested: () => svg("path", { class: "tick", d: TICK, transform: "translate(7 0)" }),
-    marked: () => svg("rect", { class: "shade", y: 11, width: 14, height: 5 }),
-  };
-  box.replaceChildren(...items.map((name) =>
-    make("li", {}, svg("svg", { width: 14, height: 16, "aria-hidden": "true" }, shapes[name]()), t(`lb_${name}`))));
 }
