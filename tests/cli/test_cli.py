@@ -167,9 +167,7 @@ def test_a_rules_file_that_is_not_there_is_one_line_that_names_what_named_it(cal
         assert call("check", *words) == (1, "", said)
 
 
-def test_it_says_what_is_pending_and_a_plan_shows_the_worst_or_all(
-    call, monkeypatch
-) -> None:
+def test_it_says_what_is_pending_and_a_plan_shows_the_worst_or_all(call, monkeypatch) -> None:
     monkeypatch.setattr(single_pass, "run_once", lambda _: example())
     assert call("run", "--once")[2] == "rule node-cpu: 1 node is pending\n"
     monkeypatch.setattr(single_pass, "run_once", lambda _: many(30))

@@ -29,6 +29,8 @@ from dynsched.util.formatting import as_mapping, as_mappings
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _OF_CRONJOB: Final = re.compile(r"(.+)-[0-9]{8,10}")
 _KEPT: Final = 8192
+_COOLEST: Final = 100
+"""The weight with which an order begins."""
 _LEFT_OUT: Final = {"DaemonSet": "pods of DaemonSets", "Node": "static pods"}
 
 
@@ -186,7 +188,7 @@ def _without_order(terms: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         wanted = as_mappings(as_mapping(term.get("preference")).get("matchExpressions"))
         return [each.get("key") for each in wanted] == [keys.HOSTNAME_LABEL]
 
-    first = [n for n, term in enumerate(terms) if by_name(term) and term.get("weight") == 100]
+    first = [n for n, term in enumerate(terms) if by_name(term) and term.get("weight") == _COOLEST]
     return [term for n, term in enumerate(terms) if not by_name(term) or n < max(first, default=0)]
 
 
