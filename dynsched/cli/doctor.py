@@ -59,10 +59,10 @@ def _codes(_context: click.Context, _option: click.Parameter, given: tuple[str, 
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["table", "json", "junit"]),
+    type=click.Choice(["table", "json"]),
     default="table",
     show_default=True,
-    help="A table for people, JSON for programs, or JUnit's XML for CI servers.",
+    help="A table for people, or JSON for programs.",
 )
 @flags.quiet_logging
 def doctor(
@@ -92,7 +92,7 @@ def doctor(
     from dynsched.rules.file import load_rules
     from dynsched.tools.client import Where
     from dynsched.tools.doctor.examine import examine
-    from dynsched.tools.doctor.findings import Severity, as_junit, render
+    from dynsched.tools.doctor.findings import Severity, render
 
     configure_logging(log_format, log_level)
     severity = Severity[fail_on.upper()]
@@ -117,8 +117,6 @@ def doctor(
         sys.exit(COULD_NOT_CHECK)
     if output == "json":
         click.echo(json.dumps(report.as_json(), indent=2, ensure_ascii=False))
-    elif output == "junit":
-        click.echo(as_junit(report, severity))
     else:
         render(report, Console())
     for line in report.unreachable:

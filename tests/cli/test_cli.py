@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import sys
 from dataclasses import replace
 from operator import attrgetter
@@ -280,7 +279,8 @@ def test_the_reference_is_up_to_date() -> None:
 
 def test_without_the_simulator_as_in_the_image_the_demo_says_where_it_is(tmp_path) -> None:
     assert "!dynsched_sim" not in (ROOT / ".dockerignore").read_text().splitlines()
-    shutil.copytree(ROOT / "dynsched", tmp_path / "dynsched")
+    (tmp_path / "dynsched_sim").mkdir()  # found before that of this checkout, and has nothing
+    (tmp_path / "dynsched_sim/__init__.py").touch()
     path = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = run(sys.executable, "-m", "dynsched", "demo", cwd=tmp_path, env=path)
     (line,) = done.stderr.splitlines()

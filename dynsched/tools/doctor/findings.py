@@ -1,15 +1,13 @@
-"""What the doctor finds, and the report of it: for people, as JSON, and as JUnit's XML."""
+"""What the doctor finds, and the report of it: for people, and as JSON."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
 from typing import Any, Final, NamedTuple
-from xml.etree import ElementTree as ET
 
 from rich.console import Console
 from rich.text import Text
@@ -58,7 +56,6 @@ _STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severi
 _NOUNS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "hint"}
 _SERVERS: Final = 2
 _INDENT: Final = " " * 13
-_NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class Finding(NamedTuple):
@@ -145,38 +142,6 @@ def render(report: Report, console: Console) -> None:
     for reason, codes in by_reason(unchecked).items():
         show(console, plain(f"Not checked: {listed(codes)}: {reason}"))
     show(console, plain(_summary(report)))
-
-
-def as_junit(report: Report, fail_on: Severity) -> str:
-    """A test case for each code and finding; below ``fail_on`` it is output, and no failure."""
-    suite = ET.Element("testsuite", name="dynsched doctor")
-
-    def case(code: str, name: str) -> ET.Element:
-        return ET.SubElement(suite, "testcase", classname=f"dynsched.{code}", name=_xml(name))
-
-    skipped = {each.code: each for each in report.not_checked}
-    for code, title in CODES.items():
-        found = [each for each in report.findings if each.code == code]
-        for each in found:
-            about = {"message": _xml(each.summary), "type": str(each.severity)}
-            what, more = ("failure", about) if each.severity >= fail_on else ("system-out", {})
-            told = ET.SubElement(case(code, f"{code} {each.rule or title}"), what, more)
-            told.text = _xml(f"{each.summary}\nevidence: {each.evidence}\nfix: {each.fix}")
-        if not found:
-            here = case(code, f"{code} {title}")
-            if code in skipped:
-                ET.SubElement(here, "skipped", message=_xml(skipped[code].reason))
-    for text in report.unreachable:
-        ET.SubElement(case("unreachable", text), "error", message=_xml(text), type="unreachable")
-    suite.set("tests", str(len(suite)))
-    for name, what in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
-        suite.set(name, str(len(suite.findall(f"testcase/{what}"))))
-    ET.indent(suite)
-    return ET.tostring(suite, encoding="unicode", xml_declaration=True)
-
-
-def _xml(text: str) -> str:
-    return _NOT_XML.sub("?", text)
 
 
 def _summary(report: Report) -> str:

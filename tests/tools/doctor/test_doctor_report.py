@@ -1,18 +1,15 @@
 """The report's forms, its order, what is left out of it, and the exit code."""
 
 import json
-from xml.etree import ElementTree as ET
 
 import pytest
 from rich.console import Console
 
 from dynsched.tools.doctor.findings import (
-    CODES,
     Finding,
     NotChecked,
     Report,
     Severity,
-    as_junit,
     render,
 )
 
@@ -55,17 +52,6 @@ def test_json_has_the_documented_names() -> None:
     assert told["findings"][1]["rule"] is None
     assert told["not_checked"] == [{"code": "P8", "rule": None, "reason": "404"}]
     assert told["unreachable"] == []
-
-
-def test_junit_has_a_case_for_every_code_and_is_xml_whatever_is_in_it() -> None:
-    suite = ET.fromstring(as_junit(report().without([]), Severity.WARNING))
-    assert {case.get("classname") for case in suite} == {f"dynsched.{code}" for code in CODES}
-    failed = [case.get("name") for case in suite if case.find("failure") is not None]
-    assert failed == ["P1 mem", f"N2 {CODES['N2']}"]
-    assert (suite.get("failures"), suite.get("skipped")) == ("2", "1")
-    told = suite.find("testcase[@classname='dynsched.P9']/system-out")
-    assert told is not None
-    assert "fix: lower it" in told.text
 
 
 def test_the_table_has_evidence_and_fix_and_says_what_was_not_checked(capsys) -> None:
