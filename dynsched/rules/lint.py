@@ -1,27 +1,21 @@
 """Rules that are valid, but probably do not do what was intended.
 
-promql-parser reads their expressions. Of what it does not read nothing is said here: Prometheus
-itself says what is wrong.
+Of an expression that is not read here nothing is said: Prometheus itself says what is wrong.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import promql_parser as promql
 
+from dynsched.rules.promql import RANKS, UnreadError, name_of, parse, parts_of
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.formatting import one_line
 
-MAX_OPERATORS: Final = 150
-"""The parser's time and memory grow with their square: these take some 20 ms and 5 MB. Brackets
-count too, so that it also bounds how deep an expression is nested."""
-_OPERATOR: Final = re.compile(r"[-+*/%^(<>=!\[]|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
 _COMPARISONS: Final = frozenset({"==", "!=", ">", "<", ">=", "<="})
-RANKS: Final = frozenset({"topk", "bottomk", "limitk", "limit_ratio"})
 _ALWAYS_ANSWER: Final = frozenset({"absent", "absent_over_time", "scalar", "vector"})
 _ALERTS: Final = frozenset({"ALERTS", "ALERTS_FOR_STATE"})
 _WRAPPERS: Final = (promql.ParenExpr, promql.UnaryExpr, promql.SubqueryExpr)
@@ -63,8 +57,10 @@ def lint(rule_set: RuleSet) -> Iterator[LintWarning]:
                 path=("extender", "profiles", name, "method"),
             )
     for index, rule in enumerate(rule_set.rules):
-        root = None if rule.expr is None else parse_expr(rule.expr)
-        cause = None if root is None else _cause(root)
+        try:
+            cause = None if rule.expr is None else _cause(parse(rule.expr))
+        except UnreadError:
+            continue
         if cause is not None:
             what, remedy = cause
             yield LintWarning(
@@ -73,16 +69,6 @@ def lint(rule_set: RuleSet) -> Iterator[LintWarning]:
                 index,
                 rule.name,
             )
-
-
-def parse_expr(text: str) -> Any:
-    """As promql-parser has it; None for what it does not read, or would take too long to."""
-    if len(_OPERATOR.findall(text)) > MAX_OPERATORS:
-        return None
-    try:
-        return promql.parse(text)
-    except ValueError:
-        return None
 
 
 _Cause = tuple[str, str]
@@ -166,18 +152,6 @@ def _is_zero(found: Any) -> bool:
     while isinstance(found, _WRAPPERS):
         found = found.expr
     return isinstance(found, promql.NumberLiteral) and found.val == 0
-
-
-def name_of(found: Any) -> str:
-    if isinstance(found, promql.AggregateExpr):
-        return str(found.op)
-    return str(found.func.name) if isinstance(found, promql.Call) else ""
-
-
-def parts_of(found: Any) -> list[Any]:
-    names = ("lhs", "rhs", "expr", "param", "vector_selector")
-    named = (getattr(found, name, None) for name in names)
-    return [*(part for part in named if part is not None), *getattr(found, "args", ())]
 
 
 _OF_ALERTS: Final[_Cause] = (

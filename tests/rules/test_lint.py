@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from properties import steady
 
 from dynsched.rules.file import load_rules, read_rules
-from dynsched.rules.lint import lint, parse_expr
+from dynsched.rules.lint import lint
+from dynsched.rules.promql import UnreadError, parse
 
 ROOT = Path(__file__).parents[2]
 CPU = '(1 - avg by (instance) (rate(node_cpu_seconds_total{mode="idle"}[2m]))) * 100'
@@ -108,7 +109,7 @@ def test_other_warnings_and_what_to_do_about_them(expr: str, begins: str, says: 
     ],
 )
 def test_every_node_has_a_value(expr: str) -> None:
-    assert parse_expr(expr) is not None
+    parse(expr)
     assert warning_of(expr) is None
 
 
@@ -120,7 +121,8 @@ def test_every_node_has_a_value(expr: str) -> None:
     ],
 )
 def test_what_is_not_understood_is_left_to_prometheus(expr: str) -> None:
-    assert parse_expr(expr) is None
+    with pytest.raises(UnreadError):
+        parse(expr)
     assert warning_of(expr) is None
 
 

@@ -1,8 +1,4 @@
-"""A PromQL expression, as far as the checks go by its form. Read by promql-parser.
-
-That takes memory and time with the square of the number of operators (2,000 of them: 15 s), so an
-expression with too many is not given to it.
-"""
+"""A PromQL expression, as far as the checks go by its form."""
 
 from __future__ import annotations
 
@@ -13,13 +9,9 @@ from typing import Any, Final, NamedTuple
 
 import promql_parser as promql
 
-from dynsched.rules.lint import RANKS, name_of, parts_of
-from dynsched.util.formatting import escaped, one_line
+from dynsched.rules.promql import RANKS, UnreadError, name_of, parse, parts_of, walk
+from dynsched.util.formatting import escaped
 
-MAX_LENGTH: Final = 4_000
-_MAX_OPERATORS: Final = 300
-# Brackets are counted too, so that this also bounds how deep an expression is nested.
-_OPERATOR: Final = re.compile(r"[-+*/%^(]|\b(?:and|or|unless)\b", re.IGNORECASE)
 _LEGACY: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 RATES: Final = frozenset(
     {"rate", "irate", "increase", "xrate", "xincrease", "rate_prometheus", "increase_prometheus"}
@@ -76,15 +68,11 @@ class Expression:
 
 
 def read(text: str) -> Expression:
-    if len(text) > MAX_LENGTH or len(_OPERATOR.findall(text)) > _MAX_OPERATORS:
-        return Expression(
-            f"the expression has more than {MAX_LENGTH} characters or {_MAX_OPERATORS} operators"
-        )
     try:
-        root = promql.parse(text)
-    except ValueError as error:
-        return Expression(f"promql-parser does not read it: {one_line(str(error))}")
-    found = tuple(_walk(root))
+        root = parse(text)
+    except UnreadError as error:
+        return Expression(str(error))
+    found = tuple(walk(root))
     operations = [each for each in found if isinstance(each, promql.BinaryExpr)]
     return Expression(
         selectors=tuple(_selectors(root)),
@@ -156,14 +144,8 @@ def _offset(node: Any) -> float:
     return max(0.0, node.offset.total_seconds()) if node.offset is not None else 0.0
 
 
-def _walk(node: Any) -> Iterator[Any]:
-    yield node
-    for each in parts_of(node):
-        yield from _walk(each)
-
-
 def _aggregates(node: Any) -> bool:
-    found = (each for each in _walk(node) if isinstance(each, promql.AggregateExpr))
+    found = (each for each in walk(node) if isinstance(each, promql.AggregateExpr))
     return any(name_of(each) not in RANKS for each in found)
 
 
