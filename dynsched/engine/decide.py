@@ -166,6 +166,10 @@ def _above_line(
     if expected is not None:
         expected.add_to(loads, columns)
     return above_line(
-        *(rule, loads, columns.weights(rule.resource), columns.kind, columns.may_mark),
-        seen.rule_set.guard.max_marked,
+        rule,
+        loads,
+        weights=columns.weights(rule.resource),
+        kind=columns.kind,
+        counts=columns.may_mark,
+        max_marked=seen.rule_set.guard.max_marked,
     )

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from itertools import compress
 from math import isnan
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -68,6 +67,12 @@ class States:
         return replace(self, **changed)
 
 
+_MAY_BE_NONE: Final = ("value", "sampled_at", "active_since", "keep_firing_since")
+_AS_THEY_ARE: Final = ("since", "updated_at", "known_at", *_MAY_BE_NONE, "adopted")
+"""Fields of `AlertTable` that `Alert` has by the same name."""
+_CELL: Final = ("firing", "pending", "quality", *_AS_THEY_ARE)
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AlertTable(States):
     """All arrays have the shape (rules, nodes), and are never changed. They are the fields of
@@ -111,31 +116,23 @@ class AlertTable(States):
             adopted=none,
         )
 
-    @property
-    def columns(self) -> tuple[Floats | Bools | Codes, ...]:
-        """What `_alert` takes, in its order."""
-        return (
-            *(self.firing, self.pending, self.since, self.updated_at, self.known_at),
-            *(self.quality, self.value, self.sampled_at),
-            *(self.active_since, self.keep_firing_since, self.adopted),
-        )
-
     def alert(self, row: int, index: int) -> Alert:
         node, uid = self.roster.names[index], self.roster.uids[index]
-        cell = [column[row, index].item() for column in self.columns]
-        return _alert(self.rules[row], node, uid, *cell)
+        cell = {name: getattr(self, name)[row, index].item() for name in _CELL}
+        return _alert(self.rules[row], node, uid, cell)
 
     def of_nodes(self, indices: Sequence[int]) -> list[tuple[Alert, ...]]:
         """The alerts of each of these nodes, in the order of the rules."""
-        names = [self.roster.names[index] for index in indices]
-        uids = [self.roster.uids[index] for index in indices]
-        taken = [column[:, indices].tolist() for column in self.columns]
-        rows = [
-            map(partial(_alert, rule), names, uids, *(column[row] for column in taken))
-            for row, rule in enumerate(self.rules)
-        ]
-        both = zip(zip(*rows, strict=True), self.exists[:, indices].T.tolist(), strict=True)
-        return [tuple(compress(alerts, exists)) for alerts, exists in both]
+        nodes = [(self.roster.names[index], self.roster.uids[index]) for index in indices]
+        columns = [getattr(self, name)[:, indices].tolist() for name in _CELL]
+        rows = []
+        for row, rule in enumerate(self.rules):
+            cells = zip(*(column[row] for column in columns), strict=True)
+            named = (dict(zip(_CELL, cell, strict=True)) for cell in cells)
+            both = zip(nodes, named, strict=True)
+            rows.append([_alert(rule, name, uid, cell) for (name, uid), cell in both])
+        each = zip(zip(*rows, strict=True), self.exists[:, indices].T.tolist(), strict=True)
+        return [tuple(compress(alerts, exists)) for alerts, exists in each]
 
     def good_values(self, rows: Any = slice(None), indices: Any = slice(None)) -> Floats:
         """The values that are good now, NaN for all others: of some ``rows`` and ``indices``, as
@@ -175,14 +172,15 @@ class AlertTable(States):
         found = self.each(np.copy)
         for one in alerts:
             cell = self.rules.index(one.rule), self.roster.indices[one.node]
-            values = (
-                *(one.firing, one.state is AlertState.PENDING, one.since, one.updated_at),
-                *(one.known_at, CODES[one.quality], one.value, one.sampled_at),
-                *(one.active_since, one.keep_firing_since, one.adopted),
-            )
+            values = {name: getattr(one, name) for name in _AS_THEY_ARE}
+            values |= {
+                "firing": one.firing,
+                "pending": one.state is AlertState.PENDING,
+                "quality": CODES[one.quality],
+            }
             found.exists[cell] = True
-            for column, value in zip(found.columns, values, strict=True):
-                column[cell] = np.nan if value is None else value
+            for name, value in values.items():
+                getattr(found, name)[cell] = np.nan if value is None else value
         return found
 
     def without(self, which: Bools) -> AlertTable:
@@ -325,16 +323,18 @@ class Verdicts:
         return cls(alerts, hot, early, since, severity)
 
     def of_nodes(self, indices: Sequence[int]) -> list[Verdict]:
-        names = [self.alerts.roster.names[index] for index in indices]
-        columns = (self.hot, self.since, self.severity)
-        hot, since, severity = (column[indices].tolist() for column in columns)
-        return list(
-            map(
-                Verdict,
-                *(names, hot, [None if isnan(each) else each for each in since], severity),
-                *(self.alerts.of_nodes(indices), self.early[indices].tolist()),
+        names = self.alerts.roster.names
+        return [
+            Verdict(
+                node=names[index],
+                hot=self.hot.item(index),
+                since=None if isnan(since := self.since.item(index)) else since,
+                severity=self.severity.item(index),
+                alerts=alerts,
+                early=self.early.item(index),
             )
-        )
+            for index, alerts in zip(indices, self.alerts.of_nodes(indices), strict=True)
+        ]
 
 
 class Evaluation(NamedTuple):
@@ -382,15 +382,18 @@ def worst(excess: Floats, counting: Bools) -> Floats:
     return np.asarray(found, np.float64)
 
 
-def _alert(rule: str, node: str, uid: str, *cell: Any) -> Alert:
-    firing, pending, since, updated_at, known_at, quality, *measured, adopted = cell
-    value, sampled_at, active_since, keep_since = measured
-    state = AlertState.FIRING if firing else AlertState.PENDING if pending else AlertState.INACTIVE
-    return Alert(
-        *(rule, node, state, since, updated_at, known_at, QUALITIES[quality]),
-        None if isnan(value) else value,
-        None if isnan(sampled_at) else sampled_at,
-        None if isnan(active_since) else active_since,
-        None if isnan(keep_since) else keep_since,
-        *(adopted, uid),
+def _alert(rule: str, node: str, uid: str, cell: dict[str, Any]) -> Alert:
+    """``cell``: of each of _CELL. It becomes the alert's own."""
+    is_firing, is_pending = cell.pop("firing"), cell.pop("pending")
+    cell["state"] = (
+        AlertState.FIRING
+        if is_firing
+        else AlertState.PENDING
+        if is_pending
+        else AlertState.INACTIVE
     )
+    cell["quality"] = QUALITIES[cell["quality"]]
+    for name in _MAY_BE_NONE:
+        if isnan(cell[name]):
+            cell[name] = None
+    return Alert(rule=rule, node=node, uid=uid, **cell)

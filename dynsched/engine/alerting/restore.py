@@ -95,7 +95,13 @@ def _firing(rule: str, state: MarkState, now: float) -> Alert:
     told = state.evidence.since_of(rule) if state.evidence else None
     since = now if told is None else told
     return Alert(
-        *(rule, state.node.name, AlertState.FIRING, since, now, now, Quality.MISSING),
+        rule=rule,
+        node=state.node.name,
+        state=AlertState.FIRING,
+        since=since,
+        updated_at=now,
+        known_at=now,
+        quality=Quality.MISSING,
         active_since=since,
         adopted=True,
         uid=state.node.uid,

@@ -298,9 +298,10 @@ def _mean_use(
         return float(np.nansum(used)) / 100 / shown
 
 
-def above_line(  # noqa: PLR0917 - the columns
+def above_line(
     rule: FileRule,
     loads: Floats,
+    *,
     weights: Floats,
     kind: Ints,
     counts: Bools,

@@ -161,7 +161,15 @@ def mark_state(node: Node, mark: Mark, rules: NodeRules | None = None) -> MarkSt
     ineligible = None if rules is None else why_ineligible(node, rules)
     marked = has_label or has_taint or older.label is not None or older.taint is not None
     return MarkState(
-        *(node, has_label, has_taint, evidence, conflict, older, unproven, ineligible, marked)
+        node=node,
+        has_label=has_label,
+        has_taint=has_taint,
+        evidence=evidence,
+        conflict=conflict,
+        older=older,
+        unproven=unproven,
+        ineligible=ineligible,
+        marked=marked,
     )
 
 

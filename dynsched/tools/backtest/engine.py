@@ -298,8 +298,12 @@ class Engine:
                 # No pods are known of the past: the expected load is the measured one.
                 loads = rule_loads(rule, values[rule.name])
                 values[rule.early_rule.name] = above_line(
-                    *(rule, loads, nodes.weights(rule.resource), nodes.kind, nodes.may_mark),
-                    self._rule_set.guard.max_marked,
+                    rule,
+                    loads,
+                    weights=nodes.weights(rule.resource),
+                    kind=nodes.kind,
+                    counts=nodes.may_mark,
+                    max_marked=self._rule_set.guard.max_marked,
                 )
         self._alerts.begin(
             [values.get(rule.name, missing) for rule in self._rule_set.rules], present
