@@ -57,7 +57,9 @@ _CPU: Final = "container_cpu_usage_seconds_total"
 _MEMORY: Final = "container_memory_working_set_bytes"
 _STARTED: Final = "container_start_time_seconds"
 _CONTAINER: Final = "namespace, pod, container"
-_KEYS: Final = f"{_CONTAINER}, id"
+_KEYS: Final = f"{_CONTAINER}, id, instance"
+"""Of one container on one node: the resource endpoint tells no id, and the next pod of a name, as
+StatefulSets have, may be on another node."""
 
 
 def _series(metric: str, more: str) -> str:
@@ -305,7 +307,9 @@ async def scrape_interval(ask: Ask, rule: Rule) -> float | None:
 
 
 async def _interval_of(ask: Ask, label: str, value: str) -> float | None:
-    target, over = f'up{{{label}="{escaped(value)}"}}', f"{SCRAPES_OVER:.0f}s"
+    # kube-prometheus scrapes /metrics/slis every 5 s, which tells no load.
+    target = f'up{{{label}="{escaped(value)}",metrics_path!="/metrics/slis"}}'
+    over = f"{SCRAPES_OVER:.0f}s"
     # A target that is younger was scraped seldom within the time, and not at a long interval.
     expr = f"max(count_over_time({target}[{over}]) and {target} offset {over})"
     samples = await ask(expr, label) or ()

@@ -34,6 +34,7 @@ from dynsched.api.transport.answering import PROBES
 from dynsched.cli.commands import cli
 from dynsched.rules import keys
 from dynsched.rules.file import load_rules, parse_rules
+from dynsched.sources.pod_use import KUBELET_JOB, RESOURCES, of_ended_pod, of_new_pod, of_pod
 
 EXAMPLES = ROOT / "manifests/examples"
 SECOND = "real-usage-scheduler"
@@ -641,30 +642,47 @@ def test_the_collector_needs_as_little_memory_as_is_asked_for() -> None:
     assert int(run(sys.executable, "-c", script).stdout) < 40 * 1024
 
 
-@pytest.mark.parametrize(
-    ("job", "node"), [("node-exporter", "worker-3"), ("k8s nodes", None)], ids=["modern", "older"]
-)
-def test_the_scrape_example_names_the_node(job: str, node: str | None, tmp_path: Path) -> None:
+def test_the_scrape_example_names_the_node(tmp_path: Path) -> None:
     """Some builds of Prometheus (Debian's) have no Kubernetes discovery: the labels that it would
     give are written into a static target.
     """
-    config = yaml.safe_load((EXAMPLES / "prometheus-scrape.yaml").read_text())
+    text = (EXAMPLES / "prometheus-scrape.yaml").read_text()
+    config = yaml.safe_load(text.replace("/var/run/secrets", str(tmp_path)))
     discovered = [s for s in config["scrape_configs"] if s.pop("kubernetes_sd_configs", None)]
-    assert [scrape["job_name"] for scrape in discovered] == ["node-exporter", "k8s nodes"]
     meta = "__meta_kubernetes_node"
     found = {f"{meta}_address_InternalIP": "10.0.0.7", f"{meta}_name": "worker-3"}
     target = {"targets": ["10.0.0.7:10250"], "labels": found | {"instance": "worker-3"}}
     for scrape in discovered:
         scrape["static_configs"] = [target]
-    path = tmp_path / "prometheus.yml"
+    path, account = tmp_path / "prometheus.yml", tmp_path / "kubernetes.io/serviceaccount"
     path.write_text(yaml.safe_dump(config))
+    account.mkdir(parents=True)
+    for name in ("token", "ca.crt"):
+        (account / name).touch()
     promtool = need("promtool", "prometheus")
     checked = run(promtool, "check", "config", path)
     assert checked.returncode == 0, checked.stderr
-    done = run(promtool, "check", "service-discovery", "--timeout=1s", path, job)
-    ((labels,),) = ([each["labels"]] for each in json.loads(done.stdout))
-    assert (labels["__address__"], labels["instance"]) == ("10.0.0.7:9100", "worker-3")
-    assert labels.get("node") == node
+    scraped = {}
+    for job in (scrape["job_name"] for scrape in discovered):
+        done = run(promtool, "check", "service-discovery", "--timeout=1s", path, job)
+        ((labels,),) = ([each["labels"]] for each in json.loads(done.stdout))
+        assert (labels["node"], labels["instance"]) == ("worker-3", "worker-3")
+        scraped[job] = "{__scheme__}://{__address__}{__metrics_path__}".format_map(labels)
+    assert scraped == {
+        "node-exporter": "http://10.0.0.7:9100/metrics",
+        "kubernetes-cadvisor": "https://10.0.0.7:10250/metrics/cadvisor",
+    }
+
+
+def test_the_scrape_example_keeps_what_is_read_of_kubelets() -> None:
+    config = yaml.safe_load((EXAMPLES / "prometheus-scrape.yaml").read_text())
+    (scrape,) = (s for s in config["scrape_configs"] if re.fullmatch(KUBELET_JOB, s["job_name"]))
+    (kept,) = scrape["metric_relabel_configs"]
+    read = (ROOT / "docs/examples/cadvisor.yaml").read_text()
+    read += "".join(of(each) for of in (of_pod, of_new_pod, of_ended_pod) for each in RESOURCES)
+    metrics = set(re.findall(r"\b(?:container|machine)_\w+", read))
+    assert len(metrics) == 5
+    assert [name for name in metrics if not re.fullmatch(kept["regex"], name)] == []
 
 
 @pytest.mark.parametrize(

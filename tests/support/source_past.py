@@ -100,6 +100,8 @@ def _nodes() -> Iterable[tuple[str, str, Points]]:
     for labels in (target, 'job="nodes",instance="10.0.0.1:9100"'):
         yield "load_percent", labels, line(91.5)
         yield "up", labels, line(1)
+    often = ((at, 1.0) for at in range(NOW - 1800, NOW + 7200, STEP // 3))
+    yield "up", f'{target},metrics_path="/metrics/slis"', often
     yield "dynsched_pressured_nodes", 'namespace="dynsched"', line(1)
     yield "dynsched_nodes", 'namespace="dynsched",eligible="true"', line(2)
 
