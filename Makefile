@@ -93,6 +93,7 @@ E2E_ALONE = $(shell [ "$$(id -u)" != 0 ] || echo unshare --net --mount --pid --f
 .PHONY: e2e
 e2e: $(VENV)/.test-all ## install and use it on a cluster that runs pods: KUBECONFIG=FILE IMAGE=NAME:TAG, or IMAGE=ARCHIVE
 	E2E=1 E2E_KUBECONFIG='$(E2E_KUBECONFIG)' E2E_IMAGE='$(call E2E_GIVEN,IMAGE,$(IMAGE))' E2E_REPLACE='$(REPLACE)' \
+	  E2E_FORMER='$(FORMER)' E2E_FORMER_IMAGE='$(FORMER_IMAGE)' \
 	  $(if $(E2E_KUBECONFIG),,$(E2E_ALONE)) $(BIN)/python -m pytest tests/e2e --timeout 1800 \
 	  -o log_cli=true --log-cli-level INFO $(PYTEST_ARGS)
 

@@ -25,9 +25,10 @@ from closedloop.world import HOT
 
 sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "support"))
 
+from archives import image_of
 from cluster import NODES, EnvtestCluster
 from cluster import Cluster as AnyCluster
-from kubelets import CGROUPS, Kubelets, image_of
+from kubelets import CGROUPS, Kubelets
 from operator_support import dynsched, until
 from prometheus_support import RealPrometheus, result_of
 

@@ -4,25 +4,34 @@ import json
 import os
 import tarfile
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
+from archives import image_of
+from descheduler_support import find_descheduler
 from envtest import assets
 from kubelets import Kubelets, missing
-from manifest_support import Kubectl
+from manifest_support import Doc, Kubectl, kustomize, shipped, templates
+from monitoring_support import RULE
+from node_exporters import PORT, NodeExporter
 from site_support import (
-    EVERYWHERE,
-    NAMESPACE,
-    OURS,
+    GIVEN,
+    PUSHGATEWAY_PORT,
+    SECOND,
     SHOP,
     KubectlProxy,
     PrometheusForPods,
     Site,
     host_towards,
+    refuse_or_replace,
+    wipe,
 )
 
-GIVEN, IMAGE = os.environ.get("E2E_KUBECONFIG", ""), os.environ.get("E2E_IMAGE", "")
-REPLACE = os.environ.get("E2E_REPLACE", "")
+IMAGE = os.environ.get("E2E_IMAGE", "")
+FORMER, FORMER_IMAGE = os.environ.get("E2E_FORMER", ""), os.environ.get("E2E_FORMER_IMAGE", "")
 
 
 @pytest.fixture(scope="session")
@@ -34,24 +43,41 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         return
     if reason := missing(assets()):
         pytest.skip(f"no cluster: make e2e KUBECONFIG=FILE; of our own: {reason}")
-    if not Path(IMAGE).is_file():
-        pytest.skip(f"no image: {IMAGE} is no archive, and a cluster of our own pulls nothing")
+    archives = [Path(each) for each in (IMAGE, FORMER_IMAGE) if each]
+    for each in archives:
+        if not each.is_file():
+            pytest.skip(f"no image: {each} is no archive, and a cluster of our own pulls nothing")
     found = assets()
     assert found is not None
     folder = tmp_path_factory.mktemp("kubelets")
-    cluster = Kubelets(found, folder, [Path(IMAGE)])
+    archives.append(packed(folder, SECOND, "kube-scheduler", found / "kube-scheduler"))
+    if descheduler := find_descheduler():
+        name = "dynsched-descheduler"
+        archives.append(packed(folder, "descheduler", "descheduler", Path(descheduler), name))
+    cluster = Kubelets(found, folder, archives)
     try:
         cluster.start()
-        yield cluster.kubeconfig(folder / "kubeconfig")
+        with ExitStack() as exporters:
+            for name, address in cluster.nodes.items():
+                if NodeExporter.is_there():
+                    exporters.enter_context(NodeExporter(folder / f"proc-{name}", name, address))
+            yield cluster.kubeconfig(folder / "kubeconfig")
     finally:
         cluster.stop()
 
 
-@pytest.fixture(scope="session")
-def image() -> str:
-    if GIVEN:
-        return IMAGE
-    with tarfile.open(IMAGE) as archive:
+def packed(folder: Path, ours: str, name: str, program: Path, pods: str = SECOND) -> Path:
+    """The image that our manifests take from a registry, with this machine's program."""
+    containers = templates(kustomize(shipped(ours)))[pods]["spec"]["containers"]
+    (tag,) = (each["image"] for each in containers if each["name"] == name)
+    return image_of(folder, name, program.read_bytes(), tag)
+
+
+def name_of(image: str) -> str:
+    """Of an image, or of the one in an archive."""
+    if not Path(image).is_file():
+        return image
+    with tarfile.open(image) as archive:
         manifest = archive.extractfile("manifest.json")
         assert manifest is not None
         name: str = json.load(manifest)[0]["RepoTags"][0]
@@ -59,7 +85,7 @@ def image() -> str:
 
 
 @pytest.fixture(scope="session")
-def site(kubeconfig: Path, image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
     kubectl = Kubectl(kubeconfig)
     nodes = json.loads(kubectl("get", "nodes", "-o", "json"))["items"]
@@ -70,44 +96,35 @@ def site(kubeconfig: Path, image: str, tmp_path_factory: pytest.TempPathFactory)
         if address["type"] == "InternalIP"
     }
     with KubectlProxy(folder / "proxy", kubeconfig) as proxy:
-        scraped = [
+        address, targets = proxy.url.removeprefix("http://"), folder / "dynsched.json"
+        targets.write_text("[]")
+        metrics = "/api/v1/nodes/{}/proxy/metrics/cadvisor"
+        kubelets = [
             {
-                "targets": [proxy.url.removeprefix("http://")],
-                "labels": {
-                    "__metrics_path__": f"/api/v1/nodes/{name}/proxy/metrics/cadvisor",
-                    "instance": name,
-                },
+                "targets": [address],
+                "labels": {"__metrics_path__": metrics.format(name), "instance": name},
             }
             for name in addresses
         ]
         host = host_towards(next(iter(addresses.values())))
-        jobs = [{"job_name": "kubelet", "static_configs": scraped}]
-        with PrometheusForPods(folder / "prometheus", host, jobs) as prometheus:
-            found = Site(kubectl, image, prometheus)
-            refuse_or_replace(found)
+        exporters = [f"{each}:{PORT}" for each in addresses.values()]
+        jobs: list[Doc] = [
+            {"job_name": "kubelet", "static_configs": kubelets},
+            {"job_name": "dynsched", "file_sd_configs": [{"files": [str(targets)]}]},
+            {"job_name": "pushgateway", "honor_labels": True}
+            | {"static_configs": [{"targets": [f"{host}:{PUSHGATEWAY_PORT}"]}]},
+        ]
+        if not GIVEN:
+            jobs.append({"job_name": "node", "static_configs": [{"targets": exporters}]})
+        rules = folder / "rules.yaml"
+        rules.write_text(yaml.safe_dump(RULE["spec"]))
+        with PrometheusForPods(folder / "prometheus", host, jobs, [rules]) as prometheus:
+            found = Site(kubectl, name_of(IMAGE), prometheus, address, targets)
+            refuse_or_replace(found, os.environ.get("E2E_REPLACE", ""))
             try:
                 yield found
             finally:
                 wipe(found)
-
-
-def refuse_or_replace(site: Site) -> None:
-    there = site.left()
-    if there and not REPLACE:
-        pytest.exit(
-            f"there is a dynsched in this cluster ({', '.join(there[:3])} ...), which the tests "
-            "would remove. To let them: make e2e REPLACE=1",
-            returncode=2,
-        )
-    if there:
-        wipe(site)
-
-
-def wipe(site: Site) -> None:
-    """Remove whatever a test that failed has left."""
-    site.kubectl("delete", "--ignore-not-found", "namespace", NAMESPACE, SHOP)
-    site.kubectl("delete", ",".join(EVERYWHERE), "-l", OURS)
-    site.prune()
 
 
 @pytest.fixture(scope="module")
@@ -119,3 +136,18 @@ def shop(site: Site) -> Iterator[str]:
     )
     yield SHOP
     site.kubectl("delete", "namespace", SHOP)
+
+
+@pytest.fixture(scope="session")
+def archive() -> Path:
+    if not Path(IMAGE).is_file():
+        pytest.skip("the image's size is known of an archive alone: IMAGE=FILE")
+    return Path(IMAGE)
+
+
+@pytest.fixture(scope="session")
+def former(site: Site) -> tuple[Site, str]:
+    """The same cluster with the image of a version before, and the revision that it was made of."""
+    if not (FORMER and FORMER_IMAGE):
+        pytest.skip("no version before: make e2e ... FORMER=REVISION FORMER_IMAGE=IMAGE")
+    return replace(site, image=name_of(FORMER_IMAGE)), FORMER

@@ -1,12 +1,22 @@
 """What happens to one that runs: other rules, bad rules, a roll-out, an absence."""
 
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
-from site_support import NAMESPACE, RUNNING, Site, hot, restarts, until, without_a_writer
+from site_support import (
+    NAMESPACE,
+    RUNNING,
+    Site,
+    hot,
+    refuse_or_replace,
+    restarts,
+    until,
+    without_a_writer,
+)
 
 LOG = logging.getLogger("e2e")
 
@@ -52,33 +62,60 @@ def test_a_roll_out_keeps_marks_and_is_short(one: Path, site: Site):
     site.rolled_out()
 
 
-def test_it_keeps_within_its_memory(one: Path, site: Site):
-    of_it = f'namespace="{NAMESPACE}",container="dynsched"'
-    expr = f"max(container_memory_working_set_bytes{{{of_it}}})"
+def test_it_keeps_within_its_memory_whose_limit_is_in_force(one: Path, site: Site):
+    assert value(site, "min(container_spec_memory_limit_bytes{})") == 256 * 2**20
+    used = value(site, "max(max_over_time(container_memory_working_set_bytes{}[1h]))")
+    LOG.info("memory: %.0f MiB at most", used / 2**20)
+    assert used < 128 * 2**20  # what it requests
+    assert sum(restarts(pod) for pod in site.pods()) == 0
+
+
+def value(site: Site, expr: str) -> float:
+    """Of dynsched's containers that were there."""
+    expr = expr.replace("{}", f'{{namespace="{NAMESPACE}",container="dynsched"}}')
     site.prometheus.wait_for(expr)
     (found,) = site.prometheus.result(expr)
-    LOG.info("memory: %.0f MiB", float(found["value"][1]) / 2**20)
-    assert float(found["value"][1]) < 128 * 2**20  # what it requests
+    return float(found["value"][1])
+
+
+def test_a_memory_limit_that_is_too_low_ends_it_and_marks_stay(one: Path, site: Site):
+    low = ("--limits=memory=40Mi", "--requests=memory=40Mi")
+    site.ours("set", "resources", "deploy/dynsched", *low)
+    until("it is killed", lambda: "OOMKilled" in json.dumps([p["status"] for p in site.pods()]))
+    assert site.marked() == {site.node(1)}
+    site.kubectl("apply", "-k", one)
+    site.rolled_out()
+    until("it ticks again", lambda: "dynsched_ticks_total" in site.ask("/metrics"))
+    assert site.marked() == {site.node(1)}
 
 
 def test_the_janitor_takes_marks_away_when_dynsched_has_long_been_gone(one: Path, site: Site):
-    assert "renewed" in janitor(site, "early")
+    janitor = one / "janitor/cronjob.yaml"
+    every_five, each = 'schedule: "*/5 * * * *"', 'schedule: "* * * * *"'
+    janitor.write_text(janitor.read_text().replace(every_five, each))
+    site.kubectl("apply", "-k", one)
+    until("a Job of it has looked at the Lease", lambda: any("renewed" in t for t in told(site)))
     assert site.marked() == {site.node(1)}
     site.ours("scale", "deploy/dynsched", "--replicas=0")
     site.ours("wait", "--for=delete", "pod", "-l", RUNNING, "--timeout=230s")
     long_ago = '{"spec":{"renewTime":"2020-01-01T00:00:00.000000Z"}}'
     site.ours("patch", "lease", "dynsched", "--type=merge", "-p", long_ago)
-    janitor(site, "late")
-    assert site.marked() == set()
+    until("the next Job has removed the mark", lambda: site.marked() == set())
     site.ours("scale", "deploy/dynsched", "--replicas=1")
     site.rolled_out()
 
 
-def janitor(site: Site, name: str) -> str:
-    """Run it now; its log."""
-    site.ours("create", "job", name, "--from=cronjob/dynsched-janitor")
-    site.ours("wait", "--for=condition=complete", f"job/{name}", "--timeout=120s")
-    return site.ours("logs", f"job/{name}")
+def told(site: Site) -> list[str]:
+    """The logs of the janitor's Jobs that are done."""
+    jobs = site.get("jobs", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=dynsched-janitor")
+    done = [each["metadata"]["name"] for each in jobs if each["status"].get("succeeded")]
+    return [site.ours("logs", f"job/{name}") for name in done]
+
+
+def test_the_tests_refuse_to_begin_where_a_dynsched_is(one: Path, site: Site):
+    with pytest.raises(pytest.exit.Exception, match="there is a dynsched in this cluster"):
+        refuse_or_replace(site)
+    assert site.pods()
 
 
 def apply_rules(site: Site, folder: Path, text: str) -> None:

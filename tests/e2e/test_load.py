@@ -1,5 +1,6 @@
 """A node gets hot by real pods, and what follows for it and for new pods."""
 
+import json
 import logging
 import sys
 from collections import Counter
@@ -9,28 +10,38 @@ from typing import Any
 
 import pytest
 import yaml
-from programs import run
-from site_support import BURN, SHOP, WAIT, Site, pods_that, until
+from node_exporters import NodeExporter
+from programs import ROOT, run
+from site_support import BURN, BY_CADVISOR, GIVEN, SHOP, WAIT, Site, pods_that, until
 
 LOG = logging.getLogger("e2e")
 COMPONENTS = ("order", "inject", "guardrail", "kubectl")
+NODE_EXPORTERS = not GIVEN and NodeExporter.is_there()
 SMALL = {"requests": {"cpu": "10m"}}
 
 
 @pytest.fixture(scope="module")
 def dynsched(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    folder = tmp_path_factory.mktemp("load") / "mine"
-    with site.installed("-k", site.example(folder, COMPONENTS, site.rules())):
+    """By a rule of cAdvisor's series, and by the shipped ones of node-exporter's where it runs."""
+    folder, rules = tmp_path_factory.mktemp("load") / "mine", site.rules()
+    if NODE_EXPORTERS:
+        shipped = yaml.safe_load((ROOT / "rules.yaml").read_text())
+        rules = (
+            shipped
+            | {"order": {"score": {"node-cpu": 1}}}
+            | {"rules": [*shipped["rules"], *rules["rules"]]}
+        )
+    with site.installed("-k", site.example(folder, COMPONENTS, rules)):
         yield site
 
 
 @pytest.fixture(scope="module")
 def hot(dynsched: Site, shop: str) -> str:
-    """A node whose pods use 80 % of its CPU, and that is marked for it."""
+    """A node whose pods use nearly all of its CPU, and that is marked for it."""
     node: str = dynsched.nodes()[-1]["metadata"]["name"]
     milli = int(dynsched.cores() * 1000)
     count = max(1, milli // 1000)
-    resources = SMALL | {"limits": {"cpu": f"{milli * 8 // 10 // count}m"}}
+    resources = SMALL | {"limits": {"cpu": f"{milli * 95 // 100 // count}m"}}
     there = {"kubernetes.io/hostname": node}
     burn = pods_that(dynsched, BURN, "burn", resources=resources, nodeSelector=there)
     dynsched.apply(workload("Deployment", "burn", burn, replicas=count))
@@ -55,6 +66,20 @@ def test_a_node_whose_pods_burn_cpu_has_label_and_taint(dynsched: Site, hot: str
     (node,) = (node for node in dynsched.nodes() if node["metadata"]["name"] == hot)
     taints = {(each["key"], each["value"], each["effect"]) for each in node["spec"]["taints"]}
     assert taints == {("dynsched.io/pressure", "true", "PreferNoSchedule")}
+
+
+def test_the_shipped_rules_say_the_same_by_the_series_of_node_exporter(dynsched: Site, hot: str):
+    if not NODE_EXPORTERS:
+        pytest.skip(
+            "node-exporter's series: with kubelets of our own, and prometheus-node-exporter"
+        )
+
+    def firing() -> set[str]:
+        rules = json.loads(dynsched.ask(f"/nodes/{hot}"))["rules"]
+        return {each["rule"] for each in rules if each["state"] == "firing"}
+
+    until("both rules fire", lambda: firing() >= {"node-cpu", BY_CADVISOR})
+    assert dynsched.marked() == {hot}
 
 
 def test_pods_of_each_kind_get_the_order_and_go_elsewhere(dynsched: Site, hot: str):

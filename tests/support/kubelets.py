@@ -7,21 +7,18 @@ mounts and processes end. Only the cgroups are the machine's, and are removed by
 """
 
 import contextlib
-import hashlib
-import io
 import json
 import os
 import secrets
 import shutil
 import signal
-import struct
 import subprocess
-import tarfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from archives import image_of, pause_program
 from certificates import Authority
 from envtest import Envtest
 
@@ -29,9 +26,9 @@ NODES = ("node-1", "node-2", "node-3")
 NODE_CPU = 0.6
 """Cores of each node."""
 
+PAUSE = "localhost/pause:1"
 BRIDGE, HOST, NETWORK = "nodes0", "10.198.0.1", "10.198.0"
 PODS = "10.197.0.0/16"
-PAUSE = "localhost/pause:1"
 CGROUPS = Path("/sys/fs/cgroup")
 CONTROLLERS = (
     *("cpu", "cpuacct", "cpuset", "memory", "devices"),
@@ -306,6 +303,8 @@ def make_cgroups(name: str, cpu: float) -> None:
         (CGROUPS / controller / name).mkdir()
     for file in ("cpuset.cpus", "cpuset.mems"):
         (CGROUPS / "cpuset" / name / file).write_text((CGROUPS / "cpuset" / file).read_text())
+    # A node has its CPU also while the machine is busy with other things.
+    (CGROUPS / "cpu" / name / "cpu.shares").write_text("131072")
     (CGROUPS / "cpu" / name / "cpu.cfs_period_us").write_text("100000")
     (CGROUPS / "cpu" / name / "cpu.cfs_quota_us").write_text(f"{cpu * 100_000:.0f}")
 
@@ -342,44 +341,6 @@ def _read(file: Path) -> str:
     with contextlib.suppress(FileNotFoundError):
         return file.read_text()
     return ""
-
-
-def pause_program() -> bytes:
-    """One that waits, which holds a pod's namespaces."""
-    code = b"\xb8\x22\x00\x00\x00\x0f\x05\xeb\xf7"  # pause() for ever, on x86_64
-    where, headers = 0x400000, 64 + 56
-    magic = b"\x7fELF\x02\x01\x01"
-    fields = (magic, 2, 62, 1, where + headers, 64, 0, 0, 64, 56, 1, 0, 0, 0)
-    segment = (1, 5, 0, where, where, headers + len(code), headers + len(code), 0x1000)
-    return struct.pack("<16sHHIQQQIHHHHHH", *fields) + struct.pack("<IIQQQQQQ", *segment) + code
-
-
-def image_of(folder: Path, name: str, program: bytes) -> Path:
-    """The archive of an image, localhost/NAME:1, of one static program and nothing else."""
-    layer = io.BytesIO()
-    with tarfile.open(fileobj=layer, mode="w") as archive:
-        _add(archive, name, program)
-    digest = f"sha256:{hashlib.sha256(layer.getvalue()).hexdigest()}"
-    config = {
-        "architecture": "amd64",
-        "os": "linux",
-        "config": {"Entrypoint": [f"/{name}"]},
-        "rootfs": {"type": "layers", "diff_ids": [digest]},
-    }
-    tag = f"localhost/{name}:1"
-    manifest = [{"Config": "config.json", "RepoTags": [tag], "Layers": ["layer.tar"]}]
-    path = folder / f"{name}.tar"
-    with tarfile.open(path, "w") as archive:
-        _add(archive, "layer.tar", layer.getvalue())
-        _add(archive, "config.json", json.dumps(config).encode())
-        _add(archive, "manifest.json", json.dumps(manifest).encode())
-    return path
-
-
-def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
-    info = tarfile.TarInfo(name)
-    info.size, info.mode = len(content), 0o755
-    archive.addfile(info, io.BytesIO(content))
 
 
 def _sh(*command: str) -> str:

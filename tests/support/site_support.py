@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import shutil
 import socket
@@ -17,18 +18,29 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
-from manifest_support import COMPONENTS, OVERLAYS, Doc, Kubectl
-from programs import run
+from manifest_support import Doc, Kubectl
+from programs import ROOT, run
 from prometheus_support import Process, RealPrometheus
 
+MANIFESTS = ROOT / "manifests"
 LOG = logging.getLogger("e2e")
+GIVEN = os.environ.get("E2E_KUBECONFIG", "")
+"""The kubeconfig of a cluster that is there. Without it one of our own is started."""
 NAMESPACE = "dynsched"
+PUSHGATEWAY_PORT = 9091
+"""The one that the collector's NetworkPolicy allows."""
 SHOP = "dynsched-e2e"
 """The namespace of the workloads."""
 
-OURS = "app.kubernetes.io/name in (dynsched, dynsched-janitor, dynsched-collector)"
+SECOND = "real-usage-scheduler"
+OURS = (
+    "app.kubernetes.io/name in "
+    f"(dynsched, dynsched-janitor, dynsched-collector, dynsched-descheduler, {SECOND})"
+)
 RUNNING = "app.kubernetes.io/name=dynsched"
+BY_CADVISOR = "pods-cpu"
 LABEL, TAINT = "status=presure", "dynsched.io/pressure=true:PreferNoSchedule"
 EVERYWHERE = (  # what has no namespace, or is in `default`
     *("clusterrole", "clusterrolebinding", "customresourcedefinition", "role", "rolebinding"),
@@ -54,8 +66,10 @@ class KubectlProxy(Process):
 class PrometheusForPods(RealPrometheus):
     """It listens where pods reach it, and at the port that the base's NetworkPolicy allows."""
 
-    def __init__(self, folder: Path, host: str, scrape: Sequence[Mapping[str, Any]]) -> None:
-        super().__init__(folder, scrape, interval="5s")
+    def __init__(
+        self, folder: Path, host: str, scrape: Sequence[Mapping[str, Any]], rules: Sequence[Path]
+    ) -> None:
+        super().__init__(folder, scrape, interval="5s", rule_files=rules)
         self._host = host
 
     def free_address(self) -> str:
@@ -72,14 +86,25 @@ def host_towards(address: str) -> str:
 
 @dataclass(frozen=True)
 class Site:
-    """The cluster, the image that its nodes have or can pull, and a Prometheus of its kubelets."""
+    """The cluster, the image that its nodes have or can pull, and a Prometheus of its kubelets.
+    ``proxy``, an address, leads to the API server; ``targets`` says what more is scraped by it.
+    """
 
     kubectl: Kubectl
     image: str
     prometheus: RealPrometheus
+    proxy: str
+    targets: Path
 
     def get(self, what: str, *arguments: str) -> list[Doc]:
         found: list[Doc] = json.loads(self.kubectl("get", what, *arguments, "-o", "json"))["items"]
+        return found
+
+    def version(self) -> str:
+        """Of the API server."""
+        found: str = json.loads(self.kubectl("version", "-o", "json"))["serverVersion"][
+            "gitVersion"
+        ]
         return found
 
     def nodes(self) -> list[Doc]:
@@ -111,15 +136,17 @@ class Site:
         """
         pods = 'id=~"/([^/]+/)?([a-z]+-)?kubepods([.]slice)?"'
         use = f"sum by (instance) (rate(container_cpu_usage_seconds_total{{{pods}}}[1m]))"
-        return rules_by(f"100 * {use} / {self.cores():g}", resource="cpu")
+        return rules_by(f"100 * {use} / {self.cores():g}", name=BY_CADVISOR, resource="cpu")
 
-    def example(self, folder: Path, components: Sequence[str], rules: Doc) -> Path:
+    def example(
+        self, folder: Path, components: Sequence[str], rules: Doc, manifests: Path = MANIFESTS
+    ) -> Path:
         """manifests/overlays/example, copied and changed as it says."""
-        shutil.copytree(OVERLAYS / "example", folder)
+        shutil.copytree(manifests / "overlays/example", folder)
         if not self.has_mutating_policies():
             components = [name for name in components if name not in ("order", "inject")]
         for name in components:
-            shutil.copytree(COMPONENTS / name, folder / name)
+            shutil.copytree(manifests / "components" / name, folder / name)
         (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
         file = folder / "kustomization.yaml"
         kustomization = yaml.safe_load(file.read_text())
@@ -131,22 +158,38 @@ class Site:
         return folder
 
     @contextmanager
-    def installed(self, *how: str | Path) -> Iterator[None]:
+    def installed(self, *how: str | Path, removed_by: Path | None = None) -> Iterator[None]:
         """``kubectl apply`` and its arguments; at the end, what docs/upgrading.md says."""
+        delete = ("-k", removed_by) if removed_by else how
         self.kubectl("apply", *how)
         try:
             self.rolled_out()
-            told = self.warnings()
+            # A version before is not judged: each start of 0.2.0 gave a Warning.
+            told = [] if removed_by else self.warnings()
             assert not told, told
             yield
             self.stop()
         finally:
-            self.kubectl("delete", "--ignore-not-found", *how)
+            self.kubectl("delete", "--ignore-not-found", *delete)
         left = self.left()
         assert not left, left
 
     def rolled_out(self) -> None:
-        self.ours("rollout", "status", "deploy/dynsched", "--timeout=230s")
+        """All of ours; dynsched's pods are scraped from now on, as a PodMonitor's are."""
+        for each in self.get("deployments,daemonsets", "-A", "-l", OURS):
+            what = f"{each['kind']}/{each['metadata']['name']}"
+            there = ("-n", each["metadata"]["namespace"])
+            self.kubectl(*there, "rollout", "status", what, "--timeout=230s")
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{{}}:9000/proxy/metrics"
+        names = [pod["metadata"]["name"] for pod in self.pods()]
+        labels = [
+            {"__metrics_path__": path.format(name), "namespace": NAMESPACE, "instance": name}
+            | {"pod": name}
+            for name in names
+        ]
+        new = self.targets.with_suffix(".new")
+        new.write_text(json.dumps([{"targets": [self.proxy], "labels": each} for each in labels]))
+        new.replace(self.targets)
 
     def stop(self) -> None:
         """Stop dynsched, and remove its marks."""
@@ -186,30 +229,40 @@ class Site:
         assert done.returncode == 0, done.stderr
 
     def warnings(self) -> list[str]:
-        """Warning Events in the namespace, most of them of the kubelet. Those about a pod that is
-        gone do not count, nor about one that had too little CPU to start before it is first probed.
+        """Warning Events in our namespaces, most of them of the kubelet. Those about a pod that is
+        gone do not count, nor about one that had too little CPU to start before it is first probed,
+        nor where the kubelet was so slow itself that it did not know a ConfigMap within a second.
         """
-        events = self.get("events", "-n", NAMESPACE, "--field-selector", "type=Warning")
-        prompt = {pod["metadata"]["uid"] for pod in self.pods() if self._seconds_to_serve(pod) < 3}
+        pods = self.get("pods", "-A", "-l", OURS)
+        prompt = {pod["metadata"]["uid"] for pod in pods if self._seconds_to_serve(pod) < 3}
+        namespaces = {NAMESPACE, *(pod["metadata"]["namespace"] for pod in pods)}
         told = []
-        for event in events:
-            text = f"{event['reason']}: {event['message']}"
-            if event["involvedObject"]["kind"] == "Pod" and (
-                event["involvedObject"]["uid"] not in prompt
-            ):
+        for event in self.get("events", "-A", "--field-selector", "type=Warning"):
+            about, text = event["involvedObject"], f"{event['reason']}: {event['message']}"
+            if event["metadata"]["namespace"] not in namespaces:
+                continue
+            slow = "failed to sync" in text or about["uid"] not in prompt
+            if about["kind"] == "Pod" and slow:
                 LOG.info("not counted: %s", text)
             else:
                 told.append(text)
         return told
 
     def _seconds_to_serve(self, pod: Doc) -> float:
-        started = pod["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]
-        log = self.ours("logs", pod["metadata"]["name"], "--timestamps")
-        serving = next(line for line in log.splitlines() if "serving on" in line)
-        taken = datetime.fromisoformat(serving.split()[0][:26] + "Z") - datetime.fromisoformat(
-            started
-        )
-        return taken.total_seconds()
+        """The longest that one of its containers took."""
+        meta, longest = pod["metadata"], 0.0
+        for each in pod["status"]["containerStatuses"]:
+            arguments = (meta["name"], f"--container={each['name']}", "--timestamps")
+            log = self.kubectl("-n", meta["namespace"], "logs", *arguments)
+            serving = re.search(
+                r"^(\S{26})\S* .*serving (securely )?on", log, re.IGNORECASE | re.MULTILINE
+            )
+            if serving and "running" in each["state"]:
+                taken = datetime.fromisoformat(serving[1] + "Z") - datetime.fromisoformat(
+                    each["state"]["running"]["startedAt"]
+                )
+                longest = max(longest, taken.total_seconds())
+        return longest
 
     def left(self) -> list[str]:
         """What there still is of dynsched."""
@@ -225,17 +278,41 @@ class Site:
 
 
 def rules_by(expr: str, **more: str) -> Doc:
-    rule = {"name": "node-cpu", "expr": expr, "threshold": 50, "clear_threshold": 40}
+    rule: Doc = {"name": "node-cpu", "expr": expr, "threshold": 50, "clear_threshold": 40}
     rule |= {"for": "10s", "keep_firing_for": "10s", **more}
     mark = {"label": LABEL, "taint": TAINT}
-    return {"mark": mark, "order": {"score": {"node-cpu": 1}}, "rules": [rule]}
+    return {"mark": mark, "order": {"score": {rule["name"]: 1}}, "rules": [rule]}
 
 
 def hot(node: str) -> Doc:
     """Rules by which this node is hot whatever it does, and no other one."""
-    return rules_by(
-        f'95 * group by (instance) (up{{instance="{node}"}}) or 5 * group by (instance) (up)'
-    )
+    return rules_by(load_of(node))
+
+
+def load_of(node: str) -> str:
+    """95 for this node, 5 for all others."""
+    others, kubelets = f'{{job="kubelet", instance!="{node}"}}', "group by (instance) (up{})"
+    this = others.replace("!=", "=")
+    return f"95 * {kubelets.replace('{}', this)} or 5 * {kubelets.replace('{}', others)}"
+
+
+def refuse_or_replace(site: Site, replace: str = "") -> None:
+    there = site.left()
+    if there and not replace:
+        pytest.exit(
+            f"there is a dynsched in this cluster ({', '.join(there[:3])} ...), which the tests "
+            "would remove. To let them: make e2e REPLACE=1",
+            returncode=2,
+        )
+    if there:
+        wipe(site)
+
+
+def wipe(site: Site) -> None:
+    """Remove whatever a test that failed has left."""
+    site.kubectl("delete", "--ignore-not-found", "namespace", NAMESPACE, SHOP)
+    site.kubectl("delete", ",".join(EVERYWHERE), "-l", OURS)
+    site.prune()
 
 
 def cores(quantity: str) -> float:

@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 import urllib.request
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from operator_support import Operator, until, write_rules
 from programs import ROOT
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_support import Process, RealPrometheus, free_port
+from prometheus_support import Pushgateway, RealPrometheus, free_port
 
 from dynsched.cli.collect import collect
 from dynsched.rules.file import load_rules
@@ -117,19 +117,6 @@ def test_what_cannot_be_read_is_an_error_that_names_the_file(tmp_path: Path, mem
         meminfo.write_text(text)
         with pytest.raises(CollectError, match="it has no MemTotal"):
             read_memory(root, meminfo)
-
-
-class Pushgateway(Process):
-    """Debian's prometheus-pushgateway."""
-
-    name = package = "prometheus-pushgateway"
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, "/-/ready")
-
-    def command(self, address: str) -> Sequence[str]:
-        # Debian's keeps what was pushed in /var/lib, for the next one to show.
-        return [f"--web.listen-address={address}", "--persistence.file=", "--log.level=error"]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,92 @@
+"""From the version before to this one and back, as docs/upgrading.md says."""
+
+import json
+import tarfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from programs import ROOT, run
+from site_support import SHOP, WAIT, Site, hot, pods_that, until, without_a_writer
+
+COMPONENTS = ("order", "guardrail", "janitor", "kubectl")
+ORDER = "dynsched.io/order"
+
+
+@pytest.fixture(scope="module")
+def versions(
+    former: tuple[Site, str], site: Site, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Path]]:
+    """The folder of each version; the one before is installed."""
+    if not site.has_mutating_policies():
+        pytest.skip("the order needs Kubernetes 1.36")
+    before, revision = former
+    top, rules = tmp_path_factory.mktemp("versions"), hot(site.node(0))
+    packed = top / "manifests.tar"
+    run("git", "archive", f"--output={packed}", revision, "manifests", cwd=ROOT, check=True)
+    with tarfile.open(packed) as archive:
+        archive.extractall(top, filter="data")
+    old = before.example(top / "old", COMPONENTS, rules, top / "manifests")
+    new = site.example(top / "new", COMPONENTS, rules)
+    # What only the newer version has is deleted with its manifests.
+    with site.installed("-k", old, removed_by=new):
+        until("the first mark", lambda: site.marked() == {site.node(0)})
+        until("the order is there", lambda: orders(site))
+        yield {"this": new, "the one before": old}
+
+
+def orders(site: Site) -> list[str]:
+    """Until when each of them is in force."""
+    return [each["spec"]["until"] for each in site.get("nodeorders", "-n", "dynsched")]
+
+
+@contextmanager
+def pods_are_created(site: Site) -> Iterator[None]:
+    """All the while, in dry runs, whatever the versions of policies and of the order are."""
+    end, refused = threading.Event(), []
+    pod = {"apiVersion": "v1", "kind": "Pod", **bare_pod(site)}
+    flags = ("-n", SHOP, "create", "--dry-run=server", "-f", "-", "-o", "json")
+
+    def create() -> None:
+        while not end.is_set():
+            done = run("kubectl", f"--kubeconfig={site.kubeconfig}", *flags, stdin=json.dumps(pod))
+            if done.returncode:
+                refused.append(done.stderr)
+
+    thread = threading.Thread(target=create)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+    assert refused == []
+
+
+def bare_pod(site: Site, name: str = "probe", **spec: object) -> dict[str, object]:
+    template = pods_that(site, WAIT, name, resources={"requests": {"cpu": "10m"}}, **spec)
+    template["metadata"]["name"] = name
+    return template
+
+
+@pytest.mark.parametrize("version", ["this", "the one before"])
+def test_marks_and_order_stay_when_another_version_takes_over(version, versions, shop, site: Site):
+    """One after the other: first up, then back."""
+    with pods_are_created(site):
+        gap = without_a_writer(site, lambda: site.kubectl("apply", "-k", versions[version]))
+    assert gap < 60
+    (until_then,) = orders(site)
+    until("the order is renewed", lambda: orders(site) > [until_then])
+    name = version.replace(" ", "-")
+    gated = bare_pod(site, name, schedulingGates=[{"name": "example.com/wait"}])
+    site.apply({"apiVersion": "v1", "kind": "Pod", **gated})
+    remove = '[{"op": "remove", "path": "/spec/schedulingGates"}]'
+    site.kubectl("-n", SHOP, "patch", "pod", name, "--type=json", "-p", remove)
+    site.kubectl("-n", SHOP, "wait", "--for=condition=Ready", f"pod/{name}", "--timeout=120s")
+    (pod,) = site.get("pods", "-n", SHOP, "-l", f"app={name}")
+    assert ORDER in pod["metadata"]["annotations"]
+    assert pod["spec"]["nodeName"] != site.node(0)
+    if version == "this":
+        assert not site.warnings()
