@@ -78,7 +78,7 @@ def named(nodes: int) -> list[Ranked]:
 
 
 def order_of(nodes: int) -> Order:
-    lists, further, _ = lists_that_fit({"": named(nodes)}, nodes, threshold=800)
+    lists, further, _ = lists_that_fit({"": named(nodes)}, {"": nodes}, threshold=800)
     return Order(lists, further)
 
 

@@ -84,7 +84,7 @@ def in_protobuf(levels) -> int:
 @given(st.integers(0, 3000), st.integers(4, 63))
 def test_each_node_is_in_one_list_the_coolest_in_the_first_level_of_one(count, length) -> None:
     coolest = ranked(count, length)
-    lists = node_lists(coolest, count, THRESHOLD)
+    lists = node_lists(coolest, count)
     told = [name for levels in lists for level in levels for name in level.nodes]
     names = [node.host for node in coolest[:MAX_NODES]]
     assert sorted(told) == names
@@ -105,7 +105,7 @@ def test_each_node_is_in_one_list_the_coolest_in_the_first_level_of_one(count, l
 
 @given(st.integers(1, 20_000), st.integers(4, 253))
 def test_a_pod_grows_by_less_than_2_kib(count, length) -> None:
-    for levels in node_lists(ranked(min(count, 3000), length), count, THRESHOLD):
+    for levels in node_lists(ranked(min(count, 3000), length), count):
         assert in_protobuf(levels) <= 1900
 
 
@@ -116,7 +116,7 @@ def test_the_object_has_a_size_that_etcd_takes_and_the_larger_pools_stay(large, 
     sizes = {"": 1000} | {f"large-{n}": size for n, size in enumerate(large)}
     sizes |= dict.fromkeys((f"small-{number:04}" for number in range(small)), 1)
     pools = {pool: ranked(size, length) for pool, size in sizes.items()}
-    lists, further, left_out = lists_that_fit(pools, 5000, THRESHOLD)
+    lists, further, left_out = lists_that_fit(pools, sizes | {"": 5000}, THRESHOLD)
     order = Order(lists, further, "pool")
     spec = spec_of(order, 0.0)
     written, of_further = (
@@ -138,15 +138,16 @@ def test_in_a_large_cluster_few_pods_see_none_of_their_nodes() -> None:
     looked_at = {100: 100, 101: 100, 1000: 420, 5000: 500, 9000: 450}
     assert {nodes: nodes_looked_at(nodes) for nodes in looked_at} == looked_at
     for length, missed in ((9, 0.003), (44, 0.03)):
-        for levels in node_lists(ranked(5000, length), 5000, THRESHOLD):
+        for levels in node_lists(ranked(5000, length), 5000):
             assert 0.9 ** sum(len(level.nodes) for level in levels) <= missed
             assert len(levels) >= FEWEST_LEVELS
 
 
-def weights(*loads: int) -> list[int]:
-    """Of the nodes with these loads in one list, in tenths of a point."""
+def weights(*loads: int, hot: int = 0) -> list[int]:
+    """Of the nodes with these loads in one list, in tenths of a point, beside ``hot`` others."""
     nodes = [Ranked(str(number), load) for number, load in enumerate(loads)]
-    (levels,) = node_lists(nodes, len(nodes), THRESHOLD)
+    lists, _, _ = lists_that_fit({"": nodes}, {"": len(nodes) + hot}, THRESHOLD)
+    (levels,) = lists[""]
     assert [level.nodes for level in levels] == [(node.host,) for node in nodes]
     return [level.weight for level in levels]
 
@@ -158,7 +159,11 @@ def test_weights_are_by_load() -> None:
     assert weights(200, 200, 201, *many)[:4] == [100, 99, 98, 13]
     assert weights(200, 600, *many, 9000)[:2] == [100, 25]
     assert weights(200) == [100]
-    assert node_lists([], 4, THRESHOLD) == ()
+    assert node_lists([], 4) == ()
+
+
+def test_where_all_but_few_of_many_nodes_are_hot_the_weights_are_by_load_still() -> None:
+    assert weights(300, 350, 400, hot=FEW_NODES) == [100, 25, 1]
 
 
 def test_few_nodes_that_are_far_below_the_threshold_have_nearly_the_same_weight() -> None:
@@ -171,7 +176,7 @@ def test_few_nodes_that_are_far_below_the_threshold_have_nearly_the_same_weight(
 def test_further_lists_are_the_order_when_pods_are_placed(drawn) -> None:
     """Each round is the order after one pod for each list before it, each on the coolest node."""
     nodes = sorted((Ranked(f"n{at}", *each) for at, each in enumerate(drawn)), key=lambda n: n.load)
-    lists, further, _ = lists_that_fit({"": nodes}, len(nodes), THRESHOLD)
+    lists, further, _ = lists_that_fit({"": nodes}, {"": len(nodes)}, THRESHOLD)
     of_round = len(lists[""])
     loads = {node.host: node.load for node in nodes}
     steps = {node.host: max(1, node.step) for node in nodes}

@@ -60,7 +60,8 @@ def order_of(views: NodeViews, pods: KnownPods) -> Order | None:
         if label and (pool := pool_of(node, rule_set.guard)):
             pools.setdefault(pool, []).append(ranked)
     counts = dict.fromkeys(("ranked", "unknown", *UNLISTED), 0) | Counter(kinds.values())
-    found = lists_that_fit(pools, len(every), threshold_load(profile))
+    sizes = Counter(pool_of(node, rule_set.guard) for node in every.values())
+    found = lists_that_fit(pools, sizes | {"": len(every)}, threshold_load(profile))
     of_hosts = {hosts[name]: load for name, load in loads.items() if name in hosts}
     return Order(found.lists, found.further, label, of_hosts, counts, found.left_out)
 

@@ -32,8 +32,8 @@ MAX_NODES: Final = 1024
 MAX_LENGTH: Final = 24
 """Nodes in a list: with more, bursts go to the same few nodes."""
 FEW_NODES: Final = 15
-"""In a list of so many or fewer the scheduler's spread of replicas counts more than small
-differences of load: see `_levels`."""
+"""Among so many or fewer, the hot ones too, the scheduler's spread of replicas counts more than
+small differences of load: see `_levels`."""
 MISSED: Final = 0.002
 """kube-scheduler looks at a share of many nodes for each pod. Where a pod has room, its list is so
 long that no more than this share of pods finds none of its nodes there: 59 of 5,000."""
@@ -85,14 +85,18 @@ def nodes_looked_at(nodes: int) -> int:
     return min(nodes, max(100, nodes * max(5, 50 - nodes // 125) // 100))
 
 
-def lists_that_fit(pools: Mapping[str, Sequence[Ranked]], nodes: int, threshold: int) -> Found:
-    """The lists of each pool's coolest nodes, the coolest first, in a cluster of so many ``nodes``.
-    ``threshold``: the load from which on a node is hot, in tenths.
+def lists_that_fit(
+    pools: Mapping[str, Sequence[Ranked]], sizes: Mapping[str, int], threshold: int
+) -> Found:
+    """The lists of each pool's coolest nodes, the coolest first. ``sizes``: by pool, how many nodes
+    there are, those that are in no list too. ``threshold``: the load from which on a node is hot,
+    in tenths.
     """
     found = Found({}, {}, ())
+    threshold_of_few = {pool: threshold if size <= FEW_NODES else 0 for pool, size in sizes.items()}
     left_out, room = [], MAX_OBJECT
     for pool in sorted(pools, key=lambda pool: (pool != "", -len(pools[pool]), pool)):
-        lists = node_lists(pools[pool], nodes, threshold)
+        lists = node_lists(pools[pool], sizes[""], threshold_of_few[pool])
         size = len(pool) + _IN_JSON["pool"] + sum(map(_size, lists))
         if size > room or len(found.lists) == MAX_POOLS:
             left_out.append(pool)
@@ -102,7 +106,7 @@ def lists_that_fit(pools: Mapping[str, Sequence[Ranked]], nodes: int, threshold:
     each = min(room, MAX_FURTHER) / max(1, sum(len(pools[pool]) for pool in found.lists))
     for pool, lists in found.lists.items():
         room = int(each * len(pools[pool])) - len(pool) - _IN_JSON["pool"]
-        further = tuple(_further(pools[pool][:MAX_NODES], len(lists), threshold, room))
+        further = tuple(_further(pools[pool][:MAX_NODES], len(lists), threshold_of_few[pool], room))
         if further:
             found.further[pool] = further
     return found._replace(left_out=tuple(left_out))
@@ -114,11 +118,13 @@ def _size(levels: NodeList) -> int:
     return _IN_JSON["list"] + len(levels) * _IN_JSON["level"] + of_names
 
 
-def node_lists(coolest: Sequence[Ranked], nodes: int, threshold: int) -> Lists:
-    """Of which each of these nodes, the coolest first, is in one."""
+def node_lists(coolest: Sequence[Ranked], nodes: int, threshold_of_few: int = 0) -> Lists:
+    """Of which each of these nodes, the coolest first, is in one, in a cluster of so many
+    ``nodes``. ``threshold_of_few``: as of `_levels`.
+    """
     listed = coolest[:MAX_NODES]
     count = _lists_needed(listed, nodes)
-    return tuple(_levels(listed[at::count], threshold) for at in range(count))
+    return tuple(_levels(listed[at::count], threshold_of_few) for at in range(count))
 
 
 def _lists_needed(listed: Sequence[Ranked], nodes: int) -> int:
@@ -133,7 +139,9 @@ def _lists_needed(listed: Sequence[Ranked], nodes: int) -> int:
     return len(listed)
 
 
-def _further(listed: Sequence[Ranked], count: int, threshold: int, room: int) -> Iterator[NodeList]:
+def _further(
+    listed: Sequence[Ranked], count: int, threshold_of_few: int, room: int
+) -> Iterator[NodeList]:
     """In rounds of ``count`` lists, of which each node is in one, while they take no more than
     ``room`` bytes. Each round has the ranks after one pod for each list before it was placed on
     the node that was the coolest then.
@@ -149,7 +157,7 @@ def _further(listed: Sequence[Ranked], count: int, threshold: int, room: int) ->
             loads[coolest] += steps[coolest]
         ranks = np.argsort(loads, kind="stable").tolist()
         ranked = [Ranked(listed[at].host, round(loads.item(at))) for at in ranks]
-        lists = [_levels(ranked[first::count], threshold) for first in range(count)]
+        lists = [_levels(ranked[first::count], threshold_of_few) for first in range(count)]
         room -= sum(map(_size, lists))
         if room < 0:
             return
@@ -162,28 +170,27 @@ def _most_levels(names: Sequence[str]) -> int:
     return min(LEVELS, len(names), (MAX_BYTES - of_names) // _BYTES_OF_LEVEL)
 
 
-def _levels(nodes: Sequence[Ranked], threshold: int) -> NodeList:
+def _levels(nodes: Sequence[Ranked], threshold_of_few: int) -> NodeList:
     """By rank, in levels of equal length. A level's weight is the square of how far it is below the
     hottest, by load: 100 for the coolest. By equal steps a node that is far cooler would have
     little more than the next one, and kube-scheduler's spread of each workload's pods, which counts
     as much as the whole order, keeps them off nodes that are larger and so have most of them. A
     load beyond FULL counts as it: one node must not make all others look equal.
 
-    Few nodes have several pods of each workload, and all on one would end with it. So there the
-    spread decides while loads are no danger: those below half of the ``threshold`` count as equal,
-    and beyond it a weight is how far the level is below the threshold.
+    A cluster of few nodes has several pods of each workload on each, and all on one would end with
+    it. So there, where ``threshold_of_few`` is not 0, the spread decides while loads are no danger:
+    those below half of it count as equal, and beyond it a weight is how far the level is below it.
     """
-    few = len(nodes) <= FEW_NODES
     count = _most_levels([node.host for node in nodes])
     bounds = [len(nodes) * level // count for level in range(count + 1)]
     levels = [nodes[begin:end] for begin, end in pairwise(bounds)]
-    least = threshold // 2 if few else 0
+    least = threshold_of_few // 2
     loads = [fmean(min(max(node.load, least), FULL) for node in level) for level in levels]
-    apart = max(SPREAD * TENTHS, (threshold if few else loads[-1]) - loads[0])
+    apart = max(SPREAD * TENTHS, (threshold_of_few or loads[-1]) - loads[0])
     found, weight = [], 101
     for at, (level, load) in enumerate(zip(levels, loads, strict=True)):
         share = max(0.0, 1 - (load - loads[0]) / apart)
-        share = share if few else share**2
+        share = share if threshold_of_few else share**2
         weight = max(count - at, min(weight - 1, round(100 * share)))
         found.append(Level(weight, tuple(node.host for node in level)))
     return tuple(found)
