@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from statistics import fmean
 from typing import Final
@@ -177,7 +177,7 @@ class PodUseSource:
                 logger.exception("what pods use could not be asked for")
             await pause(stop, EVERY_OF_RECENT)
 
-    async def ask_of_recent(self, bound: Mapping[str, float], ended: Sequence[str]) -> None:
+    async def ask_of_recent(self, bound: Mapping[str, float], ended: Mapping[str, float]) -> None:
         """What these pods of these ages use, and what those used at last, each by itself. A
         workload's mean goes by new pods only where no others run for longer: a pod's first seconds
         tell less than these.
@@ -194,7 +194,9 @@ class PodUseSource:
                     self._add(resource, of_new)
             known = self.of_ended.get(resource, {})
             known = {name: known[name] for name in ended if name in known}
-            if unknown := [name for name in ended if name not in known]:
+            # Once more soon after an end: it may be the next pod of a name that is known.
+            just = 2 * EVERY_OF_RECENT
+            if unknown := [name for name, ago in ended.items() if name not in known or ago < just]:
                 asked = of_ended_pod(resource, self._jobs + _named(unknown))
                 found = await self._uses(f"the {resource} of pods that ended", asked) or {}
                 known |= {name: found[name] for name in unknown if name in found}
@@ -202,7 +204,7 @@ class PodUseSource:
         self._tell()
 
     def _follow(
-        self, means: Mapping[str, float], bound: Mapping[str, float], ended: Sequence[str]
+        self, means: Mapping[str, float], bound: Mapping[str, float], ended: Collection[str]
     ) -> dict[str, float]:
         """What new pods use by now: since the scrape before the last one. Nothing where they start
         as they go on: there a pod that gets less by and by is one on a node that is full.

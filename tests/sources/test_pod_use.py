@@ -79,7 +79,7 @@ async def test_the_use_of_each_pod_stays_for_a_round_after_it_has_ended() -> Non
     prometheus.answers["timestamp"] = vector(of_pod(web, 3.0))
     for _ in range(2):  # the cluster has grown
         await source.ask()
-        await source.ask_of_recent({f"shop/{web}": 0.0}, [])
+        await source.ask_of_recent({f"shop/{web}": 0.0}, {})
     assert source.of_pods["cpu"] == {f"shop/{web}": 3.0}
 
 
@@ -91,10 +91,10 @@ async def test_of_a_workload_that_is_new_the_first_scrape_counts_until_more_is_k
     )
     source = PodUseSource(prometheus, lambda: RULES)
     await source.ask(each_pod=True)
-    await source.ask_of_recent({f"shop/{new}": 0.0}, [])
+    await source.ask_of_recent({f"shop/{new}": 0.0}, {})
     assert source.of_workloads["cpu"] == {"shop/web": 0.5, "shop/batch": 3.0}
     prometheus.answers["timestamp"] = vector(of_pod(new, 2.0))
-    await source.ask_of_recent({f"shop/{new}": 0.0}, [])
+    await source.ask_of_recent({f"shop/{new}": 0.0}, {})
     assert source.of_workloads["cpu"] == {"shop/web": 0.5, "shop/batch": 2.0}
     prometheus.answers["container_cpu"] = vector(of_pod(web, 0.5), of_pod(new, 1.0))
     await source.ask(each_pod=True)
@@ -108,7 +108,7 @@ async def test_a_new_pod_is_known_by_its_first_scrape_and_for_a_round_after_its_
     source = PodUseSource(prometheus, lambda: RULES)
     await source.ask(each_pod=True)
     prometheus.answers["timestamp"] = vector(of_pod(new, 2.0))
-    await source.ask_of_recent({f"shop/{new}": 0.0, "shop/db.1": 0.0}, [])
+    await source.ask_of_recent({f"shop/{new}": 0.0, "shop/db.1": 0.0}, {})
     assert all(f'pod=~"{new}|db\\\\.1"' in expr for expr in prometheus.asked[-2:])
     assert source.of_pods["cpu"] == {f"shop/{web}": 0.5, f"shop/{new}": 2.0}
     assert source.of_workloads["cpu"] == {"shop/web": 0.5}
@@ -133,11 +133,11 @@ async def test_a_new_pod_counts_what_it_uses_by_now_where_pods_use_more_at_their
     await source.ask(each_pod=True)
     for age, since_start in ((30.0, 4.0), (60.0, 4.0), (90.0, 2.5)):
         prometheus.answers["timestamp"] = vector(*(of_pod(pod, since_start) for pod in new))
-        await source.ask_of_recent(dict.fromkeys(names, age), [])
+        await source.ask_of_recent(dict.fromkeys(names, age), {})
     by_now = (80 * 2.5 - 20 * 4.0) / 60 if starts_slowly else 2.5
     assert source.of_pods["cpu"][names[0]] == pytest.approx(by_now)
     assert source.of_pods["memory"][names[0]] == 2.5  # a gauge
-    for ended in (names[:1], []):  # for as long as its node's metric may show it
+    for ended in ({names[0]: 60.0}, {}):  # for as long as its node's metric may show it
         await source.ask_of_recent(dict.fromkeys(names[1:], 100.0), ended)
         assert list(source.cpu_by_age) == ([*ended, *names[1:]] if starts_slowly else [])
 
@@ -184,14 +184,17 @@ async def test_what_a_pod_used_at_last_is_asked_for_once_it_has_ended() -> None:
     prometheus = Fake(irate=vector(), load=vector(), count=vector())
     source = PodUseSource(prometheus, lambda: RULES)
     await source.ask(each_pod=True)
-    await source.ask_of_recent({}, ["shop/a", "shop/b"])
+    await source.ask_of_recent({}, {"shop/a": 60.0, "shop/b": 60.0})
     assert source.of_ended["cpu"] == {}
     prometheus.answers["irate"] = vector(of_pod("a", 0.25))
     for asked in ("a|b", "b"):
-        await source.ask_of_recent({}, ["shop/a", "shop/b"])
+        await source.ask_of_recent({}, {"shop/a": 60.0, "shop/b": 60.0})
         assert source.of_ended["cpu"] == {"shop/a": 0.25}
         assert f'pod=~"{asked}"' in [expr for expr in prometheus.asked if "irate" in expr][-1]
-    await source.ask_of_recent({}, ["shop/b"])
+    prometheus.answers["irate"] = vector(of_pod("a", 0.5))
+    await source.ask_of_recent({}, {"shop/a": 5.0})  # another one of the name
+    assert source.of_ended["cpu"] == {"shop/a": 0.5}
+    await source.ask_of_recent({}, {"shop/b": 60.0})
     assert source.of_ended["cpu"] == {}
 
 
@@ -202,7 +205,7 @@ async def test_series_of_pods_are_the_kubelets_where_their_job_is_known(kubelets
     await source.ask()
     prometheus.answers, prometheus.asked = {}, []  # they are away
     await source.ask()
-    await source.ask_of_recent({"shop/new": 20.0}, ["shop/done"])
+    await source.ask_of_recent({"shop/new": 20.0}, {"shop/done": 20.0})
     asked = [expr for expr in prometheus.asked if "container_" in expr and "count(" not in expr]
     assert len(asked) == 6
     assert all((pod_use.KUBELETS in expr) is only for expr in asked)
@@ -329,7 +332,7 @@ async def test_what_a_real_prometheus_knows_of_pods_and_scrapes(source: Promethe
         assert uses == pytest.approx(dict.fromkeys(by_python, 2 * each))
     assert use.scrape_intervals == dict.fromkeys(("node-cpu", "node-mem"), STEP)
     names = [f"names/{pod}" for pod in PODS]
-    await use.ask_of_recent({}, names)
+    await use.ask_of_recent({}, dict.fromkeys(names, 20.0))
     for resource, each in (("cpu", CPU_SHARE), ("memory", MEMORY)):
         assert use.of_ended[resource] == pytest.approx(dict.fromkeys(names, 2 * each))
 

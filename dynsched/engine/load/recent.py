@@ -177,14 +177,17 @@ class RecentPods:
         counting = (entry for entry in self._entries.values() if entry.counts(now))
         return Remembered(tuple(counting), now - ago)
 
-    def names(self, now: float) -> tuple[dict[str, float], list[str]]:
-        """``namespace/name`` of those that were bound, with their ages, and of those that ended."""
+    def names(self, now: float) -> tuple[dict[str, float], dict[str, float]]:
+        """``namespace/name`` of those that were bound, and of those that ended; with the seconds
+        since then, of several pods of a name the least.
+        """
         bound: dict[str, float] = {}
-        ended: list[str] = []
+        ended: dict[str, float] = {}
         for entry in self._entries.values():
             if entry.pod.name and not entry.pod.assumed:
                 if entry.ended is not None:
-                    ended.append(entry.pod.name)
+                    ago = now - entry.ended
+                    ended[entry.pod.name] = min(ago, ended.get(entry.pod.name, ago))
                 elif entry.bound is not None:
                     bound[entry.pod.name] = now - entry.bound
         return bound, ended
