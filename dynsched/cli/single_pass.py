@@ -1,4 +1,4 @@
-"""The commands of one pass: what they do, what they print, and when they fail.
+"""The commands of a single pass: what they do, what they print, and when they fail.
 
 `plan` prints what its JSON (`dynsched.api.status.pass_report`) has. Nothing is left out in silence:
 what is not shown is counted.
