@@ -17,9 +17,10 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from dynsched.api.status import listed
 from dynsched.api.transport.answering import Pieces
 from dynsched.engine.model import Order
-from dynsched.engine.placing.order import UNLISTED
+from dynsched.engine.placing.order import UNLISTED, why_unlisted
 from dynsched.engine.placing.score import TENTHS
 from dynsched.engine.snapshot import Snapshot
+from dynsched.rules.keys import HOSTNAME_LABEL
 from dynsched.util.formatting import format_time
 
 COOLEST: Final = 5
@@ -142,6 +143,21 @@ async def encode_pools(order: Order) -> Pieces:
             await asyncio.sleep(0)
         pieces.append(b"]}")
     return [*pieces, b"]}"]
+
+
+def place_of(snapshot: Snapshot, order: Order, name: str) -> dict[str, Any]:
+    """Where a node is in the order, by its pool and for pods that choose none, or why it is not."""
+    nodes = snapshot.nodes
+    host = nodes.inventory.nodes[name].labels.get(HOSTNAME_LABEL)
+    pools = [pool for pool in ("", *nodes.pools_of([name])) if pool in order.lists]
+    found = {
+        pool: {"rank": each.rank, "of": _length(order, pool), "weight": each.weight}
+        for pool in pools
+        for each in nodes_of(order, pool)
+        if each.node == host
+    }
+    why = None if found else why_unlisted(nodes, snapshot.pods, name)
+    return {"pools": found, "why": why}
 
 
 def for_the_page(order: Order) -> dict[str, Any]:

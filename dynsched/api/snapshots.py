@@ -34,6 +34,10 @@ _IN_COLUMNS: Final = 150
 lets other threads have a turn, and each is another millisecond."""
 
 
+_MAX_CHANGES: Final = 60
+"""What was written, and what concerns all nodes, that the page lists."""
+
+
 @dataclass(slots=True)
 class SnapshotStore:
     """``clock`` gives seconds and is never set. ``source`` is shown to every client: a URL without
@@ -126,6 +130,7 @@ class SnapshotStore:
             "order_error": self.order_status and self.order_status.error,
             "order_written": self.order_status and (self.order_status.in_force or [])[1:],
             "cluster": self.cluster or self.facts.cluster,
+            "changes": self.changes.of_all(_MAX_CHANGES),
             "placements": self.facts.placements and self.facts.placements.columns(),
             "overload": self.facts.overload.columns(snapshot.taken_at),
         }

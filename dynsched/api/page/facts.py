@@ -66,7 +66,28 @@ class PageFacts:
         """None for what is not known; with ``hours`` the past as Prometheus has it."""
         until, past = self.pasts.get((node, hours), (0.0, None))
         snapshot = self._snapshot
-        is_due = snapshot is not None and node in snapshot.nodes and snapshot.taken_at > until
-        if hours and is_due and len(self.wanted) < MAX_WANTED:
+        known = snapshot if snapshot is not None and node in snapshot.nodes else None
+        if hours and known and known.taken_at > until and len(self.wanted) < MAX_WANTED:
             self.wanted.add((node, hours))
-        return {"bound": self.bound(node), "above": (self.above or {}).get(node), "past": past}
+        return {
+            "bound": self.bound(node),
+            "above": (self.above or {}).get(node),
+            "past": past,
+            "machine": known and _machine(known, node),
+        }
+
+
+def _machine(snapshot: Snapshot, name: str) -> dict[str, Any]:
+    place = None
+    if snapshot.order is not None:
+        from dynsched.api.order_status import place_of  # noqa: PLC0415 (most rules have no order)
+
+        place = place_of(snapshot, snapshot.order, name)
+    node = snapshot.nodes.inventory.nodes[name]
+    return {
+        "zone": node.labels.get("topology.kubernetes.io/zone"),
+        "type": node.labels.get("node.kubernetes.io/instance-type"),
+        "cpu": node.allocatable.get("cpu"),
+        "memory": node.allocatable.get("memory"),
+        "order": place,
+    }

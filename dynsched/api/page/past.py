@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynsched.engine.columns import OK, Roster
-from dynsched.engine.model import AlertState
+from dynsched.engine.model import AlertState, Quality
 from dynsched.engine.snapshot import NodeViews, Snapshot
 
 POINTS: Final = 60
@@ -21,6 +21,7 @@ STEP: Final = 60.0
 """Seconds from one point to the next, once the process has run for an hour."""
 MAX_CHANGES: Final = 10_000
 """Changes that are kept, of all nodes: about 2 MB."""
+MAX_OF_ALL: Final = 50
 
 _LETTERS: Final = "cpekhu"
 """Of what was decided of a node: cool, pending, early, cooling, hot, unknown. In capitals where it
@@ -151,7 +152,9 @@ def _known(point: _Point, rule: str, index: int) -> float | None:
 
 class Change(msgspec.Struct, frozen=True, gc=False):
     """``at``: Unix seconds. ``kind``: the alert's new state; or ``mark``, ``release`` or ``repair``
-    for what was written, with an empty ``rule`` and, in ``text``, why.
+    for what was written, with an empty ``rule`` and, in ``text``, why. Without a ``node``, of all:
+    ``rules`` were loaded or ``refused``, who is the ``leader``, no rule has a value (``blind``) or
+    one has again (``sees``).
     """
 
     at: float
@@ -165,9 +168,12 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 class Changes:
     def __init__(self) -> None:
         self._kept: deque[Change] = deque(maxlen=MAX_CHANGES)
+        self._of_all: deque[Change] = deque(maxlen=MAX_OF_ALL)
         self._known: Collection[str] = ()
         self._since = 0.0
         self._told: set[tuple[str, str, str]] = set()
+        self._leader: str | None = None
+        self._is_blind = False
 
     def observe(self, snapshot: Snapshot) -> None:
         """What this tick wrote, and the alerts that changed their state in it."""
@@ -176,6 +182,24 @@ class Changes:
             for patch in snapshot.applied
         )
         self._alerts(snapshot.nodes)
+        for kind, text in self._new_of_all(snapshot):
+            self._of_all.append(Change(snapshot.taken_at, "", kind, "", None, text))
+
+    def _new_of_all(self, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+        if snapshot.reloaded:
+            yield "rules", ""
+        if snapshot.refused:
+            yield "refused", snapshot.rules_error or ""
+        if snapshot.leader not in (None, self._leader):
+            if self._leader is not None:
+                yield "leader", snapshot.leader or ""
+            self._leader = snapshot.leader
+        asked = [health for health in snapshot.rules if health.rule.is_asked]
+        sees = any(health.quality.get(Quality.OK) for health in asked)
+        is_blind = bool(asked and snapshot.nodes) and not sees
+        if is_blind != self._is_blind:
+            self._is_blind = is_blind
+            yield ("blind", snapshot.error or "") if is_blind else ("sees", "")
 
     def _alerts(self, views: NodeViews) -> None:
         """Without what was told before: between two ticks it is decided again as of one moment."""
@@ -207,3 +231,9 @@ class Changes:
         """The latest first."""
         found = (change for change in reversed(self._kept) if node in (None, change.node))
         return list(islice(found, most))
+
+    def of_all(self, most: int) -> list[Change]:
+        """The latest first: what was written to nodes, and what concerns all of them."""
+        written = (change for change in reversed(self._kept) if not change.rule)
+        found = [*self._of_all, *islice(written, most)]
+        return sorted(found, key=lambda change: -change.at)[:most]

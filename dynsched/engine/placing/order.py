@@ -66,6 +66,13 @@ def order_of(views: NodeViews, pods: KnownPods) -> Order | None:
     return Order(found.lists, found.further, label, of_hosts, counts, found.left_out)
 
 
+def why_unlisted(views: NodeViews, pods: KnownPods, name: str) -> str | None:
+    """The one of UNLISTED for which this node is in no list of the order; None for another one."""
+    every = views.inventory.nodes
+    kind = _kind(every[name], views, pods, {}, host_names(every.values()))
+    return kind if kind in UNLISTED else None
+
+
 def _kind(
     node: Node,
     views: NodeViews,

@@ -354,6 +354,7 @@ async def test_it_can_be_used_by_keys_alone(shown, world) -> None:
     await keyboard.press("Enter")
     await shown.until("document.querySelector('dialog').open")
     assert await shown.page.inner_text("#detail-title") == "batch-1"
+    await shown.until("document.activeElement.id === 'detail-title'")
     await keyboard.press("Escape")
     await shown.until("!document.querySelector('dialog').open")
     # The browser goes back in its own time, after the dialog is closed.
@@ -366,10 +367,12 @@ async def test_a_nodes_detail_says_what_would_clear_it_and_what_changed(shown, w
     await tick(world, shown)
     told = await detail(shown, "web-3")
     assert "node-cpu must fall to 70 or below (is 95), then stay there for 1m" in told
+    assert re.search("Marked 3[0-9]s ago: node-cpu 95.0 > 80 for 3[0-9]s[.]", told)
     assert "firing" in told
-    assert "label status=presure" in told
+    assert "kubectl dynsched why web-3" in told
+    assert "not in it: hot" in told
     assert await shown.page.locator("dialog .chart").count() == 2
-    assert await shown.page.locator("dialog .chart:has(.shade)").count() == 1  # of what fired
+    assert await shown.page.locator("dialog .chart:has(.was-marked)").count() == 1  # of what fired
     # Where a mark goes on for another rule, only until this one ends; by the values if not known.
     spans = """([values, ends]) => import('./page/chart.js').then(({ spansOf }) => spansOf(
       { name: "a", op: ">", threshold: 80 }, { times: [0, 60, 120], values: { a: values },
@@ -377,11 +380,55 @@ async def test_a_nodes_detail_says_what_would_clear_it_and_what_changed(shown, w
     for values, ends, shaded in ((20, 100, [0, 120]), (90, None, [0, 180]), (20, None, None)):
         found = await shown.page.evaluate(spans, [[values] * 3, ends])
         assert found == ([[True, *shaded]] if shaded else [])
-    await shown.page.hover("dialog .chart >> nth=0", position={"x": 700, "y": 40})
+    await shown.page.hover("dialog .chart >> nth=0", position={"x": 570, "y": 40})
     assert "95.0" in await shown.page.text_content("dialog .chart .read >> nth=0")
     assert "node=web-3" in shown.page.url
     await shown.page.go_back()
     await shown.until("!document.querySelector('dialog').open")
+
+
+async def test_nodes_are_gone_through_by_keys_with_the_place_of_each_in_the_order(
+    shown, world
+) -> None:
+    labels = {"topology.kubernetes.io/zone": "eu-1a", "node.kubernetes.io/instance-type": "m5.xl"}
+    size = {"cpu": 4.0, "memory": 2.0**34}
+    node = world.scene.nodes["batch-1"]
+    node = replace(node, labels={**node.labels, **labels}, allocatable=size)
+    world.scene.nodes["batch-1"] = node
+    await tick(world, shown)
+    assert "60.0 (hot above 80)" in await detail(shown, "web-2")
+    await shown.page.keyboard.press("n")
+    await shown.until("document.querySelector('#detail-title').textContent === 'batch-1'")
+    told = await shown.page.inner_text("dialog .about")
+    assert "eu-1a" in told
+    assert "m5.xl, 4 cores, 16 GiB" in told
+    assert "2 of 2 by load, weight 88 of 100" in told
+    await shown.page.click("tr[data-node=web-2] a")  # the list beside it can still be used
+    await shown.until("document.querySelector('#detail-title').textContent === 'web-2'")
+    assert await shown.page.locator("dialog h3").all_inner_texts() == [
+        "Values over time",
+        "What changed",
+    ]
+
+
+async def test_what_changed_is_one_list_of_marks_rules_leaders_and_gaps(shown, world) -> None:
+    assert await texts(shown, "#changes li") == []
+    world.cpu["batch-1"] = 95.0
+    await tick(world, shown, heat="web-3", leader="a")
+    await tick(world, shown, leader="b", reloaded=True)
+    for error in ("connection refused", None):
+        await tick(world, shown, error=error, refused=bool(error), rules_error=error, leader="b")
+    told = [text.split("\n")[1:] for text in await texts(shown, "#changes li")]
+    assert told[:5] == [
+        ["sees again"],
+        ["rules refused", "connection refused"],
+        ["blind"],
+        ["rules loaded"],
+        ["new leader", "b"],
+    ]
+    assert told[5][:3] == ["marked", "batch-1", "web-3"]
+    await shown.page.click("#changes a >> text=web-3")
+    assert "web-3" in await detail(shown)
 
 
 async def test_the_past_before_memory_comes_from_prometheus(shown, world) -> None:
@@ -394,7 +441,7 @@ async def test_the_past_before_memory_comes_from_prometheus(shown, world) -> Non
         await shown.page.click(f"dialog [data-key='{hours}']")
         await shown.until(chosen, hours)
         path = await shown.page.get_attribute("dialog .chart .curve >> nth=0", "d")
-        assert len(re.findall("[ML]44.0 ", path)) == 1  # what was before is not drawn on the axis
+        assert len(re.findall("[ML]44.0 ", path)) <= 1  # what was before is not drawn on the axis
     assert "hours=6" in shown.page.url
     await shown.page.reload()
     await shown.until(chosen, "6")
@@ -404,8 +451,8 @@ async def test_the_past_before_memory_comes_from_prometheus(shown, world) -> Non
     past = {"node-cpu": points, "": [(at, 1.0) for at, _ in points]}
     facts.pasts = {("web-3", 6): (world.at + 99, past)}
     await tick(world, shown)
-    await shown.until("document.querySelector('dialog .chart .shade')")
-    assert await shown.page.locator("dialog .chart:has(.shade)").count() == 1
+    await shown.until("document.querySelector('dialog .chart .was-marked')")
+    assert await shown.page.locator("dialog .chart:has(.was-marked)").count() == 1
 
 
 async def test_a_time_in_which_nothing_was_known_is_seen(shown, world) -> None:
@@ -469,8 +516,8 @@ async def test_a_nodes_detail_lists_pods_just_bound_and_above_their_requests(sho
     told = await detail(shown, "web-1")
     rows = await texts(shown, "dialog [aria-label^=Pods] tbody tr")
     assert [row.split("\t") for row in rows] == [
-        ["shop/web-5d9c7b9d4f-x2x4p", "0.5 cores, 1 GiB", "12s ago"],
         ["shop/api-0", "memory", "1.5 GiB more than it requests"],
+        ["shop/web-5d9c7b9d4f-x2x4p", "0.5 cores, 1 GiB", "12s ago"],
     ]
     assert "and 20 more" in told
 

@@ -43,9 +43,14 @@ async def test_what_is_requested_is_in_the_unit_of_each_rule(client, snapshots) 
     assert [column["requested"] for column in columns] == [[75.0, None], [0.75, None], None, None]
 
 
+ORDER_WITHOUT = {"pools": {}, "why": "hot"}
+
+
 async def test_the_pods_of_a_node_are_told_and_what_is_not_known_is_null(client, snapshots) -> None:
     snapshots.publish(example())
     unknown = {"bound": None, "above": None, "past": None}
+    machine = (await get(client, "/page/node?node=worker-2"))["machine"]
+    assert machine == {**dict.fromkeys(("zone", "type", "cpu", "memory")), "order": ORDER_WITHOUT}
     check(await get(client, "/page/node?node=worker-1"), **unknown)
     await get(client, "/page/node", 400)
     pod = JustBound("shop/web-1", 0.5, 2.0**20, 3.1)

@@ -9,8 +9,9 @@ import { rises } from "./model.js";
 /** @typedef {{value: number, kind: string, text: string}} Line */
 
 const HIGH = 150;
-/** Around the curve: for values, for times, and for the topmost label. */
-const [LEFT, BELOW, ABOVE, RIGHT] = [44, 18, 8, 8];
+/** Around the curve: for values and for the values of lines; for times, and for the topmost label. */
+export const [LEFT, RIGHT] = [44, 44];
+const [BELOW, ABOVE] = [18, 8];
 /** Seconds between two times that are named. */
 const TIMES = [60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600];
 
@@ -27,7 +28,7 @@ export function chart(rule, { times, values }, spans, lines, expected, [first, l
   const x = (/** @type {number} */ at) => LEFT + ((Math.min(last, Math.max(first, at)) - first) / (last - first || 1)) * (width - LEFT - RIGHT);
   const y = (/** @type {number} */ value) => HIGH - BELOW - Math.max(0, value / top) * (HIGH - BELOW - ABOVE);
   const parts = spans.map(([marked, from, to]) =>
-    svg("rect", { class: marked ? "shade" : "gap", x: x(from), y: ABOVE, width: Math.max(1, x(to) - x(from)), height: HIGH - BELOW - ABOVE }));
+    svg("rect", { class: marked ? "was-marked" : "at unknown", x: x(from), y: HIGH - BELOW - 4, width: Math.max(1, x(to) - x(from)), height: 4 }));
   for (let value = 0; value <= top + step / 2; value += step) {
     parts.push(svg("line", { class: "grid-line", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }),
       text({ x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, number(value)));
@@ -37,16 +38,16 @@ export function chart(rule, { times, values }, spans, lines, expected, [first, l
   for (let at = Math.ceil((first - shift) / every) * every + shift; at <= last; at += every) {
     parts.push(text({ x: Math.max(LEFT + 12, Math.min(width - 16, x(at))), y: HIGH - 4, "text-anchor": "middle" }, minute(at)));
   }
-  parts.push(svg("path", { class: "curve", d: pathOf(own.map((value, at) => (times[at + 1] < first ? null : value)), (at) => x(times[at]).toFixed(1), (value) => y(value).toFixed(1)) }));
+  parts.push(svg("path", { class: "curve", d: pathOf(own.map((value, at) => (times[at] < first ? null : value)), (at) => x(times[at]).toFixed(1), (value) => y(value).toFixed(1)) }));
   if (expected !== undefined) parts.push(svg("circle", { class: "dot", cx: x(last), cy: y(expected), r: 4 }));
   let above = -HIGH;
   /** @type {SVGElement[]} */
   const labels = [];
-  lines.forEach(({ value, kind, text: words }, at) => {
+  lines.forEach(({ value, kind, text: words }) => {
     parts.push(svg("line", { class: kind, x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }));
-    // The words of the highest line are above it, the others below theirs and each other.
-    above = at === 0 ? y(value) - 4 : Math.max(y(value) + 12, above + 13);
-    labels.push(text({ x: LEFT + 6, y: above }, words));
+    // Beside their lines, and below each other.
+    above = Math.max(y(value) + 4, above + 12);
+    labels.push(text({ x: width - RIGHT + 4, y: above }, words));
   });
   parts.push(...labels);
   const picture = svg("svg", { class: "chart", width, height: HIGH, viewBox: `0 0 ${width} ${HIGH}`, role: "img", "aria-label": t("spark_label", rule.name) }, ...parts);

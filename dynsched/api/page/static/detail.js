@@ -1,20 +1,21 @@
-// One node: three numbers, what would clear it, its values over time, what changed.
+// One node, beside the others: why it is as it is and until when, its values over time, the pods behind them, what changed.
 
-import { chart, spansOf } from "./chart.js";
+import { changeList } from "./changes.js";
+import { LEFT, RIGHT, chart, spansOf } from "./chart.js";
 import { aboutNode, nodeOf, pastOf } from "./data.js";
-import { get, make, svg } from "./draw.js";
-import { amount, counted, moment, number, span, t, told, valueOf } from "./i18n.js";
-import { EARLY, MARKED, fromPoints, sinceOf } from "./model.js";
+import { get, make, strip, svg } from "./draw.js";
+import { amount, counted, number, span, t, told, valueOf } from "./i18n.js";
+import { EARLY, MARKED, PRESSURED, fromPoints, sinceOf } from "./model.js";
+import { reading } from "./overview.js";
 import { describeMark } from "./row.js";
 
-const MOST_CHANGES = 50;
 /** Hours that charts show: up to one from memory, more from Prometheus. */
 const RANGES = [0.25, 1, 6, 24];
 
 export class Detail {
-  /** @param {(name: string) => void} closed @param {(hours: number) => void} ranged */
-  constructor(closed, ranged) {
-    this.ranged = ranged;
+  /** @param {{closed: (name: string) => void, ranged: (hours: number) => void, beside: (name: string, step: number) => string | undefined, open: (name: string) => void}} on */
+  constructor(on) {
+    this.on = on;
     this.box = /** @type {HTMLDialogElement} */ (get("detail"));
     this.name = "";
     this.hours = RANGES[1];
@@ -23,18 +24,26 @@ export class Detail {
     this.box.addEventListener("close", () => {
       const name = this.name;
       this.name = "";
-      closed(name);
+      on.closed(name);
     });
-    // A click beside it.
-    this.box.addEventListener("click", (event) => {
-      if (event.target === this.box) this.box.close();
+    document.addEventListener("keydown", (event) => {
+      const inField = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
+      if (!this.box.open || inField || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (event.key === "Escape") this.box.close();
+      else if (event.key === "n" || event.key === "p") this.step(event.key === "n" ? 1 : -1);
     });
+  }
+
+  /** To the node after this one in the list, or before it. @param {number} step */
+  step(step) {
+    const name = this.on.beside(this.name, step);
+    if (name) this.on.open(name);
   }
 
   /** @param {string} name @param {import("./model.js").Model} model @param {number} now */
   async open(name, model, now) {
     this.name = name;
-    this.hours = RANGES.find((hours) => String(hours) === new URLSearchParams(location.search).get("hours")) ?? RANGES[1];
+    this.hours = 0;
     this.charts.clear();
     await this.update(model, now);
   }
@@ -43,22 +52,27 @@ export class Detail {
   async update(model, now) {
     const name = this.name;
     if (!name) return;
-    const hours = this.hours;
+    const asked = RANGES.find((hours) => String(hours) === new URLSearchParams(location.search).get("hours"));
+    const hours = this.hours || asked || 0;
     const [answer, past, about] = await Promise.all([nodeOf(name), pastOf([name]), aboutNode(name, hours)]);
-    if (this.name !== name || this.hours !== hours) return; // another one was opened meanwhile
+    if (this.name !== name || (this.hours && this.hours !== hours)) return; // another one was opened meanwhile
     const node = model.nodes.find((each) => each.name === name);
-    const scrolled = this.box.scrollTop;
-    const wasOpen = this.box.open;
-    if (!wasOpen) {
-      this.box.replaceChildren(this.title(name));
-      this.box.showModal(); // before the charts are made, which are as wide as it is
+    const recent = past.nodes.get(name);
+    // What is known is to fill the charts.
+    this.hours = hours || (recent && recent.times[0] < now - 3600 * RANGES[0] ? RANGES[1] : RANGES[0]);
+    const [scrolled, isSame] = [this.box.scrollTop, this.box.dataset.node === name];
+    if (!this.box.open) {
+      // Where there is room, the list beside it goes on being used.
+      if (matchMedia("(max-width: 63.9rem)").matches) this.box.showModal();
+      else this.box.show();
     }
-    const shown = node && answer ? this.about(node, answer, past.nodes.get(name), about, model, now) : [make("p", { text: t("gone", name) })];
+    this.box.dataset.node = name;
     const focused = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset.key;
+    const shown = node && answer ? this.about(node, answer, recent, about, model, now) : [make("p", { text: t("gone", name) })];
     this.box.replaceChildren(this.title(name), ...shown);
-    if (wasOpen && focused) /** @type {HTMLElement | null} */ (this.box.querySelector(`[data-key="${focused}"]`))?.focus();
-    else if (!wasOpen) /** @type {HTMLElement | null} */ (this.box.querySelector("button"))?.focus();
-    this.box.scrollTop = scrolled;
+    const key = isSame && focused ? focused : "title";
+    if (!isSame || focused) /** @type {HTMLElement | null} */ (this.box.querySelector(`[data-key="${key}"]`))?.focus({ preventScroll: true });
+    this.box.scrollTop = isSame ? scrolled : 0;
     this.redraw = () => this.update(model, now);
   }
 
@@ -68,42 +82,32 @@ export class Detail {
 
   /** @param {string} name */
   title(name) {
-    const close = make("button", { type: "button", class: "small", "data-key": "close", text: t("close") });
-    close.addEventListener("click", () => this.box.close());
-    return make("div", { class: "heading" }, make("h2", { id: "detail-title", text: name }), close);
+    const button = (/** @type {string} */ key, /** @type {() => void} */ act) => {
+      const made = make("button", { type: "button", class: "small", "data-key": key, title: t(`${key}_key`), text: t(key) });
+      made.addEventListener("click", act);
+      return made;
+    };
+    return make("div", { class: "heading" },
+      make("h2", { id: "detail-title", tabindex: -1, "data-key": "title", text: name }),
+      make("div", { class: "range" }, button("previous", () => this.step(-1)), button("next", () => this.step(1)), button("close", () => this.box.close())));
   }
 
   /**
    * @param {import("./model.js").Node} node @param {any} answer
-   * @param {import("./data.js").Past | undefined} past @param {import("./data.js").About} known
+   * @param {import("./data.js").Past | undefined} recent @param {import("./data.js").About} known
    * @param {import("./model.js").Model} model @param {number} now
    */
-  about(node, answer, past, known, model, now) {
-    const since = sinceOf(model, node);
-    const rule = model.data.rules[node.worst]?.name ?? "";
-    const tile = (/** @type {string} */ title, /** @type {string} */ value, /** @type {string} */ note) =>
-      make("div", { class: "number" }, title, make("strong", { text: value }), make("small", { text: note }));
-    /** @type {Element[]} */
-    const parts = [
-      make("div", { class: "numbers" },
-        tile(rule || t("value"), node.worst < 0 ? "–" : valueOf(model.data.rules[node.worst], node.value), ""),
-        tile(t("state"), t(`s_${node.state}`), since === null ? "" : span(now - since)),
-        tile(t("mark"), node.flags & MARKED ? describeMark(node, true) : t("no"), [answer.carries.join(", "), node.note ? describeMark(node) : ""].filter(Boolean).join(" · "))),
-      make("h3", { text: t("what_clears") }),
+  about(node, answer, recent, known, model, now) {
+    return [
+      make("p", { class: "why-so", text: whySo(node, answer, known, model, now) }),
+      ...(answer.clears.length ? [make("p", { text: t("what_clears") }), make("ul", {}, ...answer.clears.map((/** @type {string} */ text) => make("li", { text: told(text) })))] : []),
+      facts(node, answer, known, model),
+      this.ranges(), ...this.overTime(model, node, answer, recent, known, now),
+      ...this.above(known.above), ...this.bound(known.bound),
+      make("h3", { text: t("changes") }),
+      known.changes.length ? changeList(known.changes, model) : make("p", { text: t("no_changes") }),
+      command(node.name), make("p", {}, make("a", { class: "link", href: `nodes/${encodeURIComponent(node.name)}`, text: t("as_json") })),
     ];
-    if (answer.clears.length === 0) parts.push(make("p", { text: t("nothing_fires") }));
-    else parts.push(make("ul", {}, ...answer.clears.map((/** @type {string} */ text) => make("li", { text: told(text) }))));
-    const expected = answer.rules.filter((/** @type {any} */ each) => each.expected && (each.expected.bound || each.expected.ended));
-    if (expected.length > 0) {
-      parts.push(make("h3", { text: t("expected") }), make("ul", {}, ...expected.map((/** @type {any} */ each) =>
-        make("li", { text: t("expected_line", each.rule, ...["measured", "bound", "ended"].map((key) => each.expected[key].toFixed(1))) }))));
-    }
-    parts.push(this.ranges(), ...this.overTime(model, node, answer, past, known, now));
-    parts.push(...this.bound(known.bound), ...this.above(known.above), make("h3", { text: t("changes") }));
-    if (known.changes.length === 0) parts.push(make("p", { text: t("no_changes") }));
-    else parts.push(this.changes(known.changes, model.data.rules));
-    parts.push(make("p", {}, make("a", { href: `nodes/${encodeURIComponent(node.name)}`, text: t("as_json") })));
-    return parts;
   }
 
   /** The heading of the charts, with the time that they show. */
@@ -112,7 +116,7 @@ export class Detail {
       const button = make("button", { type: "button", class: "small", "data-key": hours, "aria-pressed": String(hours === this.hours), text: span(hours * 3600) });
       button.addEventListener("click", () => {
         this.hours = hours;
-        this.ranged(hours);
+        this.on.ranged(hours);
         this.redraw?.();
       });
       return button;
@@ -127,15 +131,14 @@ export class Detail {
   overTime(model, node, answer, recent, known, now) {
     const past = joined(recent, known.past, model.data.rules);
     if (!past || past.times.length < 2) return [make("p", { text: t("no_history") })];
-    const range = /** @type {[number, number]} */ ([Math.max(now - this.hours * 3600, past.times[0]), now]);
-    const width = Math.max(280, Math.floor(/** @type {Element} */ (this.box.firstElementChild).clientWidth));
+    const range = /** @type {[number, number]} */ ([now - this.hours * 3600, now]);
+    const width = Math.max(280, Math.floor(/** @type {Element} */ (this.box).clientWidth - 40));
     const kinds = new Set(["curve", "line-threshold"]);
     const charts = model.data.rules.flatMap((rule, at) => {
       const column = model.data.columns[at];
       if (!past.values[rule.name] || rule.early_of || column.state[node.index] === "-") return [];
       const quality = column.quality[node.index];
       const value = quality === "o" ? valueOf(rule, column.value[node.index]) : t(`q_${quality}`);
-      const requested = column.requested?.[node.index] ?? null;
       const lines = linesOf(rule, answer);
       const early = answer.rules.find((/** @type {any} */ each) => each.early_of === rule.name);
       const load = node.flags & EARLY && early ? answer.rules.find((/** @type {any} */ each) => each.rule === rule.name).expected?.load : undefined;
@@ -143,7 +146,7 @@ export class Detail {
       const names = [rule.name, early?.rule];
       const spans = spansOf(rule, past, (at) => fired(known.changes, names, at), range);
       for (const { kind } of lines) kinds.add(kind);
-      for (const [marked] of spans) kinds.add(marked ? "shade" : "gap");
+      for (const [marked] of spans) kinds.add(marked ? "was-marked" : "unknown");
       if (expected !== undefined) kinds.add("dot");
       const shows = JSON.stringify([this.hours, past.times.length, past.times[past.times.length - 1], spans, lines, expected, width]);
       let kept = this.charts.get(rule.name);
@@ -152,13 +155,14 @@ export class Detail {
         this.charts.set(rule.name, kept);
       }
       return [
-        make("p", {}, make("b", { text: rule.name }),
-          ` ${value} (${rule.op} ${number(rule.threshold)}, ${t("clears", number(rule.clear_threshold))})${requested === null ? "" : t("bar_requested", number(requested))}`),
+        make("p", {}, make("b", { text: rule.name }), ` ${value} (${rule.op} ${number(rule.threshold)}, ${t("clears", number(rule.clear_threshold))})`),
         kept.picture,
       ];
     });
+    const states = strip(past, range, width - LEFT - RIGHT, 20);
+    states.classList.add("states");
     const more = this.hours > 1 && known.past && Object.keys(known.past).length === 0 ? [make("p", { class: "dim", text: t("no_longer_past") })] : [];
-    return [...more, make("ul", { class: "legend" }, ...[...kinds].map(key)), ...charts];
+    return [...more, states, ...charts, make("ul", { class: "legend" }, ...[...kinds].map(key))];
   }
 
   /** Nothing where pods are not watched. @param {import("./data.js").About["bound"]} bound */
@@ -190,23 +194,54 @@ export class Detail {
         make("tbody", {}, ...rows.map(([name, ...cells]) =>
           make("tr", {}, make("th", { scope: "row", text: name }), ...cells.map((text) => make("td", { text })))))));
   }
+}
 
-  /** @param {import("./data.js").Change[]} changes @param {import("./model.js").Rule[]} rules */
-  changes(changes, rules) {
-    const rows = changes.slice(0, MOST_CHANGES).map((change) => {
-      const rule = rules.find(({ name }) => name === change.rule);
-      return make("tr", {},
-        make("td", { text: moment(change.at) }),
-        make("td", { text: t(`c_${change.kind}`) }),
-        make("td", {}, change.rule || told(change.text)),
-        make("td", { class: "num", text: rule && change.value !== null ? valueOf(rule, change.value) : "" }));
-    });
-    const heads = [t("time"), t("what"), t("why"), t("value")];
-    return make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": t("changes") },
-      make("table", {},
-        make("thead", {}, make("tr", {}, ...heads.map((text, at) => make("th", { scope: "col", class: at === 3 ? "num" : undefined, text })))),
-        make("tbody", {}, ...rows)));
-  }
+/** In one line why the node is as it is. @param {import("./model.js").Node} node @param {any} answer @param {import("./data.js").About} known @param {import("./model.js").Model} model @param {number} now */
+function whySo(node, answer, known, model, now) {
+  const rules = model.data.rules;
+  const causes = answer.rules.flatMap((/** @type {any} */ each) => {
+    if (each.state !== "firing" || each.shadow || (node.flags & PRESSURED && each.early_of)) return [];
+    if (each.early_of) return t("above_line", each.early_of, number(each.value));
+    const since = span(now - Date.parse(each.active_since ?? each.since) / 1000);
+    return t("cause", each.rule, valueOf(rules.find(({ name }) => name === each.rule) ?? each, each.value), each.op, number(each.threshold), since);
+  });
+  const mark = known.changes.find(({ kind }) => kind === "mark");
+  const since = mark?.at ?? sinceOf(model, node);
+  const why = causes.join(t("semicolon")) + t("stop");
+  if (node.flags & MARKED && !node.note && causes.length) return t(node.flags & EARLY ? "marked_early_since" : "marked_since", since ? span(now - since) : "–") + why;
+  if (causes.length) return `${t(`s_${node.state}`)}${t("comma")}${describeMark(node)}: ${why}`;
+  const value = node.worst < 0 ? "" : `${t("semicolon")}${reading(model, node)}`;
+  return `${node.note ? describeMark(node) : t("nothing_fires")}${value}${t("stop")}`;
+}
+
+/** Pool, machine and place in the order. @param {import("./model.js").Node} node @param {any} answer @param {import("./data.js").About} known @param {import("./model.js").Model} model */
+function facts(node, answer, { machine }, model) {
+  /** @type {[string, string | null | undefined][]} */
+  const lines = [[t("pool"), node.pool], [t("zone"), machine?.zone]];
+  const size = machine && [machine.type, machine.cpu && amount("cpu", machine.cpu), machine.memory && amount("memory", machine.memory)];
+  lines.push([t("size"), size?.filter(Boolean).join(", ")]);
+  model.data.rules.forEach((rule, at) => {
+    const requested = model.data.columns[at].requested?.[node.index];
+    if (requested !== null && requested !== undefined) lines.push([t("requested", rule.name), number(requested)]);
+    const expected = answer.rules.find((/** @type {any} */ each) => each.rule === rule.name)?.expected;
+    if (expected && (expected.bound || expected.ended)) lines.push([t("expected", rule.name), t("expected_line", ...["load", "measured", "bound", "ended"].map((key) => expected[key].toFixed(1)))]);
+  });
+  const { pools = {}, why = null } = machine?.order ?? {};
+  for (const [pool, { rank, of, weight }] of Object.entries(pools)) lines.push([pool ? t("order_in", pool) : t("order"), t("place", counted(rank), counted(of), weight)]);
+  if (why) lines.push([t("order"), t(`left_${why}`)]);
+  return make("dl", { class: "about" }, ...lines.flatMap(([name, text]) => (text ? make("div", {}, make("dt", { text: name }), make("dd", { text })) : [])));
+}
+
+/** What to ask in a terminal. @param {string} name */
+function command(name) {
+  const code = make("code", { text: `kubectl dynsched why ${name}` });
+  const button = make("button", { type: "button", class: "small", "data-key": "copy", text: t("copy") });
+  button.addEventListener("click", async () => {
+    getSelection()?.selectAllChildren(code); // where the browser lets no page write to the clipboard
+    await navigator.clipboard?.writeText(code.textContent ?? "");
+    button.textContent = t("copied");
+  });
+  return make("p", {}, code, " ", button);
 }
 
 /** Whether one of the rules fired then; undefined before the first change that is known. @param {import("./data.js").Change[]} changes @param {string[]} rules @param {number} at */
@@ -229,27 +264,26 @@ function joined(recent, series, rules) {
     const points = new Map(series[name]);
     return [name, [...before.map((at) => (rule && points.has(at) ? fromPoints(rule, points.get(at) ?? 0) : null)), ...later]];
   });
-  return { times: [...before, ...recent.times], values: Object.fromEntries(values), states: before.map((at) => (marks.get(at) === 1 ? "H" : "c")).join("") + recent.states };
+  return { times: [...before, ...recent.times], values: Object.fromEntries(values), states: before.map((at) => (marks.get(at) === 1 ? "H" : marks.get(at) === 0 ? "c" : "u")).join("") + recent.states };
 }
 
 /** The lines that explain a mark: where the rule fires and clears, and for an early one the early line. @param {import("./model.js").Rule} rule @param {any} answer */
 function linesOf(rule, answer) {
-  const lines = [{ value: rule.threshold, kind: "line-threshold", text: `${t("lb_threshold")} ${number(rule.threshold)}` }];
-  if (rule.clear_threshold !== rule.threshold) lines.push({ value: rule.clear_threshold, kind: "line-clear", text: `${t("lb_clear")} ${number(rule.clear_threshold)}` });
+  const lines = [{ value: rule.threshold, kind: "line-threshold", text: number(rule.threshold) }];
+  if (rule.clear_threshold !== rule.threshold) lines.push({ value: rule.clear_threshold, kind: "line-clear", text: number(rule.clear_threshold) });
   const load = answer.rules.find((/** @type {any} */ each) => each.rule === rule.name)?.expected?.load;
   const early = answer.rules.find((/** @type {any} */ each) => each.early_of === rule.name);
   if (early?.state === "firing" && load !== undefined && early.value !== null) {
     const line = fromPoints(rule, load - early.value);
-    lines.push({ value: line, kind: "line-early", text: t("lb_early", valueOf(rule, line)) });
+    lines.push({ value: line, kind: "line-early", text: valueOf(rule, line) });
   }
   return lines.sort((a, b) => b.value - a.value);
 }
 
 /** An entry of the charts' legend. @param {string} kind */
 function key(kind) {
-  const isArea = kind === "shade" || kind === "gap";
-  const shape = isArea ? svg("rect", { class: kind, width: 16, height: 14 })
+  const shape = kind === "was-marked" || kind === "unknown" ? svg("rect", { class: `at ${kind}`, y: 5, width: 16, height: 4 })
     : kind === "dot" ? svg("circle", { class: kind, cx: 8, cy: 7, r: 4 })
       : svg("line", { class: kind, x1: 0, x2: 16, y1: 7, y2: 7 });
-  return make("li", {}, svg("svg", { width: 16, height: 14, "aria-hidden": "true" }, shape), t(`k_${kind.replace("line-", "")}`));
+  return make("li", {}, svg("svg", { width: 16, height: 14, "aria-hidden": "true" }, shape), t(`k_${kind.replace("line-", "").replace("-", "_")}`));
 }

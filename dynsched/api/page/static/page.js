@@ -6,6 +6,7 @@ import { get, make, say } from "./draw.js";
 import { Grid } from "./grid.js";
 import { language, remember, remembered, t } from "./i18n.js";
 import { STATES, decode, select } from "./model.js";
+import { changeList } from "./changes.js";
 import { banners, chips, facts, order, overload, placements, rules, sentence } from "./overview.js";
 import { holds, inPlace } from "./still.js";
 import { Table } from "./table.js";
@@ -31,7 +32,7 @@ let silent = false;
 const view = readView();
 const table = new Table(view, { changed, open });
 const grid = new Grid(open);
-const detail = new Detail(closed, (hours) => write({ hours: hours !== 1 && String(hours) }));
+const detail = new Detail({ closed, ranged: (hours) => write({ hours: String(hours) }), beside: (name, step) => table.beside(name, step), open });
 
 /** Seconds since the Snapshot. */
 const ageNow = () => age + (performance.now() - cameAt) / 1000;
@@ -166,6 +167,7 @@ function draw(data) {
     tell();
   });
   rules(model, (rule) => filter("rule", rule));
+  get("changes").replaceChildren(data.changes.length ? changeList(data.changes, model, open) : make("p", { class: "dim", text: t("no_changes") }));
   order(model, open);
   placements(model);
   overload(model);
