@@ -71,7 +71,7 @@ async def shot(
     page.set_default_timeout(WAIT_MS)
     await page.goto(f"{url}/")
     await page.wait_for_function(
-        "() => document.querySelectorAll('#nodes .curve').length > 9"
+        "() => document.querySelectorAll('#nodes .at').length > 9"
         " && document.querySelector('#nodes tr.marked') !== null"
     )
     if detail:

@@ -23,10 +23,6 @@ from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.keys import HOSTNAME_LABEL
 from dynsched.util.formatting import format_time
 
-COOLEST: Final = 5
-"""Nodes of a pool that the page shows."""
-MAX_POOLS: Final = 30
-"""Pools that the page shows."""
 _AT_ONCE: Final = 250
 """Nodes that are encoded in one go: about a millisecond in which no other request is answered."""
 
@@ -161,14 +157,14 @@ def place_of(snapshot: Snapshot, order: Order, name: str) -> dict[str, Any]:
 
 
 def for_the_page(order: Order) -> dict[str, Any]:
-    """The coolest nodes of each pool."""
-    pools = []
-    for name in sorted(order.lists)[:MAX_POOLS]:
-        some = islice(nodes_of(order, name), COOLEST)
-        coolest = [(each.node, each.load, each.weight) for each in some]
-        pools.append({"name": name, "nodes": _length(order, name), "coolest": coolest})
-    more = len(order.lists) - len(pools)
-    return {"counts": order.counts, "pools": pools, "more_pools": more}
+    """The order for pods that choose no pool: of each node by rank its load and its weight."""
+    nodes = list(nodes_of(order, ""))
+    return {
+        "counts": order.counts,
+        "lists": len(order.lists[""]),
+        "loads": [node.load for node in nodes],
+        "weights": [node.weight for node in nodes],
+    }
 
 
 def _length(order: Order, pool: str) -> int:

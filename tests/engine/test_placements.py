@@ -15,7 +15,7 @@ def test_counts_are_of_five_minutes_each_and_of_an_hour() -> None:
     placements = Placements()
     for minute in range(0, 180, 5):
         placements.count(
-            ["worker-1"] * (minute // 5 % 3), VIEWS.hot, VIEWS.marked, NOON + 60 * minute + 7
+            ["worker-1"] * (minute // 5 % 3), VIEWS.hot, VIEWS.marked, NOON + 60 * minute + 7, 8
         )
     found = placements.columns()
     assert len(found["times"]) == STEPS
@@ -28,10 +28,18 @@ def test_counts_are_of_five_minutes_each_and_of_an_hour() -> None:
 )
 def test_steps_without_a_pod_are_zero_and_older_ones_go(pause: int, clean: list[int]) -> None:
     placements = Placements()
-    placements.count(["worker-1"], VIEWS.hot, VIEWS.marked, NOON)
-    placements.count(["worker-1"], VIEWS.hot, VIEWS.marked, NOON + pause * STEP)
+    placements.count(["worker-1"], VIEWS.hot, VIEWS.marked, NOON, 8)
+    placements.count(["worker-1"], VIEWS.hot, VIEWS.marked, NOON + pause * STEP, 8)
     found = placements.columns()
     assert (found["clean"], found["times"][-1]) == (clean, NOON + pause * STEP)
+
+
+def test_how_many_would_be_on_hot_nodes_by_chance() -> None:
+    placements = Placements()
+    for hot, pods in ((["a"], ["b", "c", "d", "e"]), ([], ["a"]), (["a", "b"], ["a", "c"])):
+        placements.count(pods, hot, (), NOON, 4)
+    found = placements.columns()
+    assert (found["hot"], found["clean"], found["by_chance"]) == ([1], [6], 4 / 4 + 2 * 2 / 4)
 
 
 def test_each_binding_counts_once_however_it_is_told() -> None:

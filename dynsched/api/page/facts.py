@@ -57,7 +57,7 @@ class PageFacts:
         seen = (before or snapshot).nodes
         if before is None:
             placed = ()  # what their nodes were is not known: that is not clean
-        return self.placements.count(placed, seen.hot, seen.marked, snapshot.taken_at)
+        return self.placements.count(placed, seen.hot, seen.marked, snapshot.taken_at, len(seen))
 
     def hottest(self, most: int) -> list[str]:
         return [] if self._snapshot is None else hottest(self._snapshot, most)

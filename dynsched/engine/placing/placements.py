@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -36,40 +37,58 @@ class PlacedOn(StrEnum):
     CLEAN = "clean"
 
 
+@dataclass(slots=True)
+class _Step:
+    """``begins``: Unix seconds. ``by_chance`` as of `Placements.columns`."""
+
+    begins: float
+    pods: Counter[PlacedOn] = field(default_factory=Counter)
+    by_chance: float = 0.0
+
+
 class Placements:
     def __init__(self) -> None:
-        # When each step began (Unix seconds), and the pods that were bound within it.
-        self._kept: deque[tuple[float, Counter[PlacedOn]]] = deque(maxlen=STEPS)
+        self._kept: deque[_Step] = deque(maxlen=STEPS)
 
     def count(
-        self, nodes: Iterable[str], hot: Collection[str], marked: Collection[str], at: float
+        self,
+        nodes: Iterable[str],
+        hot: Collection[str],
+        marked: Collection[str],
+        at: float,
+        every: int,
     ) -> Counter[PlacedOn]:
         """Take in pods that were bound to ``nodes`` (a name for each pod) by ``at``, and tell how
         many of each kind these are. A node counts as hot or marked as the scheduler could know it:
-        by what was ``hot`` and ``marked`` in the tick before.
+        by what was ``hot`` and ``marked`` in the tick before, of ``every`` node.
         """
         found = Counter(
             PlacedOn.HOT if name in hot else PlacedOn.MARKED if name in marked else PlacedOn.CLEAN
             for name in nodes
         )
-        self._step(at).update(found)
+        step = self._step(at)
+        step.pods.update(found)
+        step.by_chance += found.total() * len(hot) / max(1, every)
         return found
 
     def columns(self) -> dict[str, Any]:
-        """By kind, a count for each of ``times``, the oldest first."""
+        """By kind, a count for each of ``times``, the oldest first. ``by_chance``: how many would
+        be on hot nodes if pods were placed without regard to load.
+        """
         return {
             "step": STEP,
-            "times": [at for at, _ in self._kept],
-            **{kind.value: [counts[kind] for _, counts in self._kept] for kind in PlacedOn},
+            "times": [step.begins for step in self._kept],
+            **{kind.value: [step.pods[kind] for step in self._kept] for kind in PlacedOn},
+            "by_chance": round(sum(step.by_chance for step in self._kept), 2),
         }
 
-    def _step(self, at: float) -> Counter[PlacedOn]:
+    def _step(self, at: float) -> _Step:
         begins = at - at % STEP
         # A clock that is set back counts on in the step that is the last.
-        while not self._kept or self._kept[-1][0] < begins:
-            last = self._kept[-1][0] if self._kept else begins - STEP
-            self._kept.append((max(last + STEP, begins - (STEPS - 1) * STEP), Counter()))
-        return self._kept[-1][1]
+        while not self._kept or self._kept[-1].begins < begins:
+            last = self._kept[-1].begins if self._kept else begins - STEP
+            self._kept.append(_Step(max(last + STEP, begins - (STEPS - 1) * STEP)))
+        return self._kept[-1]
 
 
 def newly_bound(changes: Sequence[PodChange]) -> list[str]:

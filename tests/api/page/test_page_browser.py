@@ -489,22 +489,38 @@ async def test_where_pods_were_placed_is_shown_where_there_are_any(shown, world)
     await tick(world, shown, heat="web-3")
     await tick(world, shown, placed=["web-3", "web-1", "web-2", "batch-1"])
     kinds = await texts(shown, "#placements li")
-    assert kinds == ["1 on hot nodes", "0 on marked nodes", "3 on other nodes"]
+    assert kinds[:3] == ["1 on hot nodes", "0 on marked nodes", "3 on other nodes"]
+    assert await shown.page.inner_text("#help") == (
+        "25.0% of new pods went to hot nodes (1 of 4); by chance it would have been 20.0%. "
+        "That is 1.3 times as many: it does not help."
+    )
+    axis = await texts(shown, "#placements .axis span")
+    minute = "(at) => import('./page/i18n.js').then(({ minute }) => minute(at))"
+    ends = [await shown.page.evaluate(minute, NOON + 300 + 60 * at) for at in (-60, -40, -20)]
+    assert axis == [*ends, "now"]
 
 
-async def test_the_coolest_nodes_of_each_pool_are_shown_with_an_order(shown, world) -> None:
+async def test_the_order_is_one_strip_of_all_nodes_by_load(shown, world) -> None:
     await tick(world, shown, heat="web-3")
-    assert await texts(shown, "#order h3") == ["All nodes (4)", "batch (2)", "web (2)"]
-    rows = [text.split("\n") for text in await texts(shown, "#order ol")]
-    assert rows[1:] == [
-        ["batch-2", "weight 100", "20.0", "batch-1", "weight 88", "45.0"],
-        ["web-1", "weight 100", "20.0", "web-2", "weight 50", "60.0"],
-    ]
-    assert "1 hot" in await shown.page.inner_text("#order-counts")
+    assert await texts(shown, "#order .axis span") == ["load 20, weight 100", "load 60, weight 50"]
+    area = await shown.page.get_attribute("#order .weights", "d")
+    assert area.count("L") == 4
+    assert "Left out are 1 that are hot" in await shown.page.inner_text("#order-counts")
     world.snapshots.order_status = OrderStatus(lambda: None, error="403")
     await tick(world, shown, order=None)
     assert not await shown.page.is_visible("#order-box")
     assert "cannot be written, and ends by itself: 403" in " ".join(await texts(shown, ".banner"))
+
+
+async def test_what_was_asked_and_came_is_told_of_a_rule_that_fails(shown, world) -> None:
+    assert not await shown.page.is_visible("#rules code >> nth=1")
+    world.at += 30
+    failing = world.scene.tick(world.at, node_cpu=world.cpu, node_mem_usage="refused")
+    world.snapshots.publish(failing)
+    await shown.look_again()
+    await shown.until("document.querySelector('.banner')?.textContent.includes('refused')")
+    assert await texts(shown, "#rules code:visible") == ["mem_used_percent"]
+    assert "0 samples" in await shown.page.inner_text("#rules")
 
 
 async def test_a_nodes_detail_lists_pods_just_bound_and_above_their_requests(shown, world) -> None:

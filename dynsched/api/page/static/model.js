@@ -26,12 +26,12 @@
  *   columns: Column[], changes: import("./data.js").Change[], placements: Placements | null, order: Order | null, order_error: string | null,
  *   order_written: number[] | null, overload: {days: string[], share: (number | null)[]} | null}} Payload */
 
-/** How many pods were placed within each step of `step` seconds that begins at `times`.
- * @typedef {{step: number, times: number[], hot: number[], marked: number[], clean: number[]}} Placements */
+/** How many pods were placed within each step of `step` seconds that begins at `times`; `by_chance`: on hot nodes, without regard to load.
+ * @typedef {{step: number, times: number[], hot: number[], marked: number[], clean: number[], by_chance: number}} Placements */
 
-/** By pool the coolest nodes, with their load and the weight of their level.
+/** For pods that choose no pool: the load and the weight of each node by rank, in how many `lists` they are.
  * @typedef {{counts: {ranked: number, unknown: number, hot: number, closed: number, full: number, unnamed: number},
- *   pools: {name: string, nodes: number, coolest: [string, number | null, number][]}[], more_pools: number}} Order */
+ *   lists: number, loads: (number | null)[], weights: number[]}} Order */
 
 /**
  * @typedef {object} Node

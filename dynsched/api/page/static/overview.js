@@ -1,7 +1,7 @@
-// Header, the sentence that says it all, banners, how many nodes of each state, the rules, the order, and what came of marks.
+// Header, the sentence that says it all, banners, how many nodes of each state, and the rules.
 
-import { Attribute, Label, NameLink, get, make, say, svg } from "./draw.js";
-import { counted, minute, moment, number, portion, span, t, told, took, valueOf } from "./i18n.js";
+import { Attribute, Label, get, make, say } from "./draw.js";
+import { counted, moment, number, span, t, told, took, valueOf } from "./i18n.js";
 import { DECIDED, EARLY, MARKED, PRESSURED, isIn, rises, sinceOf } from "./model.js";
 
 /** @typedef {import("./model.js").Node} Node */
@@ -187,133 +187,47 @@ export function rules(model, filter) {
   const table = get("rules");
   const head = /** @type {HTMLElement} */ (table.querySelector("thead"));
   if (!head.firstChild) head.append(make("tr", {}, ...RULE_COLUMNS.map(([key, kind]) => make("th", { scope: "col", class: kind, text: t(key) }))));
-  const shows = JSON.stringify([data.graphs, data.rules.map(({ name, expr, shadow, early_of }) => [name, expr, shadow, early_of])]);
+  const own = data.rules.filter((rule) => !rule.early_of);
+  const shows = JSON.stringify([data.graphs, own.map(({ name, expr, shadow }) => [name, expr, shadow])]);
   if (table.dataset.shows !== shows) {
     table.dataset.shows = shows;
-    ruleRows = data.rules.map((rule) => ruleRow(rule, data.graphs, filter));
+    ruleRows = own.map((rule) => ruleRow(rule, data.graphs, filter));
     table.replaceChildren(head, ...ruleRows.map(({ element }) => element));
   }
-  data.rules.forEach((rule, at) => ruleRows[at].show(rule, whyBlind(data, rule.name)));
+  own.forEach((rule, at) => ruleRows[at].show(rule, whyBlind(data, rule.name)));
 }
 
 /** Their names, and the classes of their cells. */
-const RULE_COLUMNS = [["rule", ""], ["threshold", "num"], ["clear_at", "num w2"], ["health", ""], ["samples", "num w2"], ["unmatched", "num w2"], ["duration", "num w2"], ["states", "num"]];
+const RULE_COLUMNS = [["rule", ""], ["threshold", "num"], ["clear_at", "num w2"], ["health", ""], ["states", "num"], ["graph", "w2"]];
 
 /** @type {{element: Element, show: (rule: Rule, blind: string) => void}[]} */
 let ruleRows = [];
 
-/** A line of numbers, and below it what is asked and what is wrong. @param {Rule} rule @param {string} graphs @param {(rule: string) => void} filter */
+/** A line of numbers, and below it, where something is wrong, what, what was asked, and what came. @param {Rule} rule @param {string} graphs where Prometheus's own pages are @param {(rule: string) => void} filter */
 function ruleRow(rule, graphs, filter) {
-  const name = make("button", { type: "button", class: "plain", "data-rule": rule.name, text: rule.name });
+  const name = make("button", { type: "button", class: "plain", "data-rule": rule.name, title: rule.expr ?? "", text: rule.name });
   name.addEventListener("click", () => filter(rule.name));
   const shadow = rule.shadow ? [" ", make("span", { class: "tag pending", title: t("shadow_help"), text: t("shadow") })] : [];
   const cells = RULE_COLUMNS.slice(1).map(([, kind]) => make("td", { class: kind }));
-  const [threshold, clear, health, samples, unmatched, duration, states] = cells.map((cell) => new Label(cell));
-  const [healthKind, unmatchedKind] = [cells[2], cells[4]].map((cell) => new Attribute(cell, "class"));
-  const trouble = make("p", { class: "bad" });
+  const [threshold, clear, health, states] = cells.map((cell) => new Label(cell));
+  const healthKind = new Attribute(cells[2], "class");
+  const href = `${graphs.replace(/\/+$/, "")}/graph?g0.expr=${encodeURIComponent(rule.expr ?? "")}&g0.tab=0&g0.range_input=1h`;
+  if (rule.expr !== null && /^https?:/.test(graphs)) cells[4].append(make("a", { class: "link", href, rel: "noreferrer", target: "_blank", text: "Prometheus ↗" }));
+  else cells[4].append([rule.source, rule.resource].filter(Boolean).join(" "));
+  const [trouble, came] = [make("p", { class: "bad" }), make("p", { class: "dim" })];
+  const below = make("tr", {}, make("td", { colspan: RULE_COLUMNS.length }, trouble, make("code", { text: rule.expr ?? "" }), came));
   return {
-    element: make("tbody", {}, make("tr", {}, make("th", { scope: "row" }, name, ...shadow), ...cells),
-      make("tr", {}, make("td", { colspan: RULE_COLUMNS.length }, ...expression(rule, graphs), trouble))),
+    element: make("tbody", {}, make("tr", {}, make("th", { scope: "row" }, name, ...shadow), ...cells), below),
     show(/** @type {Rule} */ now, /** @type {string} */ blind) {
       const wrong = now.health !== "ok" ? now.last_error : blind;
+      below.hidden = !wrong;
       say(trouble, told(wrong ?? ""));
+      say(came, t("came", counted(now.samples), counted(now.unmatched_samples), took(now.query_duration_seconds)));
       threshold.show(`${now.op} ${number(now.threshold)}`);
       clear.show(number(now.clear_threshold));
       health.show(now.health !== "ok" ? t("err") : t(wrong ? "blind" : "ok"));
       healthKind.set(wrong ? "bad" : "");
-      samples.show(counted(now.samples));
-      unmatched.show(counted(now.unmatched_samples));
-      unmatchedKind.set(now.unmatched_samples ? "num w2 bad" : "num w2");
-      duration.show(took(now.query_duration_seconds));
       states.show(`${counted(now.states.pending ?? 0)} / ${counted(now.states.firing ?? 0)}`);
     },
   };
-}
-
-/** @param {import("./model.js").Rule} rule @param {string} graphs where Prometheus's own pages are */
-function expression(rule, graphs) {
-  if (rule.expr === null) return [rule.early_of ? `early: ${rule.early_of}` : [rule.source, rule.resource].filter(Boolean).join(" ")];
-  const code = make("code", { text: rule.expr });
-  if (!/^https?:/.test(graphs)) return [code];
-  const href = `${graphs.replace(/\/+$/, "")}/graph?g0.expr=${encodeURIComponent(rule.expr)}&g0.tab=0&g0.range_input=1h`;
-  return [code, " ", make("a", { href, rel: "noreferrer", target: "_blank", text: t("graph") })];
-}
-
-/** @param {Model} model */
-export function placements(model) {
-  const found = model.data.placements;
-  const box = get("placements-box");
-  const kinds = /** @type {const} */ (["hot", "marked", "clean"]);
-  const total = (/** @type {number[]} */ counts) => counts.reduce((sum, count) => sum + count, 0);
-  const [hot, marked, clean] = kinds.map((kind) => (found ? total(found[kind]) : 0));
-  box.hidden = hot + marked + clean === 0;
-  if (!found || box.hidden) return;
-  const most = Math.max(1, ...found.times.map((_, at) => found.hot[at] + found.marked[at] + found.clean[at]));
-  const [width, height, count] = [600, 80, found.times.length];
-  const wide = width / Math.max(12, count);
-  const bars = found.times.flatMap((_, at) => {
-    let y = height;
-    return kinds.map((kind) => {
-      const high = (found[kind][at] / most) * height;
-      y -= high;
-      return svg("rect", { class: `stack-${kind}`, x: at * wide + 1, y, width: wide - 2, height: high });
-    });
-  });
-  const label = t("p_label", hot, marked, clean);
-  get("placements").replaceChildren(
-    svg("svg", { class: "stack", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label }, ...bars),
-    make("div", { class: "axis legend" }, make("span", { text: minute(found.times[0]) }), make("span", { text: t("p_most", counted(most)) }), make("span", { text: t("now") })),
-    make("ul", { class: "legend" }, ...kinds.map((kind) =>
-      make("li", {}, svg("svg", { width: 14, height: 14, "aria-hidden": "true" }, svg("rect", { class: `stack-${kind}`, width: 14, height: 14 })),
-        `${counted(total(found[kind]))} ${t(`p_${kind}`)}`))));
-}
-
-/** The coolest nodes of each pool, as new pods prefer them. @param {Model} model @param {(name: string) => void} open */
-export function order(model, open) {
-  const found = model.data.order;
-  get("order-box").hidden = !found;
-  if (!found) return;
-  const { ranked, unknown, hot, closed, full, unnamed } = found.counts;
-  say(get("order-counts"), t("order_counts", ...[ranked, unknown, hot, closed, full, unnamed].map(counted)));
-  const box = get("order");
-  const shows = JSON.stringify([found.pools, found.more_pools]);
-  if (box.dataset.shows === shows) return;
-  box.dataset.shows = shows;
-  box.replaceChildren(
-    ...found.pools.map(({ name, nodes, coolest }) =>
-      make("div", {}, make("h3", { text: `${name || t("all_nodes")} (${counted(nodes)})` }),
-        make("ol", {}, ...coolest.map(([node, load, weight]) => {
-          const link = new NameLink().show(node).element;
-          link.addEventListener("click", (event) => {
-            event.preventDefault();
-            open(node);
-          });
-          return make("li", {}, link, make("span", { class: "dim", text: t("weight", weight) }), make("strong", { text: load === null ? "–" : load.toFixed(1) }));
-        })))),
-    ...(found.more_pools ? [make("p", { text: t("more_pools", counted(found.more_pools)) })] : []),
-  );
-}
-
-/** Ends of the scale of `overload`. */
-const SCALES = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1];
-
-/** How much of the nodes' time was hot, by day. @param {Model} model */
-export function overload(model) {
-  const found = model.data.overload;
-  get("overload-box").hidden = !found;
-  const body = /** @type {HTMLElement} */ (get("overload").querySelector("tbody"));
-  const shows = JSON.stringify(found);
-  if (!found || body.dataset.shows === shows) return;
-  body.dataset.shows = shows;
-  const [wide, high] = [240, 12];
-  const most = SCALES.find((end) => end >= Math.max(...found.share.map((share) => share ?? 0))) ?? 1;
-  const scale = make("div", { class: "axis" }, ...[0, most].map((at) => make("span", { text: portion(at) })));
-  get("overload").querySelector("thead")?.replaceChildren(
-    make("tr", {}, make("th", { scope: "col", text: t("day") }), make("th", { scope: "col", class: "num", text: t("overload_share") }), make("th", { scope: "col" }, scale)));
-  body.replaceChildren(...found.days.map((day, at) => {
-    const share = found.share[at];
-    const name = at === found.days.length - 1 ? t("so_far", day) : day;
-    const bar = svg("svg", { viewBox: `0 0 ${wide} ${high}`, preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", { class: "bar-back", width: wide, height: high }), svg("rect", { class: "stack-hot", width: Math.round(((share ?? 0) / most) * wide), height: high }));
-    return make("tr", {}, make("th", { scope: "row", text: name }), make("td", { class: "num", text: share === null ? "–" : portion(share) }), make("td", {}, bar));
-  }));
 }

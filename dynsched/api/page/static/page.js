@@ -7,7 +7,8 @@ import { Grid } from "./grid.js";
 import { language, remember, remembered, t } from "./i18n.js";
 import { STATES, decode, select } from "./model.js";
 import { changeList } from "./changes.js";
-import { banners, chips, facts, order, overload, placements, rules, sentence } from "./overview.js";
+import { order, overload, placements } from "./effect.js";
+import { banners, chips, facts, rules, sentence } from "./overview.js";
 import { holds, inPlace } from "./still.js";
 import { Table } from "./table.js";
 
@@ -168,7 +169,7 @@ function draw(data) {
   });
   rules(model, (rule) => filter("rule", rule));
   get("changes").replaceChildren(data.changes.length ? changeList(data.changes, model, open) : make("p", { class: "dim", text: t("no_changes") }));
-  order(model, open);
+  order(model);
   placements(model);
   overload(model);
   performance.measure("update", "draw");

@@ -1,0 +1,91 @@
+// Does it help: where new pods went, how much of the nodes' time was hot, and the order that new pods get.
+
+import { get, make, say, svg } from "./draw.js";
+import { counted, minute, number, portion, t } from "./i18n.js";
+
+/** @typedef {import("./model.js").Model} Model */
+
+const HOUR = 3600;
+
+/** The pods of the last hour by what their nodes were, beside what chance would give. @param {Model} model */
+export function placements(model) {
+  const found = model.data.placements;
+  const box = get("placements-box");
+  const kinds = /** @type {const} */ (["hot", "marked", "clean"]);
+  const sum = (/** @type {number[]} */ counts) => counts.reduce((all, count) => all + count, 0);
+  const [hot, marked, clean] = kinds.map((kind) => (found ? sum(found[kind]) : 0));
+  const all = hot + marked + clean;
+  box.hidden = all === 0;
+  if (!found || box.hidden) return;
+  const chance = found.by_chance;
+  const ratio = chance > 0 ? t(hot < chance ? "helps" : "helps_not", number(hot / chance)) : "";
+  say(get("help"), t("help", portion(hot / all), counted(hot), counted(all), portion(chance / all)) + ratio);
+  const most = Math.max(1, ...found.times.map((_, at) => found.hot[at] + found.marked[at] + found.clean[at]));
+  const [width, height] = [600, 80];
+  const end = found.times[found.times.length - 1] + found.step;
+  const wide = (width * found.step) / HOUR;
+  const bars = found.times.flatMap((begins, at) => {
+    let y = height;
+    return kinds.map((kind) => {
+      const high = (found[kind][at] / most) * height;
+      y -= high;
+      return svg("rect", { class: `stack-${kind}`, x: ((begins - end + HOUR) / HOUR) * width + 1, y, width: wide - 2, height: high });
+    });
+  });
+  const label = t("p_label", hot, marked, clean);
+  get("placements").replaceChildren(
+    svg("svg", { class: "stack", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label }, ...bars),
+    make("div", { class: "axis legend" }, ...[0, 1, 2].map((third) => make("span", { text: minute(end - HOUR + (third * HOUR) / 3) })), make("span", { text: t("now") })),
+    make("ul", { class: "legend" }, ...kinds.map((kind) =>
+      make("li", {}, svg("svg", { width: 14, height: 14, "aria-hidden": "true" }, svg("rect", { class: `stack-${kind}`, width: 14, height: 14 })),
+        `${counted(sum(found[kind]))} ${t(`p_${kind}`)}`)), make("li", { text: t("p_most", counted(most)) })));
+}
+
+const [WIDE, HIGH] = [1000, 60];
+
+/** All nodes by load, the coolest first, with the weight of their levels. @param {Model} model */
+export function order(model) {
+  const found = model.data.order;
+  get("order-box").hidden = !found;
+  if (!found) return;
+  const { ranked, unknown, hot, closed, full, unnamed } = found.counts;
+  say(get("order-counts"), t("order_counts", ...[ranked, unknown, hot, closed, full, unnamed].map(counted)) + (found.lists > 1 ? t("order_lists", counted(found.lists)) : ""));
+  const box = get("order");
+  const shows = JSON.stringify([found.weights, found.loads]);
+  if (box.dataset.shows === shows) return;
+  box.dataset.shows = shows;
+  const wide = WIDE / found.weights.length;
+  const x = (/** @type {number} */ at) => (at * wide).toFixed(1);
+  const y = (/** @type {number} */ share) => (HIGH * (1 - Math.min(100, share) / 100)).toFixed(1);
+  const area = `M0 ${HIGH}${found.weights.map((weight, at) => `L${x(at)} ${y(weight)}H${x(at + 1)}`).join("")}V${HIGH}z`;
+  const loads = found.loads.map((load, at) => (load === null ? "" : `${at ? "L" : "M"}${x(at + 0.5)} ${y(load)}`)).join("").replace(/^L/, "M");
+  box.replaceChildren(
+    svg("svg", { class: "stack", viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", role: "img", "aria-label": t("order") },
+      svg("path", { class: "weights", d: area }), svg("path", { class: "loads", d: loads, "vector-effect": "non-scaling-stroke" })),
+    make("div", { class: "axis legend" }, ...[0, found.loads.length - 1].map((at) => make("span", { text: t("at_rank", number(found.loads[at]), found.weights[at] ?? "–") }))),
+    make("ul", { class: "legend" }, ...["weights", "loads"].map((kind) => make("li", {}, svg("svg", { width: 16, height: 14, "aria-hidden": "true" }, svg("path", { class: kind, d: kind === "loads" ? "M0 7H16" : "M0 2H16V12H0z" })), t(`k_${kind}`)))));
+}
+
+/** Ends of the scale of `overload`. */
+const SCALES = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1];
+
+/** How much of the nodes' time was hot, by day. @param {Model} model */
+export function overload(model) {
+  const found = model.data.overload;
+  get("overload-box").hidden = !found;
+  const body = /** @type {HTMLElement} */ (get("overload").querySelector("tbody"));
+  const shows = JSON.stringify(found);
+  if (!found || body.dataset.shows === shows) return;
+  body.dataset.shows = shows;
+  const [wide, high] = [240, 12];
+  const most = SCALES.find((end) => end >= Math.max(...found.share.map((share) => share ?? 0))) ?? 1;
+  const scale = make("div", { class: "axis" }, ...[0, most].map((at) => make("span", { text: portion(at) })));
+  get("overload").querySelector("thead")?.replaceChildren(
+    make("tr", {}, make("th", { scope: "col", text: t("day") }), make("th", { scope: "col", class: "num", text: t("overload_share") }), make("th", { scope: "col" }, scale)));
+  body.replaceChildren(...found.days.map((day, at) => {
+    const share = found.share[at];
+    const name = at === found.days.length - 1 ? t("so_far", day) : day;
+    const bar = svg("svg", { viewBox: `0 0 ${wide} ${high}`, preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", { class: "bar-back", width: wide, height: high }), svg("rect", { class: "stack-hot", width: Math.round(((share ?? 0) / most) * wide), height: high }));
+    return make("tr", {}, make("th", { scope: "row", text: name }), make("td", { class: "num", text: share === null ? "–" : portion(share) }), make("td", {}, bar));
+  }));
+}
