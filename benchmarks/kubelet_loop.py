@@ -35,7 +35,7 @@ import numpy as np
 from closedloop import on_kubelets
 from closedloop.comparison import spread
 from closedloop.modes import DEFAULT, ORACLE, SHIPPED, Doc, modes, read_rules
-from closedloop.on_kubelets import CGROUPS, CPU, EXPR, NAMES, Cluster
+from closedloop.on_kubelets import CPU, EXPR, NAMES, Cluster
 from closedloop.servers import Page, Servers
 from closedloop.workload import Scenario
 from closedloop.world import simulate
@@ -65,6 +65,7 @@ async def measure(
     """Play them, each with a Prometheus of its own, so that no pod of another run is known."""
     known = modes(rules(read_rules(SHIPPED)))
     async with Cluster(kubelets, kubelets.folder) as cluster:
+        kubelets.stop_scheduler()  # each run has its own, or none
         for name, seed in jobs:
             folder = kubelets.folder / f"{name}-{seed}"
             with on_kubelets.prometheus(kubelets, folder) as prometheus:
@@ -210,9 +211,6 @@ def play(scenario: Scenario, jobs: list[tuple[str, int]], file: Path) -> None:
         kubelets = on_kubelets.cluster(programs, Path(folder))
         try:
             kubelets.start()
-            kubelets.stop_scheduler()
-            for name in NAMES:  # other work on this machine must not take the pods' CPU
-                (CGROUPS / "cpu" / name / "cpu.shares").write_text("262144")
             asyncio.run(measure(kubelets, scenario, jobs, file))
         finally:
             kubelets.stop()

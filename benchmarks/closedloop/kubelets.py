@@ -15,8 +15,8 @@ from dynsched.sources import pod_use
 from dynsched.util.durations import parse_duration
 
 HOUSEKEEPING = 5.0
-"""Seconds. A kubelet measures its containers every 10 s, and a scrape gives what it last measured:
-on average that is half as old.
+"""Seconds: how old what a kubelet last measured is at a scrape. On real ones it is 7.8, for they
+measure every 10 to 20 s (docs/effect.md); the tables there are of this figure.
 """
 Counter = Callable[[float], float]
 """A pod's CPU seconds by its age."""

@@ -56,6 +56,7 @@ def scenario(used: float, warm: float, seconds: float) -> Scenario:
         kinds=(kind,),
         scrape=SCRAPE,
         window=WINDOW,
+        cadvisor=True,
         hours=seconds / 3600,
         warm=warm,
     )
@@ -102,7 +103,14 @@ class Cluster(EnvtestCluster):
         template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
         spec = {"selector": {"matchLabels": labels}, "template": template}
         body = {"metadata": {"name": "system"}, "spec": spec}
-        _ = (await self.post("/apis/apps/v1/namespaces/kube-system/daemonsets", body)).ok
+        path = "/apis/apps/v1/namespaces/kube-system/daemonsets"
+        _ = (await self.post(path, body)).ok
+
+        async def is_ready() -> bool:
+            status = (await self.get(f"{path}/system")).ok["status"]
+            return bool(status.get("numberReady") == len(NAMES))
+
+        await until(is_ready, "each node has a pod")
         return self
 
 

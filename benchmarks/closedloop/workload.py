@@ -84,7 +84,8 @@ class Event(Protocol):
 class Scenario:
     """Nodes, pods and metrics of one experiment; times in seconds. ``used``: the share of all
     capacity that pods use on average. ``scrape`` and ``window``: how often a node is scraped, and
-    the range of the rule's ``rate`` (0: a gauge, such as memory). ``wave``: the share by which
+    the range of the rule's ``rate`` (0: a gauge, such as memory); ``cadvisor``: the rule goes by
+    the kubelets' own series. ``wave``: the share by which
     arrivals swing over ``wave_length``. ``big_nodes``: the share of nodes that are four times as
     large. ``joining``: so many of the nodes join, empty, a third into the time that is judged.
     ``warm``: how long a run goes on before it is judged. ``begins_within``: the pods that are there
@@ -100,6 +101,7 @@ class Scenario:
     kinds: tuple[Kind, ...] = field(default_factory=lambda: (Kind(),))
     scrape: float = 30.0
     window: float = 120.0
+    cadvisor: bool = False
     tick: float = 10.0
     hours: float = 1.0
     warm: float = 1800.0

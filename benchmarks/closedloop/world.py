@@ -157,7 +157,7 @@ def make_world(scenario: Scenario, seed: int) -> World:
         [f"node-{number}" for number in range(len(cores))],
         cores,
         ledger,
-        Meters(len(cores), scenario.scrape, scenario.window, seed),
+        Meters(len(cores), scenario.scrape, scenario.window, seed, cadvisor=scenario.cadvisor),
     )
 
 

@@ -23,6 +23,7 @@ from closedloop.descheduler import Running, evictions
 from closedloop.events import RolledOut, Scaled
 from closedloop.faster import faster, scenario
 from closedloop.kubelets import PodUses
+from closedloop.meters import Meters
 from closedloop.modes import SHIPPED, Mode, modes, read_rules
 from closedloop.players import Default, Dynsched
 from closedloop.real import Result, play
@@ -241,6 +242,15 @@ def test_the_demand_of_a_node_is_what_its_pods_use_by_their_age(tmp_path, monkey
             expected[now] += uses[bisect(ages, now - born) - 1]
     assert found == pytest.approx(expected)
     assert (max(found) > 2, found[-1]) == (True, pytest.approx(0, abs=1e-9))
+
+
+@pytest.mark.parametrize(("cadvisor", "gaps"), [(False, {10}), (True, set(range(10, 21)))])
+def test_cadvisor_measures_when_it_likes_and_prometheus_keeps_its_times(cadvisor, gaps) -> None:
+    meters = Meters(20, scrape=10, window=200, seed=1, cadvisor=cadvisor)
+    for now in range(600):
+        meters.scrape(now, np.full(20, 0.5 * now), np.zeros(20))
+    assert set(np.diff(np.sort(meters._times, axis=0), axis=0).ravel()) == gaps
+    assert meters.values(600) == pytest.approx([0.5] * 20)
 
 
 @pytest.mark.parametrize(("most", "known"), [(1, {"a": 0.5}), (0, {})])
