@@ -5,7 +5,7 @@ import { LEFT, RIGHT, chart, spansOf } from "./chart.js";
 import { aboutNode, nodeOf, pastOf } from "./data.js";
 import { get, make, strip, svg } from "./draw.js";
 import { amount, counted, number, span, t, told, valueOf } from "./i18n.js";
-import { EARLY, MARKED, PRESSURED, fromPoints, sinceOf } from "./model.js";
+import { EARLY, MARKED, PRESSURED, beyond, fromPoints, sinceOf } from "./model.js";
 import { reading } from "./overview.js";
 import { describeMark } from "./row.js";
 
@@ -203,7 +203,9 @@ function whySo(node, answer, known, model, now) {
     if (each.state !== "firing" || each.shadow || (node.flags & PRESSURED && each.early_of)) return [];
     if (each.early_of) return t("above_line", each.early_of, number(each.value));
     const since = span(now - Date.parse(each.active_since ?? each.since) / 1000);
-    return t("cause", each.rule, valueOf(rules.find(({ name }) => name === each.rule) ?? each, each.value), each.op, number(each.threshold), since);
+    const rule = rules.find(({ name }) => name === each.rule);
+    const isBeyond = rule && each.value !== null && beyond(rule, each.value) >= 0;
+    return t(isBeyond ? "cause" : "cause_was", each.rule, valueOf(rule ?? each, each.value), each.op, number(each.threshold), since);
   });
   const mark = known.changes.find(({ kind }) => kind === "mark");
   const since = mark?.at ?? sinceOf(model, node);

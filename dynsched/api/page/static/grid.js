@@ -249,7 +249,8 @@ export class Grid {
       context.fillText(value, x + 10, y + size * 0.7);
       const begin = x + 16 + context.measureText(value).width;
       context.font = "12px system-ui, sans-serif";
-      if (node.state !== "cool" && context.measureText(rule).width < x + wide - 26 - begin) context.fillText(rule, begin, y + size * 0.7);
+      // That of the first rule goes without saying.
+      if ((node.state !== "cool" || node.worst !== this.model?.shown[0]) && context.measureText(rule).width < x + wide - 26 - begin) context.fillText(rule, begin, y + size * 0.7);
     } else if (size >= READABLE) {
       context.textAlign = "center";
       context.font = `600 ${Math.round(size / 4)}px system-ui, sans-serif`;

@@ -82,7 +82,7 @@ const en = {
   at_rank: "load {0}, weight {1}", k_weights: "weight of a node's level, up to 100",
   k_loads: "expected load, 0 to 100",
   overload_is: "The share of the nodes' time in which a rule fired, cooling included.",
-  came: "{0} samples, {1} unmatched, took {2}",
+  came: "{0} samples, {1} unmatched, took {2}", cause_was: "{0} was {2} {3} and is {1} now",
 };
 
 /** What was chosen in this browser. @param {string} key */

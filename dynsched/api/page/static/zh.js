@@ -50,7 +50,7 @@ export const words = {
   p_marked: "在已标记节点上", p_clean: "在其他节点上", help: "{0} 的新 Pod 被放到过热节点（{2} 个中 {1} 个）；随机放置则为 {3}。",
   helps: "是随机的 {0} 倍：低于 1 即有效。", helps_not: "是随机的 {0} 倍：没有效果。", order_lists: "它们分在 {0} 个列表中，每个 Pod 得到其中一个：权重在列表内递减。",
   at_rank: "负载 {0}，权重 {1}", k_weights: "节点所在级别的权重，最高 100", k_loads: "预期负载，0 到 100",
-  overload_is: "有规则触发的节点时间占比，包括降温中。", came: "样本 {0} 个，未匹配 {1} 个，耗时 {2}",
+  overload_is: "有规则触发的节点时间占比，包括降温中。", came: "样本 {0} 个，未匹配 {1} 个，耗时 {2}", cause_was: "{0} 曾 {2} {3}，现为 {1}",
 };
 
 /** The first that fits counts; what is in parentheses is told by the same list. @type {[RegExp, string][]} */
