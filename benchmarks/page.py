@@ -193,7 +193,7 @@ async def the_memory(cluster: Cluster, ticks: list[Snapshot]) -> list[Row]:
     grown = (resident() - before) / 1e6
     points = snapshots.history._points  # noqa: SLF001 (they are measured)
     arrays = [array for point in points for _, array in point.values.values()]
-    size = sum(array.nbytes for array in [*arrays, *(point.marked for point in points)]) / 1e6
+    size = sum(array.nbytes for array in [*arrays, *(point.states for point in points)]) / 1e6
     return [
         ("history of an hour: its points", f"{size:.1f} MB", ""),
         ("history of an hour and 10,000 changes: resident memory", f"{grown:.1f} MB", ""),
