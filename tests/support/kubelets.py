@@ -141,6 +141,9 @@ class Kubelets(Envtest):
         self._load_images()
         for name, address in self.nodes.items():
             self._start_node(name, address)
+            # One after the other: all listen at the same path for device plugins, and each removes
+            # the file of the one before. Two that do so at once end with "address already in use".
+            self._until(name, lambda name=name: self._kubectl("get", "node", name))
         self._spawn(
             "kube-proxy",
             f"--kubeconfig={self._kubeconfig_of('kube-proxy')}",
