@@ -96,6 +96,8 @@ async def finish(cluster: EnvtestCluster) -> None:
 
 def taken_back(part: str, kubeconfig: Path) -> None:
     """Run the commands of the component's page, as they stand there."""
+    if part == "extender-port":  # a section of extender.md: it made no object, and has no command
+        return
     page = (ROOT / f"docs/{part}.md").read_text()
     section = page.split("## How do I take it back")[1].split("\n## ")[0]
     for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL):

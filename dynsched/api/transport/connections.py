@@ -8,7 +8,7 @@ import asyncio
 import resource
 import ssl
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, Final, cast
@@ -79,7 +79,11 @@ class Connection(web.RequestHandler):
             super().connection_made(transport)
         else:
             self._socket.pause_reading()  # until TLS reads
-            self._handshake = asyncio.create_task(self._begin_tls(self._socket, self._context))
+            self._all.handshake(self)
+
+    def begin_tls(self) -> None:
+        assert self._socket and self._context  # noqa: S101, PT018 (`connection_made` saw to it)
+        self._handshake = asyncio.create_task(self._begin_tls(self._socket, self._context))
 
     async def _begin_tls(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
         over_tls = None
@@ -152,6 +156,7 @@ class Connections:
         most = MAX_CONNECTIONS if unlimited else min(MAX_CONNECTIONS, files // OF_OPEN_FILES)
         self.most = max(1, most // of)
         self._open: dict[Connection, None] = {}
+        self._waiting: deque[Connection] = deque()
 
     def add(self, connection: Connection) -> None:
         """Where there are too many, one ends of the addresses that have the most: without any
@@ -163,6 +168,23 @@ class Connections:
             theirs = [each for each in self._open if number[each.address] == most]
             min(theirs, key=attrgetter("answered_at")).end()
         self._open[connection] = None
+
+    def handshake(self, connection: Connection) -> None:
+        """Let its handshake begin: one in each round of the event loop. In a flood more come in,
+        and those that have to give way before their turn have cost little.
+        """
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._begin_next)
+        self._waiting.append(connection)
+
+    def _begin_next(self) -> None:
+        while self._waiting:
+            connection = self._waiting.popleft()
+            if connection in self._open:
+                connection.begin_tls()
+                break
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._begin_next)
 
     def remove(self, connection: Connection) -> None:
         self._open.pop(connection, None)
