@@ -67,10 +67,20 @@ class States:
         return replace(self, **changed)
 
 
-_MAY_BE_NONE: Final = ("value", "sampled_at", "active_since", "keep_firing_since")
-_AS_THEY_ARE: Final = ("since", "updated_at", "known_at", *_MAY_BE_NONE, "adopted")
-"""Fields of `AlertTable` that `Alert` has by the same name."""
-_CELL: Final = ("firing", "pending", "quality", *_AS_THEY_ARE)
+class _Cell(NamedTuple):
+    """What the columns of `AlertTable` that have these names say of one alert."""
+
+    firing: bool
+    pending: bool
+    since: float
+    updated_at: float
+    known_at: float
+    quality: int
+    value: float
+    sampled_at: float
+    active_since: float
+    keep_firing_since: float
+    adopted: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -118,18 +128,17 @@ class AlertTable(States):
 
     def alert(self, row: int, index: int) -> Alert:
         node, uid = self.roster.names[index], self.roster.uids[index]
-        cell = {name: getattr(self, name)[row, index].item() for name in _CELL}
+        cell = _Cell(*(getattr(self, name)[row, index].item() for name in _Cell._fields))
         return _alert(self.rules[row], node, uid, cell)
 
     def of_nodes(self, indices: Sequence[int]) -> list[tuple[Alert, ...]]:
         """The alerts of each of these nodes, in the order of the rules."""
         nodes = [(self.roster.names[index], self.roster.uids[index]) for index in indices]
-        columns = [getattr(self, name)[:, indices].tolist() for name in _CELL]
+        columns = [getattr(self, name)[:, indices].tolist() for name in _Cell._fields]
         rows = []
         for row, rule in enumerate(self.rules):
-            cells = zip(*(column[row] for column in columns), strict=True)
-            named = (dict(zip(_CELL, cell, strict=True)) for cell in cells)
-            both = zip(nodes, named, strict=True)
+            cells = map(_Cell, *(column[row] for column in columns))
+            both = zip(nodes, cells, strict=True)
             rows.append([_alert(rule, name, uid, cell) for (name, uid), cell in both])
         each = zip(zip(*rows, strict=True), self.exists[:, indices].T.tolist(), strict=True)
         return [tuple(compress(alerts, exists)) for alerts, exists in each]
@@ -172,14 +181,10 @@ class AlertTable(States):
         found = self.each(np.copy)
         for one in alerts:
             cell = self.rules.index(one.rule), self.roster.indices[one.node]
-            values = {name: getattr(one, name) for name in _AS_THEY_ARE}
-            values |= {
-                "firing": one.firing,
-                "pending": one.state is AlertState.PENDING,
-                "quality": CODES[one.quality],
-            }
+            told = {"pending": one.state is AlertState.PENDING, "quality": CODES[one.quality]}
             found.exists[cell] = True
-            for name, value in values.items():
+            for name in _Cell._fields:
+                value = told[name] if name in told else getattr(one, name)
                 getattr(found, name)[cell] = np.nan if value is None else value
         return found
 
@@ -382,18 +387,27 @@ def worst(excess: Floats, counting: Bools) -> Floats:
     return np.asarray(found, np.float64)
 
 
-def _alert(rule: str, node: str, uid: str, cell: dict[str, Any]) -> Alert:
-    """``cell``: of each of _CELL. It becomes the alert's own."""
-    is_firing, is_pending = cell.pop("firing"), cell.pop("pending")
-    cell["state"] = (
-        AlertState.FIRING
-        if is_firing
-        else AlertState.PENDING
-        if is_pending
-        else AlertState.INACTIVE
+def _alert(rule: str, node: str, uid: str, cell: _Cell) -> Alert:
+    if cell.firing:
+        state = AlertState.FIRING
+    else:
+        state = AlertState.PENDING if cell.pending else AlertState.INACTIVE
+    return Alert(
+        rule=rule,
+        node=node,
+        state=state,
+        since=cell.since,
+        updated_at=cell.updated_at,
+        known_at=cell.known_at,
+        quality=QUALITIES[cell.quality],
+        value=_known(cell.value),
+        sampled_at=_known(cell.sampled_at),
+        active_since=_known(cell.active_since),
+        keep_firing_since=_known(cell.keep_firing_since),
+        adopted=cell.adopted,
+        uid=uid,
     )
-    cell["quality"] = QUALITIES[cell["quality"]]
-    for name in _MAY_BE_NONE:
-        if isnan(cell[name]):
-            cell[name] = None
-    return Alert(rule=rule, node=node, uid=uid, **cell)
+
+
+def _known(value: float) -> float | None:
+    return None if isnan(value) else value
