@@ -161,15 +161,7 @@ def _above_line(
     rule: FileRule, readings: NodeReadings, expected: ExpectedLoad | None, seen: Inventory
 ) -> Floats:
     """`above_line` of the expected loads, or of the measured ones where no pods are known."""
-    columns = seen.columns
     loads = readings.loads(rule)
     if expected is not None:
-        expected.add_to(loads, columns)
-    return above_line(
-        rule,
-        loads,
-        weights=columns.weights(rule.resource),
-        kind=columns.kind,
-        counts=columns.may_mark,
-        max_marked=seen.rule_set.guard.max_marked,
-    )
+        expected.add_to(loads, seen.columns)
+    return above_line(rule, loads, seen.columns, seen.rule_set.guard.max_marked)

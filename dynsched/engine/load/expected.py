@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from dynsched.engine.alerting.guard import early_limit
-from dynsched.engine.columns import MISSING, Bools, Floats, Ints
+from dynsched.engine.columns import MISSING, Floats, Ints
 from dynsched.engine.load.lag import Lag, lag_of
 from dynsched.engine.load.use_by_age import Counts, changes_unseen
 from dynsched.engine.loads import rule_loads
@@ -298,32 +298,24 @@ def _mean_use(
         return float(np.nansum(used)) / 100 / shown
 
 
-def above_line(
-    rule: FileRule,
-    loads: Floats,
-    *,
-    weights: Floats,
-    kind: Ints,
-    counts: Bools,
-    max_marked: Limit,
-) -> Floats:
-    """How far each load is above the early line of its ``kind``, in points, for a ``rule`` that has
-    ``early``. ``loads``: NaN where nothing is known; its last axis has one element for each node,
-    as the other arrays have.
+def above_line(rule: FileRule, loads: Floats, nodes: NodeColumns, max_marked: Limit) -> Floats:
+    """How far each load is above the early line of its node's kind, in points, for a ``rule`` that
+    has ``early``. ``loads``: NaN where nothing is known; its last axis is that of ``nodes``.
 
-    The line is the highest of: the mean of the nodes that ``counts`` names (those that may be
-    marked), weighted by what they have of the rule's resource; ``mean_at_least``; and a line so far
-    above the coolest, as many as ``max_marked`` leaves unmarked, that a mark goes from a node which
-    is EQUAL to them: of many equal nodes, a few without a mark would get all pods. A node's weight
-    and load are limited here: one node does not decide about all others.
+    The line is the highest of: the mean of the nodes that may be marked, weighted by what they have
+    of the rule's resource; ``mean_at_least``; and a line so far above the coolest, as many as
+    ``max_marked`` leaves unmarked, that a mark goes from a node which is EQUAL to them: of many
+    equal nodes, a few without a mark would get all pods. A node's weight and load are limited here:
+    one node does not decide about all others.
     """
+    kind, weights = nodes.kind, nodes.weights(rule.resource)
     if rule.early is None or not kind.size:
         return loads
     found = np.array(loads, np.float64)
     order = np.argsort(kind, kind="stable")
     for indices in np.split(order, np.flatnonzero(np.diff(kind[order])) + 1):
         here = loads[..., indices]
-        known = np.where(counts[indices], here, np.nan)
+        known = np.where(nodes.may_mark[indices], here, np.nan)
         number = np.count_nonzero(~np.isnan(known), axis=-1, keepdims=True)
         weight = np.where(np.isnan(known), np.nan, weights[indices])
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):

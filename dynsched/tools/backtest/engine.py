@@ -291,19 +291,14 @@ class Engine:
             record.withheld[step, self._world.pool[short]] = True
 
     def _begin(self, columns: Columns, present: Bools) -> None:
-        missing, nodes = np.full(present.shape, np.nan), self._world.columns
+        missing = np.full(present.shape, np.nan)
         values = {name: np.where(present, found, np.nan) for name, found in columns.items()}
         for rule in self._rule_set.file_rules:
             if rule.early_rule is not None and rule.name in values:
                 # No pods are known of the past: the expected load is the measured one.
                 loads = rule_loads(rule, values[rule.name])
                 values[rule.early_rule.name] = above_line(
-                    rule,
-                    loads,
-                    weights=nodes.weights(rule.resource),
-                    kind=nodes.kind,
-                    counts=nodes.may_mark,
-                    max_marked=self._rule_set.guard.max_marked,
+                    rule, loads, self._world.columns, self._rule_set.guard.max_marked
                 )
         self._alerts.begin(
             [values.get(rule.name, missing) for rule in self._rule_set.rules], present
