@@ -59,15 +59,26 @@ def overdue_after(interval: float) -> float:
     return max(OVERDUE_AT_LEAST, OVERDUE_INTERVALS * interval)
 
 
+def _asked(snapshot: Snapshot) -> list[RuleHealth]:
+    """Of `RuleSet.asked_rules`."""
+    names = {rule.name for rule in snapshot.rule_set.asked_rules}
+    return [health for health in snapshot.rules if health.rule.name in names]
+
+
+def is_blind(snapshot: Snapshot) -> bool:
+    """Whether there are nodes, and no rule that may mark them has a usable value of any."""
+    asked = _asked(snapshot)
+    usable = any(health.quality.get(Quality.OK) for health in asked)
+    return bool(asked and snapshot.nodes) and not usable
+
+
 def _why_none_is_usable(snapshot: Snapshot) -> str | None:
     """Queries that succeed without a usable sample for any node (no series, only old or invalid
     samples, names that match no node) are reported like queries that fail.
     """
-    names = {rule.name for rule in snapshot.rule_set.asked_rules}
-    asked = [health for health in snapshot.rules if health.rule.name in names]
-    if not asked or not snapshot.nodes or any(health.quality.get(Quality.OK) for health in asked):
+    if not is_blind(snapshot):
         return None
-    unmatched = unmatched_rules(snapshot)
+    asked, unmatched = _asked(snapshot), unmatched_rules(snapshot)
     reasons = {
         health.rule.name: health.error
         or unmatched.get(health.rule.name)

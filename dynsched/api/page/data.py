@@ -18,7 +18,7 @@ from dynsched import __version__
 from dynsched.api.status import rules_answer
 from dynsched.api.why import reasons
 from dynsched.engine.columns import OK, QUALITIES, Bools, Floats, Ints
-from dynsched.engine.health import unmatched_rules
+from dynsched.engine.health import is_blind, unmatched_rules
 from dynsched.engine.loads import full_at
 from dynsched.engine.snapshot import NodeViews, Snapshot
 
@@ -129,13 +129,14 @@ async def page_data(
 
 
 def _unseen(snapshot: Snapshot) -> dict[str, float | None]:
-    """While no rule has a current value of any node: since when, and when the first mark ends for
-    that reason; None where marks are held.
+    """While `is_blind`: since when, and when the first mark ends for that reason; None where marks
+    are held.
     """
     nodes = snapshot.nodes
     alerts, limits = nodes.evaluation.alerts, nodes.inventory.limits
-    asked = alerts.exists & ~limits.is_early
-    if not asked.any() or (asked & (alerts.quality == OK)).any():
+    rows = [alerts.rules.index(rule.name) for rule in snapshot.rule_set.asked_rules]
+    known_at = alerts.known_at[rows][alerts.exists[rows]]
+    if not (is_blind(snapshot) and known_at.size):
         return {"unseen_since": None, "marks_until": None}
     firing = alerts.firing & alerts.exists & ~limits.is_shadow
     ends = np.where(limits.releases_stale, alerts.known_at + limits.stale_after, np.inf)
@@ -143,7 +144,7 @@ def _unseen(snapshot: Snapshot) -> dict[str, float | None]:
     last = np.where(firing, ends, -np.inf)[:, of_marked].max(axis=0, initial=-np.inf)
     first = float(last[last > -np.inf].min(initial=np.inf))
     return {
-        "unseen_since": round(float(alerts.known_at[asked].max())),
+        "unseen_since": round(float(known_at.max())),
         "marks_until": round(first) if math.isfinite(first) else None,
     }
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynsched.engine.columns import OK, Roster
-from dynsched.engine.model import AlertState, Quality
+from dynsched.engine.health import is_blind
+from dynsched.engine.model import AlertState
 from dynsched.engine.snapshot import NodeViews, Snapshot
 
 POINTS: Final = 60
@@ -194,12 +195,9 @@ class Changes:
             if self._leader is not None:
                 yield "leader", snapshot.leader or ""
             self._leader = snapshot.leader
-        asked = [health for health in snapshot.rules if health.rule.is_asked]
-        sees = any(health.quality.get(Quality.OK) for health in asked)
-        is_blind = bool(asked and snapshot.nodes) and not sees
-        if is_blind != self._is_blind:
-            self._is_blind = is_blind
-            yield ("blind", snapshot.error or "") if is_blind else ("sees", "")
+        if is_blind(snapshot) != self._is_blind:
+            self._is_blind = not self._is_blind
+            yield ("blind", snapshot.error or "") if self._is_blind else ("sees", "")
 
     def _alerts(self, views: NodeViews) -> None:
         """Without what was told before: between two ticks it is decided again as of one moment."""

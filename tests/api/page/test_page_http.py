@@ -179,3 +179,19 @@ def test_both_languages_have_the_same_words_with_the_same_places() -> None:
     for key, english in words["en"].items():
         places = [sorted(set(re.findall(r"\{\d\}", each))) for each in (english, words["zh"][key])]
         assert places[0] == places[1], key
+
+
+async def test_a_shadow_rule_that_has_values_does_not_hide_that_nothing_is_known(
+    client, snapshots
+) -> None:
+    """As `/status` says it: a shadow rule marks no node."""
+    names = ("cpu", "other")
+    rules = [{"name": name, "expr": "x", "threshold": 80} for name in names]
+    scene = Scene({"rules": [rules[0], {**rules[1], "shadow": True}]}, [Node("a")])
+    snapshots.publish(scene.tick(NOON, cpu={"a": 10.0}, other={"a": 10.0}))
+    assert (await get(client, "/page/data"))["unseen_since"] is None
+    snapshots.publish(scene.tick(NOON + 10, cpu={}, other={"a": 10.0}))
+    shown = await get(client, "/page/data")
+    assert shown["unseen_since"] == NOON
+    assert [change["kind"] for change in shown["changes"]] == ["blind"]
+    assert "no rule says anything usable" in snapshots.why_unhealthy()
