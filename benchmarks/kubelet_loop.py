@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 from closedloop import on_kubelets
-from closedloop.comparison import spread
+from closedloop.comparison import removed_of, spread
 from closedloop.modes import DEFAULT, ORACLE, SHIPPED, Doc, modes, read_rules
 from closedloop.on_kubelets import CPU, EXPR, NAMES, Cluster
 from closedloop.servers import Page, Servers
@@ -141,12 +141,9 @@ def table(runs: list[Run], scenario: Scenario) -> str:
 
 
 def removed(hot: Mapping[tuple[str, int], float], name: str) -> str:
-    """As `comparison.removed`, of all seeds together."""
-    seeds = [
-        seed for mode, seed in hot if mode == name and {(DEFAULT, seed), (ORACLE, seed)} <= set(hot)
-    ]
-    before, best, found = (sum(hot[m, s] for s in seeds) for m in (DEFAULT, ORACLE, name))
-    return f"{(before - found) / (before - best):.0%}" if before > best else "-"
+    """Of all seeds together."""
+    found = removed_of(hot, name)
+    return "-" if found is None else f"{found[0]:.0%}"
 
 
 def lags(runs: list[Run]) -> str:

@@ -34,17 +34,22 @@ _REAL, _SIMULATED = 0, 1
 
 
 def removed(runs: Runs, mode: str, which: int) -> tuple[float, list[float]] | None:
+    return removed_of({key: mean(_over(run, which)) for key, run in runs.items()}, mode)
+
+
+def removed_of(
+    over: Mapping[tuple[str, int], float], mode: str
+) -> tuple[float, list[float]] | None:
     """The share of the avoidable overload that the mode removes: of all seeds together, and of
-    each. None where the default scheduler or the oracle was not played with the same seeds, or
-    nothing was avoidable.
+    each. ``over``: by mode and seed. None where the default scheduler or the oracle was not played
+    with the same seeds, or nothing was avoidable.
 
     Of all together, because in a seed where little is avoidable the share is mostly chance.
     """
     found = []
-    for (name, seed), run in runs.items():
-        default, oracle = (runs.get((end, seed)) for end in (DEFAULT, ORACLE))
-        if name == mode and default is not None and oracle is not None:
-            before, best, hot = (mean(_over(each, which)) for each in (default, oracle, run))
+    for (name, seed), hot in over.items():
+        before, best = (over.get((end, seed)) for end in (DEFAULT, ORACLE))
+        if name == mode and before is not None and best is not None:
             found.append((before - hot, before - best))
     better, avoidable = (sum(column) for column in zip(*found, strict=True)) if found else (0, 0)
     if avoidable <= 0:
