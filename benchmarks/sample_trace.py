@@ -1,0 +1,168 @@
+"""Which modules of dynsched one sample enters, from its query until the node's patch is answered.
+
+    python benchmarks/sample_trace.py [--calls]
+
+A tick of `dynsched run`'s own loop, with the source for Prometheus and the client of the API server
+as they are in use, on a simulated API server and a small Prometheus on loopback. One of two nodes
+is marked, as it was some ticks before, so that nothing is imported or made for the first time; once
+with a rule alone, once with `early` and a pod that was just bound.
+
+An entry is a call of a function by another module of `dynsched/`, or by none (as the event loop and
+a thread's begin are). The continuation of a coroutine is none, nor is a call that Python makes for
+an operator or for a new object. ``--calls`` prints each entry.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+import tempfile
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple, Self
+
+from rich.console import Console
+from rich.table import Table
+
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
+
+from cluster import SimCluster
+from fake_prometheus import FakePrometheus
+from operator_support import until
+from pods_support import pod
+
+import dynsched
+import dynsched_sim
+from dynsched.controller.loop import Loop
+from dynsched.controller.pod_tracking import PodTracking
+from dynsched.kube.client import KubeClient
+from dynsched.kube.cluster import NodeCluster
+from dynsched.kube.events import NodeEvents
+from dynsched.kube.kubeconfig import load_config
+from dynsched.kube.leader import SoleWriter
+from dynsched.kube.transport import KubeApi
+from dynsched.rules.file import FixedRules, parse_rules
+from dynsched.sources.pod_use import PodUseSource
+from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+from dynsched_sim.examples import make_node
+
+ROOT = str(Path(dynsched.__file__).parent) + "/"
+SIMULATOR = str(Path(dynsched_sim.__file__).parent) + "/"
+TOLD = "controller/reporting"
+"""The module that tells what was written."""
+RULE: dict[str, Any] = {"name": "node-cpu", "expr": "cpu", "threshold": 80, "resource": "cpu"}
+EARLY = {"early": {"above_mean": 20, "clear_above_mean": 10}, "lag": "1m"}
+
+
+class Entry(NamedTuple):
+    module: str
+    function: str
+    caller: str
+
+
+def _module(file: str) -> str:
+    return file.removeprefix(ROOT).removesuffix(".py")
+
+
+class Trace:
+    """The entries while it is on, in their order."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self._seen: set[FrameType] = set()  # kept, so that no frame is taken for a former one
+
+    def __enter__(self) -> Self:
+        threading.setprofile(self._see)
+        sys.setprofile(self._see)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+    def _see(self, frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event != "call" or frame in self._seen or not code.co_filename.startswith(ROOT):
+            return
+        self._seen.add(frame)
+        if code.co_name.startswith(("__", "<")) and code.co_name != "<lambda>":
+            return
+        caller = frame.f_back
+        while caller is not None and not caller.f_code.co_filename.startswith((ROOT, SIMULATOR)):
+            caller = caller.f_back
+        origin = "" if caller is None else caller.f_code.co_filename
+        if origin != code.co_filename and not origin.startswith(SIMULATOR):
+            names = [_module(code.co_filename), code.co_name, _module(origin)]
+            self.entries.append(Entry(*names))
+
+
+async def trace(rule: dict[str, Any], folder: Path) -> list[Entry]:
+    """The third tick, in which worker-0 gets its mark."""
+    rules = FixedRules(parse_rules({"rules": [rule]}))
+    stop = asyncio.Event()
+    async with SimCluster(folder) as cluster, FakePrometheus() as prometheus:
+        for number in range(2):
+            await cluster.create_node(make_node(f"worker-{number}", number))
+        config = str(cluster.kubeconfig), None
+        client, api = KubeClient(await load_config(*config)), KubeApi(await load_config(*config))
+        known = await NodeCluster.listed(client)
+        source = PrometheusSource(PrometheusConfig(prometheus.url))
+        use = PodUseSource(source, lambda: rules.rule_set)
+        pods = PodTracking(api, lambda: rules.rule_set, known, binder=None, pod_use=use)
+        watch = asyncio.create_task(pods.run(stop))
+        loop = Loop(
+            rules,
+            sources={"prometheus": source},
+            histories={"prometheus": source},
+            cluster=known,
+            events=NodeEvents(client, own=lambda: None),
+            leadership=SoleWriter(may_write=True),
+            publish=lambda _: None,
+            pods=pods,
+        )
+        if "early" in rule:
+            await until(lambda: pods.known().running is not None, "pods are listed")
+            await cluster.post("/api/v1/namespaces/default/pods", pod("new", "worker-0", cpu="1"))
+            await until(lambda: pods.sequence, "the pod is known")
+        stop.set()
+        await watch
+        for value in (95, 10, 95):
+            prometheus.set(cpu={"worker-0": value, "worker-1": 10})
+            await asyncio.sleep(0.5)  # the Events of the tick before are written meanwhile
+            # The pool's threads are new ones, so that they are traced.
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+            with Trace() as found:
+                snapshot = await loop.tick()
+        assert [patch.node for patch in snapshot.applied] == ["worker-0"], snapshot.error
+        await asyncio.gather(source.close(), client.close(), api.close())
+    told = next(at for at, entry in enumerate(found.entries) if entry.module == TOLD)
+    return found.entries[:told]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--calls", action="store_true", help="print each entry")
+    options = parser.parse_args()
+    logging.disable()
+    for title, rule in (("without early", RULE), ("with early", RULE | EARLY)):
+        with tempfile.TemporaryDirectory() as folder:
+            found = asyncio.run(trace(rule, Path(folder)))
+        if options.calls:
+            for module, name, caller in found:
+                print(f"{caller or '(none)'} -> {module}.{name}")
+        counts = Counter(module for module, *_ in found)
+        table = Table(
+            "module", "entries", title=f"{title}: {len(counts)} modules, {len(found)} entries"
+        )
+        for module, number in counts.most_common():
+            table.add_row(module, str(number))
+        Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
