@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from ipaddress import AddressValueError, IPv6Address
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from dynsched.engine.pod_values import Added
 from dynsched.rules.rule_set import Rule
-from dynsched.util.formatting import canonical
 
 
 class Sample(Struct, frozen=True, gc=False):
@@ -43,6 +43,21 @@ class Series:
     labels: Mapping[str, str]
     points: tuple[tuple[float, float], ...]
     """Pairs ``(timestamp, value)``, in the order of their timestamps."""
+
+
+def canonical(text: str) -> str:
+    """The one text of a name or an address. An IPv6 address is compressed and in lower case
+    (RFC 5952), without its zone; one that only wraps an IPv4 address is that address. All else is
+    taken for a name: in lower case, without the dot that ends a fully qualified one.
+    """
+    if ":" in text:
+        try:
+            address = IPv6Address(text.partition("%")[0])
+        except AddressValueError:
+            return text.lower()
+        return str(address.ipv4_mapped or address)
+    lowered = text.lower().removesuffix(".")
+    return text if lowered == text else lowered  # the same object: it is kept for every node
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,6 @@ _FOR_PEOPLE: Final = {
     "validatingadmissionpolicies",
 }
 """What only commands read, with the rights of who runs them: dynsched's own account has none."""
-_METHODS: Final = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 _USER: Final = re.compile(r'User "([^"]+)"')
 OURS: Final = re.compile(r"system:serviceaccount:[^:]+:dynsched(-[^:]+)?")
 """The accounts of the manifests."""
@@ -89,10 +88,6 @@ class Call:
     path: str
     name: str = ""
     namespace: str = ""
-
-    @property
-    def method(self) -> str:
-        return _METHODS.get(self.verb, "GET")
 
     def __str__(self) -> str:
         return f"{self.verb} {self.resource}" + (f" {self.name}" if self.name else "")

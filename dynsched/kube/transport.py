@@ -56,6 +56,7 @@ MAX_OF_A_LIST: Final = 32 * 2**20
 """Bytes of one page: 500 objects of 64 KiB. Those of 500 nodes are 2 to 10 MB; metrics-server,
 which knows no pages, sends 23 MB for 65,000 nodes."""
 _MAX_OF_AN_ERROR: Final = 2**20
+_METHODS: Final = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 
 
 async def _conceal_proxy(
@@ -305,7 +306,7 @@ class KubeApi:
         self, call: Call, limit: aiohttp.ClientTimeout, request: Request
     ) -> aiohttp.ClientResponse:
         method, url, headers, body, _ = await self._client.param_serialize(
-            call.method,
+            _METHODS.get(call.verb, "GET"),
             call.path,
             query_params=list((request.get("query") or {}).items()),
             header_params={"Accept": "application/json", **(request.get("headers") or {})},

@@ -1,4 +1,4 @@
-"""Numbers, moments, addresses and foreign text as text of ours; moments read from text. Moments are
+"""Numbers, moments and foreign text as text of ours; moments read from text. Moments are
 Unix seconds, and their text is RFC 3339, as Kubernetes writes and reads it.
 """
 
@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from ipaddress import AddressValueError, IPv6Address
 from typing import Any, Final
 
 MAX_FOREIGN: Final = 200
@@ -68,21 +67,6 @@ def one_line(text: str, limit: int = MAX_FOREIGN) -> str:
 def escaped(text: str) -> str:
     """The value of a label between double quotes, in PromQL and in the exposition format."""
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def canonical(text: str) -> str:
-    """The one text of a name or an address. An IPv6 address is compressed and in lower case
-    (RFC 5952), without its zone; one that only wraps an IPv4 address is that address. All else is
-    taken for a name: in lower case, without the dot that ends a fully qualified one.
-    """
-    if ":" in text:
-        try:
-            address = IPv6Address(text.partition("%")[0])
-        except AddressValueError:
-            return text.lower()
-        return str(address.ipv4_mapped or address)
-    lowered = text.lower().removesuffix(".")
-    return text if lowered == text else lowered  # the same object: it is kept for every node
 
 
 def as_mapping(value: Any) -> Mapping[str, Any]:

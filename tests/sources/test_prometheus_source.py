@@ -625,7 +625,7 @@ async def test_a_defect_costs_one_query_and_shows_no_text(server, monkeypatch, c
 
     async with source_at(server.url) as source:
         with monkeypatch.context() as patched:
-            patched.setattr("dynsched.sources.prometheus.session.Client.ask", broken)
+            patched.setattr("dynsched.sources.prometheus.session._Adapter", broken)
             result = await source.query_expr("x")
         assert (await source.query_expr("x")).error is None
     assert "defect in dynsched, please report it: KeyError in test_" in str(result.error)

@@ -55,7 +55,7 @@ async def reaches(source: PrometheusSource, phase: str, count: int = 1) -> None:
     """So many queries are under way in this phase."""
 
     async def reached() -> bool:
-        return sum(attempt.phase == phase for attempt in source._under_way) >= count
+        return sum(attempt.phase == phase for attempt in source._client._under_way) >= count
 
     await until(reached, phase)
 

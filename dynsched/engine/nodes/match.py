@@ -27,10 +27,9 @@ from dynsched.engine.columns import (
     Vector,
 )
 from dynsched.engine.loads import rule_loads
-from dynsched.engine.model import Node, Sample, SeveralSeries, Unmatched
+from dynsched.engine.model import Node, Sample, SeveralSeries, Unmatched, canonical
 from dynsched.engine.wording import some
 from dynsched.rules.rule_set import Rule
-from dynsched.util.formatting import canonical
 
 _SPARE: Final = 4
 """For each name and address of a node, or series of the largest answer where these are more: series

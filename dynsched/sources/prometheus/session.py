@@ -1,20 +1,26 @@
-"""One query on a thread: prometheus-api-client asks, by an adapter that adds what it lacks: a
-deadline, a limit to the answer's size, its warnings and its type.
+"""Queries side by side, each on a thread of its own, none past its deadline: prometheus-api-client
+asks, by an adapter that adds what it lacks: the deadline, a limit to the answer's size, the
+answer's warnings and its type.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import email.utils
+import logging
 import re
 import socket
 import ssl
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 import requests
@@ -27,10 +33,16 @@ from dynsched.sources.prometheus.config import Credentials, PrometheusConfig, Tl
 from dynsched.sources.prometheus.decode import AnswerLimit, Clocks, server_error
 from dynsched.sources.prometheus.query_errors import QueryFailedError, explain_status, timed_out
 from dynsched.util.proxies import ProxyError, proxy_for, through
+from dynsched.util.threads import on_thread
 
+_LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 Parsed = tuple[_T, tuple[str, ...]]
 """What was asked for, and the server's warnings."""
+Parse = Callable[[bytearray, Clocks, AnswerLimit], Parsed[_T]]
+Result = tuple[_T | tuple[()], str | None, tuple[str, ...], float]
+"""What came, or the error; the warnings; and how many seconds it took."""
+_STOPPING: Final = "the query was cancelled because dynsched is stopping"
 _CHUNK: Final = 64 * 1024
 _ERROR_BODY: Final = 64 * 1024  # of a failed request's answer; the words are at its beginning
 _SERIES: Final = b'{"metric":{'  # how each begins; within a string the quotes would be escaped
@@ -85,32 +97,126 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Question(Generic[_T]):
+class _Question(Generic[_T]):
     """``call`` asks it, with further parameters; ``parse`` reads what comes; ``most``: how large
-    the answer may be.
-    ``only_get``: the path takes no POST.
+    the answer may be. ``only_get``: the path takes no POST.
     """
 
     call: Callable[[PrometheusConnect, requests.Session, dict[str, str]], _T]
-    parse: Callable[[bytearray, Clocks, AnswerLimit], Parsed[_T]]
+    parse: Parse[_T]
     most: AnswerLimit
     only_get: bool = False
 
 
 class Client:
-    """Asks one Prometheus, each time by a new connection: one kept from the last tick may be closed
-    by a proxy at this moment, or hang on a backend which is gone; a new one follows the DNS.
+    """Asks one Prometheus, from one event loop, each time by a new connection: one kept from the
+    last tick may be closed by a proxy at this moment, or hang on a backend which is gone; a new one
+    follows the DNS. A query beyond ``max_concurrency`` waits within its own deadline. No method
+    raises.
     """
 
-    def __init__(self, config: PrometheusConfig, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, config: PrometheusConfig, clock: Callable[[], float], max_concurrency: int
+    ) -> None:
         self.config = config
         self.clock = clock
         self.tls = TlsFiles(config)
         self.parsing = threading.Lock()
         """Held while an answer is parsed: in parallel, all would be done when the last one is, and
         the event loop would wait for each of these threads."""
+        self._slots = asyncio.Semaphore(max_concurrency)
+        self._under_way: set[Attempt] = set()
+        self._closed = False
 
-    def ask(self, question: Question[_T], attempt: Attempt) -> Parsed[_T]:
+    async def query(self, expr: str, parse: Parse[_T], most: AnswerLimit) -> Result[_T]:
+        """An instant query; ``most``: how large the answer may be."""
+        question = _Question(lambda api, _, more: api.custom_query(expr, more), parse, most)
+        return await self._result(question)
+
+    async def query_range(
+        self, expr: str, moments: tuple[float, float, float], parse: Parse[_T], most: AnswerLimit
+    ) -> Result[_T]:
+        """``moments``: start, end (both Unix seconds) and step."""
+        start, end, step = moments
+        ends = [datetime.fromtimestamp(moment, UTC) for moment in (start, end)]
+        # PrometheusConnect rounds both to whole seconds; its parameters give way to these.
+        exact = {"start": f"{start:.3f}", "end": f"{end:.3f}"}
+        question = _Question(
+            lambda api, _, more: api.custom_query_range(expr, *ends, f"{step:.3f}", exact | more),
+            parse,
+            most,
+        )
+        return await self._result(question)
+
+    async def read(
+        self,
+        path: str,
+        parameters: Mapping[str, str],
+        parse: Parse[_T],
+        most: AnswerLimit,
+        *,
+        only_get: bool,
+    ) -> Result[_T]:
+        """Another page of the API."""
+
+        def call(api: PrometheusConnect, session: requests.Session, _: dict[str, str]) -> Any:
+            # PrometheusConnect has no call of its own for other pages.
+            url, asked = f"{api.url}/api/v1/{path}", dict(parameters)
+            return session.get(url, params=asked, headers=api.headers).json()["data"]["result"]
+
+        return await self._result(_Question(call, parse, most, only_get))
+
+    def close(self) -> None:
+        """Threads are not waited for: one that hangs in the resolver does not end."""
+        self._closed = True
+        for attempt in self._under_way:
+            attempt.abort(_STOPPING)
+
+    async def _result(self, question: _Question[_T]) -> Result[_T]:
+        started = time.monotonic()
+        attempt = Attempt(self.config.timeout)
+        try:
+            items, warnings = await self._within_deadline(question, attempt)
+        except QueryFailedError as failed:
+            error = f"Prometheus at {self.config.url}: {failed}"
+            return (), error, (), time.monotonic() - started
+        finally:
+            attempt.abort("the query was given up")  # does nothing where it has ended
+        return items, None, warnings, time.monotonic() - started
+
+    async def _within_deadline(self, question: _Question[_T], attempt: Attempt) -> Parsed[_T]:
+        """Ask on a thread; its slot is free again when the thread has ended."""
+        if self._closed:
+            raise QueryFailedError(_STOPPING)
+        asked, loop = False, asyncio.get_running_loop()
+
+        def free_slot() -> None:
+            self._under_way.discard(attempt)
+            self._slots.release()
+
+        def ended(_: object) -> None:
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
+                loop.call_soon_threadsafe(free_slot)
+
+        try:
+            async with asyncio.timeout(attempt.timeout):
+                await self._slots.acquire()
+                asked = True
+                self._under_way.add(attempt)
+                answer = on_thread("prometheus-query", partial(self._ask, question, attempt))
+                answer.add_done_callback(ended)
+                return await asyncio.wrap_future(answer)
+        except TimeoutError:
+            if asked:
+                raise QueryFailedError(timed_out(attempt.timeout, attempt.phase)) from None
+            raise QueryFailedError(
+                f"not asked within {attempt.timeout:g} s: {len(self._under_way)} queries before it "
+                "are still under way; is the DNS or the server hanging?"
+            ) from None
+        except OSError as error:  # no thread
+            raise QueryFailedError(f"not asked: {error.strerror}") from None
+
+    def _ask(self, question: _Question[_T], attempt: Attempt) -> Parsed[_T]:
         """Blocks its thread; QueryFailedError shows no secret."""
         credentials = Credentials({}, ())
         try:
@@ -127,6 +233,16 @@ class Client:
                 items = question.call(api, session, {"timeout": limit})
         except (QueryFailedError, ProxyError) as error:
             raise QueryFailedError(credentials.redact(str(error))) from None
+        except Exception as error:  # noqa: BLE001  # our defect must not stop the other rules
+            # Where it came from, but not its text: it could hold a secret.
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{type(error).__name__} in {Path(frame.filename).name}:{frame.lineno}"
+            _LOG.error("a query failed because of a bug in dynsched: %s", where)
+            raise QueryFailedError(
+                f"this is a defect in dynsched, please report it: {where}"
+            ) from None
+        finally:
+            attempt.close()
         return items, tuple(credentials.redact(warning) for warning in adapter.warnings)
 
 
@@ -147,7 +263,7 @@ class _Adapter(requests.adapters.BaseAdapter):
     TLS context, and reads the whole body of a redirect.)
     """
 
-    def __init__(self, client: Client, question: Question[Any], attempt: Attempt) -> None:
+    def __init__(self, client: Client, question: _Question[Any], attempt: Attempt) -> None:
         super().__init__()
         self._client = client
         self._question = question
