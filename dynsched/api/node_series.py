@@ -46,7 +46,7 @@ _VERDICT, _MEASURED, _EXPECTED, _ABOVE, _UNMARKED = (name for name, _ in FAMILIE
 class NodeSeries:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._alerts = snapshot.nodes.evaluation.alerts
+        self._alerts = snapshot.nodes.verdicts.alerts
         rules = [snapshot.rule_set.by_name[name] for name in self._alerts.rules]
         self._rules = [(row, rule) for row, rule in enumerate(rules) if rule.is_asked]
         self._above = {

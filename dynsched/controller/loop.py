@@ -182,7 +182,7 @@ class Loop:
         self._released += sum(patch.action is Action.RELEASE for patch in chosen.patches)
         if not leading:
             self._alerts = with_early_as_marked(
-                answers.rule_set, decision.evaluation.alerts, decision.inventory.marked
+                answers.rule_set, decision.verdicts.alerts, decision.inventory.marked
             )
         if self._overlay:
             self._overlay.write(chosen.patches)
@@ -219,7 +219,7 @@ class Loop:
         # Without the time that the queries took: a slow Prometheus is no load on this machine.
         self._decided_at = self._monotonic()
         self._decided_in, self._pod_changes = self._decided_at - began, pods.sequence
-        self._alerts = decision.evaluation.alerts
+        self._alerts = decision.verdicts.alerts
         return decision
 
     async def _snapshot(

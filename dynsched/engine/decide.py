@@ -57,8 +57,7 @@ def decide(
     if seen.marked:  # only a node that carries the mark can be adopted
         table = with_adopted(rule_set, seen.marked_states, table, now)
         table = with_renamed(rule_set, seen.marked_states, previous, table, now)
-    evaluation = evaluate(seen.limits, found.readings, table, columns.applies, now)
-    verdicts = evaluation.verdicts
+    verdicts = evaluate(seen.limits, found.readings, table, columns.applies, now)
     # On all other nodes nothing can be due. In the order of the nodes, so that the order of patches
     # does not depend on a hash.
     wanting = np.flatnonzero(verdicts.hot | verdicts.early).tolist()
@@ -75,7 +74,7 @@ def decide(
     )
     return Decision(
         inventory=seen,
-        evaluation=evaluation,
+        verdicts=verdicts,
         selection=selection,
         patches=tuple(patches),
         unmatched=tuple(entry for each in found.matched.values() for entry in each.unmatched),
@@ -99,7 +98,7 @@ def select(seen: Inventory, verdicts: Verdicts, released: int = 0) -> Selection:
     guard, columns, roster = seen.rule_set.guard, seen.columns, seen.index.roster
     marked = np.zeros_like(columns.may_mark)
     marked[[roster.indices[name] for name in seen.marked]] = True
-    caps = MarkCaps.of(columns.kinds, columns.sizes, guard.max_marked)
+    caps = MarkCaps.of(columns, guard.max_marked)
     gone = caps.pool[columns.kind[marked & ~columns.may_mark]]
     outgoing = np.bincount(gone, minlength=len(caps.pools))
     concerned = np.flatnonzero((verdicts.hot | verdicts.early | marked) & columns.may_mark)

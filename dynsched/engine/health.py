@@ -182,5 +182,5 @@ def rules_health(
         )
         for rule in rule_set.rules
         for result in [results[rule.answered_by]]
-        for quality, states in [decision.evaluation.alerts.counts(rule.name)]
+        for quality, states in [decision.verdicts.alerts.counts(rule.name)]
     )

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from dynsched.engine.columns import Bools, Floats
-from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.rules.rule_set import COMPARE, Rule, RuleSet
 
 GRAIN: Final = 0.001
 """Tolerance in seconds when durations are compared. ``for: 4s`` must have passed after two
@@ -53,3 +53,24 @@ class Limits:
             is_early=flags(rule.early_of is not None for rule in rules),
             is_shadow=flags(rule.shadow for rule in rules),
         )
+
+    def beyond(self, values: Sequence[Floats] | Floats) -> tuple[Bools, Bools]:
+        """Where each rule's values are beyond its threshold, and beyond its clear threshold; False
+        where a value is NaN.
+        """
+
+        def over(bounds: Floats) -> Bools:
+            each = zip(self.ops, values, bounds, strict=True)
+            return np.array([COMPARE[op](row, bound) for op, row, bound in each], np.bool_)
+
+        return over(self.threshold), over(self.clear_threshold)
+
+    def excess(self, values: Floats) -> Floats:
+        """How far the values are beyond the threshold, as a share of it (of an early mark's: of
+        full); NaN where a value is.
+        """
+        size = np.where(self.threshold == 0, 1.0, np.abs(self.threshold))
+        falls = np.array([op in ("<", "<=") for op in self.ops], np.bool_)[:, None]
+        unit = np.where(self.is_early, 100.0, np.where(falls, -size, size))
+        with np.errstate(over="ignore", invalid="ignore"):  # a distance may exceed a double
+            return np.asarray((values - self.threshold) / unit, np.float64)

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from dynsched.engine.alerting.alerts import Evaluation, Verdicts
+from dynsched.engine.alerting.alerts import Verdicts
 from dynsched.engine.alerting.guard import Selection
 from dynsched.engine.alerting.plan import plan_node
 from dynsched.engine.columns import OK, Bools, Floats
@@ -45,7 +45,7 @@ class Decision:
     """What one tick came to, on the nodes as they were."""
 
     inventory: Inventory
-    evaluation: Evaluation
+    verdicts: Verdicts
     selection: Selection
     patches: tuple[NodePatch, ...]
     """Those that are due; nothing has been written yet."""
@@ -69,7 +69,7 @@ class Decision:
         if not self.is_of(node):
             return None
         indices = self.inventory.index.roster.indices_of([node.name])
-        (verdict,) = self.evaluation.verdicts.of_nodes(indices)
+        (verdict,) = self.verdicts.of_nodes(indices)
         return self.due(mark_state(node, self.rule_set.mark, self.rule_set.nodes), verdict)
 
     def due(self, state: MarkState, verdict: Verdict) -> NodePatch | None:
@@ -102,11 +102,11 @@ class NodeViews(Mapping[str, NodeView]):
         self.marked = self.inventory.marked
         self.ineligible = self.inventory.ineligible
         self.conflicts = self.inventory.conflicts
-        self.evaluation = decision.evaluation
+        self.verdicts = decision.verdicts
         roster = self.inventory.index.roster
         if roster is not decided.index.roster:
-            alerts = self.evaluation.alerts.on(self.evaluation.alerts.rules, roster)
-            self.evaluation = Evaluation(alerts, Verdicts.of(alerts, decided.limits))
+            alerts = self.verdicts.alerts.on(self.verdicts.alerts.rules, roster)
+            self.verdicts = Verdicts.of(alerts, decided.limits)
         self._names = roster.names
         self._mark = rule_set.mark
         self.expected = decision.expected
@@ -127,7 +127,7 @@ class NodeViews(Mapping[str, NodeView]):
         return name in self.inventory.nodes
 
     def of(self, names: Sequence[str]) -> list[NodeView]:
-        return list(map(self._view, self.evaluation.verdicts.of_nodes(self.indices_of(names))))
+        return list(map(self._view, self.verdicts.of_nodes(self.indices_of(names))))
 
     def _view(self, verdict: Verdict) -> NodeView:
         decision, seen, name = self._decision, self.inventory, verdict.node
@@ -160,13 +160,13 @@ class NodeViews(Mapping[str, NodeView]):
 
     @cached_property
     def hot(self) -> frozenset[str]:
-        return self._named(self.evaluation.verdicts.hot)
+        return self._named(self.verdicts.hot)
 
     def expected_loads(self, row: int, *, to_place: bool = False) -> Floats:
         """By the rule of this row of the alerts: of all nodes, in points; NaN where nothing is
         known. ``to_place``: by which pods are placed (`ExpectedLoad.add_to`).
         """
-        alerts, rule = self.evaluation.alerts, self._rule(row)
+        alerts, rule = self.verdicts.alerts, self._rule(row)
         loads = rule_loads(rule, alerts.good_values(row))
         if rule.name in self.expected:
             self.expected[rule.name].add_to(loads, self.inventory.columns, to_place=to_place)
@@ -183,7 +183,7 @@ class NodeViews(Mapping[str, NodeView]):
         threshold. One whose load has gone is let have pods before the late metric clears the alert:
         the others would get all of them meanwhile.
         """
-        alerts = self.evaluation.alerts
+        alerts = self.verdicts.alerts
         found = alerts.firing & alerts.exists & ~self.inventory.limits.is_early
         for row in np.flatnonzero(found.any(axis=1)).tolist():
             rule = self._rule(row)
@@ -191,7 +191,7 @@ class NodeViews(Mapping[str, NodeView]):
         return found
 
     def _rule(self, row: int) -> Rule:
-        return self._decision.rule_set.by_name[self.evaluation.alerts.rules[row]]
+        return self._decision.rule_set.by_name[self.verdicts.alerts.rules[row]]
 
     @cached_property
     def not_cooled(self) -> frozenset[str]:
@@ -201,7 +201,7 @@ class NodeViews(Mapping[str, NodeView]):
 
     @cached_property
     def early(self) -> frozenset[str]:
-        return self._named(self.evaluation.verdicts.early)
+        return self._named(self.verdicts.early)
 
     def _named(self, which: Bools) -> frozenset[str]:
         return frozenset([self._names[index] for index in np.flatnonzero(which)])
@@ -221,7 +221,7 @@ class NodeViews(Mapping[str, NodeView]):
     def pools(self) -> Counter[tuple[str, bool]]:
         """How many that may be marked there are, by their pool and whether they are hot."""
         columns = self.inventory.columns
-        numbers = 2 * columns.kind + self.evaluation.verdicts.hot
+        numbers = 2 * columns.kind + self.verdicts.hot
         counted = np.delete(numbers, self.indices_of(list(self.ineligible)))
         found: Counter[tuple[str, bool]] = Counter()
         for number, count in zip(*np.unique(counted, return_counts=True), strict=True):
@@ -236,7 +236,7 @@ class NodeViews(Mapping[str, NodeView]):
         # On all other nodes nothing can be due.
         seen, wanted = self.inventory, self._decision.selection.marked
         concerned = [n for n in names if n in self and (n in seen.touched or n in wanted)]
-        verdicts = self.evaluation.verdicts.of_nodes(self.indices_of(concerned))
+        verdicts = self.verdicts.of_nodes(self.indices_of(concerned))
         return [each.node for each in verdicts if self._decision.due(seen.states[each.node], each)]
 
     def verdict_values(self, names: Sequence[str]) -> list[float]:
@@ -246,11 +246,11 @@ class NodeViews(Mapping[str, NodeView]):
         by ``keep_firing_for``, an early mark, a hot node that the cap leaves unmarked, an unknown
         value, a conflict, a node that must not be marked: nothing is to be done about those.
         """
-        table, indices = self.evaluation.alerts, self.indices_of(names)
+        table, indices = self.verdicts.alerts, self.indices_of(names)
         rules = [self._decision.rule_set.by_name[name] for name in table.rules]
         rows = [n for n, rule in enumerate(rules) if rule.early_of is None and not rule.shadow]
         cells = np.ix_(rows, indices)
-        early = self.evaluation.verdicts.early[indices]
+        early = self.verdicts.early[indices]
         exists, ok, firing = table.exists[cells], table.quality[cells] == OK, table.firing[cells]
         goes_on = exists & ok & firing & np.isnan(table.keep_firing_since[cells])
         is_idle = ok & ~firing & ~table.pending[cells]

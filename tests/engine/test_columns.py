@@ -97,11 +97,11 @@ def test_columns_say_what_the_plain_form_says(ticks, same_rules, is_marked) -> N
         readings = {
             name: read(answer, now) for name, answer in answers.items() if name in rules.by_name
         }
-        evaluation = evaluate(rules, readings, nodes, alerts, now)
+        now_are = evaluate(rules, readings, nodes, alerts, now)
         plain, verdicts = plainly(rules, readings, nodes, plain, now)
-        alerts = evaluation.alerts
+        alerts = now_are.alerts
         assert alerts_of(alerts) == plain
-        assert verdicts_of(evaluation.verdicts) == verdicts
+        assert verdicts_of(now_are) == verdicts
         # The same in objects, and back: nothing is lost between the two forms.
         again = table_of(plain, list(rules.by_name), Roster(nodes.values()))
         assert alerts_of(again) == plain

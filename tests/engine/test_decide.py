@@ -42,7 +42,7 @@ class Cluster:
         """One tick ``at`` seconds after noon, written at once."""
         nodes = {name: project(raw) for name, raw in self.raws.items()}
         decision = decide(rules, results, nodes, self.alerts, NOON + at)
-        self.alerts = decision.evaluation.alerts
+        self.alerts = decision.verdicts.alerts
         for patch in decision.patches:
             self.raws[patch.node] = apply(self.raws[patch.node], patch)
         return decision
@@ -59,7 +59,7 @@ class Cluster:
 
 
 def verdict_on(name: str, decision: Decision) -> Verdict:
-    return verdicts_of(decision.evaluation.verdicts)[name]
+    return verdicts_of(decision.verdicts)[name]
 
 
 def fleet(size: int) -> Cluster:
@@ -69,7 +69,7 @@ def fleet(size: int) -> Cluster:
 def test_a_replaced_node_that_carries_a_mark_is_adopted() -> None:
     rules = unlimited(rule("cpu"), rule("memory"))
     values = {name: answer({"n1": 50}) for name in ("cpu", "memory")}
-    before = decide(rules, values, named("n1", uid="1"), no_alerts(), NOON).evaluation.alerts
+    before = decide(rules, values, named("n1", uid="1"), no_alerts(), NOON).verdicts.alerts
     marked = replace(named("n1", uid="2")["n1"], labels=STATUS)
     verdict = verdict_on("n1", decide(rules, {}, {"n1": marked}, before, NOON + 5))
     assert [(alert.adopted, alert.uid) for alert in verdict.alerts] == [(True, "2-n1")] * 2
@@ -92,7 +92,7 @@ def test_a_cycle_does_not_patch_every_node() -> None:
         assert cluster.marked == "n1 n2 n3"
     del cluster.raws["n1"]
     decision = cluster.hot(unlimited(rule("cpu"), rule("memory")), "n2", at=1000)
-    assert "n1" not in decision.evaluation.alerts.roster.names
+    assert "n1" not in decision.verdicts.alerts.roster.names
     assert cluster.marked == "n2"  # the mark of the rule that was removed is released
 
 
@@ -122,7 +122,7 @@ def test_of_a_partial_answer_each_part_counts(others: dict[str, QueryResult]) ->
     )
     decision = cluster.tick(rules, {"cpu": QueryResult(samples, warnings=("none",)), **others}, 10)
     assert cluster.marked == "n0 n1 n2"  # n0: the other rule is not heard of
-    qualities = [QUALITIES[code] for code in decision.evaluation.alerts.quality[0]]
+    qualities = [QUALITIES[code] for code in decision.verdicts.alerts.quality[0]]
     missing = Quality.MISSING
     assert qualities == [Quality.OK, missing, Quality.OK, missing, Quality.INVALID]
     assert decision.unmatched == (

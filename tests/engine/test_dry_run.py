@@ -40,7 +40,7 @@ class DryRun:
         nodes = self.overlay.nodes(self.nodes)
         results = {each.name: answer(values, self.now) for each in self.rules.rules}
         decision = decide(self.rules, results, nodes, self.alerts, self.now)
-        self.alerts = decision.evaluation.alerts
+        self.alerts = decision.verdicts.alerts
         self.overlay.write(decision.patches)
         return decision
 
@@ -65,7 +65,7 @@ def test_a_dry_run_tells_what_a_real_run_writes(heats: list[list[float]]) -> Non
         at = NOON + 10 * (number + 1)
         nodes = {name: project(raw) for name, raw in raws.items()}
         wet = decide(GUARDED, {"cpu": answer(values, at)}, nodes, alerts, at)
-        alerts = wet.evaluation.alerts
+        alerts = wet.verdicts.alerts
         for patch in wet.patches:
             raws[patch.node] = apply(raws[patch.node], patch)
 

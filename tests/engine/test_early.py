@@ -43,7 +43,7 @@ class Cluster:
         if not isinstance(result, QueryResult):
             result = answer(result, at=self.now)
         decision = decide(self.rules, {"cpu": result}, self.nodes, self.alerts, self.now, **options)
-        self.alerts = decision.evaluation.alerts
+        self.alerts = decision.verdicts.alerts
         for patch in decision.patches:
             self.nodes[patch.node] = patched(self.nodes[patch.node], patch)
             self.writes.append((patch.node, patch.action, patch.early))
@@ -66,7 +66,7 @@ def loads(**values: float) -> Mapping[str, float]:
 
 def excess(decision: Decision) -> dict[str, float]:
     """How far each node is above the mean, as the rule `cpu-early` has it."""
-    found = alerts_of(decision.evaluation.alerts)["cpu-early"]
+    found = alerts_of(decision.verdicts.alerts)["cpu-early"]
     return {name: alert.value for name, alert in found.items() if alert.value is not None}
 
 
@@ -168,10 +168,10 @@ def test_a_replica_that_does_not_write_takes_early_alerts_from_the_marks() -> No
         some.rules,
         {"cpu": answer(loads(a=48, b=48, c=50, d=52))},
         some.nodes,
-        decision.evaluation.alerts.without(np.array([[False], [True]])),
+        decision.verdicts.alerts.without(np.array([[False], [True]])),
         NOON,
     )
-    taken_over = with_early_as_marked(some.rules, never_saw.evaluation.alerts, marked)
+    taken_over = with_early_as_marked(some.rules, never_saw.verdicts.alerts, marked)
     firing = [name for name, alert in alerts_of(taken_over)["cpu-early"].items() if alert.firing]
     assert firing == ["a", "b"]
 

@@ -23,7 +23,7 @@ def hot(rules: RuleSet, **values: float) -> Verdict:
     """The verdict on one node, by the value of each rule."""
     results = {name: answer({"n1": value}) for name, value in values.items()}
     decision = decide(rules, results, {"n1": node()}, no_alerts(), NOON)
-    return verdicts_of(decision.evaluation.verdicts)["n1"]
+    return verdicts_of(decision.verdicts)["n1"]
 
 
 def test_what_is_written() -> None:
@@ -61,7 +61,7 @@ def test_any_value_gives_plain_json(value: float | None) -> None:
         no_alerts(),
         NOON,
     )
-    verdict = verdicts_of(decision.evaluation.verdicts)["n1"]
+    verdict = verdicts_of(decision.verdicts)["n1"]
 
     def no_constant(name: str) -> Any:
         raise AssertionError(name)

@@ -59,12 +59,7 @@ def found(seen: Inventory) -> object:
     assert columns.roster is seen.index.roster
     uids = dict(zip(columns.roster.names, columns.roster.uids, strict=True))
     assert uids == {name: node.uid for name, node in seen.nodes.items()}
-    return (
-        replace(seen, index=None, columns=None),
-        places,
-        of_nodes,
-        {kind: n for kind, n in zip(columns.kinds, columns.sizes.tolist(), strict=True) if n},
-    )
+    return replace(seen, index=None, columns=None), places, of_nodes
 
 
 @steady(60)

@@ -38,9 +38,7 @@ OTHER_TAINTS = (
 
 def hot(rules: RuleSet, name: str = "n1", value: float = 91) -> Mapping[str, Verdict]:
     results = {each.name: answer({name: value}) for each in rules.rules}
-    return verdicts_of(
-        decide(rules, results, {name: node(name)}, no_alerts(), NOON).evaluation.verdicts
-    )
+    return verdicts_of(decide(rules, results, {name: node(name)}, no_alerts(), NOON).verdicts)
 
 
 def planned_all(
@@ -297,8 +295,8 @@ def test_the_reasons_of_a_mark(values: list[float], reason: str) -> None:
     nodes, alerts, verdicts = {"n1": node()}, no_alerts(), {}
     for number, value in enumerate(values):
         results = {each.name: answer({"n1": value}, NOON + number) for each in rules.rules}
-        evaluation = decide(rules, results, nodes, alerts, NOON + number).evaluation
-        alerts, verdicts = evaluation.alerts, verdicts_of(evaluation.verdicts)
+        found = decide(rules, results, nodes, alerts, NOON + number).verdicts
+        alerts, verdicts = found.alerts, verdicts_of(found)
     assert describe(verdicts["n1"], rules) == reason
 
 

@@ -246,7 +246,7 @@ def test_s0_a_95_percent_node_that_fell_silent_stays_behind() -> None:
     nodes = {name: node(name) for name in ("hot", "cool")}
     first = decide(rules, {"cpu": answer({"hot": 95, "cool": 20})}, nodes, no_alerts(), NOON)
     gone = answer({"cool": 20}, at=NOON + 10)
-    second = decide(rules, {"cpu": gone}, nodes, first.evaluation.alerts, NOON + 10)
+    second = decide(rules, {"cpu": gone}, nodes, first.verdicts.alerts, NOON + 10)
     loads = node_loads(second.views(nodes), weighted_profile(rules, ""))
     assert scores([loads.get("hot"), loads.get("cool")], "linear") == [0, 10]
 
@@ -263,7 +263,7 @@ def test_a_node_that_has_cooled_counts_by_its_load_while_its_alert_fires(
     hot = decide(rules, {"cpu": answer({"a": 95, "b": 20})}, nodes, no_alerts(), NOON)
     assert node_loads(hot.views(nodes), by_cpu) == {"a": FIRING + 950, "b": 200}
     later = {"cpu": answer({"a": value, "b": 40}, at=NOON + 10)}
-    decision = decide(rules, later, nodes, hot.evaluation.alerts, NOON + 10)
+    decision = decide(rules, later, nodes, hot.verdicts.alerts, NOON + 10)
     expected = {"cpu": ExpectedLoad(PodUse(), {"a": Added(0.0, ended), "b": Added(0, 0, 12)})}
     views = replace(decision, expected=expected).views(nodes)
     assert views["a"].hot

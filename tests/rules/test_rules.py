@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from programs import ROOT
 from properties import steady
 
-from dynsched.engine.alerting.alerts import excess_of, is_beyond
 from dynsched.engine.limits import Limits
 from dynsched.rules.fields import Limit
 from dynsched.rules.file import parse_rules
@@ -167,8 +166,7 @@ def test_what_breaches_a_threshold_and_what_holds_an_alert(op, clear, breached, 
     rules = rule_set(rule(op=op, clear_threshold=clear))
     values = np.array([69, 70, 79, 80, 81, 90, 91])
     limits = Limits.of(rules.rules, rules)
-    assert set(values[is_beyond(limits, [values], limits.threshold)[0]]) == breached
-    assert set(values[is_beyond(limits, [values], limits.clear_threshold)[0]]) == holds
+    assert [set(values[found[0]]) for found in limits.beyond([values])] == [breached, holds]
     assert {value for value in values if rules.rules[0].breached(value)} == breached
 
 
@@ -189,7 +187,7 @@ def test_what_breaches_a_threshold_and_what_holds_an_alert(op, clear, breached, 
 def test_how_far_over_as_a_share_of_the_threshold(op, threshold, value, excess) -> None:
     rules = rule_set(rule(op=op, threshold=threshold))
     limits = Limits.of(rules.rules, rules)
-    assert excess_of(limits, np.array([[value]])).item() == pytest.approx(excess)
+    assert limits.excess(np.array([[value]])).item() == pytest.approx(excess)
 
 
 @pytest.mark.parametrize(
@@ -239,6 +237,6 @@ def test_a_clear_threshold_is_refused_or_makes_a_dead_band(op, threshold, clear,
         return
     rules = rule_set(raw)
     limits, values = Limits.of(rules.rules, rules), np.array([[value]])
-    breached = is_beyond(limits, values, limits.threshold)
-    assert breached <= is_beyond(limits, values, limits.clear_threshold)
-    assert breached <= (excess_of(limits, values) >= 0)
+    breached, holds = limits.beyond(values)
+    assert breached <= holds
+    assert breached <= (limits.excess(values) >= 0)

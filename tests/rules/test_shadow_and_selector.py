@@ -34,7 +34,7 @@ def decided(rules: RuleSet, raws: list[Body], **values: dict[str, float]) -> Dec
 
 def firing(decision: Decision, rule_name: str) -> list[str]:
     """Of the nodes that the rule is evaluated on, those on which it fires, in capitals."""
-    alerts = alerts_of(decision.evaluation.alerts)[rule_name]
+    alerts = alerts_of(decision.verdicts.alerts)[rule_name]
     return [name.upper() if alert.firing else name for name, alert in alerts.items()]
 
 
@@ -118,9 +118,7 @@ def test_a_rule_is_evaluated_on_the_nodes_that_its_selector_selects() -> None:
     assert (firing(decision, "batch"), firing(decision, "web")) == (["a"], ["B"])
     assert [patch.node for patch in decision.patches] == ["b"]
     assert decision.unmatched == ()
-    assert [alert.rule for alert in verdicts_of(decision.evaluation.verdicts)["a"].alerts] == [
-        "batch"
-    ]
+    assert [alert.rule for alert in verdicts_of(decision.verdicts)["a"].alerts] == ["batch"]
 
 
 def test_a_node_that_a_rule_selects_no_more_is_released() -> None:
@@ -129,7 +127,7 @@ def test_a_node_that_a_rule_selects_no_more_is_released() -> None:
     marked = apply(body("a", labels=BATCH), first.patches[0])
     marked["metadata"]["labels"]["pool"] = "web"
     nodes = {"a": project(marked)}
-    then = decide(rules, {"batch": answer({"a": 90})}, nodes, first.evaluation.alerts, NOON + 10)
+    then = decide(rules, {"batch": answer({"a": 90})}, nodes, first.verdicts.alerts, NOON + 10)
     assert [patch.action for patch in then.patches] == [Action.RELEASE]
 
 
@@ -138,7 +136,7 @@ def test_the_mean_of_early_marks_is_that_of_the_selected_nodes() -> None:
     rules = unlimited(rule("batch", selector="pool=batch", early=early))
     raws = [body("a", labels=BATCH), body("b", labels=BATCH), body("c", labels=WEB)]
     decision = decided(rules, raws, batch={"a": 40, "b": 80, "c": 0})
-    assert alerts_of(decision.evaluation.alerts)["batch-early"]["a"].value == -20
+    assert alerts_of(decision.verdicts.alerts)["batch-early"]["a"].value == -20
     assert decision.patches == ()
 
 

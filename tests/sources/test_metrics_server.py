@@ -146,7 +146,7 @@ async def test_what_is_not_known_of_a_node_is_unknown_and_neither_marks_nor_clea
     (rule,) = rule_set.rules
     result = await source(*usages, nodes=nodes).query(rule)
     decision = decide(rule_set, {"mem": result}, nodes, no_alerts(), 1000.0)
-    alert = alerts_of(decision.evaluation.alerts)["mem"]["a"]
+    alert = alerts_of(decision.verdicts.alerts)["mem"]["a"]
     assert (alert.quality, alert.value, alert.firing) == (quality, None, False)
     assert result.warnings == ((warning,) if warning else ())
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from dynsched.engine.alerting.alerts import AlertTable, Evaluation, Verdicts, next_alerts
+from dynsched.engine.alerting.alerts import AlertTable, Verdicts, next_alerts
 from dynsched.engine.columns import CODES, MISSING, QUALITIES, Roster
 from dynsched.engine.model import Alert, Node, Quality, Verdict
 from dynsched.engine.nodes.inventory import NodeColumns, take_inventory
@@ -41,7 +41,7 @@ def evaluate(
     nodes: Mapping[str, Node],
     previous: AlertTable,
     now: float,
-) -> Evaluation:
+) -> Verdicts:
     """One evaluation of every rule on every node that its ``selector`` selects, as a tick does it;
     ``nodes`` by name. A rule without an entry in ``readings`` counts as failed.
     """
@@ -54,7 +54,7 @@ def evaluate(
         if not answer.failed
     }
     table = next_alerts(seen.limits, columns, before, seen.columns.applies, now)
-    return Evaluation(table, Verdicts.of(table, seen.limits))
+    return Verdicts.of(table, seen.limits)
 
 
 def columns_of(readings: Mapping[str, Reading], roster: Roster) -> NodeReadings:

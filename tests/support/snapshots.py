@@ -65,7 +65,7 @@ class Scene:
         }
         nodes = dict(self.nodes)
         decision = decide(self.rule_set, results, nodes, self._alerts, at, pods=pods)
-        self._alerts = decision.evaluation.alerts
+        self._alerts = decision.verdicts.alerts
         self.ticks += 1
         applied = () if dry_run else decision.patches
         for patch in applied:

@@ -64,7 +64,7 @@ async def page_data(
     snapshot: Snapshot, about: About, requested: Requested = _NOTHING, at_once: int = _AT_ONCE
 ) -> bytes:
     nodes, rule_set = snapshot.nodes, snapshot.rule_set
-    verdicts = nodes.evaluation.verdicts
+    verdicts = nodes.verdicts
     names = sorted(nodes)
     indices: list[int] = []
     pools: dict[str, int] = {}
@@ -133,7 +133,7 @@ def _unseen(snapshot: Snapshot) -> dict[str, float | None]:
     are held.
     """
     nodes = snapshot.nodes
-    alerts, limits = nodes.evaluation.alerts, nodes.inventory.limits
+    alerts, limits = nodes.verdicts.alerts, nodes.inventory.limits
     rows = [alerts.rules.index(rule.name) for rule in snapshot.rule_set.asked_rules]
     known_at = alerts.known_at[rows][alerts.exists[rows]]
     if not (is_blind(snapshot) and known_at.size):
@@ -165,7 +165,7 @@ def _column(
     are sparse: indices of nodes, and their values.
     ``requests``: by node, in percent of allocatable; None where that is not known.
     """
-    rule, alerts, cells = snapshot.rule_set.rules[row], snapshot.nodes.evaluation.alerts, (row, at)
+    rule, alerts, cells = snapshot.rule_set.rules[row], snapshot.nodes.verdicts.alerts, (row, at)
     full, digits = full_at(rule), _digits(rule.threshold)
     exists, quality = alerts.exists[cells], alerts.quality[cells]
     firing, held = alerts.firing[cells], ~np.isnan(alerts.keep_firing_since[cells])

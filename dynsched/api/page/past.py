@@ -68,7 +68,7 @@ class History:
         if len(self._points) == POINTS and self.step < STEP:
             self._points = self._points[1::2]
             self.step *= 2
-        alerts = snapshot.nodes.evaluation.alerts
+        alerts = snapshot.nodes.verdicts.alerts
         rules = {
             rule.name: (row, abs(rule.threshold) or 1.0)
             for row, rule in enumerate(snapshot.rule_set.rules)
@@ -122,8 +122,8 @@ class History:
 
 def _states(views: NodeViews) -> NDArray[np.uint8]:
     """As in the page's `stateOf`."""
-    verdicts, limits = views.evaluation.verdicts, views.inventory.limits
-    alerts = views.evaluation.alerts
+    verdicts, limits = views.verdicts, views.inventory.limits
+    alerts = views.verdicts.alerts
     exists = alerts.exists & ~(limits.is_early | limits.is_shadow)
     firing = exists & alerts.firing & np.isnan(alerts.keep_firing_since)
     pending = (exists & alerts.pending).any(axis=0)
@@ -201,7 +201,7 @@ class Changes:
 
     def _alerts(self, views: NodeViews) -> None:
         """Without what was told before: between two ticks it is decided again as of one moment."""
-        table = views.evaluation.alerts
+        table = views.verdicts.alerts
         # A change of state is the only thing that sets both times to the same moment.
         changed = table.exists & (table.since == table.updated_at)
         if not self._known:  # of new nodes, to be inactive is no change

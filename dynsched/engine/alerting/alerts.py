@@ -22,20 +22,10 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from dynsched.engine.columns import (
-    CODES,
-    MISSING,
-    OK,
-    QUALITIES,
-    Bools,
-    Codes,
-    Floats,
-    Roster,
-)
+from dynsched.engine.columns import CODES, MISSING, OK, QUALITIES, Bools, Codes, Floats, Roster
 from dynsched.engine.limits import Limits
 from dynsched.engine.model import Alert, AlertState, Quality, Verdict
 from dynsched.engine.nodes.match import NodeReadings
-from dynsched.rules.rule_set import COMPARE
 
 _S = TypeVar("_S", bound="States")
 
@@ -276,13 +266,14 @@ def next_alerts(
     then = np.maximum(before.updated_at, now)
     quality[(quality == OK) & ~(now - taken <= limits.stale_after)] = _STALE
     ok = quality == OK
+    breached, holds = limits.beyond(values)
     after = advance(
         before,
         limits,
         then,
         ok=ok,
-        breached=is_beyond(limits, values, limits.threshold),
-        holds=is_beyond(limits, values, limits.clear_threshold),
+        breached=breached,
+        holds=holds,
         known_at=before.known_at,
     )
     changed = (after.firing != before.firing) | (after.pending != before.pending)
@@ -316,15 +307,15 @@ class Verdicts:
 
     @classmethod
     def of(cls, alerts: AlertTable, limits: Limits) -> Verdicts:
-        firing = alerts.firing & alerts.exists & ~limits.is_shadow
-        hot = np.logical_or.reduce(firing & ~limits.is_early, axis=0)
-        early: Bools = np.logical_or.reduce(firing, axis=0) & ~hot
+        firing = alerts.firing & alerts.exists
+        hot, early = hot_and_early(limits, firing)
         since, severity = np.full(hot.shape, np.nan), np.zeros(hot.shape)
         indices = np.flatnonzero(hot | early)
         if indices.size:
-            counting = firing[:, indices] & (limits.is_early != hot[indices])
+            counting = _counting(limits, firing[:, indices], hot[indices])
             since[indices] = np.where(counting, alerts.since[:, indices], np.inf).min(axis=0)
-            severity[indices] = worst(excess_of(limits, alerts.value[:, indices]), counting)
+            values = alerts.value[:, indices]
+            severity[indices] = severity_of(limits, firing[:, indices], values, hot[indices])
         return cls(alerts, hot, early, since, severity)
 
     def of_nodes(self, indices: Sequence[int]) -> list[Verdict]:
@@ -342,49 +333,38 @@ class Verdicts:
         ]
 
 
-class Evaluation(NamedTuple):
-    alerts: AlertTable
-    verdicts: Verdicts
-
-
 def evaluate(
     limits: Limits,
     readings: Mapping[str, NodeReadings],
     before: AlertTable,
     exists: Bools,
     now: float,
-) -> Evaluation:
-    alerts = next_alerts(limits, readings, before, exists, now)
-    return Evaluation(alerts, Verdicts.of(alerts, limits))
+) -> Verdicts:
+    """As `next_alerts`, and what follows of each node."""
+    return Verdicts.of(next_alerts(limits, readings, before, exists, now), limits)
 
 
-def is_beyond(limits: Limits, values: Sequence[Floats] | Floats, bounds: Floats) -> Bools:
-    """Where each rule's values are beyond its one of ``bounds``, which are ``limits.threshold`` or
-    ``clear_threshold``; False where a value is NaN.
+def hot_and_early(limits: Limits, firing: Bools) -> tuple[Bools, Bools]:
+    """Of each node: whether an alert fires that is not early; else, whether an early one does."""
+    counting = firing & ~limits.is_shadow
+    hot: Bools = np.logical_or.reduce(counting & ~limits.is_early, axis=0)
+    return hot, np.logical_or.reduce(counting, axis=0) & ~hot
+
+
+def _counting(limits: Limits, firing: Bools, hot: Bools) -> Bools:
+    """The alerts by which a node is ``hot``, or else early."""
+    found: Bools = firing & ~limits.is_shadow & (limits.is_early != hot)
+    return found
+
+
+def severity_of(limits: Limits, firing: Bools, values: Floats, hot: Bools) -> Floats:
+    """Of each node, the largest excess of the alerts by which it is ``hot``, or else early; 0 where
+    none is beyond its threshold, or no value is known.
     """
-    each = zip(limits.ops, values, bounds, strict=True)
-    return np.array([COMPARE[op](row, bound) for op, row, bound in each], np.bool_)
-
-
-def excess_of(limits: Limits, values: Floats, rows: Sequence[int] | slice = slice(None)) -> Floats:
-    """How far the values of these rules are beyond the threshold, as a share of it (of an early
-    mark's: of full); NaN where a value is.
-    """
-    threshold = limits.threshold[rows]
-    size = np.where(threshold == 0, 1.0, np.abs(threshold))
-    falls = np.array([op in ("<", "<=") for op in limits.ops], np.bool_)[rows, None]
-    unit = np.where(limits.is_early[rows], 100.0, np.where(falls, -size, size))
-    with np.errstate(over="ignore", invalid="ignore"):  # a distance may exceed a double
-        return np.asarray((values - threshold) / unit, np.float64)
-
-
-def worst(excess: Floats, counting: Bools) -> Floats:
-    """The largest excess of the ``counting`` alerts of each node; 0 where none is beyond its
-    threshold, or no value is known. Shapes: (rules, nodes).
-    """
+    excess = limits.excess(values)
     # NaN, of a rule whose value is not known, is not greater.
-    found = np.where(counting & (excess > 0), excess, 0.0).max(axis=0, initial=0.0)
-    return np.asarray(found, np.float64)
+    counting = _counting(limits, firing, hot) & (excess > 0)
+    return np.asarray(np.where(counting, excess, 0.0).max(axis=0, initial=0.0), np.float64)
 
 
 def _alert(rule: str, node: str, uid: str, cell: _Cell) -> Alert:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dynsched.engine.columns import Bools, Floats, Ints
 from dynsched.engine.model import Action, NodePatch, WriteFailure
-from dynsched.engine.nodes.eligibility import NodeKind
+from dynsched.engine.nodes.inventory import NodeColumns
 from dynsched.rules.fields import Limit
 
 INCUMBENT_BONUS: Final = 0.1
@@ -67,8 +67,9 @@ class MarkCaps(NamedTuple):
     """Early marks are put on only below this."""
 
     @classmethod
-    def of(cls, kinds: Sequence[NodeKind], sizes: Ints, limit: Limit) -> MarkCaps:
-        """``sizes``: how many nodes of each kind may be marked."""
+    def of(cls, columns: NodeColumns, limit: Limit) -> MarkCaps:
+        kinds = columns.kinds
+        sizes = np.bincount(columns.kind[columns.may_mark], minlength=len(kinds))
         pools = {name: number for number, name in enumerate(sorted({each.pool for each in kinds}))}
         pool = np.array([pools[each.pool] for each in kinds], np.int64)
         totals = np.bincount(pool, sizes, len(pools)).astype(np.int64)

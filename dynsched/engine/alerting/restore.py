@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from dynsched.engine.alerting.alerts import AlertTable, is_beyond, next_alerts
+from dynsched.engine.alerting.alerts import AlertTable, next_alerts
 from dynsched.engine.columns import RangeVector
 from dynsched.engine.limits import GRAIN
 from dynsched.engine.model import Alert, AlertState, Quality, Series
@@ -195,7 +195,7 @@ def finish_replay(seen: Inventory, table: AlertTable, now: float) -> AlertTable:
         return table
     table = with_adopted(seen.rule_set, seen.marked_states, table, now)
     unmarked = np.array([name not in seen.marked for name in table.roster.names], np.bool_)
-    breached = is_beyond(seen.limits, table.value, seen.limits.threshold)
+    breached, _ = seen.limits.beyond(table.value)
     return table.without(table.firing & unmarked & ~breached & ~seen.limits.is_shadow)
 
 

@@ -40,11 +40,6 @@ class NodeColumns:
     capacity: Mapping[str, Floats]
     """By resource: what a node can give, in cores or bytes; NaN where that is not known."""
 
-    @property
-    def sizes(self) -> Ints:
-        """How many nodes of each kind may be marked."""
-        return np.bincount(self.kind[self.may_mark], minlength=len(self.kinds))
-
     def weights(self, resource: str | None) -> Floats:
         """What each node has of a rule's resource, as the mean of its kind weighs it."""
         if resource is None:

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from dynsched.engine.alerting.alerts import excess_of
 from dynsched.engine.pod_values import PodChange
 from dynsched.engine.snapshot import Snapshot
 
@@ -165,10 +164,9 @@ def hottest(snapshot: Snapshot, most: int) -> list[str]:
     """The names of the nodes furthest beyond a threshold, the worst first; hot ones come before
     all others.
     """
-    alerts, hot = snapshot.nodes.evaluation.alerts, snapshot.nodes.evaluation.verdicts.hot
+    alerts, hot = snapshot.nodes.verdicts.alerts, snapshot.nodes.verdicts.hot
     limits = snapshot.nodes.inventory.limits
-    rows = np.flatnonzero(~limits.is_early).tolist()
-    beyond = excess_of(limits, alerts.good_values(rows), rows)
+    beyond = limits.excess(alerts.good_values())[~limits.is_early[:, 0]]
     worst = np.where(np.isnan(beyond), -np.inf, beyond).max(axis=0, initial=-np.inf)
     order = np.lexsort((worst, hot))[::-1][:most]
     return [alerts.roster.names[index] for index in order.tolist()]

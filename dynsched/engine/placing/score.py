@@ -135,7 +135,7 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
     FIRING is added for a node that stays hot (`NodeViews.stays_hot`) by one of the rules, even if
     it has no value.
     """
-    alerts = views.evaluation.alerts
+    alerts = views.verdicts.alerts
     rows = [alerts.rules.index(rule.name) for rule, _ in weighed.rules]
     shape = (len(alerts.roster),)
     total, weights = np.zeros(shape), np.zeros(shape)
@@ -160,7 +160,7 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
 
 def next_pod_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
     """What a pod of mean use adds to each node's load, in tenths (`ExpectedLoad.next_pod`)."""
-    rows = views.evaluation.alerts.rules
+    rows = views.verdicts.alerts.rules
     points = sum(weight * views.next_pod(rows.index(rule.name)) for rule, weight in weighed.rules)
     return dict(zip(views, np.rint(TENTHS * np.asarray(points)).astype(int).tolist(), strict=True))
 
@@ -250,7 +250,7 @@ def load_refusals(snapshot: Snapshot) -> dict[str, Refusal]:
     """
     refused: dict[str, Refusal] = {}
     views = snapshot.nodes
-    alerts = views.evaluation.alerts
+    alerts = views.verdicts.alerts
     for row, name in enumerate(alerts.rules):
         rule = snapshot.rule_set.by_name[name]
         if name not in snapshot.rule_set.extender.reject:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from dynsched.engine.alerting.alerts import States, advance, excess_of, is_beyond, worst
+from dynsched.engine.alerting.alerts import States, advance, hot_and_early, severity_of
 from dynsched.engine.alerting.dry_run import PretendedWrites
 from dynsched.engine.alerting.guard import MarkCandidates, MarkCaps
 from dynsched.engine.alerting.plan import plan_prune
@@ -74,7 +74,7 @@ def make_world(
     overlay.write(plan_prune(nodes.values(), rule_set.mark))
     pruned = dict(sorted(overlay.nodes(nodes).items()))
     columns = take_inventory(pruned, rule_set).columns
-    caps = MarkCaps.of(columns.kinds, columns.sizes, rule_set.guard.max_marked)
+    caps = MarkCaps.of(columns, rule_set.guard.max_marked)
     there = [spans.get(n, (each.created or -math.inf, math.inf)) for n, each in pruned.items()]
     return BacktestNodes(
         nodes=tuple(pruned.values()),
@@ -180,11 +180,10 @@ class Alerts:
 
     def begin(self, values: Sequence[Floats], present: Bools) -> None:
         """Shapes are (steps, lanes); ``values``: of each rule, NaN for what is missing."""
-        limits = self._limits
         self._values = np.stack(values, axis=1)
         self._ok: Bools = ~np.isnan(self._values)
-        self._breached = is_beyond(limits, values, limits.threshold).swapaxes(0, 1)
-        self._holds = is_beyond(limits, values, limits.clear_threshold).swapaxes(0, 1)
+        breached, holds = self._limits.beyond(values)
+        self._breached, self._holds = breached.swapaxes(0, 1), holds.swapaxes(0, 1)
         self._any_breached: list[bool] = np.any(self._breached, axis=(1, 2)).tolist()
         changed = np.diff(present, axis=0, prepend=self._present[None])
         self._comes_or_goes: list[bool] = np.any(changed, axis=1).tolist()
@@ -220,10 +219,8 @@ class Alerts:
         return self._comes_or_goes[row]
 
     def severity(self, lanes: Ints, hot: Bools) -> Floats:
-        """Of some lanes, ``hot`` or not, as `engine.alerting.alerts.Verdicts.of`."""
-        limits = self._limits
-        counting = self.firing[:, lanes] & ~limits.is_shadow & (limits.is_early != hot)
-        return worst(excess_of(limits, self._value[:, lanes]), counting)
+        """Of some lanes, ``hot`` or not."""
+        return severity_of(self._limits, self.firing[:, lanes], self._value[:, lanes], hot)
 
 
 class Marks:
@@ -240,7 +237,7 @@ class Marks:
         there = replace(self._columns, may_mark=self._columns.may_mark & present)
         self._may = there.may_mark
         self.marked = self.marked & present
-        self.caps = MarkCaps.of(there.kinds, there.sizes, self._guard.max_marked)
+        self.caps = MarkCaps.of(there, self._guard.max_marked)
 
     def choose(self, hot: Bools, early: Bools, alerts: Alerts) -> Bools:
         """Returns the nodes that should carry the mark and do not."""
@@ -308,9 +305,8 @@ class Engine:
         """Which nodes should be marked and are not; how many nodes are written to."""
         if self._rule_set.mark.is_none:
             return np.zeros_like(self._early_mark), 0
-        firing, before = self._alerts.firing & ~self._limits.is_shadow, self._marks.marked
-        hot: Bools = np.logical_or.reduce(firing & ~self._limits.is_early, axis=0)
-        early: Bools = np.logical_or.reduce(firing, axis=0) & ~hot
+        before = self._marks.marked
+        hot, early = hot_and_early(self._limits, self._alerts.firing)
         short = self._marks.choose(hot, early, self._alerts)
         marked = self._marks.marked
         # The evidence of a mark that stays says whether the node is hot; it is written anew when

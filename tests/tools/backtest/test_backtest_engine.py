@@ -121,7 +121,7 @@ def by_the_core(drawn: Drawn) -> Iterator[tuple[Decision, dict[str, Node]]]:
         }
         decision = decide(made, results, overlay.nodes(there), alerts, now)
         overlay.write(decision.patches)
-        alerts = decision.evaluation.alerts
+        alerts = decision.verdicts.alerts
         yield decision, overlay.nodes(there)
 
 
@@ -151,7 +151,7 @@ def test_the_engine_decides_as_the_core_does_at_every_step(drawn: Drawn, cut: in
 
     for number, (decision, after) in enumerate(by_the_core(drawn)):
         for place, one in enumerate(made.rules):
-            alerts = alerts_of(decision.evaluation.alerts)[one.name]
+            alerts = alerts_of(decision.verdicts.alerts)[one.name]
             fires = {name for name, alert in alerts.items() if alert.firing}
             assert lanes("firing", place) == fires, (number, one.name)
         assert lanes("marked") == decision.selection.marked, number
