@@ -29,6 +29,7 @@ from dynsched.controller.keeping import Keeping
 from dynsched.controller.loop import Loop
 from dynsched.controller.pod_tracking import PodTracking
 from dynsched.controller.reporting import report_lint
+from dynsched.controller.scaling_down import ScalingDown
 from dynsched.controller.settings import Settings
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.client import KubeClient
@@ -168,6 +169,8 @@ async def _serve(settings: Settings) -> None:
             "the page's questions": ask_for_the_page(),
             "the order": keep_the_order(),
         }
+        if not settings.dry_run:
+            parts["the deletion costs"] = ScalingDown(pods.api, snapshots, pods, leads).run(stop)
         if settings.pod_uid is not None:  # elsewhere nothing would read them
             parts["the kept rules"] = keeping.run(stop)
         await _until_stopped(

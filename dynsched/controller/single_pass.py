@@ -18,16 +18,18 @@ from dynsched.controller.settings import Settings
 from dynsched.engine.alerting.plan import plan_prune
 from dynsched.engine.model import WriteFailure
 from dynsched.engine.snapshot import Snapshot
+from dynsched.engine.wording import counted
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.election import LeaseTimes
 from dynsched.kube.leader import Elector
 from dynsched.kube.leases import LEASE_NAME, Holder, find_holders, why_at_work
 from dynsched.kube.node_order import NODE_ORDERS, NodeOrder, homes_of_orders
+from dynsched.kube.pod_costs import all_of_ours, write_cost
 from dynsched.rules import keys
 from dynsched.rules.file import FixedRules, RulesFileError, load_rules
 from dynsched.rules.labels import Mark, parse_label
-from dynsched.util.errors import ClusterError, ForbiddenError
+from dynsched.util.errors import ClusterError, ForbiddenError, NotFoundError
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +91,8 @@ async def prune(
     lease_namespace: str | None = None,
     force: bool = False,
 ) -> Written:
-    """Remove everything that was ever put on nodes, as the evidence on them says, and the order.
+    """Remove everything that was ever put on nodes, as the evidence on them says, the order, and
+    pods' deletion costs.
     AtWorkError while an instance is running, but with ``mark: none``.
 
     ``rules``: a file with one more mark, which counts without evidence too, as the default one.
@@ -108,6 +111,7 @@ async def prune(
         elif not mark.is_none:
             await _refuse_prune(client, lease_namespace, anyway=force or dry_run)
         failures = await _withdraw_orders(client, lease_namespace, dry_run=dry_run)
+        failures += await _withdraw_costs(client, dry_run=dry_run)
         cluster = await NodeCluster.listed(client)
         patches = plan_prune(cluster.nodes().values(), mark)
         if dry_run:
@@ -148,6 +152,29 @@ async def _withdraw_orders(
     except ClusterError as error:
         return [WriteFailure(name, str(error))]
     return []
+
+
+async def _withdraw_costs(client: KubeClient, *, dry_run: bool) -> list[WriteFailure]:
+    """Take pods' deletion costs back; what failed."""
+    found, failures = 0, []
+    try:
+        async for pod in all_of_ours(client):
+            found += 1
+            try:
+                if not dry_run:
+                    await write_cost(client, pod, None, lambda: True)
+            except NotFoundError:
+                continue
+            except ClusterError as error:
+                failures.append(WriteFailure(str(pod), str(error)))
+    except ForbiddenError as error:  # the janitor, where there is no component scale-down
+        logger.info("pods' deletion costs are left alone: %s", error)
+    except ClusterError as error:
+        failures.append(WriteFailure("deletion costs", str(error)))
+    if removed := found - len(failures):
+        done = "would be removed" if dry_run else "removed"
+        logger.info("deletion costs of %s: %s", counted(removed, "pod"), done)
+    return failures
 
 
 async def _holder(client: KubeClient, namespace: str | None) -> Holder | None:

@@ -32,6 +32,7 @@ from dynsched.kube.lists import (
     read_lines,
 )
 from dynsched.kube.pod_account import NOTHING, Counted, PodAccount, node_name, requests
+from dynsched.kube.pod_costs import CostAnnotations, costed
 from dynsched.kube.pod_requests import RUNNING, PodSpec, PodStatus, requests_of
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.keys import ORDER_ANNOTATION
@@ -62,7 +63,7 @@ class _Spec(PodSpec, gc=False):
     node: str = msgspec.field(name="nodeName", default="")
 
 
-class _Annotations(msgspec.Struct, gc=False):
+class _Annotations(CostAnnotations, gc=False):
     order: str | None = msgspec.field(name=ORDER_ANNOTATION, default=None)
 
 
@@ -226,12 +227,14 @@ class PodWatch(ListWatch):
         return len(self.account) if self._is_listed else None
 
     def _counted(self, pod: _Pod) -> Counted:
+        annotations, cost = pod.metadata.annotations, None
+        if annotations is not None and annotations.ours is not None:
+            cost = costed(pod.metadata, annotations, pod.spec.node)
         if not self._has_requests:
-            return NOTHING
-        annotations = pod.metadata.annotations
+            return NOTHING if cost is None else Counted(cost=cost)
         has_order = annotations is not None and annotations.order is not None
         requested = requests(1, *requests_of(pod.spec, pod.status, least=(0.0, 0.0)))
-        return Counted(node_name(pod.spec.node), requested, has_order)
+        return Counted(node_name(pod.spec.node), requested, has_order, cost)
 
     def observe(self, event: Event | None) -> None:
         self._heard_at = self.clock()

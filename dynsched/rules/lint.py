@@ -39,9 +39,10 @@ def lint(rule_set: RuleSet) -> Iterator[LintWarning]:
     """Settings that have no effect, or another one than in older versions, and rules whose
     expression leaves nodes out of its answer depending on their load.
     """
-    if rule_set.mark.is_none and not rule_set.scores_nodes:
+    if rule_set.mark.is_none and not (rule_set.scores_nodes or rule_set.scale_down):
         yield LintWarning(
-            "none, without `order` or `extender`: the rules only show which nodes are hot",
+            "none, without `order`, `extender` or `scale_down`: the rules only show which nodes "
+            "are hot",
             path=("mark",),
         )
     if rule_set.guard.bind_burst:

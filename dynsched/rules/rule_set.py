@@ -272,6 +272,8 @@ class RuleSet(_Model):
     file_rules: Annotated[tuple[FileRule, ...], Field(max_length=MAX_RULES)] = Field(alias="rules")
     extender: ExtenderRules = Field(default_factory=ExtenderRules)
     order: OrderRules | None = None
+    scale_down: _Flag = False
+    """Whether pods on hot nodes get a deletion cost (docs/scale-down.md)."""
 
     @field_validator("file_rules")
     @classmethod
@@ -309,8 +311,8 @@ class RuleSet(_Model):
 
     @cached_property
     def uses_expected_load(self) -> bool:
-        """Whether marks, scores or the order go by what pods are expected to use."""
-        return self.has_early or self.scores_nodes
+        """Whether marks, scores, the order or deletion costs go by what pods use."""
+        return self.has_early or self.scores_nodes or self.scale_down
 
     @cached_property
     def scores_nodes(self) -> bool:

@@ -37,12 +37,16 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 
 
 def composed(folder: Path, parts: tuple[str, ...]) -> list[Doc]:
-    """What kustomize makes of the base and these parts."""
+    """What kustomize makes of the base and these parts, with what the chart sets in the rules."""
     components = [COMPONENTS / part for part in parts if part != "collector"]
     content: Doc = {"resources": beside(folder, BASE), "components": beside(folder, *components)}
     if "collector" in parts:
         content["resources"] += beside(folder, OVERLAYS / "collector")
-    return kustomize(overlay(folder, **content))
+    docs = kustomize(overlay(folder, **content))
+    if "scale-down" in parts:
+        rules = next(doc for doc in docs if doc["metadata"]["name"].startswith("dynsched-rules"))
+        rules["data"]["rules.yaml"] += "scale_down: true\n"
+    return docs
 
 
 def test_the_chart_by_default_is_the_base(tmp_path: Path) -> None:

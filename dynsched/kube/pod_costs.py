@@ -1,0 +1,81 @@
+"""The deletion costs of pods at the API server (docs/scale-down.md)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from dynsched.engine.placing.scale_down import CostedPod
+from dynsched.kube.client import merge
+from dynsched.kube.failures import Call, in_namespace, still_leading
+from dynsched.kube.lists import METADATA_ONLY, ObjectMeta, pages
+from dynsched.kube.transport import KubeApi, Request
+from dynsched.rules.keys import COST_ANNOTATION, DELETION_COST
+
+_LIST: Final = Call("list", "pods", "/api/v1/pods")
+
+
+class CostAnnotations(msgspec.Struct, gc=False):
+    cost: str | None = msgspec.field(name=DELETION_COST, default=None)
+    ours: str | None = msgspec.field(name=COST_ANNOTATION, default=None)
+
+
+class _Owner(msgspec.Struct, gc=False):
+    kind: str = ""
+    controller: bool = False
+
+
+class _Metadata(ObjectMeta, gc=False):
+    annotations: CostAnnotations | None = None
+    owners: list[_Owner] | None = msgspec.field(name="ownerReferences", default=None)
+    ends: str | None = msgspec.field(name="deletionTimestamp", default=None)
+
+
+class _Pod(msgspec.Struct, gc=False):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+
+
+def costed(found: ObjectMeta, annotations: CostAnnotations | None, node: str = "") -> CostedPod:
+    cost, ours = (None, None) if annotations is None else (annotations.cost, annotations.ours)
+    return CostedPod(found.namespace, found.name, found.version, node, cost, ours)
+
+
+async def of_replica_sets(api: KubeApi, node: str, version: str) -> list[CostedPod]:
+    """The pods on a node that are a ReplicaSet's and do not end, no older than ``version``: so the
+    API server answers from its memory, by node. Raises ClusterError.
+    """
+    query = {
+        "fieldSelector": f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed",
+        "resourceVersion": version or "0",
+        "resourceVersionMatch": "NotOlderThan",
+    }
+    found = []
+    async for page in pages(api, _LIST, _Pod, query=query, headers=METADATA_ONLY):
+        for meta in (pod.metadata for pod in page.items or ()):
+            owners = [owner.kind for owner in meta.owners or () if owner.controller]
+            if owners == ["ReplicaSet"] and meta.ends is None:
+                found.append(costed(meta, meta.annotations, node))
+        del page
+    return found
+
+
+async def all_of_ours(api: KubeApi) -> AsyncIterator[CostedPod]:
+    """Every pod that has a cost of dynsched's. Raises ClusterError."""
+    async for page in pages(api, _LIST, _Pod, headers=METADATA_ONLY):
+        for meta in (pod.metadata for pod in page.items or ()):
+            if meta.annotations is not None and meta.annotations.ours is not None:
+                yield costed(meta, meta.annotations)
+        del page
+
+
+async def write_cost(
+    api: KubeApi, pod: CostedPod, cost: int | None, may_write: Callable[[], bool]
+) -> None:
+    """Give it this cost, or take ours back. NotFoundError, ConflictError, ClusterError."""
+    path = f"/api/v1{in_namespace(pod.namespace)}/pods/{quote(pod.name, safe='')}"
+    call = Call("patch", "pods", path, str(pod))
+    request: Request = {**merge(pod.patch(cost)), "check": still_leading(call, may_write)}
+    await api.call(call, **request)
