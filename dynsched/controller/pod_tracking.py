@@ -99,11 +99,6 @@ class PodTracking:
         return {} if self._watch is None else self._watch.account.costed
 
     @property
-    def version(self) -> str:
-        """The resourceVersion up to which pods are known."""
-        return "" if self._watch is None else self._watch.version
-
-    @property
     def sequence(self) -> int:
         return self._pods.sequence
 

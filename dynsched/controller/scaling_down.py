@@ -18,7 +18,7 @@ from dynsched.controller.pod_tracking import PodTracking
 from dynsched.engine.alerting.guard import BURST
 from dynsched.engine.placing.scale_down import CostedPod, arrivals, due_on
 from dynsched.engine.snapshot import Snapshot
-from dynsched.kube.pod_costs import of_replica_sets, write_cost
+from dynsched.kube.pod_costs import on_node, write_cost
 from dynsched.kube.transport import KubeApi
 from dynsched.util.errors import ClusterError, ConflictError, NotFoundError, NotPermittedError
 from dynsched.util.stopping import pause, unless_stopped
@@ -48,7 +48,7 @@ class ScalingDown:
         leads: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._list = partial(of_replica_sets, api)
+        self._list = partial(on_node, api)
         self._write = partial(write_cost, api, may_write=leads)
         self._snapshots = snapshots
         self._pods = pods
@@ -101,7 +101,7 @@ class ScalingDown:
         with suppress(NotPermittedError):  # the Lease was lost
             for node, uids in sorted(new.items()):
                 is_done = node in self._done and uids <= self._done[node]
-                if not is_done and await self._put_on(snapshot, node):
+                if not is_done and await self._put_on(snapshot, node, uids):
                     self._done[node] = uids
             for pod in list(self._pods.costed.values()):
                 # One whose node is not known yet may be on a hot one.
@@ -110,16 +110,17 @@ class ScalingDown:
         if not self._failures:
             self._error = None
 
-    async def _put_on(self, snapshot: Snapshot, node: str) -> bool:
-        """Whether all pods on a hot node have their costs now."""
+    async def _put_on(self, snapshot: Snapshot, node: str, new: set[str]) -> bool:
+        """Whether all pods on a hot node, the ``new`` ones among them, have their costs now."""
         if not self._may_send:
             return False
         try:
-            pods = await self._list(node, self._pods.version)
+            pods, listed = await self._list(node)
         except ClusterError as error:
             self._failed(error)
             return False
-        return all([await self._send(pod, cost) for pod, cost in due_on(snapshot, node, pods)])
+        sent = [await self._send(pod, cost) for pod, cost in due_on(snapshot, node, pods)]
+        return new <= listed and all(sent)
 
     async def _send(self, pod: CostedPod, cost: int | None) -> bool:
         """Whether nothing more is to be done about this pod. NotPermittedError."""

@@ -43,23 +43,21 @@ def costed(found: ObjectMeta, annotations: CostAnnotations | None, node: str = "
     return CostedPod(found.namespace, found.name, found.version, node, cost, ours)
 
 
-async def of_replica_sets(api: KubeApi, node: str, version: str) -> list[CostedPod]:
-    """The pods on a node that are a ReplicaSet's and do not end, no older than ``version``: so the
-    API server answers from its memory, by node. Raises ClusterError.
+async def on_node(api: KubeApi, node: str) -> tuple[list[CostedPod], set[str]]:
+    """The pods on a node that are a ReplicaSet's and do not end; and the uids of all of them. From
+    the API server's memory, by node: it may be behind by some seconds. Raises ClusterError.
     """
-    query = {
-        "fieldSelector": f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed",
-        "resourceVersion": version or "0",
-        "resourceVersionMatch": "NotOlderThan",
-    }
-    found = []
+    where = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
+    query = {"fieldSelector": where, "resourceVersion": "0"}
+    found, uids = [], set()
     async for page in pages(api, _LIST, _Pod, query=query, headers=METADATA_ONLY):
         for meta in (pod.metadata for pod in page.items or ()):
+            uids.add(meta.uid)
             owners = [owner.kind for owner in meta.owners or () if owner.controller]
             if owners == ["ReplicaSet"] and meta.ends is None:
                 found.append(costed(meta, meta.annotations, node))
         del page
-    return found
+    return found, uids
 
 
 async def all_of_ours(api: KubeApi) -> AsyncIterator[CostedPod]:

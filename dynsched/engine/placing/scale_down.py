@@ -43,8 +43,8 @@ def arrivals(snapshot: Snapshot) -> dict[str, set[str]]:
     """The nodes whose pods are to have a cost, and of each the uids of those bound of late."""
     nodes, is_on = snapshot.nodes, snapshot.rule_set.scale_down
     found = {node: set[str]() for node in nodes.hot.difference(nodes.ineligible) if is_on}
-    for pod, bound, _ in snapshot.pods.recent if found else ():
-        if bound is not None and pod.node in found and not pod.assumed:
+    for pod, bound, ended in snapshot.pods.recent if found else ():
+        if bound is not None and ended is None and pod.node in found and not pod.assumed:
             found[pod.node].add(pod.uid)
     return found
 
