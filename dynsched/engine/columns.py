@@ -42,6 +42,7 @@ class Roster:
         return len(self.names)
 
     def indices_of(self, names: Iterable[str]) -> list[int]:
+        """KeyError for a name that is not here."""
         return list(map(self.indices.__getitem__, names))
 
     def indices_in(self, other: Roster) -> Ints:
@@ -81,6 +82,7 @@ class Vector(_OnDemand[Sample]):
 
     @classmethod
     def of(cls, samples: Iterable[Sample]) -> Vector:
+        """From single samples, in their order."""
         samples = tuple(samples)
         return cls(
             [tuple(sorted(sample.labels.items())) for sample in samples],
@@ -117,6 +119,7 @@ class RangeVector(_OnDemand[Series]):
 
     @classmethod
     def of(cls, series: Iterable[Series]) -> RangeVector:
+        """From single series, in their order; columns are returned as they are."""
         if isinstance(series, RangeVector):
             return series
         series = tuple(series)
@@ -150,6 +153,7 @@ class RangeVector(_OnDemand[Series]):
         return ((self.labels_of(key), times, values) for key, times, values in parts)
 
     def moved(self, seconds: float) -> RangeVector:
+        """The same with all times later by so many seconds."""
         return replace(self, times=self.times + seconds)
 
     def __len__(self) -> int:

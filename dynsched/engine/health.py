@@ -56,6 +56,7 @@ def why_unhealthy(snapshot: Snapshot | None, age: float, interval: float) -> str
 
 
 def overdue_after(interval: float) -> float:
+    """Seconds without a finished tick after which the loop counts as stuck."""
     return max(OVERDUE_AT_LEAST, OVERDUE_INTERVALS * interval)
 
 
@@ -166,6 +167,7 @@ def rules_health(
     last_success: Mapping[str, float],
     past_errors: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[RuleHealth, ...]:
+    """In the order of the rules. ``last_success``: in Unix seconds, by rule."""
     return tuple(
         RuleHealth(
             rule=rule,

@@ -36,6 +36,8 @@ class Limits:
 
     @classmethod
     def of(cls, rules: Sequence[Rule], rule_set: RuleSet) -> Limits:
+        """Rows in the order of ``rules``; ``rule_set`` has what they do not say themselves."""
+
         def column(values: Iterable[float]) -> Floats:
             return np.array([*values], np.float64)[:, None]
 

@@ -19,6 +19,8 @@ from dynsched.rules.rule_set import Rule
 
 
 class Sample(Struct, frozen=True, gc=False):
+    """One value as it was answered; ``timestamp`` is in Unix seconds."""
+
     labels: Mapping[str, str]
     value: float
     """May be NaN or infinite: ``engine.nodes.match`` makes such a sample INVALID, never 0."""
@@ -40,6 +42,8 @@ class QueryResult:
 
 @dataclass(frozen=True, slots=True)
 class Series:
+    """Many values of the same labels."""
+
     labels: Mapping[str, str]
     points: tuple[tuple[float, float], ...]
     """Pairs ``(timestamp, value)``, in the order of their timestamps."""
@@ -148,10 +152,13 @@ class Alert(Struct, frozen=True, gc=False):
 
     @property
     def firing(self) -> bool:
+        """Also while it fires because of ``keep_firing_for`` alone."""
         return self.state is AlertState.FIRING
 
 
 class Verdict(Struct, frozen=True, gc=False):
+    """What the alerts of one node come to together."""
+
     node: str
     hot: bool
     """At least one alert fires that is not of an early mark."""
@@ -166,6 +173,8 @@ class Verdict(Struct, frozen=True, gc=False):
 
 
 class Action(StrEnum):
+    """What a patch does to the mark."""
+
     MARK = "mark"
     RELEASE = "release"
     REPAIR = "repair"
@@ -174,6 +183,8 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodePatch:
+    """One JSON merge patch for one node, not sent yet."""
+
     node: str
     action: Action
     body: Mapping[str, Any]
@@ -219,15 +230,19 @@ class NodeView(Struct, frozen=True, gc=False):
 
     @property
     def eligible(self) -> bool:
+        """Whether the node may be marked by the rules' section ``nodes``."""
         return self.ineligible is None
 
     @property
     def marked(self) -> bool:
+        """Whether anything of a mark is on the node, of an older configuration too."""
         return bool(self.carries)
 
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
+    """A sample that belongs to no node, and why."""
+
     rule: str
     value: str
     """The value of the label that should name the node."""
@@ -266,6 +281,7 @@ class RuleHealth:
 
     @property
     def ok(self) -> bool:
+        """Whether the last query was answered."""
         return self.error is None
 
 

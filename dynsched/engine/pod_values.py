@@ -32,6 +32,8 @@ MIN_MEMORY: Final = 200 * 2.0**20
 
 @dataclass(frozen=True, slots=True)
 class BoundPod:
+    """A pod that has a node; ``cpu`` in cores and ``memory`` in bytes, as it requests them."""
+
     uid: str
     node: str
     cpu: float = MIN_CPU

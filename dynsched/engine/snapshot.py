@@ -55,6 +55,7 @@ class Decision:
 
     @property
     def rule_set(self) -> RuleSet:
+        """The rules by which it was decided."""
         return self.inventory.rule_set
 
     def without(self, delayed: Mapping[str, str]) -> Decision:
@@ -73,6 +74,7 @@ class Decision:
         return self.due(mark_state(node, self.rule_set.mark, self.rule_set.nodes), verdict)
 
     def due(self, state: MarkState, verdict: Verdict) -> NodePatch | None:
+        """The patch that a node needs by this decision; None when nothing is due."""
         wanted = verdict.node in self.selection.marked and state.ineligible is None
         return plan_node(state, verdict, self.rule_set, wanted=wanted)
 
@@ -82,6 +84,7 @@ class Decision:
         return decided is not None and decided.uid == node.uid
 
     def views(self, nodes: Mapping[str, Node]) -> NodeViews:
+        """Of ``nodes`` as they are after the writes."""
         return NodeViews(self, nodes)
 
 
@@ -127,6 +130,7 @@ class NodeViews(Mapping[str, NodeView]):
         return name in self.inventory.nodes
 
     def of(self, names: Sequence[str]) -> list[NodeView]:
+        """In the order of ``names``; KeyError for one that is unknown."""
         return list(map(self._view, self.verdicts.of_nodes(self.indices_of(names))))
 
     def _view(self, verdict: Verdict) -> NodeView:
@@ -152,14 +156,17 @@ class NodeViews(Mapping[str, NodeView]):
         )
 
     def indices_of(self, names: Sequence[str]) -> list[int]:
+        """The places of these nodes in the columns; KeyError for one that is unknown."""
         return self.inventory.index.roster.indices_of(names)
 
     def pools_of(self, names: Sequence[str]) -> list[str]:
+        """The pool of each of these nodes; empty without ``guard.pool_label``."""
         nodes, guard = self.inventory.nodes, self.inventory.rule_set.guard
         return [pool_of(nodes[name], guard) for name in names]
 
     @cached_property
     def hot(self) -> frozenset[str]:
+        """The names of those on which an alert fires that is not early."""
         return self._named(self.verdicts.hot)
 
     def expected_loads(self, row: int, *, to_place: bool = False) -> Floats:
@@ -201,6 +208,7 @@ class NodeViews(Mapping[str, NodeView]):
 
     @cached_property
     def early(self) -> frozenset[str]:
+        """The names of those on which only an early alert fires."""
         return self._named(self.verdicts.early)
 
     def _named(self, which: Bools) -> frozenset[str]:
@@ -230,9 +238,11 @@ class NodeViews(Mapping[str, NodeView]):
 
     @cached_property
     def due(self) -> list[str]:
+        """The names of those that need a patch, in the order of the columns."""
         return self.due_of(self._names)
 
     def due_of(self, names: Iterable[str]) -> list[str]:
+        """Of these nodes those that need a patch; unknown ones are left out."""
         # On all other nodes nothing can be due.
         seen, wanted = self.inventory, self._decision.selection.marked
         concerned = [n for n in names if n in self and (n in seen.touched or n in wanted)]

@@ -39,10 +39,12 @@ def some(names: Sequence[str], most: int = MAX_NAMED) -> str:
 
 
 def named_nodes(names: Sequence[str]) -> str:
+    """For a sentence: the first of them, and how many more there are."""
     return f"node{'' if len(names) == 1 else 's'} {some(names)}"
 
 
 def named_rules(names: Sequence[str]) -> str:
+    """For a sentence: all of them."""
     return f"rule{'' if len(names) == 1 else 's'} {listed(names)}"
 
 

@@ -37,6 +37,8 @@ _AWAY: Final = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStat
 
 
 class Seen(NamedTuple):
+    """What tells one state of one object from all others."""
+
     uid: str
     version: str
 
@@ -125,6 +127,7 @@ class KubeClient(KubeApi):
 
 @contextlib.asynccontextmanager
 async def open_client(kubeconfig: Path | None, context: str | None) -> AsyncIterator[KubeClient]:
+    """Closed at the end of the block. Raises KubeConfigError."""
     async with KubeClient(await load_config(kubeconfig, context)) as client:
         yield client
 
@@ -168,6 +171,7 @@ def _usage(item: _NodeMetrics) -> NodeUsage:
 
 
 def merge(body: Mapping[str, Any]) -> Request:
+    """The parts of a `KubeApi.call` that sends a JSON merge patch."""
     return {"query": _WRITE, "body": body, "headers": _MERGE_PATCH}
 
 

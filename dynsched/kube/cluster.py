@@ -75,6 +75,7 @@ class NodeStore:
             self._undated = set(self._nodes)
 
     def undated(self) -> frozenset[str]:
+        """The names of the nodes whose next state is let in, whatever its version."""
         with self._lock:
             return frozenset(self._undated)
 
@@ -86,10 +87,15 @@ class Watch(Protocol):
     synced: bool
 
     @property
-    def error(self) -> str | None: ...
+    def error(self) -> str | None:
+        """Why what is known may be old; None while all is well."""
 
 
 class NodeCluster:
+    """The nodes, and the only way to read and patch one. Without ``watch`` nothing is kept up to
+    date.
+    """
+
     def __init__(self, client: KubeClient, watch: Watch | None = None) -> None:
         self._client = client
         self._watch = watch
@@ -97,19 +103,26 @@ class NodeCluster:
 
     @property
     def synced(self) -> bool:
+        """Whether all nodes have been listed."""
         return self._watch is None or self._watch.synced
 
     @property
     def error(self) -> str | None:
+        """Why what is known may be old; None while all is well."""
         return self._watch.error if self._watch else None
 
     def nodes(self) -> Mapping[str, Node]:
+        """As `NodeStore.nodes`."""
         return self._store.nodes()
 
     def has(self, name: str) -> bool:
+        """Whether a node of this name is known."""
         return self._store.find(name) is not None
 
     async def read(self, name: str) -> Node | None:
+        """The node as the API server has it, which is then known; None where it is gone.
+        ClusterError.
+        """
         known = self._store.find(name)
         node = await self._client.read(name)
         if node is not None:

@@ -58,6 +58,8 @@ class LeaseTimes:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
+    """A Lease as it was last read, or as it is to be created."""
+
     holder: str
     released: bool
     duration: float
@@ -74,6 +76,7 @@ class Lease:
         return -math.inf if self.released else self.seen_at + self.duration - now
 
     def is_free(self, now: float) -> bool:
+        """Whether any candidate may take it."""
         return self.free_in(now) < 0
 
 

@@ -99,6 +99,7 @@ class NodeEvents:
         self._post(Subject("Node", node.name, node.uid), reason, message, warning=warning)
 
     def post_own(self, *, reason: str, message: str, warning: bool = False) -> None:
+        """The same on what ``own`` gives; nothing is posted where it gives None."""
         own = self.own()
         if own is not None:
             self._post(own, reason, message, warning=warning)

@@ -66,6 +66,8 @@ class SetupError(ClusterError):
 
 
 class ProxyRefusedError(aiohttp.ClientConnectionError):
+    """A proxy answered in the API server's place; the URL with its password is not in the text."""
+
     def __init__(self, status: int) -> None:
         super().__init__(f"the proxy answered {status}")
         self.status = status
@@ -107,6 +109,8 @@ class ExpiredError(ClusterError):
 
 
 class Status(msgspec.Struct):
+    """The object by which the API server explains an error."""
+
     kind: str = ""
     api_version: str = msgspec.field(name="apiVersion", default="")
     message: str = ""
@@ -122,6 +126,7 @@ def status_in(body: bytes | msgspec.Raw) -> Status | None:
 
 
 def from_status(call: Call, server: str, status: int, body: bytes) -> ClusterError:
+    """The error for an answer of 300 and above."""
     said = _said(body)
     where = f"cannot {call}: {server} answered {status}"
     match status:

@@ -104,6 +104,7 @@ async def programs(api: KubeApi, images: tuple[str, ...]) -> list[Program]:
 
 
 async def config_map(api: KubeApi, namespace: str, name: str) -> dict[str, str] | None:
+    """Its ``data``; None where it has none, or is not there."""
     data: dict[str, str] | None = _at(await core(api, "configmaps", name, namespace), "data")
     return data
 
@@ -128,6 +129,7 @@ async def policy(
 
 
 async def mutating_policy(api: KubeApi, name: str) -> tuple[Any, Any]:
+    """The policy and the binding of this name; None for each that is not there."""
     found = await policy(api, POLICIES, name)
     return found, await policy(api, "mutatingadmissionpolicybindings", name)
 
@@ -145,12 +147,14 @@ async def resources(api: KubeApi, api_version: str) -> set[str]:
 
 
 async def namespaces_that_ask(api: KubeApi) -> list[str]:
+    """The names of those with the label that has pods avoid hot nodes, sorted."""
     query = {"labelSelector": f"{keys.AVOID_LABEL}=true"}
     found = _items(api, "namespaces", "/api/v1/namespaces", query)
     return sorted([item["metadata"]["name"] async for item in found])
 
 
 def running_pods(api: KubeApi, namespace: str) -> AsyncIterator[dict[str, Any]]:
+    """Raw pods of a namespace that have a node and have not ended."""
     return _items(api, "pods", f"/api/v1{in_namespace(namespace)}/pods", RUNNING)
 
 
@@ -165,6 +169,8 @@ async def _items(
 
 
 class Owner(msgspec.Struct, frozen=True, gc=False):
+    """An entry of ownerReferences."""
+
     kind: str = ""
     name: str = ""
     controller: bool = False

@@ -62,6 +62,7 @@ kopf's thread, must not block and must not raise."""
 
 
 def settings() -> kopf.OperatorSettings:
+    """Without anything that writes: no finalizers, no annotations, no Events."""
     result = kopf.OperatorSettings()
     result.process.ultimate_exiting_timeout = None  # it is a SIGKILL, to the process
     result.posting.enabled = False
@@ -78,7 +79,7 @@ def settings() -> kopf.OperatorSettings:
     return result
 
 
-class NodesResponse(aiohttp.ClientResponse):
+class _NodesResponse(aiohttp.ClientResponse):
     """An answer to kopf, of which the nodes are taken out where `take_nodes` was called. One of
     another form goes to kopf as it came; the reads of one that is too large raise TooLargeError.
     """
@@ -86,17 +87,20 @@ class NodesResponse(aiohttp.ClientResponse):
     _observer: Observer | None = None
 
     def take_nodes(self, observer: Observer, *, watch: bool) -> None:
+        """Give the nodes to ``observer``: those of a ``watch`` line by line, else of a list."""
         if watch:
             self.content = _Lines(self.content, observer)  # type: ignore[assignment]
         else:
             self._observer = observer
 
     async def read(self) -> bytes:
+        """Within the limit of a list."""
         if self._body is None:
             self._body = await transport.read_body(self, transport.MAX_OF_A_LIST)
         return self._body
 
     async def json(self, **options: Any) -> Any:
+        """What is left for kopf: a list's metadata, without the nodes."""
         if self._observer is not None:
             page = _without_nodes(await self.read(), self._observer)
             if page is not None:
@@ -267,7 +271,7 @@ class NodeOperator:
             # Not the token: aiohttp sends the headers of a session to its proxy too, in the clear.
             headers={"User-Agent": transport.USER_AGENT},
             proxy=config.configuration.proxy,
-            response_class=NodesResponse,
+            response_class=_NodesResponse,
             **{**SESSION, "middlewares": (self._middleware, *SESSION["middlewares"])},
         )
 
@@ -287,7 +291,7 @@ class NodeOperator:
             self._next_watch = time.monotonic() + jittered(1.0)
         response = await handler(request)
         is_good = response.status == HTTPStatus.OK and request.url.path.endswith(_WATCH.path)
-        if is_good and isinstance(response, NodesResponse):
+        if is_good and isinstance(response, _NodesResponse):
             response.take_nodes(self._observer, watch=is_watch)
             if is_watch:
                 self._follower()

@@ -56,6 +56,7 @@ class SoleWriter:
         """There is nobody else."""
 
     async def run(self, stop: asyncio.Event) -> None:
+        """Does nothing until ``stop`` is set."""
         await stop.wait()
 
 
@@ -136,6 +137,7 @@ class Elector:
             self._renewed_at = None
 
     async def attempt(self) -> None:
+        """Take or renew the Lease once. Never raises for what the API server answers."""
         try:
             try:
                 await self._take_or_renew()

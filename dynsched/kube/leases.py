@@ -25,6 +25,8 @@ LOOK_AGAIN: Final = 2 * LeaseTimes().renew_every
 
 
 class Leases:
+    """The Lease `dynsched` of one namespace."""
+
     def __init__(self, api: KubeApi, namespace: str) -> None:
         self._api = api
         self._namespace = namespace

@@ -25,7 +25,11 @@ METADATA_ONLY: Final = {
 Item = TypeVar("Item")
 
 
-class ListMeta(msgspec.Struct, gc=False):
+class _ListMeta(msgspec.Struct, gc=False):
+    """Where in the list a page ends; ``remaining``: how many come after it, where the server says
+    so.
+    """
+
     version: str = msgspec.field(name="resourceVersion", default="")
     after: str = msgspec.field(name="continue", default="")
     remaining: int | None = msgspec.field(name="remainingItemCount", default=None)
@@ -34,11 +38,13 @@ class ListMeta(msgspec.Struct, gc=False):
 class ListPage(msgspec.Struct, Generic[Item], gc=False):
     """A page of a list. What a type of its items does not name costs no memory."""
 
-    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
     items: list[Item] | None = None
 
 
 class ObjectMeta(msgspec.Struct, gc=False):
+    """The part of metadata that every object has."""
+
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -46,10 +52,14 @@ class ObjectMeta(msgspec.Struct, gc=False):
 
 
 class Named(msgspec.Struct, gc=False):
+    """Any object, of which nothing but its identity matters."""
+
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
 
 
 class Event(msgspec.Struct, gc=False):
+    """One line of a watch."""
+
     type: str
     object: msgspec.Raw
 
@@ -111,6 +121,7 @@ async def pages(
 
 
 async def first_item(api: KubeApi, call: Call) -> ListPage[Named]:
+    """A list's first page, of one object without its content. Raises ClusterError."""
     query = {"limit": "1"}
     answer = await api.call(call, query=query, headers=METADATA_ONLY, shape=ListPage[Named])
     page: ListPage[Named] = _required(call, api, answer.body)

@@ -116,6 +116,7 @@ def _ahead(answer: Answer) -> float:
 
 
 def spec_of(order: Order, until: float) -> Mapping[str, Any]:
+    """The ``spec`` of a NodeOrder; ``until`` in Unix seconds by the API server's clock."""
     spec: dict[str, Any] = {
         "until": format_time(until),
         **{

@@ -67,11 +67,13 @@ class NodeWatch:
 
     @property
     def is_listing(self) -> bool:
+        """As of `resync.Followed`; for some seconds after a list its events may still come in."""
         life = self._life
         is_following = life.follows and not life.over.is_set()
         return not is_following or time.monotonic() - self._listed_at <= SETTLED
 
     def begin_anew(self) -> None:
+        """End the present watch; the next one begins with a list."""
         self._life.over.set()
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -45,6 +45,7 @@ class PodAccount:
         return len(self._pods)
 
     def put(self, uid: str, pod: Counted) -> None:
+        """Count a pod, in the place of its former state."""
         self.drop(uid)
         self._pods[uid] = pod
         if pod.cost is not None:
@@ -52,6 +53,7 @@ class PodAccount:
         self._add(pod, 1)
 
     def drop(self, uid: str) -> None:
+        """Count a pod no more; nothing where it was not counted."""
         self.costed.pop(uid, None)
         before = self._pods.pop(uid, None)
         if before is not None:

@@ -19,6 +19,8 @@ _LIST: Final = Call("list", "pods", "/api/v1/pods")
 
 
 class CostAnnotations(msgspec.Struct, gc=False):
+    """Of a pod's annotations the two that are about its deletion cost, as they are written."""
+
     cost: str | None = msgspec.field(name=DELETION_COST, default=None)
     ours: str | None = msgspec.field(name=COST_ANNOTATION, default=None)
 
@@ -39,6 +41,7 @@ class _Pod(msgspec.Struct, gc=False):
 
 
 def costed(found: ObjectMeta, annotations: CostAnnotations | None, node: str = "") -> CostedPod:
+    """What is kept of a pod for its deletion cost; ``node``: empty where it has none."""
     cost, ours = (None, None) if annotations is None else (annotations.cost, annotations.ours)
     return CostedPod(found.namespace, found.name, found.version, node, cost, ours)
 

@@ -35,6 +35,8 @@ class _Container(msgspec.Struct, gc=False):
 
 
 class PodSpec(msgspec.Struct, gc=False):
+    """What decides how much a pod requests."""
+
     containers: list[_Container] | None = None
     init: list[_Container] | None = msgspec.field(name="initContainers", default=None)
     resources: _Resources | None = None
@@ -72,6 +74,8 @@ class _Condition(msgspec.Struct, gc=False):
 
 
 class PodStatus(_Resized, gc=False):
+    """What its containers do, and what they were given."""
+
     containers: list[_ContainerStatus] | None = msgspec.field(
         name="containerStatuses", default=None
     )
@@ -80,6 +84,7 @@ class PodStatus(_Resized, gc=False):
 
     @property
     def all_containers(self) -> list[_ContainerStatus]:
+        """Init containers too."""
         return [*(self.containers or ()), *(self.init or ())]
 
     @property

@@ -134,12 +134,15 @@ class ListWatch(ABC):
         """Take in one event; None where the server has begun to answer the watch."""
 
     def tell(self, error: ClusterError | None) -> None:
+        """Log that the watch fails, or with None that it works again."""
         logger.debug("%s: %s", type(self).__name__, error or "works again")
 
     async def run(self, stop: asyncio.Event) -> None:
+        """List and watch, again and again, until ``stop`` is set."""
         await unless_stopped(stop, self._follow_on())
 
     async def follow(self, version: str) -> None:
+        """Watch from ``version`` on until the server ends it. Raises ClusterError."""
         where = {"resourceVersion": version, "allowWatchBookmarks": "true"}
         watching = watch(self.api, _WATCH, {**self.query, **where})
         async with contextlib.aclosing(watching) as events:
@@ -237,6 +240,7 @@ class PodWatch(ListWatch):
         return Counted(node_name(pod.spec.node), requested, has_order, cost)
 
     def observe(self, event: Event | None) -> None:
+        """Count the pod, or no more, by what the event says of it."""
         self._heard_at = self.clock()
         if event is None:
             return
@@ -260,6 +264,7 @@ class PodWatch(ListWatch):
             self.pods.never_ran(pod.metadata.uid)
 
     def tell(self, error: ClusterError | None) -> None:
+        """As `ListWatch.tell`, in the words of what then does not count."""
         if error is None:
             logger.info("just-bound pods count again")
         else:
@@ -293,6 +298,7 @@ class PendingPods(ListWatch):
         return version
 
     def observe(self, event: Event | None) -> None:
+        """Remember a pod without a node, at most MAX_PENDING of them."""
         if event is None:
             return
         uid = _pod.decode(event.object).metadata.uid

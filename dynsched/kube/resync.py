@@ -66,11 +66,13 @@ class Troubles:
         return next(iter(tuple(self._found.values())), None)
 
     def begin(self, part: Part, why: ClusterError | str) -> None:
+        """``part`` does not work, and why; it is logged where it is new."""
         self._found[part] = str(why)
         if self._told.is_new(part, str(why)):
             logger.warning("%s; trying again" if isinstance(why, ClusterError) else "%s", why)
 
     def end(self, part: Part) -> None:
+        """``part`` works; it is logged where it did not before."""
         self._told.forget(part)
         if part in self._found and self._found.pop(part, ""):
             logger.info(part.value)
@@ -119,6 +121,7 @@ def compare(
 
 
 def has_reached(node: Node | None, seen: Seen) -> bool:
+    """Whether what we know of a node is at least as new as what a list has ``seen``."""
     return node is not None and not is_older(node.resource_version, seen.version)
 
 
@@ -130,7 +133,8 @@ class Followed(Protocol):
     begun: int
 
     @property
-    def is_listing(self) -> bool: ...
+    def is_listing(self) -> bool:
+        """Whether a list is coming in, or a watch is yet to follow it."""
 
     def begin_anew(self) -> None:
         """List all nodes again, and take them as they come, whatever their versions."""
@@ -138,6 +142,8 @@ class Followed(Protocol):
 
 @dataclass(eq=False)
 class Resync:
+    """Compares what is known with a list, ``every`` so many seconds, and cures the watch."""
+
     client: KubeClient
     store: NodeStore
     watch: Followed

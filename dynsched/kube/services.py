@@ -50,6 +50,7 @@ class Service:
 
     @property
     def path(self) -> str:
+        """Where the API server's proxy reaches it."""
         where = in_namespace(self.namespace)
         return f"/api/v1{where}/services/{quote(self.proxied, safe=':')}/proxy"
 

@@ -196,6 +196,7 @@ class KubeApi:
         await self.close()
 
     async def close(self) -> None:
+        """Close all connections, those of former credentials too."""
         for client in (self._client, self._former):
             if client is not None:
                 await client.close()  # type: ignore[no-untyped-call]

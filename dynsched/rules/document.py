@@ -185,6 +185,7 @@ def _duplicate_keys(
 
 
 def find(root: yaml.Node | None, *path: str | int) -> yaml.Node | None:
+    """The node at this path of keys and indices; None where there is none."""
     steps = list(_steps(root, path))
     return steps[-1][1] if len(steps) == len(path) else None
 

@@ -102,6 +102,7 @@ def _refused(message: str, line: int | None = None, column: int | None = None) -
 
 
 def unreadable(name: str | Path, error: OSError, remedy: str) -> RulesFileError:
+    """The error for a file that the system does not let us read."""
     if isinstance(error, PermissionError):
         remedy = "check its permissions"
     return RulesFileError([f"{name}: {error.strerror or error}; {remedy}"])
@@ -115,6 +116,7 @@ class FixedRules:
     error: str | None = None
 
     def changed(self) -> bool:
+        """Never."""
         return False
 
 

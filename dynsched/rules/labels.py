@@ -38,11 +38,13 @@ _MAX_NUMBER: Final = 2**63 - 1
 
 
 def is_label_key(text: str) -> bool:
+    """As the API server checks it: an optional DNS subdomain, and a name of up to 63 characters."""
     prefix, slash, _ = text.rpartition("/")
     return _KEY_RE.fullmatch(text) is not None and not (slash and len(prefix) > 253)  # noqa: PLR2004 (a DNS subdomain's limit)
 
 
 def is_label_value(text: str) -> bool:
+    """As the API server checks it: up to 63 characters, or none."""
     return _VALUE_RE.fullmatch(text) is not None
 
 
@@ -73,6 +75,7 @@ class Selector:
     requirements: tuple[_Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether these labels meet all requirements."""
         return self.unmet(labels) is None
 
     def unmet(self, labels: Mapping[str, str]) -> str | None:
@@ -87,6 +90,7 @@ class Selector:
 
 
 def parse_selector(text: str) -> Selector:
+    """As kubectl's ``-l``, with ``<`` and ``>`` too. ValueError with one line for a person."""
     text = text.strip()
     requirements: list[_Requirement] = []
     position = 0
@@ -132,6 +136,8 @@ def _requirement(match: re.Match[str]) -> _Requirement:
 
 @dataclass(frozen=True, slots=True)
 class LabelMark:
+    """As text ``key=value``."""
+
     key: str
     value: str
 
@@ -141,6 +147,8 @@ class LabelMark:
 
 @dataclass(frozen=True, slots=True)
 class TaintMark:
+    """As text ``key=value:effect``."""
+
     key: str
     value: str
     effect: str = SOFT_EFFECT
@@ -149,6 +157,7 @@ class TaintMark:
         return f"{self.key}={self.value}:{self.effect}"
 
     def is_same(self, taint: Mapping[str, Any]) -> bool:
+        """Whether a raw taint has the same key, effect and value; an absent value is empty."""
         return self.stands_at(taint) and (taint.get("value") or "") == self.value
 
     def stands_at(self, taint: Mapping[str, Any]) -> bool:
@@ -158,6 +167,8 @@ class TaintMark:
 
 @dataclass(frozen=True)
 class Mark:
+    """What is put on a node; neither label nor taint with ``mark: none``."""
+
     label: LabelMark | None
     taint: TaintMark | None = None
 
@@ -178,6 +189,7 @@ class Mark:
 
 
 def parse_label(text: str) -> LabelMark:
+    """From ``key=value``. ValueError for no label, and for a key that has a meaning already."""
     key, _, value = text.partition("=")
     if not is_label_key(key) or not is_label_value(value) or not value:
         raise ValueError(f"{text!r} is not a label; write it like {keys.DEFAULT_LABEL}")
@@ -188,6 +200,7 @@ def parse_label(text: str) -> LabelMark:
 
 
 def parse_taint(text: str) -> TaintMark:
+    """From ``key=value:PreferNoSchedule``. ValueError for another effect, and for foreign keys."""
     rest, _, effect = text.rpartition(":")
     key, _, value = rest.partition("=")
     if not is_label_key(key) or not is_label_value(value):

@@ -30,6 +30,7 @@ class RuleError:
 
     @property
     def where(self) -> str:
+        """The path as text: ``rules[2].for``."""
         text = ""
         for part in self.path:
             if isinstance(part, int):
@@ -54,6 +55,7 @@ class RulesInvalidError(Exception):
 
 
 def problem(message: str) -> PydanticCustomError:
+    """What a validator raises, with ``message`` for a person."""
     # As a placeholder's value: braces of a PromQL expression are then only text.
     return PydanticCustomError("rule", "{message}", {"message": message})
 
@@ -109,6 +111,7 @@ _REPR.maxstring = _REPR.maxother = _LINE
 
 
 def shown(value: object) -> str:
+    """A value from a file, in a text of bounded length."""
     text = _REPR.repr(value)
     return text if len(text) <= _LINE else f"{text[: _LINE - 3]}..."
 

@@ -64,11 +64,15 @@ NO_MARK: Final = MarkRules.model_construct(label=None, taint=None)
 
 
 class NodeRules(_Model):
+    """The section ``nodes``: which nodes may be marked."""
+
     selector: _SelectorText = Selector()
     include_control_plane: _Flag = False
 
 
 class GuardRules(_Model):
+    """The section ``guard``: how many nodes may be marked, released and written."""
+
     max_marked: fields.NodeLimit = Limit(0.5, is_share=True)
     """Of a pool; a share is one of the eligible nodes."""
     pool_label: fields.Key | None = None
@@ -89,6 +93,8 @@ class Profile(_Model):
 
 
 class ExtenderRules(_Model):
+    """The section ``extender``: what the scheduler extender answers."""
+
     require_label: fields.Key | None = None
     reject: Annotated[tuple[str, ...], Field(max_length=MAX_RULES)] = ()
     profiles: Annotated[Mapping[str, Profile], Field(max_length=fields.MAX_PROFILES)] = Field(
@@ -198,6 +204,7 @@ class Rule(_Model):
 
     @property
     def rises(self) -> bool:
+        """Whether more is worse, as of CPU in use; else less is, as of free memory."""
         return self.op in (">", ">=")
 
     @cached_property
@@ -206,7 +213,8 @@ class Rule(_Model):
         return None
 
     def applies_to(self, labels: Mapping[str, str]) -> bool:
-        return self.selector.unmet(labels) is None
+        """Whether the rule's selector selects a node with these labels."""
+        return self.selector.matches(labels)
 
     @property
     def answered_by(self) -> str:
@@ -221,6 +229,7 @@ class EarlyRule(Rule):
 
     @cached_property
     def early_of(self) -> str | None:
+        """The name of the rule in the file that it belongs to."""
         return self.measures
 
 
@@ -231,6 +240,7 @@ class FileRule(Rule):
 
     @cached_property
     def early_rule(self) -> EarlyRule | None:
+        """The rule that ``early`` stands for; None without it."""
         if self.early is None:
             return None
         return EarlyRule.model_construct(
@@ -260,6 +270,8 @@ class OrderRules(_Model):
 
 
 class RuleSet(_Model):
+    """A whole rules file, checked. Immutable."""
+
     mark_rules: Annotated[
         MarkRules, BeforeValidator(lambda given: NO_MARK if given == "none" else given)
     ] = Field(default_factory=MarkRules, alias="mark")
@@ -295,6 +307,7 @@ class RuleSet(_Model):
 
     @cached_property
     def by_name(self) -> Mapping[str, Rule]:
+        """All rules, those that ``early`` stands for among them."""
         return {rule.name: rule for rule in self.rules}
 
     @cached_property
@@ -307,6 +320,7 @@ class RuleSet(_Model):
 
     @cached_property
     def has_early(self) -> bool:
+        """Whether any node may be marked by its expected load."""
         return any(rule.early is not None for rule in self.file_rules)
 
     @cached_property
@@ -316,20 +330,25 @@ class RuleSet(_Model):
 
     @cached_property
     def scores_nodes(self) -> bool:
+        """Whether nodes are ranked, by the extender or by the order."""
         return self.has_extender or self.order is not None
 
     @property
     def has_extender(self) -> bool:
+        """Whether the file has the section, even an empty one."""
         return "extender" in self.model_fields_set
 
     @cached_property
     def mark(self) -> Mark:
+        """The label and the taint of the section ``mark``."""
         return Mark(self.mark_rules.label, self.mark_rules.taint)
 
     def stale_after_of(self, rule: Rule) -> float:
+        """In seconds: the rule's own value, or that of the file."""
         return self.stale_after if rule.stale_after is None else rule.stale_after
 
     def holds_stale(self, rule: Rule) -> bool:
+        """Whether a firing alert of the rule goes on while it is unknown."""
         return (rule.on_stale or self.on_stale) == "hold"
 
 

@@ -36,16 +36,18 @@ class MetricsServerSource:
         self._under_way: asyncio.Task[Sequence[NodeUsage]] | None = None
 
     async def query(self, rule: Rule) -> QueryResult:
+        """In percent of allocatable. Never raises for what the server does."""
         started, label = time.monotonic(), rule.node_labels[0]
         try:
             usages = await self._usages()
         except ClusterError as error:
             return QueryResult(error=str(error), duration=time.monotonic() - started)
-        convert = partial(utilization, rule.resource or "", usages, self._nodes(), label=label)
+        convert = partial(_utilization, rule.resource or "", usages, self._nodes(), label=label)
         samples, warnings = await asyncio.to_thread(convert)  # some 20 ms at 5,000 nodes
         return QueryResult(samples, warnings=warnings, duration=time.monotonic() - started)
 
     async def close(self) -> None:
+        """Cancel what is under way."""
         if self._under_way is not None:
             self._under_way.cancel()
             with contextlib.suppress(asyncio.CancelledError, ClusterError):
@@ -69,7 +71,7 @@ class MetricsServerSource:
             ) from None
 
 
-def utilization(
+def _utilization(
     resource: str, usages: Iterable[NodeUsage], nodes: Mapping[str, Node], *, label: str = "node"
 ) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
     """Samples, in per cent of allocatable, and warnings. One without a value is NaN, hence unknown,

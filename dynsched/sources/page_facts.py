@@ -56,9 +56,11 @@ class Board(Protocol):
     wanted: set[tuple[str, int]]
 
     @property
-    def is_looked_at(self) -> bool: ...
+    def is_looked_at(self) -> bool:
+        """Whether anybody has the page open."""
 
-    def hottest(self, most: int) -> list[str]: ...
+    def hottest(self, most: int) -> list[str]:
+        """The names of at most so many nodes, the worst first."""
 
 
 @dataclass(eq=False)
@@ -83,12 +85,14 @@ class PageFactsSource:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
+        """Ask again and again, while the page is looked at, until ``stop`` is set."""
         while not stop.is_set():
             if self.board.is_looked_at:
                 await unless_stopped(stop, self.ask())
             await pause(stop, _POLL)
 
     async def ask(self) -> None:
+        """Ask for every part that is due. Never raises."""
         for part, due in self._due.items():
             now = self.monotonic()
             if now < due:

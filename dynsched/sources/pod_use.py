@@ -125,6 +125,7 @@ class LastUses:
         self._since: dict[str, float] = {}
 
     def begin_round(self) -> None:
+        """Forget what was not in an answer since the round before."""
         self._before, self._since = self._since, {}
 
     def add(self, uses: Mapping[str, float]) -> dict[str, float]:
@@ -189,7 +190,7 @@ class PodUseSource:
                 if of_new is not None:
                     if resource == "cpu":
                         of_new |= self._follow(of_new, bound, ended)
-                    both = {**means_of_workloads(of_new), **means}
+                    both = {**_means_of_workloads(of_new), **means}
                     self.of_workloads = {**self.of_workloads, resource: both}
                     self._add(resource, of_new)
             known = self.of_ended.get(resource, {})
@@ -236,7 +237,7 @@ class PodUseSource:
             if uses is None:
                 means = await self._uses(what, _by_workload(asked), "workload")
             else:
-                means = means_of_workloads(uses)
+                means = _means_of_workloads(uses)
             if means is not None:
                 self._means[resource] = means
                 self.of_workloads = {**self.of_workloads, resource: means}
@@ -283,7 +284,7 @@ class PodUseSource:
             logger.info("the expected load is worked out without %s: %s", some(names), why)
 
 
-def means_of_workloads(uses: Mapping[str, float]) -> dict[str, float]:
+def _means_of_workloads(uses: Mapping[str, float]) -> dict[str, float]:
     """By workload, from the uses of its pods by ``namespace/name``."""
     found: dict[str, list[float]] = {}
     for name, use in uses.items():

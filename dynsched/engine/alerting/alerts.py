@@ -46,6 +46,7 @@ class States:
 
     @staticmethod
     def inactive(shape: tuple[int, int]) -> States:
+        """Of this shape (rules, nodes): all inactive."""
         none, nothing = np.zeros(shape, np.bool_), np.full(shape, np.nan)
         return States(firing=none, pending=none, active_since=nothing, keep_firing_since=nothing)
 
@@ -117,6 +118,7 @@ class AlertTable(States):
         )
 
     def alert(self, row: int, index: int) -> Alert:
+        """One alert as an object, by the indices of its rule and its node."""
         node, uid = self.roster.names[index], self.roster.uids[index]
         cell = _Cell(*(getattr(self, name)[row, index].item() for name in _Cell._fields))
         return _alert(self.rules[row], node, uid, cell)
@@ -168,6 +170,7 @@ class AlertTable(States):
         return taken.without(~((rows >= 0)[:, None] & (indices >= 0)))
 
     def having(self, alerts: Iterable[Alert]) -> AlertTable:
+        """A copy in which these alerts exist, in the place of those that are there."""
         found = self.each(np.copy)
         for one in alerts:
             cell = self.rules.index(one.rule), self.roster.indices[one.node]
@@ -179,6 +182,7 @@ class AlertTable(States):
         return found
 
     def without(self, which: Bools) -> AlertTable:
+        """The same, where the alerts ``which`` (rules, nodes) do not exist."""
         return replace(self, exists=self.exists & ~which)
 
     def shifted(self, seconds: float) -> AlertTable:
@@ -189,6 +193,7 @@ class AlertTable(States):
 
 
 def no_alerts() -> AlertTable:
+    """Of no rules on no nodes: what a process begins with."""
     return AlertTable.new((), Roster(()))
 
 
@@ -307,6 +312,7 @@ class Verdicts:
 
     @classmethod
     def of(cls, alerts: AlertTable, limits: Limits) -> Verdicts:
+        """``limits`` are those of the alerts' rules, in the same order."""
         firing = alerts.firing & alerts.exists
         hot, early = hot_and_early(limits, firing)
         since, severity = np.full(hot.shape, np.nan), np.zeros(hot.shape)
@@ -319,6 +325,7 @@ class Verdicts:
         return cls(alerts, hot, early, since, severity)
 
     def of_nodes(self, indices: Sequence[int]) -> list[Verdict]:
+        """As objects, in the order of ``indices``."""
         names = self.alerts.roster.names
         return [
             Verdict(

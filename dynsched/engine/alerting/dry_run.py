@@ -59,11 +59,14 @@ class _NodeChange:
 
 
 class PretendedWrites:
+    """The patches of a dry run, kept beside the nodes that the API server has."""
+
     def __init__(self) -> None:
         self._changes: dict[str, _NodeChange] = {}
         self._real: Mapping[str, Node] = {}
 
     def nodes(self, real: Mapping[str, Node]) -> dict[str, Node]:
+        """The ``real`` nodes, by name, as they would be after all that was written."""
         self._real = real
         there = {name: change for name, change in self._changes.items() if name in real}
         found = {name: change.on(real[name]) for name, change in there.items()}

@@ -34,6 +34,8 @@ LEFT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Selection:
+    """Which nodes carry the mark from now on, as far as the guard decides."""
+
     marked: frozenset[str]
     withheld: Mapping[str, str]
     """Why others, contrary to their verdict, are not marked yet or still marked."""
@@ -68,6 +70,7 @@ class MarkCaps(NamedTuple):
 
     @classmethod
     def of(cls, columns: NodeColumns, limit: Limit) -> MarkCaps:
+        """Of all nodes that may be marked; ``limit`` is ``guard.max_marked``."""
         kinds = columns.kinds
         sizes = np.bincount(columns.kind[columns.may_mark], minlength=len(kinds))
         pools = {name: number for number, name in enumerate(sorted({each.pool for each in kinds}))}
@@ -149,6 +152,8 @@ def early_limit(limit: Limit, size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
+    """Which of the patches that are due are sent now."""
+
     patches: tuple[NodePatch, ...]
     delayed: Mapping[str, str] = field(default_factory=dict)
     """Why others wait."""

@@ -92,6 +92,7 @@ def _with_rest(reason: str, state: MarkState) -> str:
 
 
 def is_done(patch: NodePatch, node: Node) -> bool:
+    """Whether the node has already all that the patch would set, and lacks what it removes."""
     metadata = patch.body["metadata"]
     taints = patch.body["spec"]["taints"] if "spec" in patch.body else node.taints
     return list(taints or ()) == list(node.taints) and all(

@@ -200,5 +200,6 @@ def finish_replay(seen: Inventory, table: AlertTable, now: float) -> AlertTable:
 
 
 def adopted_alerts(seen: Inventory, now: float) -> AlertTable:
+    """Those with which a replay begins: of the marks that the nodes carry, and of nothing else."""
     table = AlertTable.new([rule.name for rule in seen.rule_set.rules], seen.index.roster)
     return table.having(adopted(seen.rule_set, seen.marked_states, now))

@@ -104,6 +104,8 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedLoad:
+    """By one rule: what a pod is expected to use, and what pods add to each node; by node name."""
+
     use: PodUse
     added: Mapping[str, Added]
 
@@ -138,6 +140,8 @@ NOTHING_EXPECTED: Final = ExpectedLoad(PodUse(), {})
 
 @dataclass(frozen=True, slots=True)
 class KnownPods:
+    """What the watch of pods and Prometheus tell of pods, as of one moment."""
+
     recent: Collection[RecentPod] = ()
     running: int | None = None
     """How many run in the cluster; None when that is not known."""

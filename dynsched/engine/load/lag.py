@@ -22,6 +22,7 @@ class Lag:
 
     @property
     def total(self) -> float:
+        """Seconds after which a value shows a change as a whole."""
         return self.delay + self.span
 
     def unseen(self, age: float) -> float:

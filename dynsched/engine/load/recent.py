@@ -46,7 +46,7 @@ class _Entry(NamedTuple):
         return now - self.bound < TO_START
 
 
-class Remembered(Collection[RecentPod]):
+class _Remembered(Collection[RecentPod]):
     """The pods that are remembered at one moment. Their ages are worked out when this is iterated
     over, in the thread that does so: of 15,000 pods that takes longer than an answer of the
     extender may.
@@ -160,7 +160,7 @@ class RecentPods:
         for uid in [uid for uid, entry in self._entries.items() if entry.pod.node in gone]:
             self.remove(uid)
 
-    def pods(self, now: float, *, ago: float = 0.0) -> Remembered:
+    def pods(self, now: float, *, ago: float = 0.0) -> Collection[RecentPod]:
         """All that is remembered, its ages as of ``ago`` seconds before ``now`` (negative for what
         happened since), without those that wait to be started for long, and without assumed pods
         whose binding should have come by now: these are removed.
@@ -175,7 +175,7 @@ class RecentPods:
         for uid in late:
             self.remove(uid)
         counting = (entry for entry in self._entries.values() if entry.counts(now))
-        return Remembered(tuple(counting), now - ago)
+        return _Remembered(tuple(counting), now - ago)
 
     def names(self, now: float) -> tuple[dict[str, float], dict[str, float]]:
         """``namespace/name`` of those that were bound, and of those that ended; with the seconds
@@ -199,6 +199,7 @@ class RecentPods:
 
     @property
     def sequence(self) -> int:
+        """The number of the last change, for `changes_after`."""
         return self._journal_begins + len(self._journal)
 
     def _tell(self, *changes: PodChange) -> None:

@@ -20,10 +20,12 @@ class NodeKind(NamedTuple):
 
 
 def is_eligible(node: Node, rules: NodeRules) -> bool:
+    """Whether the rules' section ``nodes`` allows a mark on the node."""
     return why_ineligible(node, rules) is None
 
 
 def why_ineligible(node: Node, rules: NodeRules) -> str | None:
+    """The first reason against a mark, in one line; None when it is allowed."""
     if node.labels.get(keys.IGNORE_LABEL) == "true":
         return f"it has the label {keys.IGNORE_LABEL}=true"
     if not rules.include_control_plane:
@@ -46,4 +48,5 @@ def hard_taints(node: Node) -> frozenset[tuple[str, str, str]]:
 
 
 def kind_of(node: Node, guard: GuardRules) -> NodeKind:
+    """Nodes of the same kind take the same pods."""
     return NodeKind(pool_of(node, guard), hard_taints(node))

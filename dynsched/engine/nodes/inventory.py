@@ -99,6 +99,7 @@ class Inventory:
 
     @property
     def marked_states(self) -> list[MarkState]:
+        """Of the nodes that carry the mark, in no order."""
         return [self.states[name] for name in self.marked]
 
 

@@ -40,6 +40,8 @@ class Fired(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
+    """The annotation beside a mark, as it was read; ``since`` is in Unix seconds."""
+
     label: LabelMark | None
     taint: TaintMark | None
     fired: tuple[Fired, ...]
@@ -49,6 +51,7 @@ class Evidence:
 
     @property
     def rules(self) -> tuple[str, ...]:
+        """The names of the rules that fired when the mark was written."""
         return tuple(each.rule for each in self.fired)
 
     def since_of(self, rule: str) -> float | None:
@@ -88,6 +91,7 @@ def _fired(told: Mapping[str, Any]) -> Fired | None:
 
 
 def fired_rules(text: str) -> tuple[str, ...]:
+    """The names of the rules in an annotation's text; none in a text that is not ours."""
     return _evidence(text).rules
 
 
@@ -101,6 +105,8 @@ def _parsed(parse: Callable[[str], _T], text: Any) -> _T | None:
 
 
 class MarkState(Struct, frozen=True, gc=False):
+    """How the mark stands on one node."""
+
     node: Node
     has_label: bool
     has_taint: bool
@@ -118,14 +124,17 @@ class MarkState(Struct, frozen=True, gc=False):
 
     @property
     def may_mark(self) -> bool:
+        """Neither the rules nor somebody else's label or taint are against it."""
         return self.ineligible is None and self.conflict is None
 
     @property
     def touched(self) -> bool:
+        """Whether anything on the node is ours; on all others nothing can be taken back."""
         return self.evidence is not None or self.marked
 
     @property
     def is_early(self) -> bool:
+        """Whether the mark was put on by the expected load alone."""
         return self.evidence is not None and self.evidence.early
 
 
@@ -141,6 +150,7 @@ def carried(state: MarkState, mark: Mark) -> tuple[str, ...]:
 
 
 def mark_state(node: Node, mark: Mark, rules: NodeRules | None = None) -> MarkState:
+    """Without ``rules`` every node is eligible, as for `dynsched prune`."""
     evidence = read_evidence(node)
     older, unproven = _older(node, evidence, mark)
     has_label = has_taint = False

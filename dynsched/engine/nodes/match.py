@@ -121,6 +121,8 @@ def index_nodes(nodes: Iterable[Node], roster: Roster | None = None) -> NodeInde
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeReadings:
+    """One rule's samples, by node: every array has an element for each node of ``roster``."""
+
     roster: Roster
     value: Floats
     """To be used only where ``quality`` is OK."""
@@ -136,6 +138,7 @@ class NodeReadings:
         return cls(roster, nothing, nothing.copy(), quality)
 
     def only(self, which: Bools) -> NodeReadings:
+        """The others become MISSING."""
         if which.all():
             return self
         return replace(self, quality=np.where(which, self.quality, MISSING).astype(np.int8))
@@ -145,10 +148,12 @@ class NodeReadings:
         return self.only((self.quality == OK) & (self.taken >= fresh_since))
 
     def has(self, node: str) -> bool:
+        """Whether there was a sample for the node, good or not."""
         return self.quality.item(self.roster.indices[node]) != MISSING
 
     @property
     def count(self) -> int:
+        """The number of nodes with a sample, good or not."""
         return int(np.count_nonzero(self.quality != MISSING))
 
     def loads(self, rule: Rule) -> Floats:

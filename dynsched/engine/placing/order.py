@@ -55,7 +55,7 @@ def order_of(views: NodeViews, pods: KnownPods) -> Order | None:
     steps = next_pod_loads(views, profile)
     for node in nodes:
         ranked = Ranked(hosts[node.name], loads.get(node.name, middle), steps[node.name])
-        if not is_reserved(node):
+        if not _is_reserved(node):
             pools[""].append(ranked)
         if label and (pool := pool_of(node, rule_set.guard)):
             pools.setdefault(pool, []).append(ranked)
@@ -110,7 +110,7 @@ def is_closed(node: Node) -> bool:
     return any(key.startswith(_OF_KUBERNETES) for key, _, _ in hard_taints(node))
 
 
-def is_reserved(node: Node) -> bool:
+def _is_reserved(node: Node) -> bool:
     """Whether it takes only pods that tolerate its taints. Its pool's lists have it."""
     return bool(hard_taints(node))
 

@@ -46,6 +46,8 @@ class _Step:
 
 
 class Placements:
+    """How pods were placed in the last hour, in steps of STEP seconds."""
+
     def __init__(self) -> None:
         self._kept: deque[_Step] = deque(maxlen=STEPS)
 

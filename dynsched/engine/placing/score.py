@@ -91,6 +91,7 @@ def weighted_profile(rule_set: RuleSet, scheduler: str) -> WeightedProfile:
 def weighted(
     rule_set: RuleSet, score: Mapping[str, float], method: Method = "linear"
 ) -> WeightedProfile:
+    """The weights of ``score`` (by rule name) as shares of 1, without rules of weight 0."""
     total = sum(score.values())
     parts = ((rule_set.by_name[name], weight / total) for name, weight in score.items() if weight)
     return WeightedProfile(tuple(parts), method)
@@ -231,6 +232,7 @@ def break_ties(scores: Scores, loads: Loads) -> int | None:
 
 
 def plain(load: int) -> int:
+    """The load alone, in tenths of a point, of a number that also says whether an alert fires."""
     return load - FIRING if load >= FIRING else load
 
 
@@ -265,6 +267,7 @@ def load_refusals(snapshot: Snapshot) -> dict[str, Refusal]:
 
 
 def missing_label(key: str) -> str:
+    """The words for the scheduler's event."""
     return f"node does not carry the label {key}"
 
 

@@ -29,6 +29,8 @@ _MIN_SECRET_LENGTH: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
+    """Headers of one request, and the texts in them that must not be shown."""
+
     headers: Mapping[str, str] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
 
@@ -145,7 +147,7 @@ class PrometheusConfig:
     def _authorization(self) -> tuple[str, str, str] | None:
         """Scheme, value, and the secret behind the value."""
         if self.bearer_token_file:
-            token = read_secret(self.bearer_token_file, "bearer token", _TOKEN.fullmatch)
+            token = _read_secret(self.bearer_token_file, "bearer token", _TOKEN.fullmatch)
             return "Bearer", token, token
         if self.bearer_token is not None:
             return "Bearer", self.bearer_token, self.bearer_token
@@ -153,7 +155,7 @@ class PrometheusConfig:
             return None
         password = self.password or ""
         if self.password_file:
-            password = read_secret(self.password_file, "password", str.isprintable)
+            password = _read_secret(self.password_file, "password", str.isprintable)
         # UTF-8, as RFC 7617 and Prometheus's own clients have it; requests would take Latin-1.
         pair = base64.b64encode(f"{self.username}:{password}".encode())
         return "Basic", pair.decode("ascii"), password
@@ -191,7 +193,7 @@ def _url_problem(url: str) -> str | None:
     return None
 
 
-def read_secret(path: str, what: str, fits: Callable[[str], object]) -> str:
+def _read_secret(path: str, what: str, fits: Callable[[str], object]) -> str:
     """Without the white space around it. QueryFailedError names the file, never what is in it."""
     wrong = f"does not hold one {what} and nothing else"
     try:

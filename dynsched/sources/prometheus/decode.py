@@ -311,6 +311,7 @@ def read_vector(
 def read_spans(
     keys: SeriesKeys, body: _Bytes, _: Clocks, most: AnswerLimit
 ) -> tuple[Sequence[Series], tuple[str, ...]]:
+    """A range's series and warnings; QueryFailedError."""
     (series, times, values, counts), warnings = _read(keys, body, "matrix", most)
     return RangeVector(series, labels_of, times, values, counts) if series else (), warnings
 
@@ -350,4 +351,5 @@ def _checked(text: bytes) -> bytes:
 
 
 def labels_of(key: Hashable) -> Mapping[str, str]:
+    """Of a series' key, which is its labels' JSON."""
     return _LABELS.decode(cast("bytes", key))

@@ -38,6 +38,7 @@ def file_problem(what: str, path: str, error: OSError) -> str:
 
 
 def file_remedy(what: str, error: OSError | None = None) -> str:
+    """What to do about a file (``what``: its purpose) that cannot be used."""
     flag = _FLAGS.get(what, what)
     if isinstance(error, PermissionError):
         return f"check its permissions ({flag})"
@@ -45,6 +46,7 @@ def file_remedy(what: str, error: OSError | None = None) -> str:
 
 
 def timed_out(timeout: float, phase: str) -> str:
+    """The error after ``timeout`` seconds, and what to look at by the phase that it hung in."""
     hint = "is the expression too heavy, the server overloaded, or the timeout too short?"
     if phase == CONNECTING:
         hint = "is the address right, and does a firewall or NetworkPolicy drop the packets?"
@@ -65,6 +67,7 @@ _REMEDIES: Final[Mapping[Cause, str]] = {
 
 
 def explain_exception(error: Exception, timeout: float, phase: str, *, tls: bool) -> str:
+    """One line for a query that got no whole answer; ``tls``: whether it was asked by https."""
     found = find_failure(error)
     if found is None:
         if isinstance(error, urllib3.exceptions.DecodeError):
@@ -105,6 +108,7 @@ _HINTS: Final[Mapping[int, str]] = {
 
 
 def explain_status(status: int, detail: str, *, authenticated: bool, proxied: bool) -> str:
+    """One line for an answer that is no 2xx; ``detail``: what the server says of it."""
     name = f"HTTP {status} {http.client.responses.get(status, '')}".rstrip()
     hint = _HINTS.get(status, "")
     if "HTTP request to an HTTPS server" in detail:  # Go's words
@@ -123,6 +127,7 @@ def explain_status(status: int, detail: str, *, authenticated: bool, proxied: bo
 
 
 def explain_redirect(status: int, location: str) -> str:
+    """One line for a 3xx, without what may be secret in its ``location``."""
     # Neither a user nor a query: a login page's address carries what is meant for one reader.
     target = one_line(re.split("[?#]", location)[0].rpartition("@")[2])
     return (

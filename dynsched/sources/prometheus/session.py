@@ -90,6 +90,7 @@ class Attempt:
                     twin.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
+        """To be called when the thread is done; after that ``abort`` does nothing."""
         with self._lock:
             for twin in self._twins:
                 twin.close()

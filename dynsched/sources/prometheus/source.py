@@ -35,6 +35,8 @@ _PAGE_LIMIT: Final = AnswerLimit(0, 50_000, 32 << 20)
 
 @dataclass(frozen=True, slots=True)
 class PageResult:
+    """Decoded JSON, or why there is none."""
+
     data: Any = None
     error: str | None = None
 
@@ -74,12 +76,15 @@ class PrometheusSource:
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
     def now(self) -> float:
+        """Unix seconds by our clock."""
         return self._client.clock()
 
     async def query(self, rule: Rule) -> QueryResult:
+        """The samples of a rule as of now. Never raises."""
         return await self.query_expr(rule.expr or "", rule.node_labels[-1])
 
     async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
+        """The same of any expression; ``label`` names the node in its series."""
         parse = partial(read_vector, self._series)
         return QueryResult(*await self._client.query(expr, parse, self._most(label)))
 
