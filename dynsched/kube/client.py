@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from dynsched.engine.model import Node, NodePatch, NodeUsage
-from dynsched.kube.failures import Call, in_namespace, still_leading
+from dynsched.kube.failures import Call, in_namespace
 from dynsched.kube.kubeconfig import KubeConfig, load_config
 from dynsched.kube.lists import METADATA_ONLY, ListPage, Named, first_item, pages
 from dynsched.kube.projection import quantity, read_node
@@ -78,7 +78,7 @@ class KubeClient(KubeApi):
         body it is safe to send again: had it arrived, the second is a conflict. NotPermittedError.
         """
         call = Call("patch", "nodes", _object(_NODES, patch.node), patch.node)
-        request: Request = {**merge(patch.body), "check": still_leading(call, self._may_write)}
+        request = merge(patch.body, self._may_write)
         request["resend"] = bool(patch.version)
         return _node(call, await self.call(call, **request, shape=msgspec.Raw))
 
@@ -170,9 +170,9 @@ def _usage(item: _NodeMetrics) -> NodeUsage:
     return NodeUsage(item.metadata.name, amounts, parse_time(item.timestamp))
 
 
-def merge(body: Mapping[str, Any]) -> Request:
+def merge(body: Mapping[str, Any], may_write: Callable[[], bool] | None = None) -> Request:
     """The parts of a `KubeApi.call` that sends a JSON merge patch."""
-    return {"query": _WRITE, "body": body, "headers": _MERGE_PATCH}
+    return {"query": _WRITE, "body": body, "headers": _MERGE_PATCH, "may_write": may_write}
 
 
 def _events(namespace: str) -> str:

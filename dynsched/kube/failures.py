@@ -5,7 +5,7 @@ No header, token or query ever gets into a message.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Final
@@ -20,7 +20,6 @@ from dynsched.util.errors import (
     ConflictError,
     ForbiddenError,
     NotFoundError,
-    NotPermittedError,
 )
 
 _GRANTED_BY: Final[Mapping[str, str]] = {
@@ -211,15 +210,3 @@ def _said(body: bytes) -> str:
         return ""
     text = " ".join(status.message.split())
     return ": " + (text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + "…")
-
-
-def still_leading(call: Call, may_write: Callable[[], bool]) -> Callable[[], None]:
-    """A ``check`` of `KubeApi.call`: the Lease can be lost while a write waits for its turn."""
-
-    def check() -> None:
-        if not may_write():
-            raise NotPermittedError(
-                f"cannot {call}: not sent, because this replica is no longer the leader"
-            )
-
-    return check

@@ -9,9 +9,9 @@ from http import HTTPStatus
 from typing import Final
 
 from dynsched.kube.client import merge
-from dynsched.kube.failures import Call, in_namespace, still_leading
+from dynsched.kube.failures import Call, in_namespace
 from dynsched.kube.node_order import APPLY, FORCED
-from dynsched.kube.transport import KubeApi, Request
+from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 
 CONFIG_MAPS: Final = "configmaps"
@@ -40,15 +40,15 @@ class KeptRules:
         JSON that is read as YAML there may be no character beyond U+FFFF.
         """
         call = self._call("patch")
-        check = still_leading(call, self._may_write)
         body = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": keys.KEPT_RULES, "namespace": self._namespace},
         }
-        await self._api.call(call, query=FORCED, body=body, headers=APPLY, check=check)
-        request: Request = {**merge({"data": {_KEY: text}}), "check": check}
-        await self._api.call(call, **request)
+        await self._api.call(
+            call, query=FORCED, body=body, headers=APPLY, may_write=self._may_write
+        )
+        await self._api.call(call, **merge({"data": {_KEY: text}}, self._may_write))
 
     def _call(self, verb: str) -> Call:
         path = f"/api/v1{in_namespace(self._namespace)}/{CONFIG_MAPS}/{keys.KEPT_RULES}"

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from dynsched.engine.model import Order
-from dynsched.kube.failures import Call, in_namespace, still_leading
+from dynsched.kube.failures import Call, in_namespace
 from dynsched.kube.lists import METADATA_ONLY, Named, pages
 from dynsched.kube.transport import Answer, KubeApi
 from dynsched.rules import keys
@@ -81,9 +81,10 @@ class NodeOrder:
             "spec": spec_of(order, until),
         }
         call = _call("patch", self._namespace)
-        check = still_leading(call, self._may_write)
         try:
-            answer = await self._api.call(call, query=FORCED, body=body, headers=APPLY, check=check)
+            answer = await self._api.call(
+                call, query=FORCED, body=body, headers=APPLY, may_write=self._may_write
+            )
         except NotFoundError as error:
             raise ClusterError(_UNKNOWN_KIND) from error
         self._ahead = _ahead(answer)
@@ -99,8 +100,8 @@ class NodeOrder:
     async def withdraw(self) -> None:
         """Delete it, if it is there: pods are created as always. Raises ClusterError."""
         call = _call("delete", self._namespace)
-        check = still_leading(call, self._may_write)
-        await self._api.call(call, accept=(HTTPStatus.NOT_FOUND,), check=check)
+        accepted = (HTTPStatus.NOT_FOUND,)
+        await self._api.call(call, accept=accepted, may_write=self._may_write)
         self.forget()
 
 

@@ -10,9 +10,9 @@ import msgspec
 
 from dynsched.engine.placing.scale_down import CostedPod
 from dynsched.kube.client import merge
-from dynsched.kube.failures import Call, in_namespace, still_leading
+from dynsched.kube.failures import Call, in_namespace
 from dynsched.kube.lists import METADATA_ONLY, ObjectMeta, pages
-from dynsched.kube.transport import KubeApi, Request
+from dynsched.kube.transport import KubeApi
 from dynsched.rules.keys import COST_ANNOTATION, DELETION_COST
 
 _LIST: Final = Call("list", "pods", "/api/v1/pods")
@@ -78,5 +78,4 @@ async def write_cost(
     """Give it this cost, or take ours back. NotFoundError, ConflictError, ClusterError."""
     path = f"/api/v1{in_namespace(pod.namespace)}/pods/{quote(pod.name, safe='')}"
     call = Call("patch", "pods", path, str(pod))
-    request: Request = {**merge(pod.patch(cost)), "check": still_leading(call, may_write)}
-    await api.call(call, **request)
+    await api.call(call, **merge(pod.patch(cost), may_write))

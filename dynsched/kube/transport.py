@@ -26,7 +26,7 @@ from dynsched import __version__
 from dynsched.kube import failures
 from dynsched.kube.failures import Call, ExpiredError, ProxyRefusedError, SetupError, TooLargeError
 from dynsched.kube.kubeconfig import KubeConfig, KubeConfigError
-from dynsched.util.errors import ClusterError
+from dynsched.util.errors import ClusterError, NotPermittedError
 from dynsched.util.stopping import jittered
 
 logger = logging.getLogger(__name__)
@@ -83,15 +83,16 @@ SESSION: Final[Mapping[str, Any]] = {
 
 
 class Request(TypedDict, total=False):
-    """``check`` is called right before each sending: where it raises, nothing is sent. ``resend``
-    (by default): twice does no harm, so that it is sent again after a 5xx or a lost connection
+    """``may_write`` is asked right before each sending, for the Lease can be lost while a write
+    waits for its turn: where it says no, nothing is sent (NotPermittedError). ``resend`` (by
+    default): twice does no harm, so that it is sent again after a 5xx or a lost connection
     (never after a timeout). ``timeout``: seconds of one HTTP exchange.
     """
 
     query: Mapping[str, str] | None
     body: Mapping[str, Any] | None
     headers: Mapping[str, str] | None
-    check: Callable[[], None] | None
+    may_write: Callable[[], bool] | None
     resend: bool
     timeout: float
 
@@ -314,8 +315,10 @@ class KubeApi:
             body=request.get("body"),
             auth_settings=["BearerToken"],
         )
-        if check := request.get("check"):
-            check()
+        if (may_write := request.get("may_write")) and not may_write():
+            raise NotPermittedError(
+                f"cannot {call}: not sent, because this replica is no longer the leader"
+            )
         answer = await self._client.call_api(
             method, url, headers, body=body, _request_timeout=limit
         )
