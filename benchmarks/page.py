@@ -30,7 +30,7 @@ from snapshots import Scene
 from dynsched.api.app import make_app
 from dynsched.api.metrics import Metrics
 from dynsched.api.page.data import encoded_page
-from dynsched.api.page.past import POINTS, Changes, History
+from dynsched.api.page.history import POINTS, Changes, History
 from dynsched.api.snapshots import SnapshotStore
 from dynsched.engine.model import Node
 from dynsched.engine.snapshot import Snapshot

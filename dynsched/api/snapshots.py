@@ -15,7 +15,7 @@ from dynsched.api.node_series import NodeSeries
 from dynsched.api.nodes import around_nodes, encode_each
 from dynsched.api.page.data import About, Encoded, encoded_page
 from dynsched.api.page.facts import PageFacts
-from dynsched.api.page.past import Changes, History
+from dynsched.api.page.history import Changes, History
 from dynsched.api.transport.answering import Pieces
 from dynsched.engine.health import overdue_after, why_unhealthy
 from dynsched.engine.load.recent import BoundOnNode

@@ -120,9 +120,9 @@ async def _serve(settings: Settings) -> None:
             # How large an answer may be depends on the number of nodes, which is 0 until they are
             # listed; what is refused before is asked again after minutes only.
             await until_so(stop, lambda: cluster.synced and snapshots.facts.is_looked_at, 1.0)
-            from dynsched.sources.page_facts import PageFactsSource
+            from dynsched.sources.page_queries import PageQueries
 
-            await PageFactsSource(
+            await PageQueries(
                 source,
                 snapshots.facts,
                 rule_set=lambda: rules_file.rule_set,

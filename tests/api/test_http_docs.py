@@ -22,7 +22,7 @@ from dynsched.api.app import ENDPOINTS, make_app
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS
 from dynsched.api.nodes import NodeAnswer, NodeDetail, around_nodes
 from dynsched.api.order_status import LastOrder, NodeInOrder, OrderStatus
-from dynsched.api.page.past import Change
+from dynsched.api.page.history import Change
 from dynsched.engine.load.expected import KnownPods
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import BoundPod, RecentPod

@@ -11,7 +11,7 @@ from operator_support import until
 from pods_support import create, pod
 from scheduling_support import dynsched
 
-from dynsched.sources import page_facts
+from dynsched.sources import page_queries
 from dynsched_sim.examples import make_node
 
 pytestmark = pytest.mark.slow
@@ -28,7 +28,7 @@ async def test_what_the_page_shows_of_pods_comes_from_prometheus_and_from_the_wa
     sim, prometheus, tmp_path
 ) -> None:
     await sim.create_node(make_node("a", 0))
-    prometheus.set(**{"cpu": {"a": 10}, page_facts.requested("cpu"): {"a": CORES / 2}})
+    prometheus.set(**{"cpu": {"a": 10}, page_queries.requested("cpu"): {"a": CORES / 2}})
     async with dynsched(sim, prometheus, tmp_path, RULES, "--no-leader-elect") as operator:
 
         async def ask(path: str) -> Any:

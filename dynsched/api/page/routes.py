@@ -14,7 +14,7 @@ from aiohttp import hdrs, web
 
 from dynsched.api.page.data import Encoded
 from dynsched.api.page.facts import PageFacts
-from dynsched.api.page.past import Changes, History
+from dynsched.api.page.history import Changes, History
 from dynsched.api.transport.answering import JSON, as_json, unchanged
 
 MAX_NODES: Final = 60

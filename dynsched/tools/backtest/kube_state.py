@@ -16,7 +16,7 @@ from dynsched.engine.model import Series
 from dynsched.engine.nodes.match import NodeIndex
 from dynsched.engine.pod_values import workload_of
 from dynsched.engine.wording import counted
-from dynsched.sources import page_facts
+from dynsched.sources import page_queries
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.sources.prometheus.decode import AnswerLimit
 from dynsched.tools.backtest.engine import Record
@@ -156,7 +156,7 @@ class _Seen:
             self.nodes[_key(one)] = one.labels["node"]
             if one.labels.get("created_by_kind") in _PINNED:
                 self.pinned.add(_key(one))
-        asks = page_facts.of_containers(f"resource=~'{'|'.join(_RESOURCES)}'", over)
+        asks = page_queries.of_containers(f"resource=~'{'|'.join(_RESOURCES)}'", over)
         by = f"sum by ({_POD}, resource) ({asks}) and on ({_POD}) {placed}"
         for one in await series(by):
             self.requests[_key(one)][one.labels.get("resource", "")] = one.points[-1][1]
@@ -171,7 +171,7 @@ async def _free(fetcher: Fetcher, find: Find, nodes: int) -> tuple[Mapping[str, 
     """By resource, what is not requested of nodes; and why a part of it is missing."""
     has = "max by (node) (kube_node_status_allocatable{{resource='{}'}})"
     queries = [Query(has.format(each), ("node",), rises=False) for each in _RESOURCES]
-    queries += [Query(page_facts.requested(each), ("node",), rises=True) for each in _RESOURCES]
+    queries += [Query(page_queries.requested(each), ("node",), rises=True) for each in _RESOURCES]
     pasts = await fetcher.fetch(dict.fromkeys(queries, nodes))
     errors = {missing.error for past in pasts.values() for missing in past.missing}
     cpu, memory, *taken = (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from properties import steady
 from snapshots import EXAMPLE_RULES, NOON, Scene, many
 
-from dynsched.api.page.past import MAX_CHANGES, POINTS, STEP, Changes, History
+from dynsched.api.page.history import MAX_CHANGES, POINTS, STEP, Changes, History
 from dynsched.engine.model import Node
 
 CPU = {"name": "cpu", "expr": "x", "threshold": 80}

@@ -64,7 +64,7 @@ class Board(Protocol):
 
 
 @dataclass(eq=False)
-class PageFactsSource:
+class PageQueries:
     """Hands the answers to ``board``; what fails keeps what was known. ``namespace`` and
     ``cluster``: of several dynsched in one Prometheus this one.
     """

@@ -15,8 +15,8 @@ from store_support import Clock
 from dynsched.engine.model import Node, QueryResult, Series
 from dynsched.engine.placing.placements import DAY, DAYS, Overload, day_of, name_of
 from dynsched.engine.pod_values import AboveRequest
-from dynsched.sources import page_facts
-from dynsched.sources.page_facts import HOTTEST, MAX_PASTS, PageFactsSource
+from dynsched.sources import page_queries
+from dynsched.sources.page_queries import HOTTEST, MAX_PASTS, PageQueries
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.sources.prometheus.source import RangeResult
 
@@ -49,7 +49,7 @@ class World:
         self.prometheus = Fake(**answers)
         self.board = board
         self.clock = Clock(NOON)
-        self.source = PageFactsSource(
+        self.source = PageQueries(
             self.prometheus,
             board,
             rule_set=lambda: rules,
@@ -115,7 +115,7 @@ async def test_what_fails_keeps_what_was_known_and_is_told_once(caplog) -> None:
     await world.ask()
     world.prometheus.answers = {"": FAILED}
     for _ in range(3):
-        await world.ask(page_facts.RARELY)
+        await world.ask(page_queries.RARELY)
     assert world.board.requested == {"cpu": {"a": 75}}
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == len(set(told)) > 1
@@ -124,7 +124,7 @@ async def test_what_fails_keeps_what_was_known_and_is_told_once(caplog) -> None:
 
 async def test_pods_above_their_requests_are_asked_of_the_hottest_nodes_alone() -> None:
     names = [f"n{number}" for number in range(500)]
-    expr = page_facts.above("cpu", ["a", "b.example"])
+    expr = page_queries.above("cpu", ["a", "b.example"])
     assert 'node=~"a|b[.]example"' in expr
     asked = [expr for expr in await World(Board(*names)).ask() if "topk" in expr]
     assert len(asked) == 2
@@ -177,10 +177,10 @@ async def test_past_days_are_filled_from_dynscheds_own_metrics() -> None:
 
 def test_a_day_that_has_just_begun_is_not_asked_for_and_the_whole_ones_are() -> None:
     midnight = (day_of(NOON) + 1) * DAY
-    expr = page_facts.overload(midnight + 1)
+    expr = page_queries.overload(midnight + 1)
     assert expr.count("label_replace") == DAYS - 1
     assert f'[86400s:300s] offset 1s), "day", "{name_of(day_of(NOON))}"' in expr
-    expr = page_facts.overload(midnight + 3600)
+    expr = page_queries.overload(midnight + 3600)
     assert expr.count("label_replace") == DAYS
     assert f'[3600s:300s]), "day", "{name_of(day_of(NOON) + 1)}"' in expr
 
@@ -217,7 +217,7 @@ async def test_it_asks_every_five_minutes_however_often_somebody_looks() -> None
 
 
 async def test_nothing_is_asked_while_nobody_looks(monkeypatch) -> None:
-    monkeypatch.setattr(page_facts, "_POLL", 0.01)
+    monkeypatch.setattr(page_queries, "_POLL", 0.01)
     world, stop = World(Board("a")), asyncio.Event()
     world.board.is_looked_at = False
     task = asyncio.create_task(world.source.run(stop))
@@ -250,17 +250,17 @@ async def values(source: PrometheusSource, expr: str, *labels: str) -> dict[Any,
 @pytest.mark.slow
 async def test_what_a_real_prometheus_answers(source, monkeypatch) -> None:
     # Requests count once, and not of pods that ended.
-    assert await values(source, page_facts.requested("cpu"), "node") == {("a",): 4.5}
+    assert await values(source, page_queries.requested("cpu"), "node") == {("a",): 4.5}
     # A pod without requests is above them by all that it uses.
-    above = page_facts.above("cpu", ["a", "b.example"])
+    above = page_queries.above("cpu", ["a", "b.example"])
     assert await values(source, above, "node", "namespace", "pod") == {
         ("a", "shop", "web"): pytest.approx(1.0),
         ("b.example", "shop", "greedy"): pytest.approx(0.5),
     }
-    assert await values(source, page_facts.above("cpu", ["b"])) == {(): 0.0}
+    assert await values(source, page_queries.above("cpu", ["b"])) == {(): 0.0}
     # The share of node-time is asked for by day; there are values of half an hour only.
-    monkeypatch.setattr(page_facts, "_LEAST", 1.0)
-    monkeypatch.setattr(page_facts, "DAYS", 1)
+    monkeypatch.setattr(page_queries, "_LEAST", 1.0)
+    monkeypatch.setattr(page_queries, "DAYS", 1)
     today = name_of(day_of(NOW))
-    share = await values(source, page_facts.overload(NOW), "day", "namespace")
+    share = await values(source, page_queries.overload(NOW), "day", "namespace")
     assert share == {(today, "dynsched"): 0.5}
