@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from dynsched.api.status import listed
+from dynsched.api.status import experiment, listed
 from dynsched.api.transport.answering import Pieces
 from dynsched.engine.model import Order
 from dynsched.engine.placing.order import UNLISTED, why_unlisted
@@ -114,6 +114,7 @@ def before_pools(
     told = {
         "taken_at": format_time(snapshot.taken_at),
         "dry_run": snapshot.dry_run,
+        "experiment": experiment(snapshot.phase),
         "leading": snapshot.leading,
         "leader": leader,
         "written_at": written and format_time(written.at),

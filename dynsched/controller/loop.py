@@ -180,7 +180,7 @@ class Loop:
             chosen = self._pace.choose(decision.patches, per_minute, answers.began)
             decision = decision.without(chosen.delayed) if chosen.delayed else decision
         self._released += sum(patch.action is Action.RELEASE for patch in chosen.patches)
-        if not leading:
+        if not leading and not (decision.phase and not decision.phase.on):
             self._alerts = with_early_as_marked(
                 answers.rule_set, decision.verdicts.alerts, decision.inventory.marked
             )
@@ -264,6 +264,7 @@ class Loop:
             queried=not answers.again,
             order=await _order(views, pods),
             pods=pods,
+            phase=decision.phase,
         )
 
     def _disputed(

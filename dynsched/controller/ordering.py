@@ -44,7 +44,7 @@ class Ordering:
         self, api: KubeApi, namespace: str, snapshots: SnapshotStore, leads: Callable[[], bool]
     ) -> None:
         self._cluster = NodeOrder(api, namespace, leads)
-        self._wanted = snapshots.order
+        self._snapshots = snapshots
         self._leads = leads
         self._status = snapshots.order_status = OrderStatus(lambda: snapshots.snapshot)
         snapshots.metrics.registry.register(self._status)
@@ -63,6 +63,10 @@ class Ordering:
             await pause(stop, POLL)
         if self._status.in_force is not None:
             await self._call(None)
+
+    def _wanted(self) -> Order | None:
+        snapshot = self._snapshots.snapshot
+        return None if snapshot is None or snapshot.is_off else self._snapshots.order()
 
     async def _follow(self) -> None:
         wanted, status = self._wanted(), self._status

@@ -8,12 +8,13 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from dynsched.engine.load.expected import NO_PODS, KnownPods
-from dynsched.engine.load.lag import lag_of
+from dynsched.engine.load.lag import longest_lag
 from dynsched.engine.load.recent import WINDOW, BoundOnNode, RecentPods, just_bound
 from dynsched.engine.placing.placements import newly_bound
 from dynsched.engine.snapshot import Snapshot
@@ -125,8 +126,7 @@ class PodTracking:
         # The load of a new machine is without the old one's pods.
         self._pods.follow(self.cluster.nodes())
         scrapes = self.pod_use.scrape_intervals
-        lags = [lag_of(rule, scrapes.get(rule.name)).total for rule in rule_set.file_rules]
-        self._pods.window = max(WINDOW, *lags) + _TO_SPARE
+        self._pods.window = max(WINDOW, longest_lag(rule_set, scrapes)) + _TO_SPARE
         return KnownPods(
             recent=self._pods.pods(time.monotonic(), ago=ago),
             running=self._watch.running,
@@ -140,6 +140,7 @@ class PodTracking:
             sequence=self._pods.sequence,
             requested=self._watch.account.requested,
             error=self._watch.error,
+            median_life=median(self._watch.lives) if self._watch.lives else None,
         )
 
     def _waits(self, uid: str) -> bool:

@@ -18,6 +18,7 @@ from dynsched.engine.alerting.guard import LEFT, UNMARKED, MarkCandidates, MarkC
 from dynsched.engine.alerting.plan import plan
 from dynsched.engine.alerting.restore import with_adopted, with_renamed
 from dynsched.engine.columns import Floats
+from dynsched.engine.experiment import phase_at, without_marks
 from dynsched.engine.load.expected import (
     NO_PODS,
     ExpectedLoad,
@@ -68,10 +69,11 @@ def decide(
         selection = _no_marks(seen, wanting)
     else:
         selection = select(seen, verdicts, released)
+    phase = phase_at(rule_set, now, pods)
+    if phase is not None and not phase.on and rule_set.experiment is not None:
+        selection = without_marks(selection, verdicts, roster.names, rule_set.experiment)
     hottest_first = sorted(concerned, key=lambda name: -verdict_of[name].severity)
-    patches = plan(
-        [seen.states[name] for name in hottest_first], selection.marked, verdict_of, rule_set
-    )
+    patches = plan([seen.states[name] for name in hottest_first], selection, verdict_of, rule_set)
     return Decision(
         inventory=seen,
         verdicts=verdicts,
@@ -82,6 +84,7 @@ def decide(
             name: each.several for name, each in found.matched.items() if each.several is not None
         },
         expected=found.expected,
+        phase=phase,
     )
 
 

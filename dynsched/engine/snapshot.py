@@ -16,6 +16,7 @@ from dynsched.engine.alerting.alerts import Verdicts
 from dynsched.engine.alerting.guard import Selection
 from dynsched.engine.alerting.plan import plan_node
 from dynsched.engine.columns import OK, Bools, Floats
+from dynsched.engine.experiment import Phase
 from dynsched.engine.load.expected import NO_PODS, NOTHING_EXPECTED, ExpectedLoad, KnownPods
 from dynsched.engine.loads import rule_loads
 from dynsched.engine.model import (
@@ -52,6 +53,8 @@ class Decision:
     unmatched: tuple[Unmatched, ...]
     several: Mapping[str, SeveralSeries]
     expected: Mapping[str, ExpectedLoad]
+    phase: Phase | None = None
+    """Of an experiment; None where there is none."""
 
     @property
     def rule_set(self) -> RuleSet:
@@ -75,8 +78,7 @@ class Decision:
 
     def due(self, state: MarkState, verdict: Verdict) -> NodePatch | None:
         """The patch that a node needs by this decision; None when nothing is due."""
-        wanted = verdict.node in self.selection.marked and state.ineligible is None
-        return plan_node(state, verdict, self.rule_set, wanted=wanted)
+        return plan_node(state, verdict, self.rule_set, self.selection)
 
     def is_of(self, node: Node) -> bool:
         """Whether this node, and not a former one of its name, was decided on."""
@@ -321,6 +323,13 @@ class Snapshot:
     """Why the order could not be written when this was published."""
     pods: KnownPods = NO_PODS
     """What was known of pods; NO_PODS where they are not watched."""
+    phase: Phase | None = None
+    """Of an experiment; None where there is none."""
+
+    @property
+    def is_off(self) -> bool:
+        """Whether an experiment has marks and the order off now."""
+        return self.phase is not None and not self.phase.on
 
     @property
     def uses(self) -> Mapping[str, PodUse]:

@@ -17,6 +17,7 @@ from dynsched.rules.lint import lint
 from dynsched.rules.rule_errors import MAX_ERRORS, RuleError, RulesInvalidError, explain, shown
 from dynsched.rules.rule_set import (
     EarlyMark,
+    ExperimentRules,
     ExtenderRules,
     FileRule,
     GuardRules,
@@ -251,7 +252,7 @@ def parse_rules(data: object) -> RuleSet:
     return rule_set
 
 
-_SECTIONS: Final = (MarkRules, NodeRules, GuardRules, ExtenderRules, Profile)
+_SECTIONS: Final = (MarkRules, NodeRules, GuardRules, ExtenderRules, Profile, ExperimentRules)
 _KNOWN_KEYS: Final = frozenset(
     field.alias or name
     for model in (RuleSet, *_SECTIONS, FileRule, EarlyMark)

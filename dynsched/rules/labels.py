@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
@@ -53,7 +53,7 @@ class _Requirement:
     text: str
     key: str
     op: str  # in, notin, <, >, !, or nothing where only the key is wanted
-    values: frozenset[str] = frozenset()
+    values: frozenset[str] = field(default=frozenset(), repr=False)  # of no stable order
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         value = labels.get(self.key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import operator
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -269,6 +270,26 @@ class OrderRules(_Model):
         return score
 
 
+class ExperimentRules(_Model):
+    """Blocks of time in which marks and the order are on or off, by chance (docs/experiment.md)."""
+
+    until: fields.Moment
+    block: Annotated[fields.Duration, Field(ge=10)] = 1800.0
+    wash_out: fields.Duration | None = None
+    """Of each block's beginning, which is not measured; None: by the rules' lag and the pods' life
+    (`engine.experiment`)."""
+    seed: Annotated[int, Field(strict=True, ge=0)] = 0
+    keep_hot_marks: _Flag = False
+    """Whether hot nodes are marked in every block."""
+
+    @field_validator("wash_out")
+    @classmethod
+    def _leaves_time(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is not None and value >= info.data.get("block", value + 1):
+            raise problem("is as long as a block: nothing would be left to measure")
+        return value
+
+
 class RuleSet(_Model):
     """A whole rules file, checked. Immutable."""
 
@@ -286,6 +307,7 @@ class RuleSet(_Model):
     order: OrderRules | None = None
     scale_down: _Flag = False
     """Whether pods on hot nodes get a deletion cost (docs/scale-down.md)."""
+    experiment: ExperimentRules | None = None
 
     @field_validator("file_rules")
     @classmethod
@@ -325,8 +347,11 @@ class RuleSet(_Model):
 
     @cached_property
     def uses_expected_load(self) -> bool:
-        """Whether marks, scores, the order or deletion costs go by what pods use."""
-        return self.has_early or self.scores_nodes or self.scale_down
+        """Whether marks, scores, the order or deletion costs go by what pods use; an experiment
+        looks where pods are placed, and how long they live.
+        """
+        uses = self.has_early or self.scores_nodes or self.scale_down
+        return uses or self.experiment is not None
 
     @cached_property
     def scores_nodes(self) -> bool:
@@ -342,6 +367,17 @@ class RuleSet(_Model):
     def mark(self) -> Mark:
         """The label and the taint of the section ``mark``."""
         return Mark(self.mark_rules.label, self.mark_rules.taint)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Other for other rules. Of an experiment its end and its wash-out do not count: what was
+        measured before stays comparable.
+        """
+        experiment = self.experiment
+        if experiment is not None:
+            experiment = experiment.model_copy(update={"until": 0.0, "wash_out": None})
+        told = repr(self.model_copy(update={"experiment": experiment}))
+        return hashlib.sha256(told.encode()).hexdigest()[:8]
 
     def stale_after_of(self, rule: Rule) -> float:
         """In seconds: the rule's own value, or that of the file."""

@@ -7,10 +7,12 @@ import json
 import os
 import re
 import shlex
+from dataclasses import replace
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from early_scene import early_example
+from monitoring_support import PHASE
 from msgspec.json import schema_components
 from plain_answers import series_text
 from programs import ROOT
@@ -40,6 +42,7 @@ def docs_snapshots():
     pods = KnownPods(
         recent=(RecentPod(pod, 20.0, None),),
         running=30,
+        median_life=300.0,
         use_of_workloads={"cpu": {"shop/web": 0.4}},
         scrape_intervals={"node-cpu": 30.0},
     )
@@ -105,6 +108,7 @@ async def answer(client, command):
 
 
 def metrics_table(snapshots):
+    snapshots.metrics.observe(replace(snapshots.snapshot, phase=PHASE))
     text = snapshots.metrics.exposition().decode()
     for snapshot in (snapshots.snapshot, early_example(), example()):  # some series are not in each
         text += series_text(snapshot).decode()

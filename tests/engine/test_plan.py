@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from properties import steady
 
 from dynsched.engine.alerting.alerts import no_alerts
+from dynsched.engine.alerting.guard import Selection
 from dynsched.engine.alerting.plan import describe, plan, plan_prune
 from dynsched.engine.decide import decide
 from dynsched.engine.model import Action, Node, NodePatch, Verdict
@@ -45,7 +46,7 @@ def planned_all(
     nodes: Iterable[Node], wanted: Collection[str], verdicts: Mapping[str, Verdict], rules: RuleSet
 ) -> list[NodePatch]:
     states = [mark_state(each, rules.mark, rules.nodes) for each in nodes]
-    return plan(states, wanted, verdicts, rules)
+    return plan(states, Selection(frozenset(wanted), {}, frozenset()), verdicts, rules)
 
 
 def planned(rules: RuleSet, observed: Node, *, wanted: bool) -> NodePatch | None:

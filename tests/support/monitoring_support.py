@@ -15,6 +15,7 @@ from snapshots import example
 
 from dynsched.api.metrics import Metrics
 from dynsched.api.order_status import LastOrder, OrderStatus
+from dynsched.engine.experiment import Phase
 from dynsched.engine.placing.placements import PlacedOn
 from dynsched.engine.snapshot import Snapshot
 
@@ -67,6 +68,10 @@ def asked(expr: str) -> tuple[set[str], set[str]]:
     return set(_RAW.findall(expr)), set(_RECORDED.findall(expr))
 
 
+PHASE = Phase(on=False, began=0.0, ends=1800.0, wash_out=420.0, washes_out=True, until=86_400.0)
+"""Where an experiment is."""
+
+
 def exposed() -> set[str]:
     """The names of all series that dynsched gives in `/metrics`."""
     text = "".join(metrics_texts().values())
@@ -83,7 +88,8 @@ def metrics_texts(pods: int = 0) -> dict[str, str]:
     written = ordered.order and LastOrder(ordered.order, time.time(), time.time() + 28)
     ordering = Metrics(CollectorRegistry())
     ordering.registry.register(OrderStatus(lambda: ordered, written))
-    return {"plain": _text(example(), ordering), "early": _text(early_example(), watching)}
+    early = replace(early_example(), phase=PHASE, pods=known_pods(median_life=300.0))
+    return {"plain": _text(example(), ordering), "early": _text(early, watching)}
 
 
 def _text(snapshot: Snapshot, metrics: Metrics) -> str:

@@ -88,6 +88,7 @@ class Scene:
             dry_run=dry_run,
             order=order_of(views, pods),
             pods=pods,
+            phase=decision.phase,
         )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from dynsched.engine.alerting.guard import Selection
 from dynsched.engine.model import Action, Alert, AlertState, Node, NodePatch, Verdict
 from dynsched.engine.nodes.mark_state import MarkState, mark_state
 from dynsched.engine.wording import beside_the_line
@@ -17,30 +18,31 @@ from dynsched.util.formatting import format_threshold, format_time, format_value
 
 def plan(
     states: Iterable[MarkState],
-    wanted: Collection[str],
+    selection: Selection,
     verdicts: Mapping[str, Verdict],
     rule_set: RuleSet,
 ) -> list[NodePatch]:
-    """The patches after which exactly the ``wanted`` nodes carry the mark.
+    """The patches after which exactly the nodes of the ``selection`` carry the mark.
 
     A node on which somebody else set the mark's label or taint to another value is never marked,
     and what dynsched set on it is removed. A node that is wanted only because its release is
     delayed is not marked again when its mark is gone. The result needs no further patches.
     """
     named = ((state.node.name, state) for state in states)
-    planned = (plan_node(s, verdicts[name], rule_set, wanted=name in wanted) for name, s in named)
+    planned = (plan_node(s, verdicts[name], rule_set, selection) for name, s in named)
     return [patch for patch in planned if patch is not None]
 
 
 def plan_node(
-    state: MarkState, verdict: Verdict, rule_set: RuleSet, *, wanted: bool
+    state: MarkState, verdict: Verdict, rule_set: RuleSet, selection: Selection
 ) -> NodePatch | None:
     """As ``plan``, for one node; None when nothing is due on it."""
+    wanted = verdict.node in selection.marked and state.ineligible is None
     if rule_set.mark.is_none or not (wanted or state.touched):
         return None  # most nodes, at every tick
     if wanted and state.conflict is None and (state.marked or verdict.hot or verdict.early):
         return None if rule_set is NO_RULES else _put(state, verdict, rule_set)
-    return _take_back(state, rule_set.mark, _why_taken_off(state, verdict))
+    return _take_back(state, rule_set.mark, _why_taken_off(state, verdict, selection))
 
 
 def plan_prune(nodes: Iterable[Node], mark: Mark) -> list[NodePatch]:
@@ -148,13 +150,13 @@ def _reason(rule: Rule, alert: Alert) -> str:
     return f"{rule.name} was {over}, is {value}"
 
 
-def _why_taken_off(state: MarkState, verdict: Verdict) -> str:
+def _why_taken_off(state: MarkState, verdict: Verdict, selection: Selection) -> str:
     if state.conflict is not None:
         return state.conflict
     if state.ineligible is not None:
         return f"the node is not eligible: {state.ineligible}"
     if verdict.hot or verdict.early:
-        return "another node is hotter and the number of marks is limited"
+        return selection.why_unmarked
     return "no rule fires any more"
 
 

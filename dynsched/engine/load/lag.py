@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from dynsched.rules.rule_set import Rule
+from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.util.durations import parse_duration
 
 
@@ -57,6 +58,11 @@ def lag_of(rule: Rule, scrape: float | None) -> Lag:
         return METRICS_SERVER
     window = _window(rule.expr or "")
     return lag_of_range(window, scrape or window / 4 or DEFAULT_SCRAPE)
+
+
+def longest_lag(rule_set: RuleSet, scrapes: Mapping[str, float]) -> float:
+    """In seconds, until the values of all rules show a change. ``scrapes``: by rule."""
+    return max(lag_of(rule, scrapes.get(rule.name)).total for rule in rule_set.file_rules)
 
 
 _RANGES: Final = re.compile(
