@@ -34,15 +34,12 @@ class QueryFailedError(Exception):
 def file_problem(what: str, path: str, error: OSError) -> str:
     """``what`` is a key of _FLAGS."""
     reason = error.strerror or type(error).__name__
-    return f"cannot read the {what} file {path}: {reason}; {file_remedy(what, error)}"
+    return f"cannot read the {what} file {path}: {reason}; {file_remedy(what)}"
 
 
-def file_remedy(what: str, error: OSError | None = None) -> str:
+def file_remedy(what: str) -> str:
     """What to do about a file (``what``: its purpose) that cannot be used."""
-    flag = _FLAGS.get(what, what)
-    if isinstance(error, PermissionError):
-        return f"check its permissions ({flag})"
-    return f"check {flag}, or the Secret and its mount"
+    return f"check {_FLAGS.get(what, what)}, or the Secret and its mount"
 
 
 def timed_out(timeout: float, phase: str) -> str:
@@ -56,12 +53,10 @@ def timed_out(timeout: float, phase: str) -> str:
 
 
 _REMEDIES: Final[Mapping[Cause, str]] = {
-    Cause.HOST: "check the name and the DNS",
     Cause.REFUSED: "is it running there, and is the port right?",
     Cause.NOT_HTTP: "is it https:// instead of http://?",
     Cause.NOT_TLS: "is it http:// instead of https://?",
     Cause.UNTRUSTED: "give the CA file that signed it (--prom-ca-file)",
-    Cause.OTHER_HOST: "use a name that is in it",
     Cause.ALERT: "does it want another client certificate?",
 }
 
