@@ -29,7 +29,6 @@ from dynsched.controller.keeping import Keeping
 from dynsched.controller.loop import Loop
 from dynsched.controller.pod_tracking import PodTracking
 from dynsched.controller.reporting import report_lint
-from dynsched.controller.scaling_down import ScalingDown
 from dynsched.controller.settings import Settings
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.client import KubeClient
@@ -132,14 +131,19 @@ async def _serve(settings: Settings) -> None:
             ).run(stop)
 
         async def keep_the_order() -> None:
-            asked = lambda: rules_file.rule_set.order is not None and not settings.dry_run  # noqa: E731
-            await until_so(stop, asked, 1.0)
-            if not stop.is_set():
-                from dynsched.controller.ordering import Ordering
+            from dynsched.controller.ordering import Ordering
 
-                api = await clients.open(partial(KubeApi, in_flight=1))
-                await Ordering(api, home, snapshots, leads).run(stop)
+            api = await clients.open(partial(KubeApi, in_flight=1))
+            await Ordering(api, home, snapshots, leads).run(stop)
 
+        async def keep_the_costs() -> None:
+            from dynsched.controller.scaling_down import ScalingDown
+
+            await ScalingDown(pods.api, snapshots, pods, leads).run(stop)
+
+        wants_order = lambda: rules_file.rule_set.order is not None  # noqa: E731
+        # Costs that are left of former rules are taken back.
+        wants_costs = lambda: rules_file.rule_set.scale_down or bool(pods.costed)  # noqa: E731
         leads = lambda: leadership.may_write  # noqa: E731
         home = settings.lease_namespace or client.config.namespace
         keeping = Keeping(
@@ -167,10 +171,9 @@ async def _serve(settings: Settings) -> None:
             "the loop": tick(),
             "the watch of pods": pods.run(stop),
             "the page's questions": ask_for_the_page(),
-            "the order": keep_the_order(),
+            "the order": _once_wanted(stop, settings, wants_order, keep_the_order),
+            "the deletion costs": _once_wanted(stop, settings, wants_costs, keep_the_costs),
         }
-        if not settings.dry_run:
-            parts["the deletion costs"] = ScalingDown(pods.api, snapshots, pods, leads).run(stop)
         if settings.pod_uid is not None:  # elsewhere nothing would read them
             parts["the kept rules"] = keeping.run(stop)
         await _until_stopped(
@@ -179,6 +182,18 @@ async def _serve(settings: Settings) -> None:
             leadership,
             meanwhile=events.close,
         )
+
+
+async def _once_wanted(
+    stop: asyncio.Event,
+    settings: Settings,
+    wanted: Callable[[], bool],
+    keep: Callable[[], Awaitable[None]],
+) -> None:
+    """What writes for a part of the rules that most have not: it is imported when they have it."""
+    await until_so(stop, lambda: wanted() and not settings.dry_run, 1.0)
+    if not stop.is_set():
+        await keep()
 
 
 async def _reviews(settings: Settings, clients: Clients) -> Reviews | None:

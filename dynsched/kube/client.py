@@ -29,6 +29,9 @@ EVENT_NAMESPACE: Final = "default"
 
 _NODES: Final = "/api/v1/nodes"
 _MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
+_APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}
+_FORCED: Final = {"fieldManager": FIELD_MANAGER, "force": "true", "fieldValidation": "Ignore"}
+"""JSON is YAML, and long to parse: without Ignore the API server does it twice, for warnings."""
 _WRITE: Final = {"fieldManager": FIELD_MANAGER}
 _LIST_NODES: Final = Call("list", "nodes", _NODES)
 _METRICS: Final = "metrics.k8s.io/v1beta1"
@@ -173,6 +176,13 @@ def _usage(item: _NodeMetrics) -> NodeUsage:
 def merge(body: Mapping[str, Any], may_write: Callable[[], bool] | None = None) -> Request:
     """The parts of a `KubeApi.call` that sends a JSON merge patch."""
     return {"query": _WRITE, "body": body, "headers": _MERGE_PATCH, "may_write": may_write}
+
+
+def apply(body: Mapping[str, Any], may_write: Callable[[], bool]) -> Request:
+    """The parts of a `KubeApi.call` by server-side apply: it creates the object where it is
+    missing, by a right that names it.
+    """
+    return {"query": _FORCED, "body": body, "headers": _APPLY, "may_write": may_write}
 
 
 def _events(namespace: str) -> str:

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
-from dynsched.kube.client import merge
+from dynsched.kube.client import apply, merge
 from dynsched.kube.failures import Call, in_namespace
-from dynsched.kube.node_order import APPLY, FORCED
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 
@@ -45,9 +44,7 @@ class KeptRules:
             "kind": "ConfigMap",
             "metadata": {"name": keys.KEPT_RULES, "namespace": self._namespace},
         }
-        await self._api.call(
-            call, query=FORCED, body=body, headers=APPLY, may_write=self._may_write
-        )
+        await self._api.call(call, **apply(body, self._may_write))
         await self._api.call(call, **merge({"data": {_KEY: text}}, self._may_write))
 
     def _call(self, verb: str) -> Call:

@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from dynsched.engine.model import Order
+from dynsched.kube.client import apply
 from dynsched.kube.failures import Call, in_namespace
 from dynsched.kube.lists import METADATA_ONLY, Named, pages
 from dynsched.kube.transport import Answer, KubeApi
@@ -16,10 +17,6 @@ from dynsched.rules import keys
 from dynsched.util.errors import ClusterError, NotFoundError
 from dynsched.util.formatting import format_time, parse_time
 
-APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}
-"""Server-side apply: it creates the object where it is missing, by a right that names it."""
-FORCED: Final = {"fieldManager": keys.FIELD_MANAGER, "force": "true", "fieldValidation": "Ignore"}
-"""JSON is YAML, and long to parse: without Ignore the API server does it twice, for warnings."""
 NODE_ORDERS: Final = "nodeorders"
 _UNKNOWN_KIND: Final = (
     "the definition of NodeOrder is missing (404); install it with "
@@ -82,9 +79,7 @@ class NodeOrder:
         }
         call = _call("patch", self._namespace)
         try:
-            answer = await self._api.call(
-                call, query=FORCED, body=body, headers=APPLY, may_write=self._may_write
-            )
+            answer = await self._api.call(call, **apply(body, self._may_write))
         except NotFoundError as error:
             raise ClusterError(_UNKNOWN_KIND) from error
         self._ahead = _ahead(answer)
