@@ -52,10 +52,15 @@ class NodeSeries:
         self._above = {
             row: self._above_mean(row, rule) for row, rule in self._rules if rule.resource
         }
+        self._expected = {
+            row: snapshot.nodes.expected_loads(row)
+            for row, rule in self._rules
+            if rule.name in snapshot.nodes.expected
+        }
         self._parts: dict[str, list[bytes]] = {name: [] for name, _ in FAMILIES}
 
     def add(self, names: Sequence[str]) -> None:
-        nodes, uses = self._snapshot.nodes, self._snapshot.uses
+        nodes = self._snapshot.nodes
         indices = np.array(nodes.indices_of(names), np.int64)
         verdicts = nodes.verdict_values(names)
         self._put(_VERDICT, _lines(_VERDICT, names, [f"{value:g}" for value in verdicts]))
@@ -63,18 +68,14 @@ class NodeSeries:
         measured, expected, above = [], [], []
         for row, rule in self._rules:
             labels = f'",rule="{escaped(rule.name)}'
-            loads = rule_loads(rule, self._alerts.good_values(row, indices)).tolist()
-            texts = [*map(_text, loads)]
-            measured.append(_lines(_MEASURED, names, texts, labels))
+            loads = rule_loads(rule, self._alerts.good_values(row, indices))
+            measured.append(_lines(_MEASURED, names, _texts(loads), labels))
             if row in self._above:
-                found = map(_text, self._above[row][indices].tolist())
-                above.append(_lines(_ABOVE, names, [*found], labels))
-            if rule.name in uses:
-                added = nodes.expected[rule.name].added if rule.name in nodes.expected else {}
-                for at, name in enumerate(names):
-                    if name in added and texts[at]:
-                        texts[at] = f"{added[name].to(loads[at]):.4g}"
-                expected.append(_lines(_EXPECTED, names, texts, labels))
+                loads = self._above[row][indices]
+                above.append(_lines(_ABOVE, names, _texts(loads), labels))
+            if row in self._expected:
+                loads = self._expected[row][indices]
+                expected.append(_lines(_EXPECTED, names, _texts(loads), labels))
         # All rules of a node, then those of the next one.
         self._put(_MEASURED, chain.from_iterable(zip(*measured, strict=True)))
         self._put(_EXPECTED, chain.from_iterable(zip(*expected, strict=True)))
@@ -107,8 +108,8 @@ class NodeSeries:
             yield f'{_UNMARKED}{{node="{name}",reason="{reason}"}} 1\n'
 
 
-def _text(load: float) -> str:
-    return "" if isnan(load) else f"{load:.4g}"
+def _texts(loads: Floats) -> list[str]:
+    return ["" if isnan(load) else f"{load:.4g}" for load in loads.tolist()]
 
 
 def _lines(family: str, names: Sequence[str], values: Sequence[str], labels: str = "") -> list[str]:

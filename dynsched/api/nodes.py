@@ -124,18 +124,7 @@ def node_detail(snapshot: Snapshot, name: str) -> NodeDetail | None:
     if view is None:
         return None
     rule_set = snapshot.rule_set
-    alerts = [(rule_set.by_name[alert.rule], alert) for alert in view.alerts]
-    sentences = (
-        what_clears(
-            rule,
-            alert,
-            snapshot.taken_at,
-            stale_after=rule_set.stale_after_of(rule),
-            holds_stale=rule_set.holds_stale(rule),
-        )
-        for rule, alert in alerts
-        if not rule.shadow
-    )
+    sentences = (what_clears(rule_set, alert, snapshot.taken_at) for alert in view.alerts)
     return NodeDetail(
         **msgspec.structs.asdict(_answer(view, _expecting(snapshot), snapshot)),
         clears=[sentence for sentence in sentences if sentence],

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from dynsched.engine.model import Alert, Quality
 from dynsched.engine.snapshot import Snapshot
 from dynsched.engine.wording import UNKNOWN, beside_the_line
-from dynsched.rules.rule_set import Rule
+from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_threshold, format_value
 
@@ -74,17 +74,16 @@ _CLEARED: Final[Mapping[str, tuple[str, str]]] = {
 """By the rule's op: how a value leaves the band in which an alert goes on firing, and where to."""
 
 
-def what_clears(
-    rule: Rule, alert: Alert, now: float, *, stale_after: float, holds_stale: bool
-) -> str | None:
-    """One line for a firing alert; None for one that does not fire.
+def what_clears(rule_set: RuleSet, alert: Alert, now: float) -> str | None:
+    """One line for a firing alert; None for one that does not fire, and by shadow rules.
 
     ``node-cpu must fall to 60 or below (is 72.4), then stay there for 1m``
     """
-    if not alert.firing:
+    rule = rule_set.by_name[alert.rule]
+    if not alert.firing or rule.shadow:
         return None
     if alert.quality is not Quality.OK:
-        return _when_unknown(rule, alert, now, stale_after=stale_after, holds_stale=holds_stale)
+        return _when_unknown(rule_set, rule, alert, now)
     if rule.early_of is not None:
         line = beside_the_line(rule.clear_threshold)
         return (
@@ -100,9 +99,7 @@ def what_clears(
     return f"{rule.name} must {move} (is {value}){stay if rule.keep_firing_for else ''}"
 
 
-def _when_unknown(
-    rule: Rule, alert: Alert, now: float, *, stale_after: float, holds_stale: bool
-) -> str:
+def _when_unknown(rule_set: RuleSet, rule: Rule, alert: Alert, now: float) -> str:
     if rule.early_of is not None:
         line = beside_the_line(rule.clear_threshold)
         good = f"{rule.early_of} needs a good sample by which the expected load is {line}"
@@ -110,9 +107,9 @@ def _when_unknown(
         where = _CLEARED[rule.op][1].format(format_threshold(rule.clear_threshold))
         good = f"{rule.name} needs a good sample {where}"
     why = f"no current value: {UNKNOWN[alert.quality]}"
-    if holds_stale:
+    if rule_set.holds_stale(rule):
         return f"{good} ({why}; on_stale: hold)"
-    rest = stale_after - (now - alert.known_at)
+    rest = rule_set.stale_after_of(rule) - (now - alert.known_at)
     return f"{good} ({why}), or no good sample for {_more(rest)}"
 
 

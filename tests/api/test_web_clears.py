@@ -1,16 +1,16 @@
 """What would clear a firing alert, in words."""
 
+import builders
 import pytest
 from snapshots import NOON
 
 from dynsched.api.why import what_clears
 from dynsched.engine.model import Alert, AlertState, Quality
-from dynsched.rules.rule_set import Rule
 
 
 def rule(**changes):
-    known = {"threshold": 80, "clear_threshold": 60, "keep_firing_for": "1m"}
-    return Rule(**({"name": "r", "expr": "x"} | known | changes))
+    known = {"clear_threshold": 60, "keep_firing_for": "1m"}
+    return builders.rule("r", **(known | changes))
 
 
 def alert(**changes):
@@ -19,7 +19,8 @@ def alert(**changes):
 
 
 def words(a_rule, an_alert, *, holds_stale=False):
-    return what_clears(a_rule, an_alert, NOON, stale_after=300, holds_stale=holds_stale)
+    held = {"on_stale": "hold"} if holds_stale else {}
+    return what_clears(builders.rule_set(a_rule, **held), an_alert, NOON)
 
 
 LEAVES = "r must fall to 60 or below (is 72.4)"
