@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from dynsched.api.status import experiment, listed
+from dynsched.api.status import experiment, first_of
 from dynsched.api.transport.answering import Pieces
 from dynsched.engine.model import Order
 from dynsched.engine.placing.order import UNLISTED, why_unlisted
@@ -122,7 +122,7 @@ def before_pools(
         "error": status and status.error,
         "pool_label": snapshot.rule_set.guard.pool_label,
         "counts": order and order.counts,
-        "left_out_pools": order and listed(order.left_out),
+        "left_out_pools": order and first_of(order.left_out),
     }
     return msgspec.json.encode(told)[:-1] + b',"pools":['
 

@@ -146,13 +146,13 @@ def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
             }
             for health in snapshot.rules
         ],
-        "conflicts": listed(conflicts),
-        "disputes": listed(
+        "conflicts": first_of(conflicts),
+        "disputes": first_of(
             [{"node": name, "dispute": text} for name, text in sorted(snapshot.disputes.items())]
         ),
-        "unmatched_samples": listed(unmatched, sum(rule.unmatched for rule in snapshot.rules)),
+        "unmatched_samples": first_of(unmatched, sum(rule.unmatched for rule in snapshot.rules)),
         "capped_pools": sorted(snapshot.capped),
-        "patch_failures": listed([str(failure) for failure in snapshot.failures]),
+        "patch_failures": first_of([str(failure) for failure in snapshot.failures]),
         "delayed_writes": snapshot.delayed,
         "experiment": experiment(snapshot.phase),
     }
@@ -169,7 +169,7 @@ def experiment(phase: Phase | None) -> dict[str, Any] | None:
     }
 
 
-def listed(items: Sequence[Any], count: int | None = None) -> dict[str, Any]:
+def first_of(items: Sequence[Any], count: int | None = None) -> dict[str, Any]:
     return {"count": len(items) if count is None else count, "first": list(items[:MAX_LISTED])}
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from dynsched.engine.model import Node, Sample, Series
-from dynsched.engine.placing.placements import DAY, DAYS, Overload, day_of, name_of
+from dynsched.engine.placing.placements import DAY, DAYS, Overload, day_name, day_of
 from dynsched.engine.pod_values import AboveRequest
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.pod_use import EVERY_OF_MANY as EVERY
@@ -180,7 +180,7 @@ class PageQueries:
                 by_day[sample.labels.get("day", "")].append(sample)
         shares: dict[int, float] = {}
         for day in range(day_of(now) - DAYS + 1, day_of(now) + 1):
-            for sample in self._of_own(by_day[name_of(day)]):
+            for sample in self._of_own(by_day[day_name(day)]):
                 shares[day] = sample.value
                 self.board.cluster = sample.labels.get("cluster", "")
         self.board.overload.set_known_shares(shares, now)
@@ -244,7 +244,7 @@ def overload(now: float) -> str:
         offset = f" offset {now - ends:.0f}s" if now - ends >= 1 else ""
         parts.append(
             f"label_replace(avg_over_time(({_HOT_SHARE})[{ends - begins:.0f}s:{_LEAST:.0f}s]"
-            f'{offset}), "day", "{name_of(day)}", "", "")'
+            f'{offset}), "day", "{day_name(day)}", "", "")'
         )
     return " or ".join(parts)
 

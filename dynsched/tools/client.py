@@ -22,7 +22,7 @@ from urllib.parse import quote
 from dynsched.util.connection_errors import Cause, find_failure, no_answer
 from dynsched.util.defaults import DEFAULT_SERVER
 from dynsched.util.errors import ClusterError, ExpectedError, NotRunningError
-from dynsched.util.files import TooLargeError, read_file
+from dynsched.util.files import FileTooLargeError, read_file
 from dynsched.util.proxies import ProxyError, opener, parse_http_url, proxy_for, through
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ def _answers(local: ByUrl) -> bool:
 def _token(file: Path) -> str:
     try:
         found = read_file(str(file), _MAX_TOKEN_BYTES).decode("ascii").strip()
-    except (TooLargeError, UnicodeDecodeError):
+    except (FileTooLargeError, UnicodeDecodeError):
         found = ""
     except OSError as error:
         raise ServerError(f"--server-token-file {file}: {error.strerror or error}") from None

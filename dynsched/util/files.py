@@ -14,13 +14,13 @@ _KINDS: Final = {"p": "a pipe", "s": "a socket", "c": "a device", "b": "a device
 _PART: Final = 64 * 1024
 
 
-class TooLargeError(OSError):
+class FileTooLargeError(OSError):
     """The content is longer than such a file ever is; ``strerror`` says how long that is."""
 
 
 def require_file(path: str | Path, most: int | None = None) -> os.stat_result:
     """What is known of a regular file. OSError where ``path`` is not there, no regular file, or
-    longer than ``most`` bytes (TooLargeError). Opens nothing.
+    longer than ``most`` bytes (FileTooLargeError). Opens nothing.
     """
     found = Path(path).stat()
     _require(found, path, most)
@@ -78,6 +78,6 @@ def _read(descriptor: int, path: str | Path, most: int) -> bytes:
     return b"".join(parts)
 
 
-def _too_large(path: str | Path, most: int) -> TooLargeError:
+def _too_large(path: str | Path, most: int) -> FileTooLargeError:
     reason = f"it is longer than {most // 1024} KiB, which such a file never is"
-    return TooLargeError(errno.EFBIG, reason, str(path))
+    return FileTooLargeError(errno.EFBIG, reason, str(path))

@@ -183,7 +183,7 @@ class _Aside(QueueHandler):
                 select.select([], [descriptor], [])
 
 
-def kind_of(trouble: str) -> str:
+def trouble_kind(trouble: str) -> str:
     """What stays the same of a message while the trouble is the same: all but what it quotes, and
     the words that have a number in them (counts, addresses, times, sizes).
     """
@@ -200,7 +200,7 @@ class LoggedKinds:
 
     def is_new(self, key: Hashable, trouble: str) -> bool:
         """Whether to log this trouble now; it counts as logged from then on."""
-        told, kind = self._told.get(key, frozenset()), kind_of(trouble)
+        told, kind = self._told.get(key, frozenset()), trouble_kind(trouble)
         if kind in told or len(told) >= MAX_KINDS:
             return False
         self._told[key] = told | {kind}

@@ -6,7 +6,7 @@ from builders import NOON, rule_set
 from dynsched.engine.health import why_unhealthy
 from dynsched.engine.model import NodeView, Quality, RuleHealth
 from dynsched.engine.snapshot import Snapshot
-from dynsched.util.logs import kind_of
+from dynsched.util.logs import trouble_kind
 
 
 def snapshot(error: str | None = None) -> Snapshot:
@@ -79,4 +79,4 @@ def test_rules_that_answer_and_say_nothing_usable_of_any_node_are_not_well(quali
     ],
 )
 def test_the_same_trouble_in_other_numbers_and_names(same: bool, one: str, other: str) -> None:
-    assert (kind_of(one) == kind_of(other)) is same
+    assert (trouble_kind(one) == trouble_kind(other)) is same

@@ -3,7 +3,7 @@
 import pytest
 from snapshots import NOON
 
-from dynsched.engine.placing.placements import DAY, DAYS, MAX_SECONDS, Overload, day_of, name_of
+from dynsched.engine.placing.placements import DAY, DAYS, MAX_SECONDS, Overload, day_name, day_of
 
 TODAY = day_of(NOON)
 MIDNIGHT = (TODAY + 1) * DAY
@@ -58,7 +58,7 @@ def test_days_before_the_start_are_as_prometheus_knows_them_with_gaps() -> None:
     overload = counted((0, 0, 4), (60, 4, 4))
     overload.set_known_shares({TODAY - 3: 0.125, TODAY - 1: 0.0}, NOON)
     assert overload.columns(NOON + 60) == {
-        "days": [name_of(TODAY - ago) for ago in (3, 2, 1, 0)],
+        "days": [day_name(TODAY - ago) for ago in (3, 2, 1, 0)],
         "share": [0.125, None, 0.0, 1.0],
     }
 
@@ -76,5 +76,5 @@ def test_it_keeps_a_week() -> None:
         overload.set_known_shares({TODAY + day: 0.5}, NOON + day * DAY)
         counted((day * DAY, 1, 4), (day * DAY + 60, 1, 4), overload=overload)
     columns = overload.columns(NOON + 29 * DAY)
-    assert columns["days"] == [name_of(TODAY + day) for day in range(30 - DAYS, 30)]
+    assert columns["days"] == [day_name(TODAY + day) for day in range(30 - DAYS, 30)]
     assert len(overload._known) == len(overload._seen) == DAYS

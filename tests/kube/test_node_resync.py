@@ -21,7 +21,7 @@ from dynsched.kube.kopf_operator import CHUNK
 from dynsched.kube.lists import PAGE
 from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.resync import Resync, Troubles
-from dynsched.util.logs import kind_of
+from dynsched.util.logs import trouble_kind
 from dynsched_sim.apiserver.faults import Fault
 from dynsched_sim.examples import make_node
 
@@ -307,7 +307,7 @@ async def test_lists_that_stay_older_for_good_are_told_once_and_cured_less_and_l
 
     await until(lambda: "did not cure it" in str(troubles.first) and client.looks > 60)
     assert 2 <= ahead.cures <= client.looks / 5
-    kinds = Counter(kind_of(r.message) for r in caplog.records if r.levelname == "WARNING")
+    kinds = Counter(trouble_kind(r.message) for r in caplog.records if r.levelname == "WARNING")
     assert len(kinds) == 3
     assert set(kinds.values()) == {1}
     client.caught_up = True

@@ -13,7 +13,7 @@ from source_support import Fake, vector
 from store_support import Clock
 
 from dynsched.engine.model import Node, QueryResult, Series
-from dynsched.engine.placing.placements import DAY, DAYS, Overload, day_of, name_of
+from dynsched.engine.placing.placements import DAY, DAYS, Overload, day_name, day_of
 from dynsched.engine.pod_values import AboveRequest
 from dynsched.sources import page_queries
 from dynsched.sources.page_queries import HOTTEST, MAX_PASTS, PageQueries
@@ -165,13 +165,13 @@ async def test_past_days_are_filled_from_dynscheds_own_metrics() -> None:
     world = World(
         Board(),
         pressured_nodes=vector(
-            ({"day": name_of(today - 2), "namespace": "x"}, 0.25),
-            ({"day": name_of(today - 1), "namespace": "x"}, float("nan")),
+            ({"day": day_name(today - 2), "namespace": "x"}, 0.25),
+            ({"day": day_name(today - 1), "namespace": "x"}, float("nan")),
             ({"day": "1999-12-31", "namespace": "x"}, 0.5),
         ),
     )
     await world.ask()
-    days = [name_of(today - ago) for ago in (2, 1, 0)]
+    days = [day_name(today - ago) for ago in (2, 1, 0)]
     assert world.board.overload.columns(NOON) == {"days": days, "share": [0.25, None, None]}
 
 
@@ -179,10 +179,10 @@ def test_a_day_that_has_just_begun_is_not_asked_for_and_the_whole_ones_are() -> 
     midnight = (day_of(NOON) + 1) * DAY
     expr = page_queries.overload(midnight + 1)
     assert expr.count("label_replace") == DAYS - 1
-    assert f'[86400s:300s] offset 1s), "day", "{name_of(day_of(NOON))}"' in expr
+    assert f'[86400s:300s] offset 1s), "day", "{day_name(day_of(NOON))}"' in expr
     expr = page_queries.overload(midnight + 3600)
     assert expr.count("label_replace") == DAYS
-    assert f'[3600s:300s]), "day", "{name_of(day_of(NOON) + 1)}"' in expr
+    assert f'[3600s:300s]), "day", "{day_name(day_of(NOON) + 1)}"' in expr
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_a_day_that_has_just_begun_is_not_asked_for_and_the_whole_ones_are() -> 
     [("dynsched", "b", [0.75]), ("dynsched", "", [0.75]), ("y", "b", None)],
 )
 async def test_of_several_dynsched_in_prometheus_it_takes_its_own(other, cluster, share) -> None:
-    day, theirs = name_of(day_of(NOON)), {"namespace": other, "cluster": cluster}
+    day, theirs = day_name(day_of(NOON)), {"namespace": other, "cluster": cluster}
     both = (({"day": day, "namespace": "x"}, 0.25), ({"day": day, **theirs}, 0.75))
     world = World(Board(), pressured_nodes=vector(*both))
     await world.ask()
@@ -261,6 +261,6 @@ async def test_what_a_real_prometheus_answers(source, monkeypatch) -> None:
     # The share of node-time is asked for by day; there are values of half an hour only.
     monkeypatch.setattr(page_queries, "_LEAST", 1.0)
     monkeypatch.setattr(page_queries, "DAYS", 1)
-    today = name_of(day_of(NOW))
+    today = day_name(day_of(NOW))
     share = await values(source, page_queries.overload(NOW), "day", "namespace")
     assert share == {(today, "dynsched"): 0.5}

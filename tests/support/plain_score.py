@@ -15,7 +15,7 @@ from dynsched.engine.placing.score import (
     SPREAD,
     TENTHS,
     Method,
-    plain,
+    without_firing,
 )
 
 
@@ -38,13 +38,13 @@ class PlainScorer:
 
     def _known(self, known: list[int]) -> Mapping[int, int]:
         coolest, hottest = min(known), max(known)
-        plains = [plain(load) / TENTHS for load in known]
+        plains = [without_firing(load) / TENTHS for load in known]
         score = _METHODS[self._method](min(plains), max(plains))
         mixed = coolest < FIRING <= hottest
         lift = BEST - score(coolest / TENTHS) if mixed else 0.0
         scores = {}
         for load in known:
-            value = math.floor(score(plain(load) / TENTHS) + lift + 0.5)
+            value = math.floor(score(without_firing(load) / TENTHS) + lift + 0.5)
             least = MIN_COOL if mixed else 0
             scores[load] = 0 if mixed and load >= FIRING else max(least, min(BEST, value))
         return scores

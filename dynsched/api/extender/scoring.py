@@ -19,8 +19,8 @@ from dynsched.engine.placing.score import (
     WeightedProfile,
     load_refusals,
     node_loads,
-    plain,
     weighted_profile,
+    without_firing,
 )
 from dynsched.engine.pod_values import PodChange
 from dynsched.engine.snapshot import Snapshot
@@ -38,7 +38,7 @@ class ProfileLoads:
         self._weighed = weighed
         self._uses = snapshot.uses
         loads = node_loads(snapshot.nodes, weighed)
-        mean = sum(map(plain, loads.values())) / max(1, len(loads))
+        mean = sum(map(without_firing, loads.values())) / max(1, len(loads))
         self._least = max(0, round(mean - TENTHS * BELOW_MEAN))
         values = [loads.get(name, UNKNOWN) for name in nodes.names]
         self._known = np.array([*values, UNKNOWN], np.int16)

@@ -16,7 +16,7 @@ LATE: Final = 10.0
 and new pods are asked for as often."""
 
 
-class Counted(NamedTuple):
+class CpuCount(NamedTuple):
     """The CPU time of a pod at an age, both in seconds."""
 
     age: float
@@ -28,8 +28,8 @@ FEWEST: Final = 30
 LEAST: Final = 1.5
 MOST: Final = 5.0
 """Less may be chance. More may be few pods, or a tenant who wants that all others' count more."""
-Counts = tuple[Counted, ...]
-_START: Final = Counted(0.0, 0.0)
+Counts = tuple[CpuCount, ...]
+_START: Final = CpuCount(0.0, 0.0)
 
 
 def counted(
@@ -45,7 +45,7 @@ def counted(
         # The same mean once more is that of the same scrape.
         is_same = last.age > 0 and mean is not None and mean * last.age == last.cpu
         if mean is not None and at > last.age and not is_same:
-            counts = (*counts, Counted(at, mean * at))
+            counts = (*counts, CpuCount(at, mean * at))
         if len(counts) > 1:
             found[name] = counts
     return found

@@ -111,7 +111,7 @@ def day_of(at: float) -> int:
     return int(at // DAY)
 
 
-def name_of(day: int) -> str:
+def day_name(day: int) -> str:
     """As ``2026-11-20``."""
     return datetime.fromtimestamp(day * DAY, UTC).date().isoformat()
 
@@ -152,7 +152,7 @@ class Overload:
         if first is None:
             return None
         days = range(first, today + 1)
-        return {"days": [name_of(day) for day in days], "share": [shares[day] for day in days]}
+        return {"days": [day_name(day) for day in days], "share": [shares[day] for day in days]}
 
     def _share(self, day: int) -> float | None:
         hot, known, seen = self._seen.get(day, _NOTHING)

@@ -125,7 +125,7 @@ class FreshPods:
         for rule, weight, unseen in self._parts:
             bound, ended = unseen.parts(allocatable, rule.resource)
             added += weight * (bound - ended)
-        room = max(0, plain(load) - least)
+        room = max(0, without_firing(load) - least)
         return load + max(-room, round(min(TENTHS * added, _MAX_ADDED)))
 
 
@@ -231,7 +231,7 @@ def break_ties(scores: Scores, loads: Loads) -> int | None:
     return first
 
 
-def plain(load: int) -> int:
+def without_firing(load: int) -> int:
     """The load alone, in tenths of a point, of a number that also says whether an alert fires."""
     return load - FIRING if load >= FIRING else load
 

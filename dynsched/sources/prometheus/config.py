@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 import requests.utils
 
 from dynsched.sources.prometheus.query_errors import QueryFailedError, file_problem, file_remedy
-from dynsched.util.files import TooLargeError, read_file
+from dynsched.util.files import FileTooLargeError, read_file
 from dynsched.util.tls import TlsFilesError, fingerprints, make_context
 
 DEFAULT_TIMEOUT: Final = 10.0
@@ -202,7 +202,7 @@ def _read_secret(path: str, what: str, fits: Callable[[str], object]) -> str:
             return secret
         if not secret:
             wrong = "is empty"
-    except TooLargeError:
+    except FileTooLargeError:
         pass
     except OSError as error:
         raise QueryFailedError(file_problem(what, path, error)) from None

@@ -46,7 +46,7 @@ class Copies(NamedTuple):
     shared: int
 
 
-class Seen(NamedTuple):
+class PastValues(NamedTuple):
     """The values of an expression over time, of all series since ``since`` seconds ago."""
 
     least: float
@@ -56,7 +56,7 @@ class Seen(NamedTuple):
     """Of how many series, at the worst moment, the value was no finite number."""
 
 
-class Asked:
+class Questions:
     """The queries, each asked once; None, or nothing, for what failed. What could not be asked is
     in ``errors``, by the code that it was for. ``now``: by Prometheus's clock.
     """
@@ -148,7 +148,7 @@ class Asked:
         self._failed("P8", "the server does not say for how long it keeps samples")
         return None
 
-    async def past(self, expr: str, seconds: float) -> Seen | None:
+    async def past(self, expr: str, seconds: float) -> PastValues | None:
         """Of the last week, at as many moments as a query that takes ``seconds`` may have."""
         points = int(min(_POINTS, max(_LEAST_POINTS, _BUDGET / max(seconds, 1e-3))))
         whole = f"(\n{expr}\n)"  # it may end in a comment
@@ -167,7 +167,7 @@ class Asked:
         least, most, odd = found
         if not least:
             return None
-        return Seen(
+        return PastValues(
             min((v for _, v in least if not math.isnan(v)), default=math.nan),
             max((v for _, v in most if not math.isnan(v)), default=math.nan),
             self.now - least[0][0],

@@ -19,8 +19,8 @@ from dynsched.rules.rule_set import FileRule
 from dynsched.sources.pod_use import KUBELET_JOB
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.tools.doctor import checks_values
-from dynsched.tools.doctor.ask_prometheus import Asked
-from dynsched.tools.doctor.checks_values import RuleContext, Subject
+from dynsched.tools.doctor.ask_prometheus import Questions
+from dynsched.tools.doctor.checks_values import CheckedRule, RuleContext
 from dynsched.tools.doctor.expressions import RATES, SeriesSelector, read, selector_text
 from dynsched.tools.doctor.findings import Finding, NotChecked, error, findings, hint, warning
 from dynsched.util.durations import format_duration
@@ -59,7 +59,7 @@ async def check_rules(
     answers = await asyncio.gather(*(prometheus.query_expr(rule.expr or "") for rule in rules))
     if clock.error and all(answer.error for answer in answers):
         raise ExpectedError(clock.error)
-    asked = Asked(prometheus, now)
+    asked = Questions(prometheus, now)
     skew = 0.0 if clock.error else now - began - clock.duration / 2
     found: list[Finding | NotChecked] = [*findings("N1", checks_values.clocks(skew))]
     world = replace(world, retention=await asked.retention())
@@ -78,7 +78,7 @@ async def check_rules(
 
 
 async def _check_rule(
-    rule: FileRule, answer: QueryResult, world: RuleContext, asked: Asked
+    rule: FileRule, answer: QueryResult, world: RuleContext, asked: Questions
 ) -> AsyncIterator[Finding | NotChecked]:
     expr, expression = rule.expr or "", read(rule.expr or "")
     if expression.unread:
@@ -95,7 +95,7 @@ async def _check_rule(
     again = await asked.prometheus.query_expr(expr)
     seconds = min(answer.duration, again.duration)
     past = await asked.past(expr, seconds)
-    subject = Subject(rule, answer, expression, world, asked, seconds, past)
+    subject = CheckedRule(rule, answer, expression, world, asked, seconds, past)
     for code, check in _CHECKS:
         found = check(subject)
         whole = [each async for each in found] if isinstance(found, AsyncIterator) else list(found)
@@ -103,7 +103,7 @@ async def _check_rule(
             yield finding
 
 
-async def _not_of_kubelets(asked: Asked) -> AsyncIterator[Finding]:
+async def _not_of_kubelets(asked: Questions) -> AsyncIterator[Finding]:
     samples = await asked.samples(_JOBS_OF_PODS, "P13")
     jobs = sorted({sample.labels.get("job", "") for sample in samples or ()})
     if jobs and not any(re.fullmatch(KUBELET_JOB, job) for job in jobs):
@@ -115,7 +115,7 @@ async def _not_of_kubelets(asked: Asked) -> AsyncIterator[Finding]:
         )
 
 
-async def _absent(rule: Subject) -> AsyncIterator[Finding]:
+async def _absent(rule: CheckedRule) -> AsyncIterator[Finding]:
     tell = warning if rule.answer.samples else error
     for selector in rule.expression.selectors:
         # What would pick or leave out series of others need not be there.
@@ -124,7 +124,7 @@ async def _absent(rule: Subject) -> AsyncIterator[Finding]:
             yield tell(*await _why_absent(selector, rule.asked))
 
 
-async def _why_absent(selector: SeriesSelector, asked: Asked) -> tuple[str, str, str]:
+async def _why_absent(selector: SeriesSelector, asked: Questions) -> tuple[str, str, str]:
     metric, matchers = selector.metric, selector.matchers
     present = await asked.count(metric, "P1") if metric and matchers else 0
     if not present:
@@ -166,7 +166,7 @@ async def _why_absent(selector: SeriesSelector, asked: Asked) -> tuple[str, str,
     )
 
 
-async def _short_range(rule: Subject) -> AsyncIterator[Finding]:
+async def _short_range(rule: CheckedRule) -> AsyncIterator[Finding]:
     for selector in rule.expression.selectors:
         within = "".join(selector.functions[:1])
         if within not in RATES or selector.range is None:
@@ -186,7 +186,7 @@ async def _short_range(rule: Subject) -> AsyncIterator[Finding]:
         )
 
 
-async def _bare_counter(rule: Subject) -> AsyncIterator[Finding]:
+async def _bare_counter(rule: CheckedRule) -> AsyncIterator[Finding]:
     for selector in rule.expression.selectors:
         is_meant = not (_COUNTED | RATES).isdisjoint(selector.functions)
         if is_meant or selector.is_condition:
@@ -203,7 +203,7 @@ async def _bare_counter(rule: Subject) -> AsyncIterator[Finding]:
             )
 
 
-def _rate_of_a_sum(rule: Subject) -> Iterator[Finding]:
+def _rate_of_a_sum(rule: CheckedRule) -> Iterator[Finding]:
     for text in rule.expression.rates_of_sums:
         yield error(
             "a rate is made of a sum: where one counter of it starts again, the rate jumps",
@@ -212,7 +212,7 @@ def _rate_of_a_sum(rule: Subject) -> Iterator[Finding]:
         )
 
 
-def _one_series_a_node(rule: Subject) -> Iterator[Finding]:
+def _one_series_a_node(rule: CheckedRule) -> Iterator[Finding]:
     labels = rule.rule.node_labels
     bare = [each for each in rule.answer.samples if each.labels.keys().isdisjoint(labels)]
     if bare:
@@ -229,7 +229,7 @@ def _one_series_a_node(rule: Subject) -> Iterator[Finding]:
         )
 
 
-def _several(rule: Subject) -> str | None:
+def _several(rule: CheckedRule) -> str | None:
     if rule.world.index is not None:
         found = match_samples(rule.rule, rule.answer.samples, rule.world.index).several
         if found is None:
@@ -241,12 +241,12 @@ def _several(rule: Subject) -> str | None:
     return f"{some(shared, _NAMED)}: {names[shared[0]]} series" if shared else None
 
 
-def _node_of(sample: Sample, rule: Subject) -> str:
+def _node_of(sample: Sample, rule: CheckedRule) -> str:
     labels = (sample.labels[label] for label in rule.rule.node_labels if label in sample.labels)
     return next(labels, "?")
 
 
-def _no_number(rule: Subject) -> Iterator[Finding]:
+def _no_number(rule: CheckedRule) -> Iterator[Finding]:
     odd = [each for each in rule.answer.samples if not math.isfinite(each.value)]
     ever = rule.past.odd if rule.past else 0
     if odd or ever:
@@ -262,7 +262,7 @@ def _no_number(rule: Subject) -> Iterator[Finding]:
         )
 
 
-async def _several_clusters(rule: Subject) -> AsyncIterator[Finding]:
+async def _several_clusters(rule: CheckedRule) -> AsyncIterator[Finding]:
     told = set()
     for selector in rule.expression.selectors:
         for copies in await rule.asked.copies(selector.text):
@@ -279,7 +279,7 @@ async def _several_clusters(rule: Subject) -> AsyncIterator[Finding]:
             )
 
 
-async def _throttling(rule: Subject) -> AsyncIterator[Finding]:
+async def _throttling(rule: CheckedRule) -> AsyncIterator[Finding]:
     pressure = [
         selector.text
         for selector in rule.expression.selectors
@@ -295,7 +295,7 @@ async def _throttling(rule: Subject) -> AsyncIterator[Finding]:
         )
 
 
-_Check = Callable[[Subject], Iterator[Finding] | AsyncIterator[Finding]]
+_Check = Callable[[CheckedRule], Iterator[Finding] | AsyncIterator[Finding]]
 _CHECKS: Final[tuple[tuple[str, _Check], ...]] = (
     ("P1", _absent),
     ("P2", _short_range),

@@ -16,7 +16,7 @@ from dynsched.engine.nodes.eligibility import is_eligible, pool_of
 from dynsched.engine.nodes.match import NodeIndex, match_samples
 from dynsched.engine.wording import by_reason, counted, listed, some
 from dynsched.rules.rule_set import FileRule, RuleSet
-from dynsched.tools.doctor.ask_prometheus import Asked, Seen
+from dynsched.tools.doctor.ask_prometheus import PastValues, Questions
 from dynsched.tools.doctor.expressions import Expression
 from dynsched.tools.doctor.findings import Finding, error, hint, warning
 from dynsched.util.durations import format_duration
@@ -53,7 +53,7 @@ class RuleContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class CheckedRule:
     """One rule that Prometheus answers. ``seconds``: how long its query took, the quicker of two;
     ``past``: None where it has no values, or they could not be asked.
     """
@@ -62,12 +62,12 @@ class Subject:
     answer: QueryResult
     expression: Expression
     world: RuleContext
-    asked: Asked
+    asked: Questions
     seconds: float = 0.0
-    past: Seen | None = None
+    past: PastValues | None = None
 
 
-def costs(rule: Subject) -> Iterator[Finding]:
+def costs(rule: CheckedRule) -> Iterator[Finding]:
     seconds, interval = rule.seconds, rule.world.interval
     if seconds > MUCH_OF_INTERVAL * interval:
         yield (error if seconds > interval else warning)(
@@ -77,7 +77,7 @@ def costs(rule: Subject) -> Iterator[Finding]:
         )
 
 
-def looks_back_too_far(rule: Subject) -> Iterator[Finding]:
+def looks_back_too_far(rule: CheckedRule) -> Iterator[Finding]:
     retention = rule.world.retention
     if retention is None:
         return
@@ -97,7 +97,7 @@ def looks_back_too_far(rule: Subject) -> Iterator[Finding]:
         )
 
 
-def values_against_thresholds(rule: Subject) -> Iterator[Finding]:
+def values_against_thresholds(rule: CheckedRule) -> Iterator[Finding]:
     limit, seen, form = rule.rule, rule.past, rule.expression
     if seen is None or not (math.isfinite(seen.least) and math.isfinite(seen.most)):
         return
@@ -125,7 +125,7 @@ def values_against_thresholds(rule: Subject) -> Iterator[Finding]:
         yield from _never_or_always(limit, seen, evidence)
 
 
-def _never_or_always(limit: FileRule, seen: Seen, evidence: str) -> Iterator[Finding]:
+def _never_or_always(limit: FileRule, seen: PastValues, evidence: str) -> Iterator[Finding]:
     coolest, hottest = (seen.least, seen.most) if limit.rises else (seen.most, seen.least)
     small, large = sorted((abs(limit.threshold), abs(hottest)))
     if limit.breached(coolest):
@@ -161,7 +161,7 @@ def clocks(skew: float) -> Iterator[Finding]:
         )
 
 
-async def late_samples(rule: Subject) -> AsyncIterator[Finding]:
+async def late_samples(rule: CheckedRule) -> AsyncIterator[Finding]:
     lags = [(await rule.asked.lag(each), each) for each in rule.expression.selectors]
     lag, late = max(lags, key=lambda each: each[0], default=(0.0, None))
     if late is None or lag <= LAG or lag <= 3 * (await rule.asked.interval(late))[0]:
@@ -173,7 +173,7 @@ async def late_samples(rule: Subject) -> AsyncIterator[Finding]:
     )
 
 
-async def late_for_new_pods(rule: Subject) -> AsyncIterator[Finding]:
+async def late_for_new_pods(rule: CheckedRule) -> AsyncIterator[Finding]:
     if rule.rule.early is None and not rule.world.rule_set.scores_nodes:
         return
     intervals = [(await rule.asked.interval(each))[0] for each in rule.expression.selectors]
@@ -188,7 +188,7 @@ async def late_for_new_pods(rule: Subject) -> AsyncIterator[Finding]:
         )
 
 
-def uncovered(rule: Subject) -> Iterator[Finding]:
+def uncovered(rule: CheckedRule) -> Iterator[Finding]:
     world = rule.world
     if world.index is None or not rule.answer.samples:
         return

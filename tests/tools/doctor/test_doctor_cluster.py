@@ -44,8 +44,8 @@ from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_set import FileRule, RuleSet
 from dynsched.tools.client import Where
 from dynsched.tools.doctor.checks_values import (
+    CheckedRule,
     RuleContext,
-    Subject,
     clocks,
     late_samples,
     uncovered,
@@ -300,11 +300,11 @@ async def test_what_a_server_does_not_know_is_not_checked_and_the_rest_goes_on(s
     assert "may not list pods" in report.not_checked[0].reason
 
 
-def asked(world: RuleContext, names: str, server: Any = None, **more: Any) -> Subject:
+def asked(world: RuleContext, names: str, server: Any = None, **more: Any) -> CheckedRule:
     """A rule with a sample of each of these nodes."""
     rule = FileRule.model_validate(RULE | more)
     answer = QueryResult(tuple(Sample({"node": name}, 1.0, 0.0) for name in names))
-    return Subject(rule, answer, read("load"), world, server)
+    return CheckedRule(rule, answer, read("load"), world, server)
 
 
 @pytest.mark.parametrize(
