@@ -17,7 +17,8 @@ from dynsched.engine.alerting.alerts import Verdicts
 from dynsched.engine.alerting.guard import Selection
 from dynsched.engine.load.expected import KnownPods
 from dynsched.engine.load.lag import longest_lag
-from dynsched.rules.rule_set import ExperimentRules, RuleSet
+from dynsched.rules.rule_set import RuleSet
+from dynsched.rules.sections import ExperimentRules
 
 OFF: Final = "not marked: the experiment has marks off in this block"
 

@@ -15,16 +15,14 @@ from dynsched.rules.document import Document, YamlError, locate, read_documents
 from dynsched.rules.fields import MAX_RULES, Expr, Name
 from dynsched.rules.lint import lint
 from dynsched.rules.rule_errors import MAX_ERRORS, RuleError, RulesInvalidError, explain, shown
-from dynsched.rules.rule_set import (
-    EarlyMark,
+from dynsched.rules.rule_set import EarlyMark, FileRule, RuleSet
+from dynsched.rules.sections import (
     ExperimentRules,
     ExtenderRules,
-    FileRule,
     GuardRules,
     MarkRules,
     NodeRules,
     Profile,
-    RuleSet,
 )
 from dynsched.util.errors import ExpectedError
 from dynsched.util.files import read_file, read_stream

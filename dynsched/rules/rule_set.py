@@ -1,4 +1,4 @@
-"""What rules.yaml holds: all sections. docs/rules.md has what each key means."""
+"""What rules.yaml holds: its rules, and all together. docs/rules.md has what each key means."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from dynsched.rules import fields, keys
-from dynsched.rules.fields import MAX_RULES, Limit, Number, PositiveDuration, read_by
-from dynsched.rules.labels import (
-    LabelMark,
-    Mark,
-    Selector,
-    TaintMark,
-    parse_label,
-    parse_selector,
-    parse_taint,
-)
+from dynsched.rules import fields
+from dynsched.rules.fields import MAX_RULES, Number, PositiveDuration
+from dynsched.rules.labels import Mark, Selector
 from dynsched.rules.rule_errors import problem
+from dynsched.rules.sections import (
+    NO_MARK,
+    ExperimentRules,
+    ExtenderRules,
+    Flag,
+    GuardRules,
+    MarkRules,
+    NodeRules,
+    OrderRules,
+    Section,
+    SelectorText,
+)
 
 EARLY_SUFFIX: Final = "-early"
 """What is added to the name of a rule for that of the rule that its ``early`` stands for."""
@@ -32,79 +36,9 @@ COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "<": operator.lt,
     "<=": operator.le,
 }
-_Flag = Annotated[bool, Field(strict=True)]
-_SelectorText = Annotated[Selector, read_by(parse_selector)]
 
 
-class _Model(BaseModel):
-    """It never changes; a key that it does not know is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
-
-
-class MarkRules(_Model):
-    """None for no label, or no taint. There must be one of them, except in ``NO_MARK``."""
-
-    label: Annotated[LabelMark | None, read_by(parse_label)] = Field(
-        default_factory=lambda: parse_label(keys.DEFAULT_LABEL)
-    )
-    taint: Annotated[TaintMark | None, read_by(parse_taint)] = Field(
-        default=None, validate_default=True
-    )
-
-    @field_validator("taint")
-    @classmethod
-    def _marks_somehow(cls, taint: TaintMark | None, info: ValidationInfo) -> TaintMark | None:
-        if taint is None and info.data.get("label", "") is None:
-            raise problem("is missing: without a label there must be a taint to mark nodes with")
-        return taint
-
-
-NO_MARK: Final = MarkRules.model_construct(label=None, taint=None)
-"""``mark: none``."""
-
-
-class NodeRules(_Model):
-    """The section ``nodes``: which nodes may be marked."""
-
-    selector: _SelectorText = Selector()
-    include_control_plane: _Flag = False
-
-
-class GuardRules(_Model):
-    """The section ``guard``: how many nodes may be marked, released and written."""
-
-    max_marked: fields.NodeLimit = Limit(0.5, is_share=True)
-    """Of a pool; a share is one of the eligible nodes."""
-    pool_label: fields.Key | None = None
-    max_releases: fields.NodeLimit = Limit(0.25, is_share=True)
-    """In one tick; a share is one of the marked nodes, and one may always be released."""
-    max_writes_per_minute: Annotated[int, Field(strict=True, gt=0, le=fields.MAX_NODES)] = 240
-    """Marks of hot nodes count, and are never delayed."""
-    bind_burst: Annotated[bool, BeforeValidator(lambda given: given is not None)] = False
-    """Whether the file names this key, which has no effect any more (`rules.lint`)."""
-
-
-class Profile(_Model):
-    """How the extender scores nodes for the pods of one schedulerName."""
-
-    score: Mapping[str, fields.Weight]
-    method: Literal["linear", "relative", "least"] = "linear"
-    """``least`` is now the same as ``relative``."""
-
-
-class ExtenderRules(_Model):
-    """The section ``extender``: what the scheduler extender answers."""
-
-    require_label: fields.Key | None = None
-    reject: Annotated[tuple[str, ...], Field(max_length=MAX_RULES)] = ()
-    profiles: Annotated[Mapping[str, Profile], Field(max_length=fields.MAX_PROFILES)] = Field(
-        default_factory=dict
-    )
-    """By schedulerName."""
-
-
-class EarlyMark(_Model):
+class EarlyMark(Section):
     """Marks a node before it is hot, by how its expected load compares with the early line of its
     kind (`engine.load.expected.above_line`). All are points: 0 is idle, 100 is full.
     """
@@ -127,7 +61,7 @@ class EarlyMark(_Model):
         return value
 
 
-class Rule(_Model):
+class Rule(Section):
     """One threshold rule. Durations are in seconds."""
 
     name: fields.Name
@@ -151,8 +85,8 @@ class Rule(_Model):
     """Until the value shows all that a new pod uses; None: by the expression's ranges and the
     scrape interval."""
     early: EarlyMark | None = None
-    selector: _SelectorText = Selector()
-    shadow: _Flag = False
+    selector: SelectorText = Selector()
+    shadow: Flag = False
     """On trial: it is evaluated and shown, and marks no node."""
 
     @field_validator("early")
@@ -257,40 +191,7 @@ class FileRule(Rule):
         )
 
 
-class OrderRules(_Model):
-    """By which rules the nodes are put in order, for new pods (docs/order.md)."""
-
-    score: Mapping[str, fields.Weight]
-
-    @field_validator("score")
-    @classmethod
-    def _weighs(cls, score: Mapping[str, float]) -> Mapping[str, float]:
-        if not any(score.values()):
-            raise problem("gives no rule a weight above 0: there would be no order")
-        return score
-
-
-class ExperimentRules(_Model):
-    """Blocks of time in which marks and the order are on or off, by chance (docs/experiment.md)."""
-
-    until: fields.Moment
-    block: Annotated[fields.Duration, Field(ge=10)] = 1800.0
-    wash_out: fields.Duration | None = None
-    """Of each block's beginning, which is not measured; None: by the rules' lag and the pods' life
-    (`engine.experiment`)."""
-    seed: Annotated[int, Field(strict=True, ge=0)] = 0
-    keep_hot_marks: _Flag = False
-    """Whether hot nodes are marked in every block."""
-
-    @field_validator("wash_out")
-    @classmethod
-    def _leaves_time(cls, value: float | None, info: ValidationInfo) -> float | None:
-        if value is not None and value >= info.data.get("block", value + 1):
-            raise problem("is as long as a block: nothing would be left to measure")
-        return value
-
-
-class RuleSet(_Model):
+class RuleSet(Section):
     """A whole rules file, checked. Immutable."""
 
     mark_rules: Annotated[
@@ -305,7 +206,7 @@ class RuleSet(_Model):
     file_rules: Annotated[tuple[FileRule, ...], Field(max_length=MAX_RULES)] = Field(alias="rules")
     extender: ExtenderRules = Field(default_factory=ExtenderRules)
     order: OrderRules | None = None
-    scale_down: _Flag = False
+    scale_down: Flag = False
     """Whether pods on hot nodes get a deletion cost (docs/scale-down.md)."""
     experiment: ExperimentRules | None = None
 

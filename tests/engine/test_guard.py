@@ -17,7 +17,7 @@ from dynsched.engine.model import Node, Verdict
 from dynsched.engine.nodes.eligibility import is_eligible
 from dynsched.engine.nodes.inventory import take_inventory
 from dynsched.rules.fields import Limit
-from dynsched.rules.rule_set import GuardRules
+from dynsched.rules.sections import GuardRules
 
 Heat = Mapping[str, float | None]
 """Node name -> how far over its threshold; None for a cool one."""

@@ -17,7 +17,8 @@ from plain_alerts import Plain, plainly
 
 from dynsched.engine.model import Alert, AlertState, Node, NodeView, Quality
 from dynsched.rules.labels import Mark
-from dynsched.rules.rule_set import GuardRules, RuleSet
+from dynsched.rules.rule_set import RuleSet
+from dynsched.rules.sections import GuardRules
 
 EVIDENCE = "dynsched.io/pressure"
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"

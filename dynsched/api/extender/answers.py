@@ -26,7 +26,7 @@ from dynsched.engine.placing.score import (
 )
 from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.snapshot import Snapshot
-from dynsched.rules.rule_set import ExtenderRules
+from dynsched.rules.sections import ExtenderRules
 from dynsched.util.errors import ClusterError
 
 logger = quiet_logger(__name__)

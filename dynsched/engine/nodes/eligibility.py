@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from dynsched.engine.model import Node
 from dynsched.rules import keys
-from dynsched.rules.rule_set import GuardRules, NodeRules
+from dynsched.rules.sections import GuardRules, NodeRules
 
 _HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
 

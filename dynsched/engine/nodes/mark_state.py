@@ -20,7 +20,7 @@ from dynsched.engine.model import Node
 from dynsched.engine.nodes.eligibility import why_ineligible
 from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark, Mark, TaintMark, parse_label, parse_taint
-from dynsched.rules.rule_set import NodeRules
+from dynsched.rules.sections import NodeRules
 from dynsched.util.formatting import as_mapping, as_mappings, parse_time
 
 _T = TypeVar("_T")

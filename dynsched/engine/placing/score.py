@@ -26,7 +26,8 @@ from dynsched.engine.loads import rule_loads
 from dynsched.engine.model import Alert, Quality
 from dynsched.engine.pod_values import PodChange, PodUse
 from dynsched.engine.snapshot import NodeViews, Snapshot
-from dynsched.rules.rule_set import Profile, Rule, RuleSet
+from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.rules.sections import Profile
 from dynsched.util.formatting import format_threshold, format_value
 
 BEST: Final = 10

@@ -25,7 +25,8 @@ from dynsched.engine.loads import rule_loads
 from dynsched.engine.model import Node
 from dynsched.engine.nodes.inventory import NodeColumns, take_inventory
 from dynsched.engine.nodes.match import NodeIndex
-from dynsched.rules.rule_set import COMPARE, GuardRules, Rule, RuleSet
+from dynsched.rules.rule_set import COMPARE, Rule, RuleSet
+from dynsched.rules.sections import GuardRules
 from dynsched.tools.backtest.fetching import Past, Query, Window, chunks
 
 Span = tuple[float, float]

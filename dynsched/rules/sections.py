@@ -1,0 +1,124 @@
+"""The sections of rules.yaml beside its rules. docs/rules.md has what each key means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+
+from dynsched.rules import fields, keys
+from dynsched.rules.fields import MAX_RULES, Limit, read_by
+from dynsched.rules.labels import (
+    LabelMark,
+    Selector,
+    TaintMark,
+    parse_label,
+    parse_selector,
+    parse_taint,
+)
+from dynsched.rules.rule_errors import problem
+
+Flag = Annotated[bool, Field(strict=True)]
+SelectorText = Annotated[Selector, read_by(parse_selector)]
+
+
+class Section(BaseModel):
+    """A part of the file. It never changes; a key that it does not know is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+class MarkRules(Section):
+    """None for no label, or no taint. There must be one of them, except in ``NO_MARK``."""
+
+    label: Annotated[LabelMark | None, read_by(parse_label)] = Field(
+        default_factory=lambda: parse_label(keys.DEFAULT_LABEL)
+    )
+    taint: Annotated[TaintMark | None, read_by(parse_taint)] = Field(
+        default=None, validate_default=True
+    )
+
+    @field_validator("taint")
+    @classmethod
+    def _marks_somehow(cls, taint: TaintMark | None, info: ValidationInfo) -> TaintMark | None:
+        if taint is None and info.data.get("label", "") is None:
+            raise problem("is missing: without a label there must be a taint to mark nodes with")
+        return taint
+
+
+NO_MARK: Final = MarkRules.model_construct(label=None, taint=None)
+"""``mark: none``."""
+
+
+class NodeRules(Section):
+    """The section ``nodes``: which nodes may be marked."""
+
+    selector: SelectorText = Selector()
+    include_control_plane: Flag = False
+
+
+class GuardRules(Section):
+    """The section ``guard``: how many nodes may be marked, released and written."""
+
+    max_marked: fields.NodeLimit = Limit(0.5, is_share=True)
+    """Of a pool; a share is one of the eligible nodes."""
+    pool_label: fields.Key | None = None
+    max_releases: fields.NodeLimit = Limit(0.25, is_share=True)
+    """In one tick; a share is one of the marked nodes, and one may always be released."""
+    max_writes_per_minute: Annotated[int, Field(strict=True, gt=0, le=fields.MAX_NODES)] = 240
+    """Marks of hot nodes count, and are never delayed."""
+    bind_burst: Annotated[bool, BeforeValidator(lambda given: given is not None)] = False
+    """Whether the file names this key, which has no effect any more (`rules.lint`)."""
+
+
+class Profile(Section):
+    """How the extender scores nodes for the pods of one schedulerName."""
+
+    score: Mapping[str, fields.Weight]
+    method: Literal["linear", "relative", "least"] = "linear"
+    """``least`` is now the same as ``relative``."""
+
+
+class ExtenderRules(Section):
+    """The section ``extender``: what the scheduler extender answers."""
+
+    require_label: fields.Key | None = None
+    reject: Annotated[tuple[str, ...], Field(max_length=MAX_RULES)] = ()
+    profiles: Annotated[Mapping[str, Profile], Field(max_length=fields.MAX_PROFILES)] = Field(
+        default_factory=dict
+    )
+    """By schedulerName."""
+
+
+class OrderRules(Section):
+    """By which rules the nodes are put in order, for new pods (docs/order.md)."""
+
+    score: Mapping[str, fields.Weight]
+
+    @field_validator("score")
+    @classmethod
+    def _weighs(cls, score: Mapping[str, float]) -> Mapping[str, float]:
+        if not any(score.values()):
+            raise problem("gives no rule a weight above 0: there would be no order")
+        return score
+
+
+class ExperimentRules(Section):
+    """Blocks of time in which marks and the order are on or off, by chance (docs/experiment.md)."""
+
+    until: fields.Moment
+    block: Annotated[fields.Duration, Field(ge=10)] = 1800.0
+    wash_out: fields.Duration | None = None
+    """Of each block's beginning, which is not measured; None: by the rules' lag and the pods' life
+    (`engine.experiment`)."""
+    seed: Annotated[int, Field(strict=True, ge=0)] = 0
+    keep_hot_marks: Flag = False
+    """Whether hot nodes are marked in every block."""
+
+    @field_validator("wash_out")
+    @classmethod
+    def _leaves_time(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is not None and value >= info.data.get("block", value + 1):
+            raise problem("is as long as a block: nothing would be left to measure")
+        return value
