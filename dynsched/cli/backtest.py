@@ -6,34 +6,18 @@ import asyncio
 import json
 import shutil
 import tempfile
-import time
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from dynsched.cli import flags
-from dynsched.util.durations import parse_duration
 from dynsched.util.errors import ExpectedError
-from dynsched.util.formatting import parse_time
 
-QUERY_SECONDS: Final = 120.0  # without --prom-timeout: as long as Prometheus allows itself
-
-
-def _moment(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
-    """RFC 3339, Unix seconds, or how long ago."""
-    if text is None:
-        return None
-    for read in (parse_time, lambda ago: time.time() - parse_duration(ago), float):
-        with suppress(ValueError):
-            if (moment := read(text)) is not None:
-                return moment
-    raise click.BadParameter(
-        "write a moment like 2026-11-20T12:00:00Z, Unix seconds, or how long ago: 2h"
-    )
+if TYPE_CHECKING:
+    from dynsched.tools.backtest.rendering import Section
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -57,7 +41,7 @@ def _moment(_context: click.Context, _option: click.Parameter, text: str | None)
 @click.option(
     "--until",
     metavar="MOMENT",
-    callback=_moment,
+    callback=flags.moment,
     help="Where the replay ends: 2026-11-20T12:00:00Z, Unix seconds, or how long ago (2h). "
     "Default: now, by Prometheus's clock.",
 )
@@ -93,7 +77,7 @@ def _moment(_context: click.Context, _option: click.Parameter, text: str | None)
     is_flag=False,
     flag_value="1970-01-01T00:00:00Z",
     metavar="[MOMENT]",
-    callback=_moment,
+    callback=flags.moment,
     help="Print one page instead: overload, pods on hot nodes, writes and incidents by day, before "
     "and after dynsched began to act. Default of MOMENT: when its own metrics first show that.",
 )
@@ -103,14 +87,7 @@ def _moment(_context: click.Context, _option: click.Parameter, text: str | None)
     metavar="DIRECTORY",
     help="Keep the history here; what is there already is not asked for again.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "html", "markdown"]),
-    default="table",
-    show_default=True,
-    help="A table for people, JSON for programs, a page in one file, or Markdown for a comment.",
-)
+@flags.report_output
 @flags.quiet_logging
 def backtest(
     *,
@@ -135,8 +112,6 @@ def backtest(
       dynsched backtest --nodes-from-series --since 1d
       dynsched backtest --report --since 28d -o html > report.html
     """
-    from rich.console import Console
-
     from dynsched.controller.settings import settings_of
     from dynsched.rules.file import load_rules
     from dynsched.tools.backtest import gathering, rendering
@@ -145,9 +120,7 @@ def backtest(
     configure_logging(log_format, log_level)
     if compare is not None and given["report"] is not None:
         raise click.UsageError("--report is of one rules file: leave out --compare")
-    asked = click.get_current_context().get_parameter_source("prom_timeout")
-    if asked is ParameterSource.DEFAULT:
-        given["prom_timeout"] = QUERY_SECONDS
+    given = flags.patient(given)
     prometheus = {name: given.pop(name) for name in [*given] if name.startswith("prom")}
     rule_sets = [load_rules(path) for path in (rules, compare) if path is not None]
     kept = cache is not None
@@ -168,10 +141,18 @@ def backtest(
     finally:
         if not kept:
             shutil.rmtree(folder, ignore_errors=True)
+    print_report(report, rendering.sections(report), output)
+
+
+def print_report(report: Mapping[str, Any], sections: Sequence[Section], output: str) -> None:
+    """As ``--output`` has it."""
+    from rich.console import Console
+
+    from dynsched.tools.backtest import rendering
+
     if output == "json":
         click.echo(json.dumps(report, indent=2, ensure_ascii=False))
     elif output == "table":
-        rendering.render(rendering.sections(report), Console())
+        rendering.render(sections, Console())
     else:
-        form = rendering.markdown if output == "markdown" else rendering.page
-        click.echo(form(rendering.sections(report)))
+        click.echo((rendering.markdown if output == "markdown" else rendering.page)(sections))

@@ -23,7 +23,8 @@ from dynsched.util.durations import parse_duration
 from dynsched.util.errors import ExpectedError
 
 _IN_MODULES: Final = {
-    **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor", "inject", "order")},
+    **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor", "inject")},
+    **{name: (name, name) for name in ("experiment", "order")},
     "nodes": ("ask", "nodes"),
     "open": ("ask", "open_page"),
     "reach": ("doctor", "reach"),

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from dynsched.util.defaults import DEFAULT_SERVER, EXTENDER_MEMORY
-from dynsched.util.durations import parse_seconds
+from dynsched.util.durations import parse_duration, parse_seconds
+from dynsched.util.formatting import parse_time
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -87,6 +91,19 @@ def seconds(
             raise click.BadParameter(str(error)) from None
 
     return parsed
+
+
+def moment(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
+    """RFC 3339, Unix seconds, or how long ago."""
+    if text is None:
+        return None
+    for read in (parse_time, lambda ago: time.time() - parse_duration(ago), float):
+        with suppress(ValueError):
+            if (moment := read(text)) is not None:
+                return moment
+    raise click.BadParameter(
+        "write a moment like 2026-11-20T12:00:00Z, Unix seconds, or how long ago: 2h"
+    )
 
 
 def interval_option(help_text: str) -> Callable[[F], F]:
@@ -269,3 +286,19 @@ asked = options(
 )
 running = options(asked, kubeconfig, namespace)
 """Which running dynsched is asked: see `dynsched.tools.client`."""
+report_output = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "html", "markdown"]),
+    default="table",
+    show_default=True,
+    help="A table for people, JSON for programs, a page in one file, or Markdown for a comment.",
+)
+
+
+def patient(given: dict[str, Any]) -> dict[str, Any]:
+    """What was given to a command that looks far back: without --prom-timeout, its queries may take
+    as long as Prometheus allows itself.
+    """
+    asked = click.get_current_context().get_parameter_source("prom_timeout")
+    return {**given, "prom_timeout": 120.0} if asked is ParameterSource.DEFAULT else given

@@ -94,7 +94,7 @@ async def _gather(
     order: BacktestOptions, source: PrometheusSource, say: Callable[[str], None]
 ) -> tuple[dict[str, Node], dict[str, Span], Scene, Json]:
     """Nodes by name, from when to when each is there, what came, and the report's first part."""
-    now = await _server_time(source)
+    now = await server_time(source)
     nodes = {} if order.nodes_from_series else await list_nodes(order.kubeconfig, order.context)
     rules = [rule for rule_set in order.rule_sets for rule in rule_set.file_rules]
     until = now if order.until is None else order.until
@@ -166,7 +166,7 @@ async def list_nodes(kubeconfig: Path | None, context: str | None) -> dict[str, 
         ) from error
 
 
-async def _server_time(source: PrometheusSource) -> float:
+async def server_time(source: PrometheusSource) -> float:
     """Prometheus's own clock, by which its history goes. ExpectedError when it cannot be asked."""
     answer = await source.query_expr("vector(time())")
     # What answers some expressions only may still answer those of the rules.

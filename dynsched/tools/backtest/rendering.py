@@ -27,12 +27,12 @@ _UNKNOWN: Final = "·"
 _BAR: Final = 12  # characters of the longest
 _WORDS: Final = frozenset(
     {"RULE", "SETTING", "POOL", "NODE", "STRIP", "DAY", "NAMESPACE", "WORKLOAD", "FOR", "OVER"}
-)
+) | {"OUTCOME"}
 """Columns of words; the others hold numbers, and stand at the right."""
 _HEAD: Final = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
-<title>dynsched backtest</title>
+<title>dynsched</title>
 <style>
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem; }
 pre { overflow-x: auto; }
@@ -124,7 +124,7 @@ def _cell(key: str, entry: Json) -> str:
     )
 
 
-def _columns(*told: str) -> list[Column]:
+def columns(*told: str) -> list[Column]:
     """Of ``TITLE key``."""
     return [(each.rpartition(" ")[0], partial(_cell, each.rpartition(" ")[2])) for each in told]
 
@@ -133,29 +133,29 @@ _TIME: Final = ("TIME MARKED node_time_marked", "COVERAGE coverage")
 _LASTED: Final = ("MEDIAN median_mark_seconds", "LONGEST longest_mark_seconds", "FLAPS flaps")
 _RULES: Final = [
     *(("RULE", named), ("SETTING", _setting)),
-    *_columns("MARKS/NODE/DAY marks_per_node_day", "MARKS marks", *_LASTED, *_TIME),
+    *columns("MARKS/NODE/DAY marks_per_node_day", "MARKS marks", *_LASTED, *_TIME),
 ]
-_POOLS: Final = _columns(
+_POOLS: Final = columns(
     *("POOL pool", "NODES nodes", "ELIGIBLE eligible", "MAX_MARKED max_marked"),
     *("PEAK MARKED peak_marked", "CAP THEN cap_at_peak", "TIME AT CAP time_at_cap"),
     "COVERAGE coverage",
 )
-_NODES: Final = _columns("NODE node", "MARKS marks", *_TIME, "STRIP strip")
-_CHANGED: Final = _columns(
+_NODES: Final = columns("NODE node", "MARKS marks", *_TIME, "STRIP strip")
+_CHANGED: Final = columns(
     *("NODE node", "MARKS BEFORE marks_before", "AFTER marks_after"),
     *("TIME MARKED BEFORE marked_before", "AFTER marked_after", "DIFFERENCE difference"),
 )
-_PLACED: Final = _columns(
+_PLACED: Final = columns(
     *("PODS PLACED pods_placed", "ON HOT pods_on_hot", "SHARE share_on_hot"),
     "ROOM ELSEWHERE pods_with_room",
 )
 _PERIODS: Final = [
-    *_columns("DAY period", "DAYS days", "NODE-HOURS OVER/DAY node_hours_over_per_day"),
-    *_columns("OF TIME share_over", "MEAN LOAD mean_load"),
+    *columns("DAY period", "DAYS days", "NODE-HOURS OVER/DAY node_hours_over_per_day"),
+    *columns("OF TIME share_over", "MEAN LOAD mean_load"),
     *_PLACED,
-    *_columns("WRITES writes", "NOT SEEN not_seen_seconds", "ALERTS alert_seconds", "OVER bar"),
+    *columns("WRITES writes", "NOT SEEN not_seen_seconds", "ALERTS alert_seconds", "OVER bar"),
 ]
-_TRIED: Final = _columns(
+_TRIED: Final = columns(
     *("THRESHOLD threshold", "CLEAR clear_threshold", "FOR for_seconds", "EPISODES episodes"),
     *("FLAPS flaps", "TIME MARKED node_time_marked", "WRITES/DAY writes_per_day"),
     *("AT CAP time_at_cap", "WARNED warned", "EARLY BY early_warning_seconds", " recommended"),
@@ -276,12 +276,12 @@ def _placed(placed: Json, prefix: str) -> Iterable[Section]:
     )
     if placed["first_mark_day"] is not None:
         head += f" The first mark of dynsched was on {placed['first_mark_day']}."
-    by_day, title = [*_columns("DAY day"), *_PLACED], f"{prefix}Pods placed on hot nodes"
+    by_day, title = [*columns("DAY day"), *_PLACED], f"{prefix}Pods placed on hot nodes"
     yield Section(title, [head, *placed["limits"]], by_day, placed["days"])
     for kind in ("namespace", "workload"):
-        columns = [*_columns(f"{kind.upper()} {kind}"), *_PLACED]
+        by_kind = [*columns(f"{kind.upper()} {kind}"), *_PLACED]
         if worst := [one for one in placed[f"{kind}s"] if one["pods_on_hot"]][:MAX_ROWS]:
-            yield Section(f"{title}, by {kind}", (), columns, worst)
+            yield Section(f"{title}, by {kind}", (), by_kind, worst)
 
 
 def _suggested(rule: Json, prefix: str) -> Section:

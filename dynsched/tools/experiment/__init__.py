@@ -1,0 +1,1 @@
+"""`dynsched experiment`: what marks and the order changed, from Prometheus's history."""
