@@ -221,7 +221,7 @@ def plot(found: Outcomes, names: Iterable[str], seeds: range, folder: Path) -> N
         folder / "removed.svg",
     )
     first = scenarios[0]
-    lines = {way: found[first, way, seeds[0]].by_minute for way in (DEFAULT, *shown, ORACLE)}
+    lines = {way: found[first, way, seeds[0]].by_second for way in (DEFAULT, *shown, ORACLE)}
     plot_over_time(lines, folder / "over-time.svg", f"{first}, one run")
 
 

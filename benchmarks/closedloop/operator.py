@@ -41,6 +41,8 @@ from dynsched.rules.rule_set import Rule
 
 EXTENDER_WEIGHT = 5
 """As in the shipped configurations of the scheduler."""
+SPARE = 60.0
+"""Seconds for which pods are remembered beyond the longest lag."""
 _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _SCORE = 10
 """kube-scheduler multiplies an extender's score, 0 to 10, by this and the weight."""
@@ -154,7 +156,7 @@ class Operator:
         cluster.mark = rule_set.mark
         self._watches_pods = watches_pods
         lags = [lag_of(rule, scrape).total for rule in rule_set.file_rules]
-        self._pods = RecentPods(max(WINDOW, *lags) + 60)
+        self._pods = RecentPods(max(WINDOW, *lags) + SPARE)
         self._kubelets = kubelets
         self._knows_each = knows_each
         self._running: dict[str, tuple[Pod, int, float]] = {}
@@ -191,7 +193,7 @@ class Operator:
     def _publish(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._extender.take(ScoringSnapshot(snapshot))
-        self._order = snapshot.order
+        self._order = None if snapshot.is_off else snapshot.order
         self._renew_order()
 
     def verdicts(self) -> dict[int, float]:

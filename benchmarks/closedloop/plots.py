@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 
 import matplotlib as mpl
 
@@ -52,11 +53,12 @@ def plot_removed(shares: Mapping[str, Mapping[str, float]], path: Path) -> None:
 
 
 def plot_over_time(shares: Mapping[str, Sequence[float]], path: Path, title: str) -> None:
-    """Lines by way: the share of nodes over the hot line, minute by minute."""
+    """Lines by way: the share of nodes over the hot line, given by second, minute by minute."""
     figure, axes = plt.subplots(figsize=(9, 3.6))
     for way, series in shares.items():
         colour = _colour(way, shares)
-        axes.plot([100 * share for share in series], label=way, color=colour, linewidth=1.4)
+        minutes = [100 * mean(series[at : at + 60]) for at in range(0, len(series), 60)]
+        axes.plot(minutes, label=way, color=colour, linewidth=1.4)
     axes.set_xlabel("minutes")
     axes.set_ylabel("nodes over 80 %, in per cent")
     axes.set_ylim(bottom=0)

@@ -117,8 +117,8 @@ class Outcome:
     that came, in seconds. ``starved``: the share of pod-time in which a pod's node has less CPU
     than its pods want; ``starved_p99``: of 100 pods, one has that share of its time or more.
     ``writes``: to nodes, an hour and node. ``used``: the mean share of the capacity that was used.
-    ``evicted``: pods that were moved. ``by_minute``: the share of nodes over the line in each
-    minute.
+    ``evicted``: pods that were moved. ``by_second``: the share of nodes over the line in each
+    second.
     """
 
     hot: float = 0.0
@@ -132,7 +132,7 @@ class Outcome:
     writes: float = 0.0
     used: float = 0.0
     evicted: int = 0
-    by_minute: list[float] = field(default_factory=list)
+    by_second: list[float] = field(default_factory=list)
 
 
 class _Change(NamedTuple):
@@ -216,7 +216,7 @@ class _Run:
             if now == warm:
                 writes_before = self._player.writes
             if now >= warm:
-                self._judge(served, now - warm)
+                self._judge(served)
             if now % scenario.tick == 0:
                 self._evict(now, judged=now >= warm)
                 await self._player.tick()
@@ -340,15 +340,13 @@ class _Run:
     def _later(self, at: float, pod: Pod, uses: float | None) -> None:
         heapq.heappush(self._changes, _Change(at, next(self._order), pod, uses))
 
-    def _judge(self, served: Floats, second: int) -> None:
+    def _judge(self, served: Floats) -> None:
         world, outcome = self._world, self._outcome
         capacity = world.capacity[world.ledger.present].sum()
         hot = float(world.hot[world.ledger.present].mean())
         self._seconds[0] += 1
         self._seconds[1] += world.demand > world.capacity * (1 + 1e-9)
         outcome.hot += hot
-        if second % 60 == 0:
-            outcome.by_minute.append(0.0)
-        outcome.by_minute[-1] += hot / 60
+        outcome.by_second.append(hot)
         outcome.beyond += float((world.demand - served).sum() / capacity)
         outcome.used += float(served.sum() / capacity)
