@@ -98,7 +98,10 @@ def why(context: click.Context, /, *, node: str, output: str, **given: Any) -> N
     from dynsched.cli.node_tables import render_why
 
     with _or_evidence(context, given, output, node), asked(context, given) as running:
-        print_answer(running.node(node), output, render_why)
+        found = running.node(node)
+        if output != "json" and found["pressured"]:
+            found["above"] = running.above(node)
+        print_answer(found, output, render_why)
 
 
 @click.command(name="open", context_settings=_SETTINGS)

@@ -114,6 +114,7 @@ def render_why(payload: Mapping[str, Any], console: Console) -> None:
     if payload["rules"]:
         show(console, table)
     for title, sentences in (
+        ("Pods furthest above their requests:", node_words.above_requests(payload)),
         ("Expected load, in points (100 is full):", node_words.expected_parts(payload)),
         ("To clear:", payload["clears"]),
     ):

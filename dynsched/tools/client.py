@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import http.client
 import json
+import time
 import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
@@ -35,6 +36,8 @@ LOCAL_TIMEOUT: Final = 2.0
 """Seconds in which a dynsched on this machine says that it is one. Other programs listen on that
 port too, and not all of them speak HTTP."""
 _NO_TOKEN: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_LOOKS: Final = 4
+"""How often it is asked, a second apart, for what Prometheus has to be asked for."""
 _MAX_TOKEN_BYTES: Final = 64 * 1024
 _REMEDIES: Final[Mapping[Cause, str]] = {
     Cause.REFUSED: "is dynsched running? use --server URL",
@@ -101,6 +104,19 @@ class Running(ABC):
 
     def node(self, name: str) -> dict[str, Any]:
         return self.read(self.ask(f"/nodes/{quote(name, safe='')}"))
+
+    def above(self, name: str) -> list[dict[str, Any]]:
+        """The pods furthest above their requests on a node, where that is known: Prometheus is
+        asked once somebody looks, so that the answer comes a moment later.
+        """
+        with contextlib.suppress(ServerError):  # an older one
+            for attempt in range(_LOOKS):
+                time.sleep(attempt and 1.0)
+                answer = self.ask(f"/page/node?node={quote(name, safe='')}")
+                found: list[dict[str, Any]] | None = self.read(answer, key="above")["above"]
+                if found is not None:
+                    return found
+        return []
 
     def order(self) -> dict[str, Any]:
         return self.read(self.ask("/order"))

@@ -2,39 +2,18 @@
 
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
+from asking import Scripted, Step
 from rich.console import Console
 from service_support import Pages
 
 from dynsched.cli import watching
 from dynsched.engine.model import Node
-from dynsched.tools.client import Response, Running, ServerError
+from dynsched.tools.client import Response, ServerError
 
 SAME = Response(304, b"", '"1"')
-Step = Response | Exception
-
-
-class Scripted(Running):
-    """Answers as the script says, and then Ctrl-C is pressed."""
-
-    shown = "http://dynsched"
-
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self._steps = list(steps)
-        self.asked: list[tuple[str, str | None]] = []
-
-    def raw(self, path: str, etag: str | None = None) -> Response:
-        self.asked.append((path, etag))
-        if not self._steps:
-            raise KeyboardInterrupt
-        step = self._steps.pop(0)
-        if isinstance(step, Exception):
-            raise step
-        return step
-
-
 Watch = Callable[..., Scripted]
 
 

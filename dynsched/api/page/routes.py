@@ -112,5 +112,6 @@ async def page_node(request: web.Request) -> web.Response:
     page, node, hours = request.app[PAGE], request.query.get("node"), request.query.get("hours")
     if node is None or hours not in (None, "6", "24"):
         raise web.HTTPBadRequest(text="name the node, as ?node=a; more than the last hour: hours=6")
+    page.facts.look()
     found = page.facts.of_node(node, int(hours or 0))
     return as_json({"changes": page.changes.latest(MAX_CHANGES, node), **found})
