@@ -25,7 +25,7 @@ from manifest_support import BASE, COMPONENTS, OVERLAYS, Doc, beside, kustomize,
 from programs import ROOT
 
 from dynsched import __version__
-from dynsched.rules import rule_set
+from dynsched.rules import rule_set, sections
 from dynsched.rules.file import load_rules, parse_rules
 from dynsched.tools.inject.policy import policy_objects
 from dynsched_sim.apiserver.objects import merge_patch
@@ -225,9 +225,9 @@ def test_the_schema_knows_each_value_and_no_other() -> None:
 
 def test_the_schema_knows_each_key_of_the_rules_and_takes_every_example() -> None:
     known = {name: each for name, each in SCHEMA["definitions"].items() if "properties" in each}
-    assert len(known) == 8  # each is named as the model that it is of
+    assert len(known) == 9  # each is named as the model that it is of
     for name, schema in known.items():
-        fields = getattr(rule_set, name).model_fields.items()
+        fields = (vars(sections) | vars(rule_set))[name].model_fields.items()
         assert schema["properties"].keys() == {f.alias or key for key, f in fields} - {"mark"}
         assert schema["additionalProperties"] is False
     for path in [*(ROOT / "docs/examples").glob("*.yaml"), *OVERLAYS.rglob("rules.yaml")]:

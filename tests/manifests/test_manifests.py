@@ -270,6 +270,7 @@ GRANTED = {
         "batch/cronjobs: list",
         # to prune
         "nodes: get list patch",
+        "pods: list",
         "dynsched.io/nodeorders: delete list",
     },
 }
