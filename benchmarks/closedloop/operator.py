@@ -28,7 +28,7 @@ from dynsched.api.extender.scoring import ScoringSnapshot
 from dynsched.controller import ordering
 from dynsched.controller.loop import Loop
 from dynsched.engine.load.expected import NO_PODS, KnownPods
-from dynsched.engine.load.lag import lag_of
+from dynsched.engine.load.lag import longest_lag
 from dynsched.engine.load.recent import WINDOW, RecentPods
 from dynsched.engine.model import Node, NodePatch, Order, QueryResult, Sample
 from dynsched.engine.pod_values import BoundPod
@@ -155,8 +155,8 @@ class Operator:
         self._cluster = cluster
         cluster.mark = rule_set.mark
         self._watches_pods = watches_pods
-        lags = [lag_of(rule, scrape).total for rule in rule_set.file_rules]
-        self._pods = RecentPods(max(WINDOW, *lags) + SPARE)
+        scrapes = {} if scrape is None else dict.fromkeys(rule_set.by_name, scrape)
+        self._pods = RecentPods(max(WINDOW, longest_lag(rule_set, scrapes)) + SPARE)
         self._kubelets = kubelets
         self._knows_each = knows_each
         self._running: dict[str, tuple[Pod, int, float]] = {}

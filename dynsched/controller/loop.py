@@ -19,6 +19,7 @@ from dynsched.engine.alerting.disputes import Disputes
 from dynsched.engine.alerting.guard import Chosen, WriteLimiter
 from dynsched.engine.alerting.restore import with_early_as_marked
 from dynsched.engine.decide import decide
+from dynsched.engine.experiment import is_off
 from dynsched.engine.health import rules_health, why_unsuccessful
 from dynsched.engine.load.expected import NO_PODS, KnownPods
 from dynsched.engine.model import Action, Order, QueryResult
@@ -180,7 +181,7 @@ class Loop:
             chosen = self._pace.choose(decision.patches, per_minute, answers.began)
             decision = decision.without(chosen.delayed) if chosen.delayed else decision
         self._released += sum(patch.action is Action.RELEASE for patch in chosen.patches)
-        if not leading and not (decision.phase and not decision.phase.on):
+        if not leading and not is_off(decision.phase):
             self._alerts = with_early_as_marked(
                 answers.rule_set, decision.verdicts.alerts, decision.inventory.marked
             )

@@ -15,7 +15,7 @@ from prometheus_client import Counter, Gauge
 
 from dynsched.api.snapshots import SnapshotStore
 from dynsched.controller.pod_tracking import PodTracking
-from dynsched.engine.alerting.guard import BURST
+from dynsched.engine.alerting.guard import Allowance
 from dynsched.engine.placing.scale_down import CostedPod, arrivals, due_on
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.pod_costs import on_node, write_cost
@@ -54,8 +54,8 @@ class ScalingDown:
         self._pods = pods
         self._leads = leads
         self._clock = clock
-        self._room, self._at = math.inf, clock()
-        """What is left of the bound on writes, and when that was."""
+        self._allowance, self._passed = Allowance(), -math.inf
+        """What is left of the bound on writes; and when the last pass was."""
         self._hot: dict[str, float] = {}
         """Until when the pods on a node have costs."""
         self._done: dict[str, set[str]] = {}
@@ -92,12 +92,10 @@ class ScalingDown:
         self._hot |= dict.fromkeys(new, now + LINGER)
         self._hot = {n: end for n, end in self._hot.items() if rule_set.scale_down and end > now}
         self._done = {name: uids for name, uids in self._done.items() if name in new}
-        if self._failures and now - self._at < RETRY:
+        if self._failures and now - self._passed < RETRY:
             return
-        each_second = rule_set.guard.max_writes_per_minute / 60
-        most = each_second * (60 if math.isinf(self._room) else BURST)
-        self._room = min(max(1.0, most), self._room + (now - self._at) * each_second)
-        self._at, self._failures = now, 0
+        self._allowance.refill(rule_set.guard.max_writes_per_minute, now)
+        self._passed, self._failures = now, 0
         with suppress(NotPermittedError):  # the Lease was lost
             for node, uids in sorted(new.items()):
                 is_done = node in self._done and uids <= self._done[node]
@@ -126,7 +124,7 @@ class ScalingDown:
         """Whether nothing more is to be done about this pod. NotPermittedError."""
         if not self._may_send:
             return False
-        self._room -= 1
+        self._allowance.left -= 1
         try:
             await self._write(pod, cost)
         except NotPermittedError:
@@ -143,7 +141,7 @@ class ScalingDown:
 
     @property
     def _may_send(self) -> bool:
-        return self._room >= 1 and self._failures < MOST_FAILURES
+        return self._allowance.left >= 1 and self._failures < MOST_FAILURES
 
     def _failed(self, error: ClusterError) -> None:
         self._failures += 1

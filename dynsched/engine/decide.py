@@ -18,7 +18,7 @@ from dynsched.engine.alerting.guard import LEFT, UNMARKED, MarkCandidates, MarkC
 from dynsched.engine.alerting.plan import plan
 from dynsched.engine.alerting.restore import with_adopted, with_renamed
 from dynsched.engine.columns import Floats
-from dynsched.engine.experiment import phase_at, without_marks
+from dynsched.engine.experiment import is_off, phase_at, without_marks
 from dynsched.engine.load.expected import (
     NO_PODS,
     ExpectedLoad,
@@ -70,7 +70,7 @@ def decide(
     else:
         selection = select(seen, verdicts, released)
     phase = phase_at(rule_set, now, pods)
-    if phase is not None and not phase.on and rule_set.experiment is not None:
+    if rule_set.experiment is not None and is_off(phase):
         selection = without_marks(selection, verdicts, roster.names, rule_set.experiment)
     hottest_first = sorted(concerned, key=lambda name: -verdict_of[name].severity)
     patches = plan([seen.states[name] for name in hottest_first], selection, verdict_of, rule_set)

@@ -36,6 +36,11 @@ class Phase(NamedTuple):
     until: float
 
 
+def is_off(phase: Phase | None) -> bool:
+    """Whether an experiment has marks and the order off."""
+    return phase is not None and not phase.on
+
+
 def is_on(rules: ExperimentRules, block: int) -> bool:
     """``block``: its number since 1970."""
     pair, second = divmod(block, 2)

@@ -16,7 +16,7 @@ from dynsched.engine.alerting.alerts import Verdicts
 from dynsched.engine.alerting.guard import Selection
 from dynsched.engine.alerting.plan import plan_node
 from dynsched.engine.columns import OK, Bools, Floats
-from dynsched.engine.experiment import Phase
+from dynsched.engine.experiment import Phase, is_off
 from dynsched.engine.load.expected import NO_PODS, NOTHING_EXPECTED, ExpectedLoad, KnownPods
 from dynsched.engine.loads import rule_loads
 from dynsched.engine.model import (
@@ -329,7 +329,7 @@ class Snapshot:
     @property
     def is_off(self) -> bool:
         """Whether an experiment has marks and the order off now."""
-        return self.phase is not None and not self.phase.on
+        return is_off(self.phase)
 
     @property
     def uses(self) -> Mapping[str, PodUse]:

@@ -171,14 +171,30 @@ class _Pause(NamedTuple):
     failure: WriteFailure | None
 
 
-class WriteLimiter:
-    """What is left of the bound, and the nodes whose writes were refused. ``now`` is in seconds of
-    a clock that never steps.
+class Allowance:
+    """What is left of ``guard.max_writes_per_minute``. ``now`` is in seconds of a clock that never
+    steps.
     """
 
     def __init__(self) -> None:
-        self._left: float | None = None
-        self._at = 0.0
+        self.left = 0.0
+        self._at: float | None = None
+
+    def refill(self, per_minute: int, now: float) -> None:
+        """Add what the time since the last call allows."""
+        burst = max(1.0, per_minute * BURST / 60)
+        if self._at is None:
+            self.left = float(per_minute)  # at the start: what a single pass would write
+        else:
+            self.left = min(burst, self.left + (now - self._at) * per_minute / 60)
+        self._at = now
+
+
+class WriteLimiter:
+    """What is left of the bound, and the nodes whose writes were refused; ``now`` as there."""
+
+    def __init__(self) -> None:
+        self._allowance = Allowance()
         self._pauses: dict[str, _Pause] = {}
 
     def choose(self, patches: Sequence[NodePatch], per_minute: int, now: float) -> Chosen:
@@ -192,15 +208,12 @@ class WriteLimiter:
         ready = [patch for patch in patches if patch.node not in pausing]
         urgent = [patch for patch in ready if _is_urgent(patch)]
         others = [patch for patch in ready if not _is_urgent(patch)]
-        burst = max(1.0, per_minute * BURST / 60)
-        left = float(per_minute)  # at the start: what a single pass would write
-        if self._left is not None:
-            left = min(burst, self._left + (now - self._at) * per_minute / 60)
-        left -= len(urgent)
-        room = max(0, int(left))
+        self._allowance.refill(per_minute, now)
+        self._allowance.left -= len(urgent)
+        room = max(0, int(self._allowance.left))
         if len(others) > room:
             others.sort(key=lambda patch: (patch.early, patch.action is not Action.RELEASE))
-        self._left, self._at = left - len(others[:room]), now
+        self._allowance.left -= len(others[:room])
         why = f"not written yet: guard.max_writes_per_minute is {per_minute}"
         return Chosen(
             patches=(*urgent, *others[:room]),
