@@ -236,6 +236,8 @@ class Site:
         """Warning Events in our namespaces, most of them of the kubelet. Those about a pod that is
         gone do not count, nor about one that had too little CPU to start before it is first probed,
         nor where the kubelet was so slow itself that it did not know a ConfigMap within a second.
+        Nor do those of the API server about the address of a new Service: where its watch of
+        Services is ahead of that of addresses, it takes an address for lost that it has just given.
         """
         pods = self.get("pods", "-A", "-l", OURS)
         prompt = {pod["metadata"]["uid"] for pod in pods if self._seconds_to_serve(pod) < 3}
@@ -246,7 +248,8 @@ class Site:
             if event["metadata"]["namespace"] not in namespaces:
                 continue
             slow = "failed to sync" in text or about["uid"] not in prompt
-            if about["kind"] == "Pod" and slow:
+            behind = about["kind"] == "Service" and event["reason"] == "ClusterIPNotAllocated"
+            if behind or (about["kind"] == "Pod" and slow):
                 LOG.info("not counted: %s", text)
             else:
                 told.append(text)
