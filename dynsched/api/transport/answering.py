@@ -131,14 +131,20 @@ def _nothing_read(request: web.Request) -> Iterator[None]:
     requests with half a megabyte of header fields each.
     """
     transport = request.transport
-    if transport is None or not transport.is_reading() or not request.content.is_eof():
+    if (
+        transport is None
+        or transport.is_closing()
+        or not transport.is_reading()
+        or not request.content.is_eof()
+    ):
         yield
         return
     transport.pause_reading()
     try:
         yield
     finally:
-        transport.resume_reading()
+        if not transport.is_closing():  # asyncio's TLS raises AttributeError once it is closed
+            transport.resume_reading()
 
 
 async def send(request: web.Request, response: web.StreamResponse, at_once: int = SLICE) -> None:

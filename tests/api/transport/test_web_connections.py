@@ -312,6 +312,51 @@ async def test_handshakes_that_end_leave_nothing_behind(tmp_path, monkeypatch) -
         gc.enable()
 
 
+async def test_over_tls_callers_that_go_while_they_wait_for_a_turn_leave_nothing_behind(
+    tmp_path: Path, caplog: Any
+) -> None:
+    """asyncio's transport of TLS, once it is closed, raises AttributeError where it is to read."""
+    authority = Authority(tmp_path, "ca")
+    context = authority.server(authority.issue("server", "IP:127.0.0.1"))
+    trusting = ssl.create_default_context(cafile=authority.cert)
+    app = application()[0]
+    waiting: list[Connection] = []
+
+    def left() -> int:
+        return sum(isinstance(each, Connection) for each in gc.get_objects())
+
+    async def all_wait() -> bool:
+        waiting[:] = [
+            each
+            for each in gc.get_objects()
+            if isinstance(each, Connection) and each.answering is not None
+        ]
+        return len(waiting) == 4
+
+    gc.collect()
+    before = left()
+    gc.disable()
+    try:
+        async with serving(app, context) as call:
+            async with app[answering.TURNS]:
+                for _ in range(4):
+                    await call(b"GET /nodes HTTP/1.1\r\nHost: x\r\n\r\n" * 3, ssl=trusting)
+                await until(all_wait, "each waits for its turn")
+                for each in waiting:
+                    each.end()
+                waiting.clear()
+                del each
+                await asyncio.sleep(0.1)
+
+            async def gone() -> bool:
+                return left() <= before
+
+            await until(gone, "nothing is kept of them")
+    finally:
+        gc.enable()
+    assert not caplog.records
+
+
 def test_few_open_files_are_few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 100))
     assert Connections(1).most == 25
