@@ -39,9 +39,11 @@ class Limits:
         """Rows in the order of ``rules``; ``rule_set`` has what they do not say themselves."""
 
         def column(values: Iterable[float]) -> Floats:
+            """Numbers, shape (rules, 1)."""
             return np.array([*values], np.float64)[:, None]
 
         def flags(values: Iterable[bool]) -> Bools:
+            """Likewise truth values."""
             return np.array([*values], np.bool_)[:, None]
 
         return cls(
@@ -62,6 +64,7 @@ class Limits:
         """
 
         def over(bounds: Floats) -> Bools:
+            """Where the values are beyond these bounds; the shape is that of ``values``."""
             each = zip(self.ops, values, bounds, strict=True)
             return np.array([COMPARE[op](row, bound) for op, row, bound in each], np.bool_)
 

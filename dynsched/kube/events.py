@@ -68,10 +68,12 @@ class _EventSeries(NamedTuple):
     name: str = ""
 
     def moved_on(self, new: _EventSeries) -> _EventSeries:
+        """The same Event after it has happened again, with the ``new`` message."""
         times, last = self.times + new.times, max(self.last, new.last)
         return self._replace(message=new.message, times=times, last=last)
 
     def changing(self) -> dict[str, Any]:
+        """The fields of the Event that change each time; the message cut to what is accepted."""
         data = self.message.encode()
         message = self.message
         if len(data) > _MESSAGE_BYTES:  # the API server's limit is one of bytes

@@ -135,6 +135,7 @@ class _Lines:
         return getattr(self._content, name)
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        """Whole lines, from reads of ``size`` bytes at most; TooLargeError."""
         async for lines in read_lines(self._content.iter_chunked(size)):
             yield b"\n".join([*map(self._without_node, lines), b""])
 
@@ -232,11 +233,12 @@ class NodeOperator:
 
         @kopf.on.login(registry=registry, id="login", backoff=TOKEN_MAX_AGE / 10)
         async def login(**_: object) -> kopf.AiohttpSession:
+            """Called by kopf whenever it needs credentials."""
             return await self._login()
 
         @kopf.on.event("", "v1", "nodes", registry=registry, id="observe")
         async def observe(event: kopf.RawEvent, **_: object) -> None:
-            # Reached only by what could not be taken out of an answer before.
+            """Reached only by what could not be taken out of an answer before."""
             self._observer(event["type"], project(event["object"]))
 
         return registry

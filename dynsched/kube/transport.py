@@ -144,11 +144,15 @@ class _CircuitBreaker:
         return time.monotonic()
 
     def pause(self, seconds: float) -> None:
+        """Delay all calls from now on by so many seconds at least."""
         self._until = max(self._until, time.monotonic() + seconds)
 
     def lost(
         self, explain: Callable[[Call], ClusterError], *, began: float, hopeless: bool
     ) -> None:
+        """A call that ``began`` then (as of `passed`) got no answer. ``hopeless``: to send it again
+        would not help. ``explain``: makes the error of the calls that are refused meanwhile.
+        """
         if began < self._last_loss:
             return  # it was in progress when another one failed: both have the same cause
         self._last_loss = time.monotonic()
@@ -158,6 +162,7 @@ class _CircuitBreaker:
             self._explain = explain
 
     def answered(self) -> None:
+        """The server answered a call, whatever the status."""
         self._losses, self._explain = 0, None
 
 

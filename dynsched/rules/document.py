@@ -62,6 +62,7 @@ class _Loader(yaml.SafeLoader):
         self._count = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
+        """As PyYAML, within MAX_DEPTH and MAX_VALUES; YamlError with the place of what is not."""
         event = self.peek_event()  # type: ignore[no-untyped-call]
         mark: Any = event.start_mark
         self._count += 1
@@ -91,6 +92,7 @@ class _Loader(yaml.SafeLoader):
             raise _refused(problem, mark)
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 (PyYAML's own signature)
+        """As PyYAML, of numbers that fit a float; yaml.YAMLError for whatever cannot be made."""
         problem = None
         if node.tag in _NUMBERS and len(node.value) > _MAX_NUMBER_LENGTH:
             problem = f"a number of {len(node.value)} characters"

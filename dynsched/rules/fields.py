@@ -36,6 +36,7 @@ def read_by(parse: Callable[[str], T]) -> BeforeValidator:
     """
 
     def validate(value: object) -> object:
+        """Called by pydantic before its own validation."""
         if isinstance(value, Mapping):
             raise problem(f"{shown(value)} is not text; put it into quotes")
         if not isinstance(value, str):

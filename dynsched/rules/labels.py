@@ -56,6 +56,7 @@ class _Requirement:
     values: frozenset[str] = field(default=frozenset(), repr=False)  # of no stable order
 
     def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether these labels meet this requirement."""
         value = labels.get(self.key)
         if self.op in ("<", ">"):
             (bound,) = map(int, self.values)

@@ -275,6 +275,7 @@ def of_containers(selector: str, over: str = "") -> str:
     """
 
     def last(metric: str, selected: str) -> str:
+        """The series as they are now, or their last values of the range."""
         series = f"{metric}{{{selected}}}{over}"
         return f"last_over_time({series})" if over else series
 

@@ -171,6 +171,7 @@ class _Edit:
 
     @property
     def changed(self) -> bool:
+        """Whether labels or taints of the node differ; annotations do not count."""
         return bool(self.labels) or self.taints != list(self.node.taints)
 
     def take_back(self, mark: Mark) -> None:
@@ -186,6 +187,7 @@ class _Edit:
     def patch(
         self, action: Action, reason: str, *, early: bool, restates: bool = False
     ) -> NodePatch | None:
+        """The whole edit with the observed resourceVersion; None where there is nothing in it."""
         if not self.changed and not self.annotations:
             return None
         metadata: dict[str, Any] = {"resourceVersion": self.node.resource_version}

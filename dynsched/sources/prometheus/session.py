@@ -161,7 +161,7 @@ class Client:
         """Another page of the API."""
 
         def call(api: PrometheusConnect, session: requests.Session, _: dict[str, str]) -> Any:
-            # PrometheusConnect has no call of its own for other pages.
+            """PrometheusConnect has no call of its own for other pages."""
             url, asked = f"{api.url}/api/v1/{path}", dict(parameters)
             return session.get(url, params=asked, headers=api.headers).json()["data"]["result"]
 
@@ -192,10 +192,12 @@ class Client:
         asked, loop = False, asyncio.get_running_loop()
 
         def free_slot() -> None:
+            """On the event loop, which the semaphore belongs to."""
             self._under_way.discard(attempt)
             self._slots.release()
 
         def ended(_: object) -> None:
+            """Called on the query's thread when it is done."""
             with contextlib.suppress(RuntimeError):  # the event loop is closed
                 loop.call_soon_threadsafe(free_slot)
 
@@ -256,6 +258,7 @@ class _Answered(requests.Response):
         self._items = items
 
     def json(self, **_: Any) -> dict[str, Any]:
+        """In the form of Prometheus's answer, but parsed already."""
         return {"data": {"result": self._items}}
 
 
@@ -277,6 +280,7 @@ class _Adapter(requests.adapters.BaseAdapter):
         """Nothing: what was opened is closed by ``send``."""
 
     def send(self, request: requests.PreparedRequest, *_: object, **__: object) -> _Answered:
+        """The parsed answer of the query; QueryFailedError with the cause in words."""
         try:
             with self._pools() as pools:
                 return self._send(pools, request)
@@ -359,10 +363,12 @@ def _watched(base: Any, attempt: Attempt) -> Any:
 
         @property
         def sock(self) -> socket.socket | None:
+            """None while there is no connection."""
             return self._watched_sock
 
         @sock.setter
         def sock(self, connection: socket.socket | None) -> None:
+            """For TLS it is set a second time, to what wraps the connection."""
             self._watched_sock = connection
             if connection is not None and not isinstance(connection, ssl.SSLSocket):
                 attempt.watch(connection)

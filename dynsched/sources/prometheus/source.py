@@ -129,6 +129,7 @@ class PrometheusSource:
         expr, most = rule.expr or "", self._most(rule.node_labels[-1])
 
         def parse(body: bytearray, clocks: Clocks, most: AnswerLimit) -> Parsed[Sequence[Series]]:
+            """As `read_spans`, and by how much the server's clock is ahead."""
             seen.append(clocks.ahead)
             return read_spans(self._series, body, clocks, most)
 
