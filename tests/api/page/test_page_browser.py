@@ -346,6 +346,25 @@ async def test_filters_and_order_are_in_the_url_and_survive_a_reload(shown, worl
     assert await page.locator("th[aria-sort]").inner_text() == "Node"
 
 
+async def test_numbers_in_names_are_sorted_as_numbers(browser) -> None:
+    """And as text where all have as many digits, which may be of more than ten kinds."""
+    names = ["aks-vmss000009", "aks-vmss00000a", "aks-vmss000010", "w-3", "w-27", "w-30", "w-100"]
+    world = World()
+    pools = {name: f"pool-{9 + at}" for at, name in enumerate(names)}
+    world.scene.nodes = {name: Node(name, labels={"pool": pools[name]}) for name in names}
+    world.cpu = dict.fromkeys(names, 20.0)
+    world.tick()
+    async with served(world), opened(browser, world, 7) as found:
+        assert await found.rows() == names
+        await found.page.click("[data-sort=node]")
+        assert await found.rows() == names
+        await found.page.click("[data-sort=pool]")
+        assert await found.rows() == names
+        assert await texts(found, "#filter-pool option") == ["all pools", *pools.values()]
+        titles = [f"{pool}: 1 node" for pool in pools.values()]
+        assert await texts(found, "#grid h3") == titles
+
+
 async def test_it_can_be_used_by_keys_alone(shown, world) -> None:
     keyboard = shown.page.keyboard
     await keyboard.press("/")

@@ -4,7 +4,7 @@
 
 import { counted, t, valueOf } from "./i18n.js";
 import { get, make, say, tailOf } from "./draw.js";
-import { COLOURS, DECIDED, INELIGIBLE, MARKED, colourOf } from "./model.js";
+import { COLOURS, DECIDED, INELIGIBLE, MARKED, byName, colourOf } from "./model.js";
 import { asShown } from "./still.js";
 
 /** @typedef {import("./model.js").Node} Node */
@@ -66,7 +66,7 @@ export class Grid {
       if (found) found.push(node);
       else byPool.set(node.pool, [node]);
     }
-    const names = [...byPool.keys()].sort();
+    const names = byName([...byPool.keys()]);
     for (const [name, pool] of this.pools) {
       if (byPool.has(name)) continue;
       pool.title.remove();
@@ -80,7 +80,7 @@ export class Grid {
         this.pools.set(name, pool);
         this.box.append(pool.title, pool.canvas);
       }
-      const sorted = (byPool.get(name) ?? []).sort((a, b) => b.danger - a.danger || a.index - b.index);
+      const sorted = (byPool.get(name) ?? []).sort((a, b) => b.danger - a.danger || a.rank - b.rank);
       pool.nodes = still ? asShown(sorted, pool.nodes.map((node) => node.name), new Map(sorted.map((node) => [node.name, node]))) : sorted;
       const called = name || (names.length > 1 ? t("no_pool") : "");
       const counts = DECIDED.slice(0, 5).flatMap((state) => {

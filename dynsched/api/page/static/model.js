@@ -38,6 +38,7 @@
  * @property {number} index
  * @property {string} name
  * @property {string} short without what all names begin or end with
+ * @property {number} rank by name, with numbers in names by their value
  * @property {string} pool
  * @property {number} flags
  * @property {number} worst the index of the rule that is the furthest beyond its threshold, or the nearest to it; -1: none
@@ -49,7 +50,7 @@
  * @property {[string, string] | null} note kind and text: why a hot node has no mark, or a cool one has
  */
 
-/** `nodes`: in the order of their names; `shown`: indices of the rules that have a column of their own; `shared`: what all
+/** `nodes`: as they came, in the order of their names as text; `shown`: indices of the rules that have a column of their own; `shared`: what all
  * names begin and end with, where it is long.
  * @typedef {{data: Payload, nodes: Node[], shown: number[], shared: [string, string]}} Model */
 
@@ -110,6 +111,7 @@ export function decode(data) {
   /** Those that a node is judged by. */
   const counts = data.rules.flatMap((rule, at) => (rule.early_of || rule.shadow ? [] : [at]));
   const shared = sharedBy(name);
+  const rank = ranks(name);
   const nodes = name.map((text, index) => {
     let [excess, worst, isCurrent, firing, pending] = [-Infinity, -1, false, false, false];
     for (const at of counts) {
@@ -131,6 +133,7 @@ export function decode(data) {
       index,
       name: text,
       short: text.slice(shared[0].length, text.length - shared[1].length),
+      rank: rank[index],
       pool: data.pools[pool[index]],
       flags: flags[index],
       worst,
@@ -158,8 +161,30 @@ export function decode(data) {
 /** Letters that names must share before they are left out. */
 const MANY = 10;
 
+/** What names are sorted by, so that node-9 comes before node-10. Numbers of a fixed width sort as text, also those of 36 digits. @param {string} name */
+const sortable = (name) => name.replace(/[0-9]+/g, (digits) => (digits.length > 1 && digits[0] === "0" ? digits : String.fromCharCode(57 + Math.min(39, digits.length)) + digits));
+
+/** Sorted, numbers by their value. @param {string[]} names */
+export function byName(names) {
+  const keys = new Map(names.map((name) => [name, sortable(name)]));
+  const key = (/** @type {string} */ name) => keys.get(name) ?? "";
+  return [...names].sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0));
+}
+
+/** Of the names that came last: most often the next are the same. @type {{names: string, ranks: number[]}} */
+let known = { names: "", ranks: [] };
+
+/** The place of each name among all. @param {string[]} names */
+function ranks(names) {
+  const text = names.join();
+  if (known.names === text) return known.ranks;
+  const places = new Map(byName(names).map((name, rank) => [name, rank]));
+  known = { names: text, ranks: names.map((name) => places.get(name) ?? 0) };
+  return known.ranks;
+}
+
 /** What all of these names begin and end with: a domain, and words up to a dash; each told once. @param {string[]} names sorted @returns {[string, string]} */
-function sharedBy(names) {
+export function sharedBy(names) {
   if (names.length < 2) return ["", ""];
   const [first, last] = [names[0], names[names.length - 1]];
   let length = 0;
@@ -218,7 +243,7 @@ export function isIn(node, state) {
   }
 }
 
-/** The nodes that fit, in the order of their names. @param {Model} model @param {View} view */
+/** The nodes that fit, as they came. @param {Model} model @param {View} view */
 export function select(model, view) {
   const text = view.text.toLowerCase();
   if (text === "" && view.pool === null && view.state === null && view.rule === null) return model.nodes;
@@ -260,23 +285,26 @@ export function leading(model, view, nodes, most) {
   return kept;
 }
 
-/** Which of two nodes comes first; equal ones by name, in the order of which they have their index. @param {Model} model @param {View} view */
+/** Which of two nodes comes first; equal ones by name. @param {Model} model @param {View} view */
 function ordering(model, view) {
   const sign = view.up ? 1 : -1;
   const key = sorting(model, view.sort);
   return (/** @type {Node} */ a, /** @type {Node} */ b) => {
     const [left, right] = [key(a), key(b)];
-    return left < right ? -sign : left > right ? sign : a.index - b.index;
+    return left < right ? -sign : left > right ? sign : a.rank - b.rank;
   };
 }
 
 /**
  * What nodes are sorted by; unknown values come after all others where the worst are first.
- * @param {Model} model @param {string} sort @returns {(node: Node) => number | string}
+ * @param {Model} model @param {string} sort @returns {(node: Node) => number}
  */
 function sorting(model, sort) {
-  if (sort === "node") return (node) => node.name;
-  if (sort === "pool") return (node) => node.pool;
+  if (sort === "node") return (node) => node.rank;
+  if (sort === "pool") {
+    const places = new Map(byName(model.data.pools).map((name, at) => [name, at]));
+    return (node) => places.get(node.pool) ?? -1;
+  }
   if (sort === "since") return (node) => sinceOf(model, node) ?? -Infinity;
   if (sort === "mark") return (node) => (node.flags & MARKED ? 2 : 0) + (node.note ? 1 : 0);
   const at = model.data.rules.findIndex((rule) => `rule:${rule.name}` === sort);

@@ -5,7 +5,7 @@ import { Detail } from "./detail.js";
 import { get, make, say } from "./draw.js";
 import { Grid } from "./grid.js";
 import { language, remember, remembered, t } from "./i18n.js";
-import { STATES, decode, select } from "./model.js";
+import { STATES, byName, decode, select } from "./model.js";
 import { changeList } from "./changes.js";
 import { order, overload, placements } from "./effect.js";
 import { banners, chips, facts, rules, sentence } from "./overview.js";
@@ -112,7 +112,7 @@ function drawNodes(model, still) {
 function drawFilters() {
   const text = /** @type {HTMLInputElement} */ (get("filter-text"));
   if (text.value !== view.text) text.value = view.text;
-  const pools = (model?.data.pools ?? []).filter(Boolean).sort();
+  const pools = byName((model?.data.pools ?? []).filter(Boolean));
   choices("filter-pool", t("all_pools"), pools.map((name) => [name, name]), view.pool);
   choices("filter-rule", t("all_rules"), (model?.data.rules ?? []).map(({ name }) => [name, name]), view.rule);
   choices("filter-state", t("all_states"), STATES.map((name) => [name, t(`s_${name}`)]), view.state);
