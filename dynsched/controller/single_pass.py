@@ -22,8 +22,8 @@ from dynsched.engine.wording import counted
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.election import LeaseTimes
-from dynsched.kube.leader import Elector
-from dynsched.kube.leases import LEASE_NAME, Holder, find_holders, why_at_work
+from dynsched.kube.leader import LEASE_NAME, Elector
+from dynsched.kube.leases import Holder, find_holders, why_at_work
 from dynsched.kube.node_order import NODE_ORDERS, NodeOrder, homes_of_orders
 from dynsched.kube.pod_costs import all_of_ours, write_cost
 from dynsched.rules import keys

@@ -9,8 +9,9 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import InitVar, dataclass, field
+from http import HTTPStatus
 from typing import Any, Final
 
 from dynsched.kube.election import (
@@ -23,13 +24,17 @@ from dynsched.kube.election import (
     read_lease,
 )
 from dynsched.kube.events import Subject
-from dynsched.kube.leases import API_VERSION, LEASE_NAME, Leases
-from dynsched.kube.transport import KubeApi
+from dynsched.kube.failures import Call, in_namespace
+from dynsched.kube.transport import Answer, KubeApi
 from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 from dynsched.util.logs import LoggedKinds
 from dynsched.util.stopping import jittered, pause
 
 logger = logging.getLogger(__name__)
+
+API_VERSION: Final = "coordination.k8s.io/v1"
+LEASE_NAME: Final = "dynsched"
+CALL_TIMEOUT: Final = 3.0
 
 # A machine that sleeps must not wake up as a leader that it no longer is. Linux's monotonic clock
 # stops while the machine sleeps, so CLOCK_BOOTTIME is used; the one of macOS continues.
@@ -41,6 +46,57 @@ _RENEWALS: Final = 64
 def boot_time() -> float:
     """Seconds since boot, those of a suspended machine included."""
     return time.clock_gettime(_CLOCK)
+
+
+class Leases:
+    """The Lease `dynsched` of one namespace."""
+
+    def __init__(self, api: KubeApi, namespace: str) -> None:
+        self._api = api
+        self._namespace = namespace
+
+    async def read(self) -> Mapping[str, Any] | None:
+        """None when there is none. Raises ClusterError."""
+        call = self._call("get")
+        answer = await self._api.call(call, accept=[HTTPStatus.NOT_FOUND], timeout=CALL_TIMEOUT)
+        return None if answer.status == HTTPStatus.NOT_FOUND else self._lease(call, answer)
+
+    async def write(self, seen: Lease | None, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Create the Lease, or replace ``seen``; the Lease as stored. ConflictError or
+        NotFoundError when it is not as it was seen, else ClusterError.
+        """
+        accept: Collection[int] = ()
+        if seen is not None and seen.resource_version:
+            call = self._call("update")
+            # With its uid and version: the API server refuses it if either is not the same.
+            metadata = seen.body["metadata"]
+        else:
+            call, accept = self._call("create", ""), [HTTPStatus.NOT_FOUND]
+            metadata = {"name": LEASE_NAME, "namespace": self._namespace}
+        body = {"kind": "Lease", "apiVersion": API_VERSION, "metadata": metadata, "spec": spec}
+        # A lost write is not sent again: it may have arrived, and the next look shows it.
+        answer = await self._api.call(
+            call, body=body, accept=accept, resend=False, timeout=CALL_TIMEOUT
+        )
+        if answer.status == HTTPStatus.NOT_FOUND:
+            raise ClusterError(
+                f"cannot {call}: {self._api.config.server} has no namespace {self._namespace}; "
+                "name one that exists with --lease-namespace"
+            )
+        return self._lease(call, answer)
+
+    def _lease(self, call: Call, answer: Answer) -> Mapping[str, Any]:
+        body = answer.body
+        metadata = body.get("metadata") if isinstance(body, Mapping) else None
+        if not isinstance(metadata, Mapping) or not metadata.get("resourceVersion"):
+            server = self._api.config.server
+            raise ClusterError(f"cannot {call}: {server} answered with no valid Lease")
+        found: Mapping[str, Any] = body
+        return found
+
+    def _call(self, verb: str, name: str = LEASE_NAME) -> Call:
+        path = f"/apis/{API_VERSION}{in_namespace(self._namespace)}/leases"
+        return Call(verb, "leases", f"{path}/{name}" if name else path, name, self._namespace)
 
 
 @dataclass(eq=False)

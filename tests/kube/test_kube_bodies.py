@@ -12,7 +12,7 @@ from watch_support import hasten, watching
 from dynsched.engine.model import Action, NodePatch
 from dynsched.kube.client import KubeClient
 from dynsched.kube.failures import Call
-from dynsched.kube.leases import Leases
+from dynsched.kube.leader import Leases
 from dynsched.kube.pod_watch import watch
 from dynsched.kube.transport import MAX_OF_A_LIST, MAX_OF_AN_OBJECT, KubeApi
 from dynsched.util.errors import ClusterError

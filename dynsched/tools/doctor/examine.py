@@ -21,7 +21,8 @@ from dynsched.kube.client import EVENT_NAMESPACE, KubeClient, list_node_metrics,
 from dynsched.kube.failures import OURS
 from dynsched.kube.inspection import POLICIES, Program, Right, policy
 from dynsched.kube.kept_rules import CONFIG_MAPS
-from dynsched.kube.leases import LEASE_NAME, find_holders
+from dynsched.kube.leader import LEASE_NAME
+from dynsched.kube.leases import find_holders
 from dynsched.kube.node_order import NODE_ORDERS
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
