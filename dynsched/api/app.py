@@ -38,8 +38,8 @@ from dynsched.api.transport.answering import (
 )
 from dynsched.api.transport.bodies import MEMORY
 from dynsched.api.transport.connections import end_with_caller
-from dynsched.api.transport.limited_logs import quiet_logger
 from dynsched.engine.snapshot import Snapshot
+from dynsched.util.logs import quiet_logger
 
 if TYPE_CHECKING:
     from dynsched.api.extender.answers import Extender

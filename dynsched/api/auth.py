@@ -18,9 +18,9 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 
 from dynsched.api.transport.answering import Handler, refused, turn
-from dynsched.api.transport.limited_logs import quiet_logger
 from dynsched.engine.model import User
 from dynsched.util.errors import ClusterError
+from dynsched.util.logs import quiet_logger
 
 logger = quiet_logger(__name__)
 

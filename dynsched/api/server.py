@@ -15,8 +15,8 @@ from typing import Final, Self
 from aiohttp import web
 
 from dynsched.api.transport.connections import Connection, Connections
-from dynsched.api.transport.limited_logs import quiet_logger
 from dynsched.util.errors import ExpectedError
+from dynsched.util.logs import quiet_logger
 
 SHUTDOWN_SECONDS: Final = 0.5
 """For a request in progress; aiohttp waits once more so long after it was cancelled."""

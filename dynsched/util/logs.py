@@ -11,7 +11,8 @@ import queue
 import re
 import select
 import sys
-from collections.abc import Hashable, Iterator
+import time
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import wait
 from datetime import UTC, datetime
 from logging.handlers import QueueHandler
@@ -32,6 +33,11 @@ USED_UP_SECONDS: Final = 60.0
 _USED_UP: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 FLUSH_SECONDS: Final = 1.0
 """How long the end of the process waits until all lines are written."""
+
+EACH_SECONDS: Final = 60.0
+"""For at most one line of each kind; the others are counted."""
+_MAX_CHARACTERS: Final = 200
+_MAX_LIMITED: Final = 100
 
 MAX_KINDS: Final = 20
 """Kinds of message per trouble that are logged; further ones not until the trouble is over."""
@@ -209,3 +215,36 @@ class LoggedKinds:
     def forget(self, key: Hashable) -> bool:
         """``key`` has recovered; whether any trouble of it was logged."""
         return self._told.pop(key, None) is not None
+
+
+class OneInAWhile(logging.Filter):
+    """Limits log lines that callers can cause, however many their requests are. A kind is the
+    message before its arguments, and the type of the error.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._kinds: dict[tuple[str, object], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = (str(record.msg)[:_MAX_CHARACTERS], record.exc_info and record.exc_info[0])
+        now = self._clock()
+        written, kept_back = self._kinds.get(kind, (-EACH_SECONDS, 0))
+        if now - written < EACH_SECONDS:
+            self._kinds[kind] = (written, kept_back + 1)
+            return False
+        if len(self._kinds) >= _MAX_LIMITED:
+            self._kinds.clear()
+        self._kinds[kind] = (now, 0)
+        if kept_back:
+            record.msg = f"{record.getMessage()} (and {kept_back} more like it before)"
+            record.args = ()
+        return True
+
+
+def quiet_logger(name: str) -> logging.Logger:
+    logger = logging.getLogger(name)
+    if not any(isinstance(each, OneInAWhile) for each in logger.filters):
+        logger.addFilter(OneInAWhile())
+    return logger

@@ -19,8 +19,8 @@ from dynsched.api import auth
 from dynsched.api.app import ENDPOINTS
 from dynsched.api.auth import GRANTED_SECONDS, REFUSED_SECONDS, KeptAnswers, require_token
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS
-from dynsched.api.transport import limited_logs
 from dynsched.api.transport.answering import PROBES
+from dynsched.util import logs
 from dynsched.util.errors import ClusterError
 
 OPEN = PROBES | EXTENDER_ENDPOINTS.keys()
@@ -201,7 +201,7 @@ async def test_no_more_is_kept_than_the_limit_and_refusals_push_no_grant_out(mon
 
 
 async def test_kept_answers_outlast_apiserver(get, kubernetes, clock, caplog, monkeypatch) -> None:
-    monkeypatch.setattr(limited_logs, "EACH_SECONDS", 0.0)
+    monkeypatch.setattr(logs, "EACH_SECONDS", 0.0)
     assert (await get("/nodes", "anns"))[0] == 200
     kubernetes.away = ClusterError("cannot create tokenreviews: https://10.0.0.1: refused")
     assert (await get("/nodes", "anns"))[0] == 200
@@ -241,7 +241,7 @@ async def test_reviews_are_limited_but_of_known_users(get, kubernetes, clock, mo
 
 
 async def test_a_token_that_is_repeated_is_not_logged(get, kubernetes, caplog, monkeypatch) -> None:
-    monkeypatch.setattr(limited_logs, "EACH_SECONDS", 0.0)
+    monkeypatch.setattr(logs, "EACH_SECONDS", 0.0)
     kubernetes.away = ClusterError("admission webhook says: no TokenReview of anns-secret-token")
     with caplog.at_level(logging.DEBUG):
         _, body, _ = await get("/nodes", "anns-secret-token")

@@ -15,12 +15,12 @@ from web_support import JSON, PATHS, check, get
 import dynsched.api.snapshots
 from dynsched.api.app import ENDPOINTS
 from dynsched.api.order_status import OrderStatus
-from dynsched.api.transport import limited_logs
 from dynsched.engine.alerting.guard import LEFT
 from dynsched.engine.load.expected import NO_PODS
 from dynsched.engine.model import Node, Quality, Unmatched, WriteFailure
 from dynsched.engine.pod_values import Requested
 from dynsched.rules.fields import Limit
+from dynsched.util import logs
 
 
 async def nodes_of(client) -> dict:
@@ -423,9 +423,7 @@ async def test_an_unknown_path_lists_paths_and_a_wrong_method_the_right_one(clie
 
 
 async def test_a_bug_is_a_traceback_in_the_log(client, snapshots, caplog, monkeypatch) -> None:
-    monkeypatch.setattr(
-        limited_logs, "EACH_SECONDS", 0.0
-    )  # another test may have caused the same line
+    monkeypatch.setattr(logs, "EACH_SECONDS", 0.0)  # another test may have caused the same line
     snapshots.snapshot = replace(example(), rules=None)
     with caplog.at_level(logging.ERROR):
         answer = await get(client, "/rules", 500)

@@ -17,8 +17,8 @@ from dynsched.api.app import make_extender_app
 from dynsched.api.auth import require_token
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS
 from dynsched.api.server import WebServer, parse_address
-from dynsched.api.transport import limited_logs
 from dynsched.api.transport.connections import MAX_HEADERS
+from dynsched.util import logs
 
 BROWSER = {"Accept": "text/html"}
 EXPECTED = {
@@ -105,7 +105,7 @@ async def test_every_answer_to_the_scheduler_has_them(client, path: str) -> None
 )
 async def test_no_http_is_refused_with_them_and_not_quoted(line, monkeypatch, caplog) -> None:
     """A header that is too long or damaged can be a token."""
-    monkeypatch.setattr(limited_logs, "EACH_SECONDS", 0.0)
+    monkeypatch.setattr(logs, "EACH_SECONDS", 0.0)
     with caplog.at_level(logging.DEBUG):
         head, body = await raw_answer(b"GET / HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n" % line)
     assert head.startswith("HTTP/1.0 400 ")  # as aiohttp answers where it knows no version

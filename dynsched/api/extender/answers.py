@@ -14,7 +14,6 @@ from dynsched.api.extender import wire
 from dynsched.api.extender.names import CandidateLists, Candidates, NodeNumbers
 from dynsched.api.extender.scoring import ScoringSnapshot
 from dynsched.api.transport.answering import Pieces
-from dynsched.api.transport.limited_logs import quiet_logger
 from dynsched.engine.load.recent import RecentPods
 from dynsched.engine.model import Node
 from dynsched.engine.placing.score import (
@@ -28,6 +27,7 @@ from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.sections import ExtenderRules
 from dynsched.util.errors import ClusterError
+from dynsched.util.logs import quiet_logger
 
 logger = quiet_logger(__name__)
 

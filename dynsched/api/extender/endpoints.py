@@ -11,7 +11,7 @@ from aiohttp import hdrs, web
 from dynsched.api.metrics import EXTENDER_VERBS
 from dynsched.api.transport.answering import JSON, WRITE_SECONDS, refused, respond, send, turn
 from dynsched.api.transport.bodies import MEMORY, Body, BodyError, ByteBudget, read_body
-from dynsched.api.transport.limited_logs import quiet_logger
+from dynsched.util.logs import quiet_logger
 
 if TYPE_CHECKING:  # imported when the rules ask for an extender: `controller.pod_tracking`
     from dynsched.api.extender.answers import Extender

@@ -17,7 +17,7 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from dynsched.api.transport.answering import Handler, add_headers, refused
-from dynsched.api.transport.limited_logs import quiet_logger
+from dynsched.util.logs import quiet_logger
 
 MAX_CONNECTIONS: Final = 64
 """A few schedulers, Prometheus, probes and people, with room. Each holds up to 1 MB for the head of

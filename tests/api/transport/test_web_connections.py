@@ -26,7 +26,7 @@ from dynsched.api.certificates import ServerTls, TlsConfig
 from dynsched.api.server import WebServer, parse_address
 from dynsched.api.transport import answering, connections
 from dynsched.api.transport.connections import Connection, Connections
-from dynsched.api.transport.limited_logs import OneInAWhile
+from dynsched.util.logs import OneInAWhile
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
