@@ -129,34 +129,34 @@ def _of_nodes(snapshot: Snapshot) -> Iterator[Metric]:
     hot, early = len(nodes.marked & nodes.hot), len(nodes.marked & nodes.early)
     marked = {"hot": hot, "early": early, "other": len(nodes.marked) - hot - early}
     eligible = {"true": len(nodes) - len(nodes.ineligible), "false": len(nodes.ineligible)}
-    yield _gauge("nodes", "eligible", eligible)
-    yield _gauge("marked_nodes", "state", marked)
-    yield _gauge("pressured_nodes", value=len(nodes.hot))
-    yield _gauge("early_nodes", value=len(nodes.early))
-    yield _gauge("withheld_nodes", value=len(nodes.withheld))
-    yield _gauge("delayed_writes", value=snapshot.delayed)
-    yield _gauge("conflicts", value=len(nodes.conflicts))
-    yield _gauge("disputed_nodes", value=len(snapshot.disputes))
-    yield _gauge("capped_pools", value=len(snapshot.capped))
-    yield _gauge("last_tick_timestamp_seconds", value=snapshot.taken_at)
-    yield _gauge("dry_run", value=snapshot.dry_run)
-    yield _gauge("leader", value=snapshot.leading)
-    yield _gauge("rules_reload_success", value=snapshot.rules_error is None)
+    yield gauge("nodes", "eligible", eligible)
+    yield gauge("marked_nodes", "state", marked)
+    yield gauge("pressured_nodes", value=len(nodes.hot))
+    yield gauge("early_nodes", value=len(nodes.early))
+    yield gauge("withheld_nodes", value=len(nodes.withheld))
+    yield gauge("delayed_writes", value=snapshot.delayed)
+    yield gauge("conflicts", value=len(nodes.conflicts))
+    yield gauge("disputed_nodes", value=len(snapshot.disputes))
+    yield gauge("capped_pools", value=len(snapshot.capped))
+    yield gauge("last_tick_timestamp_seconds", value=snapshot.taken_at)
+    yield gauge("dry_run", value=snapshot.dry_run)
+    yield gauge("leader", value=snapshot.leading)
+    yield gauge("rules_reload_success", value=snapshot.rules_error is None)
     counts = nodes.pools
     pools = dict.fromkeys(pool for pool, _ in counts)
-    yield _gauge("pool_nodes", "pool", {p: counts[p, True] + counts[p, False] for p in pools})
-    yield _gauge("pool_pressured_nodes", "pool", {pool: counts[pool, True] for pool in pools})
+    yield gauge("pool_nodes", "pool", {p: counts[p, True] + counts[p, False] for p in pools})
+    yield gauge("pool_pressured_nodes", "pool", {pool: counts[pool, True] for pool in pools})
 
 
 def _of_pods(known: KnownPods) -> Iterator[Metric]:
-    yield _gauge("pods_watch_up", value=known.error is None)
-    yield _gauge("pods_recent", value=len(known.recent))
+    yield gauge("pods_watch_up", value=known.error is None)
+    yield gauge("pods_recent", value=len(known.recent))
     if known.running is not None:
-        yield _gauge("pods_running", value=known.running)
+        yield gauge("pods_running", value=known.running)
     if known.median_life is not None:
-        yield _gauge("pods_median_life_seconds", value=known.median_life)
+        yield gauge("pods_median_life_seconds", value=known.median_life)
     workloads = {name: len(uses) for name, uses in known.use_of_workloads.items()}
-    yield _gauge("workloads_of_known_use", "resource", workloads)
+    yield gauge("workloads_of_known_use", "resource", workloads)
 
 
 def _of_experiment(phase: Phase, rules: str) -> Metric:
@@ -171,13 +171,13 @@ def _of_rules(snapshot: Snapshot) -> Iterator[Metric]:
     asked = {health.rule.name: health for health in _asked_rules(snapshot)}
     for state in (AlertState.FIRING, AlertState.PENDING):
         counts = {name: health.states.get(state, 0) for name, health in every.items()}
-        yield _gauge(f"rule_{state.value}_nodes", "rule", counts)
-    yield _gauge("rule_shadow", "rule", {name: each.rule.shadow for name, each in every.items()})
+        yield gauge(f"rule_{state.value}_nodes", "rule", counts)
+    yield gauge("rule_shadow", "rule", {name: each.rule.shadow for name, each in every.items()})
     loads = {name: rule_load(each.rule, each.rule.threshold) for name, each in asked.items()}
-    yield _gauge("rule_threshold_load", "rule", loads)
-    yield _gauge("rule_samples", "rule", {name: each.samples for name, each in asked.items()})
+    yield gauge("rule_threshold_load", "rule", loads)
+    yield gauge("rule_samples", "rule", {name: each.samples for name, each in asked.items()})
     unmatched = {name: each.unmatched for name, each in asked.items()}
-    yield _gauge("rule_unmatched_samples", "rule", unmatched)
+    yield gauge("rule_unmatched_samples", "rule", unmatched)
     readings = _family("rule_readings")
     for name, health in every.items():
         for quality in Quality:
@@ -185,7 +185,7 @@ def _of_rules(snapshot: Snapshot) -> Iterator[Metric]:
             readings.add_sample(readings.name, labels, health.quality.get(quality, 0))
     yield readings
     times = {name: each.last_success for name, each in asked.items()}
-    yield _gauge("rule_last_success_timestamp_seconds", "rule", times)
+    yield gauge("rule_last_success_timestamp_seconds", "rule", times)
 
 
 _HELP: Final[Mapping[str, str]] = {
@@ -226,6 +226,12 @@ _HELP: Final[Mapping[str, str]] = {
     "pods_median_life_seconds": "How long pods lived, the median of the last thousand that ended.",
     "experiment_arm": "Whether an experiment has marks and the order on (1) or off (0), whether "
     "its block has just begun (wash_out), and a digest of the rules. Absent without an experiment.",
+    "order_last_write_timestamp_seconds": "When this replica last wrote the order; absent where it "
+    "has none in force.",
+    "order_nodes": "Nodes in the order, by pool; empty: those for pods that choose no pool.",
+    "order_unlisted_nodes": "Nodes in no list of the order, by reason.",
+    "order_left_out_pools": "Pools for which the order has no room, those of the fewest nodes.",
+    "order_pods": "Pods with a node that have not ended and got the order at their creation.",
     "workloads_of_known_use": "Workloads of which it is known what one of their pods uses.",
     "rule_firing_nodes": "Nodes on which the rule is firing.",
     "rule_pending_nodes": "Nodes on which the rule is pending.",
@@ -244,7 +250,7 @@ def _family(name: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"dynsched_{name}", _HELP[name])
 
 
-def _gauge(
+def gauge(
     name: str, label: str = "", values: Mapping[str, float | None] | None = None, value: float = 0
 ) -> Metric:
     """Of the ``values`` by their label, or of one without; None is left out."""

@@ -12,8 +12,9 @@ from itertools import islice, zip_longest
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, Metric
 
+from dynsched.api.metrics import gauge
 from dynsched.api.status import experiment, first_of
 from dynsched.api.transport.answering import Pieces
 from dynsched.engine.model import Order
@@ -56,28 +57,17 @@ class OrderStatus:
             writes.add_metric([result], count)
         yield writes
         if self.in_force is not None:
-            text = "When this replica last wrote the order; absent where it has none in force."
-            name = "dynsched_order_last_write_timestamp_seconds"
-            yield GaugeMetricFamily(name, text, value=self.in_force.at)
+            yield gauge("order_last_write_timestamp_seconds", value=self.in_force.at)
         snapshot = self.snapshot()
         if snapshot is None or snapshot.order is None:
             return
-        text = "Nodes in the order, by pool; empty: those for pods that choose no pool."
-        nodes = GaugeMetricFamily("dynsched_order_nodes", text, labels=["pool"])
-        for pool in snapshot.order.lists:
-            nodes.add_metric([pool], _length(snapshot.order, pool))
-        yield nodes
-        text = "Nodes in no list of the order, by reason."
-        unlisted = GaugeMetricFamily("dynsched_order_unlisted_nodes", text, labels=["reason"])
-        for kind in UNLISTED:
-            unlisted.add_metric([kind], snapshot.order.counts[kind])
-        yield unlisted
-        text = "Pools for which the order has no room, those of the fewest nodes."
-        left_out = len(snapshot.order.left_out)
-        yield GaugeMetricFamily("dynsched_order_left_out_pools", text, value=left_out)
-        if snapshot.pods.running is not None:
-            text = "Pods with a node that have not ended and got the order at their creation."
-            yield GaugeMetricFamily("dynsched_order_pods", text, value=snapshot.pods.with_order)
+        order, pods = snapshot.order, snapshot.pods
+        yield gauge("order_nodes", "pool", {pool: _length(order, pool) for pool in order.lists})
+        unlisted = {kind: order.counts[kind] for kind in UNLISTED}
+        yield gauge("order_unlisted_nodes", "reason", unlisted)
+        yield gauge("order_left_out_pools", value=len(order.left_out))
+        if pods.running is not None:
+            yield gauge("order_pods", value=pods.with_order)
 
 
 class NodeInOrder(msgspec.Struct, frozen=True, gc=False):
