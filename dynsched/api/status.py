@@ -1,5 +1,5 @@
-"""Snapshot -> the JSON of `/status` and `/rules`, and of `dynsched plan -o json`. Pure. Times are
-RFC 3339 in UTC, measured durations seconds, configured ones as in rules.yaml.
+"""Snapshot -> the JSON of `/status` and `/rules`. Pure. Times are RFC 3339 in UTC, measured
+durations seconds, configured ones as in rules.yaml.
 """
 
 from __future__ import annotations
@@ -8,17 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-import msgspec
-
 from dynsched import __version__
-from dynsched.api.nodes import encode_each
 from dynsched.engine.experiment import Phase
-from dynsched.engine.health import several_series, unmatched_rules, why_incomplete
+from dynsched.engine.health import unmatched_rules
 from dynsched.engine.load.expected import NO_PODS, KnownPods
 from dynsched.engine.loads import full_at
 from dynsched.engine.model import AlertState, Quality, RuleHealth
 from dynsched.engine.snapshot import Snapshot
-from dynsched.rules.lint import lint
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_time
@@ -88,32 +84,6 @@ def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
         "rules": [_rule(health, rule_set, blind) for health in snapshot.rules],
         "taken_at": format_time(snapshot.taken_at),
     }
-
-
-def pass_report(snapshot: Snapshot) -> bytes:
-    """On one line: what would be written, rules as in `/rules`, nodes as in `/nodes`."""
-    errors, rule_set = why_incomplete(snapshot), snapshot.rule_set
-    repeated = several_series(snapshot).items()
-    return msgspec.json.encode(
-        {
-            "ok": not errors,
-            "errors": errors,
-            "warnings": [
-                *map(str, lint(rule_set)),
-                *(
-                    f"rule {name} has more than one series for a node: {why}"
-                    for name, why in repeated
-                    if why is not None
-                ),
-            ],
-            "mark": str(rule_set.mark),
-            "taken_at": format_time(snapshot.taken_at),
-            "patches": snapshot.planned,
-            "rules": rules_answer(snapshot)["rules"],
-            "nodes": encode_each(snapshot, snapshot.nodes.of(sorted(snapshot.nodes))),
-            "unmatched_samples": list(map(asdict, snapshot.unmatched)),
-        }
-    )
 
 
 def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:

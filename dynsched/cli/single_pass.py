@@ -1,6 +1,6 @@
 """The commands of a single pass: what they do, what they print, and when they fail.
 
-`plan` prints what its JSON (`dynsched.api.status.pass_report`) has. Nothing is left out in silence:
+`plan` prints what its JSON (`pass_report`) has. Nothing is left out in silence:
 what is not shown is counted.
 """
 
@@ -9,23 +9,27 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 import click
 import msgspec
 from rich.console import Console
 
-from dynsched.api.status import pass_report
+from dynsched.api.nodes import encode_each
+from dynsched.api.status import rules_answer
 from dynsched.cli.node_tables import render_patches
 from dynsched.cli.node_words import how_early
 from dynsched.controller import single_pass
 from dynsched.controller.settings import Settings
-from dynsched.engine.health import unmatched_rules, why_incomplete
+from dynsched.engine.health import several_series, unmatched_rules
 from dynsched.engine.model import AlertState, NodePatch
+from dynsched.engine.snapshot import Snapshot
 from dynsched.engine.wording import MAX_NAMED, by_reason, counted, listed, named_rules, some
 from dynsched.rules.fields import NEEDS
+from dynsched.rules.lint import lint
 from dynsched.util.defaults import MAX_ROWS
-from dynsched.util.formatting import format_threshold, format_value
+from dynsched.util.formatting import format_threshold, format_time, format_value
 from dynsched.util.tables import STYLES, ago, make_table, named, plain, sample_age, show
 
 WITHOUT_PODS: Final = (
@@ -85,6 +89,52 @@ def _end(errors: Sequence[str], patches: Sequence[NodePatch] | None) -> None:
         render_patches(patches, Console())
     if errors:
         raise click.ClickException("\n".join(errors))
+
+
+def why_incomplete(snapshot: Snapshot) -> tuple[str, ...]:
+    """What a single pass could not do, one line each; none when it did all. Unlike a tick, which
+    the next one follows, a pass fails when one rule of several could not be queried.
+    """
+    asked = [health for health in snapshot.rules if health.rule.is_asked]
+    failed = {health.rule.name: health.error for health in asked if health.error is not None}
+    reasons = by_reason(failed)
+    if len(failed) == len(asked) and len(reasons) == 1:
+        reasons = {}  # the Snapshot's error says it
+    lines = [
+        f"{named_rules(names)} could not be queried: {reason}" for reason, names in reasons.items()
+    ]
+    if snapshot.error is not None and not (lines and len(failed) == len(asked)):
+        lines.append(snapshot.error)
+    left = snapshot.nodes.due
+    if left and not (snapshot.dry_run or snapshot.failures):
+        lines.append(f"due and not written: {some(left)}; run it again")
+    return tuple(lines)
+
+
+def pass_report(snapshot: Snapshot) -> bytes:
+    """On one line: what would be written, rules as in `/rules`, nodes as in `/nodes`."""
+    errors, rule_set = why_incomplete(snapshot), snapshot.rule_set
+    repeated = several_series(snapshot).items()
+    return msgspec.json.encode(
+        {
+            "ok": not errors,
+            "errors": errors,
+            "warnings": [
+                *map(str, lint(rule_set)),
+                *(
+                    f"rule {name} has more than one series for a node: {why}"
+                    for name, why in repeated
+                    if why is not None
+                ),
+            ],
+            "mark": str(rule_set.mark),
+            "taken_at": format_time(snapshot.taken_at),
+            "patches": snapshot.planned,
+            "rules": rules_answer(snapshot)["rules"],
+            "nodes": encode_each(snapshot, snapshot.nodes.of(sorted(snapshot.nodes))),
+            "unmatched_samples": list(map(asdict, snapshot.unmatched)),
+        }
+    )
 
 
 def render_findings(report: Mapping[str, Any], console: Console, *, every: bool = False) -> None:

@@ -15,7 +15,7 @@ from dynsched.engine.model import (
     WriteFailure,
 )
 from dynsched.engine.snapshot import Decision, Snapshot
-from dynsched.engine.wording import by_reason, named_rules, some
+from dynsched.engine.wording import by_reason
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.durations import format_duration
 
@@ -93,26 +93,6 @@ def _why_none_is_usable(snapshot: Snapshot) -> str | None:
 def _counts(health: RuleHealth) -> str:
     counts = ((health.quality.get(quality, 0), quality) for quality in Quality)
     return ", ".join(f"{count} {quality}" for count, quality in counts if count)
-
-
-def why_incomplete(snapshot: Snapshot) -> tuple[str, ...]:
-    """What a single pass could not do, one line each; none when it did all. Unlike a tick, which
-    the next one follows, a pass fails when one rule of several could not be queried.
-    """
-    asked = [health for health in snapshot.rules if health.rule.is_asked]
-    failed = {health.rule.name: health.error for health in asked if health.error is not None}
-    reasons = by_reason(failed)
-    if len(failed) == len(asked) and len(reasons) == 1:
-        reasons = {}  # the Snapshot's error says it
-    lines = [
-        f"{named_rules(names)} could not be queried: {reason}" for reason, names in reasons.items()
-    ]
-    if snapshot.error is not None and not (lines and len(failed) == len(asked)):
-        lines.append(snapshot.error)
-    left = snapshot.nodes.due
-    if left and not (snapshot.dry_run or snapshot.failures):
-        lines.append(f"due and not written: {some(left)}; run it again")
-    return tuple(lines)
 
 
 def unmatched_rules(snapshot: Snapshot) -> dict[str, str | None]:

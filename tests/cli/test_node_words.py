@@ -11,10 +11,9 @@ from early_scene import CPU, EARLY_RULES, MEMORY, early_example, early_scene, kn
 from snapshots import NOON, example, nodes_payload
 
 from dynsched.api.nodes import node_detail
-from dynsched.api.status import pass_report
 from dynsched.cli import single_pass
 from dynsched.cli.node_tables import render_nodes, render_why
-from dynsched.cli.single_pass import render_findings
+from dynsched.cli.single_pass import pass_report, render_findings
 from dynsched.controller import single_pass as passes
 from dynsched.tools import client
 from dynsched.tools.client import Response, ServerError

@@ -10,10 +10,9 @@ from programs import ROOT
 from snapshots import EXAMPLE_RULES, NOON, Scene, example
 
 from dynsched.api.nodes import encode_each
-from dynsched.api.status import pass_report, rules_answer
+from dynsched.api.status import rules_answer
 from dynsched.cli.node_tables import render_patches
-from dynsched.cli.single_pass import render_findings
-from dynsched.engine.health import why_incomplete
+from dynsched.cli.single_pass import pass_report, render_findings, why_incomplete
 from dynsched.engine.model import Node, WriteFailure
 
 PAGE = ROOT / "docs/plan.md"
