@@ -69,9 +69,11 @@ def decide(
         selection = _no_marks(seen, wanting)
     else:
         selection = select(seen, verdicts, released)
-    phase = phase_at(rule_set, now, pods)
-    if rule_set.experiment is not None and is_off(phase):
-        selection = without_marks(selection, verdicts, roster.names, rule_set.experiment)
+    phase = None
+    if rule_set.experiment is not None:
+        phase = phase_at(rule_set, now, pods)
+        if is_off(phase):
+            selection = without_marks(selection, verdicts, roster.names, rule_set.experiment)
     hottest_first = sorted(concerned, key=lambda name: -verdict_of[name].severity)
     patches = plan([seen.states[name] for name in hottest_first], selection, verdict_of, rule_set)
     return Decision(
