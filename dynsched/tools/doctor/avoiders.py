@@ -22,6 +22,7 @@ from dynsched.kube.inspection import DEFAULT_SCHEDULER, PREFERRED, PodShape, fol
 from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark, Mark, TaintMark
 from dynsched.rules.rule_set import RuleSet
+from dynsched.tools.inject.policy import levels_in
 from dynsched.util.defaults import AVOIDANCE_WEIGHT
 from dynsched.util.errors import ConflictError
 from dynsched.util.formatting import as_mapping, as_mappings
@@ -29,8 +30,6 @@ from dynsched.util.formatting import as_mapping, as_mappings
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _OF_CRONJOB: Final = re.compile(r"(.+)-[0-9]{8,10}")
 _KEPT: Final = 8192
-_COOLEST: Final = 100
-"""The weight with which an order begins."""
 _LEFT_OUT: Final = {"DaemonSet": "pods of DaemonSets", "Node": "static pods"}
 
 
@@ -168,8 +167,10 @@ def patch_of(workload: Workload, label: LabelMark) -> str | None:
             "matchExpressions": [{"key": label.key, "operator": "NotIn", "values": [label.value]}]
         },
     }
-    own = list(as_mappings(_node_affinity(workload.affinity).get(PREFERRED)))
-    terms = [*(_without_order(own) if workload.ordered else own), avoid]
+    own = as_mappings(_node_affinity(workload.affinity).get(PREFERRED))
+    # The order is of the pod's creation: in the template it would hold for all later pods.
+    levels = levels_in(own) if workload.ordered else []
+    terms = [*(term for at, term in enumerate(own) if at not in levels), avoid]
     pod: dict[str, Any] = {"spec": {"affinity": {"nodeAffinity": {PREFERRED: terms}}}}
     body: dict[str, Any] = {"spec": {"template": pod}}
     if workload.kind == "CronJob":
@@ -179,17 +180,6 @@ def patch_of(workload: Workload, label: LabelMark) -> str | None:
     text = json.dumps(body, separators=(",", ":")).replace("'", "'\\''")
     what = f"{workload.kind.lower()} {workload.name}"
     return f"kubectl -n {workload.namespace} patch {what} --type merge -p '{text}'"
-
-
-def _without_order(terms: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The order is of the pod's creation: in the template it would hold for all later pods."""
-
-    def by_name(term: Mapping[str, Any]) -> bool:
-        wanted = as_mappings(as_mapping(term.get("preference")).get("matchExpressions"))
-        return [each.get("key") for each in wanted] == [keys.HOSTNAME_LABEL]
-
-    first = [n for n, term in enumerate(terms) if by_name(term) and term.get("weight") == _COOLEST]
-    return [term for n, term in enumerate(terms) if not by_name(term) or n < max(first, default=0)]
 
 
 def _workload_of(pod: PodShape) -> tuple[str, str]:

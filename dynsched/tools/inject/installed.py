@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -30,17 +30,16 @@ from dynsched.tools.inject.policy import (
     MOST_AHEAD,
     Problem,
     differences,
+    levels_in,
     order_text,
     policy_objects,
+    wanted_by,
 )
 from dynsched.util.errors import ExpectedError
 from dynsched.util.formatting import as_mapping, as_mappings
 from dynsched.util.tables import make_table, plain, show
 
 _ADMISSION: Final = "admissionregistration.k8s.io/v1"
-_BY_NAME: Final = [(keys.HOSTNAME_LABEL, "In")]
-_COOLEST: Final = 100
-"""The weight of the first level."""
 _MIRROR: Final = "kubernetes.io/config.mirror"
 LABEL_IT: Final = f"kubectl label namespace NAME {keys.AVOID_LABEL}=true"
 
@@ -66,16 +65,15 @@ def exemption(pod: Mapping[str, Any]) -> str | None:
     return "it is a static pod, which has a node already" if _MIRROR in annotations else None
 
 
-def preferences(pod: Mapping[str, Any]) -> Iterator[tuple[int, list[Mapping[str, Any]]]]:
-    """Of its soft node affinity, each weight and what it wants of the node's labels."""
+def preferences(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The terms of its soft node affinity."""
     affinity = as_mapping(as_mapping(pod.get("spec")).get("affinity"))
-    for term in as_mappings(as_mapping(affinity.get("nodeAffinity")).get(PREFERRED)):
-        yield term["weight"], as_mappings(term["preference"].get("matchExpressions"))
+    return as_mappings(as_mapping(affinity.get("nodeAffinity")).get(PREFERRED))
 
 
 def standing(pod: Mapping[str, Any], mark: LabelMark) -> Standing:
     """What the policy would say of a pod; a test compares the two on a real API server."""
-    own = [e for _, wanted in preferences(pod) for e in wanted if e.get("key") == mark.key]
+    own = [e for term in preferences(pod) for e in wanted_by(term) if e.get("key") == mark.key]
     if any(e.get("operator") == "NotIn" and mark.value in (e.get("values") or ()) for e in own):
         return Standing.AVOIDS
     return Standing.EXEMPT if own or exemption(pod) else Standing.LACKS
@@ -119,7 +117,11 @@ async def pod_told(api: KubeApi, namespace: str, name: str) -> dict[str, Any]:
     if pod is None:
         raise ExpectedError(f"there is no pod {name} in namespace {namespace}; choose it with -n")
     until = as_mapping(pod["metadata"].get("annotations")).get(keys.ORDER_ANNOTATION)
-    levels, node = _levels(pod) if until else [], pod["spec"].get("nodeName")
+    node, terms = pod["spec"].get("nodeName"), preferences(pod) if until else []
+    levels = [
+        {"weight": terms[at]["weight"], "nodes": wanted_by(terms[at])[0].get("values") or []}
+        for at in levels_in(terms)
+    ]
     return {
         "namespace": namespace,
         "pod": name,
@@ -129,16 +131,6 @@ async def pod_told(api: KubeApi, namespace: str, name: str) -> dict[str, Any]:
         "level": next((n for n, level in enumerate(levels, 1) if node in level["nodes"]), None),
         "why_not": None if until else await _why_not(api, pod),
     }
-
-
-def _levels(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What the policy appended to the preferences of the pod's own."""
-    found: list[dict[str, Any]] = []
-    for weight, wanted in preferences(pod):
-        if [(each.get("key"), each.get("operator")) for each in wanted] == _BY_NAME:
-            found = [] if weight == _COOLEST else found
-            found.append({"weight": weight, "nodes": wanted[0].get("values") or []})
-    return found
 
 
 async def _why_not(api: KubeApi, pod: Mapping[str, Any]) -> str:

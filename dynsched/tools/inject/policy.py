@@ -11,11 +11,12 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
+from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.defaults import AVOIDANCE_WEIGHT
 from dynsched.util.errors import ExpectedError
-from dynsched.util.formatting import as_mapping
+from dynsched.util.formatting import as_mapping, as_mappings
 
 HOME: Final = "dynsched"
 """The namespace of manifests/, where the policy of the order looks for its object."""
@@ -24,6 +25,9 @@ _PLACES: Final = re.compile(r"'status'|'presure'|dyn\(100\)")
 _COMPARED: Final = ("paramKind", "matchConditions", "variables", "mutations")
 MOST_AHEAD: Final = 60.0
 """Seconds for which the policy takes an order to be in force."""
+_COOLEST: Final = 100
+"""The weight with which an order begins."""
+_BY_NAME: Final = [(keys.HOSTNAME_LABEL, "In")]
 INSTALL: Final = "dynsched inject -o yaml | kubectl apply -f -"
 
 
@@ -94,6 +98,20 @@ def differences(
     if differ:
         what = f"{name} is not the one for these rules and this version; it differs in {differ}"
         found.append(Problem(what, "dynsched inject -o yaml | kubectl diff -f -"))
+    return found
+
+
+def wanted_by(term: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What a preference of a pod wants of the node's labels."""
+    return as_mappings(as_mapping(term.get("preference")).get("matchExpressions"))
+
+
+def levels_in(terms: Iterable[Mapping[str, Any]]) -> list[int]:
+    """Which of a pod's preferences the order's policy appended to the pod's own; their indices."""
+    found: list[int] = []
+    for at, term in enumerate(terms):
+        if [(each.get("key"), each.get("operator")) for each in wanted_by(term)] == _BY_NAME:
+            found = [at] if term.get("weight") == _COOLEST else [*found, at]
     return found
 
 
