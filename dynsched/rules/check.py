@@ -13,7 +13,7 @@ from typing import Final
 
 import yaml
 
-from dynsched.rules.document import YamlError, find, locate, place_in_block, read_documents
+from dynsched.rules.document import YamlError, find, locate, read_documents
 from dynsched.rules.file import MAX_BYTES, Remark, path_of_expr, placed, read_rules, unreadable
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.files import read_stream
@@ -22,6 +22,8 @@ STANDARD_INPUT: Final = Path("-")
 
 _USUAL_NAMES: Final = frozenset({"rules.yaml", "rules.yml", "rule.yaml", "rule.yml"})
 _RULES_KEY: Final = re.compile(r"""^\s*\{?\s*["']?(?:rules|Rulename)["']?\s*:""", re.MULTILINE)
+_LINE_BREAK: Final = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
+"""As YAML breaks lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +102,18 @@ def _place_in_object(
     if remark.line is None or remark.column is None:
         return placed(file, Remark(*start, remark.message))
     if value.style == "|":
-        line, column = place_in_block(text, value, remark.line, remark.column)
+        line, column = _place_in_block(text, value, remark.line, remark.column)
         return placed(file, Remark(line, column, remark.message))
     where = f"line {remark.line}, column {remark.column} of {key.value}"
     return placed(file, Remark(*start, f"{where}: {remark.message}"))
+
+
+def _place_in_block(text: str, node: yaml.ScalarNode, line: int, column: int) -> tuple[int, int]:
+    """Where in ``text`` a line and column (from 1) of ``node``'s value are, a block after ``|``."""
+    written = text[node.start_mark.index : node.end_mark.index]
+    rows = zip(_LINE_BREAK.split(written)[1:], _LINE_BREAK.split(node.value), strict=False)
+    indent = next((len(row) - len(inner) for row, inner in rows if inner), 0)
+    return node.start_mark.line + 1 + line, column + indent
 
 
 def _checked(name: str, raw: bytes, place: Callable[[Remark], str]) -> Checked:

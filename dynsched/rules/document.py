@@ -24,8 +24,6 @@ _NUMBERS: Final = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
 _WORD: Final = 63
 """Bits; a larger whole number does not fit into a float or into JSON."""
 
-_LINE_BREAK: Final = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
-"""As YAML breaks lines."""
 _CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff]")
 
 
@@ -218,11 +216,3 @@ def _steps(
             return
         yield found[0]
         node = found[0][1]
-
-
-def place_in_block(text: str, node: yaml.ScalarNode, line: int, column: int) -> tuple[int, int]:
-    """Where in ``text`` a line and column (from 1) of ``node``'s value are, a block after ``|``."""
-    written = text[node.start_mark.index : node.end_mark.index]
-    rows = zip(_LINE_BREAK.split(written)[1:], _LINE_BREAK.split(node.value), strict=False)
-    indent = next((len(row) - len(inner) for row, inner in rows if inner), 0)
-    return node.start_mark.line + 1 + line, column + indent
