@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from dynsched.kube.failures import Call, in_namespace
-from dynsched.kube.lists import ObjectMeta, pages
+from dynsched.kube.lists import ObjectMeta, Owner, pages
 from dynsched.kube.pod_requests import RUNNING, PodSpec, PodStatus, requests_of
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
@@ -166,14 +166,6 @@ async def _items(
         for item in page.items or ():
             yield item
         del page
-
-
-class Owner(msgspec.Struct, frozen=True, gc=False):
-    """An entry of ownerReferences."""
-
-    kind: str = ""
-    name: str = ""
-    controller: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import msgspec
 from dynsched.engine.placing.scale_down import CostedPod
 from dynsched.kube.client import merge
 from dynsched.kube.failures import Call, in_namespace
-from dynsched.kube.lists import METADATA_ONLY, ObjectMeta, pages
+from dynsched.kube.lists import METADATA_ONLY, ObjectMeta, Owner, pages
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.keys import COST_ANNOTATION, DELETION_COST
 
@@ -25,14 +25,9 @@ class CostAnnotations(msgspec.Struct, gc=False):
     ours: str | None = msgspec.field(name=COST_ANNOTATION, default=None)
 
 
-class _Owner(msgspec.Struct, gc=False):
-    kind: str = ""
-    controller: bool = False
-
-
 class _Metadata(ObjectMeta, gc=False):
     annotations: CostAnnotations | None = None
-    owners: list[_Owner] | None = msgspec.field(name="ownerReferences", default=None)
+    owners: list[Owner] | None = msgspec.field(name="ownerReferences", default=None)
     ends: str | None = msgspec.field(name="deletionTimestamp", default=None)
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from builders import rule_set
 
-from dynsched.kube.inspection import Owner, PodShape
+from dynsched.kube.inspection import PodShape
+from dynsched.kube.lists import Owner
 from dynsched.rules.labels import LabelMark, Mark, TaintMark
 from dynsched.tools.doctor.avoiders import NoEffect, Reach, Way, Workload, patch_of, reach_of
 
