@@ -129,7 +129,7 @@ def select(seen: Inventory, verdicts: Verdicts, released: int = 0) -> Selection:
 
 
 class _Found(NamedTuple):
-    """All by the name of the rule. ``readings``: those of the nodes that the rule selects."""
+    """All by the name of the rule. ``readings``: of the rules that ``early`` stands for, too."""
 
     matched: dict[str, Matched]
     readings: dict[str, NodeReadings]
@@ -148,11 +148,10 @@ def _read_answers(
             continue
         fresh_since = now - seen.limits.stale_after.item(row)
         answer = match_samples(rule, result.samples, seen.index, fresh_since=fresh_since)
-        of_rule = answer.readings.only(columns.applies[row])
-        matched[rule.name], readings[rule.name] = answer, of_rule
+        matched[rule.name], readings[rule.name] = answer, answer.readings
         if rule.early is None and not rule_set.scores_nodes:
             continue
-        good = of_rule.good(fresh_since)
+        good = answer.readings.only(columns.applies[row]).good(fresh_since)
         if pods is not NO_PODS:
             expected[rule.name] = expected_load(rule, good, seen.nodes, pods, now, columns=columns)
         if rule.early_rule is not None:
