@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ class Default:
     """kube-scheduler alone."""
 
     writes = 0
+    costs: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -112,6 +114,7 @@ class Dynsched(Default):
             scrape=world.scenario.scrape,
         )
         self._watches_pods = watches_pods
+        self.costs = self.operator.costs
         if descheduler:
             self.descheduler = self._by_verdicts
         self.scheduler = Scheduler(
