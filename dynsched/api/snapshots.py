@@ -130,7 +130,6 @@ class SnapshotStore:
             "error": why_unhealthy(snapshot, 0.0, self.interval),
             "leader": self.leader(),
             "order_error": self.order_status and self.order_status.error,
-            "order_written": self.order_status and (self.order_status.in_force or [])[1:],
             "cluster": self.cluster or self.facts.cluster,
             "changes": self.changes.of_all(_MAX_CHANGES),
             "placements": self.facts.placements and self.facts.placements.columns(),

@@ -169,7 +169,6 @@ def _column(
                 if a is not None and a.quality is not Quality.OK
             }
         ),
-        "expected": _sparse(dict(_expected(rule, views, alerts))),
         "requested": requested,
     }
 
@@ -178,19 +177,6 @@ def _state(alert: Alert | None) -> str:
     if alert is None:
         return "-"
     return STATES[alert.state] if alert.keep_firing_since is None else "h"
-
-
-def _expected(
-    rule: Rule, views: list[NodeView], alerts: list[Alert | None]
-) -> Iterator[tuple[int, float]]:
-    digits, full = _digits(rule.threshold), full_at(rule)
-    for index, (view, alert) in enumerate(zip(views, alerts, strict=True)):
-        added = view.added.get(rule.name)
-        if added is None or alert is None or alert.value is None or not rule.rises:
-            continue
-        measured = 100 * alert.value / full
-        if math.isfinite(measured):
-            yield index, round(added.to(measured) * full / 100, digits)
 
 
 def _digits(threshold: float) -> int:

@@ -162,8 +162,8 @@ def _column(
     snapshot: Snapshot, row: int, names: Sequence[str], at: Ints, requests: Mapping[str, int] | None
 ) -> tuple[dict[str, Any], Bools]:
     """One rule (its ``row`` in the table of alerts) on all nodes, and which of them have no current
-    value. ``since``, ``known`` (when there was a value that is no longer current) and ``expected``
-    are sparse: indices of nodes, and their values.
+    value. ``since`` and ``known`` (when there was a value that is no longer current) are sparse:
+    indices of nodes, and their values.
     ``requests``: by node, in percent of allocatable; None where that is not known.
     """
     rule, alerts, cells = snapshot.rule_set.rules[row], snapshot.nodes.verdicts.alerts, (row, at)
@@ -176,15 +176,6 @@ def _column(
     )
     qualities = np.where(exists, _LETTERS[quality], _NO_ALERT)
     values = np.where(exists, alerts.value[cells], np.nan).tolist()
-    expected: tuple[list[int], list[float]] = ([], [])
-    if rule.rises and rule.name in snapshot.nodes.expected:
-        added = snapshot.nodes.expected[rule.name].added
-        for index, (name, value) in enumerate(zip(names, values, strict=True)):
-            measured = 100 * value / full
-            if name in added and math.isfinite(measured):
-                expected[0].append(index)
-                # In the unit of the rule: both are drawn on one bar.
-                expected[1].append(round(added[name].to(measured) * full / 100, digits))
     shown = None
     if requests is not None and rule.rises and names:
         shown = [round(requests.get(name, math.nan) * full / 100, digits) for name in names]
@@ -194,7 +185,6 @@ def _column(
         "quality": qualities.astype(np.uint8).tobytes().decode(),
         "since": _sparse(active, alerts.since[cells]),
         "known": _sparse(exists & (quality != OK), alerts.known_at[cells]),
-        "expected": expected,
         "requested": shown,
     }
     return column, np.asarray(exists & (quality != OK), np.bool_)

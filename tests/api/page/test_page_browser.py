@@ -507,13 +507,18 @@ async def test_where_pods_were_placed_is_shown_where_there_are_any(shown, world)
     await tick(world, shown, placed=[])
     assert not await shown.page.is_visible("#placements")
     await tick(world, shown, heat="web-3")
-    await tick(world, shown, placed=["web-3", "web-1", "web-2", "batch-1"])
+    others = ["web-1", "web-2", "batch-1"]
+    for hot, other, share, ratio in (
+        (1, 3, "25.0% of new pods went to hot nodes (1 of 4)", "1.25 times as many, which may be"),
+        (3, 33, "10.0% of new pods went to hot nodes (4 of 40)", "0.50 times as many, which may"),
+        (3, 57, "7.0% of new pods went to hot nodes (7 of 100)", "0.35 times as many: below 1, it"),
+        (93, 7, "50.0% of new pods went to hot nodes (100 of 200)", "2.50 times as many: it does"),
+    ):
+        await tick(world, shown, placed=["web-3"] * hot + (others * other)[:other])
+        told = await shown.page.inner_text("#help")
+        assert told.startswith(f"{share}; by chance it would have been 20.0%. That is {ratio}")
     kinds = await texts(shown, "#placements li")
-    assert kinds[:3] == ["1 on hot nodes", "0 on marked nodes", "3 on other nodes"]
-    assert await shown.page.inner_text("#help") == (
-        "25.0% of new pods went to hot nodes (1 of 4); by chance it would have been 20.0%. "
-        "That is 1.3 times as many: it does not help."
-    )
+    assert kinds[:3] == ["100 on hot nodes", "0 on marked nodes", "100 on other nodes"]
     axis = await texts(shown, "#placements .axis span")
     minute = "(at) => import('./page/i18n.js').then(({ minute }) => minute(at))"
     ends = [await shown.page.evaluate(minute, NOON + 300 + 60 * at) for at in (-60, -40, -20)]
@@ -525,7 +530,10 @@ async def test_the_order_is_one_strip_of_all_nodes_by_load(shown, world) -> None
     assert await texts(shown, "#order .axis span") == ["load 20, weight 100", "load 60, weight 50"]
     area = await shown.page.get_attribute("#order .weights", "d")
     assert area.count("L") == 4
-    assert "Left out are 1 that are hot" in await shown.page.inner_text("#order-counts")
+    told = await shown.page.inner_text("#order-counts")
+    assert told == (
+        "4 nodes are ranked by expected load; left out: 1 hot and not expected to have cooled."
+    )
     world.snapshots.order_status = OrderStatus(lambda: None, error="403")
     await tick(world, shown, order=None)
     assert not await shown.page.is_visible("#order-box")
@@ -633,6 +641,8 @@ async def test_it_speaks_chinese_to_a_browser_that_does(browser, world) -> None:
         assert await found.page.inner_text("#table-title") == worst_first
         assert "5 个节点均未过热" in await sentence(found)
         texts = [*UNKNOWN.values(), why_unhealthy(None, 0, 1)]
+        early = "a is expected 28.5 points above its early line (> 18)"
+        texts += [early, f"a 91.2 > 80, {early}"]
         for snapshot in (example(), early_example()):
             for name in snapshot.nodes:
                 said = node_detail(snapshot, name)
@@ -710,6 +720,33 @@ async def test_no_text_is_cut_or_on_another_whatever_the_width(browser, world, l
                 assert await found.page.evaluate(MISPLACED, part) == [], (part, width)
 
 
+async def test_five_rules_fit_and_a_name_is_cut_only_where_there_is_no_room(browser) -> None:
+    """On a phone there is the value that decides, and the pool."""
+    world, pool = World(), "nodepool-general-purpose-eastus2"
+    asked = ("node-cpu", "node-mem-usage", "node-disk-io", "psi-cpu-waiting", "memory-available")
+    rules = [{"name": name, "expr": name, "threshold": 80} for name in asked]
+    labels = [{"pool": pool}, {"pool": "gpu"}]
+    names = [f"aks-nodepool{1 + at % 2}-12345678-vmss{at:06}" for at in range(12)]
+    nodes = [Node(name, labels=labels[at % 2]) for at, name in enumerate(names)]
+    world.scene = Scene({**RULES, "rules": rules}, nodes)
+    values = {name: 90.0 - at for at, name in enumerate(names)}
+    answers = {name.replace("-", "_"): values for name in asked}
+    world.snapshots.publish(world.scene.tick(NOON, **answers))
+    async with served(world), opened(browser, world, 12) as found:
+        shared = "aks-nodepool1-12345678-vmss0000…"
+        assert (await texts(found, "#grid h3"))[1].endswith(f"; all are {shared[:-9]}…")
+        cut = """() => [...document.querySelectorAll("#nodes .cut span:first-child")]
+          .filter((part) => part.scrollHeight > part.clientHeight).length"""
+        for width in WIDTHS:
+            await found.page.set_viewport_size({"width": width, "height": 900})
+            assert await found.page.evaluate(MISPLACED, "body") == [], width
+            if width == WIDTHS[0]:
+                row = (await texts(found, "#nodes tbody tr"))[0].replace("\n", "")
+                assert pool in row
+                assert "90.0 node-cpu" in row
+        assert await found.page.evaluate(cut) == 0
+
+
 async def test_it_works_with_a_token_that_a_proxy_adds(browser, monkeypatch) -> None:
     """And while nobody can be let in, it does not look as if nothing had been measured yet."""
     monkeypatch.setattr(auth, "GRANTED_SECONDS", 0.0)
@@ -767,7 +804,8 @@ STATES = ("hot-0", "hot-1", "hot-2", "held", "pending", "early", "unknown")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_marks_and_bars_stand_out_from_their_ground(browser, world, scheme) -> None:
     grounds = ("back", "panel", "bar-back")
-    marks = [(mark, on) for mark in (*STATES, "text", "bar", "link") for on in grounds]
+    marks = [("area", "back"), ("text", "area")]  # a curve is drawn on the area
+    marks += [(mark, on) for mark in (*STATES, "text", "bar", "link") for on in grounds]
     texts = [(text, on) for text in ("text", "dim", "link") for on in ("back", "panel")]
     texts += [(text, f"{on}-back") for text in ("text", "link") for on in ("bad", "warn", "info")]
     async with opened(browser, world, color_scheme=scheme) as found:

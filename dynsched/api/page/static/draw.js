@@ -63,14 +63,31 @@ const TAIL = 10;
 /** What of a name must stay at its end: machines of one kind differ there, domain names at the front. @param {string} name */
 export const tailOf = (name) => (name.includes(".") || name.length <= 2 * TAIL ? "" : name.slice(-TAIL));
 
-/** A node's name as a link, cut in the middle where there is no room; whole for the pointer and for screen readers. */
+/** A text that is cut in its middle where there is no room. */
+export class CutLabel {
+  /** @param {Element} element that holds it */
+  constructor(element) {
+    const [start, end] = [make("span"), make("span")];
+    element.classList.add("cut");
+    element.append(start, end);
+    this.start = new Label(start);
+    this.end = new Label(end);
+  }
+
+  /** @param {string} text */
+  show(text) {
+    const end = tailOf(text);
+    this.start.show(text.slice(0, text.length - end.length));
+    this.end.show(end);
+  }
+}
+
+/** A node's name as a link; whole for the pointer and for screen readers. */
 export class NameLink {
   constructor() {
     this.shown = "";
-    const [start, end] = [make("span"), make("span")];
-    this.element = make("a", { class: "name" }, start, end);
-    this.start = new Label(start);
-    this.end = new Label(end);
+    this.element = make("a", { class: "name" });
+    this.label = new CutLabel(this.element);
   }
 
   /** @param {string} name @param {string} [short] what of it is written */
@@ -78,9 +95,7 @@ export class NameLink {
     const shows = `${name} ${short}`;
     if (shows === this.shown) return this;
     this.shown = shows;
-    const end = tailOf(short);
-    this.start.show(short.slice(0, short.length - end.length));
-    this.end.show(end);
+    this.label.show(short);
     this.element.setAttribute("href", `?node=${encodeURIComponent(name)}`);
     for (const key of ["title", "aria-label"]) this.element.setAttribute(key, name);
     return this;

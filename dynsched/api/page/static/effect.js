@@ -18,7 +18,9 @@ export function placements(model) {
   box.hidden = all === 0;
   if (!found || box.hidden) return;
   const chance = found.by_chance;
-  const ratio = chance > 0 ? t(hot < chance ? "helps" : "helps_not", number(hot / chance)) : "";
+  // By chance alone they would differ by less than this, nineteen times of twenty.
+  const isSure = Math.abs(hot - chance) > 2 * Math.sqrt(chance);
+  const ratio = chance > 0 ? t(!isSure ? "helps_unsure" : hot < chance ? "helps" : "helps_not", (hot / chance).toFixed(2)) : "";
   say(get("help"), t("help", portion(hot / all), counted(hot), counted(all), portion(chance / all)) + ratio);
   const most = Math.max(1, ...found.times.map((_, at) => found.hot[at] + found.marked[at] + found.clean[at]));
   const [width, height] = [600, 80];
@@ -48,8 +50,9 @@ export function order(model) {
   const found = model.data.order;
   get("order-box").hidden = !found;
   if (!found) return;
-  const { ranked, unknown, hot, closed, full, unnamed } = found.counts;
-  say(get("order-counts"), t("order_counts", ...[ranked, unknown, hot, closed, full, unnamed].map(counted)) + (found.lists > 1 ? t("order_lists", counted(found.lists)) : ""));
+  const told = (/** @type {(keyof typeof found.counts)[]} */ ...kinds) => kinds.flatMap((kind) => (found.counts[kind] ? t(`order_${kind}`, counted(found.counts[kind])) : []));
+  const left = told("hot", "closed", "full", "unnamed").join(t("comma"));
+  say(get("order-counts"), [...told("ranked", "unknown"), left && t("order_left") + left].filter(Boolean).join(t("semicolon")) + t("stop") + (found.lists > 1 ? t("order_lists", counted(found.lists)) : ""));
   const box = get("order");
   const shows = JSON.stringify([found.weights, found.loads]);
   if (box.dataset.shows === shows) return;

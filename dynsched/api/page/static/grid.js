@@ -4,7 +4,7 @@
 
 import { counted, t, valueOf } from "./i18n.js";
 import { get, make, say, tailOf } from "./draw.js";
-import { COLOURS, DECIDED, INELIGIBLE, MARKED, byName, colourOf } from "./model.js";
+import { COLOURS, DECIDED, INELIGIBLE, MARKED, byName, colourOf, sharedBy } from "./model.js";
 import { asShown } from "./still.js";
 
 /** @typedef {import("./model.js").Node} Node */
@@ -23,7 +23,7 @@ const [LEFT_OUT, FAINT] = [0.15, 0.4];
 const gapOf = (size) => (size < SHAPED ? 1 : 2);
 
 /** All that the picture of a cell depends on, beside its size and the colours. @typedef {string} Look */
-/** @typedef {{name: string, nodes: Node[], title: HTMLElement, canvas: HTMLCanvasElement, columns: number, wide: number, size: number, drawn: Look[]}} Pool; `size`: how high */
+/** @typedef {{name: string, nodes: Node[], shared: [string, string], about: string, title: HTMLElement, canvas: HTMLCanvasElement, columns: number, wide: number, size: number, drawn: Look[]}} Pool; `size`: how high */
 
 export class Grid {
   /** @param {(name: string) => void} open */
@@ -80,6 +80,7 @@ export class Grid {
         this.pools.set(name, pool);
         this.box.append(pool.title, pool.canvas);
       }
+      pool.shared = sharedBy((byPool.get(name) ?? []).map((node) => node.name));
       const sorted = (byPool.get(name) ?? []).sort((a, b) => b.danger - a.danger || a.rank - b.rank);
       pool.nodes = still ? asShown(sorted, pool.nodes.map((node) => node.name), new Map(sorted.map((node) => [node.name, node]))) : sorted;
       const called = name || (names.length > 1 ? t("no_pool") : "");
@@ -89,7 +90,7 @@ export class Grid {
       });
       const about = [t("count_all", counted(sorted.length)), ...counts].join(", ");
       pool.title.hidden = called === "";
-      say(pool.title, `${called}: ${about}`);
+      pool.about = `${called}: ${about}`;
       pool.canvas.setAttribute("aria-label", t("grid_label", called || t("all_nodes"), about));
     }
     this.draw();
@@ -122,7 +123,7 @@ export class Grid {
   addPool(name) {
     const canvas = /** @type {HTMLCanvasElement} */ (make("canvas", { role: "img", "data-pool": name }));
     /** @type {Pool} */
-    const pool = { name, nodes: [], title: make("h3"), canvas, columns: 1, wide: 10, size: 10, drawn: [] };
+    const pool = { name, nodes: [], shared: ["", ""], about: "", title: make("h3"), canvas, columns: 1, wide: 10, size: 10, drawn: [] };
     canvas.addEventListener("click", (event) => {
       const node = this.at(pool, event);
       if (node) this.open(node.name);
@@ -159,6 +160,11 @@ export class Grid {
     if (!this.model || this.width === 0) return;
     for (const frame of this.box.querySelectorAll("i")) frame.remove();
     const cell = cellOf([...this.pools.values()].map(({ nodes }) => nodes.length), this.width);
+    for (const pool of this.pools.values()) {
+      // What cells leave out of the names in them.
+      const left = cell.wide > cell.size && pool.shared.some(Boolean) ? t("semicolon") + t("shared", pool.shared.join("…")) : "";
+      say(pool.title, pool.about + left);
+    }
     for (const pool of this.pools.values()) this.drawPool(pool, this.width, cell, this.colours);
   }
 
@@ -215,12 +221,12 @@ export class Grid {
   }
 
   /** The places of the cells that look otherwise than they were drawn; from now on they are. @param {Pool} pool */
-  changedCells({ nodes, drawn, wide, size }) {
+  changedCells({ nodes, drawn, shared, wide, size }) {
     /** @type {number[]} */
     const changed = [];
     nodes.forEach((node, at) => {
       let look = `${colourOf(node)} ${node.flags & (INELIGIBLE | MARKED)} ${this.isChosen(node)}`;
-      if (size >= READABLE) look += ` ${this.valueOf(node)} ${wide > size ? node.name : ""}`;
+      if (size >= READABLE) look += ` ${this.valueOf(node)} ${wide > size ? `${node.name} ${shared}` : ""}`;
       if (drawn[at] === look) return;
       drawn[at] = look;
       changed.push(at);
@@ -234,7 +240,7 @@ export class Grid {
    * What stands in a cell beside its colour: an edge where it is marked, a shape for its state, its value and its name.
    * @param {CanvasRenderingContext2D} context @param {Node} node @param {number} x @param {number} y @param {Pool} pool @param {Record<string, string>} colours
    */
-  drawText(context, node, x, y, { wide, size }, colours) {
+  drawText(context, node, x, y, { shared, wide, size }, colours) {
     const ink = node.flags & INELIGIBLE ? colours.text : inkOn(colours[colourOf(node)]);
     context.fillStyle = context.strokeStyle = ink;
     if (node.flags & MARKED) context.fillRect(x + 2, y + 2, Math.max(2, Math.min(4, size / 10)), size - 4);
@@ -244,13 +250,14 @@ export class Grid {
       const rule = this.model?.data.rules[node.worst]?.name ?? "";
       context.textAlign = "start";
       context.font = "12px system-ui, sans-serif";
-      context.fillText(cut(context, node.short, wide - 16), x + 10, y + size * 0.32);
+      context.fillText(cut(context, node.name.slice(shared[0].length, node.name.length - shared[1].length), wide - 16), x + 10, y + size * 0.32);
       context.font = "600 13px system-ui, sans-serif";
       context.fillText(value, x + 10, y + size * 0.7);
       const begin = x + 16 + context.measureText(value).width;
       context.font = "12px system-ui, sans-serif";
+      const room = x + wide - (node.state === "cool" ? 8 : 26) - begin;
       // That of the first rule goes without saying.
-      if ((node.state !== "cool" || node.worst !== this.model?.shown[0]) && context.measureText(rule).width < x + wide - 26 - begin) context.fillText(rule, begin, y + size * 0.7);
+      if ((node.state !== "cool" || node.worst !== this.model?.shown[0]) && room > 24) context.fillText(cut(context, rule, room), begin, y + size * 0.7);
     } else if (size >= READABLE) {
       context.textAlign = "center";
       context.font = `600 ${Math.round(size / 4)}px system-ui, sans-serif`;
@@ -278,7 +285,7 @@ function cellOf(counts, width) {
     if (rows * (high + gap) <= MOST) return { wide: Math.floor((width + gap) / columns) - gap, size: high };
   }
   const wanted = Math.sqrt((width * MOST) / Math.max(1, counts.reduce((sum, count) => sum + count, 0))) - gap;
-  const size = Math.round(Math.max(6, Math.min(64, wanted)));
+  const size = Math.round(Math.max(4, Math.min(64, wanted)));
   return { wide: size, size };
 }
 

@@ -8,11 +8,13 @@ const en = {
   all_nodes: "All nodes", worst_first: "Nodes, worst first", find: "Find nodes by name",
   find_hint: "find nodes ( / )", pool: "Pool", rule: "Rule", state: "State", clear_filters: "clear filters",
   rules: "Rules", placements: "Does it help? Where new pods went in the last hour", order: "Order for new pods",
-  order_counts: "Nodes by expected load: {0} are ranked by it, {1} of unknown load are in the middle. Left out are {2} that are hot and not expected to have cooled, {3} closed, {4} full, {5} without a host name of their own.",
+  order_ranked: "{0} {0|node is|nodes are} ranked by expected load", order_unknown: "{0} of unknown load {0|is|are} in the middle",
+  order_left: "left out: ", order_hot: "{0} hot and not expected to have cooled", order_closed: "{0} closed", order_full: "{0} full",
+  order_unnamed: "{0} without a host name of {0|its|their} own",
   b_order: "The order for new pods cannot be written, and ends by itself: {0}", more_answers: "The same as JSON",
   keys_hint: "Keys: / finds, arrow keys move between nodes, Enter opens, n and p go to the next and the previous, Esc closes.",
   role: "Role", leads: "leader", follows: "follower; {0} leads", follows_nobody: "follower; nobody leads",
-  last_tick: "Last tick", ago: "{0} ago", rules_ok: "{0} of {1} ok", nodes: "Nodes", unknown: "Unknown",
+  last_tick: "Last tick", ago: "{0} ago", rules_ok: "{0} of {1} ok",
   b_blind: "dynsched cannot see: {0}", b_dry_run: "Dry run: nothing is written to nodes.",
   b_on: "Experiment until {0}: marks and the order are on until {1}.",
   b_off: "Experiment until {0}: marks and the order are off until {1}.",
@@ -23,7 +25,7 @@ const en = {
   b_failures: "{0} {0|node|nodes} could not be written.",
   b_disputes: "Somebody else seems to change the mark of {0} {0|node|nodes}.",
   b_rule_fails: "Rule {0}: its query fails: {1}", b_rule_blind: "Rule {0}: no sample matches a node: {1}",
-  node: "Node", since: "Since", mark: "Mark", all_pools: "all pools", no_pool: "no pool", all_rules: "all rules",
+  node: "Node", mark: "Mark", all_pools: "all pools", no_pool: "no pool", all_rules: "all rules",
   all_states: "all states", s_hot: "hot", s_held: "cooling", s_pending: "pending", s_early: "early",
   s_unknown: "unknown", s_cool: "cool", s_ineligible: "not eligible", s_marked: "marked",
   s_unmarked: "hot, not marked", s_conflict: "conflict", n_dry_run: "dry run", n_following: "by the leader",
@@ -37,7 +39,7 @@ const en = {
   language: "Language", theme_dark: "dark", theme_light: "light", theme_auto: "as the system", theme: "Theme",
   what_clears: "It is released when this holds:", nothing_fires: "No rule fires", over_time: "Values over time",
   no_history: "No values yet.", now: "now", changes: "What changed",
-  no_changes: "Nothing since this process started.", time: "Time", why: "Rule or reason", value: "Value",
+  no_changes: "Nothing since this process started.",
   c_mark: "marked", c_release: "released", c_repair: "mark updated", c_inactive: "inactive", c_pending: "pending",
   c_firing: "firing", expected: "Expected, {0}",
   expected_line: "{0} points: {1} measured, {2} more by pods just bound, {3} less by pods that ended",
@@ -80,6 +82,7 @@ const en = {
   p_marked: "on marked nodes", p_clean: "on other nodes",
   help: "{0} of new pods went to hot nodes ({1} of {2}); by chance it would have been {3}.",
   helps: " That is {0} times as many: below 1, it helps.", helps_not: " That is {0} times as many: it does not help.",
+  helps_unsure: " That is {0} times as many, which may be chance.",
   order_lists: " They are in {0} lists, of which each pod gets one: weights fall within a list.",
   at_rank: "load {0}, weight {1}", k_weights: "weight of a node's level, up to 100",
   k_loads: "expected load, 0 to 100",
@@ -135,13 +138,12 @@ export function t(key, ...values) {
 
 const plain = new Intl.NumberFormat(language, { maximumSignificantDigits: 3 });
 const short = new Intl.NumberFormat(language, { maximumFractionDigits: 1 });
-const large = new Intl.NumberFormat(language, { notation: "compact", minimumFractionDigits: 1, maximumFractionDigits: 1 });
+/** As Kubernetes and Prometheus write large numbers. @param {number} value */
+function large(value) {
+  const power = Math.min(6, Math.floor(Math.log10(Math.abs(value)) / 3));
+  return short.format(value / 1000 ** power) + " kMGTPE"[power];
+}
 const whole = new Intl.NumberFormat(language);
-const share = new Intl.NumberFormat(language, {
-  style: "percent",
-  maximumFractionDigits: 0,
-  signDisplay: "exceptZero",
-});
 const part = new Intl.NumberFormat(language, { style: "percent", minimumFractionDigits: 1, maximumFractionDigits: 1 });
 const clock = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 const minutes = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
@@ -152,7 +154,7 @@ const fixed = new Map();
 /** A value of a rule: all of them with the same number of decimals. @param {{threshold: number}} rule @param {number | null} value */
 export function valueOf(rule, value) {
   const size = Math.abs(rule.threshold) || 10;
-  if (value === null || size >= 1e4) return value === null ? "–" : large.format(value);
+  if (value === null || size >= 1e4) return value === null ? "–" : large(value);
   const digits = Math.max(0, Math.min(6, 3 - Math.ceil(Math.log10(size))));
   let format = fixed.get(digits);
   if (!format) {
@@ -166,15 +168,12 @@ export function valueOf(rule, value) {
 export function number(value) {
   if (value === null || value === undefined) return "–";
   const size = Math.abs(value);
-  if (size >= 1e4) return large.format(value);
+  if (size >= 1e4) return large(value);
   return size >= 1 || size === 0 ? short.format(value) : plain.format(value);
 }
 
 /** A count. @param {number} value */
 export const counted = (value) => whole.format(value);
-
-/** A share with its sign: +14%. @param {number} value */
-export const percent = (value) => share.format(Math.max(-9.99, Math.min(9.99, value)));
 
 /** A share of a whole: 3.2%. @param {number} value */
 export const portion = (value) => part.format(value);

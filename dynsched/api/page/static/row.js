@@ -1,7 +1,7 @@
 // One row of the table. Its elements stay, and are of another node whenever the order changes: to write
 // a few texts takes a tenth of the time of moving or making elements.
 
-import { Attribute, Bar, Label, NameLink, make } from "./draw.js";
+import { Attribute, Bar, CutLabel, Label, NameLink, make } from "./draw.js";
 import { span, t, told, valueOf } from "./i18n.js";
 import { EARLY, MARKED, PRESSURED, beyond, colourOf, fullScale, ofNode, sinceOf } from "./model.js";
 
@@ -17,21 +17,22 @@ export class Row {
     this.node = node;
     this.name = new NameLink();
     const cell = (/** @type {string} */ kind, /** @type {globalThis.Node[]} */ ...children) => make("td", { class: kind }, ...children);
-    const [pool, below] = [cell("w4 pool-column"), make("small", { class: "narrow" })];
-    const [state, since, worst] = [make("span"), make("span", { class: "since" }), make("small", { class: "narrow" })];
+    const [pool, below] = [make("span"), make("small")];
+    const column = cell("w4 pool-column", pool);
+    const [state, since, worst] = [make("span"), make("span", { class: "since" }), make("small")];
     const mark = cell("why");
     this.rules = model.shown.map((at) => ({ at, cell: cell("w2"), bar: /** @type {Bar | null} */ (null), shows: "" }));
     this.past = cell("w3");
     this.element = make("tr", {},
-      make("th", { scope: "row" }, this.name.element, below), pool,
-      cell("state", state, since, worst), mark, ...this.rules.map((rule) => rule.cell), this.past);
+      make("th", { scope: "row" }, this.name.element, make("div", { class: "narrow" }, below)), column,
+      cell("state", state, since, make("div", { class: "narrow" }, worst)), mark, ...this.rules.map((rule) => rule.cell), this.past);
     this.text = {
-      pool: new Label(pool), below: new Label(below), state: new Label(state), since: new Label(since),
-      worst: new Label(worst), mark: new Label(mark),
+      pool: new CutLabel(pool), below: new CutLabel(below), state: new Label(state), since: new Label(since),
+      worst: new CutLabel(worst), mark: new Label(mark),
     };
     this.attributes = {
       name: new Attribute(this.element, "data-node"), kind: new Attribute(this.element, "class"),
-      state: new Attribute(state, "class"), mark: new Attribute(mark, "title"), pool: new Attribute(pool, "title"),
+      state: new Attribute(state, "class"), mark: new Attribute(mark, "title"), pool: new Attribute(column, "title"),
     };
   }
 

@@ -70,9 +70,11 @@ export class Table {
       const row = this.rows[at] ?? this.add(node, model);
       row.show(node, model, now, strips[at]);
     });
-    // As wide as the longest name, which alone may be cut.
-    const longest = Math.max(8, ...this.visible.map((node) => node.short.length));
-    get("nodes").style.setProperty("--name", `${Math.min(longest, 45)}ch`);
+    // Those that are short are not cut.
+    for (const [key, least, most] of /** @type {["short" | "pool", number, number][]} */ ([["short", 8, 45], ["pool", 4, 35]])) {
+      const longest = Math.max(least, ...this.visible.map((node) => node[key].length));
+      get("nodes").style.setProperty(`--${key}`, `${Math.min(longest, most)}ch`);
+    }
   }
 
   /** The past came. @param {Model} model @param {Map<string, Past>} past @param {number} now */
