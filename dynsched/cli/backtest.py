@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dynsched.tools.backtest.rendering import Section
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command()
 @flags.kubeconfig
 @flags.prometheus
 @flags.rules
@@ -95,8 +95,6 @@ def backtest(
     compare: Path | None,
     cache: Path | None,
     output: str,
-    log_format: str,
-    log_level: str,
     **given: Any,
 ) -> None:
     """Replay the rules over Prometheus's history: what would have been marked, and how often.
@@ -115,9 +113,7 @@ def backtest(
     from dynsched.controller.settings import settings_of
     from dynsched.rules.file import load_rules
     from dynsched.tools.backtest import gathering, rendering
-    from dynsched.util.logs import configure_logging
 
-    configure_logging(log_format, log_level)
     if compare is not None and given["report"] is not None:
         raise click.UsageError("--report is of one rules file: leave out --compare")
     given = flags.patient(given)

@@ -127,7 +127,7 @@ def cli() -> None:
     "exit code is 1.",
 )
 @flags.logging
-def run(*, once: bool, log_format: str, log_level: str, **given: Any) -> None:
+def run(*, once: bool, **given: Any) -> None:
     """Watch the load and keep the marks on the nodes right, until stopped.
 
     \b
@@ -135,19 +135,18 @@ def run(*, once: bool, log_format: str, log_level: str, **given: Any) -> None:
       dynsched run --prom http://prometheus.monitoring:9090 -r rules.yaml -s 10
     """
     from dynsched.controller.settings import settings_of
-    from dynsched.util.logs import configure_logging, last_words, logging_aside
+    from dynsched.util.logs import last_words, logging_aside
 
-    configure_logging(log_format, log_level)
     settings = settings_of(given)
     if once:
         from dynsched.cli import single_pass
 
-        with last_words(log_format, _EXPECTED):
+        with last_words(_EXPECTED):
             single_pass.once(settings)
     else:
         from dynsched.controller import main
 
-        with logging_aside(), last_words(log_format, _EXPECTED):
+        with logging_aside(), last_words(_EXPECTED):
             main.run(settings)
 
 
@@ -168,15 +167,7 @@ def run(*, once: bool, log_format: str, log_level: str, **given: Any) -> None:
     help="The exit code is 1 also when no sample of a rule matches a node.",
 )
 @flags.quiet_logging
-def plan(
-    *,
-    output: str,
-    every: bool,
-    fail_on_blind: bool,
-    log_format: str,
-    log_level: str,
-    **given: Any,
-) -> None:
+def plan(*, output: str, every: bool, fail_on_blind: bool, **given: Any) -> None:
     """One evaluation that writes nothing: print which nodes would be marked and released, and why.
 
     Before that it prints the values beside their thresholds, worst first, which alerts are
@@ -191,11 +182,10 @@ def plan(
     """
     from dynsched.cli import single_pass
     from dynsched.controller.settings import settings_of
-    from dynsched.util.logs import configure_logging, last_words
+    from dynsched.util.logs import last_words
 
-    configure_logging(log_format, log_level)
     settings = settings_of({**given, "dry_run": True})
-    with last_words(log_format, _EXPECTED):
+    with last_words(_EXPECTED):
         single_pass.plan(settings, output, every=every, fail_on_blind=fail_on_blind)
 
 
@@ -275,14 +265,7 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) ->
 )
 @flags.output
 @flags.logging
-def prune(
-    *,
-    if_lease_older_than: str | None,
-    output: str,
-    log_format: str,
-    log_level: str,
-    **given: Any,
-) -> None:
+def prune(*, if_lease_older_than: str | None, output: str, **given: Any) -> None:
     """Remove everything that dynsched ever put on the nodes, and the order, and nothing else.
 
     Stop the running instances first: they would set the marks again. While one of them holds the
@@ -296,9 +279,8 @@ def prune(
       dynsched prune
     """
     from dynsched.cli import single_pass
-    from dynsched.util.logs import configure_logging, last_words
+    from dynsched.util.logs import last_words
 
-    configure_logging(log_format, log_level)
     if given["rules"] is None and flags.DEFAULT_RULES.is_file():
         given["rules"] = flags.DEFAULT_RULES
     try:
@@ -307,5 +289,5 @@ def prune(
         raise click.UsageError(f"--if-lease-older-than: {error}") from None
     if age is not None and given["force"]:
         raise click.UsageError("--force and --if-lease-older-than contradict each other")
-    with last_words(log_format, _EXPECTED):
+    with last_words(_EXPECTED):
         single_pass.prune(output, lease_older_than=age, **given)

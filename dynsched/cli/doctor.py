@@ -12,7 +12,7 @@ import click
 
 from dynsched.cli import flags
 from dynsched.util.errors import ExpectedError
-from dynsched.util.logs import configure_logging, last_words
+from dynsched.util.logs import last_words
 
 COULD_NOT_CHECK: Final = 2
 
@@ -27,7 +27,7 @@ def _codes(_context: click.Context, _option: click.Parameter, given: tuple[str, 
     return codes
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command()
 @flags.kubeconfig
 @flags.prometheus
 @flags.rules
@@ -56,22 +56,13 @@ def _codes(_context: click.Context, _option: click.Parameter, given: tuple[str, 
     callback=_codes,
     help="A code to leave out, such as P9; can be repeated.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="A table for people, or JSON for programs.",
-)
+@flags.output
 @flags.quiet_logging
 def doctor(
     *,
     fail_on: str,
     ignore: list[str],
     output: str,
-    log_format: str,
-    log_level: str,
     server: str | None,
     namespace: str | None,
     **given: Any,
@@ -94,7 +85,6 @@ def doctor(
     from dynsched.tools.doctor.examine import examine
     from dynsched.tools.doctor.findings import Severity, render
 
-    configure_logging(log_format, log_level)
     severity = Severity[fail_on.upper()]
     try:
         # The Lease is where the Service is, unless the user says otherwise.
@@ -124,15 +114,13 @@ def doctor(
     sys.exit(report.exit_code(severity))
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command()
 @flags.kubeconfig
 @flags.rules
 @flags.output
 @click.option("--all", "every", is_flag=True, help="Show every workload, not only the worst.")
 @flags.quiet_logging
-def reach(
-    *, rules: Path, output: str, every: bool, log_format: str, log_level: str, **cluster: Any
-) -> None:
+def reach(*, rules: Path, output: str, every: bool, **cluster: Any) -> None:
     """Show which running pods react to the mark, by workload, worst first. It writes nothing.
 
     A pod reacts if its node affinity avoids the label, if it does not tolerate the taint of the
@@ -149,10 +137,8 @@ def reach(
     from dynsched.rules.file import load_rules
     from dynsched.tools.doctor.avoiders import Reach, count_pods
     from dynsched.tools.doctor.reach_report import as_json, render_reach
-    from dynsched.util.errors import ClusterError
 
-    configure_logging(log_format, log_level)
-    with last_words(log_format, (ClusterError,)):
+    with last_words((ExpectedError,)):
         rule_set = load_rules(rules)
 
         async def counted() -> Reach:

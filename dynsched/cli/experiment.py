@@ -12,7 +12,7 @@ from dynsched.cli import flags
 from dynsched.cli.backtest import print_report
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command()
 @flags.prometheus
 @flags.rules
 @click.option(
@@ -39,8 +39,6 @@ def experiment(
     since: float | None,
     precision: float,
     output: str,
-    log_format: str,
-    log_level: str,
     **given: Any,
 ) -> None:
     """Show what marks and the order changed, by an experiment with blocks that are on and off.
@@ -57,9 +55,7 @@ def experiment(
     from dynsched.controller.settings import settings_of
     from dynsched.rules.file import load_rules
     from dynsched.tools.experiment import report
-    from dynsched.util.logs import configure_logging
 
-    configure_logging(log_format, log_level)
     prometheus = settings_of(flags.patient(given)).prometheus
     asked = report.experiment(prometheus, load_rules(rules), since, precision / 100)
     found = asyncio.run(asked)

@@ -6,8 +6,9 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import click
 from click.core import ParameterSource
@@ -242,15 +243,25 @@ log_format = option(
 
 
 def _logging(level: str) -> Callable[[F], F]:
-    return options(
-        log_format,
-        option(
-            "--log-level",
-            type=click.Choice(["debug", "info", "warning", "error"]),
-            default=level,
-            help="Lowest level that is logged.",
-        ),
+    """The command runs once its log is as the flags have it."""
+    log_level = option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default=level,
+        help="Lowest level that is logged.",
     )
+
+    def apply(function: F) -> F:
+        @wraps(function)
+        def logged(*args: Any, log_format: str, log_level: str, **given: Any) -> Any:
+            from dynsched.util.logs import configure_logging
+
+            configure_logging(log_format, log_level)
+            return function(*args, **given)
+
+        return options(log_format, log_level)(cast("F", logged))
+
+    return apply
 
 
 logging = _logging("info")

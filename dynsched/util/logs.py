@@ -59,12 +59,12 @@ def configure_logging(log_format: str, level: str) -> None:
 
 
 @contextlib.contextmanager
-def last_words(log_format: str, expected: tuple[type[Exception], ...]) -> Iterator[None]:
+def last_words(expected: tuple[type[Exception], ...]) -> Iterator[None]:
     """With ``json`` what ends the process is a line of the log too; ``expected``: no traceback."""
     try:
         yield
     except Exception as error:
-        if log_format != "json":
+        if not isinstance(logging.getLogger().handlers[0].formatter, _Json):
             raise
         cause = None if isinstance(error, expected) else error
         logging.getLogger("dynsched").critical("%s", error, exc_info=cause)

@@ -163,7 +163,7 @@ def test_an_error_goes_its_way_where_somebody_reads(pipe) -> None:
 
 def test_the_last_words_come_out(pipe) -> None:
     pipe.configure("json")
-    with pytest.raises(SystemExit), logging_aside(), last_words("json", (KeyError,)):
+    with pytest.raises(SystemExit), logging_aside(), last_words((KeyError,)):
         fails()
     first, last = map(json.loads, pipe.read())
     assert (first["message"], last["message"], last["level"]) == ("line", "a defect", "CRITICAL")
