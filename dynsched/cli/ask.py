@@ -33,10 +33,9 @@ _COMPLETION_SECONDS: Final = 2.0
 """Who presses TAB does not wait longer."""
 _SERVING: Final = re.compile(r"Starting to serve on (\S+)")  # what `kubectl proxy` prints first
 _DISPLAYS: Final = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
-_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 
 
-@click.command(context_settings=_SETTINGS)
+@click.command()
 @flags.running
 @flags.output
 @click.option("--marked", is_flag=True, help="Only nodes that carry the mark.")
@@ -83,7 +82,7 @@ def _names(context: click.Context, _parameter: click.Parameter, incomplete: str)
     return []
 
 
-@click.command(context_settings=_SETTINGS)
+@click.command()
 @click.argument("node", shell_complete=_names)
 @flags.running
 @flags.output
@@ -104,7 +103,7 @@ def why(context: click.Context, /, *, node: str, output: str, **given: Any) -> N
         print_answer(found, output, render_why)
 
 
-@click.command(name="open", context_settings=_SETTINGS)
+@click.command(name="open")
 @flags.running
 @click.option(
     "--port",

@@ -32,7 +32,7 @@ def _url(_context: click.Context, _option: click.Parameter, text: str) -> str:
         raise click.BadParameter("it is not a URL like http://pushgateway:9091") from None
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command()
 @flags.option("--pushgateway", required=True, metavar="URL", callback=_url, help="Where to push.")
 @click.option("--once", is_flag=True, help="Push once, then exit.")
 @click.option(

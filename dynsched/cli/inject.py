@@ -12,7 +12,7 @@ from dynsched.cli import flags
 from dynsched.util.defaults import AVOIDANCE_WEIGHT
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command()
 @flags.rules
 @click.option(
     "--weight",
