@@ -19,7 +19,7 @@ from dynsched.engine.placing.order_lists import Ranked, lists_that_fit
 from dynsched.engine.wording import by_reason, counted, listed, some
 from dynsched.kube.inspection import PREFERRED, Program, Right
 from dynsched.rules import keys
-from dynsched.rules.labels import LabelMark, Mark
+from dynsched.rules.labels import LabelMark
 from dynsched.rules.rule_set import RuleSet
 from dynsched.tools.doctor.avoiders import NoEffect, Reach, Workload
 from dynsched.tools.doctor.findings import Finding, error, hint, warning
@@ -42,6 +42,10 @@ _PREFERENCE: Final = "PREFERENCE_POLICY"
 _TAINTS: Final = "RemovePodsViolatingNodeTaints"
 _AFFINITY: Final = "RemovePodsViolatingNodeAffinity"
 _OFF: Final = frozenset({"false", "0", "f"})
+IN_THE_POD: Final = (
+    "kubectl -n dynsched exec deploy/dynsched -- dynsched doctor --rules rules/rules.yaml"
+)
+"""As the shipped Deployment has them, below the image's working directory."""
 ENOUGH: Final = 0.5
 """The share of pods that react, below which marks move little load."""
 _SHOWN: Final = 3
@@ -68,7 +72,7 @@ def rights(refused: Iterable[Right], person: str | None = None) -> Iterator[Find
         yield warning(
             f"dynsched's own rights are not known: the account in use, {person}, lacks some",
             f"it may not {listed(lacking)}",
-            "`kubectl -n dynsched exec deploy/dynsched -- dynsched doctor` looks at dynsched's own",
+            f"`{IN_THE_POD}` looks at dynsched's own",
         )
         return
     by_role: dict[Right, list[str]] = {}
@@ -165,18 +169,19 @@ def left_out(nodes: Mapping[str, Node], rule_set: RuleSet) -> Iterator[Finding]:
 
 
 def neighbours(
-    programs: Iterable[Program], policies: Mapping[str, Any], mark: Mark
+    programs: Iterable[Program], policies: Mapping[str, Any], rule_set: RuleSet
 ) -> Iterator[Finding]:
-    """K2: programs that the mark disturbs, or that work against it."""
+    """K2: programs that the mark or the order disturbs, or that work against them."""
+    mark = rule_set.mark
     for program in programs:
         place = f"{program.kind} {program.namespace}/{program.name}"
         if AUTOSCALER in program.image and mark.label is not None:
             yield from _autoscaler(place, program, mark.label)
         if KARPENTER in program.image:
-            yield from _karpenter(place, program, mark)
+            yield from _karpenter(place, program, rule_set)
     for place, policy in policies.items():
         for profile in as_mappings(as_mapping(policy).get("profiles")):
-            yield from _descheduler(place, profile, mark)
+            yield from _descheduler(place, profile, rule_set)
 
 
 def _autoscaler(place: str, program: Program, label: LabelMark) -> Iterator[Finding]:
@@ -196,7 +201,8 @@ def _autoscaler(place: str, program: Program, label: LabelMark) -> Iterator[Find
     )
 
 
-def _karpenter(place: str, program: Program, mark: Mark) -> Iterator[Finding]:
+def _karpenter(place: str, program: Program, rule_set: RuleSet) -> Iterator[Finding]:
+    mark = rule_set.mark
     if mark.taint is not None:
         yield warning(
             "Karpenter takes a node with a PreferNoSchedule taint for closed to pods that do not "
@@ -207,16 +213,21 @@ def _karpenter(place: str, program: Program, mark: Mark) -> Iterator[Finding]:
         )
     by_environment = [value for name, value in program.environment if name == _PREFERENCE]
     set_to = _values(program.words, _PREFERENCE_FLAG) + by_environment
-    if mark.label is not None and "Ignore" not in set_to:
+    effects = []
+    if mark.label is not None:
+        effects.append("it may add a node, or keep one, only because the others are marked")
+    if rule_set.order is not None:
+        effects.append("it gives up other preferences of a pod before those of the order")
+    if effects and "Ignore" not in set_to:
         yield warning(
-            "Karpenter treats a preference as a requirement first: it may add a node, or keep one, "
-            "only because the others are marked",
+            f"Karpenter treats a preference as a requirement first: {'; '.join(effects)}",
             f"{place}: {_PREFERENCE_FLAG} is {listed(set_to) or 'not set (Respect)'}",
             f"set {_PREFERENCE_FLAG}=Ignore (or {_PREFERENCE}=Ignore)",
         )
 
 
-def _descheduler(place: str, profile: Mapping[str, Any], mark: Mark) -> Iterator[Finding]:
+def _descheduler(place: str, profile: Mapping[str, Any], rule_set: RuleSet) -> Iterator[Finding]:
+    mark = rule_set.mark
     points = as_mapping(profile.get("plugins")).values()
     enabled = {name for point in points for name in as_mapping(point).get("enabled") or ()}
     configured = {
@@ -234,9 +245,11 @@ def _descheduler(place: str, profile: Mapping[str, Any], mark: Mark) -> Iterator
             f"{place}: {_TAINTS} with includePreferNoSchedule",
             f"add {mark.taint.key} to its excludedTaints",
         )
-    if mark.label is not None and PREFERRED in (affinity.get("nodeAffinityType") or ()):
+    prefers = mark.label is not None or rule_set.order is not None
+    if prefers and PREFERRED in (affinity.get("nodeAffinityType") or ()):
         yield warning(
-            "the descheduler evicts pods by soft affinity, again and again, while nodes are marked",
+            "the descheduler evicts pods by soft affinity, again and again, while nodes are marked "
+            "or the order changes",
             f"{place}: {_AFFINITY} with {PREFERRED}",
             f"leave {PREFERRED} out of its nodeAffinityType",
         )

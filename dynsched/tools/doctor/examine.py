@@ -145,7 +145,7 @@ async def check_cluster(
     found += findings("K4", checks.left_out(nodes, rule_set))
     running = await asked("K2", inspection.programs(client, checks.PROGRAMS)) or []
     policies = await asked("K2", _policies_of(client, running)) or {}
-    found += findings("K2", checks.neighbours(running, policies, mark))
+    found += findings("K2", checks.neighbours(running, policies, rule_set))
     return found
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -33,6 +34,7 @@ from canned_cluster import (
 )
 from extender_support import World as Extending
 from extender_support import snapshots
+from manifest_support import BASE, kustomize, templates
 from programs import ROOT
 from service_support import Pages, served, service
 
@@ -43,6 +45,7 @@ from dynsched.kube.client import open_client
 from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_set import FileRule, RuleSet
 from dynsched.tools.client import Where
+from dynsched.tools.doctor.checks_cluster import IN_THE_POD
 from dynsched.tools.doctor.checks_values import (
     CheckedRule,
     RuleContext,
@@ -202,6 +205,8 @@ DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     ({}, OF_TAINT, "K2", W, "write mark.taint: null"),  # `Ignore` does not open a taint
     (DRAINS, OF_TAINT, "K2", E, "kube-system/policy, policy.yaml"),
     (LOOPS, rules(), "K2", W, "again and again"),
+    ({**ORDER_IN_FORCE, **KARPENTER}, UNMARKED, "K2", W, "before those of the order"),
+    ({**ORDER_IN_FORCE, **LOOPS}, UNMARKED, "K2", W, "or the order changes"),
     (but(ORDER_POLICY, None), ORDER, "K4", W, "dynsched-order is not installed"),
     (but(ORDER_POLICY, {"spec": {}}), ORDER, "K4", W, "differs in paramKind, variables"),
     (but(ORDER_BINDING, None), ORDER, "K4", W, "has no binding"),
@@ -284,6 +289,15 @@ async def test_a_persons_rights_are_not_those_of_dynsched(
     whose = {REVIEW_OF_SELF: {"status": {"userInfo": {"username": account}}}}
     (found,) = await found_in(tmp_path, whose, rules(), ("watch", "nodes"))
     assert (found.severity, found.summary.startswith(told)) == (severity, True)
+
+
+def test_the_command_for_the_pod_names_the_rules_by_which_it_runs() -> None:
+    """Without them the doctor looked for a file that is not there."""
+    page, image = (ROOT / name for name in ("docs/doctor.md", "Dockerfile"))
+    assert IN_THE_POD in page.read_text()
+    (folder,) = re.findall(r"^WORKDIR (/etc\S*)$", image.read_text(), re.MULTILINE)
+    (container,) = templates(kustomize(BASE))["dynsched"]["spec"]["containers"]
+    assert f"--rules={folder}/{IN_THE_POD.rpartition(' ')[2]}" in container["args"]
 
 
 async def test_rights_are_reviewed_on_each_form_of_cluster(cluster) -> None:
