@@ -133,6 +133,7 @@ class SnapshotStore:
             "cluster": self.cluster or self.facts.cluster,
             "changes": self.changes.of_all(_MAX_CHANGES),
             "placements": self.facts.placements and self.facts.placements.columns(),
+            "compared": self.facts.compared,
             "overload": self.facts.overload.columns(snapshot.taken_at),
         }
 

@@ -46,12 +46,13 @@ _LEAST: Final = 300.0
 
 
 class Board(Protocol):
-    """What shows it. ``cluster``, ``requested`` and ``above`` as of `PageFacts`."""
+    """What shows it. ``cluster``, ``requested``, ``above``, ``compared`` as of `PageFacts`."""
 
     cluster: str
     requested: Mapping[str, Mapping[str, int]]
     above: Mapping[str, Sequence[AboveRequest]] | None
     overload: Overload
+    compared: Mapping[str, float]
     pasts: Mapping[tuple[str, int], tuple[float, object]]
     wanted: set[tuple[str, int]]
 
@@ -184,7 +185,12 @@ class PageQueries:
                 shares[day] = sample.value
                 self.board.cluster = sample.labels.get("cluster", "")
         self.board.overload.set_known_shares(shares, now)
-        return EVERY if samples is None else RARELY
+        if samples is None:
+            return EVERY
+        self.board.compared = {
+            sample.labels["marks"]: sample.value for sample in samples if "marks" in sample.labels
+        }
+        return _POLL if self.board.compared else RARELY
 
     async def _samples(self, what: str, expr: str) -> Sequence[Sample] | None:
         answer = await self.prometheus.query_expr(expr, "node")
@@ -233,7 +239,9 @@ def above(resource: str, nodes: Sequence[str]) -> str:
 
 
 def overload(now: float) -> str:
-    """By ``day``, ``cluster`` and ``namespace``: the share of node-time that was hot."""
+    """By ``day``, ``cluster`` and ``namespace``: the share of node-time that was hot. That of the
+    demo answers with the shares over a threshold, by ``marks``: ``on`` and ``off``.
+    """
     today = day_of(now)
     parts = []
     for day in range(today - DAYS + 1, today + 1):

@@ -33,6 +33,7 @@ class Board:
         self.cluster = ""
         self.above: Mapping[str, Any] | None = None
         self.overload = Overload()
+        self.compared: Mapping[str, float] = {}
         self.is_looked_at = True
         self.pasts: Mapping[tuple[str, int], Any] = {}
         self.wanted: set[tuple[str, int]] = set()
@@ -173,6 +174,18 @@ async def test_past_days_are_filled_from_dynscheds_own_metrics() -> None:
     await world.ask()
     days = [day_name(today - ago) for ago in (2, 1, 0)]
     assert world.board.overload.columns(NOON) == {"days": days, "share": [0.25, None, None]}
+
+
+async def test_the_demo_also_tells_what_the_same_pods_would_come_to_without_marks() -> None:
+    shares = {"on": 0.03, "off": 0.07}
+    world = World(
+        Board(),
+        pressured_nodes=vector(*(({"marks": marks}, share) for marks, share in shares.items())),
+    )
+    await world.ask()
+    assert world.board.compared == shares
+    assert world.board.overload.columns(NOON) is None
+    assert any("pressured_nodes" in expr for expr in await world.ask(3))  # it changes
 
 
 def test_a_day_that_has_just_begun_is_not_asked_for_and_the_whole_ones_are() -> None:

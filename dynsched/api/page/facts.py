@@ -21,8 +21,10 @@ MAX_WANTED: Final = 8
 class PageFacts:
     """``clock`` gives seconds and is never set. ``cluster``: a label that Prometheus adds.
     ``requested``: by resource and node, in percent of allocatable. ``above``: by node, of those
-    asked about, the pods furthest above their requests; None while not known. ``bound``: as of
-    `SnapshotStore`. ``pasts``: by node and hours, of Prometheus; ``wanted``: what a page waits for.
+    asked about, the pods furthest above their requests; None while not known. ``compared``: in
+    the demo the shares of node-time that were overloaded with marks (``on``) and would be
+    without (``off``); else nothing. ``bound``: as of `SnapshotStore`. ``pasts``: by node and
+    hours, of Prometheus; ``wanted``: what a page waits for.
     """
 
     clock: Callable[[], float]
@@ -31,6 +33,7 @@ class PageFacts:
     requested: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     above: Mapping[str, Sequence[AboveRequest]] | None = None
     overload: Overload = field(default_factory=Overload)
+    compared: Mapping[str, float] = field(default_factory=dict)
     pasts: Mapping[tuple[str, int], tuple[float, Any]] = field(default_factory=dict)
     wanted: set[tuple[str, int]] = field(default_factory=set)
     _looked_at: float | None = field(default=None, init=False)

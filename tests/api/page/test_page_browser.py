@@ -517,6 +517,12 @@ async def test_where_pods_were_placed_is_shown_where_there_are_any(shown, world)
         await tick(world, shown, placed=["web-3"] * hot + (others * other)[:other])
         told = await shown.page.inner_text("#help")
         assert told.startswith(f"{share}; by chance it would have been 20.0%. That is {ratio}")
+    assert "simulation" not in told
+    world.snapshots.facts.compared = {"on": 0.0264, "off": 0.074}
+    await tick(world, shown, placed=[])
+    told = await shown.page.inner_text("#help")
+    assert "2.6% of the nodes' time was above the CPU threshold; with the same pods and no " in told
+    assert told.endswith("marks it would have been 7.4%.")
     kinds = await texts(shown, "#placements li")
     assert kinds[:3] == ["100 on hot nodes", "0 on marked nodes", "100 on other nodes"]
     axis = await texts(shown, "#placements .axis span")

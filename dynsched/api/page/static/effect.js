@@ -21,7 +21,7 @@ export function placements(model) {
   // By chance alone they would differ by less than this, nineteen times of twenty.
   const isSure = Math.abs(hot - chance) > 2 * Math.sqrt(chance);
   const ratio = chance > 0 ? t(!isSure ? "helps_unsure" : hot < chance ? "helps" : "helps_not", (hot / chance).toFixed(2)) : "";
-  say(get("help"), t("help", portion(hot / all), counted(hot), counted(all), portion(chance / all)) + ratio);
+  say(get("help"), t("help", portion(hot / all), counted(hot), counted(all), portion(chance / all)) + ratio + compared(model));
   const most = Math.max(1, ...found.times.map((_, at) => found.hot[at] + found.marked[at] + found.clean[at]));
   const [width, height] = [600, 80];
   const end = found.times[found.times.length - 1] + found.step;
@@ -41,6 +41,11 @@ export function placements(model) {
     make("ul", { class: "legend" }, ...kinds.map((kind) =>
       make("li", {}, svg("svg", { width: 14, height: 14, "aria-hidden": "true" }, svg("rect", { class: `stack-${kind}`, width: 14, height: 14 })),
         `${counted(sum(found[kind]))} ${t(`p_${kind}`)}`)), make("li", { text: t("p_most", counted(most)) })));
+}
+
+/** In the demo, what the same pods would have come to without marks. @param {Model} model */
+function compared({ data: { compared: { on, off } } }) {
+  return on === undefined || off === undefined ? "" : t("compared", portion(on), portion(off));
 }
 
 const [WIDE, HIGH] = [1000, 60];

@@ -83,6 +83,7 @@ const en = {
   help: "{0} of new pods went to hot nodes ({1} of {2}); by chance it would have been {3}.",
   helps: " That is {0} times as many: below 1, it helps.", helps_not: " That is {0} times as many: it does not help.",
   helps_unsure: " That is {0} times as many, which may be chance.",
+  compared: " In this simulation {0} of the nodes' time was above the CPU threshold; with the same pods and no marks it would have been {1}.",
   order_lists: " They are in {0} lists, of which each pod gets one: weights fall within a list.",
   at_rank: "load {0}, weight {1}", k_weights: "weight of a node's level, up to 100",
   k_loads: "expected load, 0 to 100",

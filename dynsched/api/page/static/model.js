@@ -22,7 +22,7 @@
  *   dry_run: boolean, experiment: {arm: string, block_ends: string, until: string} | null, rules_error: string | null, capped: string[], failures: number, disputes: number,
  *   blind: Record<string, string>, unseen_since: number | null, marks_until: number | null, mark: string, has_order: boolean, guard: {max_marked: string}, rules: Rule[], pools: string[],
  *   nodes: {name: string[], pool: number[], flags: number[], since: [number[], number[]], notes: [number, string, string][]},
- *   columns: Column[], changes: import("./data.js").Change[], placements: Placements | null, order: Order | null, order_error: string | null,
+ *   columns: Column[], changes: import("./data.js").Change[], placements: Placements | null, compared: {on?: number, off?: number}, order: Order | null, order_error: string | null,
  *   overload: {days: string[], share: (number | null)[]} | null}} Payload */
 
 /** How many pods were placed within each step of `step` seconds that begins at `times`; `by_chance`: on hot nodes, without regard to load.

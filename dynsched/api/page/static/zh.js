@@ -50,7 +50,9 @@ export const words = {
   previous_key: "按键：p", next_key: "按键：n", close_key: "按键：Esc", c_rules: "规则已加载", c_refused: "规则被拒绝",
   c_leader: "新的主实例", c_blind: "无法获知负载", c_sees: "恢复获知", k_was_marked: "因此规则而标记", k_unknown: "未知", p_hot: "在过热节点上",
   p_marked: "在已标记节点上", p_clean: "在其他节点上", help: "{0} 的新 Pod 被放到过热节点（{2} 个中 {1} 个）；随机放置则为 {3}。",
-  helps: "是随机的 {0} 倍：低于 1 即有效。", helps_not: "是随机的 {0} 倍：没有效果。", helps_unsure: "是随机的 {0} 倍，可能只是偶然。", order_lists: "它们分在 {0} 个列表中，每个 Pod 得到其中一个：权重在列表内递减。",
+  helps: "是随机的 {0} 倍：低于 1 即有效。", helps_not: "是随机的 {0} 倍：没有效果。", helps_unsure: "是随机的 {0} 倍，可能只是偶然。", 
+  compared: "在此模拟中，节点有 {0} 的时间高于 CPU 阈值；同样的 Pod 若没有标记则为 {1}。",
+  order_lists: "它们分在 {0} 个列表中，每个 Pod 得到其中一个：权重在列表内递减。",
   at_rank: "负载 {0}，权重 {1}", k_weights: "节点所在级别的权重，最高 100", k_loads: "预期负载，0 到 100",
   overload_is: "有规则触发的节点时间占比，包括降温中。", came: "样本 {0} 个，未匹配 {1} 个，耗时 {2}", cause_was: "{0} 曾 {2} {3}，现为 {1}",
 };
