@@ -253,8 +253,8 @@ async def test_on_an_older_cluster_the_policies_work_as_v1beta1(envtest, tmp_pat
     await asyncio.to_thread(servers.start)
     try:
         kubectl = Kubectl(servers.kubeconfig(tmp_path / "kubeconfig"))
-        (named,) = re.findall(r"^components: \[(order, inject, \S+)\]", page, re.MULTILINE)
-        parts = [COMPONENTS / part for part in named.split(", ")]
+        (named,) = re.findall(r"^components: \[order, (policies-\S+)\]", page, re.MULTILINE)
+        parts = [COMPONENTS / part for part in ("order", "inject", named)]
         folder = tmp_path / "older"
         content = {"resources": beside(folder, BASE), "components": beside(folder, *parts)}
         await asyncio.to_thread(kubectl, "apply", "-k", overlay(folder, **content))
