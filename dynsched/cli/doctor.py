@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +10,7 @@ from typing import Any, Final
 import click
 
 from dynsched.cli import flags
+from dynsched.cli.ask import print_answer
 from dynsched.util.errors import ExpectedError
 from dynsched.util.logs import last_words
 
@@ -77,8 +77,6 @@ def doctor(
     Example:
       dynsched doctor --prom http://localhost:9090 -r rules.yaml
     """
-    from rich.console import Console
-
     from dynsched.controller.settings import settings_of
     from dynsched.rules.file import load_rules
     from dynsched.tools.client import Where
@@ -105,10 +103,7 @@ def doctor(
     except ExpectedError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(COULD_NOT_CHECK)
-    if output == "json":
-        click.echo(json.dumps(report.as_json(), indent=2, ensure_ascii=False))
-    else:
-        render(report, Console())
+    print_answer(report.as_json(), output, lambda _, console: render(report, console))
     for line in report.unreachable:
         click.echo(f"Error: {line}", err=True)
     sys.exit(report.exit_code(severity))
@@ -131,8 +126,6 @@ def reach(*, rules: Path, output: str, every: bool, **cluster: Any) -> None:
     Example:
       dynsched reach --rules rules.yaml
     """
-    from rich.console import Console
-
     from dynsched.kube.client import open_client
     from dynsched.rules.file import load_rules
     from dynsched.tools.doctor.avoiders import Reach, count_pods
@@ -146,7 +139,6 @@ def reach(*, rules: Path, output: str, every: bool, **cluster: Any) -> None:
                 return await count_pods(client, rule_set)
 
         found = asyncio.run(counted())
-    if output == "json":
-        click.echo(json.dumps(as_json(found), indent=2, ensure_ascii=False))
-    else:
-        render_reach(found, Console(), every=every)
+    print_answer(
+        as_json(found), output, lambda _, console: render_reach(found, console, every=every)
+    )
