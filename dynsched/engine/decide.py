@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynsched.engine.alerting.alerts import AlertTable, Verdicts, evaluate
+from dynsched.engine.alerting.alerts import AlertTable, Verdicts, next_alerts
 from dynsched.engine.alerting.guard import LEFT, UNMARKED, MarkCandidates, MarkCaps, Selection
 from dynsched.engine.alerting.plan import plan
 from dynsched.engine.alerting.restore import with_adopted, with_renamed
@@ -58,7 +58,8 @@ def decide(
     if seen.marked:  # only a node that carries the mark can be adopted
         table = with_adopted(rule_set, seen.marked_states, table, now)
         table = with_renamed(rule_set, seen.marked_states, previous, table, now)
-    verdicts = evaluate(seen.limits, found.readings, table, columns.applies, now)
+    alerts = next_alerts(seen.limits, found.readings, table, columns.applies, now)
+    verdicts = Verdicts.of(alerts, seen.limits)
     # On all other nodes nothing can be due. In the order of the nodes, so that the order of patches
     # does not depend on a hash.
     wanting = np.flatnonzero(verdicts.hot | verdicts.early).tolist()

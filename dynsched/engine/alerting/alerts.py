@@ -340,17 +340,6 @@ class Verdicts:
         ]
 
 
-def evaluate(
-    limits: Limits,
-    readings: Mapping[str, NodeReadings],
-    before: AlertTable,
-    exists: Bools,
-    now: float,
-) -> Verdicts:
-    """As `next_alerts`, and what follows of each node."""
-    return Verdicts.of(next_alerts(limits, readings, before, exists, now), limits)
-
-
 def hot_and_early(limits: Limits, firing: Bools) -> tuple[Bools, Bools]:
     """Of each node: whether an alert fires that is not early; else, whether an early one does."""
     counting = firing & ~limits.is_shadow
