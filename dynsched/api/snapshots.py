@@ -141,10 +141,8 @@ class SnapshotStore:
         snapshot = self.snapshot
         if snapshot is None:
             return None
-        about, requested = self._about(snapshot), self.facts.requested
-        return await self._once(
-            "page", partial(encoded_page, snapshot, about, requested, self.etag)
-        )
+        about = self._about(snapshot)
+        return await self._once("page", partial(encoded_page, snapshot, about, self.etag))
 
     def why_not_ready(self) -> str | None:
         if not self.synced():

@@ -163,8 +163,9 @@ class NodeViews(Mapping[str, NodeView]):
 
     def pools_of(self, names: Sequence[str]) -> list[str]:
         """The pool of each of these nodes; empty without ``guard.pool_label``."""
-        nodes, guard = self.inventory.nodes, self.inventory.rule_set.guard
-        return [pool_of(nodes[name], guard) for name in names]
+        columns = self.inventory.columns
+        kinds = columns.kind[self.indices_of(names)].tolist()
+        return [columns.kinds[kind].pool for kind in kinds]
 
     @cached_property
     def hot(self) -> frozenset[str]:
@@ -248,7 +249,8 @@ class NodeViews(Mapping[str, NodeView]):
         # On all other nodes nothing can be due.
         seen, wanted = self.inventory, self._decision.selection.marked
         concerned = [n for n in names if n in self and (n in seen.touched or n in wanted)]
-        verdicts = self.verdicts.of_nodes(self.indices_of(concerned))
+        # The alerts are in a patch's text alone.
+        verdicts = self.verdicts.of_nodes(self.indices_of(concerned), with_alerts=False)
         return [each.node for each in verdicts if self._decision.due(seen.states[each.node], each)]
 
     def verdict_values(self, names: Sequence[str]) -> list[float]:

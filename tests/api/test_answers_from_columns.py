@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,12 +26,10 @@ NAMES = [f"n{number}" for number in (10, 2, 7, 1, 5, 3)]
 ABOUT = {"leader": None}
 
 
-def check(
-    snapshot: Snapshot, requested: Mapping[str, Mapping[str, int]] = {}, at_once: int = 3
-) -> None:
+def check(snapshot: Snapshot, at_once: int = 3) -> None:
     assert series_text(snapshot, at_once) == plain_series(snapshot)
-    plain = msgspec.json.encode(plain_page(snapshot, requested))
-    made = asyncio.run(page_data(snapshot, ABOUT, requested, at_once))
+    plain = msgspec.json.encode(plain_page(snapshot))
+    made = asyncio.run(page_data(snapshot, ABOUT, at_once))
     # The nodes are its last keys.
     assert made.endswith(b"," + plain[1:]), (msgspec.json.decode(made), msgspec.json.decode(plain))
 
@@ -89,7 +86,6 @@ KNOWN = st.just(NO_PODS) | st.builds(
     ),
     st.lists(PODS, max_size=6),
 )
-PERCENTS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 300))
 
 
 @st.composite
@@ -121,13 +117,9 @@ def snapshots(draw: Any) -> Snapshot:
 
 
 @steady(80)
-@given(
-    snapshots(),
-    st.fixed_dictionaries({}, optional={"cpu": PERCENTS, "memory": PERCENTS}),
-    st.integers(1, 6),
-)
-def test_the_columns_tell_what_the_views_tell(snapshot, requested, at_once) -> None:
-    check(snapshot, requested, at_once)
+@given(snapshots(), st.integers(1, 6))
+def test_the_columns_tell_what_the_views_tell(snapshot, at_once) -> None:
+    check(snapshot, at_once)
 
 
 WRITTEN: dict[str, Any] = {"dry_run": False}
@@ -138,13 +130,13 @@ FAILED = tuple(WriteFailure(f"worker-{number}", "500") for number in range(1, 5)
 @pytest.mark.parametrize("changes", [{}, WRITTEN, {"leading": False}, {"failures": FAILED}])
 def test_so_they_do_of_each_kind_of_node(make, changes) -> None:
     snapshot = make()
-    check(snapshot, {"cpu": dict.fromkeys(snapshot.nodes, 33)})
+    check(snapshot)
     check(replace(make(dry_run=True), **(changes and WRITTEN | changes)))
 
 
 def test_so_they_do_without_nodes() -> None:
     rule = {"name": "cpu", "expr": "x", "resource": "cpu", "threshold": 80}
-    check(Scene({"rules": [rule]}, []).tick(NOON, cpu={}), {"cpu": {}})
+    check(Scene({"rules": [rule]}, []).tick(NOON, cpu={}))
 
 
 def test_the_last_digit_of_a_load_is_that_of_one_value() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from dynsched.api.node_series import FAMILIES, NodeSeries
-from dynsched.engine.loads import full_at, rule_load
+from dynsched.engine.loads import rule_load
 from dynsched.engine.model import Alert, AlertState, NodeView, Quality
 from dynsched.engine.nodes.eligibility import NodeKind, kind_of
 from dynsched.engine.snapshot import COOL, HOT, UNDECIDED, Snapshot
@@ -77,7 +77,7 @@ def _clipped(load: float) -> float:
     return min(max(load, 0.0), 100.0)
 
 
-def plain_page(snapshot: Snapshot, requested: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+def plain_page(snapshot: Snapshot) -> dict[str, Any]:
     """What the page's data has of nodes, from the views: its last three keys."""
     views = _views(snapshot)
     pools = list(dict.fromkeys(view.pool for view in views))
@@ -91,10 +91,7 @@ def plain_page(snapshot: Snapshot, requested: Mapping[str, Mapping[str, int]]) -
             "since": _sparse({i: int(v.since) for i, v in enumerate(views) if v.since is not None}),
             "notes": [(index, *why) for index, why in whys if why is not None],
         },
-        "columns": [
-            _column(rule, views, requested.get(rule.resource or ""))
-            for rule in snapshot.rule_set.rules
-        ],
+        "columns": [_column(rule, views) for rule in snapshot.rule_set.rules],
     }
 
 
@@ -143,17 +140,9 @@ def _why(view: NodeView, snapshot: Snapshot) -> tuple[str, str] | None:
     return ("failed", causes[-1]) if causes else ("next_tick", "")
 
 
-def _column(
-    rule: Rule, views: list[NodeView], requests: Mapping[str, int] | None
-) -> dict[str, Any]:
+def _column(rule: Rule, views: list[NodeView]) -> dict[str, Any]:
     alerts = [next((a for a in view.alerts if a.rule == rule.name), None) for view in views]
-    digits, full = _digits(rule.threshold), full_at(rule)
-    requested = None
-    if requests is not None and rule.rises and views:
-        requested = [
-            round(requests[view.name] * full / 100, digits) if view.name in requests else None
-            for view in views
-        ]
+    digits = _digits(rule.threshold)
     return {
         "value": [
             None if alert is None or alert.value is None else round(alert.value, digits)
@@ -169,7 +158,6 @@ def _column(
                 if a is not None and a.quality is not Quality.OK
             }
         ),
-        "requested": requested,
     }
 
 

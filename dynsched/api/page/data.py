@@ -19,7 +19,6 @@ from dynsched.api.status import experiment, rules_answer
 from dynsched.api.why import reasons
 from dynsched.engine.columns import OK, QUALITIES, Bools, Floats, Ints
 from dynsched.engine.health import is_blind, unmatched_rules
-from dynsched.engine.loads import full_at
 from dynsched.engine.snapshot import NodeViews, Snapshot
 
 MARKED, HOT, EARLY, INELIGIBLE, CONFLICT, UNKNOWN = (1 << bit for bit in range(6))
@@ -32,9 +31,6 @@ _NO_ALERT: Final = ord("-")
 
 About = Mapping[str, Any]
 """What is not in a Snapshot: see `SnapshotStore`."""
-Requested = Mapping[str, Mapping[str, int]]
-"""By resource and node: what pods request, in percent of what the node can give."""
-_NOTHING: Final[Requested] = {}
 Encoded = tuple[str, bytes, bytes]
 """The ETag, the JSON, and the same as gzip."""
 _AT_ONCE: Final = 250
@@ -48,10 +44,8 @@ _GZIP: Final = 31
 """zlib's number for gzip's format, with the largest window."""
 
 
-async def encoded_page(
-    snapshot: Snapshot, about: About, requested: Requested, etag: str
-) -> Encoded:
-    plain = await page_data(snapshot, about, requested)
+async def encoded_page(snapshot: Snapshot, about: About, etag: str) -> Encoded:
+    plain = await page_data(snapshot, about)
     packer = zlib.compressobj(_LEVEL, wbits=_GZIP)
     pieces = []
     for start in range(0, len(plain), _PIECE):
@@ -60,9 +54,7 @@ async def encoded_page(
     return etag, plain, b"".join((*pieces, packer.flush()))
 
 
-async def page_data(
-    snapshot: Snapshot, about: About, requested: Requested = _NOTHING, at_once: int = _AT_ONCE
-) -> bytes:
+async def page_data(snapshot: Snapshot, about: About, at_once: int = _AT_ONCE) -> bytes:
     nodes, rule_set = snapshot.nodes, snapshot.rule_set
     verdicts = nodes.verdicts
     names = sorted(nodes)
@@ -84,7 +76,7 @@ async def page_data(
     asked = {rule.name for rule in rule_set.asked_rules}
     columns = []
     for row, rule in enumerate(rule_set.rules):
-        column, unknown = _column(snapshot, row, names, at, requested.get(rule.resource or ""))
+        column, unknown = _column(snapshot, row, at)
         columns.append(column)
         if rule.name in asked:
             flags |= UNKNOWN * unknown
@@ -158,16 +150,12 @@ def _flags(nodes: NodeViews, names: Sequence[str]) -> list[int]:
     return flags.tolist()
 
 
-def _column(
-    snapshot: Snapshot, row: int, names: Sequence[str], at: Ints, requests: Mapping[str, int] | None
-) -> tuple[dict[str, Any], Bools]:
+def _column(snapshot: Snapshot, row: int, at: Ints) -> tuple[dict[str, Any], Bools]:
     """One rule (its ``row`` in the table of alerts) on all nodes, and which of them have no current
     value. ``since`` and ``known`` (when there was a value that is no longer current) are sparse:
     indices of nodes, and their values.
-    ``requests``: by node, in percent of allocatable; None where that is not known.
     """
     rule, alerts, cells = snapshot.rule_set.rules[row], snapshot.nodes.verdicts.alerts, (row, at)
-    full, digits = full_at(rule), _digits(rule.threshold)
     exists, quality = alerts.exists[cells], alerts.quality[cells]
     firing, held = alerts.firing[cells], ~np.isnan(alerts.keep_firing_since[cells])
     active = exists & (firing | alerts.pending[cells])
@@ -176,16 +164,14 @@ def _column(
     )
     qualities = np.where(exists, _LETTERS[quality], _NO_ALERT)
     values = np.where(exists, alerts.value[cells], np.nan).tolist()
-    shown = None
-    if requests is not None and rule.rises and names:
-        shown = [round(requests.get(name, math.nan) * full / 100, digits) for name in names]
     column = {
-        "value": list(map(round, values, repeat(digits))),  # msgspec writes NaN as null
+        "value": list(
+            map(round, values, repeat(_digits(rule.threshold)))
+        ),  # msgspec writes NaN as null
         "state": letters.astype(np.uint8).tobytes().decode(),
         "quality": qualities.astype(np.uint8).tobytes().decode(),
         "since": _sparse(active, alerts.since[cells]),
         "known": _sparse(exists & (quality != OK), alerts.known_at[cells]),
-        "requested": shown,
     }
     return column, np.asarray(exists & (quality != OK), np.bool_)
 

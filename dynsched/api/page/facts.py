@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dynsched.engine.load.recent import BoundOnNode
+from dynsched.engine.loads import full_at
 from dynsched.engine.placing.placements import Overload, PlacedOn, Placements, hottest
 from dynsched.engine.pod_values import AboveRequest
 from dynsched.engine.snapshot import Snapshot
@@ -77,6 +78,15 @@ class PageFacts:
             "above": (self.above or {}).get(node),
             "past": past,
             "machine": known and _machine(known, node),
+            "requested": {} if known is None else self._requested(known, node),
+        }
+
+    def _requested(self, snapshot: Snapshot, node: str) -> dict[str, float]:
+        """What pods request, by rule and in its unit, as far as it is known."""
+        return {
+            rule.name: of_nodes[node] * full_at(rule) / 100
+            for rule in snapshot.rule_set.file_rules
+            if rule.rises and node in (of_nodes := self.requested.get(rule.resource or "", {}))
         }
 
 

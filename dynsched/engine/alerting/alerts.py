@@ -324,9 +324,12 @@ class Verdicts:
             severity[indices] = severity_of(limits, firing[:, indices], values, hot[indices])
         return cls(alerts, hot, early, since, severity)
 
-    def of_nodes(self, indices: Sequence[int]) -> list[Verdict]:
-        """As objects, in the order of ``indices``."""
+    def of_nodes(self, indices: Sequence[int], *, with_alerts: bool = True) -> list[Verdict]:
+        """As objects, in the order of ``indices``; without the alerts, of which most of the time
+        would go, where only the verdict itself counts.
+        """
         names = self.alerts.roster.names
+        each = self.alerts.of_nodes(indices) if with_alerts else [()] * len(indices)
         return [
             Verdict(
                 node=names[index],
@@ -336,7 +339,7 @@ class Verdicts:
                 alerts=alerts,
                 early=self.early.item(index),
             )
-            for index, alerts in zip(indices, self.alerts.of_nodes(indices), strict=True)
+            for index, alerts in zip(indices, each, strict=True)
         ]
 
 

@@ -39,8 +39,8 @@ async def test_what_is_requested_is_in_the_unit_of_each_rule(client, snapshots) 
     values = {"a": 0.5, "b": 0.5}
     snapshots.facts.requested = {"cpu": {"a": 75}, "memory": {"a": 50}}
     snapshots.publish(scene.tick(NOON, cpu=values, share=values, free=values, disk=values))
-    columns = (await get(client, "/page/data"))["columns"]
-    assert [column["requested"] for column in columns] == [[75.0, None], [0.75, None], None, None]
+    for node, requested in (("a", {"cpu": 75.0, "share": 0.75}), ("b", {}), ("c", {})):
+        check(await get(client, f"/page/node?node={node}"), requested=requested)
 
 
 ORDER_WITHOUT = {"pools": {}, "why": "hot"}

@@ -39,7 +39,7 @@ async def test_the_page_gets_what_the_nodes_are(client, snapshots, make, dry_run
     snapshot = make(dry_run=dry_run)
     snapshots.publish(snapshot)
     shown = await get(client, "/page/data")
-    plain = json.loads(msgspec.json.encode(plain_page(snapshot, {})))
+    plain = json.loads(msgspec.json.encode(plain_page(snapshot)))
     check(shown, dry_run=dry_run, **plain)
 
 

@@ -67,12 +67,12 @@ export async function pastOf(names) {
 /** Where a node is in the order: by pool its rank by load, of how many, and the weight of its level; or `why` it is in none.
  * @typedef {{pools: Record<string, {rank: number, of: number, weight: number}>, why: string | null}} Place */
 
-/** Null in place of a list, of the machine or of the past: that is not known. `changes`: the latest first; `past`: by rule, the
+/** Null in place of a list, of the machine or of the past: that is not known. `changes`: the latest first; `requested`: by pods, by rule and in its unit; `past`: by rule, the
  * times and the load in points; without a name, 1 where the node was marked as hot.
  * @typedef {{bound: {total: number, pods: {pod: string, cpu: number, memory: number, age: number}[]} | null,
  *   above: {pod: string, resource: "cpu" | "memory", above: number}[] | null, changes: Change[],
  *   machine: {zone: string | null, type: string | null, cpu: number | null, memory: number | null, order: Place | null} | null,
- *   past: Record<string, [number, number][]> | null}} About */
+ *   requested: Record<string, number>, past: Record<string, [number, number][]> | null}} About */
 
 /** What is known of a node beside its values of the last hour; its past by Prometheus where `hours` are more. @param {string} name @param {number} hours @returns {Promise<About>} */
 export async function aboutNode(name, hours) {

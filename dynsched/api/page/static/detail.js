@@ -217,14 +217,13 @@ function whySo(node, answer, known, model, now) {
 }
 
 /** Pool, machine and place in the order. @param {import("./model.js").Node} node @param {any} answer @param {import("./data.js").About} known @param {import("./model.js").Model} model */
-function facts(node, answer, { machine }, model) {
+function facts(node, answer, { machine, requested }, model) {
   /** @type {[string, string | null | undefined][]} */
   const lines = [[t("pool"), node.pool], [t("zone"), machine?.zone]];
   const size = machine && [machine.type, machine.cpu && amount("cpu", machine.cpu), machine.memory && amount("memory", machine.memory)];
   lines.push([t("size"), size?.filter(Boolean).join(", ")]);
-  model.data.rules.forEach((rule, at) => {
-    const requested = model.data.columns[at].requested?.[node.index];
-    if (requested !== null && requested !== undefined) lines.push([t("requested", rule.name), number(requested)]);
+  model.data.rules.forEach((rule) => {
+    if (rule.name in requested) lines.push([t("requested", rule.name), number(requested[rule.name])]);
     const expected = answer.rules.find((/** @type {any} */ each) => each.rule === rule.name)?.expected;
     if (expected && (expected.bound || expected.ended)) lines.push([t("expected", rule.name), t("expected_line", ...["load", "measured", "bound", "ended"].map((key) => expected[key].toFixed(1)))]);
   });

@@ -12,7 +12,6 @@
  * @property {string} quality one letter a node: o, m, s, i, f, -
  * @property {[number[], number[]]} since
  * @property {[number[], number[]]} known when there was a value, where it is no longer current
- * @property {(number | null)[] | null} requested by pods, in the rule's unit; null where that is not known
  */
 
 /** What `page/data` answers; `unseen_since`: when a rule last had a value of any node, while none has; `marks_until`: when
