@@ -130,7 +130,7 @@ async def the_process(cluster: Cluster, ticks: list[Snapshot], viewers: int) -> 
             encode.append((time.process_time() - began) * 1000)
             snapshots.publish(snapshot)
             if number % 2:
-                await asyncio.sleep(0.5)  # a page asks every 1 to 5 s, and the first one has it encoded
+                await asyncio.sleep(0.5)  # a page asks every 1 to 5 s
             took, size, etag = await ask()
             (first if number % 2 else at_once).append(took)
             again += [(await ask())[0] for _ in range(5)]
