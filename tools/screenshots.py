@@ -64,7 +64,7 @@ async def take(folder: Path, seconds: float) -> None:
 async def shot(
     browser: Browser, url: str, path: Path, options: dict[str, Any], *, detail: bool = False
 ) -> None:
-    """One picture, as soon as a node is marked and the curves are drawn."""
+    """One picture, as soon as a node is hot and the curves are drawn."""
     settings = {"viewport": {"width": 1280, "height": 860}, "locale": "en-US", **options}
     context = await browser.new_context(**settings)
     page = await context.new_page()
@@ -72,7 +72,7 @@ async def shot(
     await page.goto(f"{url}/")
     await page.wait_for_function(
         "() => document.querySelectorAll('#nodes .at').length > 9"
-        " && document.querySelector('#nodes tr.marked') !== null"
+        " && document.querySelector('#sentence.hot') !== null"
     )
     if detail:
         await page.click("#nodes tr.marked a")

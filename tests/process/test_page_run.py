@@ -37,7 +37,7 @@ async def test_what_the_page_shows_of_pods_comes_from_prometheus_and_from_the_wa
                 return await answer.json()
 
         async def is_requested() -> bool:
-            return (await ask("data"))["columns"][0]["requested"] == [50.0]
+            return (await ask("node?node=a"))["requested"] == {"cpu": 50.0}
 
         await until(is_requested, "what pods request is shown")
 

@@ -832,3 +832,8 @@ async def test_of_many_nodes_the_worst_are_shown_and_more_on_request(browser) ->
         assert (await found.rows())[0] == "n089"
         await found.page.click("#more")
         assert len(await found.rows()) == 120
+        await found.page.set_viewport_size({"width": 375, "height": 500})
+        await found.page.click("#chips [data-state=hot]")  # the list is below the screen
+        top = "document.querySelector('#table-title').getBoundingClientRect().top"
+        await found.until(f"{top} < 300")
+        assert len(await found.rows()) == 9
