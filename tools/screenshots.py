@@ -74,6 +74,8 @@ async def shot(
         "() => document.querySelectorAll('#nodes .at').length > 9"
         " && document.querySelector('#sentence.hot') !== null"
     )
+    # A page that was just opened lets rows stay for a while: the worst are to come first.
+    await page.evaluate("document.querySelector('#sort-again').click()")
     if detail:
         await page.click("#nodes tr.marked a")
         await page.wait_for_selector("dialog .chart")
