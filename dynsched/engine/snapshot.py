@@ -161,10 +161,12 @@ class NodeViews(Mapping[str, NodeView]):
         """The places of these nodes in the columns; KeyError for one that is unknown."""
         return self.inventory.index.roster.indices_of(names)
 
-    def pools_of(self, names: Sequence[str]) -> list[str]:
-        """The pool of each of these nodes; empty without ``guard.pool_label``."""
+    def pools_at(self, indices: Sequence[int]) -> list[str]:
+        """The pools of the nodes at these places of the columns; empty without
+        ``guard.pool_label``.
+        """
         columns = self.inventory.columns
-        kinds = columns.kind[self.indices_of(names)].tolist()
+        kinds = columns.kind[indices].tolist()
         return [columns.kinds[kind].pool for kind in kinds]
 
     @cached_property

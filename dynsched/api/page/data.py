@@ -65,8 +65,9 @@ async def page_data(snapshot: Snapshot, about: About, at_once: int = _AT_ONCE) -
     notes: list[tuple[int, str, str]] = []
     for first in range(0, len(names), at_once):
         some = names[first : first + at_once]
-        indices += nodes.indices_of(some)
-        pool += [pools.setdefault(each, len(pools)) for each in nodes.pools_of(some)]
+        places = nodes.indices_of(some)
+        indices += places
+        pool += [pools.setdefault(each, len(pools)) for each in nodes.pools_at(places)]
         whys = reasons(snapshot, some, frozenset(nodes.due_of(some)))
         notes += [(at, *whys[name]) for at, name in enumerate(some, first) if name in whys]
         seen += _flags(nodes, some)
