@@ -210,7 +210,7 @@ class Operator:
         """One tick on what Prometheus answers, in per cent by node; NaN: no sample."""
         self._source.values = dict(zip(self._cluster.names, values.tolist(), strict=True))
         await self._loop.tick(self._clock())
-        if self._snapshot is not None:
+        if self._snapshot is not None and self._snapshot.rule_set.scale_down:
             nodes = {uid: self._cluster.names[at] for uid, (_, at, _) in self._running.items()}
             self.costs.follow(self._snapshot, nodes, self._clock())
 

@@ -136,9 +136,8 @@ def place_of(snapshot: Snapshot, order: Order, name: str) -> dict[str, Any]:
     """Where a node is in the order, by its pool and for pods that choose none, or why it is not."""
     nodes = snapshot.nodes
     host = nodes.inventory.nodes[name].labels.get(HOSTNAME_LABEL)
-    pools = [
-        pool for pool in ("", *nodes.pools_at(nodes.indices_of([name]))) if pool in order.lists
-    ]
+    own = nodes.pools_at(nodes.indices_of([name]))
+    pools = [pool for pool in ("", *own) if pool in order.lists]
     found = {
         pool: {"rank": each.rank, "of": _length(order, pool), "weight": each.weight}
         for pool in pools

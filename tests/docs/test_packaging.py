@@ -98,7 +98,7 @@ def test_one_version_everywhere() -> None:
         re.MULTILINE,
     )
     pages = [ROOT / name for name in ("README.md", "README.zh-CN.md", "Dockerfile")]
-    pages += [ROOT / "docs/http.md"]
+    pages += [ROOT / "docs/upgrading.md", ROOT / "docs/http.md"]
     pages += [ROOT / "dynsched/api/openapi.json", ROOT / "charts/dynsched/Chart.yaml"]
     named: dict[str, set[str]] = {}
     for path in (*ROOT.glob("manifests/**/kustomization.yaml"), *pages):

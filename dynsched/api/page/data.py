@@ -157,6 +157,7 @@ def _column(snapshot: Snapshot, row: int, at: Ints) -> tuple[dict[str, Any], Boo
     indices of nodes, and their values.
     """
     rule, alerts, cells = snapshot.rule_set.rules[row], snapshot.nodes.verdicts.alerts, (row, at)
+    digits = _digits(rule.threshold)
     exists, quality = alerts.exists[cells], alerts.quality[cells]
     firing, held = alerts.firing[cells], ~np.isnan(alerts.keep_firing_since[cells])
     active = exists & (firing | alerts.pending[cells])
@@ -166,9 +167,7 @@ def _column(snapshot: Snapshot, row: int, at: Ints) -> tuple[dict[str, Any], Boo
     qualities = np.where(exists, _LETTERS[quality], _NO_ALERT)
     values = np.where(exists, alerts.value[cells], np.nan).tolist()
     column = {
-        "value": list(
-            map(round, values, repeat(_digits(rule.threshold)))
-        ),  # msgspec writes NaN as null
+        "value": list(map(round, values, repeat(digits))),  # msgspec writes NaN as null
         "state": letters.astype(np.uint8).tobytes().decode(),
         "quality": qualities.astype(np.uint8).tobytes().decode(),
         "since": _sparse(active, alerts.since[cells]),

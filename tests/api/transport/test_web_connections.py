@@ -8,7 +8,7 @@ import logging
 import resource
 import ssl
 from asyncio.sslproto import SSLProtocol
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,15 @@ async def serving(
         yield call
         for writer in writers:
             writer.transport.abort()
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """No garbage collection: what must not stay until the next one, which may be far away."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 async def answer(pair: Pair) -> tuple[int, bytes]:
@@ -232,9 +241,9 @@ async def test_requests_that_are_none_are_one_line_of_the_log_a_minute(monkeypat
     assert not [record for record in caplog.records if record.levelno > logging.INFO]
 
 
-async def test_callers_that_hang_up_cost_no_log_and_leave_nothing_behind(caplog: Any) -> None:
-    """What they sent must not stay until the next garbage collection, which may be far away."""
-
+async def test_callers_that_hang_up_cost_no_log_and_leave_nothing_behind(
+    caplog: Any, uncollected: None
+) -> None:
     def left() -> int:
         return sum(
             isinstance(each, StreamReader)
@@ -243,27 +252,22 @@ async def test_callers_that_hang_up_cost_no_log_and_leave_nothing_behind(caplog:
         )
 
     head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n"
-    gc.collect()
     before = left()
-    gc.disable()
-    try:
-        async with serving() as call:
-            for path in (b"/filter", b"/prioritize", b"/bind", b"/nodes", b"/no/such"):
-                for _ in range(5):
-                    pair = await call(head % path + b"x" * 150_000)
-                    await pair[1].drain()
-                    await answer(await call(HEALTH))  # meanwhile it is heard
-                    pair[1].transport.abort()
-            for _ in range(5):  # refused, and sends on
-                pair = await call(b"GET / HTTP/1.1\r\n" + b"x: %b\r\n" % (b"y" * 8000) * 120)
-                await over(pair)
+    async with serving() as call:
+        for path in (b"/filter", b"/prioritize", b"/bind", b"/nodes", b"/no/such"):
+            for _ in range(5):
+                pair = await call(head % path + b"x" * 150_000)
+                await pair[1].drain()
+                await answer(await call(HEALTH))  # meanwhile it is heard
+                pair[1].transport.abort()
+        for _ in range(5):  # refused, and sends on
+            pair = await call(b"GET / HTTP/1.1\r\n" + b"x: %b\r\n" % (b"y" * 8000) * 120)
+            await over(pair)
 
-            async def gone() -> bool:
-                return left() <= before
+        async def gone() -> bool:
+            return left() <= before
 
-            await until(gone, "nothing is kept of what was received")
-    finally:
-        gc.enable()
+        await until(gone, "nothing is kept of what was received")
     assert not caplog.records
 
 
@@ -286,7 +290,7 @@ async def test_a_handshake_that_does_not_come_is_not_waited_for(tmp_path, monkey
         assert await over(await call(b"\x16\x03\x01"))
 
 
-async def test_handshakes_that_end_leave_nothing_behind(tmp_path, monkeypatch) -> None:
+async def test_handshakes_that_end_leave_nothing_behind(tmp_path, monkeypatch, uncollected) -> None:
     """Neither those that are reset, nor those that give way to newer ones."""
 
     def left() -> int:
@@ -297,23 +301,18 @@ async def test_handshakes_that_end_leave_nothing_behind(tmp_path, monkeypatch) -
     context = authority.server(authority.issue("server", "IP:127.0.0.1"))
     trusting = ssl.create_default_context(cafile=authority.cert)
     hello = client_hello(trusting)
-    gc.collect()
-    gc.disable()
-    try:
-        async with serving(context=context) as call:
-            pairs = [await call(hello) for _ in range(10)]
-            for reader, writer in pairs:
-                assert await reader.read(1) == b"\x16"
-                writer.transport.abort()
-            await asyncio.gather(*(call() for _ in range(200)))
-            assert await answer(await call(HEALTH, ssl=trusting)) == (200, b"ok")
-            assert left() <= 12
-    finally:
-        gc.enable()
+    async with serving(context=context) as call:
+        pairs = [await call(hello) for _ in range(10)]
+        for reader, writer in pairs:
+            assert await reader.read(1) == b"\x16"
+            writer.transport.abort()
+        await asyncio.gather(*(call() for _ in range(200)))
+        assert await answer(await call(HEALTH, ssl=trusting)) == (200, b"ok")
+        assert left() <= 12
 
 
 async def test_over_tls_callers_that_go_while_they_wait_for_a_turn_leave_nothing_behind(
-    tmp_path: Path, caplog: Any
+    tmp_path: Path, caplog: Any, uncollected: None
 ) -> None:
     """asyncio's transport of TLS, once it is closed, raises AttributeError where it is to read."""
     authority = Authority(tmp_path, "ca")
@@ -333,27 +332,22 @@ async def test_over_tls_callers_that_go_while_they_wait_for_a_turn_leave_nothing
         ]
         return len(waiting) == 4
 
-    gc.collect()
     before = left()
-    gc.disable()
-    try:
-        async with serving(app, context) as call:
-            async with app[answering.TURNS]:
-                for _ in range(4):
-                    await call(b"GET /nodes HTTP/1.1\r\nHost: x\r\n\r\n" * 3, ssl=trusting)
-                await until(all_wait, "each waits for its turn")
-                for each in waiting:
-                    each.end()
-                waiting.clear()
-                del each
-                await asyncio.sleep(0.1)
+    async with serving(app, context) as call:
+        async with app[answering.TURNS]:
+            for _ in range(4):
+                await call(b"GET /nodes HTTP/1.1\r\nHost: x\r\n\r\n" * 3, ssl=trusting)
+            await until(all_wait, "each waits for its turn")
+            for each in waiting:
+                each.end()
+            waiting.clear()
+            del each
+            await asyncio.sleep(0.1)
 
-            async def gone() -> bool:
-                return left() <= before
+        async def gone() -> bool:
+            return left() <= before
 
-            await until(gone, "nothing is kept of them")
-    finally:
-        gc.enable()
+        await until(gone, "nothing is kept of them")
     assert not caplog.records
 
 
