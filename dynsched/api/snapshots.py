@@ -77,8 +77,9 @@ class SnapshotStore:
         self.facts = PageFacts(self.clock, self.bound)
 
     def publish(self, snapshot: Snapshot, placed: Sequence[str] | None = None) -> None:
-        """It is encoded at the first request only. ``placed``: the node of each pod that was bound
-        since the one before; None where pods are not watched.
+        """It is encoded at the first request only; for the page at once while one is open.
+        ``placed``: the node of each pod that was bound since the one before; None where pods are
+        not watched.
         """
         if self.order_status is not None:
             snapshot = replace(snapshot, order_error=self.order_status.error)
@@ -92,6 +93,8 @@ class SnapshotStore:
         self.metrics.observe(snapshot)
         self.changes.observe(snapshot)
         self.history.observe(snapshot)
+        if self.facts.is_open:
+            self._begin_page(snapshot)
 
     @property
     def etag(self) -> str:
@@ -138,11 +141,11 @@ class SnapshotStore:
         }
 
     async def encoded_page(self) -> Encoded | None:
-        snapshot = self.snapshot
-        if snapshot is None:
-            return None
-        about = self._about(snapshot)
-        return await self._once("page", partial(encoded_page, snapshot, about, self.etag))
+        return None if self.snapshot is None else await self._begin_page(self.snapshot)
+
+    def _begin_page(self, snapshot: Snapshot) -> Awaitable[Encoded]:
+        make = partial(encoded_page, snapshot, self._about(snapshot), self.etag)
+        return self._once("page", make)
 
     def why_not_ready(self) -> str | None:
         if not self.synced():

@@ -14,7 +14,9 @@ from dynsched.engine.pod_values import AboveRequest
 from dynsched.engine.snapshot import Snapshot
 
 LOOKED_AT: Final = 600.0
-"""Seconds after a request for which a page counts as open."""
+"""Seconds after a request for which Prometheus is asked for what the page shows."""
+OPEN: Final = 10.0
+"""Seconds after a request for which a page counts as open: it asks every 5 s or more often."""
 MAX_WANTED: Final = 8
 
 
@@ -46,7 +48,14 @@ class PageFacts:
 
     @property
     def is_looked_at(self) -> bool:
-        return self._looked_at is not None and self.clock() - self._looked_at < LOOKED_AT
+        return self._was_looked_at(LOOKED_AT)
+
+    @property
+    def is_open(self) -> bool:
+        return self._was_looked_at(OPEN)
+
+    def _was_looked_at(self, within: float) -> bool:
+        return self._looked_at is not None and self.clock() - self._looked_at < within
 
     def observe(self, snapshot: Snapshot, placed: Sequence[str] | None) -> Counter[PlacedOn] | None:
         """How many pods were ``placed`` by kind: the node of each that was bound since the Snapshot

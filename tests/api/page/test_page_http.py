@@ -20,6 +20,7 @@ from web_support import ask, check, get
 
 from dynsched.api.app import make_app
 from dynsched.api.page.data import page_data
+from dynsched.api.page.facts import OPEN
 from dynsched.api.page.routes import MAX_NODES
 from dynsched.engine.model import Node
 
@@ -31,6 +32,19 @@ async def packed(snapshots):
     """A client that leaves what it gets as it is."""
     async with TestClient(TestServer(make_app(snapshots)), auto_decompress=False) as found:
         yield found
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """What was encoded for the page."""
+    found = []
+
+    async def counted(*args):
+        found.append(args)
+        return await page_data(*args)
+
+    monkeypatch.setattr("dynsched.api.page.data.page_data", counted)
+    return found
 
 
 @pytest.mark.parametrize("make", [example, early_example])
@@ -96,18 +110,30 @@ async def test_it_is_compressed_for_who_accepts_it(packed, snapshots, accepted, 
         assert headers["Vary"] == "Accept-Encoding"
 
 
-async def test_many_viewers_get_bytes_that_were_made_once(client, snapshots, monkeypatch) -> None:
-    made = []
-
-    async def counted(*args):
-        made.append(args)
-        return await page_data(*args)
-
-    monkeypatch.setattr("dynsched.api.page.data.page_data", counted)
+async def test_many_viewers_get_bytes_that_were_made_once(client, snapshots, made) -> None:
     snapshots.publish(many(200))
     answers = await asyncio.gather(*(ask(client, "/page/data") for _ in range(50)))
     assert len({body for _, body in answers}) == 1
     assert len(made) == 1
+
+
+async def test_while_a_page_is_open_a_snapshot_is_encoded_before_it_is_asked_for(
+    client, snapshots, clock, made
+) -> None:
+    snapshots.publish(many(20))
+    await asyncio.sleep(0.1)
+    assert not made
+    await ask(client, "/page/data")
+    clock.now += OPEN - 1
+    snapshots.publish(many(20))
+    await asyncio.sleep(0.1)
+    assert len(made) == 2
+    await ask(client, "/page/data")
+    assert len(made) == 2
+    clock.now += OPEN
+    snapshots.publish(many(20))
+    await asyncio.sleep(0.1)
+    assert len(made) == 2
 
 
 async def test_the_history_is_of_the_nodes_that_were_asked_for(client, snapshots) -> None:
