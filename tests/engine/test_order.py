@@ -9,7 +9,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from manifest_support import COMPONENTS
+from manifest_support import COMPONENTS, ROOT
 from snapshots import EXAMPLE_RULES, NOON, Scene
 
 from dynsched.engine.load.expected import NO_PODS
@@ -170,6 +170,11 @@ def test_few_nodes_that_are_far_below_the_threshold_have_nearly_the_same_weight(
     assert weights(300, 350, 400) == [100, 99, 98]
     assert weights(200, 400, 600) == [100, 99, 50]
     assert weights(500, 600, 700, 790, 900) == [100, 67, 33, 3, 1]
+
+
+def test_the_weights_in_the_picture_of_the_docs() -> None:
+    _zero, *shown = re.findall(r">(\d+)<", (ROOT / "docs/images/levels.svg").read_text())
+    assert [*map(int, shown)] == weights(120, 350, 480, 630, hot=1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 900), st.integers(0, 300)), max_size=60))
