@@ -257,6 +257,17 @@ async def test_while_nothing_is_known_the_last_values_stay_and_what_comes_is_tol
     assert "1 mark stays (on_stale: hold)" in await sentence(shown)
 
 
+async def test_without_marks_a_page_that_knows_nothing_says_how_pods_are_placed(
+    shown, world
+) -> None:
+    by_default = ": new pods are placed as by default."
+    await tick(world, shown, error="connection refused")
+    assert (await sentence(shown)).endswith(f"; the order has ended{by_default}")
+    world.scene.rule_set = parse_rules({**RULES, "order": None})
+    await tick(world, shown, error="connection refused")
+    assert (await sentence(shown)).endswith(f"; no node is marked{by_default}")
+
+
 async def test_of_a_rule_that_fails_only_its_values_are_unknown(shown, world) -> None:
     world.at += 30
     failing = world.scene.tick(world.at, node_cpu=world.cpu, node_mem_usage="refused")

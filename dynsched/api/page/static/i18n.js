@@ -64,7 +64,7 @@ const en = {
   blind_since: "Blind since {0}: no rule has a current value",
   marks_as_they_are: "{0} {0|mark stays as it is|marks stay as they are}",
   marks_until: "{0} {0|mark stays|marks stay} until {1} and {0|is|are} then released",
-  marks_held: "{0} {0|mark stays|marks stay} (on_stale: hold)", order_ended: "the order has ended",
+  marks_held: "{0} {0|mark stays|marks stay} (on_stale: hold)", order_ended: "the order has ended", none_marked: "no node is marked",
   by_default: ": new pods are placed as by default", b_error: "The last tick failed: {0}",
   b_capped_pools: "More than guard.max_marked ({0}) of the nodes are hot in {1}: the others there stay unmarked.",
   see_status: "Which ones: status", states_of_nodes: "Nodes by state",

@@ -54,15 +54,16 @@ function summary(model, now) {
   const { nodes, data } = model;
   const marked = nodes.filter((node) => node.flags & MARKED).length;
   const isOverdue = now.silent === 0 && now.age > data.overdue_after;
-  const order = data.has_order ? t("order_ended") + (marked ? "" : t("by_default")) : "";
+  const order = data.has_order ? t("order_ended") : marked ? "" : t("none_marked");
+  const pods = order + (marked ? "" : t("by_default"));
   const end = (/** @type {string[]} */ ...parts) => parts.filter(Boolean).join(t("semicolon")) + t("stop");
   if (now.silent > 0) return { kind: "bad", text: t("no_answer", moment(now.at - now.silent), moment(data.taken_at)) };
   if (isOverdue) {
-    return { kind: "bad", text: end(t("no_tick", moment(data.taken_at)), marked ? t("marks_as_they_are", counted(marked)) : "", order) };
+    return { kind: "bad", text: end(t("no_tick", moment(data.taken_at)), marked ? t("marks_as_they_are", counted(marked)) : "", pods) };
   }
   if (data.unseen_since !== null) {
     const stay = data.marks_until === null ? t("marks_held", counted(marked)) : t("marks_until", counted(marked), moment(data.marks_until));
-    return { kind: "bad", text: end(t("blind_since", moment(data.unseen_since)), marked ? stay : "", order) };
+    return { kind: "bad", text: end(t("blind_since", moment(data.unseen_since)), marked ? stay : "", pods) };
   }
   const hot = nodes.filter((node) => node.flags & PRESSURED);
   const early = nodes.filter(({ flags }) => (flags & (EARLY | MARKED | PRESSURED)) === (EARLY | MARKED)).length;
