@@ -123,8 +123,8 @@ async def page_data(snapshot: Snapshot, about: About, at_once: int = _AT_ONCE) -
 
 
 def _unseen(snapshot: Snapshot) -> dict[str, float | None]:
-    """While `is_blind`: since when, and when the first mark ends for that reason; None where marks
-    are held.
+    """While `is_blind`: since when, and when the first mark ends for that reason: by now, where
+    those that are left wait for `guard.max_releases`; None where marks are held.
     """
     nodes = snapshot.nodes
     alerts, limits = nodes.verdicts.alerts, nodes.inventory.limits
@@ -136,7 +136,8 @@ def _unseen(snapshot: Snapshot) -> dict[str, float | None]:
     ends = np.where(limits.releases_stale, alerts.known_at + limits.stale_after, np.inf)
     of_marked = nodes.indices_of([*nodes.marked])
     last = np.where(firing, ends, -np.inf)[:, of_marked].max(axis=0, initial=-np.inf)
-    first = float(last[last > -np.inf].min(initial=np.inf))
+    waits = last > -np.inf
+    first = float(last[waits].min()) if waits.any() else math.floor(snapshot.taken_at)
     return {
         "unseen_since": round(float(known_at.max())),
         "marks_until": round(first) if math.isfinite(first) else None,

@@ -257,6 +257,15 @@ async def test_while_nothing_is_known_the_last_values_stay_and_what_comes_is_tol
     assert "1 mark stays (on_stale: hold)" in await sentence(shown)
 
 
+async def test_a_mark_that_waits_for_the_pace_of_releases_is_told_as_such(shown, world) -> None:
+    guard = {**RULES["guard"], "max_releases": 1}
+    world.scene.rule_set = parse_rules({**RULES, "guard": guard, "stale_after": "10s"})
+    world.cpu["batch-1"] = 95.0
+    await tick(world, shown, heat="web-3")
+    await tick(world, shown, error="connection refused")
+    assert "; 1 mark is being released; " in await sentence(shown)
+
+
 async def test_without_marks_a_page_that_knows_nothing_says_how_pods_are_placed(
     shown, world
 ) -> None:

@@ -221,3 +221,19 @@ async def test_a_shadow_rule_that_has_values_does_not_hide_that_nothing_is_known
     assert shown["unseen_since"] == NOON
     assert [change["kind"] for change in shown["changes"]] == ["blind"]
     assert "no rule says anything usable" in snapshots.why_unhealthy()
+
+
+async def test_marks_that_wait_for_the_pace_of_releases_are_not_told_as_held(
+    client, snapshots
+) -> None:
+    rules = [{"name": "cpu", "expr": "x", "threshold": 80, "stale_after": "30s"}]
+    guard = {"max_marked": "100%", "max_releases": 1}
+    scene = Scene({"guard": guard, "rules": rules}, [Node("a"), Node("b"), Node("c")])
+    snapshots.publish(scene.tick(NOON, cpu=dict.fromkeys("abc", 90.0)))
+    until = []
+    for later in (10, 40, 50, 60):
+        snapshots.publish(scene.tick(NOON + later, cpu={}))
+        shown = await get(client, "/page/data")
+        until.append(shown["marks_until"] - NOON)
+    assert until[0] == 30
+    assert until[1:3] == [40, 50]

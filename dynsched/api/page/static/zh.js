@@ -39,7 +39,7 @@ export const words = {
   for: "，已持续 {0}", semicolon: "；", comma: "，", stop: "。", no_answer: "dynsched 自 {0} 起没有应答。页面显示的是 {1} 的数据。",
   no_answer_yet: "dynsched 没有应答。", waiting: "dynsched 尚未完成第一轮评估。", no_tick: "自 {0} 起没有完成新的评估，页面显示的是当时的数据",
   blind_since: "自 {0} 起无法获知负载：没有规则有当前值", marks_as_they_are: "{0} 个标记保持不变", marks_until: "{0} 个标记保留到 {1}，随后解除",
-  marks_held: "{0} 个标记保留（on_stale: hold）", order_ended: "节点顺序已失效", none_marked: "没有节点被标记", by_default: "，新 Pod 按默认方式放置",
+  marks_going: "正在解除 {0} 个标记", marks_held: "{0} 个标记保留（on_stale: hold）", order_ended: "节点顺序已失效", none_marked: "没有节点被标记", by_default: "，新 Pod 按默认方式放置",
   b_error: "最近一轮失败：{0}", b_capped_pools: "在 {1} 中，过热节点超过 guard.max_marked（{0}）：其余的未被标记。", see_status: "详见 status",
   states_of_nodes: "按状态统计的节点", sort_again: "{0} 行位置已变：重新排序", shared: "均为 {0}", past: "过去", past_of: "过去 {0}",
   strip_label: "曾为：{0}", of_state: "{1} {0} 个", cores: "{0} 核", hot_above: "{0} {1}（高于 {2} 为过热）",
