@@ -35,12 +35,14 @@ from dynsched.util.stopping import pause, until_so
 
 logger = logging.getLogger(__name__)
 
-RESPONSE: Final = 2.0
-"""Seconds between two decisions at least, while pods are bound and end."""
+RESPONSE: Final = 1.0
+"""Seconds between two decisions at least, while pods are bound and end. With 2, more pods go to the
+node that was the coolest before (docs/decisions/0022-the-order-is-a-kind-of-its-own.md)."""
 POLL: Final = 0.25
 """Seconds between two looks whether pods were bound or ended."""
 RESPONSE_SHARE: Final = 10
-"""A decision may take one such part of the time; else the next one comes later."""
+"""To decide and to work out what is published may take one such part of the time; else the next
+decision comes later."""
 CLOCK_STEP: Final = 5.0
 """Seconds; less is the clock's ordinary drift against the monotonic one."""
 
@@ -194,7 +196,9 @@ class Loop:
             on_written=self._reporter.change,
         )
         self._pace.refused(written.failures, written.untried, answers.began)
+        began = self._monotonic()
         snapshot = await self._snapshot(answers, pods, decision, chosen, written, leading=leading)
+        self._decided_in += self._monotonic() - began
         self._inventory = snapshot.nodes.inventory
         self._reporter.tick(snapshot)  # after the writes: no patch waits for log lines and Events
         self._publish(snapshot)
@@ -217,7 +221,7 @@ class Loop:
             released=self._released,
             before=self._inventory,
         )
-        # Without the time that the queries took: a slow Prometheus is no load on this machine.
+        # Without the time of queries and writes: a server that is slow is no load on this machine.
         self._decided_at = self._monotonic()
         self._decided_in, self._pod_changes = self._decided_at - began, pods.sequence
         self._alerts = decision.verdicts.alerts

@@ -26,8 +26,11 @@ RENEW: Final = 10.0
 """Seconds after which it is written again, though it has not changed."""
 RETRY: Final = 5.0
 """Seconds after a call that failed."""
-APART: Final = 2.0
+APART: Final = 1.0
 """Seconds between two writes at least."""
+WRITE_SHARE: Final = 10
+"""A write may take one such part of the time; else the next one comes later: a large order, or a
+slow API server."""
 POLL: Final = 0.25
 _DISPUTED: Final = (
     "somebody else wrote or deleted it meanwhile. A second dynsched without leader election "
@@ -41,15 +44,21 @@ class Ordering:
     """
 
     def __init__(
-        self, api: KubeApi, namespace: str, snapshots: SnapshotStore, leads: Callable[[], bool]
+        self,
+        api: KubeApi,
+        namespace: str,
+        snapshots: SnapshotStore,
+        leads: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = NodeOrder(api, namespace, leads)
         self._snapshots = snapshots
         self._leads = leads
+        self._clock = clock
         self._status = snapshots.order_status = OrderStatus(lambda: snapshots.snapshot)
         snapshots.metrics.registry.register(self._status)
         self._told = LoggedKinds()
-        self._tried_at = -RENEW
+        self._tried_at, self._took = -RENEW, 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until ``stop`` is set; then it is withdrawn. A call that fails is made again later."""
@@ -78,12 +87,12 @@ class Ordering:
         elif status.in_force and wanted == status.in_force.order:
             rest = RENEW
         else:
-            rest = 0.0 if wanted is None else APART
-        if time.monotonic() - self._tried_at >= rest:
+            rest = 0.0 if wanted is None else min(RENEW, max(APART, WRITE_SHARE * self._took))
+        if self._clock() - self._tried_at >= rest:
             await self._call(wanted)
 
     async def _call(self, order: Order | None) -> None:
-        self._tried_at = time.monotonic()
+        self._tried_at = self._clock()
         status, written = self._status, None
         try:
             if order is None:
@@ -96,6 +105,7 @@ class Ordering:
             self._cluster.forget()  # what failed may have been done
             status.calls["failed"] += 1
             return
+        self._took = self._clock() - self._tried_at
         status.in_force = written
         status.calls["ok"] += 1
         if order is not None and self._cluster.is_disputed:
