@@ -256,9 +256,9 @@ export class Grid {
       const begin = x + 16 + context.measureText(value).width;
       context.font = "12px system-ui, sans-serif";
       const room = x + wide - (node.state === "cool" ? 8 : 26) - begin;
-      const told = cut(context, rule, room);
       // That of the first rule goes without saying, and half of a name tells too little.
-      if ((node.state !== "cool" || node.worst !== this.model?.shown[0]) && 2 * told.length > rule.length) context.fillText(told, begin, y + size * 0.7);
+      const told = node.state !== "cool" || node.worst !== this.model?.shown[0] ? cut(context, rule, room) : "";
+      if (2 * told.length > rule.length) context.fillText(told, begin, y + size * 0.7);
     } else if (size >= READABLE) {
       context.textAlign = "center";
       context.font = `600 ${Math.round(size / 4)}px system-ui, sans-serif`;
