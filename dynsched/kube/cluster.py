@@ -12,8 +12,14 @@ from typing import Protocol
 
 from dynsched.engine.model import Node, NodePatch
 from dynsched.kube.client import KubeClient
-from dynsched.kube.lists import is_older
 from dynsched.util.errors import NotFoundError
+
+
+def is_older(version: str, than: str) -> bool:
+    """Whether resourceVersion ``version`` was given before ``than``, within one history of etcd.
+    They compare as decimal integers (KEP-5504); where they are something else, nothing can be said.
+    """
+    return version.isdecimal() and than.isdecimal() and int(version) < int(than)
 
 
 class NodeStore:

@@ -1,5 +1,5 @@
 """What the API server sends of many objects: lists in pages, all as of one moment and one page in
-memory at a time; the lines of a watch; and the order of resourceVersions.
+memory at a time; and the lines of a watch.
 """
 
 from __future__ import annotations
@@ -83,13 +83,6 @@ async def read_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]
             raise TooLargeError(MAX_OF_AN_OBJECT)
     if rest:
         yield [rest]
-
-
-def is_older(version: str, than: str) -> bool:
-    """Whether resourceVersion ``version`` was given before ``than``, within one history of etcd.
-    They compare as decimal integers (KEP-5504); where they are something else, nothing can be said.
-    """
-    return version.isdecimal() and than.isdecimal() and int(version) < int(than)
 
 
 async def pages(

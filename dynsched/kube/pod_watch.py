@@ -22,6 +22,7 @@ import msgspec
 from dynsched.engine.load.recent import RecentPods
 from dynsched.engine.pod_values import BoundPod, workload_of
 from dynsched.kube import failures
+from dynsched.kube.cluster import is_older
 from dynsched.kube.failures import Call, ExpiredError
 from dynsched.kube.lists import (
     METADATA_ONLY,
@@ -29,7 +30,6 @@ from dynsched.kube.lists import (
     Named,
     ObjectMeta,
     first_item,
-    is_older,
     pages,
     read_lines,
 )

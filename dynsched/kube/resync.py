@@ -18,9 +18,8 @@ from typing import Final, NamedTuple, Protocol
 from dynsched.engine.model import Node
 from dynsched.engine.wording import named_nodes
 from dynsched.kube.client import KubeClient, Listing, Seen
-from dynsched.kube.cluster import NodeStore
+from dynsched.kube.cluster import NodeStore, is_older
 from dynsched.kube.failures import SetupError
-from dynsched.kube.lists import is_older
 from dynsched.util.errors import ClusterError, ForbiddenError
 from dynsched.util.logs import LoggedKinds
 from dynsched.util.stopping import Backoff, jittered, pause

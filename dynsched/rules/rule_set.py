@@ -23,7 +23,7 @@ from dynsched.rules.sections import (
     MarkRules,
     NodeRules,
     OrderRules,
-    Section,
+    RulesModel,
     SelectorText,
 )
 
@@ -38,7 +38,7 @@ COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 }
 
 
-class EarlyMark(Section):
+class EarlyMark(RulesModel):
     """Marks a node before it is hot, by how its expected load compares with the early line of its
     kind (`engine.load.expected.above_line`). All are points: 0 is idle, 100 is full.
     """
@@ -61,7 +61,7 @@ class EarlyMark(Section):
         return value
 
 
-class Rule(Section):
+class Rule(RulesModel):
     """One threshold rule. Durations are in seconds."""
 
     name: fields.Name
@@ -191,7 +191,7 @@ class FileRule(Rule):
         )
 
 
-class RuleSet(Section):
+class RuleSet(RulesModel):
     """A whole rules file, checked. Immutable."""
 
     mark_rules: Annotated[

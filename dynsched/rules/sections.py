@@ -23,13 +23,13 @@ Flag = Annotated[bool, Field(strict=True)]
 SelectorText = Annotated[Selector, read_by(parse_selector)]
 
 
-class Section(BaseModel):
+class RulesModel(BaseModel):
     """A part of the file. It never changes; a key that it does not know is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
 
-class MarkRules(Section):
+class MarkRules(RulesModel):
     """None for no label, or no taint. There must be one of them, except in ``NO_MARK``."""
 
     label: Annotated[LabelMark | None, read_by(parse_label)] = Field(
@@ -51,14 +51,14 @@ NO_MARK: Final = MarkRules.model_construct(label=None, taint=None)
 """``mark: none``."""
 
 
-class NodeRules(Section):
+class NodeRules(RulesModel):
     """The section ``nodes``: which nodes may be marked."""
 
     selector: SelectorText = Selector()
     include_control_plane: Flag = False
 
 
-class GuardRules(Section):
+class GuardRules(RulesModel):
     """The section ``guard``: how many nodes may be marked, released and written."""
 
     max_marked: fields.NodeLimit = Limit(0.5, is_share=True)
@@ -72,7 +72,7 @@ class GuardRules(Section):
     """Whether the file names this key, which has no effect any more (`rules.lint`)."""
 
 
-class Profile(Section):
+class Profile(RulesModel):
     """How the extender scores nodes for the pods of one schedulerName."""
 
     score: Mapping[str, fields.Weight]
@@ -80,7 +80,7 @@ class Profile(Section):
     """``least`` is now the same as ``relative``."""
 
 
-class ExtenderRules(Section):
+class ExtenderRules(RulesModel):
     """The section ``extender``: what the scheduler extender answers."""
 
     require_label: fields.Key | None = None
@@ -91,7 +91,7 @@ class ExtenderRules(Section):
     """By schedulerName."""
 
 
-class OrderRules(Section):
+class OrderRules(RulesModel):
     """By which rules the nodes are put in order, for new pods (docs/order.md)."""
 
     score: Mapping[str, fields.Weight]
@@ -104,7 +104,7 @@ class OrderRules(Section):
         return score
 
 
-class ExperimentRules(Section):
+class ExperimentRules(RulesModel):
     """Blocks of time in which marks and the order are on or off, by chance (docs/experiment.md)."""
 
     until: fields.Moment

@@ -12,7 +12,7 @@ from properties import steady
 
 from dynsched.engine.model import Node
 from dynsched.kube.client import Listing, Seen
-from dynsched.kube.lists import is_older
+from dynsched.kube.cluster import is_older
 from dynsched.kube.resync import Comparison, compare, has_reached, newest
 
 

@@ -128,9 +128,10 @@ async def test_a_proxy_that_cannot_be_used_is_told_by_every_client(monkeypatch, 
             fetch("http://dynsched.example", "/nodes")
         with pytest.raises(CollectError) as collect:
             push(Collect("http://push.example", ip="10.0.0.7"), Memory(2, 1))
-        queried = str(await query("http://prometheus.example"))
+        with pytest.raises(ValueError, match="HTTP_PROXY") as prometheus:
+            PrometheusConfig("http://prometheus.example")
         assert said in str(unusable.value)
-        for told in (*(str(each.value) for each in (config, client, collect)), queried):
+        for told in (str(each.value) for each in (config, client, collect, prometheus)):
             assert said in told
             assert "s3cret" not in told
 

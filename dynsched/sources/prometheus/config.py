@@ -16,6 +16,7 @@ import requests.utils
 
 from dynsched.sources.prometheus.query_errors import QueryFailedError, file_problem, file_remedy
 from dynsched.util.files import FileTooLargeError, read_file
+from dynsched.util.proxies import Proxy, ProxyError, proxy_for
 from dynsched.util.tls import TlsFilesError, fingerprints, make_context
 
 DEFAULT_TIMEOUT: Final = 10.0
@@ -63,6 +64,8 @@ class PrometheusConfig:
     insecure_skip_verify: bool = False
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     external_url: str | None = None
+    proxy: Proxy | None = field(default=None, init=False)
+    """What the environment says of ``url``; None: it is asked directly."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "headers", dict(self.headers))
@@ -86,6 +89,10 @@ class PrometheusConfig:
         parts = urlsplit(self.url)
         userinfo, at, address = parts.netloc.rpartition("@")
         object.__setattr__(self, "url", f"{parts.scheme}://{address}{parts.path.rstrip('/')}")
+        try:
+            object.__setattr__(self, "proxy", proxy_for(self.url))
+        except ProxyError as error:
+            return [str(error)]
         if not at:
             return []
         if self.username is not None or self.password is not None or self.password_file:
@@ -221,11 +228,9 @@ class TlsFiles:
         self._lock = threading.Lock()
         self._made: tuple[object, ssl.SSLContext] | None = None
 
-    def context(self) -> ssl.SSLContext | None:
-        """None for http://. QueryFailedError names the file that cannot be used."""
+    def context(self) -> ssl.SSLContext:
+        """QueryFailedError names the file that cannot be used."""
         config = self._config
-        if not config.url.startswith("https://"):
-            return None
         verify, cert, key = not config.insecure_skip_verify, config.cert_file, config.key_file
         ca = (config.ca_file or requests.utils.DEFAULT_CA_BUNDLE_PATH) if verify else None
         try:

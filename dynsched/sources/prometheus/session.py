@@ -32,7 +32,7 @@ from dynsched.sources.prometheus import query_errors
 from dynsched.sources.prometheus.config import Credentials, PrometheusConfig, TlsFiles
 from dynsched.sources.prometheus.decode import AnswerLimit, Clocks, server_error
 from dynsched.sources.prometheus.query_errors import QueryFailedError, explain_status, timed_out
-from dynsched.util.proxies import ProxyError, proxy_for, through
+from dynsched.util.proxies import through
 from dynsched.util.threads import on_thread
 
 _LOG = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class Client:
     ) -> None:
         self.config = config
         self.clock = clock
-        self.tls = TlsFiles(config)
+        self.tls = TlsFiles(config) if config.url.startswith("https://") else None
         self.parsing = threading.Lock()
         """Held while an answer is parsed: in parallel, all would be done when the last one is, and
         the event loop would wait for each of these threads."""
@@ -234,7 +234,7 @@ class Client:
                 # little shorter than ours, so that its own explanation still reaches us.
                 limit = f"{max(1, round(attempt.remaining() * 900))}ms"
                 items = question.call(api, session, {"timeout": limit})
-        except (QueryFailedError, ProxyError) as error:
+        except QueryFailedError as error:
             raise QueryFailedError(credentials.redact(str(error))) from None
         except Exception as error:  # noqa: BLE001  # our defect must not stop the other rules
             # Where it came from, but not its text: it could hold a secret.
@@ -272,8 +272,8 @@ class _Adapter(requests.adapters.BaseAdapter):
         self._client = client
         self._question = question
         self._attempt = attempt
-        self._proxy = proxy_for(client.config.url)
-        self._tls = client.tls.context()
+        self._proxy = client.config.proxy
+        self._tls = client.tls.context() if client.tls else None
         self.warnings: tuple[str, ...] = ()
 
     def close(self) -> None:
