@@ -82,7 +82,7 @@ class KubeClient(KubeApi):
         """
         call = Call("patch", "nodes", _object(_NODES, patch.node), patch.node)
         request = merge(patch.body, self._may_write)
-        request["resend"] = "resourceVersion" in patch.body["metadata"]
+        request["resend"] = bool(patch.version)
         return _node(call, await self.call(call, **request, shape=msgspec.Raw))
 
     async def list_nodes(self) -> dict[str, Node]:

@@ -251,11 +251,12 @@ async def test_a_connection_lost_in_mid_patch(sim, sim_client, observed, after) 
     assert len(done) <= 1
 
 
-async def test_a_patch_without_a_version_is_never_sent_twice(sim, sim_client) -> None:
+@pytest.mark.parametrize("metadata", [{}, {"resourceVersion": ""}])
+async def test_a_patch_without_a_version_is_never_sent_twice(sim, sim_client, metadata) -> None:
     await sim.create_node(make_node("worker-1"))
     fault = sim.server.faults.reset(verb="patch")
     with pytest.raises(ClusterError, match="the connection broke"):
-        await sim_client.patch(NodePatch("worker-1", Action.MARK, {"metadata": {}}, ""))
+        await sim_client.patch(NodePatch("worker-1", Action.MARK, {"metadata": metadata}, ""))
     assert fault.hits == 1
 
 

@@ -68,7 +68,7 @@ class PrometheusSource:
         self._limit = limit
         self._series = SeriesKeys()
         self._ahead = 0.0
-        if config.insecure_skip_verify and config.url.startswith("https://"):
+        if config.insecure_skip_verify and self._client.tls is not None:
             logging.getLogger(__name__).warning(
                 "the TLS certificate of %s is not verified, as configured", config.url
             )
