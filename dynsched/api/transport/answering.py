@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -104,15 +103,12 @@ async def answer_and_send(request: web.Request, handler: Handler) -> web.StreamR
     """
     is_read = request.method in (hdrs.METH_GET, hdrs.METH_HEAD)
     try:
-        # Not for POST: of a caller whose socket is not read it is not seen that it hung up, and
-        # this must cancel `/bind`.
-        with _nothing_read(request) if is_read else contextlib.nullcontext():
-            if is_read and request.path not in PROBES:
-                await turn(request)
-            response = await handler(request)
-            if not response.prepared:
-                async with asyncio.timeout(WRITE_SECONDS):
-                    await send(request, response)
+        if is_read and request.path not in PROBES:
+            await turn(request)
+        response = await handler(request)
+        if not response.prepared:
+            async with asyncio.timeout(WRITE_SECONDS):
+                await send(request, response)
     except (ConnectionError, TimeoutError, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and request.transport is not None:
             raise  # the server stops
@@ -125,37 +121,14 @@ async def answer_and_send(request: web.Request, handler: Handler) -> web.StreamR
     return response
 
 
-@contextlib.contextmanager
-def _nothing_read(request: web.Request) -> Iterator[None]:
-    """Inside, the caller is not read from: aiohttp would parse what is sent ahead of the answer, 32
-    requests with half a megabyte of header fields each.
-    """
-    transport = request.transport
-    if (
-        transport is None
-        or transport.is_closing()
-        or not transport.is_reading()
-        or not request.content.is_eof()
-    ):
-        yield
-        return
-    transport.pause_reading()
-    try:
-        yield
-    finally:
-        if not transport.is_closing():  # asyncio's TLS raises AttributeError once it is closed
-            transport.resume_reading()
-
-
 async def send(request: web.Request, response: web.StreamResponse, at_once: int = SLICE) -> None:
     """``at_once``: as of `respond`."""
     body = getattr(response, "body", None)
     if isinstance(response, web.Response) and isinstance(body, bytes) and len(body) > at_once:
         response.headers[hdrs.CONTENT_LENGTH] = str(len(body))
         response.body = _slices([body], at_once)
-    with _nothing_read(request):
-        await response.prepare(request)
-        await response.write_eof()
+    await response.prepare(request)
+    await response.write_eof()
 
 
 async def _slices(pieces: Pieces, size: int) -> AsyncIterator[Buffer]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, Final, cast
 
-from aiohttp import web
+from aiohttp import web, web_protocol
 from aiohttp.http import HttpProcessingError
 
 from dynsched.api.transport.answering import Handler, add_headers, refused
@@ -29,6 +29,9 @@ HANDSHAKE_SECONDS: Final = 10.0
 GOODBYE_SECONDS: Final = 1.0  # for the end of TLS
 MAX_HEADERS: Final = 64
 """Header fields of a request, of 8,190 bytes each at most: half a megabyte, which is held twice."""
+web_protocol.MAX_MSG_QUEUE_SIZE = 1
+"""Requests of a connection that are parsed while one is answered. By aiohttp's own figure, 32, each
+with half a megabyte of header fields; it has no option for it."""
 WRITE_AHEAD: Final = 64 << 10
 """Bytes that are kept for a caller that does not read; asyncio's own figure for TLS is 512 KiB."""
 

@@ -196,6 +196,29 @@ async def test_a_large_answer_goes_out_whole() -> None:
         assert await answer(pair) == (200, b"ok")
 
 
+async def test_requests_that_are_sent_ahead_wait_unparsed_and_are_all_answered() -> None:
+    waiting: list[int] = []
+
+    async def number(request: web.Request) -> web.Response:
+        await asyncio.sleep(0)
+        waiting.append(len(request.protocol._messages))
+        return web.Response(text=(await request.text()) or request.query["n"])
+
+    app = make_app(snapshots())
+    app.router.add_route("*", "/number", number)
+    fields = b"".join(b"x-%d: %s\r\n" % (n, b"y" * 2000) for n in range(60))
+    heads = [b"GET /number?n=%d HTTP/1.1\r\nHost: x\r\n" % n + fields for n in range(20)]
+    late = b"POST /number HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
+    async with serving(app) as call:
+        pair = await call(b"\r\n".join([*heads, late]))
+        for n in range(20):
+            assert await answer(pair) == (200, b"%d" % n)
+        pair[1].write(b"late")
+        assert await answer(pair) == (200, b"late")
+    assert len(waiting) == 21
+    assert max(waiting) <= 1
+
+
 async def test_an_answer_that_is_not_read_ends_and_costs_no_log(monkeypatch, caplog) -> None:
     monkeypatch.setattr(answering, "WRITE_SECONDS", 0.05)
     async with WebServer(with_large(), parse_address("127.0.0.1:0")) as server:
