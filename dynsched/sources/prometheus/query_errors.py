@@ -93,7 +93,6 @@ _HINTS: Final[Mapping[int, str]] = {
     405: "neither POST nor GET is allowed; is this a Prometheus query API?",
     407: "the proxy of the environment wants credentials",
     413: "the expression is too long for a proxy in between",
-    422: "the expression cannot be evaluated as it is",
     429: "it limits the request rate; use a longer --interval, or raise its limit",
     431: "POST is refused and the expression is too long for GET; let the proxy pass POST",
     502: "a proxy in between cannot reach it",

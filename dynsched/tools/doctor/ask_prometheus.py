@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -56,14 +57,38 @@ class PastValues(NamedTuple):
     """Of how many series, at the worst moment, the value was no finite number."""
 
 
-class Questions:
-    """The queries, each asked once; None, or nothing, for what failed. What could not be asked is
-    in ``errors``, by the code that it was for. ``now``: by Prometheus's clock.
+class Clock(NamedTuple):
+    """``now``: Unix seconds by the server's clock, which is so many seconds ``ahead`` of ours.
+    ``behind``: by how many seconds a query without a time is of an earlier moment.
     """
 
-    def __init__(self, prometheus: PrometheusSource, now: float) -> None:
+    now: float
+    ahead: float = 0.0
+    behind: float = 0.0
+
+
+async def ask_clock(prometheus: PrometheusSource) -> tuple[Clock, str | None]:
+    """The server's clock, or ours and why the server's is not known."""
+    began = time.time()
+    answer = await prometheus.read("query", {"query": "vector(time())"}, only_get=False)
+    ended = time.time()
+    if answer.error is not None:
+        return Clock(ended), answer.error
+    try:
+        now, asked_of = map(float, answer.data["result"][0]["value"])
+    except (LookupError, TypeError, ValueError):
+        return Clock(ended), "the query vector(time()) has no time in its answer"
+    return Clock(now, now - (began + ended) / 2, now - asked_of), None
+
+
+class Questions:
+    """The queries, each asked once; None, or nothing, for what failed. What could not be asked is
+    in ``errors``, by the code that it was for.
+    """
+
+    def __init__(self, prometheus: PrometheusSource, clock: Clock) -> None:
         self.prometheus = prometheus
-        self.now = now
+        self.now, self.behind = clock.now, clock.behind
         self.errors: dict[str, str] = {}
         self._answers: dict[str, Sequence[Sample] | None] = {}
 

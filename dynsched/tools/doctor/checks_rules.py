@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
@@ -19,7 +18,7 @@ from dynsched.rules.rule_set import FileRule
 from dynsched.sources.pod_use import KUBELET_JOB
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.tools.doctor import checks_values
-from dynsched.tools.doctor.ask_prometheus import Questions
+from dynsched.tools.doctor.ask_prometheus import Questions, ask_clock
 from dynsched.tools.doctor.checks_values import CheckedRule, RuleContext
 from dynsched.tools.doctor.expressions import RATES, SeriesSelector, read, selector_text
 from dynsched.tools.doctor.findings import Finding, NotChecked, error, findings, hint, warning
@@ -53,15 +52,12 @@ async def check_rules(
     rules = [rule for rule in world.rule_set.file_rules if rule.source == "prometheus"]
     if not rules:
         return []
-    began = time.time()
-    clock = await prometheus.query_expr("vector(time())")
-    now = clock.samples[0].value if clock.samples else began
+    clock, failed = await ask_clock(prometheus)
     answers = await asyncio.gather(*(prometheus.query_expr(rule.expr or "") for rule in rules))
-    if clock.error and all(answer.error for answer in answers):
-        raise ExpectedError(clock.error)
-    asked = Questions(prometheus, now)
-    skew = 0.0 if clock.error else now - began - clock.duration / 2
-    found: list[Finding | NotChecked] = [*findings("N1", checks_values.clocks(skew))]
+    if failed and all(answer.error for answer in answers):
+        raise ExpectedError(failed)
+    asked = Questions(prometheus, clock)
+    found: list[Finding | NotChecked] = [*findings("N1", checks_values.clocks(clock))]
     world = replace(world, retention=await asked.retention())
     for rule, answer in zip(rules, answers, strict=True):
         found += [each async for each in _check_rule(rule, answer, world, asked)]

@@ -16,7 +16,7 @@ from dynsched.engine.nodes.eligibility import is_eligible, pool_of
 from dynsched.engine.nodes.match import NodeIndex, match_samples
 from dynsched.engine.wording import by_reason, counted, listed, some
 from dynsched.rules.rule_set import FileRule, RuleSet
-from dynsched.tools.doctor.ask_prometheus import PastValues, Questions
+from dynsched.tools.doctor.ask_prometheus import Clock, PastValues, Questions
 from dynsched.tools.doctor.expressions import Expression
 from dynsched.tools.doctor.findings import Finding, error, hint, warning
 from dynsched.util.durations import format_duration
@@ -29,6 +29,8 @@ FAR: Final = 50.0
 """How many times the values a threshold may be, before the units must differ."""
 SKEW: Final = 30.0
 """Seconds by which clocks may differ."""
+BEHIND: Final = 5.0
+"""Seconds before now of which a query may be answered; 30 are VictoriaMetrics's own figure."""
 LAG: Final = 60.0
 """Seconds that the newest sample may be old, where three scrapes are not longer."""
 LAGS: Final = (32.5, 105.0, 270.0)
@@ -150,14 +152,20 @@ def _never_or_always(limit: FileRule, seen: PastValues, evidence: str) -> Iterat
         )
 
 
-def clocks(skew: float) -> Iterator[Finding]:
-    """N1: by how many seconds Prometheus's clock is ahead of ours."""
-    if abs(skew) > SKEW:
+def clocks(clock: Clock) -> Iterator[Finding]:
+    if abs(clock.ahead) > SKEW:
         yield warning(
             "the clocks of Prometheus and of this machine differ",
-            f"Prometheus's is {format_duration(round(abs(skew)))} "
-            f"{'ahead of' if skew > 0 else 'behind'} ours",
+            f"Prometheus's is {format_duration(round(abs(clock.ahead)))} "
+            f"{'ahead of' if clock.ahead > 0 else 'behind'} ours",
             "synchronise both by NTP",
+        )
+    if clock.behind > BEHIND:
+        yield warning(
+            "the server does not answer with the newest values: marks come later, and pods that "
+            "were placed since do not count",
+            f"a query is answered as of {format_duration(round(clock.behind))} before",
+            "start VictoriaMetrics with -search.latencyOffset=1s; else add it to the lag of rules",
         )
 
 
@@ -178,6 +186,8 @@ async def late_for_new_pods(rule: CheckedRule) -> AsyncIterator[Finding]:
         return
     intervals = [(await rule.asked.interval(each))[0] for each in rule.expression.selectors]
     lag = lag_of(rule.rule, max(intervals, default=0.0) or None).total
+    if rule.rule.lag is None:
+        lag += rule.asked.behind
     lost = REMOVED[0] - float(np.interp(lag, LAGS, REMOVED))
     if lost > _MATTERS:
         yield hint(

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping
+from unittest.mock import AsyncMock
 
 import pytest
 from prometheus_support import RealPrometheus
@@ -12,6 +14,7 @@ from dynsched.rules.lint import lint
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.doctor import checks_rules
+from dynsched.tools.doctor.ask_prometheus import Clock
 from dynsched.tools.doctor.checks_rules import check_rules
 from dynsched.tools.doctor.checks_values import RuleContext
 from dynsched.tools.doctor.findings import Finding, NotChecked, Severity
@@ -123,7 +126,7 @@ async def test_a_slow_query_is_told_by_the_interval(history) -> None:
 
 
 async def test_values_that_show_a_new_pod_late_are_told_where_pods_are_placed_by_them(
-    history,
+    history, monkeypatch
 ) -> None:
     slow = {"expr": "rate(slow_seconds_total[4m]) * 100", "threshold": 90}
     quick = {"expr": "memory_used_ratio * 100", "threshold": 80, "early": {}}
@@ -133,6 +136,13 @@ async def test_values_that_show_a_new_pod_late_are_told_where_pods_are_placed_by
     ):
         found = await found_by(history.url, rule_set(rules))
         assert [each.rule for each in found if each.code == "P12"] == told
+        assert "N1" not in {each.code for each in found}
+    # So do answers that are of minutes ago, unless the rule says so.
+    late = Clock(time.time(), behind=150.0)
+    monkeypatch.setattr(checks_rules, "ask_clock", AsyncMock(return_value=(late, None)))
+    found = await found_by(history.url, rule_set({"quick": quick, "told": quick | {"lag": "30s"}}))
+    assert [each.rule for each in found if each.code == "P12"] == ["quick"]
+    assert [each.code for each in found].count("N1") == 1
 
 
 async def test_a_job_that_is_not_named_after_the_kubelet_is_told(history, monkeypatch) -> None:
