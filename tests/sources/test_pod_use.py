@@ -50,6 +50,7 @@ async def test_uses_by_workload_and_scrape_intervals_by_rule() -> None:
     source = PodUseSource(prometheus, lambda: RULES)
     assert (source.of_workloads, source.scrape_intervals) == ({}, {})
     await source.ask()
+    assert prometheus.clocks_asked == 1  # what it is behind makes samples older
     assert source.of_workloads == {
         "cpu": {"shop/web": 0.5, "shop/batch": 1.5},
         "memory": {"shop/web": 2.0**30},

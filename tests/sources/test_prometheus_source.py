@@ -147,6 +147,38 @@ async def test_the_age_of_a_sample_is_taken_by_the_servers_clock(
     assert sample.timestamp == pytest.approx(expected, abs=0.001)
 
 
+@pytest.mark.parametrize(
+    ("value", "now", "behind"),
+    [
+        ([NOW + 5, f"{NOW - 25.5}"], NOW + 5, 30.5),  # VictoriaMetrics, whose clock is ahead
+        ([NOW, f"{NOW}"], NOW, 0.0),
+        ([NOW, f"{NOW + 3}"], NOW, 0.0),
+        (None, NOW, None),
+        ([NOW], NOW, None),
+        ([NOW, "soon"], NOW, None),
+    ],
+)
+async def test_samples_are_older_by_what_the_server_is_behind(server, value, now, behind) -> None:
+    body = json.loads(vector(({}, "1")))
+    body["data"]["result"] = [] if value is None else [{"metric": {}, "value": value}]
+    server.replies["vector(time())"] = http(json.dumps(body))
+    server.default = http(vector(({}, "1"), at=NOW - 1), date=NOW)
+    async with source_at(server.url, clock=at_noon) as source:
+        clock, error = await source.ask_clock()
+        assert (error is None) is (behind is not None)
+        assert (clock.now, clock.ahead, clock.behind) == (now, now - NOW, behind or 0.0)
+        [sample] = (await source.query_expr("load")).samples
+    assert sample.timestamp == pytest.approx(NOW - 1 - (behind or 0.0))
+
+
+async def test_the_clock_of_a_server_that_fails_is_ours(server: MisbehavingServer) -> None:
+    server.default = http("out of order", 503)
+    async with source_at(server.url, clock=at_noon) as source:
+        clock, error = await source.ask_clock()
+    assert (clock.now, clock.ahead, clock.behind) == (NOW, 0.0, 0.0)
+    assert "503" in str(error)
+
+
 def matrix(series: list[Any], **more: Any) -> str:
     data = {"resultType": "matrix", "result": series}
     return json.dumps({"status": "success", "data": data, **more})

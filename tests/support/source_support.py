@@ -82,10 +82,14 @@ class Fake:
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
         self.asked: list[str] = []
+        self.clocks_asked = 0
 
     def _find(self, expr: str, none: Any) -> Any:
         self.asked.append(expr)
         return next((found for key, found in self.answers.items() if key in expr), none)
+
+    async def ask_clock(self) -> None:
+        self.clocks_asked += 1
 
     async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
         return self._find(expr, QueryResult())

@@ -6,6 +6,11 @@ an error, a warning, a log line or a repr. docs/decisions/0009 says why ``sessio
 """
 
 from dynsched.sources.prometheus.config import PrometheusConfig
-from dynsched.sources.prometheus.source import PageResult, PrometheusSource, RangeResult
+from dynsched.sources.prometheus.source import (
+    PageResult,
+    PrometheusSource,
+    RangeResult,
+    ServerClock,
+)
 
-__all__ = ["PageResult", "PrometheusConfig", "PrometheusSource", "RangeResult"]
+__all__ = ["PageResult", "PrometheusConfig", "PrometheusSource", "RangeResult", "ServerClock"]

@@ -116,12 +116,14 @@ _UNFIT: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 @dataclass(frozen=True, slots=True)
 class Clocks:
     """``received``: our clock when the answer came. ``date``: the server's (its Date header, whole
-    seconds). ``cached``: seconds for which a cache in between had held it.
+    seconds). ``cached``: seconds for which a cache in between had held it. ``behind``: as of
+    `ServerClock`.
     """
 
     received: float
     date: float | None = None
     cached: float = 0.0
+    behind: float = 0.0
 
     @property
     def ahead(self) -> float:
@@ -131,7 +133,7 @@ class Clocks:
     def local_of(self, timestamps: Floats) -> Floats:
         """By our clock: now, less each sample's age by the server's, and no age is negative."""
         now = self.received if self.date is None else self.date
-        return self.received - np.maximum(0.0, now - timestamps) - self.cached
+        return self.received - np.maximum(0.0, now - timestamps) - self.cached - self.behind
 
 
 def parse_data(body: _Bytes, _: Clocks, __: AnswerLimit) -> tuple[tuple[Any, ...], tuple[str, ...]]:

@@ -125,6 +125,8 @@ class Client:
         self.parsing = threading.Lock()
         """Held while an answer is parsed: in parallel, all would be done when the last one is, and
         the event loop would wait for each of these threads."""
+        self.behind = 0.0
+        """As of `ServerClock`."""
         self._slots = asyncio.Semaphore(max_concurrency)
         self._under_way: set[Attempt] = set()
         self._closed = False
@@ -325,7 +327,7 @@ class _Adapter(requests.adapters.BaseAdapter):
                 if posts and response.status in _NO_SUCH_METHOD:
                     continue
                 body = self._read(response, authenticated="Authorization" in request.headers)
-            clocks = _clocks(response.headers, received)
+            clocks = _clocks(response.headers, received, self._client.behind)
             with self._client.parsing:
                 items, self.warnings = self._question.parse(body, clocks, self._question.most)
             return _Answered(items)
@@ -376,10 +378,10 @@ def _watched(base: Any, attempt: Attempt) -> Any:
     return Watched
 
 
-def _clocks(headers: Mapping[str, str], received: float) -> Clocks:
+def _clocks(headers: Mapping[str, str], received: float, behind: float) -> Clocks:
     date = None
     with contextlib.suppress(ValueError, TypeError, OverflowError, KeyError):
         sent = email.utils.parsedate_to_datetime(headers["Date"])
         date = (sent if sent.tzinfo else sent.replace(tzinfo=UTC)).timestamp()
     age = headers.get("Age", "")
-    return Clocks(received, date, float(age) if _AGE.fullmatch(age) else 0.0)
+    return Clocks(received, date, float(age) if _AGE.fullmatch(age) else 0.0, behind)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import urllib3
 import urllib3.exceptions
@@ -39,6 +39,16 @@ class PageResult:
 
     data: Any = None
     error: str | None = None
+
+
+class ServerClock(NamedTuple):
+    """``now``: Unix seconds by the server's clock, which is so many ``ahead`` of ours. ``behind``:
+    by how many it answers as of before where a query names no time (VictoriaMetrics: 30).
+    """
+
+    now: float
+    ahead: float = 0.0
+    behind: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -120,6 +130,22 @@ class PrometheusSource:
             path, parameters or {}, parse_data, _PAGE_LIMIT, only_get=only_get
         )
         return PageResult(items[0] if items else None, error)
+
+    async def ask_clock(self) -> tuple[ServerClock, str | None]:
+        """Ours, and why, where the server's is not known. From now on samples are older by what it
+        is behind. Never raises.
+        """
+        began = self.now()
+        asked = await self.read("query", {"query": "vector(time())"}, only_get=False)
+        ended = self.now()
+        if asked.error is not None:
+            return ServerClock(ended), asked.error
+        try:
+            now, answered_of = map(float, asked.data["result"][0]["value"])
+        except (LookupError, TypeError, ValueError):
+            return ServerClock(ended), "the query vector(time()) has no time in its answer"
+        self._client.behind = max(0.0, now - answered_of)
+        return ServerClock(now, now - (began + ended) / 2, self._client.behind), None
 
     async def history(self, rule: Rule, start: float, end: float, step: float) -> Sequence[Series]:
         """All times by *our* clock; PastUnknownError when it failed. Where the server's clock

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from dynsched.engine.model import Sample
-from dynsched.sources.prometheus import PrometheusSource
+from dynsched.sources.prometheus import PrometheusSource, ServerClock
 from dynsched.tools.doctor.expressions import Matcher, SeriesSelector, quoted
 from dynsched.util.durations import parse_duration
 from dynsched.util.formatting import as_mapping, as_mappings
@@ -57,36 +56,12 @@ class PastValues(NamedTuple):
     """Of how many series, at the worst moment, the value was no finite number."""
 
 
-class Clock(NamedTuple):
-    """``now``: Unix seconds by the server's clock, which is so many seconds ``ahead`` of ours.
-    ``behind``: by how many seconds a query without a time is of an earlier moment.
-    """
-
-    now: float
-    ahead: float = 0.0
-    behind: float = 0.0
-
-
-async def ask_clock(prometheus: PrometheusSource) -> tuple[Clock, str | None]:
-    """The server's clock, or ours and why the server's is not known."""
-    began = time.time()
-    answer = await prometheus.read("query", {"query": "vector(time())"}, only_get=False)
-    ended = time.time()
-    if answer.error is not None:
-        return Clock(ended), answer.error
-    try:
-        now, asked_of = map(float, answer.data["result"][0]["value"])
-    except (LookupError, TypeError, ValueError):
-        return Clock(ended), "the query vector(time()) has no time in its answer"
-    return Clock(now, now - (began + ended) / 2, now - asked_of), None
-
-
 class Questions:
     """The queries, each asked once; None, or nothing, for what failed. What could not be asked is
     in ``errors``, by the code that it was for.
     """
 
-    def __init__(self, prometheus: PrometheusSource, clock: Clock) -> None:
+    def __init__(self, prometheus: PrometheusSource, clock: ServerClock) -> None:
         self.prometheus = prometheus
         self.now, self.behind = clock.now, clock.behind
         self.errors: dict[str, str] = {}

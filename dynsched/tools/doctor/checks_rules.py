@@ -18,7 +18,7 @@ from dynsched.rules.rule_set import FileRule
 from dynsched.sources.pod_use import KUBELET_JOB
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.tools.doctor import checks_values
-from dynsched.tools.doctor.ask_prometheus import Questions, ask_clock
+from dynsched.tools.doctor.ask_prometheus import Questions
 from dynsched.tools.doctor.checks_values import CheckedRule, RuleContext
 from dynsched.tools.doctor.expressions import RATES, SeriesSelector, read, selector_text
 from dynsched.tools.doctor.findings import Finding, NotChecked, error, findings, hint, warning
@@ -52,7 +52,7 @@ async def check_rules(
     rules = [rule for rule in world.rule_set.file_rules if rule.source == "prometheus"]
     if not rules:
         return []
-    clock, failed = await ask_clock(prometheus)
+    clock, failed = await prometheus.ask_clock()
     answers = await asyncio.gather(*(prometheus.query_expr(rule.expr or "") for rule in rules))
     if failed and all(answer.error for answer in answers):
         raise ExpectedError(failed)

@@ -16,7 +16,8 @@ from dynsched.engine.nodes.eligibility import is_eligible, pool_of
 from dynsched.engine.nodes.match import NodeIndex, match_samples
 from dynsched.engine.wording import by_reason, counted, listed, some
 from dynsched.rules.rule_set import FileRule, RuleSet
-from dynsched.tools.doctor.ask_prometheus import Clock, PastValues, Questions
+from dynsched.sources.prometheus import ServerClock
+from dynsched.tools.doctor.ask_prometheus import PastValues, Questions
 from dynsched.tools.doctor.expressions import Expression
 from dynsched.tools.doctor.findings import Finding, error, hint, warning
 from dynsched.util.durations import format_duration
@@ -152,7 +153,7 @@ def _never_or_always(limit: FileRule, seen: PastValues, evidence: str) -> Iterat
         )
 
 
-def clocks(clock: Clock) -> Iterator[Finding]:
+def clocks(clock: ServerClock) -> Iterator[Finding]:
     if abs(clock.ahead) > SKEW:
         yield warning(
             "the clocks of Prometheus and of this machine differ",
@@ -162,10 +163,10 @@ def clocks(clock: Clock) -> Iterator[Finding]:
         )
     if clock.behind > BEHIND:
         yield warning(
-            "the server does not answer with the newest values: marks come later, and pods that "
-            "were placed since do not count",
+            "the server does not answer with the newest values: a node is hot for that long before "
+            "a rule can see it",
             f"a query is answered as of {format_duration(round(clock.behind))} before",
-            "start VictoriaMetrics with -search.latencyOffset=1s; else add it to the lag of rules",
+            "start VictoriaMetrics with -search.latencyOffset=1s",
         )
 
 
@@ -185,9 +186,7 @@ async def late_for_new_pods(rule: CheckedRule) -> AsyncIterator[Finding]:
     if rule.rule.early is None and not rule.world.rule_set.scores_nodes:
         return
     intervals = [(await rule.asked.interval(each))[0] for each in rule.expression.selectors]
-    lag = lag_of(rule.rule, max(intervals, default=0.0) or None).total
-    if rule.rule.lag is None:
-        lag += rule.asked.behind
+    lag = lag_of(rule.rule, max(intervals, default=0.0) or None).total + rule.asked.behind
     lost = REMOVED[0] - float(np.interp(lag, LAGS, REMOVED))
     if lost > _MATTERS:
         yield hint(

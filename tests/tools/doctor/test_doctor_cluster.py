@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
-from unittest.mock import AsyncMock, Mock
+from unittest.mock import AsyncMock
 
 import pytest
 import yaml
@@ -44,9 +44,8 @@ from dynsched.engine.nodes.match import index_nodes
 from dynsched.kube.client import open_client
 from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_set import FileRule, RuleSet
-from dynsched.sources.prometheus.source import PageResult
+from dynsched.sources.prometheus import ServerClock
 from dynsched.tools.client import Where
-from dynsched.tools.doctor.ask_prometheus import Clock, ask_clock
 from dynsched.tools.doctor.checks_cluster import IN_THE_POD
 from dynsched.tools.doctor.checks_values import (
     CheckedRule,
@@ -367,30 +366,12 @@ async def test_samples_that_come_late_are_told(lag, interval, severities) -> Non
 
 
 def test_clocks_that_differ_and_answers_of_before_are_told() -> None:
-    assert list(clocks(Clock(0.0, ahead=5.0, behind=1.0))) == []
-    (differ,) = clocks(Clock(0.0, ahead=-90.0))
+    assert list(clocks(ServerClock(0.0, ahead=5.0, behind=1.0))) == []
+    (differ,) = clocks(ServerClock(0.0, ahead=-90.0))
     assert differ.evidence == "Prometheus's is 1m30s behind ours"
-    (late,) = clocks(Clock(0.0, behind=30.1))
+    (late,) = clocks(ServerClock(0.0, behind=30.1))
     assert (late.severity, late.evidence) == (W, "a query is answered as of 30s before")
     assert "-search.latencyOffset" in late.fix
-
-
-@pytest.mark.parametrize(
-    ("data", "behind"),
-    [
-        ({"result": [{"metric": {}, "value": [1795746227, "1795746197.219"]}]}, 29.781),
-        ({"result": [{"metric": {}, "value": [1795746227.5, "1795746227.5"]}]}, 0.0),
-        ({"result": []}, None),
-        (["nothing"], None),
-        (None, None),
-    ],
-)
-async def test_the_moment_that_a_server_answers_of_is_asked_for(data, behind) -> None:
-    """VictoriaMetrics answers with its own time, and as of 30 s before."""
-    clock, error = await ask_clock(Mock(read=AsyncMock(return_value=PageResult(data))))
-    assert (error is None) is (behind is not None)
-    assert clock.behind == pytest.approx(behind or 0.0)
-    assert clock.now == pytest.approx(1795746227 if behind is not None else time.time(), abs=5)
 
 
 EXTENDER = {"extender": {"profiles": {"default": {"score": {"cpu": 1}}}}}

@@ -12,9 +12,8 @@ from prometheus_support import RealPrometheus
 from dynsched.rules.file import parse_rules
 from dynsched.rules.lint import lint
 from dynsched.rules.rule_set import RuleSet
-from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource, ServerClock
 from dynsched.tools.doctor import checks_rules
-from dynsched.tools.doctor.ask_prometheus import Clock
 from dynsched.tools.doctor.checks_rules import check_rules
 from dynsched.tools.doctor.checks_values import RuleContext
 from dynsched.tools.doctor.findings import Finding, NotChecked, Severity
@@ -137,10 +136,10 @@ async def test_values_that_show_a_new_pod_late_are_told_where_pods_are_placed_by
         found = await found_by(history.url, rule_set(rules))
         assert [each.rule for each in found if each.code == "P12"] == told
         assert "N1" not in {each.code for each in found}
-    # So do answers that are of minutes ago, unless the rule says so.
-    late = Clock(time.time(), behind=150.0)
-    monkeypatch.setattr(checks_rules, "ask_clock", AsyncMock(return_value=(late, None)))
-    found = await found_by(history.url, rule_set({"quick": quick, "told": quick | {"lag": "30s"}}))
+    # So do answers that are of minutes ago.
+    late = AsyncMock(return_value=(ServerClock(time.time(), behind=150.0), None))
+    monkeypatch.setattr(PrometheusSource, "ask_clock", late)
+    found = await found_by(history.url, rule_set({"quick": quick}))
     assert [each.rule for each in found if each.code == "P12"] == ["quick"]
     assert [each.code for each in found].count("N1") == 1
 
