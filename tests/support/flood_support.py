@@ -151,10 +151,11 @@ async def large_heads(port: Port) -> None:
 
 
 async def requests_ahead_of_answers(port: Port) -> None:
-    """Each with large header fields, behind an answer that is not read."""
-    fields = b"".join(b"%d: %s\r\n" % (n, b"y" * 2000) for n in range(60))
-    request = b"GET /nodes HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n"
-    await many(port, 500, request * 10, hold=True)
+    """Each with large header fields, or the largest, behind an answer that is not read."""
+    for size in (2000, 8100):
+        fields = b"".join(b"%d: %s\r\n" % (n, b"y" * size) for n in range(62))
+        request = b"GET /nodes HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n"
+        await many(port, 500, request * 10, hold=True)
 
 
 async def answers_that_are_not_read(port: Port) -> None:

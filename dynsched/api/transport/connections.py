@@ -5,6 +5,7 @@ has the most: a new one, which may be a probe, is taken in, and a flood closes i
 from __future__ import annotations
 
 import asyncio
+import asyncio.sslproto
 import resource
 import ssl
 import time
@@ -19,9 +20,9 @@ from aiohttp.http import HttpProcessingError
 from dynsched.api.transport.answering import Handler, add_headers, refused
 from dynsched.util.logs import quiet_logger
 
-MAX_CONNECTIONS: Final = 64
-"""A few schedulers, Prometheus, probes and people, with room. Each holds up to 1 MB for the head of
-a request, and with TLS 0.9 MB for buffers of asyncio and of OpenSSL."""
+MAX_CONNECTIONS: Final = 48
+"""A few schedulers, Prometheus, probes and people, with room. Each holds up to 2 MB for the heads
+of two requests, and with TLS 0.5 MB for buffers of asyncio and of OpenSSL."""
 OF_OPEN_FILES: Final = 4
 """Connections may take at most one in this many of the open files that the process may have; the
 rest is for the API server, Prometheus and files."""
@@ -30,8 +31,11 @@ GOODBYE_SECONDS: Final = 1.0  # for the end of TLS
 MAX_HEADERS: Final = 64
 """Header fields of a request, of 8,190 bytes each at most: half a megabyte, which is held twice."""
 web_protocol.MAX_MSG_QUEUE_SIZE = 1
-"""Requests of a connection that are parsed while one is answered. By aiohttp's own figure, 32, each
-with half a megabyte of header fields; it has no option for it."""
+"""Requests of a connection that are parsed while one is answered; aiohttp's own figure is 32, and
+it has no option for it."""
+asyncio.sslproto.SSLProtocol.max_size = 64 << 10
+"""Bytes that are read at a time over TLS, for which a buffer is kept; asyncio's own figure is
+256 KiB. Large answers of the API server take a tenth more CPU time by it: 0.3 ms a megabyte."""
 WRITE_AHEAD: Final = 64 << 10
 """Bytes that are kept for a caller that does not read; asyncio's own figure for TLS is 512 KiB."""
 
