@@ -221,8 +221,9 @@ class PodUseSource:
 
     async def ask(self, *, each_pod: bool = False) -> None:
         """One round. What fails keeps its last values."""
-        await self._prometheus.ask_clock()
         rules = [rule for rule in self._rule_set().file_rules if rule.source == "prometheus"]
+        if rules:
+            await self._prometheus.ask_clock()
         resources = {rule.resource for rule in rules if rule.resource}
         self._means = {name: each for name, each in self._means.items() if name in resources}
         if resources:

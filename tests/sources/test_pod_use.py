@@ -59,6 +59,13 @@ async def test_uses_by_workload_and_scrape_intervals_by_rule() -> None:
     assert 'up{node="worker-1",' in prometheus.asked[-1]
 
 
+async def test_without_rules_of_prometheus_nothing_is_asked() -> None:
+    prometheus = prometheus_with()
+    other = rule("m", source="metrics-server", resource="cpu", threshold=80, expr=None)
+    await PodUseSource(prometheus, lambda: rule_set(other)).ask()
+    assert (prometheus.asked, prometheus.clocks_asked) == ([], 0)
+
+
 def of_pod(name: str, value: float) -> tuple[Mapping[str, str], float]:
     return {"namespace": "shop", "pod": name}, value
 

@@ -101,9 +101,8 @@ async def answer_and_send(request: web.Request, handler: Handler) -> web.StreamR
     """Around all that answer: take a turn, make the answer and send it within WRITE_SECONDS. When
     it returns, the answer has been sent, or the connection is closed.
     """
-    is_read = request.method in (hdrs.METH_GET, hdrs.METH_HEAD)
     try:
-        if is_read and request.path not in PROBES:
+        if request.method in (hdrs.METH_GET, hdrs.METH_HEAD) and request.path not in PROBES:
             await turn(request)
         response = await handler(request)
         if not response.prepared:

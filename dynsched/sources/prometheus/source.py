@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -132,18 +133,18 @@ class PrometheusSource:
         return PageResult(items[0] if items else None, error)
 
     async def ask_clock(self) -> tuple[ServerClock, str | None]:
-        """Ours, and why, where the server's is not known. From now on samples are older by what it
-        is behind. Never raises.
+        """Ours where the server's is not known, and why where it could not be asked. From now on
+        samples are older by what it is behind. Never raises.
         """
         began = self.now()
         asked = await self.read("query", {"query": "vector(time())"}, only_get=False)
         ended = self.now()
-        if asked.error is not None:
-            return ServerClock(ended), asked.error
         try:
             now, answered_of = map(float, asked.data["result"][0]["value"])
         except (LookupError, TypeError, ValueError):
-            return ServerClock(ended), "the query vector(time()) has no time in its answer"
+            return ServerClock(ended), asked.error
+        if not math.isfinite(now - answered_of):
+            return ServerClock(ended), None
         self._client.behind = max(0.0, now - answered_of)
         return ServerClock(now, now - (began + ended) / 2, self._client.behind), None
 

@@ -168,13 +168,11 @@ async def list_nodes(kubeconfig: Path | None, context: str | None) -> dict[str, 
 
 async def server_time(source: PrometheusSource) -> float:
     """Prometheus's own clock, by which its history goes. ExpectedError when it cannot be asked."""
-    answer = await source.query_expr("vector(time())")
+    clock, error = await source.ask_clock()
     # What answers some expressions only may still answer those of the rules.
-    if answer.error is not None and not re.search(r"HTTP (400|422)", answer.error):
-        raise ExpectedError(answer.error)
-    if answer.samples and math.isfinite(answer.samples[0].value):
-        return answer.samples[0].value
-    return source.now()
+    if error is not None and not re.search(r"HTTP (400|422)", error):
+        raise ExpectedError(error)
+    return clock.now - clock.behind
 
 
 async def _series(
