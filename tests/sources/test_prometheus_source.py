@@ -170,7 +170,7 @@ async def test_samples_are_older_by_what_the_server_is_behind(server, value, now
         assert error is None
         assert (clock.now, clock.ahead, clock.behind) == (now, now - NOW, behind)
         [sample] = (await source.query_expr("load")).samples
-    assert sample.timestamp == pytest.approx(NOW - 1 - behind)
+    assert sample.timestamp == pytest.approx(NOW - 1 - behind, abs=0.001)
 
 
 async def test_the_clock_of_a_server_that_fails_is_ours(server: MisbehavingServer) -> None:
