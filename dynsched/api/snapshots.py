@@ -123,6 +123,15 @@ class SnapshotStore:
             return None
         return self.snapshot.order
 
+    def wanted_order(self) -> Order | None:
+        """The same; none either while an experiment has it off."""
+        return None if self.snapshot is None or self.snapshot.is_off else self.order()
+
+    def tell_of_order(self, status: OrderStatus) -> None:
+        """What came of its writes, in all answers and in `/metrics`."""
+        self.order_status = status
+        self.metrics.registry.register(status)
+
     def _about(self, snapshot: Snapshot) -> About:
         return {
             "interval": self.interval,

@@ -130,22 +130,13 @@ async def _serve(settings: Settings) -> None:
                 cluster=settings.cluster_name,
             ).run(stop)
 
-        async def keep_the_order() -> None:
-            from dynsched.controller.ordering import Ordering
-
-            api = await clients.open(partial(KubeApi, in_flight=1))
-            await Ordering(api, home, snapshots, leads).run(stop)
-
-        async def keep_the_costs() -> None:
-            from dynsched.controller.scaling_down import ScalingDown
-
-            await ScalingDown(pods.api, snapshots, pods, leads).run(stop)
-
         wants_order = lambda: rules_file.rule_set.order is not None  # noqa: E731
         # Costs that are left of former rules are taken back.
         wants_costs = lambda: rules_file.rule_set.scale_down or bool(pods.costed)  # noqa: E731
         leads = lambda: leadership.may_write  # noqa: E731
         home = settings.lease_namespace or client.config.namespace
+        keep_the_order = partial(_keep_the_order, stop, clients, home, snapshots, leads)
+        keep_the_costs = partial(_keep_the_costs, stop, pods, snapshots, leads)
         keeping = Keeping(
             *(KeptRules(client, home, leads), rules_file, leads),
             in_use=lambda: None if snapshots.snapshot is None else snapshots.snapshot.rule_set,
@@ -194,6 +185,37 @@ async def _once_wanted(
     await until_so(stop, lambda: wanted() and not settings.dry_run, 1.0)
     if not stop.is_set():
         await keep()
+
+
+async def _keep_the_order(
+    stop: asyncio.Event,
+    clients: Clients,
+    home: str,
+    snapshots: SnapshotStore,
+    leads: Callable[[], bool],
+) -> None:
+    from dynsched.api.order_status import OrderStatus
+    from dynsched.controller.ordering import Ordering
+
+    snapshots.tell_of_order(status := OrderStatus(lambda: snapshots.snapshot))
+    api = await clients.open(partial(KubeApi, in_flight=1))
+    await Ordering(api, home, snapshots.wanted_order, status, leads).run(stop)
+
+
+async def _keep_the_costs(
+    stop: asyncio.Event, pods: PodTracking, snapshots: SnapshotStore, leads: Callable[[], bool]
+) -> None:
+    from dynsched.controller.scaling_down import ScalingDown
+
+    costs = ScalingDown(
+        pods.api,
+        snapshot=lambda: snapshots.snapshot,
+        costed=lambda: pods.costed,
+        leads=leads,
+        registry=snapshots.metrics.registry,
+    )
+    snapshots.scale_down = costs.status
+    await costs.run(stop)
 
 
 async def _reviews(settings: Settings, clients: Clients) -> Reviews | None:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Final
 
 from dynsched.api.order_status import LastOrder, OrderStatus
-from dynsched.api.snapshots import SnapshotStore
 from dynsched.engine.model import Order
 from dynsched.kube.node_order import NodeOrder
 from dynsched.kube.transport import KubeApi
@@ -39,24 +38,25 @@ _DISPUTED: Final = (
 
 
 class Ordering:
-    """Writes the order of ``snapshots`` to ``namespace``, and tells `/order`, the page and
-    `/metrics` what came of it. ``leads``: whether this replica writes.
+    """Writes the order that is ``wanted`` to ``namespace``, and says in ``status`` what came of it.
+    ``leads``: whether this replica writes.
     """
 
     def __init__(
         self,
         api: KubeApi,
         namespace: str,
-        snapshots: SnapshotStore,
+        wanted: Callable[[], Order | None],
+        status: OrderStatus,
         leads: Callable[[], bool],
+        *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = NodeOrder(api, namespace, leads)
-        self._snapshots = snapshots
+        self._wanted = wanted
+        self._status = status
         self._leads = leads
         self._clock = clock
-        self._status = snapshots.order_status = OrderStatus(lambda: snapshots.snapshot)
-        snapshots.metrics.registry.register(self._status)
         self._told = LoggedKinds()
         self._tried_at, self._took = -RENEW, 0.0
 
@@ -72,10 +72,6 @@ class Ordering:
             await pause(stop, POLL)
         if self._status.in_force is not None:
             await self._call(None)
-
-    def _wanted(self) -> Order | None:
-        snapshot = self._snapshots.snapshot
-        return None if snapshot is None or snapshot.is_off else self._snapshots.order()
 
     async def _follow(self) -> None:
         wanted, status = self._wanted(), self._status

@@ -11,10 +11,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from dynsched.api.snapshots import SnapshotStore
-from dynsched.controller.pod_tracking import PodTracking
 from dynsched.engine.alerting.guard import Allowance
 from dynsched.engine.placing.scale_down import CostedPod, arrivals, due_on
 from dynsched.engine.snapshot import Snapshot
@@ -36,22 +34,25 @@ POLL: Final = 0.25
 
 
 class ScalingDown:
-    """Writes the costs by the Snapshots of ``snapshots`` while it ``leads``. One pass after each:
-    where ticks are overdue, nothing is known of the load, and nothing is written.
+    """Writes the costs by the last ``snapshot``, once each, while it ``leads``: where ticks are
+    overdue, nothing is known of the load, and nothing is written. ``costed``: by uid, the pods that
+    have a cost of dynsched's.
     """
 
     def __init__(
         self,
         api: KubeApi,
-        snapshots: SnapshotStore,
-        pods: PodTracking,
+        *,
+        snapshot: Callable[[], Snapshot | None],
+        costed: Callable[[], Mapping[str, CostedPod]],
         leads: Callable[[], bool],
+        registry: CollectorRegistry,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._list = partial(on_node, api)
         self._write = partial(write_cost, api, may_write=leads)
-        self._snapshots = snapshots
-        self._pods = pods
+        self._snapshot = snapshot
+        self._costed = costed
         self._leads = leads
         self._clock = clock
         self._allowance, self._passed = Allowance(), -math.inf
@@ -62,22 +63,22 @@ class ScalingDown:
         """Of each hot node whose pods have theirs: the uids that were new then."""
         self._failures = 0
         self._error: str | None = None
-        snapshots.scale_down = self._status
-        registry, name = snapshots.metrics.registry, "dynsched_scale_down"
+        name = "dynsched_scale_down"
         text = "Writes of deletion costs to pods, by result."
         self._writes = Counter(f"{name}_writes", text, ["result"], registry=registry)
         text = "Pods that have a deletion cost of dynsched's."
         number = Gauge(f"{name}_pods", text, registry=registry)
-        number.set_function(lambda: len(pods.costed))
+        number.set_function(lambda: len(costed()))
 
-    def _status(self) -> Mapping[str, Any]:
-        pods = self._pods.costed.values()
+    def status(self) -> Mapping[str, Any]:
+        """For `/status`."""
+        pods = self._costed().values()
         return {"pods": len(pods), "nodes": len({pod.node for pod in pods}), "error": self._error}
 
     async def run(self, stop: asyncio.Event) -> None:
         last: Snapshot | None = None
         while not stop.is_set():
-            snapshot = self._snapshots.snapshot
+            snapshot = self._snapshot()
             if not self._leads():  # what another leader does meanwhile is not known
                 self._done, self._error = {}, None
             elif snapshot is not None and snapshot is not last:
@@ -101,7 +102,7 @@ class ScalingDown:
                 is_done = node in self._done and uids <= self._done[node]
                 if not is_done and await self._put_on(snapshot, node, uids):
                     self._done[node] = uids
-            for pod in list(self._pods.costed.values()):
+            for pod in list(self._costed().values()):
                 # One whose node is not known yet may be on a hot one.
                 if pod.node not in self._hot and (pod.node or not rule_set.scale_down):
                     await self._send(pod, None)

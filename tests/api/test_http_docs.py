@@ -60,8 +60,7 @@ def docs_snapshots():
             scene.tick(NOON + seconds, node_cpu=cpu, node_mem_usage=memory, pods=pods), placed=[]
         )
     written = LastOrder(snapshots.snapshot.order, NOON + 91, NOON + 119)
-    snapshots.order_status = OrderStatus(lambda: snapshots.snapshot, written)
-    snapshots.metrics.registry.register(snapshots.order_status)
+    snapshots.tell_of_order(OrderStatus(lambda: snapshots.snapshot, written))
     return snapshots
 
 

@@ -2,16 +2,15 @@
 
 import itertools
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
+from typing import cast
 
 import pytest
-from prometheus_client import CollectorRegistry
 from store_support import Clock
 
-from dynsched.api.metrics import Metrics
+from dynsched.api.order_status import OrderStatus
 from dynsched.controller.ordering import LASTS, RENEW, Ordering
 from dynsched.engine.model import Level, Order
+from dynsched.kube.transport import KubeApi
 
 
 class Written:
@@ -30,12 +29,12 @@ class Written:
 
 def scene(clock: Clock, weight: Callable[[], int]) -> tuple[Ordering, Written]:
     """``weight``: of the only node, at each look."""
-    store: Any = SimpleNamespace(
-        snapshot=SimpleNamespace(is_off=False),
-        order=lambda: Order({"": ((Level(weight(), ("a",)),),)}),
-        metrics=Metrics(CollectorRegistry()),
-    )
-    ordering = Ordering(None, "dynsched", store, lambda: True, clock)  # type: ignore[arg-type]
+
+    def wanted() -> Order:
+        return Order({"": ((Level(weight(), ("a",)),),)})
+
+    status, api = OrderStatus(lambda: None), cast("KubeApi", None)
+    ordering = Ordering(api, "dynsched", wanted, status, lambda: True, clock=clock)
     written = Written(clock)
     ordering._cluster = written  # type: ignore[assignment]
     return ordering, written

@@ -15,13 +15,12 @@ from pods_support import PODS, create, pod, reached
 from prometheus_client import CollectorRegistry
 from snapshots import Scene
 
-from dynsched.api.metrics import Metrics
-from dynsched.api.snapshots import SnapshotStore
 from dynsched.controller import scaling_down
 from dynsched.controller.pod_tracking import PodTracking
 from dynsched.controller.scaling_down import LINGER, MOST_FAILURES, RETRY, ScalingDown
 from dynsched.controller.single_pass import prune
 from dynsched.engine.model import Node
+from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.keys import COST_ANNOTATION, DELETION_COST
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.pod_use import PodUseSource
@@ -61,10 +60,14 @@ class Bench:
             binder=None,
             pod_use=uses,
         )
-        metrics = Metrics(CollectorRegistry())
-        self.snapshots = SnapshotStore(*(lambda: self.now, 10.0, "", lambda: True), metrics=metrics)
+        self.snapshot: Snapshot | None = None
         self.part = ScalingDown(
-            *(api, self.snapshots, self.tracking, lambda: self.leads), clock=lambda: self.now
+            api,
+            snapshot=lambda: self.snapshot,
+            costed=lambda: self.tracking.costed,
+            leads=lambda: self.leads,
+            registry=CollectorRegistry(),
+            clock=lambda: self.now,
         )
 
     def rules(self) -> RuleSet:
@@ -97,13 +100,13 @@ class Bench:
         self.now += seconds
         loads = {"cpu": {"a": 20.0, "b": 20.0} | cpu, "mem": {"a": mem, "b": 1.0}}
         known = self.tracking.known()
-        self.snapshots.snapshot = self.scene.tick(NOON + self.now, pods=known, **loads)
+        self.snapshot = self.scene.tick(NOON + self.now, pods=known, **loads)
         before = len(await self.cluster.writes("pods"))
-        await self.part.follow(self.snapshots.snapshot)
+        await self.part.follow(self.snapshot)
         return len(await self.cluster.writes("pods")) - before
 
     def status(self) -> dict[str, Any]:
-        return dict(self.snapshots.scale_down() or {})
+        return dict(self.part.status())
 
 
 @asynccontextmanager
@@ -255,7 +258,7 @@ async def test_a_follower_writes_nothing_and_a_new_leader_looks_again(cluster) -
         task = asyncio.create_task(bench.part.run(stop))
         await asyncio.sleep(0)
         bench.leads = True
-        bench.snapshots.snapshot = bench.scene.tick(
+        bench.snapshot = bench.scene.tick(
             NOON + bench.now, pods=bench.tracking.known(), cpu={"a": 95.0, "b": 1.0}, mem={}
         )
         await reached(lambda: len(bench.tracking.costed), 2)
