@@ -79,7 +79,7 @@ async def watch(kubeconfig: str) -> None:
     nodes, stop = NodeWatch(client), asyncio.Event()
     before, wall, cpu = resident(), time.monotonic(), time.process_time()
     task = asyncio.create_task(nodes.run(stop))
-    while not nodes.synced:  # noqa: ASYNC110 - there is no event for it
+    while not nodes.store.synced:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0.02)
     wall, cpu = time.monotonic() - wall, time.process_time() - cpu
     await asyncio.sleep(QUIET)

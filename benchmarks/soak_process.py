@@ -32,7 +32,7 @@ class LoopsCluster(NodeCluster):
     """
 
     def __init__(self, client: KubeClient, watch: NodeWatch, world: World) -> None:
-        super().__init__(client, watch)
+        super().__init__(client, watch.store, lambda: watch.error)
         self._world = world
 
     def nodes(self) -> Mapping[str, Node]:
@@ -61,7 +61,7 @@ class Process:
         self._source = Source(self._world.prometheus, self._prometheus)
         self._events = NodeEvents(self.client, own=lambda: self._elector.lease, clock=clock.wall)
         self._watch = NodeWatch(self.client, resync=0.5)
-        self.cluster = NodeCluster(self.client, self._watch)
+        self.cluster = NodeCluster(self.client, self._watch.store, lambda: self._watch.error)
         self._snapshots = SnapshotStore(
             clock=clock.monotonic,
             interval=INTERVAL,

@@ -77,7 +77,7 @@ async def _serve(settings: Settings) -> None:
         client = await clients.open(partial(KubeClient, may_write=lambda: leadership.may_write))
         events = clients.events(client, leadership)
         watch = NodeWatch(client)
-        cluster = NodeCluster(client, watch)
+        cluster = NodeCluster(client, watch.store, lambda: watch.error)
         source = clients.prometheus(settings, rules_file, cluster.nodes)
         metrics_server = await clients.metrics_server(cluster.nodes)
         binder = None

@@ -6,9 +6,8 @@ object's resourceVersion decides which state is newer, not the order of arrival.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Protocol
 
 from dynsched.engine.model import Node, NodePatch
 from dynsched.kube.client import KubeClient
@@ -23,9 +22,12 @@ def is_older(version: str, than: str) -> bool:
 
 
 class NodeStore:
-    """Nodes by name. Every method may be called from any thread; none blocks on I/O."""
+    """Nodes by name. Every method may be called from any thread; none blocks on I/O. ``synced``:
+    whether all have been listed; an outage makes nodes old, not gone.
+    """
 
     def __init__(self) -> None:
+        self.synced = False
         self._nodes: dict[str, Node] = {}
         self._view: Mapping[str, Node] | None = None
         self._undated: set[str] = set()
@@ -86,36 +88,27 @@ class NodeStore:
             return frozenset(self._undated)
 
 
-class Watch(Protocol):
-    """What keeps a store up to date: `dynsched.kube.node_watch.NodeWatch`."""
-
-    store: NodeStore
-    synced: bool
-
-    @property
-    def error(self) -> str | None:
-        """Why what is known may be old; None while all is well."""
-
-
 class NodeCluster:
-    """The nodes, and the only way to read and patch one. Without ``watch`` nothing is kept up to
-    date.
+    """The nodes, and the only way to read and patch one. ``why_old``: why what is known may be old;
+    None while all is well.
     """
 
-    def __init__(self, client: KubeClient, watch: Watch | None = None) -> None:
+    def __init__(
+        self, client: KubeClient, store: NodeStore, why_old: Callable[[], str | None] = lambda: None
+    ) -> None:
         self._client = client
-        self._watch = watch
-        self._store = watch.store if watch else NodeStore()
+        self._store = store
+        self._why_old = why_old
 
     @property
     def synced(self) -> bool:
-        """Whether all nodes have been listed."""
-        return self._watch is None or self._watch.synced
+        """As of `NodeStore`."""
+        return self._store.synced
 
     @property
     def error(self) -> str | None:
         """Why what is known may be old; None while all is well."""
-        return self._watch.error if self._watch else None
+        return self._why_old()
 
     def nodes(self) -> Mapping[str, Node]:
         """As `NodeStore.nodes`."""
@@ -152,7 +145,8 @@ class NodeCluster:
     @classmethod
     async def listed(cls, client: KubeClient) -> NodeCluster:
         """As it is listed now, and as our own calls will find it; without a watch."""
-        cluster = cls(client)
+        store = NodeStore()
         for node in (await client.list_nodes()).values():
-            cluster._store.offer(node)
-        return cluster
+            store.offer(node)
+        store.synced = True
+        return cls(client, store)

@@ -1,6 +1,6 @@
 """The nodes of the cluster, kept up to date: kopf's watch, and a comparison that distrusts it
 (`resync`). kopf does not say when a list is complete: the API server is asked how many nodes there
-are, until we know as many (`synced`).
+are, until we know as many (`NodeStore.synced`).
 """
 
 from __future__ import annotations
@@ -46,13 +46,10 @@ class _Life:
 
 
 class NodeWatch:
-    """Keeps ``store`` as the cluster is while `run` runs. ``synced``: whether the first list is
-    complete; an outage makes nodes old, not gone. ``begun``: how many watches have begun.
-    """
+    """Keeps ``store`` as the cluster is while `run` runs. ``begun``: how often a watch began."""
 
     def __init__(self, client: KubeClient, *, resync: float = RESYNC) -> None:
         self.store = NodeStore()
-        self.synced = False
         self.begun = 0
         self._client = client
         self._troubles = Troubles()
@@ -159,13 +156,13 @@ class NodeWatch:
     async def _sync_and_compare(self, stop: asyncio.Event) -> None:
         """Wait until we know as many nodes as there are; that there are none is asked twice."""
         is_empty = False
-        while not self.synced and not stop.is_set():
+        while not self.store.synced and not stop.is_set():
             expected = await self._count(stop)
             # The number may change while the list comes in: after a second it is asked again.
             asked = time.monotonic()
             while time.monotonic() - asked < 1.0 and not stop.is_set():
                 if len(self.store) >= expected and (expected or is_empty):
-                    self.synced = True
+                    self.store.synced = True
                     logger.info("watching %d nodes at %s", expected, self._client.config.server)
                     break
                 await pause(stop, _POLL)

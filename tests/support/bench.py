@@ -94,7 +94,7 @@ class Bench:
     async def caught_up(self) -> None:
         """Until the watch knows every node as the API server has it."""
         async with asyncio.timeout(60):
-            while not self.watch.synced or await self._versions() != {
+            while not self.watch.store.synced or await self._versions() != {
                 name: node.resource_version for name, node in self.watch.store.nodes().items()
             }:
                 await asyncio.sleep(0.0002 * len(self.watch.store.nodes()) + 0.01)
@@ -147,7 +147,7 @@ class Interfered(NodeCluster):
     """``meddle[NAME]``, if there is one, runs once between the plan and the write."""
 
     def __init__(self, client: KubeClient, watch: NodeWatch) -> None:
-        super().__init__(client, watch)
+        super().__init__(client, watch.store, lambda: watch.error)
         self.meddle: dict[str, Any] = {}
 
     async def patch(self, patch: NodePatch) -> Any:

@@ -28,7 +28,6 @@ from dynsched.engine.model import Node, NodePatch, NodeView, QueryResult, Sample
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster, NodeStore
-from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.projection import project
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.util.errors import (
@@ -244,11 +243,9 @@ class Api:
 class Watch:
     """A replica's watch. ``held``: events wait; ``deaf``: they are lost until a new list."""
 
-    synced = True
-    error = None
-
     def __init__(self, objects: Objects) -> None:
         self.store = NodeStore()
+        self.store.synced = True
         self.held = self.deaf = False
         self._missed = False
         self._objects = objects
@@ -437,7 +434,7 @@ class Replica:
         self.leadership = leadership or Leadership()
         self.events = FakeEvents()
         self.beliefs = Beliefs()
-        self.cluster = _Cluster(cast("KubeClient", self.api), cast("NodeWatch", self.watch))
+        self.cluster = _Cluster(cast("KubeClient", self.api), self.watch.store)
         self._world = world
         self.loop = Loop(
             self.rules_file,

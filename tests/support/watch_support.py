@@ -56,7 +56,7 @@ class Watching:
     def __init__(self, client: KubeClient, *, resync: float) -> None:
         self.client = client
         self.watch = NodeWatch(client, resync=resync)
-        self.cluster = NodeCluster(client, self.watch)
+        self.cluster = NodeCluster(client, self.watch.store, lambda: self.watch.error)
         self.stop = asyncio.Event()
         self.task = asyncio.create_task(self.watch.run(self.stop))
 
