@@ -28,7 +28,9 @@ def versions(
     run("git", "archive", f"--output={packed}", revision, "manifests", cwd=ROOT, check=True)
     with tarfile.open(packed) as archive:
         archive.extractall(top, filter="data")
-    old = before.example(top / "old", COMPONENTS, rules, top / "manifests")
+    # Beside the others: 0.2.0's takes the base from there, and has none of its own.
+    beside = top / "manifests/overlays/old"
+    old = before.example(beside, COMPONENTS, rules, top / "manifests")
     new = site.example(top / "new", COMPONENTS, rules)
     # What only the newer version has is deleted with its manifests.
     with site.installed("-k", old, removed_by=new):
