@@ -36,6 +36,7 @@ They come from the files of [the kustomize tree](../../manifests), to which the 
 
   ```sh
   kubectl -n dynsched scale deployment dynsched --replicas 0
+  kubectl -n dynsched wait --for=delete pod -l app.kubernetes.io/name=dynsched
   dynsched prune
   helm -n dynsched uninstall dynsched
   ```

@@ -143,7 +143,8 @@ async def _node(request: web.Request) -> web.Response:
     name = request.match_info["name"]
     detail = node_detail(_snapshot(request), name)
     if detail is None:
-        return refused(HTTPStatus.NOT_FOUND, f"no node {name!r} in the cluster; /nodes lists them")
+        where = "/nodes and `dynsched nodes` list them"
+        return refused(HTTPStatus.NOT_FOUND, f"no node {name!r} in the cluster; {where}")
     return as_json(detail)
 
 

@@ -118,7 +118,9 @@ def backtest(
         raise click.UsageError("--report is of one rules file: leave out --compare")
     given = flags.patient(given)
     prometheus = {name: given.pop(name) for name in [*given] if name.startswith("prom")}
-    rule_sets = [load_rules(path) for path in (rules, compare) if path is not None]
+    rule_sets = [load_rules(rules)]
+    if compare is not None:
+        rule_sets.append(load_rules(compare, flag="--compare"))
     kept = cache is not None
     folder = cache or Path(tempfile.mkdtemp(prefix="dynsched-backtest-"))
     try:

@@ -231,7 +231,7 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) ->
         for report in reports:
             for line in (*report.errors, *report.warnings):
                 click.echo(line, err=True)
-            if report.rule_set is not None:
+            if report.rule_set is not None and not report.errors:
                 names = [rule.name for rule in report.rule_set.file_rules]
                 said = f"{counted(len(names), 'rule')}: {', '.join(names)}; {report.rule_set.mark}"
                 click.echo(f"{report.name}: {said}")

@@ -22,7 +22,9 @@ from dynsched.rules.sections import (
     GuardRules,
     MarkRules,
     NodeRules,
+    OrderRules,
     Profile,
+    RulesModel,
 )
 from dynsched.util.errors import ExpectedError
 from dynsched.util.files import read_file, read_stream
@@ -69,12 +71,12 @@ class Reading:
     warnings: tuple[Remark, ...] = ()
 
 
-def load_rules(path: Path) -> RuleSet:
-    """From a file or a pipe. RulesFileError with all that is wrong in it."""
+def load_rules(path: Path, flag: str = "--rules") -> RuleSet:
+    """From a file or a pipe, which ``flag`` names. RulesFileError with all that is wrong in it."""
     try:
         return _used(path, read_rules(read_stream(path, MAX_BYTES)))
     except OSError as error:
-        raise unreadable(path, error, "name the file with --rules") from None
+        raise unreadable(path, error, f"name the file with {flag}") from None
 
 
 def read_rules(raw: bytes) -> Reading:
@@ -233,7 +235,9 @@ class _DynamicSchedulerFile(BaseModel):
 def parse_rules(data: object) -> RuleSet:
     """From parsed YAML, in either format. RulesInvalidError with the first MAX_ERRORS errors."""
     if not isinstance(data, Mapping):
-        raise RulesInvalidError((RuleError((), "a rules file is a mapping with the key `rules`"),))
+        empty = "it is empty: " if data is None else ""
+        wanted = f"{empty}a rules file is a mapping with the key `rules`"
+        raise RulesInvalidError((RuleError((), wanted),))
     try:
         if DYNAMIC_SCHEDULER_KEY in data:
             found = _DynamicSchedulerFile.model_validate(data).rules.items()
@@ -250,12 +254,20 @@ def parse_rules(data: object) -> RuleSet:
     return rule_set
 
 
-_SECTIONS: Final = (MarkRules, NodeRules, GuardRules, ExtenderRules, Profile, ExperimentRules)
-_KNOWN_KEYS: Final = frozenset(
-    field.alias or name
-    for model in (RuleSet, *_SECTIONS, FileRule, EarlyMark)
-    for name, field in model.model_fields.items()
-)
+_MODELS: Final[Mapping[str, tuple[type[RulesModel], ...]]] = {
+    "": (RuleSet,),
+    "rules": (FileRule, EarlyMark),
+    "mark": (MarkRules,),
+    "nodes": (NodeRules,),
+    "guard": (GuardRules,),
+    "extender": (ExtenderRules, Profile),
+    "order": (OrderRules,),
+    "experiment": (ExperimentRules,),
+}
+_KNOWN_KEYS: Final = {
+    section: [field.alias or key for each in models for key, field in each.model_fields.items()]
+    for section, models in _MODELS.items()
+}
 
 
 def _cross_checks(data: Mapping[Any, Any]) -> Iterable[RuleError]:

@@ -60,7 +60,11 @@ def problem(message: str) -> PydanticCustomError:
     return PydanticCustomError("rule", "{message}", {"message": message})
 
 
-def explain(error: ValidationError, known_keys: Collection[str]) -> Iterator[RuleError]:
+Keys = Mapping[str, Collection[str]]
+"""Those that are known in each section, and by the empty string those of the sections."""
+
+
+def explain(error: ValidationError, known_keys: Keys) -> Iterator[RuleError]:
     """The errors of a validation in our words; ``known_keys`` feed the suggestions."""
     for details in error.errors(include_url=False):
         # Only a consequence: the field that it depends on has an error of its own.
@@ -69,7 +73,7 @@ def explain(error: ValidationError, known_keys: Collection[str]) -> Iterator[Rul
             yield RuleError(path, _message(details, known_keys))
 
 
-def _message(details: ErrorDetails, known_keys: Collection[str]) -> str:
+def _message(details: ErrorDetails, known_keys: Keys) -> str:
     kind, value, context = details["type"], details["input"], details.get("ctx", {})
     if kind == "extra_forbidden":
         return _unknown_key(details["loc"], known_keys)
@@ -92,16 +96,17 @@ _OF_PROMETHEUS: Final = {
     "record": "write `name`; nothing is recorded here",
     "labels": "remove it: the mark of a node is set once, under `mark`",
     "annotations": "remove it",
+    "query": "write `expr`",
 }
-"""Keys of Prometheus's own rules files, which are what one copies from."""
+"""Keys of Prometheus's own rules files and pages, which are what one copies from."""
 
 
-def _unknown_key(loc: Sequence[str | int], known_keys: Collection[str]) -> str:
+def _unknown_key(loc: Sequence[str | int], known_keys: Keys) -> str:
     key = str(loc[-1])
     place = tuple(part for part in loc[:-1] if isinstance(part, str))
     if key in _OF_PROMETHEUS and place in ((), ("rules",)):
         return f"unknown key; {_OF_PROMETHEUS[key]}"
-    close = difflib.get_close_matches(key, known_keys, n=1)
+    close = difflib.get_close_matches(key, known_keys["".join(place[:1])], n=1)
     return f"unknown key; did you mean {close[0]!r}?" if close else "unknown key; remove it"
 
 

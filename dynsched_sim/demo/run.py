@@ -227,7 +227,7 @@ def _introduce(console: Console, stage: _Stage) -> None:
 
   kubeconfig  {stage.kubeconfig}
   rules       {stage.rules}
-  dynsched    {stage.url}  {stage.url}/nodes
+  dynsched    {stage.url}
   Prometheus  {stage.prometheus} (simulated: it answers the demo's rules only)
 
 Try in another terminal:

@@ -165,7 +165,11 @@ async def test_the_answer_through_the_cluster_is_the_same(call, cluster) -> None
         for words in (("nodes", "-o", "json"), ("why", "a#b é")):
             through = await call(*words, "-n", "dynsched")
             assert through == await call(*words, "--server", pages.url)
-    assert through == (1, "", "Error: no node 'a#b é' in the cluster; /nodes lists them\n")
+    assert through == (
+        1,
+        "",
+        "Error: no node 'a#b é' in the cluster; /nodes and `dynsched nodes` list them\n",
+    )
 
 
 async def test_open_with_a_url_prints_its_page_and_ends(call, cluster, monkeypatch) -> None:

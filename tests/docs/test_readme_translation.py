@@ -1,5 +1,6 @@
 """README.zh-CN.md says what README.md says: the same blocks in the same order, with the same code,
-links, images and names. Who changes one of them without the other is told what differs, and where.
+links and names, and images that differ in their language alone. Who changes one of them without the
+other is told what differs, and where.
 """
 
 import re
@@ -35,7 +36,7 @@ def same_everywhere(parts: list[Token], anchors: dict[str, str]) -> Iterator[str
             link = str(part.attrs["href"]).replace(CHINESE.name, ENGLISH.name)  # each to the other
             yield f"link {anchors.get(link.lower(), link)}"
         elif part.type == "image":
-            yield f"image {part.attrs['src']}"
+            yield f"image {str(part.attrs['src']).replace('-zh-cn', '')}"
 
 
 def anchor(heading: str) -> str:

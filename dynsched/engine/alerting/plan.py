@@ -12,7 +12,7 @@ from dynsched.engine.nodes.mark_state import MarkState, mark_state
 from dynsched.engine.wording import beside_the_line
 from dynsched.rules import keys
 from dynsched.rules.labels import Mark
-from dynsched.rules.rule_set import COMPARE, NO_RULES, Rule, RuleSet
+from dynsched.rules.rule_set import NO_RULES, Rule, RuleSet
 from dynsched.util.formatting import format_threshold, format_time, format_value
 
 
@@ -144,8 +144,10 @@ def _reason(rule: Rule, alert: Alert) -> str:
     if rule.early_of is not None:
         if alert.value is None:
             return f"{rule.early_of} has no expected load yet"
+        if not rule.breached(alert.value):
+            over = f"was {over}, released at {format_threshold(rule.clear_threshold)}"
         return f"{rule.early_of} is expected {beside_the_line(alert.value)} ({over})"
-    if alert.value is None or COMPARE[rule.op](alert.value, rule.threshold):
+    if alert.value is None or rule.breached(alert.value):
         return f"{rule.name} {value} {over}"
     return f"{rule.name} was {over}, is {value}"
 

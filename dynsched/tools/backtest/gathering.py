@@ -98,6 +98,10 @@ async def _gather(
     nodes = {} if order.nodes_from_series else await list_nodes(order.kubeconfig, order.context)
     rules = [rule for rule_set in order.rule_sets for rule in rule_set.file_rules]
     until = now if order.until is None else order.until
+    if until > now + _GRACE:
+        raise ExpectedError(
+            f"--until is {format_time(until)}, and by Prometheus's clock it is {format_time(now)}"
+        )
     since = until - order.since
     series = await _series(source, rules, since, until, len(nodes))
     if not series:

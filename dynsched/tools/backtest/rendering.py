@@ -224,8 +224,9 @@ def _rules(title: str, sides: Mapping[str, Json]) -> Section:
         kinds = ("hot", "early") if total["early"]["marks"] else ("hot",)
         sums = [total | total[kind] | {"rule": f"all: {kind}"} for kind in kinds]
         entries += [{**one, "rule": prefix + one["rule"]} for one in (*side["rules"], *sums)]
+        writes = f"{_cell('writes_per_day', total)} writes to nodes per day; "
         sentences.append(
-            f"{prefix}{_cell('writes_per_day', total)} writes to nodes per day; at most "
+            f"{prefix}{'' if total['writes_per_day'] is None else writes}at most "
             f"{counted(total['peak_marked'], 'node')} marked at a time; at the cap "
             f"{_percent(total['time_at_cap'])} of the time."
         )
@@ -285,19 +286,16 @@ def _placed(placed: Json, prefix: str) -> Iterable[Section]:
 
 
 def _suggested(rule: Json, prefix: str) -> Section:
-    # Where nodes became full too seldom to compare settings, all of them are on the frontier.
-    sentences, compared = [rule["reason"]], rule["times_full"] >= FEWEST
-    if compared:
-        sentences.append(
-            f"{len(rule['points'])} settings were tried on this rule alone; full is "
-            f"{format_threshold(rule['full_at_value'])}. Those on the frontier:"
-        )
-    sentences += map(_event, rule["events"])
-    points = [
-        one for one in rule["points"] if one["recommended"] or (compared and one["on_frontier"])
-    ]
-    title = f"{prefix}Suggested for {rule['rule']}"
-    return Section(title, sentences, _TRIED, points, rule["yaml"] if compared else "")
+    title, events = f"{prefix}Suggested for {rule['rule']}", map(_event, rule["events"])
+    if rule["times_full"] < FEWEST:  # too seldom to compare settings: the rule as it is
+        own = [one for one in rule["points"] if one["recommended"]]
+        return Section(title, [rule["reason"], *events], _TRIED[:-1], own)
+    tried = (
+        f"{len(rule['points'])} settings were tried on this rule alone; full is "
+        f"{format_threshold(rule['full_at_value'])}. Those on the frontier:"
+    )
+    points = [one for one in rule["points"] if one["recommended"] or one["on_frontier"]]
+    return Section(title, [rule["reason"], tried, *events], _TRIED, points, rule["yaml"])
 
 
 def _event(event: Json) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -24,8 +24,8 @@ from dynsched.rules.rule_set import RuleSet
 from dynsched.tools.doctor.avoiders import NoEffect, Reach, Workload
 from dynsched.tools.doctor.findings import Finding, error, hint, warning
 from dynsched.tools.doctor.reach_report import headline
-from dynsched.tools.inject.installed import LABEL_IT
-from dynsched.tools.inject.policy import Problem
+from dynsched.tools.inject.installed import LABEL_IT, NOT_SERVED
+from dynsched.tools.inject.policy import INSTALL, Problem
 from dynsched.util.formatting import as_mapping, as_mappings
 
 AUTOSCALER: Final = "cluster-autoscaler"
@@ -123,7 +123,7 @@ def admission(guardrail: _Object, injection: _Object, label: LabelMark | None) -
 
 
 def order(
-    problems: Iterable[Problem], asking: Sequence[str], *, wanted: bool, is_injected: bool
+    problems: Collection[Problem], asking: Sequence[str], *, wanted: bool, is_injected: bool
 ) -> Iterator[Finding]:
     """K4: why new pods do not get the order. ``asking``: the namespaces that ask for it."""
     label = f"label {keys.AVOID_LABEL}=true"
@@ -133,11 +133,11 @@ def order(
             yield warning(f"pods do not get the order as they are to: {what}", who, fix)
         if not asking:
             yield hint("no namespace asks for the order, so that no pod gets it", who, LABEL_IT)
-    elif asking and not is_injected and any(problems):
+    elif asking and not is_injected and problems:
         yield warning(
             "namespaces ask that their pods avoid hot nodes, and no policy answers",
             f"{who}; rules.yaml has no section order, and the soft affinity is not injected",
-            "dynsched inject -o yaml | kubectl apply -f -",
+            NOT_SERVED.fix if NOT_SERVED in problems else INSTALL,
         )
 
 

@@ -74,7 +74,7 @@ async def experiment(
     LOOKED_BACK before the end. ``precision``: as a share of what is off.
     """
     if (rules := rule_set.experiment) is None:
-        raise ExpectedError("the rules file has no section `experiment`")
+        raise ExpectedError("the rules file has no section `experiment`; see docs/experiment.md")
     source = PrometheusSource(config)
     try:
         end = min(await server_time(source), rules.until)

@@ -41,6 +41,10 @@ from dynsched.util.tables import make_table, plain, show
 
 _ADMISSION: Final = "admissionregistration.k8s.io/v1"
 _MIRROR: Final = "kubernetes.io/config.mirror"
+NOT_SERVED: Final = Problem(
+    f"the API server does not serve {POLICIES} in {_ADMISSION}",
+    "use Kubernetes 1.36, or what docs/order.md says of older clusters",
+)
 LABEL_IT: Final = f"kubectl label namespace NAME {keys.AVOID_LABEL}=true"
 
 
@@ -88,10 +92,8 @@ async def order_problems(
         policy, binding = await inspection.mutating_policy(api, name)
         if policy is None and await inspection.is_in_kyverno(api, name):
             continue
-        if policy is None and POLICIES not in await inspection.resources(api, _ADMISSION):
-            what = f"the API server does not serve {POLICIES} in {_ADMISSION}"
-            fix = "use Kubernetes 1.36, or what docs/order.md says of older clusters"
-            return [Problem(what, fix)]
+        if policy is None and not await _is_served(api):
+            return [NOT_SERVED]
         found += differences(wanted, name, policy, binding)
     if NODE_ORDERS not in await inspection.resources(api, keys.ORDER_API):
         what = f"the definition {NODE_ORDERS}.dynsched.io is not installed"
@@ -107,6 +109,10 @@ async def order_problems(
         fix = f"run dynsched with a section order and --lease-namespace {namespace}, or see its log"
         found.append(Problem(what, fix))
     return found
+
+
+async def _is_served(api: KubeApi) -> bool:
+    return POLICIES in await inspection.resources(api, _ADMISSION)
 
 
 async def pod_told(api: KubeApi, namespace: str, name: str) -> dict[str, Any]:
@@ -179,6 +185,8 @@ async def _avoided(api: KubeApi, rule_set: RuleSet) -> tuple[LabelMark | None, I
         return label, ()
     if policy is None and rule_set.order is not None:
         return None, ()  # the order alone is as good
+    if policy is None and not await _is_served(api):
+        return label, [NOT_SERVED]
     return label, differences(policy_objects(label), keys.AVOID_POLICY, policy, binding)
 
 

@@ -237,6 +237,21 @@ async def test_a_kept_history_is_not_asked_for_again(reported, prometheus, tmp_p
     assert (second["queries"], second["rules"]) == (0, first["rules"])
 
 
+async def test_a_moment_to_come_is_refused(call: Call, prometheus: FakePrometheus) -> None:
+    later = "2999-01-01T00:00:00Z"
+    code, _, err = await call(prometheus.url, rules(CPU), "--nodes-from-series", "--until", later)
+    assert code == 1
+    assert err.startswith(f"Error: --until is {later}, and by Prometheus's clock it is 2")
+
+
+async def test_a_file_to_compare_with_that_is_not_there_is_told_by_its_flag(call: Call) -> None:
+    code, _, err = await call("http://127.0.0.1:1", rules(CPU), "--compare", "none.yaml")
+    assert (code, err) == (
+        1,
+        "Error: none.yaml: No such file or directory; name the file with --compare\n",
+    )
+
+
 @pytest.mark.parametrize("bad", [("--until", "noon"), ("--since", "x"), ("--step", "0")])
 async def test_bad_options_are_usage_errors(call: Call, bad: tuple[str, str]) -> None:
     code, _, err = await call("http://127.0.0.1:1", rules(CPU), "--nodes-from-series", *bad)

@@ -181,6 +181,11 @@ def but(path: str, what: Any) -> dict[str, Any]:
     return {**ORDER_IN_FORCE, path: what}
 
 
+def only(*paths: str) -> dict[str, Any]:
+    """Of that cluster nothing but these."""
+    return {path: ORDER_IN_FORCE[path] for path in paths}
+
+
 ORDER = rules(order={"score": {"cpu": 1}})
 POOLS = rules(order={"score": {"cpu": 1}}, guard={"pool_label": "pool"})
 KYVERNO = "/apis/policies.kyverno.io/v1/mutatingpolicies"
@@ -222,7 +227,9 @@ DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     (but(NODES, [*map(a_node, ("a", "n" * 70, "n" * 80))]), ORDER, "K4", W, "no preference can"),
     (but(NODES, [a_node(f"n{n:04}", pool=f"{n}") for n in range(1001)]), POOLS, "K4", W, "no room"),
     (but(NAMESPACES, []), ORDER, "K4", Severity.INFO, "no namespace asks"),
-    ({NAMESPACES: ORDER_IN_FORCE[NAMESPACES]}, rules(), "K4", W, "no policy answers"),
+    (only(NAMESPACES), rules(), "K4", W, "use Kubernetes 1.36"),
+    (only(NAMESPACES, ADMISSION), rules(), "K4", W, "no policy answers"),
+    (only(NAMESPACES, ADMISSION), rules(), "K4", W, "dynsched inject -o yaml | kub"),
 ]
 
 
@@ -242,13 +249,13 @@ IN_KYVERNO = {ORDER_POLICY: None, HELD_POLICY: None, ADMISSION: {}}
 IN_KYVERNO |= {f"{KYVERNO}/{name}": {} for name in ("dynsched-order", "dynsched-order-held")}
 HEALTHY_TOO = [
     ({}, rules()),
-    (injection("status") | {NAMESPACES: ORDER_IN_FORCE[NAMESPACES]}, rules()),
+    (injection("status") | only(NAMESPACES), rules()),
     (SPARES, OF_TAINT),
     (IGNORING, UNMARKED),
     (but(PODS, [*map(a_pod, range(3))]), ORDER),  # new ones react to the order
     (ORDER_IN_FORCE, rules()),  # that of another rules file
     (ORDER_IN_FORCE | IN_KYVERNO, ORDER),
-    ({NAMESPACES: ORDER_IN_FORCE[NAMESPACES], f"{KYVERNO}/dynsched-avoid-pressure": {}}, rules()),
+    (only(NAMESPACES) | {f"{KYVERNO}/dynsched-avoid-pressure": {}}, rules()),
 ]
 
 

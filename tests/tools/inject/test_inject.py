@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 from canned_cluster import HELD_POLICY, NAMESPACES, ORDER_IN_FORCE, ORDER_POLICY, CannedCluster
@@ -15,9 +16,10 @@ from programs import ROOT
 
 from dynsched.cli.commands import cli
 from dynsched.kube.client import open_client
+from dynsched.rules.file import load_rules
 from dynsched.rules.keys import AVOID_POLICY
 from dynsched.rules.labels import parse_label
-from dynsched.tools.inject.installed import pod_told, render_told
+from dynsched.tools.inject.installed import check_policies, pod_told, render_told
 from dynsched.tools.inject.policy import differences, policy_objects, policy_text
 
 SHIPPED = parse_label("status=presure")
@@ -92,6 +94,15 @@ def test_a_policy_that_differs_in_a_part_or_has_no_binding_is_told() -> None:
     assert (
         differences([policy], AVOID_POLICY, heavier, binding) == []
     )  # the weight is the operator's own choice
+
+
+async def test_where_the_server_has_no_such_policies_nothing_is_said_to_be_installed(
+    tmp_path: Path,
+) -> None:
+    rule_set = load_rules(ROOT / "rules.yaml")
+    async with CannedCluster(tmp_path, {NAMESPACES: []}) as cluster:
+        with pytest.raises(click.ClickException, match=r"does not serve .*use Kubernetes 1\.36"):
+            await check_policies(rule_set, cluster.kubeconfig, None, "json")
 
 
 OPTED_OUT = {"dynsched.io/avoid-pressure": "false"}

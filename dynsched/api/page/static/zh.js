@@ -96,6 +96,7 @@ export const sentences = [
   [/^another node is hotter and the number of marks is limited$/, "另有更热的节点，而标记数量有限"],
   [/^no rule fires any more$/, "不再有规则触发"],
   [/^(\S+) was ([<>]=? \S+), is (\S+)$/, "{0} 曾 {1}，现为 {2}"],
+  [/^(\S+) is expected (.+) \(was (.+), released at (\S+)\)$/, "{0} 预期在{1}（曾 {2}，到 {3} 时解除）"],
   [/^(\S+) is expected (.+) \((.+)\)$/, "{0} 预期在{1}（{2}）"],
   [/^(\S+) has no expected load yet$/, "{0} 尚无预期负载"],
   [/^no tick has finished yet$/, "尚未完成任何一轮评估"],
