@@ -1,6 +1,6 @@
 # The image of dynsched: Python, one virtual environment, nothing else.
 #
-#   docker build -t registry.example.com/dynsched:0.2.0 .
+#   docker build -t registry.example.com/dynsched:0.3.0 .
 #
 # Behind a proxy that changes certificates, with its CA: --secret id=ca,src=/path/to/ca.pem
 

@@ -71,7 +71,7 @@ def main(dist: Path, image: str, source: str, tag: str | None) -> None:
     if not re.search(
         rf"^## \[{re.escape(VERSION)}\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
     ):
-        raise click.ClickException(f"CHANGELOG.md has no section [{VERSION}]: rename Unreleased")
+        raise click.ClickException(f"CHANGELOG.md has no section [{VERSION}]")
     dist.mkdir(parents=True, exist_ok=True)
     if any(dist.iterdir()):
         raise click.ClickException(f"{dist} is not empty; remove it")
