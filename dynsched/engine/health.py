@@ -133,6 +133,8 @@ def _why_unmatched(health: RuleHealth, unmatched: Unmatched | None) -> str | Non
         return f"its selector {health.rule.selector} matches no node"
     if health.samples != health.unmatched:
         return None
+    if unmatched is None and health.rule.source == "metrics-server":
+        return "metrics-server lists no node; it needs some seconds after it has started"
     if unmatched is None:
         return "the query's result is empty; does the metric exist?"
     if not unmatched.value:

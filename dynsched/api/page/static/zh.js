@@ -106,5 +106,9 @@ export const sentences = [
   [/^(\d+) of (\d+) nodes could not be written: (.+)$/, "{1} 个节点中有 {0} 个无法写入：{2}"],
   [/^Prometheus at (\S+): (.+)$/, "{0} 的 Prometheus：{1}"],
   [/^its selector (.+) matches no node$/, "其选择器 {0} 没有匹配的节点"],
+  [
+    /^metrics-server lists no node; it needs some seconds after it has started$/,
+    "metrics-server 未列出任何节点；它启动后需要几秒钟",
+  ],
   [/^the query's result is empty; does the metric exist\?$/, "查询结果为空；指标是否存在？"],
 ];
