@@ -13,6 +13,7 @@ import sys
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import click
 from click.core import ParameterSource
@@ -61,6 +62,7 @@ def nodes(
       dynsched nodes --context production --watch
     """
     from dynsched.cli.node_tables import render_nodes
+    from dynsched.tools.client import NODES
 
     if watch:
         from dynsched.cli.watching import watch_nodes
@@ -69,7 +71,7 @@ def nodes(
             watch_nodes(running, marked=marked, as_json=output == "json")
         return
     with _or_evidence(context, given, output), asked(context, given) as running:
-        print_answer(running.nodes(marked=marked), output, render_nodes)
+        print_answer(running.json(NODES[marked]), output, render_nodes)
 
 
 def _names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -77,7 +79,7 @@ def _names(context: click.Context, _parameter: click.Parameter, incomplete: str)
     given = {name: context.params.get(name) for name in _FLAGS}
     with contextlib.suppress(ExpectedError, click.ClickException, TimeoutError):
         with asked(context, given, _COMPLETION_SECONDS) as running:
-            names = [str(node["name"]) for node in running.nodes(marked=False)["nodes"]]
+            names = [str(node["name"]) for node in running.json("/nodes")["nodes"]]
         return [name for name in names if name.startswith(incomplete)]
     return []
 
@@ -97,7 +99,7 @@ def why(context: click.Context, /, *, node: str, output: str, **given: Any) -> N
     from dynsched.cli.node_tables import render_why
 
     with _or_evidence(context, given, output, node), asked(context, given) as running:
-        found = running.node(node)
+        found = running.json(f"/nodes/{quote(node, safe='')}")
         if output != "json" and found["pressured"]:
             found["above"] = running.above(node)
         print_answer(found, output, render_why)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dynsched.cli import flags
+from dynsched.cli.ask import print_answer
 from dynsched.util.errors import ExpectedError
 
 if TYPE_CHECKING:
@@ -144,13 +144,9 @@ def backtest(
 
 def print_report(report: Mapping[str, Any], sections: Sequence[Section], output: str) -> None:
     """As ``--output`` has it."""
-    from rich.console import Console
-
     from dynsched.tools.backtest import rendering
 
-    if output == "json":
-        click.echo(json.dumps(report, indent=2, ensure_ascii=False))
-    elif output == "table":
-        rendering.render(sections, Console())
+    if text := {"markdown": rendering.markdown, "html": rendering.page}.get(output):
+        click.echo(text(sections))
     else:
-        click.echo((rendering.markdown if output == "markdown" else rendering.page)(sections))
+        print_answer(report, output, lambda _, console: rendering.render(sections, console))

@@ -17,7 +17,6 @@ from dynsched.tools.collect import (
     DEFAULT_JOB,
     MIB,
     Collect,
-    CollectError,
     collect_once,
     collect_until_stopped,
 )
@@ -89,10 +88,7 @@ def collect(*, once: bool, log_format: str, **given: Any) -> None:
         with logging_aside():
             collect_until_stopped(order)
         return
-    try:
-        memory, ip = collect_once(order)
-    except CollectError as error:
-        raise click.ClickException(str(error)) from error
+    memory, ip = collect_once(order)
     share = f"{memory.available / MIB:.0f} of {memory.capacity / MIB:.0f} MiB available"
     name = order.node or ip
     click.echo(f"{share}; pushed to {order.pushgateway} as instance {name}, ip {ip}")

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from dynsched.cli import flags
+from dynsched.cli.ask import print_answer
 from dynsched.util.defaults import AVOIDANCE_WEIGHT
 
 
@@ -75,9 +76,12 @@ def inject(
     if check:
         if output == "yaml":
             raise click.UsageError("--check prints a table or json")
-        from dynsched.tools.inject.installed import check_policies
+        from dynsched.tools.inject.installed import check_policies, render_check
 
-        asyncio.run(check_policies(rule_set, kubeconfig, context, output))
+        found = asyncio.run(check_policies(rule_set, kubeconfig, context))
+        print_answer(found, output or "table", render_check)
+        if found["policy"]["problems"]:
+            raise click.ClickException("\n".join(found["policy"]["problems"]))
     elif output == "json":
         items = list(yaml.safe_load_all(text))
         click.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=2))

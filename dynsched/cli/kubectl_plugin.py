@@ -26,11 +26,8 @@ COMMANDS: Final = ("backtest", "doctor", "nodes", "open", "order", "plan", "reac
 _CALL: Final = re.compile(rf"(?<![\w/.-])dynsched (?=(?:{'|'.join(COMMANDS)})\b)")
 """A call of one of the commands, in a help text."""
 
-# What cobra, of which kubectl is made, calls ShellCompDirective.
-_FILES: Final = 0
-_NOTHING_ELSE: Final = 4
-_FOLDERS: Final = 16
-_DIRECTIVES: Final = {"file": _FILES, "dir": _FOLDERS}
+_DIRECTIVES: Final = {"plain": 4, "file": 0, "dir": 16}
+"""What cobra, of which kubectl is made, calls ShellCompDirective, by click's types of items."""
 
 
 class _Plugin(Commands):
@@ -84,10 +81,10 @@ def completions(words: Sequence[str]) -> Iterator[str]:
     *before, incomplete = words
     completer = ShellComplete(plugin, {"obj": KUBECTL}, NAME, "")
     items = completer.get_completions(before, incomplete)
-    directive = next((_DIRECTIVES[item.type] for item in items if item.type != "plain"), None)
-    if directive is None:
+    kind = next((item.type for item in items if item.type != "plain"), "plain")
+    if kind == "plain":
         yield from map(_line, items)
-    yield f":{_NOTHING_ELSE if directive is None else directive}"
+    yield f":{_DIRECTIVES[kind]}"
 
 
 def _line(item: CompletionItem) -> str:

@@ -25,13 +25,10 @@ _CLEAR_OP: Final[Mapping[str, str]] = {">": "<=", ">=": "<", "<": ">=", "<=": ">
 
 def render_nodes(payload: Mapping[str, Any], console: Console) -> None:
     """The answer of `/nodes`: how many are marked, and ``nodes_table``."""
-    for line in nodes_head(payload):
-        show(console, line)
-    if payload["nodes"]:
-        show(console, nodes_table(payload))
+    show(console, *nodes_head(payload), nodes_table(payload))
 
 
-def nodes_head(payload: Mapping[str, Any]) -> list[Text]:
+def nodes_head(payload: Mapping[str, Any]) -> list[str]:
     count, mark, without_marks = len(payload["nodes"]), _mark(payload), payload["counts"] == "hot"
     marked = [node for node in payload["nodes"] if node["marked"]]
     otherwise = sum(not _carries(node, mark) for node in marked)
@@ -45,12 +42,11 @@ def nodes_head(payload: Mapping[str, Any]) -> list[Text]:
     if early:
         head += f", {early} of them early"
     head += f", at {payload['taken_at']}"
-    lines = [plain(f"{head}, dry run" if payload["dry_run"] else head)]
+    lines = [f"{head}, dry run" if payload["dry_run"] else head]
     if refused := payload["rules_error"]:
-        told = f"The rules file is refused{beside_refusal(refused)}: {refused}"
-        lines += map(plain, told.splitlines())
+        lines += f"The rules file is refused{beside_refusal(refused)}: {refused}".splitlines()
     if failed := payload.get("order_error"):  # an older dynsched has no such key
-        lines.append(plain(f"The order for new pods cannot be kept: {failed}"))
+        lines.append(f"The order for new pods cannot be kept: {failed}")
     return lines
 
 
@@ -68,10 +64,8 @@ NODE_TITLES: Final = ("NODE", "MARKED", "SINCE", "RULES", "NOTE")
 
 def nodes_table(payload: Mapping[str, Any], most: int | None = None) -> Table:
     """The nodes of `/nodes`, or the first ``most``: marked ones, then hot ones, then by name."""
-    table = make_table(*NODE_TITLES)
-    for node in in_order(payload["nodes"])[:most]:
-        table.add_row(*node_row(node, payload))
-    return table
+    nodes = in_order(payload["nodes"])[:most]
+    return make_table(NODE_TITLES, (node_row(node, payload) for node in nodes))
 
 
 def in_order(nodes: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -83,43 +77,48 @@ def in_order(nodes: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     )
 
 
-def node_row(node: Mapping[str, Any], payload: Mapping[str, Any]) -> tuple[Text, ...]:
+def node_row(node: Mapping[str, Any], payload: Mapping[str, Any]) -> tuple[str | Text, ...]:
     return (
-        plain(node["name"]),
+        node["name"],
         _marked(node),
-        plain(ago(node["since"], payload["taken_at"])),
+        ago(node["since"], payload["taken_at"]),
         _rules_in_short(node["rules"]),
-        plain(_note(node, _mark(payload), dry_run=payload["dry_run"])),
+        _note(node, _mark(payload), dry_run=payload["dry_run"]),
     )
 
 
 def render_why(payload: Mapping[str, Any], console: Console) -> None:
     """The answer of `/nodes/NAME`: why it is marked or not, each rule, and what would clear it."""
-    show(console, plain(node_words.verdict(payload)))
+    show(console, node_words.verdict(payload))
     if payload["conflict"] and payload["marked"]:
-        show(console, plain(f"In conflict: {payload['conflict']}."))
+        show(console, f"In conflict: {payload['conflict']}.")
     if payload["due"] and payload["marked"] and (payload["pressured"] or payload["early"]):
-        show(console, plain(node_words.due_in_full(payload["due"])))
-    table = make_table("RULE", "STATE", "VALUE", "THRESHOLD", "CLEARS AT", "SINCE", "SAMPLE")
+        show(console, node_words.due_in_full(payload["due"]))
+    rows = []
     for rule in payload["rules"]:
-        table.add_row(
-            plain(named(rule)),
-            plain(_state(rule), STYLES.get(rule["state"], "")),
-            plain(format_value(rule["value"])),
-            plain(f"{rule['op']} {format_threshold(rule['threshold'])}"),
-            plain(f"{_CLEAR_OP[rule['op']]} {format_threshold(rule['clear_threshold'])}"),
-            plain("-" if _never_seen(rule) else ago(rule["since"], payload["taken_at"])),
-            plain(sample_age(rule), "" if rule["quality"] == "ok" else "yellow"),
-        )
-    if payload["rules"]:
-        show(console, table)
+        state, value, limit, sample = rule_cells(rule, "unknown" if _never_seen(rule) else None)
+        clears = f"{_CLEAR_OP[rule['op']]} {format_threshold(rule['clear_threshold'])}"
+        since = "-" if _never_seen(rule) else ago(rule["since"], payload["taken_at"])
+        rows.append((named(rule), state, value, limit, clears, since, sample))
+    titles = ("RULE", "STATE", "VALUE", "THRESHOLD", "CLEARS AT", "SINCE", "SAMPLE")
+    show(console, make_table(titles, rows))
     for title, sentences in (
         ("Pods furthest above their requests:", node_words.above_requests(payload)),
         ("Expected load, in points (100 is full):", node_words.expected_parts(payload)),
         ("To clear:", payload["clears"]),
     ):
-        for line in ([title] if sentences else []) + [f"- {each}" for each in sentences]:
-            show(console, plain(line))
+        show(console, *([title] if sentences else []), *(f"- {each}" for each in sentences))
+
+
+def rule_cells(rule: Mapping[str, Any], state: str | None = None) -> tuple[str | Text, ...]:
+    """Its state on a node, or what is said instead; value, threshold, sample."""
+    kept = f"{rule['state']}{' (keep_firing_for)' if rule['keep_firing_since'] else ''}"
+    return (
+        plain(state or kept, STYLES.get(rule["state"], "")),
+        format_value(rule["value"]),
+        f"{rule['op']} {format_threshold(rule['threshold'])}",
+        plain(sample_age(rule), "" if rule["quality"] == "ok" else "yellow"),
+    )
 
 
 def render_left(payload: Mapping[str, Any], console: Console, node: str | None = None) -> None:
@@ -127,24 +126,23 @@ def render_left(payload: Mapping[str, Any], console: Console, node: str | None =
     nodes = payload["nodes"]
     kept = "no dynsched is ready that would mark or release nodes"
     count = counted(len(nodes), "node") if node is None else f"{node} is{'' if nodes else ' not'}"
-    show(console, plain(f"{count} marked, at {payload['at']}; {kept}"))
-    table = make_table("NODE", "MARKED BY", "SINCE", "RULES", "CARRIES")
+    show(console, f"{count} marked, at {payload['at']}; {kept}")
+    rows = []
     for each in nodes:
         since = f"{each['since']} ({ago(each['since'], payload['at'])} ago)"
         by = each["by"] or "not known: there is no evidence beside the mark"
-        table.add_row(
-            plain(each["name"]),
-            plain(f"{by}, early" if each["early"] else by),
-            plain("-" if each["since"] is None else since),
-            plain(", ".join(map(_fired, each["rules"])) or "-"),
-            plain(listed(each["carries"]) or "the evidence alone"),
+        rows.append(
+            (
+                each["name"],
+                f"{by}, early" if each["early"] else by,
+                "-" if each["since"] is None else since,
+                ", ".join(map(_fired, each["rules"])) or "-",
+                listed(each["carries"]) or "the evidence alone",
+            )
         )
     if nodes:
-        show(console, table)
-        show(
-            console,
-            plain("`dynsched prune` removes marks; a dynsched that starts takes them over."),
-        )
+        show(console, make_table(("NODE", "MARKED BY", "SINCE", "RULES", "CARRIES"), rows))
+        show(console, "`dynsched prune` removes marks; a dynsched that starts takes them over.")
 
 
 def _fired(rule: Mapping[str, Any]) -> str:
@@ -156,17 +154,17 @@ def _fired(rule: Mapping[str, Any]) -> str:
 def render_patches(patches: Sequence[NodePatch], console: Console) -> None:
     """Patches that are due or done: what changes on which node, and why."""
     if not patches:
-        show(console, plain("Nothing to change."))
-        return
-    table = make_table("ACTION", "NODE", "CHANGE", "REASON")
-    for patch in sorted(patches, key=lambda patch: (patch.action, patch.node)):
-        table.add_row(
-            plain(patch.action.value, STYLES[patch.action.value]),
-            plain(patch.node),
-            plain(", ".join(changes(patch.body))),
-            plain(patch.reason),
+        show(console, "Nothing to change.")
+    rows = (
+        (
+            plain(each.action, STYLES[each.action]),
+            each.node,
+            ", ".join(changes(each.body)),
+            each.reason,
         )
-    show(console, table)
+        for each in sorted(patches, key=lambda patch: (patch.action, patch.node))
+    )
+    show(console, make_table(("ACTION", "NODE", "CHANGE", "REASON"), rows))
 
 
 def _rules_in_short(rules: Iterable[Mapping[str, Any]]) -> Text:
@@ -189,12 +187,6 @@ def _marked(node: Mapping[str, Any]) -> Text:
     if not node["marked"]:
         return plain("-")
     return plain("early", "yellow") if node["early"] else plain("yes", "bold red")
-
-
-def _state(rule: Mapping[str, Any]) -> str:
-    if _never_seen(rule):
-        return "unknown"
-    return f"{rule['state']} (keep_firing_for)" if rule["keep_firing_since"] else str(rule["state"])
 
 
 def _never_seen(rule: Mapping[str, Any]) -> bool:

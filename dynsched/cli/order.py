@@ -42,7 +42,7 @@ def order(context: click.Context, /, *, pod: str | None, output: str, **given: A
 
     if pod is None:
         with asked(context, given) as running:
-            print_answer(running.order(), output, render_order)
+            print_answer(running.json("/order"), output, render_order)
         return
     from dynsched.kube.client import open_client
     from dynsched.tools.inject.installed import pod_told, render_told
@@ -56,7 +56,7 @@ def order(context: click.Context, /, *, pod: str | None, output: str, **given: A
 
 def render_order(told: Mapping[str, Any], console: Console) -> None:
     """The answer of `/order`: whether it is in force, how many nodes it has, and those by rank."""
-    from dynsched.util.tables import make_table, plain, show
+    from dynsched.util.tables import make_table, show
 
     if told["until"]:
         head = f"The order was written at {told['written_at']}, in force until {told['until']}."
@@ -66,25 +66,18 @@ def render_order(told: Mapping[str, Any], console: Console) -> None:
         off = (told.get("experiment") or {}).get("arm") == "off"
         why = ": the experiment has it off" if off else ""
         head = f"No order is in force{': this is a dry run' if told['dry_run'] else why}."
-    show(console, plain(head))
+    show(console, head)
     if told["error"]:
-        show(console, plain(f"It cannot be kept: {told['error']}"))
+        show(console, f"It cannot be kept: {told['error']}")
     if told["counts"] is None:
-        show(console, plain("There is none: no load is known, or ticks are overdue."))
+        show(console, "There is none: no load is known, or ticks are overdue.")
         return
     counts = [f"{number} {kind}" for kind, number in told["counts"].items() if number]
-    show(console, plain(f"Nodes: {', '.join(counts)}."))
-    table = make_table("POOL", "RANK", "NODE", "LOAD", "WEIGHT", "LIST")
+    rows = []
     for pool in told["pools"]:
         for node in pool["nodes"]:
             load = "-" if node["load"] is None else f"{node['load']:.1f}"
-            cells = (
-                pool["pool"] or "-",
-                node["rank"],
-                node["node"],
-                load,
-                node["weight"],
-                node["list"],
-            )
-            table.add_row(*(plain(str(cell)) for cell in cells))
-    show(console, table)
+            place = (pool["pool"] or "-", node["rank"], node["node"])
+            rows.append(map(str, (*place, load, node["weight"], node["list"])))
+    titles = ("POOL", "RANK", "NODE", "LOAD", "WEIGHT", "LIST")
+    show(console, f"Nodes: {', '.join(counts)}.", make_table(titles, rows))

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from dynsched.api.nodes import encode_each
 from dynsched.api.status import rules_answer
-from dynsched.cli.node_tables import render_patches
+from dynsched.cli.node_tables import render_patches, rule_cells
 from dynsched.cli.node_words import how_early
 from dynsched.controller import single_pass
 from dynsched.controller.settings import Settings
@@ -29,8 +29,8 @@ from dynsched.engine.wording import MAX_NAMED, by_reason, counted, listed, named
 from dynsched.rules.fields import NEEDS
 from dynsched.rules.lint import lint
 from dynsched.util.defaults import MAX_ROWS
-from dynsched.util.formatting import format_threshold, format_time, format_value
-from dynsched.util.tables import STYLES, ago, make_table, named, plain, sample_age, show
+from dynsched.util.formatting import format_time
+from dynsched.util.tables import ago, make_table, named, show
 
 WITHOUT_PODS: Final = (
     "Early marks by {}: one pass watches no pods, so the expected load is the measured one"
@@ -152,38 +152,24 @@ def render_findings(report: Mapping[str, Any], console: Console, *, every: bool 
         f"{marked} {'is' if marked == 1 else 'are'} marked ({report['mark']}), at "
         f"{report['taken_at']}"
     )
-    show(console, plain(head))
+    show(console, head)
     if len(shown) < len(known):
-        head = f"The worst {len(shown)} of {len(known)} values (--all shows every one):"
-        show(console, plain(head))
-    table = make_table("NODE", "RULE", "VALUE", "THRESHOLD", "STATE", "SAMPLE", "NOTE")
+        show(console, f"The worst {len(shown)} of {len(known)} values (--all shows every one):")
+    cells = []
     for node, rule in shown:
-        table.add_row(
-            plain(node["name"]),
-            plain(named(rule)),
-            plain(format_value(rule["value"])),
-            plain(f"{rule['op']} {format_threshold(rule['threshold'])}"),
-            plain(_state(report, asked, rule), STYLES.get(rule["state"], "")),
-            plain(sample_age(rule), "" if rule["quality"] == "ok" else "yellow"),
-            plain(_note(node, rule)),
-        )
-    if shown:
-        show(console, table)
-    for sentence in _sentences(report, asked, rows):
-        show(console, plain(sentence))
+        since, lasts = rule["active_since"], asked[rule["rule"]]["for"]
+        pending = rule["state"] == "pending"
+        said = f"pending, {ago(since, report['taken_at'])} of {lasts}" if pending else None
+        state, value, limit, sample = rule_cells(rule, said)
+        cells.append((node["name"], named(rule), value, limit, state, sample, _note(node, rule)))
+    titles = ("NODE", "RULE", "VALUE", "THRESHOLD", "STATE", "SAMPLE", "NOTE")
+    show(console, make_table(titles, cells), *_sentences(report, asked, rows))
 
 
 def _excess(rule: Mapping[str, Any]) -> float:
     """How far the value is over the threshold, as a share of it; below 0 when it is not."""
     distance = float(rule["value"]) - float(rule["threshold"])
     return (distance if ">" in rule["op"] else -distance) / (abs(rule["threshold"]) or 1.0)
-
-
-def _state(report: Mapping[str, Any], asked: Mapping[str, Any], rule: Mapping[str, Any]) -> str:
-    if rule["state"] == "pending":
-        lasts = asked[rule["rule"]]["for"]
-        return f"pending, {ago(rule['active_since'], report['taken_at'])} of {lasts}"
-    return f"{rule['state']} (keep_firing_for)" if rule["keep_firing_since"] else str(rule["state"])
 
 
 def _note(node: Mapping[str, Any], rule: Mapping[str, Any]) -> str:

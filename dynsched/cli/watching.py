@@ -14,7 +14,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from dynsched.cli.node_tables import NODE_TITLES, in_order, node_row, nodes_head, nodes_table
-from dynsched.tools.client import Running, nodes_path
+from dynsched.tools.client import NODES, Running
 from dynsched.util.errors import ExpectedError
 from dynsched.util.tables import plain
 
@@ -40,7 +40,7 @@ Changes = Iterator[tuple[Mapping[str, Any], list[Change]]]
 
 def watch_nodes(running: Running, *, marked: bool, as_json: bool) -> None:
     """Until Ctrl-C. ExpectedError when already the first question fails; later ones may."""
-    console, path = Console(), nodes_path(marked=marked)
+    console, path = Console(), NODES[marked]
     with contextlib.suppress(KeyboardInterrupt):
         if console.is_terminal and not as_json:
             _draw(console, lambda say: answers(running, path, say))
@@ -53,7 +53,7 @@ def watch_nodes(running: Running, *, marked: bool, as_json: bool) -> None:
 def _draw(console: Console, ask: Callable[[Callable[[str], None]], Answers]) -> None:
     with Live(console=console, auto_refresh=False) as live:
         for payload in ask(lambda text: console.print(plain(text), soft_wrap=True)):
-            head = nodes_head(payload)
+            head = [*map(plain, nodes_head(payload))]
             room = max(1, console.height - len(head) - 3)  # titles, what is left out, cursor
             parts: list[Any] = [*head, nodes_table(payload, most=room)]
             if (left := len(payload["nodes"]) - room) > 0:
@@ -74,7 +74,7 @@ def _as_lines(found: Changes, *, marked: bool) -> Iterator[str]:
     for payload, changes in found:
         rows: list[Sequence[str]] = []
         for kind, node in changes:
-            cells = [cell.plain for cell in node_row(node, payload)]
+            cells = [str(cell) for cell in node_row(node, payload)]
             why = _RELEASED if marked else _GONE
             rows.append([cells[0], "-", "-", "-", why] if kind == _DELETED else cells)
         if rows and not widths:

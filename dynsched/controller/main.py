@@ -41,7 +41,7 @@ from dynsched.rules.file import RulesFile
 from dynsched.rules.rule_set import NO_RULES
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.util.errors import ClusterError
-from dynsched.util.logs import LoopErrors
+from dynsched.util.logs import on_loop_error
 from dynsched.util.memory import prepare, tidy_up
 from dynsched.util.stopping import until_so
 from dynsched.util.tls import TlsConfig
@@ -68,7 +68,7 @@ def run(settings: Settings) -> None:
 
 async def _serve(settings: Settings) -> None:
     stop = asyncio.Event()
-    asyncio.get_running_loop().set_exception_handler(LoopErrors())
+    asyncio.get_running_loop().set_exception_handler(on_loop_error)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     rules_file = await _rules_file(settings)

@@ -19,7 +19,7 @@ from dynsched.kube.failures import Call, in_namespace
 from dynsched.kube.kubeconfig import KubeConfig, load_config
 from dynsched.kube.lists import METADATA_ONLY, ListPage, Named, first_item, pages
 from dynsched.kube.projection import quantity, read_node
-from dynsched.kube.transport import IN_FLIGHT, TIMEOUT, Answer, KubeApi, Request
+from dynsched.kube.transport import TIMEOUT, Answer, KubeApi, Request
 from dynsched.rules.keys import FIELD_MANAGER
 from dynsched.util.errors import ClusterError
 from dynsched.util.formatting import as_mapping, parse_time
@@ -60,14 +60,8 @@ class KubeClient(KubeApi):
     waits for its turn. Events are sent without it: a late one tells of what happened while we led.
     """
 
-    def __init__(
-        self,
-        config: KubeConfig,
-        *,
-        in_flight: int = IN_FLIGHT,
-        may_write: Callable[[], bool] = lambda: True,
-    ) -> None:
-        super().__init__(config, in_flight=in_flight)
+    def __init__(self, config: KubeConfig, may_write: Callable[[], bool] = lambda: True) -> None:
+        super().__init__(config)
         self._may_write = may_write
 
     async def read(self, name: str) -> Node | None:

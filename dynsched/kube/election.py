@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dynsched.util.formatting import format_micro_time, parse_time
+from dynsched.util.formatting import as_mapping, format_micro_time, parse_time
 
 CLOCK_ERROR: Final = 0.1
 """The largest error of a clock's rate, as a share, with which two replicas never write at the same
@@ -92,8 +92,7 @@ def read_lease(
     has not noticed yet.
     """
     spec = _spec(body)
-    metadata = body.get("metadata")
-    version = metadata.get("resourceVersion") if isinstance(metadata, Mapping) else None
+    version = as_mapping(body.get("metadata")).get("resourceVersion")
     is_his = previous is None or _is_later(body, previous)
     duration = min(float(_whole(spec.get("leaseDurationSeconds"))), MAX_DURATION)
     seen = Lease(
@@ -181,8 +180,7 @@ def _is_same(seen: Lease, previous: Lease) -> bool:
 
 
 def _spec(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    spec = body.get("spec")
-    return spec if isinstance(spec, Mapping) else {}
+    return as_mapping(body.get("spec"))
 
 
 def _whole(value: object) -> int:

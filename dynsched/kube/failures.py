@@ -15,12 +15,7 @@ import aiohttp
 import msgspec
 
 from dynsched.util.connection_errors import TLS_CAUSES, Cause, find_failure, no_answer
-from dynsched.util.errors import (
-    ClusterError,
-    ConflictError,
-    ForbiddenError,
-    NotFoundError,
-)
+from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 
 _GRANTED_BY: Final[Mapping[str, str]] = {
     "nodeorders": "components/order",

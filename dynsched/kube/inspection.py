@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from dynsched.kube.failures import Call, in_namespace
-from dynsched.kube.lists import ObjectMeta, Owner, pages
+from dynsched.kube.lists import Owner, PodMeta, pages
 from dynsched.kube.pod_requests import RUNNING, PodSpec, PodStatus, requests_of
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
@@ -187,18 +187,12 @@ class PodShape:
     ordered: bool = False
 
 
-class _Annotations(msgspec.Struct, gc=False):
-    order: str | None = msgspec.field(name=keys.ORDER_ANNOTATION, default=None)
-
-
 class _Labels(msgspec.Struct, gc=False):
     template_hash: str = msgspec.field(name="pod-template-hash", default="")
 
 
-class _Metadata(ObjectMeta, gc=False):
-    owners: list[Owner] | None = msgspec.field(name="ownerReferences", default=None)
+class _Metadata(PodMeta, gc=False):
     labels: _Labels | None = None
-    annotations: _Annotations | None = None
 
 
 class _Spec(PodSpec, gc=False):

@@ -16,7 +16,6 @@ import contextlib
 import logging
 import math
 import random
-import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
@@ -37,6 +36,7 @@ from dynsched.kube.projection import project, read_node
 from dynsched.kube.transport import LIST_TIMEOUT, SESSION
 from dynsched.util.errors import ClusterError
 from dynsched.util.stopping import Backoff, jittered, until_done
+from dynsched.util.threads import on_thread
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +168,6 @@ class NodeOperator:
         self._config = config
         self._observer = observer
         self._follower = follower
-        self._ended: concurrent.futures.Future[BaseException | None] = concurrent.futures.Future()
         self._stop: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._sessions: list[aiohttp.ClientSession] = []
         self._last_login = -math.inf
@@ -179,8 +178,7 @@ class NodeOperator:
         """Watch until ``stop`` is set; back within STOP_TIMEOUT then. Raises WatchBrokenError,
         ForbiddenError, or ClusterError for whatever else ended it.
         """
-        threading.Thread(target=self._thread, name="kopf", daemon=True).start()
-        ended: asyncio.Future[Any] = asyncio.wrap_future(self._ended)
+        ended = asyncio.wrap_future(on_thread("kopf", lambda: asyncio.run(self._operate())))
         try:
             await until_done(stop, ended)
             self._request_stop()
@@ -190,18 +188,9 @@ class NodeOperator:
             if not ended.done():
                 logger.warning("the watch of nodes is still busy; its thread is abandoned")
                 ended.cancel()
-        error = None if ended.cancelled() else ended.result()
+        error = None if ended.cancelled() else ended.exception()
         if not stop.is_set():
             raise _explained(self._config.server, error) from error
-
-    def _thread(self) -> None:
-        result: BaseException | None = None
-        try:
-            asyncio.run(self._operate())
-        except BaseException as error:  # noqa: BLE001 - it is raised again, in `run`
-            result = error
-        with contextlib.suppress(concurrent.futures.InvalidStateError):  # the future was cancelled
-            self._ended.set_result(result)
 
     async def _operate(self) -> None:
         stop_flag = asyncio.wrap_future(self._stop)

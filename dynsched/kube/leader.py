@@ -27,6 +27,7 @@ from dynsched.kube.events import Subject
 from dynsched.kube.failures import Call, in_namespace
 from dynsched.kube.transport import Answer, KubeApi
 from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
+from dynsched.util.formatting import as_mapping
 from dynsched.util.logs import LoggedKinds
 from dynsched.util.stopping import jittered, pause
 
@@ -86,13 +87,11 @@ class Leases:
         return self._lease(call, answer)
 
     def _lease(self, call: Call, answer: Answer) -> Mapping[str, Any]:
-        body = answer.body
-        metadata = body.get("metadata") if isinstance(body, Mapping) else None
-        if not isinstance(metadata, Mapping) or not metadata.get("resourceVersion"):
+        lease = as_mapping(answer.body)
+        if not as_mapping(lease.get("metadata")).get("resourceVersion"):
             server = self._api.config.server
             raise ClusterError(f"cannot {call}: {server} answered with no valid Lease")
-        found: Mapping[str, Any] = body
-        return found
+        return lease
 
     def _call(self, verb: str, name: str = LEASE_NAME) -> Call:
         path = f"/apis/{API_VERSION}{in_namespace(self._namespace)}/leases"

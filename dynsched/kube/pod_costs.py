@@ -11,31 +11,17 @@ import msgspec
 from dynsched.engine.placing.scale_down import CostedPod
 from dynsched.kube.client import merge
 from dynsched.kube.failures import Call, in_namespace
-from dynsched.kube.lists import METADATA_ONLY, ObjectMeta, Owner, pages
+from dynsched.kube.lists import METADATA_ONLY, Annotations, ObjectMeta, PodMeta, pages
 from dynsched.kube.transport import KubeApi
-from dynsched.rules.keys import COST_ANNOTATION, DELETION_COST
 
 _LIST: Final = Call("list", "pods", "/api/v1/pods")
 
 
-class CostAnnotations(msgspec.Struct, gc=False):
-    """Of a pod's annotations the two that are about its deletion cost, as they are written."""
-
-    cost: str | None = msgspec.field(name=DELETION_COST, default=None)
-    ours: str | None = msgspec.field(name=COST_ANNOTATION, default=None)
-
-
-class _Metadata(ObjectMeta, gc=False):
-    annotations: CostAnnotations | None = None
-    owners: list[Owner] | None = msgspec.field(name="ownerReferences", default=None)
-    ends: str | None = msgspec.field(name="deletionTimestamp", default=None)
-
-
 class _Pod(msgspec.Struct, gc=False):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    metadata: PodMeta = msgspec.field(default_factory=PodMeta)
 
 
-def costed(found: ObjectMeta, annotations: CostAnnotations | None, node: str = "") -> CostedPod:
+def costed(found: ObjectMeta, annotations: Annotations | None, node: str = "") -> CostedPod:
     """What is kept of a pod for its deletion cost; ``node``: empty where it has none."""
     cost, ours = (None, None) if annotations is None else (annotations.cost, annotations.ours)
     return CostedPod(found.namespace, found.name, found.version, node, cost, ours)

@@ -11,7 +11,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
@@ -24,20 +24,11 @@ from dynsched.engine.pod_values import BoundPod, workload_of
 from dynsched.kube import failures
 from dynsched.kube.cluster import is_older
 from dynsched.kube.failures import Call, ExpiredError
-from dynsched.kube.lists import (
-    METADATA_ONLY,
-    Event,
-    Named,
-    ObjectMeta,
-    first_item,
-    pages,
-    read_lines,
-)
+from dynsched.kube.lists import METADATA_ONLY, Event, Named, PodMeta, first_item, pages, read_lines
 from dynsched.kube.pod_account import NOTHING, Counted, PodAccount, node_name, requests
-from dynsched.kube.pod_costs import CostAnnotations, costed
+from dynsched.kube.pod_costs import costed
 from dynsched.kube.pod_requests import RUNNING, PodSpec, PodStatus, requests_of
 from dynsched.kube.transport import KubeApi
-from dynsched.rules.keys import ORDER_ANNOTATION
 from dynsched.util.errors import ClusterError
 from dynsched.util.formatting import parse_time
 from dynsched.util.logs import LoggedKinds
@@ -68,17 +59,8 @@ class _Spec(PodSpec, gc=False):
     node: str = msgspec.field(name="nodeName", default="")
 
 
-class _Annotations(CostAnnotations, gc=False):
-    order: str | None = msgspec.field(name=ORDER_ANNOTATION, default=None)
-
-
-class _Metadata(ObjectMeta, gc=False):
-    annotations: _Annotations | None = None
-    created: str = msgspec.field(name="creationTimestamp", default="")
-
-
 class _Pod(Named, gc=False):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    metadata: PodMeta = msgspec.field(default_factory=PodMeta)
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
@@ -87,22 +69,7 @@ _event = msgspec.json.Decoder(Event)
 _pod = msgspec.json.Decoder(_Pod)
 
 
-async def watch(
-    api: KubeApi, call: Call, query: Mapping[str, str]
-) -> AsyncGenerator[Event | None, None]:
-    """The events of a watch, until the server ends it or was silent for long. None tells that the
-    server has begun to answer. Raises ExpiredError for a 410, as status or event; ClusterError.
-    """
-    whole = {**query, "watch": "1", "timeoutSeconds": str(WATCH_SECONDS)}
-    async with api.stream(call, whole, _SILENCE) as response:
-        yield None
-        with contextlib.suppress(TimeoutError):
-            async for lines in read_lines(response.content.iter_any()):
-                for event in filter(None, (_read(call, line) for line in lines)):
-                    yield event
-
-
-def _read(call: Call, line: bytes) -> Event | None:
+def _read(line: bytes) -> Event | None:
     """The event in a line; None for an odd one, which must not end the watch."""
     try:
         event = _event.decode(line)
@@ -113,8 +80,8 @@ def _read(call: Call, line: bytes) -> Event | None:
     status = failures.status_in(event.object)
     code = status.code if status else 0
     if code == HTTPStatus.GONE:
-        raise ExpiredError(call)
-    raise ClusterError(f"cannot {call}: the API server ended it with code {code}")
+        raise ExpiredError(_WATCH)
+    raise ClusterError(f"cannot {_WATCH}: the API server ended it with code {code}")
 
 
 @dataclass(eq=False)
@@ -148,12 +115,17 @@ class ListWatch(ABC):
         await unless_stopped(stop, self._follow_on())
 
     async def follow(self, version: str) -> None:
-        """Watch from ``version`` on until the server ends it. Raises ClusterError."""
-        where = {"resourceVersion": version, "allowWatchBookmarks": "true"}
-        watching = watch(self.api, _WATCH, {**self.query, **where})
-        async with contextlib.aclosing(watching) as events:
-            async for event in events:
-                self.take(event)
+        """Watch from ``version`` on until the server ends it or was silent for long. ExpiredError
+        for a 410, as status or event; ClusterError.
+        """
+        where = {"resourceVersion": version, "allowWatchBookmarks": "true", "watch": "1"}
+        query = {**self.query, **where, "timeoutSeconds": str(WATCH_SECONDS)}
+        async with self.api.stream(_WATCH, query, _SILENCE) as response:
+            self.take(None)
+            with contextlib.suppress(TimeoutError):
+                async for lines in read_lines(response.content.iter_any()):
+                    for event in filter(None, map(_read, lines)):
+                        self.take(event)
 
     def take(self, event: Event | None) -> None:
         """`observe`; an odd object must not end the watch."""

@@ -100,8 +100,6 @@ class _Loader(yaml.SafeLoader):
                 if not isinstance(made, int) or made.bit_length() <= _WORD:
                     return made
                 problem = f"a whole number of more than {_WORD} bits"
-            except yaml.YAMLError:
-                raise
             except (LookupError, AttributeError):  # what PyYAML makes of `!!bool maybe`
                 problem = "a value does not fit its tag"
             except (ValueError, ArithmeticError, TypeError) as error:  # a date such as 2026-02-30

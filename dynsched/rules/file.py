@@ -186,14 +186,13 @@ def placed(name: str | Path, remark: Remark) -> str:
 
 
 def _rules_of(document: Document) -> Reading:
-    rule_set, errors, are_more = None, document.duplicates, False
+    rule_set, errors = None, document.duplicates
     try:
         rule_set = parse_rules(document.data)
     except RulesInvalidError as found:
-        errors, are_more = (*errors, *found.errors), found.are_more
+        errors = (*errors, *found.errors)
     if errors or rule_set is None:
-        are_more = are_more or len(errors) > MAX_ERRORS
-        last = (Remark(None, None, "and more errors"),) if are_more else ()
+        last = (Remark(None, None, "and more errors"),) if len(errors) > MAX_ERRORS else ()
         return Reading(None, (*_located(document, errors[:MAX_ERRORS]), *last))
     warned = (
         RuleError(each.path or path_of_expr(document.data, each.index), each.message)
@@ -233,7 +232,7 @@ class _DynamicSchedulerFile(BaseModel):
 
 
 def parse_rules(data: object) -> RuleSet:
-    """From parsed YAML, in either format. RulesInvalidError with the first MAX_ERRORS errors."""
+    """From parsed YAML, in either format. RulesInvalidError."""
     if not isinstance(data, Mapping):
         empty = "it is empty: " if data is None else ""
         wanted = f"{empty}a rules file is a mapping with the key `rules`"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any, Final
 
 import promql_parser as promql
@@ -46,10 +45,3 @@ def parts_of(found: Any) -> list[Any]:
     names = ("lhs", "rhs", "expr", "param", "vector_selector")
     named = (getattr(found, name, None) for name in names)
     return [*(part for part in named if part is not None), *getattr(found, "args", ())]
-
-
-def walk(found: Any) -> Iterator[Any]:
-    """It, and all that stands in it."""
-    yield found
-    for each in parts_of(found):
-        yield from walk(each)

@@ -46,11 +46,10 @@ class RuleError:
 
 
 class RulesInvalidError(Exception):
-    """Rules that cannot be used; ``errors`` are those that were found, up to MAX_ERRORS."""
+    """Rules that cannot be used; ``errors``: what was found, up to one more than MAX_ERRORS."""
 
     def __init__(self, errors: Iterable[RuleError]) -> None:
-        found = tuple(islice(errors, MAX_ERRORS + 1))
-        self.errors, self.are_more = found[:MAX_ERRORS], len(found) > MAX_ERRORS
+        self.errors = tuple(islice(errors, MAX_ERRORS + 1))
         super().__init__("; ".join(map(str, self.errors)))
 
 

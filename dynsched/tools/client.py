@@ -99,11 +99,8 @@ class Running(ABC):
         why = _refusal(self.shown, answer) + (self.remedy if needs_token else "")
         raise ServerError(why + self.by)
 
-    def nodes(self, *, marked: bool) -> dict[str, Any]:
-        return self.read(self.ask(nodes_path(marked=marked)))
-
-    def node(self, name: str) -> dict[str, Any]:
-        return self.read(self.ask(f"/nodes/{quote(name, safe='')}"))
+    def json(self, path: str, *, key: str = "taken_at") -> dict[str, Any]:
+        return self.read(self.ask(path), key=key)
 
     def above(self, name: str) -> list[dict[str, Any]]:
         """The pods furthest above their requests on a node, where that is known: Prometheus is
@@ -112,14 +109,10 @@ class Running(ABC):
         with contextlib.suppress(ServerError):  # an older one
             for attempt in range(_LOOKS):
                 time.sleep(attempt and 1.0)
-                answer = self.ask(f"/page/node?node={quote(name, safe='')}")
-                found: list[dict[str, Any]] | None = self.read(answer, key="above")["above"]
+                found = self.json(f"/page/node?node={quote(name, safe='')}", key="above")["above"]
                 if found is not None:
-                    return found
+                    return list(found)
         return []
-
-    def order(self) -> dict[str, Any]:
-        return self.read(self.ask("/order"))
 
     def read(self, answer: Response, *, key: str = "taken_at") -> dict[str, Any]:
         """The JSON object of an answer; ServerError where it has no ``key``, as another's."""
@@ -132,8 +125,8 @@ class Running(ABC):
         return found
 
 
-def nodes_path(*, marked: bool) -> str:
-    return "/nodes?marked=true" if marked else "/nodes"
+NODES: Final = {False: "/nodes", True: "/nodes?marked=true"}
+"""Of all nodes, or of those that are marked."""
 
 
 class ByUrl(Running):

@@ -26,6 +26,7 @@ from prometheus_client import CollectorRegistry, Gauge, push_to_gateway
 
 from dynsched.util.connection_errors import Cause, find_failure, no_answer
 from dynsched.util.durations import format_duration
+from dynsched.util.errors import ExpectedError
 from dynsched.util.logs import LoggedKinds
 from dynsched.util.proxies import opener, proxy_for, through
 
@@ -53,10 +54,6 @@ class Collect:
     meminfo: Path = Path("/proc/meminfo")
 
 
-class CollectError(Exception):
-    """The memory could not be read, or not be pushed; one line for a person."""
-
-
 @dataclass(frozen=True, slots=True)
 class Memory:
     """In bytes."""
@@ -70,7 +67,7 @@ class Memory:
 
 
 def read_memory(cgroup_root: Path, meminfo: Path) -> Memory:
-    """The node's memory, by cgroup v2 or v1, whichever is there. Raises CollectError."""
+    """The node's memory, by cgroup v2 or v1, whichever is there. Raises ExpectedError."""
     v1 = cgroup_root / "memory"
     capacity = _number(meminfo, r"MemTotal:\s+(\d+) kB", "MemTotal") * 1024
     if (cgroup_root / "cgroup.controllers").exists():
@@ -79,7 +76,7 @@ def read_memory(cgroup_root: Path, meminfo: Path) -> Memory:
         _require_node(v1, is_machine=(v1 / "cgroup.sane_behavior").exists())
         usage = _number(v1 / "memory.usage_in_bytes", r"(\d+)", "number")
         return Memory(capacity, max(0, usage - _pages(v1, "total_inactive_file")))
-    raise CollectError(
+    raise ExpectedError(
         f"{cgroup_root}: neither cgroup v2 nor the memory controller of v1; is it mounted? "
         "--cgroup-root names another place"
     )
@@ -96,11 +93,11 @@ def _working_set_v2(root: Path) -> int:
 
 
 def _require_node(root: Path, *, is_machine: bool) -> None:
-    """CollectError for the cgroup of a container: it holds the memory of this process alone, which
+    """ExpectedError for the cgroup of a container: it holds the memory of this process alone, which
     must not be pushed as that of the node.
     """
     if not is_machine and not any(next(root.glob(name), None) for name in _KUBERNETES):
-        raise CollectError(
+        raise ExpectedError(
             f"{root} is the cgroup of a container, not of the node; mount the host's "
             "/sys/fs/cgroup, and name the place with --cgroup-root"
         )
@@ -114,15 +111,15 @@ def _number(path: Path, line: str, name: str) -> int:
     try:
         text = path.read_text(encoding="ascii", errors="replace")
     except OSError as error:
-        raise CollectError(f"{path}: {error.strerror}") from error
+        raise ExpectedError(f"{path}: {error.strerror}") from error
     found = re.search(rf"^{line}$", text, re.MULTILINE | re.ASCII)
     if found is None:
-        raise CollectError(f"{path}: it has no {name}")
+        raise ExpectedError(f"{path}: it has no {name}")
     return int(found[1])
 
 
 def collect_once(order: Collect) -> tuple[Memory, str]:
-    """Read and push; what was read, and the label ``ip``. Raises CollectError."""
+    """Read and push; what was read, and the label ``ip``. Raises ExpectedError."""
     memory = read_memory(order.cgroup_root, order.meminfo)
     return memory, push(order, memory)
 
@@ -137,7 +134,7 @@ def collect_until_stopped(order: Collect) -> None:
     while not stop.is_set():
         try:
             memory, _ = collect_once(order)
-        except CollectError as error:
+        except ExpectedError as error:
             if told.is_new("collect", str(error)):
                 logger.error("%s", error)  # noqa: TRY400 (it is expected, and one line tells all)
         else:
@@ -152,7 +149,7 @@ def collect_until_stopped(order: Collect) -> None:
 
 
 def push(order: Collect, memory: Memory) -> str:
-    """Replace this node's group on the Pushgateway; the label ``ip``. Raises CollectError."""
+    """Replace this node's group on the Pushgateway; the label ``ip``. Raises ExpectedError."""
     where, by = f"cannot push to {order.pushgateway}", ""
     try:
         by = through(proxy_for(order.pushgateway))
@@ -172,7 +169,7 @@ def push(order: Collect, memory: Memory) -> str:
             handler=_send,
         )
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise CollectError(f"{where}: {_why(error)}{by}") from error
+        raise ExpectedError(f"{where}: {_why(error)}{by}") from error
     return ip
 
 

@@ -44,14 +44,7 @@ _CERTIFICATES: Final = {  # by OpenSSL's verify codes
     **dict.fromkeys((62, 64), Cause.OTHER_HOST),
 }
 TLS_CAUSES: Final = frozenset(
-    {
-        Cause.NOT_TLS,
-        Cause.UNTRUSTED,
-        Cause.OTHER_HOST,
-        Cause.INVALID,
-        Cause.ALERT,
-        Cause.TLS,
-    }
+    {Cause.NOT_TLS, Cause.UNTRUSTED, Cause.OTHER_HOST, Cause.INVALID, Cause.ALERT, Cause.TLS}
 )
 """The causes that lie in TLS: trying again does not help."""
 
@@ -96,10 +89,7 @@ _BY_TYPE: Final[tuple[tuple[type[BaseException], Cause], ...]] = (
     (http.client.IncompleteRead, Cause.BROKEN),
     (ConnectionRefusedError, Cause.REFUSED),
     (TimeoutError, Cause.TIMEOUT),
-    (
-        ConnectionError,
-        Cause.BROKEN,
-    ),  # reset, aborted, broken pipe, http.client's disconnected
+    (ConnectionError, Cause.BROKEN),  # reset, aborted, broken pipe, http.client's disconnected
     (http.client.HTTPException, Cause.NOT_HTTP),
 )
 """The first that fits counts."""

@@ -12,6 +12,7 @@ from typing import Final
 
 _KINDS: Final = {"p": "a pipe", "s": "a socket", "c": "a device", "b": "a device"}
 _PART: Final = 64 * 1024
+_AT_ONCE: Final = os.O_NONBLOCK | os.O_NOCTTY
 
 
 class FileTooLargeError(OSError):
@@ -36,25 +37,17 @@ def read_file(path: str | Path, most: int) -> bytes:
     """The content of a regular file of at most ``most`` bytes. OSError as `require_file`."""
     require_file(path, most)
     # It may be replaced before it is opened: O_NONBLOCK keeps the opening of a FIFO from waiting.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    try:
-        _require(os.fstat(descriptor), path, most)
-        return _read(descriptor, path, most)
-    finally:
-        os.close(descriptor)
+    with open(path, "rb", 0, opener=lambda name, flags: os.open(name, flags | _AT_ONCE)) as file:
+        _require(os.fstat(file.fileno()), path, most)
+        return _read(file.fileno(), path, most)
 
 
 def read_stream(source: str | Path | int, most: int) -> bytes:
     """At most ``most`` bytes of anything that can be read to its end: a file, a pipe, an open
     descriptor. Waits for the writer of a pipe. OSError as `read_file`.
     """
-    if isinstance(source, int):
-        return _read(source, "", most)
-    descriptor = os.open(source, os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
-    try:
-        return _read(descriptor, source, most)
-    finally:
-        os.close(descriptor)
+    with open(source, "rb", 0, closefd=not isinstance(source, int), opener=os.open) as file:
+        return _read(file.fileno(), "" if isinstance(source, int) else source, most)
 
 
 def _require(found: os.stat_result, path: str | Path, most: int | None) -> None:

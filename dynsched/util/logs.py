@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import math
 import os
 import queue
 import re
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
 MAX_WAITING: Final = 8000
 """Lines that wait to be written: about a megabyte."""
-USED_UP_SECONDS: Final = 60.0
-"""Between two lines that say that descriptors or memory are used up."""
 _USED_UP: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 FLUSH_SECONDS: Final = 1.0
 """How long the end of the process waits until all lines are written."""
@@ -94,25 +91,19 @@ def logging_aside() -> Iterator[None]:
         root.handlers = before
 
 
-class LoopErrors:
+def on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """An event loop's exception handler. When descriptors or memory are used up, asyncio logs each
     connection that it cannot accept with a traceback: here, one line per minute.
     """
-
-    def __init__(self) -> None:
-        self._told_at = -math.inf
-
-    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        if not isinstance(error, OSError) or error.errno not in _USED_UP:
-            loop.default_exception_handler(context)
-        elif loop.time() - self._told_at >= USED_UP_SECONDS:
-            self._told_at = loop.time()
-            logging.getLogger(__name__).error(
-                "no further connection is accepted for now: %s; close idle connections to it, "
-                "or raise the limit (ulimit -n)",
-                error.strerror,
-            )
+    error = context.get("exception")
+    if not isinstance(error, OSError) or error.errno not in _USED_UP:
+        loop.default_exception_handler(context)
+        return
+    quiet_logger(__name__).error(
+        "no further connection is accepted for now: %s; close idle connections to it, "
+        "or raise the limit (ulimit -n)",
+        error.strerror,
+    )
 
 
 class _Json(JsonFormatter):

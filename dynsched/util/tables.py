@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from rich.console import Console
@@ -23,20 +23,28 @@ _UNLIMITED: Final = 100_000
 """Columns of a file or a pipe."""
 
 
-def show(console: Console, renderable: Text | Table) -> None:
-    """Print within the terminal's width, unless that would break words; else as wide as it is."""
+def show(console: Console, *told: str | Text | Table) -> None:
+    """Print within the terminal's width, unless that would break words; else as wide as it is. Of
+    a table without rows nothing.
+    """
     # A file has no width; rich assumes 80 columns, and would fold or cut names of nodes. Of a
     # terminal too narrow for the words of a table the lines run over, as kubectl's do.
     wide = Console(file=console.file, width=_UNLIMITED)
-    fits = console.is_terminal and wide.measure(renderable).minimum <= console.width
-    (console if fits else wide).print(renderable)
+    for each in told:
+        if isinstance(each, Table) and not each.rows:
+            continue
+        found = plain(each) if isinstance(each, str) else each
+        fits = console.is_terminal and wide.measure(found).minimum <= console.width
+        (console if fits else wide).print(found)
 
 
-def make_table(*titles: str) -> Table:
+def make_table(titles: Iterable[str], rows: Iterable[Iterable[str | Text]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for title in titles:
         # In a narrow terminal, names are the last columns to be folded.
         table.add_column(title, overflow="fold", no_wrap=title in ("NODE", "RULE"))
+    for row in rows:
+        table.add_row(*(plain(cell) if isinstance(cell, str) else cell for cell in row))
     return table
 
 

@@ -9,11 +9,11 @@ from api_support import api_of, kubeconfig
 from misbehaving_server import MisbehavingServer, Reply, Seen
 from watch_support import hasten, watching
 
+from dynsched.engine.load.recent import RecentPods
 from dynsched.engine.model import Action, NodePatch
 from dynsched.kube.client import KubeClient
-from dynsched.kube.failures import Call
 from dynsched.kube.leader import Leases
-from dynsched.kube.pod_watch import watch
+from dynsched.kube.pod_watch import PodWatch
 from dynsched.kube.transport import MAX_OF_A_LIST, MAX_OF_AN_OBJECT, KubeApi
 from dynsched.util.errors import ClusterError
 from dynsched_sim.examples import make_node
@@ -86,8 +86,7 @@ async def test_a_line_of_a_watch_without_an_end(server, client) -> None:
     server.default = endless([])
     api = KubeApi(client.config)
     with pytest.raises(ClusterError, match="too large"):
-        async for _ in watch(api, Call("watch", "pods", "/api/v1/pods"), {}):
-            pass
+        await PodWatch(api, RecentPods()).follow("1")
     await api.close()
 
 

@@ -309,8 +309,9 @@ def count_connections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_no_more_than_so_many_calls_at_once(sim: SimCluster, sim_client: KubeClient) -> None:
     await sim.create_node(make_node("worker-0"))
     held = sim.server.faults.delay(3600, verb="get", name="held")
-    async with api_of(sim.kubeconfig, KubeClient, in_flight=4) as client:
-        reads = [asyncio.create_task(client.read("held")) for _ in range(12)]
+    call = Call("get", "node held", "/api/v1/nodes/held")
+    async with api_of(sim.kubeconfig, in_flight=4) as api:
+        reads = [asyncio.create_task(api.call(call)) for _ in range(12)]
         await reached(lambda: held.hits >= 4, True)
         for _ in range(10):  # what else was sent has arrived by then
             assert await sim_client.read("worker-0") is not None

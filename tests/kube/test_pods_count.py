@@ -3,16 +3,15 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-import pytest
 
 from dynsched.engine.load.recent import RecentPods
 from dynsched.kube import pod_watch
 from dynsched.kube.failures import ExpiredError
-from dynsched.kube.lists import Event
 from dynsched.kube.pod_watch import PodWatch
 from dynsched.util.errors import ClusterError
 
@@ -43,21 +42,20 @@ class Api:
         body = json.dumps({"metadata": metadata, "items": items}).encode()
         return SimpleNamespace(status=200, body=msgspec.json.decode(body, type=shape))
 
-    async def watch(self, _: Any, query: Mapping[str, str]) -> AsyncIterator[Event | None]:
+    @asynccontextmanager
+    async def stream(self, _: Any, query: Mapping[str, str], __: float) -> AsyncIterator[Any]:
         self.watched.append(query["resourceVersion"])
         lines, error = self.watches.pop(0)
-        yield None
-        for line in lines:
-            yield msgspec.json.decode(json.dumps(line), type=Event)
-        if error is not None:
-            self.ended()
-            raise error
-        await asyncio.Event().wait()
 
+        async def parts() -> AsyncIterator[bytes]:
+            for line in lines:
+                yield json.dumps(line).encode() + b"\n"
+            if error is not None:
+                self.ended()
+                raise error
+            await asyncio.Event().wait()
 
-@pytest.fixture(autouse=True)
-def _watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pod_watch, "watch", Api.watch)
+        yield SimpleNamespace(content=SimpleNamespace(iter_any=parts))
 
 
 def event(kind: str, name: str) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from pods_support import PODS, STARTED, create, pod, reached, start
 from dynsched.engine.load.recent import RecentPods
 from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY, Requested
 from dynsched.kube.failures import ExpiredError
-from dynsched.kube.pod_watch import _WATCH, PodWatch, _read, watch
+from dynsched.kube.pod_watch import PodWatch, _read
 from dynsched.rules.keys import ORDER_ANNOTATION
 from dynsched.util.errors import ClusterError
 from dynsched_sim.examples import make_node
@@ -260,7 +260,7 @@ async def test_a_status_410_is_told_as_such(sim: SimCluster) -> None:
     sim.server.faults.answer(410, verb="watch", resource="pods")
     async with api_of(sim.kubeconfig) as api:
         with pytest.raises(ExpiredError):
-            await anext(watch(api, _WATCH, {"resourceVersion": "1"}))
+            await PodWatch(api, RecentPods()).follow("1")
 
 
 async def test_after_a_restore_it_sees_again_what_is_bound(cluster: Cluster) -> None:
@@ -301,7 +301,7 @@ def observed(*events: Any) -> tuple[RecentPods, PodWatch]:
     watch = PodWatch(None, bound, clock=lambda: 0.0)  # type: ignore[arg-type]
     for each in events:
         line = each if isinstance(each, bytes) else json.dumps(each).encode()
-        if (event := _read(_WATCH, line)) is not None:
+        if (event := _read(line)) is not None:
             watch.take(event)
     return bound, watch
 

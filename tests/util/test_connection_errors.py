@@ -16,9 +16,9 @@ from dynsched.kube.client import KubeClient
 from dynsched.kube.kubeconfig import load_config
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.client import ServerError
-from dynsched.tools.collect import Collect, CollectError, Memory, push
+from dynsched.tools.collect import Collect, Memory, push
 from dynsched.util.connection_errors import Cause, ConnectionFailure, find_failure
-from dynsched.util.errors import ClusterError
+from dynsched.util.errors import ClusterError, ExpectedError
 
 
 def of_tls(reason: str) -> ssl.SSLError:
@@ -83,7 +83,7 @@ async def test_four_clients_say_of_a_refused_connection_the_same(tmp_path) -> No
     await source.close()
     with pytest.raises(ServerError) as asked:
         await asyncio.to_thread(fetch, url, "/nodes")
-    with pytest.raises(CollectError) as pushed:
+    with pytest.raises(ExpectedError) as pushed:
         await asyncio.to_thread(push, Collect(url, ip="10.0.0.1"), Memory(2, 1))
     kubeconfig = tmp_path / "config"
     kubeconfig.write_text(

@@ -16,14 +16,15 @@ import pytest
 from asking import fetch
 from misbehaving_server import GOOD, MisbehavingServer, Seen, http
 
+from dynsched.engine.load.recent import RecentPods
 from dynsched.kube.failures import Call, ProxyRefusedError
 from dynsched.kube.kopf_operator import NodeOperator, WatchBrokenError, _explained
 from dynsched.kube.kubeconfig import KubeConfigError, load_config
-from dynsched.kube.pod_watch import watch
+from dynsched.kube.pod_watch import PodWatch
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.client import ServerError
-from dynsched.tools.collect import Collect, CollectError, Memory, push
-from dynsched.util.errors import ClusterError
+from dynsched.tools.collect import Collect, Memory, push
+from dynsched.util.errors import ClusterError, ExpectedError
 from dynsched.util.proxies import ProxyError, parse_proxy, proxy_for
 
 LISTED = {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}
@@ -126,7 +127,7 @@ async def test_a_proxy_that_cannot_be_used_is_told_by_every_client(monkeypatch, 
             await load_config(kubeconfig(tmp_path, "http://kube.example"))
         with pytest.raises(ServerError) as client:
             fetch("http://dynsched.example", "/nodes")
-        with pytest.raises(CollectError) as collect:
+        with pytest.raises(ExpectedError) as collect:
             push(Collect("http://push.example", ip="10.0.0.7"), Memory(2, 1))
         with pytest.raises(ValueError, match="HTTP_PROXY") as prometheus:
             PrometheusConfig("http://prometheus.example")
@@ -196,8 +197,7 @@ async def ask_kube(path: str) -> None:
 
 async def watch_pods(path: str) -> None:
     async with api_support.api_of(path) as api:
-        async for _ in watch(api, LIST, {}):
-            pass
+        await PodWatch(api, RecentPods()).follow("1")
 
 
 async def watch_nodes(path: str) -> None:
@@ -358,5 +358,5 @@ def test_the_pushgateway_is_asked_by_the_same_rules(everywhere) -> None:
     push(Collect("http://10.1.2.3:9091", ip="10.0.0.7"), Memory(2, 1))
     assert not everywhere.by_proxy
     everywhere.server.default = http("", 403)
-    with pytest.raises(CollectError, match="it answered 403 Forbidden; is this a Pushgateway"):
+    with pytest.raises(ExpectedError, match="it answered 403 Forbidden; is this a Pushgateway"):
         push(Collect("http://10.1.2.3:9091", ip="10.0.0.7"), Memory(2, 1))

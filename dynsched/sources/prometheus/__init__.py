@@ -6,11 +6,6 @@ an error, a warning, a log line or a repr. docs/decisions/0009 says why ``sessio
 """
 
 from dynsched.sources.prometheus.config import PrometheusConfig
-from dynsched.sources.prometheus.source import (
-    PageResult,
-    PrometheusSource,
-    RangeResult,
-    ServerClock,
-)
+from dynsched.sources.prometheus.source import PrometheusSource, RangeResult, ServerClock
 
-__all__ = ["PageResult", "PrometheusConfig", "PrometheusSource", "RangeResult", "ServerClock"]
+__all__ = ["PrometheusConfig", "PrometheusSource", "RangeResult", "ServerClock"]

@@ -142,16 +142,6 @@ def parse_data(body: _Bytes, _: Clocks, __: AnswerLimit) -> tuple[tuple[Any, ...
     return (_fit(_ANYTHING, data, body),), tuple(warnings)
 
 
-def _open_result(body: _Bytes, wanted: str) -> tuple[msgspec.Raw, list[str]]:
-    """The result, of type ``wanted``, undecoded, and the server's warnings."""
-    raw, warnings = _open(body)
-    data = _fit(_DATA, raw, body)
-    if data.result_type != wanted:
-        kind = f"the result has the unknown type {one_line(data.result_type, 40)!r}"
-        raise QueryFailedError(_WRONG_TYPE.get(data.result_type, kind))
-    return data.result, warnings
-
-
 def server_error(body: _Bytes) -> str | None:
     """``errorType: error`` of a body that is Prometheus's own error answer, else None."""
     try:
@@ -230,12 +220,6 @@ def _numbers_of(texts: Sequence[str]) -> Floats:
     raise QueryFailedError("a value of the answer is not a number; is this Prometheus's query API?")
 
 
-def _limited(warnings: list[str]) -> tuple[str, ...]:
-    if len(warnings) > _MAX_WARNINGS:
-        warnings = [*warnings[:_MAX_WARNINGS], f"and {len(warnings) - _MAX_WARNINGS} more warnings"]
-    return tuple(warnings)
-
-
 _Columns = tuple[list[bytes], Floats, Floats, Ints]
 """The series; the times and values of all, one after the other; of spans, how many each has."""
 _SPARE: Final = 4
@@ -295,9 +279,11 @@ class SeriesKeys:
         """The same objects for the same labels. msgspec's errors for what is none."""
         texts = [bytes(metric) for metric in metrics]
         known = self._known
-        found = [known.get(text) or _checked(text) for text in texts]
-        known.update(zip(found, found, strict=True))
-        return found
+        for text in texts:
+            if text not in known:
+                _LABELS.decode(text)
+                known[text] = text
+        return [known[text] for text in texts]
 
 
 def read_vector(
@@ -321,13 +307,17 @@ def read_spans(
 def _read(
     keys: SeriesKeys, body: _Bytes, wanted: str, most: AnswerLimit
 ) -> tuple[_Columns, tuple[str, ...]]:
-    raw, warnings = _open_result(body, wanted)
+    data, warnings = _open(body)
+    found = _fit(_DATA, data, body)
+    if found.result_type != wanted:
+        kind = f"the result has the unknown type {one_line(found.result_type, 40)!r}"
+        raise QueryFailedError(_WRONG_TYPE.get(found.result_type, kind))
     series: list[bytes] = []
     counts: list[int] = []
     values, times = [], []
     left_out = 0
     with _explained(body):
-        for part in keys.parts(raw):
+        for part in keys.parts(found.result):
             decoded = _FORMS[wanted].decode(part)
             usable = [each for each in decoded if each.points]
             left_out += len(decoded) - len(usable)
@@ -344,12 +334,9 @@ def _read(
     if left_out:
         warnings += [f"{left_out} series left out: native histograms, not numbers"]
     columns = series, np.concatenate(times), np.concatenate(values), np.array(counts, np.int64)
-    return columns, _limited(warnings)
-
-
-def _checked(text: bytes) -> bytes:
-    _LABELS.decode(text)
-    return text
+    if (more := len(warnings) - _MAX_WARNINGS) > 0:
+        warnings[_MAX_WARNINGS:] = [f"and {more} more warnings"]
+    return columns, tuple(warnings)
 
 
 def labels_of(key: Hashable) -> Mapping[str, str]:

@@ -30,7 +30,7 @@ from prometheus_api_client import PrometheusConnect
 
 from dynsched.sources.prometheus import query_errors
 from dynsched.sources.prometheus.config import Credentials, PrometheusConfig, TlsFiles
-from dynsched.sources.prometheus.decode import AnswerLimit, Clocks, server_error
+from dynsched.sources.prometheus.decode import AnswerLimit, Clocks, parse_data, server_error
 from dynsched.sources.prometheus.query_errors import QueryFailedError, explain_status, timed_out
 from dynsched.util.proxies import through
 from dynsched.util.threads import on_thread
@@ -42,6 +42,7 @@ Parsed = tuple[_T, tuple[str, ...]]
 Parse = Callable[[bytearray, Clocks, AnswerLimit], Parsed[_T]]
 Result = tuple[_T | tuple[()], str | None, tuple[str, ...], float]
 """What came, or the error; the warnings; and how many seconds it took."""
+_PAGE_LIMIT: Final = AnswerLimit(0, 50_000, 32 << 20)
 _STOPPING: Final = "the query was cancelled because dynsched is stopping"
 _CHUNK: Final = 64 * 1024
 _ERROR_BODY: Final = 64 * 1024  # of a failed request's answer; the words are at its beginning
@@ -152,14 +153,8 @@ class Client:
         return await self._result(question)
 
     async def read(
-        self,
-        path: str,
-        parameters: Mapping[str, str],
-        parse: Parse[_T],
-        most: AnswerLimit,
-        *,
-        only_get: bool,
-    ) -> Result[_T]:
+        self, path: str, parameters: Mapping[str, str], *, only_get: bool
+    ) -> Result[tuple[Any, ...]]:
         """Another page of the API."""
 
         def call(api: PrometheusConnect, session: requests.Session, _: dict[str, str]) -> Any:
@@ -167,7 +162,7 @@ class Client:
             url, asked = f"{api.url}/api/v1/{path}", dict(parameters)
             return session.get(url, params=asked, headers=api.headers).json()["data"]["result"]
 
-        return await self._result(_Question(call, parse, most, only_get))
+        return await self._result(_Question(call, parse_data, _PAGE_LIMIT, only_get))
 
     def close(self) -> None:
         """Threads are not waited for: one that hangs in the resolver does not end."""

@@ -22,7 +22,6 @@ from dynsched.sources.prometheus.decode import (
     Clocks,
     SeriesKeys,
     answer_limit,
-    parse_data,
     read_spans,
     read_vector,
 )
@@ -31,15 +30,6 @@ from dynsched.util.errors import PastUnknownError
 
 _SAME_TIME: Final = 2.0
 """Seconds that two clocks may differ: a Date header has whole seconds, and takes time to arrive."""
-_PAGE_LIMIT: Final = AnswerLimit(0, 50_000, 32 << 20)
-
-
-@dataclass(frozen=True, slots=True)
-class PageResult:
-    """Decoded JSON, or why there is none."""
-
-    data: Any = None
-    error: str | None = None
 
 
 class ServerClock(NamedTuple):
@@ -86,10 +76,6 @@ class PrometheusSource:
             # Said once, above; urllib3 would say it on stderr from time to time.
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
-    def now(self) -> float:
-        """Unix seconds by our clock."""
-        return self._client.clock()
-
     async def query(self, rule: Rule) -> QueryResult:
         """The samples of a rule as of now. Never raises."""
         return await self.query_expr(rule.expr or "", rule.node_labels[-1])
@@ -123,26 +109,24 @@ class PrometheusSource:
 
     async def read(
         self, path: str, parameters: Mapping[str, str] | None = None, *, only_get: bool = True
-    ) -> PageResult:
-        """``data`` of another page of the API, such as ``status/flags``. Never raises.
-        ``only_get``: the page takes no POST.
+    ) -> tuple[Any, str | None]:
+        """``data`` of another page of the API, such as ``status/flags``, or why there is none.
+        Never raises. ``only_get``: the page takes no POST.
         """
-        items, error, *_ = await self._client.read(
-            path, parameters or {}, parse_data, _PAGE_LIMIT, only_get=only_get
-        )
-        return PageResult(items[0] if items else None, error)
+        items, error, *_ = await self._client.read(path, parameters or {}, only_get=only_get)
+        return items[0] if items else None, error
 
     async def ask_clock(self) -> tuple[ServerClock, str | None]:
         """Ours where the server's is not known, and why where it could not be asked. From now on
         samples are older by what it is behind. Never raises.
         """
-        began = self.now()
-        asked = await self.read("query", {"query": "vector(time())"}, only_get=False)
-        ended = self.now()
+        began = self._client.clock()
+        answer, error = await self.read("query", {"query": "vector(time())"}, only_get=False)
+        ended = self._client.clock()
         try:
-            now, answered_of = map(float, asked.data["result"][0]["value"])
+            now, answered_of = map(float, answer["result"][0]["value"])
         except (LookupError, TypeError, ValueError):
-            return ServerClock(ended), asked.error
+            return ServerClock(ended), error
         if not math.isfinite(now - answered_of):
             return ServerClock(ended), None
         self._client.behind = max(0.0, now - answered_of)

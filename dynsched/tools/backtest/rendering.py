@@ -308,26 +308,19 @@ def _event(event: Json) -> str:
 def render(found: Iterable[Section], console: Console) -> None:
     for number, section in enumerate(found):
         if number:
-            show(console, plain(""))
-            show(console, plain(section.title, "bold"))
-        for sentence in section.sentences:
-            show(console, plain(sentence))
+            show(console, "", plain(section.title, "bold"))
+        show(console, *section.sentences)
         _show_rest(section, console)
 
 
 def _show_rest(section: Section, console: Console) -> None:
-    if section.entries:
-        titles, *rows = section.rows
-        table = make_table(*titles)
-        for column in table.columns:
-            column.justify = "left" if column.header in _WORDS else "right"
-            # A strip that is folded is none any more.
-            column.no_wrap = column.no_wrap or column.header in ("STRIP", "SETTING")
-        for row in rows:
-            table.add_row(*map(plain, row))
-        show(console, table)
-    for line in ("", *section.code.splitlines()) if section.code else ():
-        show(console, plain(line))
+    titles, *rows = section.rows
+    table = make_table(titles, rows)
+    for column in table.columns:
+        column.justify = "left" if column.header in _WORDS else "right"
+        # A strip that is folded is none any more.
+        column.no_wrap = column.no_wrap or column.header in ("STRIP", "SETTING")
+    show(console, table, *(("", *section.code.splitlines()) if section.code else ()))
 
 
 def markdown(found: Iterable[Section]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -34,16 +34,6 @@ _CLUSTER_LABELS: Final = (
     *("cluster", "cluster_name", "cluster_id", "k8s_cluster", "kubernetes_cluster"),
     *("prometheus", "prometheus_replica", "replica"),
 )
-
-
-class Copies(NamedTuple):
-    """A label that tells clusters (or replicas of Prometheus) apart, the values of it that one
-    selector finds, and how many addresses stand under more than one of them.
-    """
-
-    label: str
-    values: tuple[str, ...]
-    shared: int
 
 
 class PastValues(NamedTuple):
@@ -88,9 +78,9 @@ class Questions:
 
     async def page(self, path: str, code: str, **parameters: str) -> Mapping[str, Any]:
         """``data`` of a page; empty when it failed."""
-        answer = await self.prometheus.read(path, parameters)
-        self._failed(code, answer.error)
-        return as_mapping(answer.data)
+        data, error = await self.prometheus.read(path, parameters)
+        self._failed(code, error)
+        return as_mapping(data)
 
     async def values(self, metric: str, matcher: Matcher) -> tuple[str, ...]:
         found = await self.samples(
@@ -128,15 +118,16 @@ class Questions:
         found = await self.samples(f"min(time() - timestamp({selector.text}))", "N1")
         return next((each.value for each in found or () if math.isfinite(each.value)), 0.0)
 
-    async def copies(self, text: str) -> list[Copies]:
+    async def copies(self, text: str) -> AsyncIterator[tuple[str, list[str], int]]:
+        """Labels that tell clusters (or replicas of Prometheus) apart, their values, and how many
+        addresses stand under more than one of them.
+        """
         found = await self.samples(f"count by ({', '.join(_CLUSTER_LABELS)}) ({text})", "P10") or ()
-        copies = []
         for label in _CLUSTER_LABELS:
             values = sorted({each.labels.get(label, "") for each in found})
             if len(values) > 1:
                 twice = f"count by (instance) (count by (instance, {label}) ({text})) > 1"
-                copies.append(Copies(label, tuple(values), await self.count(twice, "P10") or 0))
-        return copies
+                yield label, values, await self.count(twice, "P10") or 0
 
     async def retention(self) -> float | None:
         data = await self.page("status/runtimeinfo", "P8")

@@ -261,17 +261,17 @@ def _no_number(rule: CheckedRule) -> Iterator[Finding]:
 async def _several_clusters(rule: CheckedRule) -> AsyncIterator[Finding]:
     told = set()
     for selector in rule.expression.selectors:
-        for copies in await rule.asked.copies(selector.text):
-            if copies.label in told:
+        async for label, values, shared in rule.asked.copies(selector.text):
+            if label in told:
                 continue
-            told.add(copies.label)
-            values = [repr(value) if value else "(none)" for value in copies.values]
-            yield (error if copies.shared else hint)(
-                f"the series come with several values of the label {copies.label}"
-                + (": nodes of different clusters have the same address" if copies.shared else ""),
-                f"{selector.text}: {some(values, 4)}"
-                + (f"; {copies.shared} of `instance` under more than one" if copies.shared else ""),
-                f'select one of them: {{{copies.label}="..."}}',
+            told.add(label)
+            shown = [repr(value) if value else "(none)" for value in values]
+            yield (error if shared else hint)(
+                f"the series come with several values of the label {label}"
+                + (": nodes of different clusters have the same address" if shared else ""),
+                f"{selector.text}: {some(shown, 4)}"
+                + (f"; {shared} of `instance` under more than one" if shared else ""),
+                f'select one of them: {{{label}="..."}}',
             )
 
 

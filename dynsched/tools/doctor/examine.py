@@ -42,6 +42,7 @@ _T = TypeVar("_T")
 _GUARDRAIL: Final = "dynsched-guardrail"
 _AT_ONCE: Final = 4
 """Queries at a time: fewer than Prometheus evaluates, so that others are not kept waiting."""
+_SENDS_NONE: Final = "; the doctor sends none"
 _REQUESTS: Final = "dynsched_extender_requests_total"
 _ASKS: Final = 8
 """How often a Service is asked before no replica behind it counts as called by a scheduler: each
@@ -135,7 +136,8 @@ async def check_cluster(
             found += findings("W1", checks.few_react(reach))
         found += findings("W2", checks.cancelled(reach))
     refused = await asked("K1", _refused(client, _needed_rights(rule_set, home)))
-    person = await asked("K1", _person(client)) if refused else None
+    account = await asked("K1", inspection.account(client)) if refused else None
+    person = account if account and not OURS.fullmatch(account) else None
     found += findings("K1", checks.rights(refused or (), person))
     guardrail = await asked("K1", policy(client, "validatingadmissionpolicies", _GUARDRAIL))
     injection = await asked("K1", policy(client, POLICIES, keys.AVOID_POLICY))
@@ -198,12 +200,6 @@ async def _refused(api: KubeApi, rights: Iterable[Right]) -> list[Right]:
     return [right for right, is_ours in allowed.items() if not is_ours]
 
 
-async def _person(api: KubeApi) -> str | None:
-    """The account in use, where it is not one of dynsched's own."""
-    account = await inspection.account(api)
-    return None if account is None or OURS.fullmatch(account) else account
-
-
 async def _policies_of(api: KubeApi, found: Iterable[Program]) -> dict[str, Any]:
     """What stands in the ConfigMaps that a descheduler mounts."""
     policies = {}
@@ -216,18 +212,12 @@ async def _policies_of(api: KubeApi, found: Iterable[Program]) -> dict[str, Any]
     return policies
 
 
-@contextlib.contextmanager
-def _opened(where: Where) -> Iterator[Running]:
-    with opened(where) as running:
-        running.remedy = "; the doctor sends none"
-        yield running
-
-
 def check_extender(where: Where, rule_set: RuleSet) -> Iterator[Finding | NotChecked]:
     if not rule_set.has_extender:
         return
     try:
-        with _opened(where) as running:
+        with opened(where) as running:
+            running.remedy = _SENDS_NONE
             asks = _ASKS if where.server is None else 1
             is_asked = any(_is_asked(running) for _ in range(asks))
     except (ExpectedError, ValueError) as error:
@@ -246,7 +236,8 @@ def check_extender(where: Where, rule_set: RuleSet) -> Iterator[Finding | NotChe
 def check_running(where: Where) -> Iterator[Finding | NotChecked]:
     """Whether a running dynsched goes by its rules file."""
     try:
-        with _opened(where) as running:
+        with opened(where) as running:
+            running.remedy = _SENDS_NONE
             answer = running.raw("/status")
             # 503: it is not well, and says all it can.
             if answer.status != HTTPStatus.SERVICE_UNAVAILABLE:

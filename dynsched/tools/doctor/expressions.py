@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import promql_parser as promql
 
-from dynsched.rules.promql import RANKS, UnreadError, name_of, parse, parts_of, walk
+from dynsched.rules.promql import RANKS, UnreadError, name_of, parse, parts_of
 from dynsched.util.formatting import escaped
 
 _LEGACY: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
@@ -72,7 +72,8 @@ def read(text: str) -> Expression:
         root = parse(text)
     except UnreadError as error:
         return Expression(str(error))
-    found = tuple(walk(root))
+    found: list[Any] = []
+    promql.walk(root, found.append)
     operations = [each for each in found if isinstance(each, promql.BinaryExpr)]
     return Expression(
         selectors=tuple(_selectors(root)),
@@ -145,8 +146,9 @@ def _offset(node: Any) -> float:
 
 
 def _aggregates(node: Any) -> bool:
-    found = (each for each in walk(node) if isinstance(each, promql.AggregateExpr))
-    return any(name_of(each) not in RANKS for each in found)
+    found: list[Any] = []
+    promql.walk(node, found.append)
+    return any(isinstance(x, promql.AggregateExpr) and name_of(x) not in RANKS for x in found)
 
 
 def _has_a_hundred(node: Any) -> bool:

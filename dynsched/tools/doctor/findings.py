@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
@@ -15,32 +15,11 @@ from rich.text import Text
 from dynsched.engine.wording import by_reason, counted, listed
 from dynsched.util.tables import plain, show
 
-CODES: Final[Mapping[str, str]] = {
-    "P0": "the query of a rule",
-    "P1": "metrics, labels and values that are not there",
-    "P2": "ranges against scrape intervals",
-    "P3": "counters and their rates",
-    "P4": "one series for each node",
-    "P5": "expressions that flap or compare",
-    "P6": "values that are no numbers",
-    "P7": "what the queries cost",
-    "P8": "retention",
-    "P9": "thresholds against the values of 7 days",
-    "P10": "several clusters in one Prometheus",
-    "P11": "CPU pressure that throttling makes",
-    "P12": "what late values cost",
-    "P13": "whose series tell what pods use",
-    "N1": "nodes without samples, samples without nodes, clocks and lag",
-    "N2": "foreign labels, stale marks, a limit of no marks",
-    "W1": "pods that react to the mark",
-    "W2": "reactions that are cancelled",
-    "K1": "rights, Lease, guardrail and injection",
-    "K2": "autoscalers and descheduler",
-    "K3": "an extender that nobody asks",
-    "K4": "an order that does not reach new pods",
-    "K5": "a rules file that the running dynsched refuses",
-}
-"""Every code, and what it checks. A published code keeps its meaning."""
+CODES: Final = (
+    *(f"P{number}" for number in range(14)),
+    *("N1", "N2", "W1", "W2", "K1", "K2", "K3", "K4", "K5"),
+)
+"""Of every check; docs/doctor.md says what each is. A published code keeps its meaning."""
 
 
 class Severity(IntEnum):
@@ -104,11 +83,10 @@ class Report:
 
     def without(self, codes: Collection[str]) -> Report:
         """The report without what is ignored, worst first."""
-        order = list(CODES)
         found = [each for each in self.findings if each.code not in codes]
-        found.sort(key=lambda each: (-each.severity, order.index(each.code), each.rule or ""))
+        found.sort(key=lambda each: (-each.severity, CODES.index(each.code), each.rule or ""))
         kept = [each for each in dict.fromkeys(self.not_checked) if each.code not in codes]
-        kept.sort(key=lambda each: (order.index(each.code), each.rule or ""))
+        kept.sort(key=lambda each: (CODES.index(each.code), each.rule or ""))
         return Report(found, kept, self.unreachable)
 
     def exit_code(self, fail_on: Severity) -> int:
@@ -134,14 +112,14 @@ def render(report: Report, console: Console) -> None:
         head = plain(f"{each.code:<4}{each.severity!s:<8} ", _STYLES[each.severity])
         show(console, Text.assemble(head, plain(f"{about}{each.summary}")))
         show(console, plain(f"{_INDENT}evidence: {each.evidence}", "dim"))
-        show(console, plain(f"{_INDENT}fix: {each.fix}"))
+        show(console, f"{_INDENT}fix: {each.fix}")
     unchecked = {
         each.code + (f" ({each.rule})" if each.rule else ""): each.reason
         for each in report.not_checked
     }
     for reason, codes in by_reason(unchecked).items():
-        show(console, plain(f"Not checked: {listed(codes)}: {reason}"))
-    show(console, plain(_summary(report)))
+        show(console, f"Not checked: {listed(codes)}: {reason}")
+    show(console, _summary(report))
 
 
 def _summary(report: Report) -> str:

@@ -10,7 +10,7 @@ from rich.console import Console
 from dynsched.engine.wording import counted, listed, some
 from dynsched.tools.doctor.avoiders import NoEffect, Reach, Way, Workload, patch_of
 from dynsched.util.defaults import MAX_ROWS
-from dynsched.util.tables import make_table, plain, show
+from dynsched.util.tables import make_table, show
 
 _GIB: Final = 2**30
 _PATCHES: Final = 5
@@ -28,18 +28,13 @@ def as_json(reach: Reach) -> dict[str, Any]:
 
 
 def render_reach(reach: Reach, console: Console, *, every: bool = False) -> None:
-    show(console, plain(headline(reach)))
     workloads = reach.worst_first()
     shown = workloads if every else workloads[:MAX_ROWS]
-    if shown:
-        table = make_table("NAMESPACE", "WORKLOAD", "REACTING", "CPU", "MEMORY", "BY", "NOTE")
-        for each in shown:
-            table.add_row(*map(plain, _row(each)))
-        show(console, table)
+    titles = ("NAMESPACE", "WORKLOAD", "REACTING", "CPU", "MEMORY", "BY", "NOTE")
+    show(console, headline(reach), make_table(titles, map(_row, shown)))
     if len(shown) < len(workloads):
-        show(console, plain(f"{len(workloads) - len(shown)} more workloads: --all shows them."))
-    for line in _remedies(reach, workloads):
-        show(console, plain(line))
+        show(console, f"{len(workloads) - len(shown)} more workloads: --all shows them.")
+    show(console, *_remedies(reach, workloads))
 
 
 def headline(reach: Reach) -> str:

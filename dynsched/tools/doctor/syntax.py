@@ -72,7 +72,7 @@ async def _ask(source: PrometheusSource, expr: str) -> str | None:
     """What the server says against an expression. One that cannot format (VictoriaMetrics, an old
     Prometheus) evaluates it once.
     """
-    page = await source.read("format_query", {"query": expr}, only_get=False)
-    if page.error is None or _NO_PAGE.search(page.error) is None or _PLACE.search(page.error):
-        return page.error
+    _, error = await source.read("format_query", {"query": expr}, only_get=False)
+    if error is None or _NO_PAGE.search(error) is None or _PLACE.search(error):
+        return error
     return (await source.query_expr(expr)).error

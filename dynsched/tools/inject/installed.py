@@ -4,14 +4,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-import click
 import yaml
 from rich.console import Console
 
@@ -37,7 +35,7 @@ from dynsched.tools.inject.policy import (
 )
 from dynsched.util.errors import ExpectedError
 from dynsched.util.formatting import as_mapping, as_mappings
-from dynsched.util.tables import make_table, plain, show
+from dynsched.util.tables import make_table, show
 
 _ADMISSION: Final = "admissionregistration.k8s.io/v1"
 _MIRROR: Final = "kubernetes.io/config.mirror"
@@ -161,16 +159,17 @@ async def _why_not(api: KubeApi, pod: Mapping[str, Any]) -> str:
 def render_told(told: Mapping[str, Any], console: Console) -> None:
     name, node = f"{told['namespace']}/{told['pod']}", told["node"]
     if told["why_not"]:
-        show(console, plain(f"{name} did not get the order: {told['why_not']}"))
+        show(console, f"{name} did not get the order: {told['why_not']}")
         return
     went = f"it went to {node}, which is in no level" if node else "it has no node yet"
     if told["level"]:
         went = f"it went to {node}, of level {told['level']}"
-    show(console, plain(f"{name} got the order that was in force until {told['until']}; {went}."))
-    table = make_table("LEVEL", "WEIGHT", "NODE")
-    for number, level in enumerate(told["levels"], 1):
-        table.add_row(*map(plain, (str(number), str(level["weight"]), ", ".join(level["nodes"]))))
-    show(console, table)
+    show(console, f"{name} got the order that was in force until {told['until']}; {went}.")
+    rows = (
+        (str(number), str(level["weight"]), ", ".join(level["nodes"]))
+        for number, level in enumerate(told["levels"], 1)
+    )
+    show(console, make_table(("LEVEL", "WEIGHT", "NODE"), rows))
 
 
 async def _avoided(api: KubeApi, rule_set: RuleSet) -> tuple[LabelMark | None, Iterable[Problem]]:
@@ -191,47 +190,37 @@ async def _avoided(api: KubeApi, rule_set: RuleSet) -> tuple[LabelMark | None, I
 
 
 async def check_policies(
-    rule_set: RuleSet, kubeconfig: Path | None, context: str | None, output: str | None
-) -> None:
-    """Print what `inject --check` finds; ClickException where a policy is not as it should be."""
-    pods = dict[str, Counter[Standing]]()
+    rule_set: RuleSet, kubeconfig: Path | None, context: str | None
+) -> dict[str, Any]:
+    """What `inject --check` finds."""
+    namespaces = []
     async with open_client(kubeconfig, context) as api:
         found = [] if rule_set.order is None else await order_problems(api)
         label, of_label = await _avoided(api, rule_set)
-        found += of_label
         if label is not None:
             for name in await inspection.namespaces_that_ask(api):
-                pods[name] = Counter(
-                    [standing(pod, label) async for pod in inspection.running_pods(api, name)]
-                )
-    problems = [f"{what}: {fix}" for what, fix in found]
-    if output == "json":
-        told = {
-            "label": label and str(label),
-            "policy": {"ok": not found, "problems": problems},
-            "namespaces": [
-                {"name": name} | {str(each): count[each] for each in Standing}
-                for name, count in pods.items()
-            ],
-        }
-        click.echo(json.dumps(told, indent=2))
-    elif label is not None:
-        _show(label, pods)
-    elif not found:
-        click.echo("new pods get the order, and no soft affinity against the mark")
-    if found:
-        raise click.ClickException("\n".join(problems))
+                pods = inspection.running_pods(api, name)
+                count = Counter([standing(pod, label) async for pod in pods])
+                namespaces.append({"name": name} | {str(each): count[each] for each in Standing})
+    problems = [f"{what}: {fix}" for what, fix in (*found, *of_label)]
+    return {
+        "label": label and str(label),
+        "policy": {"ok": not problems, "problems": problems},
+        "namespaces": namespaces,
+    }
 
 
-def _show(label: LabelMark, pods: dict[str, Counter[Standing]]) -> None:
-    if not pods:
-        click.echo(f"no namespace asks for it: {LABEL_IT}")
+def render_check(told: Mapping[str, Any], console: Console) -> None:
+    """Without its problems."""
+    if told["label"] is None:
+        if told["policy"]["ok"]:
+            show(console, "new pods get the order, and no soft affinity against the mark")
         return
-    table = make_table("NAMESPACE", f"AVOID {label}", "EXEMPT", "LACK IT")
-    for name, count in pods.items():
-        table.add_row(plain(name), *(plain(str(count[each])) for each in Standing))
-    show(Console(), table)
-    lacking = sum(count[Standing.LACKS] for count in pods.values())
-    if lacking:
+    if not told["namespaces"]:
+        show(console, f"no namespace asks for it: {LABEL_IT}")
+    titles = ("NAMESPACE", f"AVOID {told['label']}", "EXEMPT", "LACK IT")
+    show(console, make_table(titles, (map(str, each.values()) for each in told["namespaces"])))
+    if lacking := sum(each[Standing.LACKS] for each in told["namespaces"]):
         rest = f"{counted(lacking, 'running pod')} lack{'s' if lacking == 1 else ''} it"
-        click.echo(f"{rest} until created anew: kubectl -n NAMESPACE rollout restart deployment")
+        again = "until created anew: kubectl -n NAMESPACE rollout restart deployment"
+        show(console, f"{rest} {again}")

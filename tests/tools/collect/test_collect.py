@@ -17,9 +17,10 @@ from programs import ROOT
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_support import Pushgateway, RealPrometheus, free_port
 
-from dynsched.cli.collect import collect
+from dynsched.cli.commands import cli
 from dynsched.rules.file import load_rules
-from dynsched.tools.collect import MIB, Collect, CollectError, Memory, push, read_memory
+from dynsched.tools.collect import MIB, Collect, Memory, push, read_memory
+from dynsched.util.errors import ExpectedError
 
 GIB = 1024 * MIB
 METRIC = "k8_node_cgroups_mem_available"
@@ -97,7 +98,7 @@ def test_a_containers_own_cgroup_is_not_taken_for_the_nodes(tmp_path: Path, memi
     old, new = v1(tmp_path), v2(tmp_path, **{"memory.current": "1000000\n"})
     (old / "memory/cgroup.sane_behavior").unlink()
     for root in (old, new):
-        with pytest.raises(CollectError, match="the cgroup of a container, not of the node"):
+        with pytest.raises(ExpectedError, match="the cgroup of a container, not of the node"):
             read_memory(root, meminfo)
 
 
@@ -110,12 +111,12 @@ def test_what_cannot_be_read_is_an_error_that_names_the_file(tmp_path: Path, mem
         (v1(tmp_path / "d", "max"), "memory.usage_in_bytes: it has no number"),
         (v1(tmp_path / "e", **old), "memory.stat: it has no total_inactive_file"),
     ):
-        with pytest.raises(CollectError, match=told) as caught:
+        with pytest.raises(ExpectedError, match=told) as caught:
             read_memory(root, meminfo)
         assert "\n" not in str(caught.value)
     for text in ("", "MemTotal: 5\n", "MemTotal: x kB\n", "XMemTotal: 5 kB\n"):
         meminfo.write_text(text)
-        with pytest.raises(CollectError, match="it has no MemTotal"):
+        with pytest.raises(ExpectedError, match="it has no MemTotal"):
             read_memory(root, meminfo)
 
 
@@ -145,7 +146,7 @@ def test_the_series_is_in_the_first_projects_form_and_one_node_leaves_anothers(p
 
 
 def failing(url: str) -> str:
-    with pytest.raises(CollectError) as caught:
+    with pytest.raises(ExpectedError) as caught:
         push(Collect(url, ip="10.0.0.7"), Memory(GIB, MIB))
     return str(caught.value)
 
@@ -165,7 +166,7 @@ def test_a_push_that_fails_is_one_line_and_one_that_hangs_is_given_up(
 
 
 def call(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(collect, arguments, env={"NODE_NAME": "", "NODE_IP": ""})
+    result = CliRunner().invoke(cli, ["collect", *arguments], env={"NODE_NAME": "", "NODE_IP": ""})
     return result.exit_code, result.output
 
 
