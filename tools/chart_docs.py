@@ -36,7 +36,7 @@ They come from the files of [the kustomize tree](../../manifests), to which the 
 
   ```sh
   kubectl -n dynsched scale deployment dynsched --replicas 0
-  kubectl -n dynsched wait --for=delete pod -l app.kubernetes.io/name=dynsched
+  kubectl -n dynsched wait --for=delete pod -l app.kubernetes.io/name=dynsched --timeout=60s
   dynsched prune
   helm -n dynsched uninstall dynsched
   ```

@@ -68,10 +68,11 @@ def main(dist: Path, image: str, source: str, tag: str | None) -> None:
         raise click.ClickException(
             f"the tag is {tag} and the version in pyproject.toml {VERSION}; make the tag v{VERSION}"
         )
-    if not re.search(
-        rf"^## \[{re.escape(VERSION)}\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
-    ):
-        raise click.ClickException(f"CHANGELOG.md has no section [{VERSION}]")
+    heading = f"## [{VERSION}]"
+    if tag and heading not in (ROOT / "CHANGELOG.md").read_text().splitlines():
+        raise click.ClickException(
+            f'CHANGELOG.md has no line "{heading}"; take "not released yet" out of the heading'
+        )
     dist.mkdir(parents=True, exist_ok=True)
     if any(dist.iterdir()):
         raise click.ClickException(f"{dist} is not empty; remove it")

@@ -124,7 +124,7 @@ class SnapshotStore:
         return self.snapshot.order
 
     def wanted_order(self) -> Order | None:
-        """The same; none either while an experiment has it off."""
+        """The order that is to be written: as `order`, and None while an experiment has it off."""
         return None if self.snapshot is None or self.snapshot.is_off else self.order()
 
     def tell_of_order(self, status: OrderStatus) -> None:

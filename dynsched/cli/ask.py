@@ -62,7 +62,7 @@ def nodes(
       dynsched nodes --context production --watch
     """
     from dynsched.cli.node_tables import render_nodes
-    from dynsched.tools.client import NODES
+    from dynsched.tools.client import nodes_path
 
     if watch:
         from dynsched.cli.watching import watch_nodes
@@ -71,7 +71,7 @@ def nodes(
             watch_nodes(running, marked=marked, as_json=output == "json")
         return
     with _or_evidence(context, given, output), asked(context, given) as running:
-        print_answer(running.json(NODES[marked]), output, render_nodes)
+        print_answer(running.json(nodes_path(marked=marked)), output, render_nodes)
 
 
 def _names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:

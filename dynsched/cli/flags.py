@@ -286,8 +286,8 @@ asked = options(
         "--server",
         metavar="URL",
         help=f"The running dynsched to ask. Default: the one at {DEFAULT_SERVER} if one answers "
-        "there (not tried by `kubectl dynsched`, or where a flag names a cluster), else its "
-        "Service in the cluster, through the API server.",
+        "there (not tried by `kubectl dynsched`, or with --context, --namespace or --kubeconfig), "
+        "else its Service in the cluster, through the API server.",
     ),
     file_option(
         "--server-token-file",

@@ -111,7 +111,9 @@ def render_why(payload: Mapping[str, Any], console: Console) -> None:
 
 
 def rule_cells(rule: Mapping[str, Any], state: str | None = None) -> tuple[str | Text, ...]:
-    """Its state on a node, or what is said instead; value, threshold, sample."""
+    """Four cells of a rule on a node: state, value, threshold, age of the sample. ``state``: a text
+    to show in place of the rule's own.
+    """
     kept = f"{rule['state']}{' (keep_firing_for)' if rule['keep_firing_since'] else ''}"
     return (
         plain(state or kept, STYLES.get(rule["state"], "")),

@@ -14,7 +14,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from dynsched.cli.node_tables import NODE_TITLES, in_order, node_row, nodes_head, nodes_table
-from dynsched.tools.client import NODES, Running
+from dynsched.tools.client import Running, nodes_path
 from dynsched.util.errors import ExpectedError
 from dynsched.util.tables import plain
 
@@ -40,7 +40,7 @@ Changes = Iterator[tuple[Mapping[str, Any], list[Change]]]
 
 def watch_nodes(running: Running, *, marked: bool, as_json: bool) -> None:
     """Until Ctrl-C. ExpectedError when already the first question fails; later ones may."""
-    console, path = Console(), NODES[marked]
+    console, path = Console(), nodes_path(marked=marked)
     with contextlib.suppress(KeyboardInterrupt):
         if console.is_terminal and not as_json:
             _draw(console, lambda say: answers(running, path, say))

@@ -15,8 +15,8 @@ from urllib.parse import quote
 import msgspec
 
 from dynsched.kube.failures import Call, in_namespace
-from dynsched.kube.lists import Owner, PodMeta, pages
-from dynsched.kube.pod_requests import RUNNING, PodSpec, PodStatus, requests_of
+from dynsched.kube.lists import Owner, pages
+from dynsched.kube.pod_requests import RUNNING, PodMeta, PodSpec, PodStatus, requests_of
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 

@@ -12,7 +12,6 @@ import msgspec
 
 from dynsched.kube.failures import Call, TooLargeError
 from dynsched.kube.transport import LIST_TIMEOUT, MAX_OF_AN_OBJECT, KubeApi, Request
-from dynsched.rules.keys import COST_ANNOTATION, DELETION_COST, ORDER_ANNOTATION
 from dynsched.util.errors import ClusterError, ConflictError
 
 PAGE: Final = 500
@@ -58,21 +57,6 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
     kind: str = ""
     name: str = ""
     controller: bool = False
-
-
-class Annotations(msgspec.Struct, gc=False):
-    """Of a pod's annotations its deletion cost, and those of dynsched's, as they are written."""
-
-    cost: str | None = msgspec.field(name=DELETION_COST, default=None)
-    ours: str | None = msgspec.field(name=COST_ANNOTATION, default=None)
-    order: str | None = msgspec.field(name=ORDER_ANNOTATION, default=None)
-
-
-class PodMeta(ObjectMeta, gc=False):
-    annotations: Annotations | None = None
-    created: str = msgspec.field(name="creationTimestamp", default="")
-    owners: list[Owner] | None = msgspec.field(name="ownerReferences", default=None)
-    ends: str | None = msgspec.field(name="deletionTimestamp", default=None)
 
 
 class Named(msgspec.Struct, gc=False):

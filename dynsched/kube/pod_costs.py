@@ -11,7 +11,8 @@ import msgspec
 from dynsched.engine.placing.scale_down import CostedPod
 from dynsched.kube.client import merge
 from dynsched.kube.failures import Call, in_namespace
-from dynsched.kube.lists import METADATA_ONLY, Annotations, ObjectMeta, PodMeta, pages
+from dynsched.kube.lists import METADATA_ONLY, ObjectMeta, pages
+from dynsched.kube.pod_requests import Annotations, PodMeta
 from dynsched.kube.transport import KubeApi
 
 _LIST: Final = Call("list", "pods", "/api/v1/pods")

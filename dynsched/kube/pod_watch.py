@@ -24,10 +24,10 @@ from dynsched.engine.pod_values import BoundPod, workload_of
 from dynsched.kube import failures
 from dynsched.kube.cluster import is_older
 from dynsched.kube.failures import Call, ExpiredError
-from dynsched.kube.lists import METADATA_ONLY, Event, Named, PodMeta, first_item, pages, read_lines
+from dynsched.kube.lists import METADATA_ONLY, Event, Named, first_item, pages, read_lines
 from dynsched.kube.pod_account import NOTHING, Counted, PodAccount, node_name, requests
 from dynsched.kube.pod_costs import costed
-from dynsched.kube.pod_requests import RUNNING, PodSpec, PodStatus, requests_of
+from dynsched.kube.pod_requests import RUNNING, PodMeta, PodSpec, PodStatus, requests_of
 from dynsched.kube.transport import KubeApi
 from dynsched.util.errors import ClusterError
 from dynsched.util.formatting import parse_time

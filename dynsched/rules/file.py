@@ -253,19 +253,21 @@ def parse_rules(data: object) -> RuleSet:
     return rule_set
 
 
-_MODELS: Final[Mapping[str, tuple[type[RulesModel], ...]]] = {
-    "": (RuleSet,),
-    "rules": (FileRule, EarlyMark),
-    "mark": (MarkRules,),
-    "nodes": (NodeRules,),
-    "guard": (GuardRules,),
-    "extender": (ExtenderRules, Profile),
-    "order": (OrderRules,),
-    "experiment": (ExperimentRules,),
+_MODELS: Final[Mapping[str, type[RulesModel]]] = {
+    "": RuleSet,
+    "rules": FileRule,
+    "rules.early": EarlyMark,
+    "mark": MarkRules,
+    "nodes": NodeRules,
+    "guard": GuardRules,
+    "extender": ExtenderRules,
+    "extender.profiles": Profile,
+    "order": OrderRules,
+    "experiment": ExperimentRules,
 }
 _KNOWN_KEYS: Final = {
-    section: [field.alias or key for each in models for key, field in each.model_fields.items()]
-    for section, models in _MODELS.items()
+    path: [field.alias or key for key, field in model.model_fields.items()]
+    for path, model in _MODELS.items()
 }
 
 

@@ -46,7 +46,9 @@ class RuleError:
 
 
 class RulesInvalidError(Exception):
-    """Rules that cannot be used; ``errors``: what was found, up to one more than MAX_ERRORS."""
+    """Rules that cannot be used; ``errors``: what was found, up to one more than MAX_ERRORS, which
+    tells that there are more.
+    """
 
     def __init__(self, errors: Iterable[RuleError]) -> None:
         self.errors = tuple(islice(errors, MAX_ERRORS + 1))
@@ -60,7 +62,7 @@ def problem(message: str) -> PydanticCustomError:
 
 
 Keys = Mapping[str, Collection[str]]
-"""Those that are known in each section, and by the empty string those of the sections."""
+"""Those that are known in each mapping of a rules file, by its path; a profile's name is none."""
 
 
 def explain(error: ValidationError, known_keys: Keys) -> Iterator[RuleError]:
@@ -105,7 +107,7 @@ def _unknown_key(loc: Sequence[str | int], known_keys: Keys) -> str:
     place = tuple(part for part in loc[:-1] if isinstance(part, str))
     if key in _OF_PROMETHEUS and place in ((), ("rules",)):
         return f"unknown key; {_OF_PROMETHEUS[key]}"
-    close = difflib.get_close_matches(key, known_keys["".join(place[:1])], n=1)
+    close = difflib.get_close_matches(key, known_keys[".".join(place[:2])], n=1)
     return f"unknown key; did you mean {close[0]!r}?" if close else "unknown key; remove it"
 
 

@@ -100,6 +100,7 @@ class Running(ABC):
         raise ServerError(why + self.by)
 
     def json(self, path: str, *, key: str = "taken_at") -> dict[str, Any]:
+        """The JSON object at ``path``; ServerError where it has no ``key``, as another's."""
         return self.read(self.ask(path), key=key)
 
     def above(self, name: str) -> list[dict[str, Any]]:
@@ -125,8 +126,8 @@ class Running(ABC):
         return found
 
 
-NODES: Final = {False: "/nodes", True: "/nodes?marked=true"}
-"""Of all nodes, or of those that are marked."""
+def nodes_path(*, marked: bool) -> str:
+    return "/nodes?marked=true" if marked else "/nodes"
 
 
 class ByUrl(Running):

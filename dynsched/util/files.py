@@ -7,12 +7,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 _KINDS: Final = {"p": "a pipe", "s": "a socket", "c": "a device", "b": "a device"}
 _PART: Final = 64 * 1024
-_AT_ONCE: Final = os.O_NONBLOCK | os.O_NOCTTY
 
 
 class FileTooLargeError(OSError):
@@ -37,7 +37,7 @@ def read_file(path: str | Path, most: int) -> bytes:
     """The content of a regular file of at most ``most`` bytes. OSError as `require_file`."""
     require_file(path, most)
     # It may be replaced before it is opened: O_NONBLOCK keeps the opening of a FIFO from waiting.
-    with open(path, "rb", 0, opener=lambda name, flags: os.open(name, flags | _AT_ONCE)) as file:
+    with open(path, "rb", 0, opener=partial(_open, os.O_NONBLOCK)) as file:
         _require(os.fstat(file.fileno()), path, most)
         return _read(file.fileno(), path, most)
 
@@ -46,8 +46,15 @@ def read_stream(source: str | Path | int, most: int) -> bytes:
     """At most ``most`` bytes of anything that can be read to its end: a file, a pipe, an open
     descriptor. Waits for the writer of a pipe. OSError as `read_file`.
     """
-    with open(source, "rb", 0, closefd=not isinstance(source, int), opener=os.open) as file:
+    with open(
+        source, "rb", 0, closefd=not isinstance(source, int), opener=partial(_open, 0)
+    ) as file:
         return _read(file.fileno(), "" if isinstance(source, int) else source, most)
+
+
+def _open(more: int, path: str, flags: int) -> int:
+    # A terminal must not become the one of this process.
+    return os.open(path, flags | more | os.O_NOCTTY)
 
 
 def _require(found: os.stat_result, path: str | Path, most: int | None) -> None:

@@ -93,18 +93,18 @@ def test_each_action_of_a_workflow_is_pinned_by_its_commit() -> None:
 
 def test_one_version_everywhere() -> None:
     said = re.compile(
-        r"(?:/dynsched:|dynsched\n(?:    newName: .*\n)?    newTag: |^(?:appV|v)ersion: |"
-        r'"version": ")(\d[^\s",]+)',
+        r"(?:/dynsched:|dynsched\n(?:    newName: .*\n)?    newTag: |^    tag: |"
+        r'^(?:appV|v)ersion: |"version": ")(\d[^\s",]+)',
         re.MULTILINE,
     )
     pages = [ROOT / name for name in ("README.md", "README.zh-CN.md", "Dockerfile")]
-    pages += [ROOT / "docs/upgrading.md", ROOT / "docs/http.md"]
+    pages += [ROOT / "docs/http.md", ROOT / "docs/examples/gitops/flux-helm.yaml"]
     pages += [ROOT / "dynsched/api/openapi.json", ROOT / "charts/dynsched/Chart.yaml"]
     named: dict[str, set[str]] = {}
     for path in (*ROOT.glob("manifests/**/kustomization.yaml"), *pages):
         named[path.name] = set(said.findall(path.read_text()))
         assert named[path.name] <= {PROJECT["version"]}, path
-    assert all(map(named.get, ("Chart.yaml", "openapi.json", "README.md")))
+    assert all(map(named.get, ("Chart.yaml", "openapi.json", "README.md", "flux-helm.yaml")))
     changes = (ROOT / "CHANGELOG.md").read_text()
     assert re.search(rf"^## \[{PROJECT['version']}\]", changes, re.MULTILINE)
 

@@ -139,6 +139,13 @@ def test_of_very_many_errors_the_first_are_told(file: Path) -> None:
     assert errors[-1] == "and more errors"
 
 
+@pytest.mark.parametrize(("number", "more"), [(100, False), (101, True)])
+def test_that_there_are_more_errors_is_told_only_where_there_are(file, number, more) -> None:
+    keys = "".join(f"k{each}: 1\n" for each in range(number))
+    file.write_text("rules: [{name: a, expr: load, threshold: 80}]\n" + keys)
+    assert ("and more errors" in errors_of(file)) is more
+
+
 def test_more_than_100_rules_are_too_many(file: Path) -> None:
     rules = "".join(
         f"  - {{name: r{number}, expr: load, threshold: 80}}\n" for number in range(101)

@@ -40,7 +40,7 @@ def release(tree: Path, dist: Path, *more: str, umask: str = "022") -> str:
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("release") / "dist"
     kustomize(BASE)  # skips where kubectl is not there
-    assert release(ROOT, folder, "--tag", f"v{version}") == ""
+    assert release(ROOT, folder) == ""
     return folder
 
 
@@ -54,6 +54,13 @@ def test_another_build_elsewhere_is_equal_byte_by_byte(dist: Path, tmp_path: Pat
     assert run("diff", "-r", dist, again).stdout == ""
     sums = (dist / "SHA256SUMS").read_text()
     assert {line.split()[1] for line in sums.splitlines()} == NAMES - {"SHA256SUMS"}
+    # Before a release its section says that it is not released.
+    for heading, told in (
+        ("{}, not released yet", 'take "not released yet" out'),
+        ("{}", "not empty"),
+    ):
+        (tree / "CHANGELOG.md").write_text(heading.format(f"## [{version}]"))
+        assert told in release(tree, again, "--tag", f"v{version}")
 
 
 def test_a_tag_of_another_version_and_a_used_folder_are_refused(dist: Path) -> None:

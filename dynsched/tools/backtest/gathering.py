@@ -34,6 +34,8 @@ _MOMENTS: Final = 24  # moments at which the series of an expression are counted
 _UNKNOWN_SERIES: Final = 100
 """How many series a query is taken to have of which nothing could be counted."""
 _MAX_NAMED: Final = 5
+_CLOCKS_DIFFER: Final = 60.0
+"""Seconds that ``--until`` may be ahead of Prometheus's clock."""
 _GRACE: Final = 600.0  # seconds by which a history may be shorter: `rate` begins after its range
 
 
@@ -98,9 +100,10 @@ async def _gather(
     nodes = {} if order.nodes_from_series else await list_nodes(order.kubeconfig, order.context)
     rules = [rule for rule_set in order.rule_sets for rule in rule_set.file_rules]
     until = now if order.until is None else order.until
-    if until > now + _GRACE:
+    if until > now + _CLOCKS_DIFFER:
         raise ExpectedError(
-            f"--until is {format_time(until)}, and by Prometheus's clock it is {format_time(now)}"
+            f"--until {format_time(until)} is in the future: by Prometheus's clock it is "
+            f"{format_time(now)}"
         )
     since = until - order.since
     series = await _series(source, rules, since, until, len(nodes))

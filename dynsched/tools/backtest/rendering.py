@@ -224,12 +224,13 @@ def _rules(title: str, sides: Mapping[str, Json]) -> Section:
         kinds = ("hot", "early") if total["early"]["marks"] else ("hot",)
         sums = [total | total[kind] | {"rule": f"all: {kind}"} for kind in kinds]
         entries += [{**one, "rule": prefix + one["rule"]} for one in (*side["rules"], *sums)]
-        writes = f"{_cell('writes_per_day', total)} writes to nodes per day; "
-        sentences.append(
-            f"{prefix}{'' if total['writes_per_day'] is None else writes}at most "
-            f"{counted(total['peak_marked'], 'node')} marked at a time; at the cap "
-            f"{_percent(total['time_at_cap'])} of the time."
+        said = (
+            f"At most {counted(total['peak_marked'], 'node')} marked at a time; at the cap "
+            f"{_percent(total['time_at_cap'])} of the time"
         )
+        if total["writes_per_day"] is not None:
+            said += f"; {_cell('writes_per_day', total)} writes to nodes per day"
+        sentences.append(f"{prefix}{said}.")
     sentences.append("A flap is a mark within 10m after the one before.")
     if len(sides) > 1:
         entries.sort(key=lambda one: ("op" not in one, one["rule"].partition(": ")[2]))

@@ -241,7 +241,7 @@ async def test_a_moment_to_come_is_refused(call: Call, prometheus: FakePrometheu
     later = "2999-01-01T00:00:00Z"
     code, _, err = await call(prometheus.url, rules(CPU), "--nodes-from-series", "--until", later)
     assert code == 1
-    assert err.startswith(f"Error: --until is {later}, and by Prometheus's clock it is 2")
+    assert err.startswith(f"Error: --until {later} is in the future: by Prometheus's clock it is 2")
 
 
 async def test_a_file_to_compare_with_that_is_not_there_is_told_by_its_flag(call: Call) -> None:
