@@ -287,7 +287,7 @@ class Day:
             while not self._process.is_calm():  # noqa: ASYNC110 - no event tells it
                 await asyncio.sleep(0.05)
         snapshot = await self._do_tick(still=True)
-        seen = {name for name, view in snapshot.nodes.items() if view.marked}
+        seen = {name for name, view in snapshot.nodes.items() if view.state.marked}
         if odd := sorted((seen ^ self.world.marked) - self.world.strays()):
             self.world.violations.append(f"the snapshot's marks are not the cluster's: {odd[:5]}")
 

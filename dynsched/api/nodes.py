@@ -6,15 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from dynsched.api.why import what_clears, why_unwritten
 from dynsched.engine.loads import rule_load
-from dynsched.engine.model import Action, Alert, AlertState, NodePatch, NodeView, Quality
+from dynsched.engine.model import Alert, NodePatch, Quality
+from dynsched.engine.nodes.mark_state import carried
 from dynsched.engine.pod_values import Added
-from dynsched.engine.snapshot import Snapshot
+from dynsched.engine.snapshot import NodeView, Snapshot
 from dynsched.engine.wording import changes
 from dynsched.rules.rule_set import Rule
 from dynsched.util.formatting import format_time
@@ -26,68 +27,6 @@ MAX_ON_A_PAGE: Final = 500
 """Each page is made for one caller: without a limit, 48 connections would fill the memory."""
 
 _NOTHING: Final = Added(0.0, 0.0)
-
-
-class Expected(msgspec.Struct, frozen=True, gc=False):
-    """In points: ``load`` is ``measured`` and ``bound``, less ``ended``, and at least 0."""
-
-    load: float
-    measured: float
-    bound: float
-    ended: float
-
-
-class RuleOnNode(msgspec.Struct, frozen=True, gc=False):
-    """``sample_age_seconds``: the last good sample's, when the tick ran."""
-
-    rule: str
-    state: AlertState
-    value: float | None
-    threshold: float
-    clear_threshold: float
-    sample_age_seconds: float | None
-    since: str
-    quality: Quality
-    op: str
-    active_since: str | None
-    keep_firing_since: str | None
-    adopted: bool
-    early_of: str | None
-    expected: Expected | None
-    shadow: bool
-
-
-class Due(msgspec.Struct, frozen=True, gc=False):
-    """``waits``: why it is not written."""
-
-    action: Action
-    changes: list[str]
-    reason: str
-    waits: str
-
-
-class NodeAnswer(msgspec.Struct, frozen=True, gc=False):
-    """``carries``: what of ours is on it, whatever the mark should be."""
-
-    name: str
-    marked: bool
-    pressured: bool
-    eligible: bool
-    since: str | None
-    rules: list[RuleOnNode]
-    conflict: str | None
-    withheld: str | None
-    ineligible: str | None
-    carries: tuple[str, ...]
-    due: Due | None
-    early: bool
-
-
-class NodeDetail(NodeAnswer, frozen=True, gc=False):
-    clears: list[str]
-    mark: str
-    taken_at: str
-    dry_run: bool
 
 
 def encode_each(snapshot: Snapshot, views: Iterable[NodeView]) -> list[msgspec.Raw]:
@@ -119,19 +58,20 @@ def around_nodes(snapshot: Snapshot, more: str | None = None) -> tuple[bytes, by
     return encode(before)[:-1] + b',"nodes":[', b"]," + encode(behind)[1:]
 
 
-def node_detail(snapshot: Snapshot, name: str) -> NodeDetail | None:
+def node_detail(snapshot: Snapshot, name: str) -> dict[str, Any] | None:
+    """``clears``: for each rule that fires, what would end that."""
     view = snapshot.nodes.get(name)
     if view is None:
         return None
-    rule_set = snapshot.rule_set
-    sentences = (what_clears(rule_set, alert, snapshot.taken_at) for alert in view.alerts)
-    return NodeDetail(
-        **msgspec.structs.asdict(_answer(view, _expecting(snapshot), snapshot)),
-        clears=[sentence for sentence in sentences if sentence],
-        mark=str(rule_set.mark),
-        taken_at=_time(snapshot.taken_at),
-        dry_run=snapshot.dry_run,
-    )
+    rule_set, alerts = snapshot.rule_set, view.verdict.alerts
+    sentences = (what_clears(rule_set, alert, snapshot.taken_at) for alert in alerts)
+    return {
+        **_answer(view, _expecting(snapshot), snapshot),
+        "clears": [sentence for sentence in sentences if sentence],
+        "mark": str(rule_set.mark),
+        "taken_at": _time(snapshot.taken_at),
+        "dry_run": snapshot.dry_run,
+    }
 
 
 def _expecting(snapshot: Snapshot) -> frozenset[str]:
@@ -140,67 +80,79 @@ def _expecting(snapshot: Snapshot) -> frozenset[str]:
     return frozenset(rule.name for rule in rules if rule.name in snapshot.uses or rule.early)
 
 
-def _answer(view: NodeView, expecting: Container[str], snapshot: Snapshot) -> NodeAnswer:
-    # By position, as RuleOnNode: at 5,000 nodes and three rules this runs 15,000 times.
+def _answer(view: NodeView, expecting: Container[str], snapshot: Snapshot) -> dict[str, Any]:
+    """``carries``: what of ours is on it, whatever the mark should be."""
+    state, verdict, due = view.state, view.verdict, view.due
     now, rules = snapshot.taken_at, snapshot.rule_set.by_name
-    return NodeAnswer(
-        view.name,
-        view.marked,
-        view.hot,
-        view.eligible,
-        _time_or_none(view.since),
-        [
+    return {
+        "name": verdict.node,
+        "marked": state.marked,
+        "pressured": verdict.hot,
+        "eligible": state.ineligible is None,
+        "since": _time_or_none(verdict.since),
+        "rules": [
             _rule_on_node(
                 rules[alert.rule],
                 alert,
                 now,
                 view.added.get(alert.rule, _NOTHING) if alert.rule in expecting else None,
             )
-            for alert in view.alerts
+            for alert in verdict.alerts
         ],
-        view.conflict,
-        view.withheld,
-        view.ineligible,
-        view.carries,
-        None if view.due is None else _due(view.due, view.withheld, snapshot),
-        view.early,
-    )
+        "conflict": state.conflict,
+        "withheld": view.withheld,
+        "ineligible": state.ineligible,
+        "carries": carried(state, snapshot.rule_set.mark),
+        "due": None if due is None else _due(due, view.withheld, snapshot),
+        "early": verdict.early,
+    }
 
 
-def _due(patch: NodePatch, withheld: str | None, snapshot: Snapshot) -> Due:
-    waits = withheld or why_unwritten(snapshot, patch.node)
-    return Due(patch.action, list(changes(patch.body)), patch.reason, waits)
+def _due(patch: NodePatch, withheld: str | None, snapshot: Snapshot) -> dict[str, Any]:
+    """``waits``: why it is not written."""
+    return {
+        "action": patch.action,
+        "changes": list(changes(patch.body)),
+        "reason": patch.reason,
+        "waits": withheld or why_unwritten(snapshot, patch.node),
+    }
 
 
-def _rule_on_node(rule: Rule, alert: Alert, now: float, added: Added | None) -> RuleOnNode:
-    return RuleOnNode(
-        alert.rule,
-        alert.state,
-        alert.value,
-        rule.threshold,
-        rule.clear_threshold,
-        None if alert.sampled_at is None else round(max(0.0, now - alert.sampled_at), 3),
-        _time(alert.since),
-        alert.quality,
-        rule.op,
-        _time_or_none(alert.active_since),
-        _time_or_none(alert.keep_firing_since),
-        alert.adopted,
-        rule.early_of,
-        None if added is None else _expected(rule, alert, added),
-        rule.shadow,
-    )
+def _rule_on_node(rule: Rule, alert: Alert, now: float, added: Added | None) -> dict[str, Any]:
+    """``sample_age_seconds``: the last good sample's, when the tick ran."""
+    sampled_at = alert.sampled_at
+    return {
+        "rule": alert.rule,
+        "state": alert.state,
+        "value": alert.value,
+        "threshold": rule.threshold,
+        "clear_threshold": rule.clear_threshold,
+        "sample_age_seconds": None if sampled_at is None else round(max(0.0, now - sampled_at), 3),
+        "since": _time(alert.since),
+        "quality": alert.quality,
+        "op": rule.op,
+        "active_since": _time_or_none(alert.active_since),
+        "keep_firing_since": _time_or_none(alert.keep_firing_since),
+        "adopted": alert.adopted,
+        "early_of": rule.early_of,
+        "expected": None if added is None else _expected(rule, alert, added),
+        "shadow": rule.shadow,
+    }
 
 
-def _expected(rule: Rule, alert: Alert, added: Added) -> Expected | None:
+def _expected(rule: Rule, alert: Alert, added: Added) -> dict[str, float] | None:
+    """In points: ``load`` is ``measured`` and ``bound``, less ``ended``, and at least 0."""
     if alert.value is None or alert.quality is not Quality.OK:
         return None
     measured = rule_load(rule, alert.value)
     if measured is None:
         return None
-    load = round(measured, 3)
-    bound, ended = round(added.bound, 3), round(added.ended, 3)
-    return Expected(round(added.to(measured), 3), load, bound, ended)
+    return {
+        "load": round(added.to(measured), 3),
+        "measured": round(measured, 3),
+        "bound": round(added.bound, 3),
+        "ended": round(added.ended, 3),
+    }
 
 
 def _time_or_none(seconds: float | None) -> str | None:

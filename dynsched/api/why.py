@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -31,9 +31,9 @@ class Why(NamedTuple):
     text: str
 
 
-def reasons(snapshot: Snapshot, names: Sequence[str], due: Iterable[str]) -> dict[str, Why]:
-    """By node, the first that applies, as `Reason` has them. ``due``: those that need a patch."""
-    nodes = snapshot.nodes
+def reasons(snapshot: Snapshot, names: Sequence[str]) -> dict[str, Why]:
+    """By node, the first that applies, as `Reason` has them."""
+    nodes, due = snapshot.nodes, snapshot.nodes.due_of(names)
     if snapshot.dry_run or not snapshot.leading:
         kind = Reason.DRY_RUN if snapshot.dry_run else Reason.FOLLOWING
         found = dict.fromkeys(due, Why(kind, ""))

@@ -105,7 +105,7 @@ def why_incomplete(snapshot: Snapshot) -> tuple[str, ...]:
     ]
     if snapshot.error is not None and not (lines and len(failed) == len(asked)):
         lines.append(snapshot.error)
-    left = snapshot.nodes.due
+    left = snapshot.nodes.due_of(snapshot.nodes)
     if left and not (snapshot.dry_run or snapshot.failures):
         lines.append(f"due and not written: {some(left)}; run it again")
     return tuple(lines)

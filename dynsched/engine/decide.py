@@ -15,7 +15,7 @@ import numpy as np
 
 from dynsched.engine.alerting.alerts import AlertTable, Verdicts, next_alerts
 from dynsched.engine.alerting.guard import LEFT, UNMARKED, MarkCandidates, MarkCaps, Selection
-from dynsched.engine.alerting.plan import plan
+from dynsched.engine.alerting.plan import plan_node
 from dynsched.engine.alerting.restore import with_adopted, with_renamed
 from dynsched.engine.columns import Floats
 from dynsched.engine.experiment import is_off, phase_at, without_marks
@@ -76,12 +76,13 @@ def decide(
         if is_off(phase):
             selection = without_marks(selection, verdicts, roster.names, rule_set.experiment)
     hottest_first = sorted(concerned, key=lambda name: -verdict_of[name].severity)
-    patches = plan([seen.states[name] for name in hottest_first], selection, verdict_of, rule_set)
+    each = ((seen.states[name], verdict_of[name]) for name in hottest_first)
+    planned = (plan_node(state, verdict, rule_set, selection) for state, verdict in each)
     return Decision(
         inventory=seen,
         verdicts=verdicts,
         selection=selection,
-        patches=tuple(patches),
+        patches=tuple(patch for patch in planned if patch is not None),
         unmatched=tuple(entry for each in found.matched.values() for entry in each.unmatched),
         several={
             name: each.several for name, each in found.matched.items() if each.several is not None

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from dynsched.engine.pod_values import Added
 from dynsched.rules.rule_set import Rule
 
 
@@ -201,42 +200,6 @@ class NodePatch:
     def version(self) -> str:
         """The observed resourceVersion; empty when there is none."""
         return str(self.body.get("metadata", {}).get("resourceVersion", ""))
-
-
-class NodeView(Struct, frozen=True, gc=False):
-    """The state of one node in the last tick, as `/nodes` shows it."""
-
-    name: str
-    ineligible: str | None
-    """Why the node must not be marked at all; None when it may be."""
-    carries: tuple[str, ...]
-    """The labels and taints on the node that dynsched set, each as ``label status=presure``; those
-    of an older configuration are included."""
-    hot: bool
-    since: float | None
-    alerts: tuple[Alert, ...]
-    due: NodePatch | None = None
-    """The patch that the node needs and that has not been written."""
-    conflict: str | None = None
-    """Which label or taint of somebody else has the key of the mark and another value."""
-    withheld: str | None = None
-    """Why a hot node is left unmarked, or why a mark stays on a cool one."""
-    early: bool = False
-    """Not hot, and to be avoided by its expected load."""
-    pool: str = ""
-    """The value of ``guard.pool_label``; empty without one."""
-    added: Mapping[str, Added] = {}
-    """By rule; without rules to which nothing is added."""
-
-    @property
-    def eligible(self) -> bool:
-        """Whether the node may be marked by the rules' section ``nodes``."""
-        return self.ineligible is None
-
-    @property
-    def marked(self) -> bool:
-        """Whether anything of a mark is on the node, of an older configuration too."""
-        return bool(self.carries)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from dynsched.engine.alerting.alerts import Verdicts
 from dynsched.engine.alerting.guard import Selection
@@ -22,7 +23,6 @@ from dynsched.engine.loads import rule_loads
 from dynsched.engine.model import (
     Node,
     NodePatch,
-    NodeView,
     Order,
     RuleHealth,
     SeveralSeries,
@@ -30,10 +30,9 @@ from dynsched.engine.model import (
     Verdict,
     WriteFailure,
 )
-from dynsched.engine.nodes.eligibility import pool_of
 from dynsched.engine.nodes.inventory import Inventory, take_inventory
 from dynsched.engine.nodes.mark_state import MarkState, carried, mark_state
-from dynsched.engine.pod_values import PodUse
+from dynsched.engine.pod_values import Added, PodUse
 from dynsched.rules.rule_set import Rule, RuleSet
 
 HOT: Final = 1.0
@@ -90,6 +89,19 @@ class Decision:
         return NodeViews(self, nodes)
 
 
+class NodeView(Struct, frozen=True, gc=False):
+    """One node in the last tick. ``due``: the patch that it needs and that was not written.
+    ``withheld``: why a hot node is left unmarked, or why a mark stays on a cool one. ``added``: by
+    rule, without rules to which nothing is added.
+    """
+
+    state: MarkState
+    verdict: Verdict
+    due: NodePatch | None
+    withheld: str | None
+    added: Mapping[str, Added]
+
+
 class NodeViews(Mapping[str, NodeView]):
     """The state of each node in the last tick, by name; a view is made when somebody asks for it,
     and what many ask of all nodes is answered from the columns. ``nodes`` must not change.
@@ -136,26 +148,11 @@ class NodeViews(Mapping[str, NodeView]):
         return list(map(self._view, self.verdicts.of_nodes(self.indices_of(names))))
 
     def _view(self, verdict: Verdict) -> NodeView:
-        decision, seen, name = self._decision, self.inventory, verdict.node
-        state = seen.states[name]
-        return NodeView(
-            name=name,
-            ineligible=state.ineligible,
-            carries=carried(state, self._mark),
-            hot=verdict.hot,
-            since=verdict.since,
-            alerts=verdict.alerts,
-            due=decision.due(state, verdict),
-            conflict=state.conflict,
-            withheld=decision.selection.withheld.get(name),
-            early=verdict.early,
-            pool=pool_of(state.node, seen.rule_set.guard),
-            added={
-                rule: load.added[name]
-                for rule, load in decision.expected.items()
-                if name in load.added
-            },
-        )
+        decision, name = self._decision, verdict.node
+        state, withheld = self.inventory.states[name], decision.selection.withheld.get(name)
+        loads = decision.expected.items()
+        added = {rule: load.added[name] for rule, load in loads if name in load.added}
+        return NodeView(state, verdict, decision.due(state, verdict), withheld, added)
 
     def indices_of(self, names: Sequence[str]) -> list[int]:
         """The places of these nodes in the columns; KeyError for one that is unknown."""
@@ -220,7 +217,7 @@ class NodeViews(Mapping[str, NodeView]):
         return frozenset([self._names[index] for index in np.flatnonzero(which)])
 
     def carrying(self, part: str) -> frozenset[str]:
-        """Those that carry a part of the mark, as it stands in ``NodeView.carries``."""
+        """Those that carry a part of the mark, as `carried` writes it."""
         states = self.inventory.marked_states
         return frozenset([s.node.name for s in states if part in carried(s, self._mark)])
 
@@ -241,11 +238,6 @@ class NodeViews(Mapping[str, NodeView]):
             found[columns.kinds[number // 2].pool, bool(number % 2)] += int(count)
         return found
 
-    @cached_property
-    def due(self) -> list[str]:
-        """The names of those that need a patch, in the order of the columns."""
-        return self.due_of(self._names)
-
     def due_of(self, names: Iterable[str]) -> list[str]:
         """Of these nodes those that need a patch; unknown ones are left out."""
         # On all other nodes nothing can be due.
@@ -262,23 +254,17 @@ class NodeViews(Mapping[str, NodeView]):
         by ``keep_firing_for``, an early mark, a hot node that the cap leaves unmarked, an unknown
         value, a conflict, a node that must not be marked: nothing is to be done about those.
         """
-        table, indices = self.verdicts.alerts, self.indices_of(names)
-        rules = [self._decision.rule_set.by_name[name] for name in table.rules]
-        rows = [n for n, rule in enumerate(rules) if rule.early_of is None and not rule.shadow]
+        table, limits, indices = self.verdicts.alerts, self.inventory.limits, self.indices_of(names)
+        rows = np.flatnonzero(~(limits.is_early | limits.is_shadow)).tolist()
         cells = np.ix_(rows, indices)
-        early = self.verdicts.early[indices]
         exists, ok, firing = table.exists[cells], table.quality[cells] == OK, table.firing[cells]
         goes_on = exists & ok & firing & np.isnan(table.keep_firing_since[cells])
         is_idle = ok & ~firing & ~table.pending[cells]
-        cool = ~early & exists.any(axis=0) & (is_idle | ~exists).all(axis=0)
+        cool = ~self.verdicts.early[indices] & exists.any(axis=0) & (is_idle | ~exists).all(axis=0)
         marked = np.array([name in self.marked for name in names], np.bool_)
-        may_mark = [self.inventory.states[name].may_mark for name in names]
-        found = np.select(
-            [~np.array(may_mark, np.bool_), marked & goes_on.any(axis=0), cool & ~marked],
-            [UNDECIDED, HOT, COOL],
-            UNDECIDED,
-        )
-        return [float(value) for value in found]
+        found = np.select([marked & goes_on.any(axis=0), cool & ~marked], [HOT, COOL], UNDECIDED)
+        found = np.where(self.inventory.columns.may_mark[indices], found, UNDECIDED)
+        return list(map(float, found))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+from collections import defaultdict
 from dataclasses import replace
 
 import pytest
@@ -22,11 +23,11 @@ from store_support import Clock, make_store
 from dynsched import __version__
 from dynsched.api.app import ENDPOINTS, make_app
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS
-from dynsched.api.nodes import NodeAnswer, NodeDetail, around_nodes
+from dynsched.api.nodes import around_nodes
 from dynsched.api.order_status import LastOrder, NodeInOrder, OrderStatus
 from dynsched.api.page.history import Change
 from dynsched.engine.load.expected import KnownPods
-from dynsched.engine.model import Node
+from dynsched.engine.model import Action, AlertState, Node, Quality
 from dynsched.engine.pod_values import BoundPod, RecentPod
 
 PAGE = ROOT / "docs/http.md"
@@ -149,8 +150,56 @@ def test_the_document_has_every_endpoint_and_the_types_that_are_encoded() -> Non
     schemas = document["components"]["schemas"]
     around = json.loads(b"".join(around_nodes(example(), "last")))
     assert around.keys() == schemas["Nodes"]["properties"].keys()
-    types = [NodeAnswer, NodeDetail, NodeInOrder, Change]
+    types = [NodeInOrder, Change, Action, AlertState, Quality]
     _, encoded = schema_components(types, ref_template="#/components/schemas/{name}")
     for name, schema in encoded.items():
         told = {key: of for key, of in schemas[name].items() if key != "description"}
         assert told == {key: of for key, of in schema.items() if key in told}, name
+
+
+async def test_the_document_says_what_each_key_of_a_node_may_be_and_no_more() -> None:
+    """Each type that it names for a key occurs in an answer, and no other one does."""
+    document = json.loads((ROOT / "dynsched/api/openapi.json").read_bytes())
+    schemas = document["components"]["schemas"]
+    silent = Scene(EXAMPLE_RULES, [Node("a")]).tick(NOON, node_cpu={}, node_mem_usage={})
+    snapshots = [docs_snapshots().snapshot, example(), example(dry_run=True), early_example()]
+    found = defaultdict(list)
+    for snapshot in (*snapshots, silent):
+        store = make_store(Clock(NOON))
+        store.publish(snapshot)
+        async with TestClient(TestServer(make_app(store))) as client:
+            nodes = (await (await client.get("/nodes")).json())["nodes"]
+            for node in nodes:
+                detail = await (await client.get(f"/nodes/{node['name']}")).json()
+                assert detail | node == detail
+                found["NodeDetail"].append(detail)
+        found["NodeAnswer"] += nodes
+    rules = found["RuleOnNode"] = [rule for node in found["NodeAnswer"] for rule in node["rules"]]
+    found["Due"] = [node["due"] for node in found["NodeAnswer"] if node["due"]]
+    found["Expected"] = [rule["expected"] for rule in rules if rule["expected"]]
+    for name, answers in found.items():
+        schema = schemas[name]
+        keys = list(schema["properties"])
+        assert (schema["type"], schema["required"]) == ("object", keys)
+        assert [list(answer) for answer in answers] == [keys] * len(answers)
+        for key, of in schema["properties"].items():
+            told = {json_type(answer[key]) for answer in answers} - {"array of nothing"}
+            assert told == {schema_type(each, schemas) for each in of.get("anyOf", [of])}, key
+            values = schemas.get(of.get("$ref", "").rpartition("/")[2], {}).get("enum")
+            assert values is None or {answer[key] for answer in answers} <= set(values)
+
+
+def json_type(value):
+    """As `schema_type` has it."""
+    if isinstance(value, list):
+        types = {json_type(each) for each in value}
+        return f"array of {' and '.join(sorted(types)) or 'nothing'}"
+    kinds = {str: "string", bool: "boolean", float: "number", type(None): "null", dict: "object"}
+    return kinds[type(value)]
+
+
+def schema_type(schema, schemas):
+    schema = schemas.get(schema.get("$ref", "").rpartition("/")[2], schema)
+    if schema.get("type") == "array":
+        return f"array of {schema_type(schema['items'], schemas)}"
+    return "string" if "enum" in schema else schema["type"]

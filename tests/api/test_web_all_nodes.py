@@ -11,8 +11,8 @@ from aiohttp.test_utils import TestClient, TestServer
 from snapshots import NOON, Scene
 
 from dynsched.api.app import make_app
-from dynsched.engine.model import Node, NodeView
-from dynsched.engine.snapshot import NodeViews, Snapshot
+from dynsched.engine.model import Node
+from dynsched.engine.snapshot import NodeView, NodeViews, Snapshot
 
 MANY = 5000
 AT_ONCE = 600

@@ -208,6 +208,17 @@ async def test_without_marks_hot_nodes_are_counted_and_none_is_to_be_written(
     assert 'dynsched_node_hot_unmarked{node="a",reason="withheld"} 1' in metrics  # no alert
 
 
+async def test_a_node_is_eligible_without_a_reason_against_it_and_marked_by_what_it_carries(
+    client, snapshots
+) -> None:
+    snapshots.publish(example())
+    nodes = (await get(client, "/nodes"))["nodes"]
+    assert [node["name"] for node in nodes if not node["eligible"]] == ["control-plane-1"]
+    assert [node["name"] for node in nodes if node["ineligible"]] == ["control-plane-1"]
+    assert [node["name"] for node in nodes if node["marked"]] == ["worker-2", "worker-3"]
+    assert [node["name"] for node in nodes if node["carries"]] == ["worker-2", "worker-3"]
+
+
 async def test_nothing_known_is_not_an_empty_list(client) -> None:
     for path in ("/nodes", "/nodes/worker-1", "/rules"):
         answer = await get(client, path, 503)
@@ -218,10 +229,12 @@ async def test_values_that_are_no_numbers_are_null(client, snapshots) -> None:
     snapshot = example()
     view = snapshot.nodes["worker-1"]
     odd = (
-        changed(view.alerts[0], value=math.nan, quality=Quality.INVALID),
-        changed(view.alerts[1], value=-math.inf),
+        changed(view.verdict.alerts[0], value=math.nan, quality=Quality.INVALID),
+        changed(view.verdict.alerts[1], value=-math.inf),
     )
-    nodes = OtherViews(snapshot.nodes, {"worker-1": changed(view, alerts=odd)})
+    nodes = OtherViews(
+        snapshot.nodes, {"worker-1": changed(view, verdict=changed(view.verdict, alerts=odd))}
+    )
     snapshots.publish(replace(snapshot, nodes=nodes, duration=math.inf))
     for told in ((await get(client, "/nodes"))["nodes"][0], await get(client, "/nodes/worker-1")):
         assert [rule["value"] for rule in told["rules"]] == [None, None]

@@ -243,7 +243,7 @@ async def test_while_ticks_are_overdue_or_where_they_are_off_there_are_no_series
 
     async def has_nodes(store) -> bool:
         text = b"".join(await store.exposition()).decode()
-        return any(f"\n{name}{{" in text for name, _ in FAMILIES)
+        return any(f"\n{name}{{" in text for name in FAMILIES)
 
     assert not await has_nodes(snapshots)
     for store in (snapshots, silent):

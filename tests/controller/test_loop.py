@@ -40,7 +40,7 @@ async def test_a_hot_node_is_marked_told_and_released_and_what_is_somebody_elses
     assert (bench.label("a"), bench.label("b")) == ("presure", None)
     assert bench.cluster.stored["a"].taints == (theirs, ours)
     assert [(patch.node, patch.action) for patch in snapshot.applied] == [("a", Action.MARK)]
-    assert snapshot.nodes["a"].marked  # as it is after the write, not before it
+    assert snapshot.nodes["a"].state.marked  # as it is after the write, not before it
     assert bench.events.posted == [("a", "Pressured", "cpu 91.5 > 80", True)]
     assert (await bench.tick(cpu={"a": 91.5, "b": 12.0}, mem={"a": 5.0, "b": 5.0})).planned == ()
     assert caplog.messages == ["mark node a: cpu 91.5 > 80"]
@@ -114,7 +114,7 @@ async def test_a_dry_run_writes_nothing_and_tells_what_it_would_write_when_that_
     due = []
     for hot in (91.0, 92.0, 93.0, 10.0, 10.0):
         view = (await bench.tick(cpu={"a": hot, "b": 12.0}, mem={"a": 5.0, "b": 5.0})).nodes["a"]
-        due.append((view.marked, view.due and view.due.action))
+        due.append((view.state.marked, view.due and view.due.action))
     assert due == [(False, Action.MARK)] * 3 + [(False, None)] * 2
     release = "would release node a: no rule fires any more"
     assert caplog.messages == ["would mark node a: cpu 91 > 80", release]
@@ -285,7 +285,7 @@ async def test_writes_that_are_refused_are_tried_less_and_less_often_and_are_tol
     bench.cluster.faults.clear()
     for _ in range(6):
         snapshot = await bench.tick(cpu=dict.fromkeys(names, 91.0))
-    assert (snapshot.error, snapshot.nodes.due) == (None, [])
+    assert (snapshot.error, snapshot.nodes.due_of(snapshot.nodes)) == (None, [])
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
@@ -485,7 +485,7 @@ async def test_a_restart_in_the_middle_of_for_does_not_start_it_again() -> None:
     bench.history.points["cpu"] = {"a": over, "b": [(t, 91.0 if t > 800 else 5) for t, _ in over]}
     await bench.loop.remember(10.0)
     snapshot = await bench.tick(cpu={"a": 91.0, "b": 91.0})
-    alerts = {name: view.alerts[0] for name, view in snapshot.nodes.items()}
+    alerts = {name: view.verdict.alerts[0] for name, view in snapshot.nodes.items()}
     assert alerts["a"].firing
     assert (alerts["b"].state, alerts["b"].active_since) == ("pending", 810)
     name, start, end, step = bench.history.asked[0]
@@ -520,7 +520,9 @@ async def test_a_start_makes_no_mark_of_what_is_over() -> None:
     }
     await bench.loop.remember(10.0)
     snapshot = await bench.tick(cpu={"held": 5.0, "between": 70.0, "hot": 91.0})
-    assert [name for name, view in snapshot.nodes.items() if view.alerts[0].firing] == ["hot"]
+    assert [name for name, view in snapshot.nodes.items() if view.verdict.alerts[0].firing] == [
+        "hot"
+    ]
     assert [bench.label(name) for name in ("held", "between", "hot")] == [None, None, "presure"]
 
 
@@ -551,7 +553,7 @@ async def test_several_series_for_one_node_are_told_once_and_the_worst_counts(ca
 
     for values in ((91.0, 12.0), (12.0, 91.0), (91.0, 12.0, 50.0)):
         snapshot = await tick(*values)
-        assert snapshot.nodes["a"].alerts[0].value == 91.0
+        assert snapshot.nodes["a"].verdict.alerts[0].value == 91.0
         assert snapshot.rules[0].several.labels == ("cluster",)
     await tick(91.0, 12.0, cluster="region")
     await tick(91.0)
@@ -609,7 +611,7 @@ async def test_of_rules_without_a_past_marks_are_adopted_and_for_begins_anew(
     await bench.loop.remember(10.0)
     snapshot = await bench.tick(cpu={"hot": 91.0}, mem={"hot": 95.0}, m={"hot": 0.0})
     assert bench.label("marked") == "presure"
-    alerts = {alert.rule: alert.state for alert in snapshot.nodes["hot"].alerts}
+    alerts = {alert.rule: alert.state for alert in snapshot.nodes["hot"].verdict.alerts}
     assert (alerts["cpu"], alerts["mem"]) == ("pending", "firing")
     assert caplog.messages[0] == "replayed the last 5m10s from Prometheus's history"
     assert {text for text in caplog.messages if "no history" in text} == {
@@ -710,7 +712,7 @@ async def test_between_two_ticks_for_does_not_run_out() -> None:
     pods.bind("b")
     bench.now += 8
     await bench.loop.respond()
-    assert bench.snapshots[-1].nodes["a"].alerts[0].state == "pending"
+    assert bench.snapshots[-1].nodes["a"].verdict.alerts[0].state == "pending"
 
 
 @pytest.mark.parametrize("step", [600, -600])

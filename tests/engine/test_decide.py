@@ -231,8 +231,8 @@ def test_a_node_that_is_not_eligible_is_not_marked_and_loses_its_mark(labels, se
     assert patch.reason == f"the node is not eligible: {why}"
     assert cluster.raws["n0"]["metadata"]["labels"] == labels
     (view,) = decision.views({"n0": project(cluster.raws["n0"])}).values()
-    assert (view.eligible, view.ineligible) == (False, why)
-    assert (view.marked, view.hot) == (False, True)
+    assert view.state.ineligible == why
+    assert (view.state.marked, view.verdict.hot) == (False, True)
 
 
 def test_replan() -> None:
@@ -271,7 +271,9 @@ def test_views_tell_what_is_withheld_and_what_stands_in_the_way() -> None:
     values = answer({"n0": 95, "n1": 90, "n2": 99, "n3": 10})
     decision = cluster.tick(rule_set(guard={"max_marked": 1}), {"cpu": values})
     views = decision.views({name: project(raw) for name, raw in cluster.raws.items()})
-    found = {n: (v.marked, v.since, v.withheld, v.conflict) for n, v in views.items()}
+    found = {
+        n: (v.state.marked, v.verdict.since, v.withheld, v.state.conflict) for n, v in views.items()
+    }
     assert found == {
         "n0": (True, NOON, None, None),
         "n1": (False, NOON, "not marked: guard.max_marked is 1", None),

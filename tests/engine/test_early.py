@@ -313,8 +313,8 @@ def test_from_early_to_hot_and_back_the_mark_stays_and_the_evidence_is_written_a
         assert disputes.leading(decision.patches, some.nodes, some.now) == {}
         view = decision.views(some.nodes)["a"]
         evidence = read_evidence(some.nodes["a"])
-        seen.append((view.early, view.hot, evidence and evidence.rules))
-        assert evidence is None or evidence.early is view.early
+        seen.append((view.verdict.early, view.verdict.hot, evidence and evidence.rules))
+        assert evidence is None or evidence.early is view.verdict.early
     early, hot = (True, False, ("cpu-early",)), (False, True, ("cpu", "cpu-early"))
     cool = (False, False, None)
     assert seen == [early, hot, hot, early, early, cool, cool]

@@ -67,12 +67,12 @@ def test_of_many_the_hottest_are_those_of_the_whole_order(values, later, most) -
         readings = {name: value for name, value in pairs if value is not None}
         snapshot = scene.tick(NOON + 60 * at, cpu=readings)
     views = enumerate(snapshot.nodes.values())
-    order = [(view.hot, beyond(view), number, view.name) for number, view in views]
+    order = [(view.verdict.hot, beyond(view), number, view.verdict.node) for number, view in views]
     expected = [name for *_, name in sorted(order, reverse=True)[:most]]
     assert hottest(snapshot, most) == expected
 
 
 def beyond(view) -> float:
     """How far the only rule's value is beyond its threshold; the least where it is not known."""
-    (alert,) = view.alerts
+    (alert,) = view.verdict.alerts
     return -math.inf if alert.quality is not Quality.OK else alert.value

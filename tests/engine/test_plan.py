@@ -12,7 +12,7 @@ from properties import steady
 
 from dynsched.engine.alerting.alerts import no_alerts
 from dynsched.engine.alerting.guard import Selection
-from dynsched.engine.alerting.plan import describe, plan, plan_prune
+from dynsched.engine.alerting.plan import describe, plan_node, plan_prune
 from dynsched.engine.decide import decide
 from dynsched.engine.model import Action, Node, NodePatch, Verdict
 from dynsched.engine.nodes.mark_state import mark_state
@@ -46,7 +46,9 @@ def planned_all(
     nodes: Iterable[Node], wanted: Collection[str], verdicts: Mapping[str, Verdict], rules: RuleSet
 ) -> list[NodePatch]:
     states = [mark_state(each, rules.mark, rules.nodes) for each in nodes]
-    return plan(states, Selection(frozenset(wanted), {}, frozenset()), verdicts, rules)
+    selection = Selection(frozenset(wanted), {}, frozenset())
+    each = [plan_node(state, verdicts[state.node.name], rules, selection) for state in states]
+    return [patch for patch in each if patch is not None]
 
 
 def planned(rules: RuleSet, observed: Node, *, wanted: bool) -> NodePatch | None:

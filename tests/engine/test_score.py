@@ -234,7 +234,7 @@ def test_no_load_is_taken_for_that_of_a_node_on_which_a_rule_fires(
     known = KnownPods(recent=(RecentPod(many, 0.0, None),))
     decision = decide(rules, {"cpu": answer({"a": value})}, nodes, no_alerts(), NOON, pods=known)
     views = decision.views(nodes)
-    sign = FIRING * views["a"].hot
+    sign = FIRING * views["a"].verdict.hot
     loads = node_loads(views, weighted_profile(rules, ""))
     assert sign <= loads["a"] < sign + FIRING
     assert sign <= with_fresh(rules, loads["a"], [many] * 3, room) < sign + FIRING
@@ -266,7 +266,7 @@ def test_a_node_that_has_cooled_counts_by_its_load_while_its_alert_fires(
     decision = decide(rules, later, nodes, hot.verdicts.alerts, NOON + 10)
     expected = {"cpu": ExpectedLoad(PodUse(), {"a": Added(0.0, ended), "b": Added(0, 0, 12)})}
     views = replace(decision, expected=expected).views(nodes)
-    assert views["a"].hot
+    assert views["a"].verdict.hot
     assert node_loads(views, by_cpu) == {"a": load, "b": 400 + 120}
     assert views.expected_loads(0).tolist()[1] == 40  # by which marks go
     assert views.not_cooled == ({"a"} if load > FIRING else set())

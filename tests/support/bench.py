@@ -6,15 +6,17 @@ import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 from cluster import NODES, Cluster
 from fake_prometheus import Clock, FakePrometheus
 from operator_support import write_rules
 from prometheus_client import CollectorRegistry
 
 from dynsched.api.metrics import Metrics
-from dynsched.api.nodes import NodeDetail, node_detail
+from dynsched.api.nodes import node_detail
 from dynsched.api.status import rules_answer, status_answer
 from dynsched.controller.loop import Loop
 from dynsched.engine.model import NodePatch
@@ -109,10 +111,12 @@ class Bench:
         found = await self.cluster.list_nodes("status=presure")
         return " ".join(sorted(node["metadata"]["name"] for node in found))
 
-    def node(self, name: str) -> NodeDetail:
+    def node(self, name: str) -> Any:
+        """What `/nodes/NAME` answers."""
         found = node_detail(self.last, name)
         assert found is not None
-        return found
+        told = msgspec.json.encode(found)
+        return json.loads(told, object_hook=lambda each: SimpleNamespace(**each))
 
     def status(self) -> dict[str, Any]:
         error = self.last.error

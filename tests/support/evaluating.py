@@ -86,13 +86,10 @@ def table_of(alerts: Alerts, rules: Sequence[str], roster: Roster) -> AlertTable
 
 def alerts_of(table: AlertTable) -> dict[str, dict[str, Alert]]:
     """All alerts of a table, as objects."""
+    each = table.of_nodes(range(len(table.roster.names)))
     return {
-        rule: {
-            name: table.alert(row, place)
-            for place, name in enumerate(table.roster.names)
-            if table.exists[row, place]
-        }
-        for row, rule in enumerate(table.rules)
+        rule: {alert.node: alert for alerts in each for alert in alerts if alert.rule == rule}
+        for rule in table.rules
     }
 
 

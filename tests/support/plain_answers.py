@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from dynsched.api.node_series import FAMILIES, NodeSeries
 from dynsched.engine.loads import rule_load
-from dynsched.engine.model import Alert, AlertState, NodeView, Quality
-from dynsched.engine.nodes.eligibility import NodeKind, kind_of
-from dynsched.engine.snapshot import COOL, HOT, UNDECIDED, Snapshot
+from dynsched.engine.model import Alert, AlertState, Quality
+from dynsched.engine.nodes.eligibility import NodeKind, kind_of, pool_of
+from dynsched.engine.snapshot import COOL, HOT, UNDECIDED, NodeView, Snapshot
 from dynsched.rules.rule_set import Rule, RuleSet
 
 STATES: Final = {AlertState.INACTIVE: "i", AlertState.PENDING: "p", AlertState.FIRING: "f"}
@@ -30,9 +30,9 @@ def plain_series(snapshot: Snapshot) -> bytes:
     verdicts, measured, expected, above, unmarked = found = [[] for _ in FAMILIES]
     means = _means(snapshot)
     for view in _views(snapshot):
-        node = f'node="{view.name}"'
+        node = f'node="{view.verdict.node}"'
         verdicts.append(f"{{{node}}} {_verdict(view, snapshot.rule_set):g}")
-        if view.hot and not view.marked:
+        if view.verdict.hot and not view.state.marked:
             why = _why(view, snapshot)
             unmarked.append(f'{{{node},reason="{why[0] if why else "next_tick"}"}} 1')
         for rule, load in _loads(view, snapshot):
@@ -47,13 +47,13 @@ def plain_series(snapshot: Snapshot) -> bytes:
     return "".join(
         f"# HELP {name} {explained}\n# TYPE {name} gauge\n"
         + "".join(f"{name}{line}\n" for line in lines)
-        for (name, explained), lines in zip(FAMILIES, found, strict=True)
+        for (name, explained), lines in zip(FAMILIES.items(), found, strict=True)
         if lines
     ).encode()
 
 
 def _loads(view: NodeView, snapshot: Snapshot) -> Iterator[tuple[Rule, float]]:
-    for alert in view.alerts:
+    for alert in view.verdict.alerts:
         rule = snapshot.rule_set.by_name[alert.rule]
         if alert.quality is Quality.OK and alert.value is not None and rule.is_asked:
             load = rule_load(rule, alert.value)
@@ -70,7 +70,7 @@ def _means(snapshot: Snapshot) -> dict[tuple[NodeKind, str], float]:
 
 
 def _kind(view: NodeView, snapshot: Snapshot) -> NodeKind:
-    return kind_of(snapshot.nodes.inventory.nodes[view.name], snapshot.rule_set.guard)
+    return kind_of(snapshot.nodes.inventory.nodes[view.verdict.node], snapshot.rule_set.guard)
 
 
 def _clipped(load: float) -> float:
@@ -80,15 +80,22 @@ def _clipped(load: float) -> float:
 def plain_page(snapshot: Snapshot) -> dict[str, Any]:
     """What the page's data has of nodes, from the views: its last three keys."""
     views = _views(snapshot)
-    pools = list(dict.fromkeys(view.pool for view in views))
+    of_views = [pool_of(view.state.node, snapshot.rule_set.guard) for view in views]
+    pools = list(dict.fromkeys(of_views))
     whys = [(index, _why(view, snapshot)) for index, view in enumerate(views)]
     return {
         "pools": pools,
         "nodes": {
-            "name": [view.name for view in views],
-            "pool": [pools.index(view.pool) for view in views],
+            "name": [view.verdict.node for view in views],
+            "pool": [pools.index(pool) for pool in of_views],
             "flags": [_flags(view, snapshot) for view in views],
-            "since": _sparse({i: int(v.since) for i, v in enumerate(views) if v.since is not None}),
+            "since": _sparse(
+                {
+                    i: int(v.verdict.since)
+                    for i, v in enumerate(views)
+                    if v.verdict.since is not None
+                }
+            ),
             "notes": [(index, *why) for index, why in whys if why is not None],
         },
         "columns": [_column(rule, views) for rule in snapshot.rule_set.rules],
@@ -96,38 +103,46 @@ def plain_page(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _views(snapshot: Snapshot) -> list[NodeView]:
-    return sorted(snapshot.nodes.values(), key=lambda view: view.name)
+    return sorted(snapshot.nodes.values(), key=lambda view: view.verdict.node)
 
 
 def _verdict(view: NodeView, rule_set: RuleSet) -> float:
-    if view.ineligible is not None or view.conflict is not None:
+    if view.state.ineligible is not None or view.state.conflict is not None:
         return UNDECIDED
     rules = rule_set.by_name
-    alerts = [a for a in view.alerts if not (rules[a.rule].early_of or rules[a.rule].shadow)]
+    alerts = [
+        a for a in view.verdict.alerts if not (rules[a.rule].early_of or rules[a.rule].shadow)
+    ]
     good = [alert for alert in alerts if alert.quality is Quality.OK]
-    if view.marked:
+    if view.state.marked:
         not_cleared = (a.firing and a.keep_firing_since is None for a in good)
-        return HOT if view.hot and any(not_cleared) else UNDECIDED
+        return HOT if view.verdict.hot and any(not_cleared) else UNDECIDED
     is_known = good == alerts != [] and all(a.state is AlertState.INACTIVE for a in alerts)
-    return COOL if is_known and not view.early and not view.hot else UNDECIDED
+    return COOL if is_known and not view.verdict.early and not view.verdict.hot else UNDECIDED
 
 
 def _flags(view: NodeView, snapshot: Snapshot) -> int:
     asked = {rule.name for rule in snapshot.rule_set.asked_rules}
     bits = (
-        view.marked,
-        view.hot,
-        view.early,
-        view.ineligible is not None,
-        view.conflict is not None,
-        any(alert.rule in asked and alert.quality is not Quality.OK for alert in view.alerts),
+        view.state.marked,
+        view.verdict.hot,
+        view.verdict.early,
+        view.state.ineligible is not None,
+        view.state.conflict is not None,
+        any(
+            alert.rule in asked and alert.quality is not Quality.OK for alert in view.verdict.alerts
+        ),
     )
     return sum(1 << place for place, is_set in enumerate(bits) if is_set)
 
 
 def _why(view: NodeView, snapshot: Snapshot) -> tuple[str, str] | None:
-    for kind in ("conflict", "ineligible", "withheld"):
-        text = getattr(view, kind)
+    state = view.state
+    for kind, text in (
+        ("conflict", state.conflict),
+        ("ineligible", state.ineligible),
+        ("withheld", view.withheld),
+    ):
         if text is not None:
             return kind, text
     if view.due is None:
@@ -136,12 +151,12 @@ def _why(view: NodeView, snapshot: Snapshot) -> tuple[str, str] | None:
         return "dry_run", ""
     if not snapshot.leading:
         return "following", ""
-    causes = [failure.cause for failure in snapshot.failures if failure.node == view.name]
+    causes = [failure.cause for failure in snapshot.failures if failure.node == view.verdict.node]
     return ("failed", causes[-1]) if causes else ("next_tick", "")
 
 
 def _column(rule: Rule, views: list[NodeView]) -> dict[str, Any]:
-    alerts = [next((a for a in view.alerts if a.rule == rule.name), None) for view in views]
+    alerts = [next((a for a in view.verdict.alerts if a.rule == rule.name), None) for view in views]
     digits = _digits(rule.threshold)
     return {
         "value": [

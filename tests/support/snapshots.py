@@ -11,9 +11,9 @@ from dynsched.engine.alerting.alerts import no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.health import rules_health
 from dynsched.engine.load.expected import NO_PODS, KnownPods
-from dynsched.engine.model import Node, NodePatch, NodeView, QueryResult, Sample
+from dynsched.engine.model import Node, NodePatch, QueryResult, Sample
 from dynsched.engine.placing.order import order_of
-from dynsched.engine.snapshot import NodeViews, Snapshot
+from dynsched.engine.snapshot import NodeView, NodeViews, Snapshot
 from dynsched.rules.file import parse_rules
 from dynsched.rules.keys import CONTROL_PLANE_LABELS, HOSTNAME_LABEL
 

@@ -32,6 +32,7 @@ from dynsched.controller.apply import CONFLICT_RETRIES
 from dynsched.engine.alerting.guard import count_of
 from dynsched.engine.alerting.plan import plan_prune
 from dynsched.engine.model import Action
+from dynsched.engine.nodes.mark_state import carried
 from dynsched.kube.projection import project
 from dynsched.rules.rule_set import RuleSet
 
@@ -166,11 +167,11 @@ def _check_snapshot(tick: Tick) -> None:
         return
     for name, view in tick.views.items():
         stored = tick.after[name]
-        carried = {text.partition(" ")[2] for text in view.carries}
-        assert carried == marks_on(stored, tick.rule_set.mark), name
-        assert view.marked is bool(carried), name
-        assert view.eligible is is_eligible(stored, tick.rule_set), name
-        assert (view.conflict is not None) is conflict_on(stored, tick.rule_set.mark), name
+        found = {text.partition(" ")[2] for text in carried(view.state, tick.rule_set.mark)}
+        assert found == marks_on(stored, tick.rule_set.mark), name
+        assert view.state.marked is bool(found), name
+        assert (view.state.ineligible is None) is is_eligible(stored, tick.rule_set), name
+        assert (view.state.conflict is not None) is conflict_on(stored, tick.rule_set.mark), name
 
 
 def _check_marks(tick: Tick) -> None:
@@ -264,8 +265,10 @@ def _count(world: World, tick: Tick) -> None:
     tally["ticks on an old view"] += not tick.fresh_before
     tally["ticks under the cap"] += bool(snapshot.capped)
     tally["releases that wait"] += any(
-        view.withheld and not view.hot for view in tick.views.values()
+        view.withheld and not view.verdict.hot for view in tick.views.values()
     )
-    tally["conflicts"] += any(view.conflict for view in tick.views.values())
-    tally["adoptions"] += any(a.adopted for view in tick.views.values() for a in view.alerts)
+    tally["conflicts"] += any(view.state.conflict for view in tick.views.values())
+    tally["adoptions"] += any(
+        a.adopted for view in tick.views.values() for a in view.verdict.alerts
+    )
     tally["writes planned again"] += any(len(a) > 1 for a in tick.replica.api.attempts.values())

@@ -15,7 +15,8 @@ from evaluating import Alerts, Reading, RuleReadings
 from msgspec.structs import replace
 from plain_alerts import Plain, plainly
 
-from dynsched.engine.model import Alert, AlertState, Node, NodeView, Quality
+from dynsched.engine.model import Alert, AlertState, Node, Quality
+from dynsched.engine.snapshot import NodeView
 from dynsched.rules.labels import Mark
 from dynsched.rules.rule_set import RuleSet
 from dynsched.rules.sections import GuardRules
@@ -216,7 +217,7 @@ class Beliefs:
         return [
             f"{alert.rule} on {name}: {alert.state}, {alert.quality} is not {believed}"
             for name, view in views.items()
-            for alert in view.alerts
+            for alert in view.verdict.alerts
             for believed in [self.of[alert.rule][name]]
             if alert.state is not believed.state
         ]

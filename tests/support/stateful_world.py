@@ -24,8 +24,8 @@ from stateful_model import EVIDENCE, Answered, Beliefs, label_text, marks_on, ta
 from virtual_loop import VirtualLoop
 
 from dynsched.controller.loop import Loop
-from dynsched.engine.model import Node, NodePatch, NodeView, QueryResult, Sample, Series
-from dynsched.engine.snapshot import Snapshot
+from dynsched.engine.model import Node, NodePatch, QueryResult, Sample, Series
+from dynsched.engine.snapshot import NodeView, Snapshot
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster, NodeStore
 from dynsched.kube.projection import project

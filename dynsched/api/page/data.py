@@ -68,7 +68,7 @@ async def page_data(snapshot: Snapshot, about: About, at_once: int = _AT_ONCE) -
         places = nodes.indices_of(some)
         indices += places
         pool += [pools.setdefault(each, len(pools)) for each in nodes.pools_at(places)]
-        whys = reasons(snapshot, some, frozenset(nodes.due_of(some)))
+        whys = reasons(snapshot, some)
         notes += [(at, *whys[name]) for at, name in enumerate(some, first) if name in whys]
         seen += _flags(nodes, some)
         await asyncio.sleep(0)

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import compress
+from itertools import compress, repeat
 from math import isnan
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import numpy as np
 
@@ -58,20 +58,12 @@ class States:
         return replace(self, **changed)
 
 
-class _Cell(NamedTuple):
-    """What the columns of `AlertTable` that have these names say of one alert."""
-
-    firing: bool
-    pending: bool
-    since: float
-    updated_at: float
-    known_at: float
-    quality: int
-    value: float
-    sampled_at: float
-    active_since: float
-    keep_firing_since: float
-    adopted: bool
+_OPTIONAL: Final = ("value", "sampled_at", "active_since", "keep_firing_since")
+_COLUMNS: Final = ("since", "updated_at", "known_at", "quality", *_OPTIONAL, "adopted")
+"""Those that are fields of `Alert`, in its order; NaN of the optional ones stands for None."""
+_QUALITIES: Final = np.array(QUALITIES, object)
+_STATES: Final = np.array(list(AlertState), object)
+"""Inactive, pending and firing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -117,31 +109,26 @@ class AlertTable(States):
             adopted=none,
         )
 
-    def alert(self, row: int, index: int) -> Alert:
-        """One alert as an object, by the indices of its rule and its node."""
-        node, uid = self.roster.names[index], self.roster.uids[index]
-        cell = _Cell(*(getattr(self, name)[row, index].item() for name in _Cell._fields))
-        return _alert(self.rules[row], node, uid, cell)
-
     def of_nodes(self, indices: Sequence[int]) -> list[tuple[Alert, ...]]:
         """The alerts of each of these nodes, in the order of the rules."""
-        nodes = [(self.roster.names[index], self.roster.uids[index]) for index in indices]
-        columns = [getattr(self, name)[:, indices].tolist() for name in _Cell._fields]
-        rows = []
-        for row, rule in enumerate(self.rules):
-            cells = map(_Cell, *(column[row] for column in columns))
-            both = zip(nodes, cells, strict=True)
-            rows.append([_alert(rule, name, uid, cell) for (name, uid), cell in both])
+        told = {name: getattr(self, name)[:, indices] for name in _COLUMNS}
+        told |= {name: np.where(np.isnan(told[name]), None, told[name]) for name in _OPTIONAL}
+        told["quality"] = _QUALITIES[told["quality"]]
+        state = _STATES[np.where(self.firing[:, indices], 2, self.pending[:, indices])]
+        columns = [each.tolist() for each in (state, *told.values())]
+        names = [self.roster.names[index] for index in indices]
+        uids = [self.roster.uids[index] for index in indices]
+        rows = (
+            map(Alert, repeat(rule), names, *(column[row] for column in columns), uids)
+            for row, rule in enumerate(self.rules)
+        )
         each = zip(zip(*rows, strict=True), self.exists[:, indices].T.tolist(), strict=True)
         return [tuple(compress(alerts, exists)) for alerts, exists in each]
 
-    def good_values(self, rows: Any = slice(None), indices: Any = slice(None)) -> Floats:
-        """The values that are good now, NaN for all others: of some ``rows`` and ``indices``, as
-        numpy's indices.
-        """
-        cells = rows, indices
-        is_good = self.exists[cells] & (self.quality[cells] == OK)
-        return np.where(is_good, self.value[cells], np.nan)
+    def good_values(self, rows: Any = slice(None)) -> Floats:
+        """The values that are good now, NaN for all others. ``rows``: as numpy's indices."""
+        is_good = self.exists[rows] & (self.quality[rows] == OK)
+        return np.where(is_good, self.value[rows], np.nan)
 
     def counts(self, rule: str) -> tuple[Mapping[Quality, int], Mapping[AlertState, int]]:
         """How many nodes there are of each kind, by a rule; without kinds of which is none."""
@@ -176,7 +163,7 @@ class AlertTable(States):
             cell = self.rules.index(one.rule), self.roster.indices[one.node]
             told = {"pending": one.state is AlertState.PENDING, "quality": CODES[one.quality]}
             found.exists[cell] = True
-            for name in _Cell._fields:
+            for name in ("firing", "pending", *_COLUMNS):
                 value = told[name] if name in told else getattr(one, name)
                 getattr(found, name)[cell] = np.nan if value is None else value
         return found
@@ -328,19 +315,12 @@ class Verdicts:
         """As objects, in the order of ``indices``; without the alerts, of which most of the time
         would go, where only the verdict itself counts.
         """
-        names = self.alerts.roster.names
-        each = self.alerts.of_nodes(indices) if with_alerts else [()] * len(indices)
-        return [
-            Verdict(
-                node=names[index],
-                hot=self.hot.item(index),
-                since=None if isnan(since := self.since.item(index)) else since,
-                severity=self.severity.item(index),
-                alerts=alerts,
-                early=self.early.item(index),
-            )
-            for index, alerts in zip(indices, each, strict=True)
-        ]
+        names = [self.alerts.roster.names[index] for index in indices]
+        alerts = self.alerts.of_nodes(indices) if with_alerts else repeat(())
+        taken = (each[indices] for each in (self.hot, self.since, self.severity, self.early))
+        hot, since, severity, early = (each.tolist() for each in taken)
+        known = (None if isnan(each) else each for each in since)
+        return list(map(Verdict, names, hot, known, severity, alerts, early))
 
 
 def hot_and_early(limits: Limits, firing: Bools) -> tuple[Bools, Bools]:
@@ -364,29 +344,3 @@ def severity_of(limits: Limits, firing: Bools, values: Floats, hot: Bools) -> Fl
     # NaN, of a rule whose value is not known, is not greater.
     counting = _counting(limits, firing, hot) & (excess > 0)
     return np.asarray(np.where(counting, excess, 0.0).max(axis=0, initial=0.0), np.float64)
-
-
-def _alert(rule: str, node: str, uid: str, cell: _Cell) -> Alert:
-    if cell.firing:
-        state = AlertState.FIRING
-    else:
-        state = AlertState.PENDING if cell.pending else AlertState.INACTIVE
-    return Alert(
-        rule=rule,
-        node=node,
-        state=state,
-        since=cell.since,
-        updated_at=cell.updated_at,
-        known_at=cell.known_at,
-        quality=QUALITIES[cell.quality],
-        value=_known(cell.value),
-        sampled_at=_known(cell.sampled_at),
-        active_since=_known(cell.active_since),
-        keep_firing_since=_known(cell.keep_firing_since),
-        adopted=cell.adopted,
-        uid=uid,
-    )
-
-
-def _known(value: float) -> float | None:
-    return None if isnan(value) else value

@@ -16,27 +16,16 @@ from dynsched.rules.rule_set import NO_RULES, Rule, RuleSet
 from dynsched.util.formatting import format_threshold, format_time, format_value
 
 
-def plan(
-    states: Iterable[MarkState],
-    selection: Selection,
-    verdicts: Mapping[str, Verdict],
-    rule_set: RuleSet,
-) -> list[NodePatch]:
-    """The patches after which exactly the nodes of the ``selection`` carry the mark.
-
-    A node on which somebody else set the mark's label or taint to another value is never marked,
-    and what dynsched set on it is removed. A node that is wanted only because its release is
-    delayed is not marked again when its mark is gone. The result needs no further patches.
-    """
-    named = ((state.node.name, state) for state in states)
-    planned = (plan_node(s, verdicts[name], rule_set, selection) for name, s in named)
-    return [patch for patch in planned if patch is not None]
-
-
 def plan_node(
     state: MarkState, verdict: Verdict, rule_set: RuleSet, selection: Selection
 ) -> NodePatch | None:
-    """As ``plan``, for one node; None when nothing is due on it."""
+    """The patch after which the node carries the mark if the ``selection`` has it, and needs no
+    further patch; None when nothing is due on it.
+
+    Where somebody else set the mark's label or taint to another value it is never marked, and what
+    dynsched set on it is removed. One that is wanted only because its release is delayed is not
+    marked again when its mark is gone.
+    """
     wanted = verdict.node in selection.marked and state.ineligible is None
     if rule_set.mark.is_none or not (wanted or state.touched):
         return None  # most nodes, at every tick

@@ -55,7 +55,7 @@ def due_on(snapshot: Snapshot, node: str, pods: Iterable[CostedPod]) -> list[tup
     compares pods of several nodes.
     """
     rules = snapshot.rule_set.by_name
-    firing = [rules[alert.rule] for alert in snapshot.nodes[node].alerts if alert.firing]
+    firing = [rules[alert.rule] for alert in snapshot.nodes[node].verdict.alerts if alert.firing]
     found = {rule.resource for rule in firing if rule.early_of is None and not rule.shadow}
     uses = [
         PodUse(

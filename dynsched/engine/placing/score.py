@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from dynsched.engine.load.expected import Unseen
 from dynsched.engine.loads import rule_loads
-from dynsched.engine.model import Alert, Quality
 from dynsched.engine.pod_values import PodChange, PodUse
 from dynsched.engine.snapshot import NodeViews, Snapshot
 from dynsched.rules.rule_set import Rule, RuleSet
@@ -260,10 +259,11 @@ def load_refusals(snapshot: Snapshot) -> dict[str, Refusal]:
             continue
         since = snapshot.taken_at - snapshot.rule_set.stale_after_of(rule)
         firing = alerts.firing[row] & alerts.exists[row] & (alerts.known_at[row] >= since)
+        values = alerts.good_values(row)
         for index in np.flatnonzero(firing).tolist():
             node = alerts.roster.names[index]
             if node not in refused and node in views:
-                refused[node] = _refusal(rule, alerts.alert(row, index))
+                refused[node] = _refusal(rule, values.item(index))
     return refused
 
 
@@ -272,10 +272,11 @@ def missing_label(key: str) -> str:
     return f"node does not carry the label {key}"
 
 
-def _refusal(rule: Rule, alert: Alert) -> Refusal:
+def _refusal(rule: Rule, value: float) -> Refusal:
+    """``value``: NaN where no good one is known now."""
     limit = f"{rule.op} {format_threshold(rule.threshold)}"
     short = f"node load high: {rule.name} {limit}"
-    if alert.quality is Quality.OK and rule.breached(alert.value):
-        return Refusal(f"node load high: {rule.name} {format_value(alert.value)} {limit}", short)
+    if rule.breached(value):
+        return Refusal(f"node load high: {rule.name} {format_value(value)} {limit}", short)
     # Held by clear_threshold, keep_firing_for, or through a gap in the data.
     return Refusal(f"node load high: {rule.name} was {limit} and is held", short)

@@ -672,7 +672,8 @@ async def test_it_speaks_chinese_to_a_browser_that_does(browser, world) -> None:
         for snapshot in (example(), early_example()):
             for name in snapshot.nodes:
                 said = node_detail(snapshot, name)
-                texts += filter(None, [*said.clears, said.conflict, said.withheld, said.ineligible])
+                keys = ("conflict", "withheld", "ineligible")
+                texts += filter(None, [*said["clears"], *(said[key] for key in keys)])
         told = "(texts) => import('./page/i18n.js').then(({ told }) => texts.map(told))"
         for text, chinese in zip(texts, await found.page.evaluate(told, texts), strict=True):
             assert not re.search("must|needs|below|above|is |was |the ", chinese), (text, chinese)
