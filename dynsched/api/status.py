@@ -54,33 +54,10 @@ def status_answer(
 
 
 def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
-    rule_set = snapshot.rule_set
-    mark, guard = rule_set.mark, rule_set.guard
-    blind = unmatched_rules(snapshot)
+    rule_set, blind = snapshot.rule_set, unmatched_rules(snapshot)
+    sections = {"mark_rules", "nodes", "guard", "extender", "order"}
     return {
-        "mark": {
-            "label": str(mark.label) if mark.label else None,
-            "taint": str(mark.taint) if mark.taint else None,
-        },
-        "nodes": {
-            "selector": str(rule_set.nodes.selector),
-            "include_control_plane": rule_set.nodes.include_control_plane,
-        },
-        "guard": {
-            "max_marked": str(guard.max_marked),
-            "pool_label": guard.pool_label,
-            "max_releases": str(guard.max_releases),
-            "max_writes_per_minute": guard.max_writes_per_minute,
-        },
-        "extender": {
-            "require_label": rule_set.extender.require_label,
-            "reject": rule_set.extender.reject,
-            "profiles": {
-                name: {"score": dict(profile.score), "method": profile.method}
-                for name, profile in rule_set.extender.profiles.items()
-            },
-        },
-        "order": rule_set.order and {"score": dict(rule_set.order.score)},
+        **rule_set.model_dump(by_alias=True, include=sections),
         "rules": [_rule(health, rule_set, blind) for health in snapshot.rules],
         "taken_at": format_time(snapshot.taken_at),
     }
@@ -158,22 +135,9 @@ def _pods(known: KnownPods) -> dict[str, Any]:
 def _rule(health: RuleHealth, rule_set: RuleSet, blind: Mapping[str, str | None]) -> dict[str, Any]:
     rule, several = health.rule, health.several
     return {
-        "name": rule.name,
-        "source": rule.source,
-        "expr": rule.expr,
-        "resource": rule.resource,
-        "op": rule.op,
-        "threshold": rule.threshold,
-        "clear_threshold": rule.clear_threshold,
-        "for": format_duration(rule.hold_duration),
-        "keep_firing_for": format_duration(rule.keep_firing_for),
-        "node_label": rule.node_label,
-        "full_at": full_at(rule) if rule.op in (">", ">=") else None,
-        "lag": None if rule.lag is None else format_duration(rule.lag),
-        "early": None if rule.early is None else rule.early.model_dump(),
+        **rule.model_dump(by_alias=True, exclude={"measures"}),
+        "full_at": full_at(rule) if rule.rises else None,
         "early_of": rule.early_of,
-        "shadow": rule.shadow,
-        "selector": str(rule.selector),
         "stale_after": format_duration(rule_set.stale_after_of(rule)),
         "on_stale": "hold" if rule_set.holds_stale(rule) else "release",
         "health": "ok" if health.ok else "err",

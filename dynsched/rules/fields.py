@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Final, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
 from dynsched.rules.rule_errors import problem, shown
-from dynsched.util.durations import parse_duration
+from dynsched.util.durations import format_duration, parse_duration
 from dynsched.util.formatting import parse_time
 
 T = TypeVar("T")
@@ -103,7 +103,11 @@ def _printable(name: str) -> str:
     return name
 
 
-Duration = Annotated[float, read_by(parse_duration), BeforeValidator(_duration)]
+AsText: Final = PlainSerializer(str)
+"""As it is written in a file."""
+Duration = Annotated[
+    float, read_by(parse_duration), BeforeValidator(_duration), PlainSerializer(format_duration)
+]
 PositiveDuration = Annotated[Duration, Field(gt=0)]
 Moment = Annotated[float, BeforeValidator(_moment)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -111,7 +115,7 @@ Weight = Annotated[Number, Field(ge=0), AfterValidator(_weight)]
 Expr = Annotated[str, Field(strict=True, pattern=r"\S", max_length=MAX_EXPR_LENGTH)]
 Key = Annotated[str, Field(strict=True, pattern=r"\S", max_length=MAX_KEY_LENGTH)]
 Name = Annotated[str, Field(strict=True, pattern=r"^\S(.{0,98}\S)?$"), AfterValidator(_printable)]
-NodeLimit = Annotated[Limit, BeforeValidator(_limit)]
+NodeLimit = Annotated[Limit, BeforeValidator(_limit), AsText]
 
 SourceName = Literal["prometheus", "metrics-server", "expected-load"]
 """``expected-load`` is that of a rule's ``early``; a rule in a file can name the others."""

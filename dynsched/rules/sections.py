@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from dynsched.rules import fields, keys
-from dynsched.rules.fields import MAX_RULES, Limit, read_by
+from dynsched.rules.fields import MAX_RULES, AsText, Limit, read_by
 from dynsched.rules.labels import (
     LabelMark,
     Selector,
@@ -20,7 +20,7 @@ from dynsched.rules.labels import (
 from dynsched.rules.rule_errors import problem
 
 Flag = Annotated[bool, Field(strict=True)]
-SelectorText = Annotated[Selector, read_by(parse_selector)]
+SelectorText = Annotated[Selector, read_by(parse_selector), AsText]
 
 
 class RulesModel(BaseModel):
@@ -32,10 +32,10 @@ class RulesModel(BaseModel):
 class MarkRules(RulesModel):
     """None for no label, or no taint. There must be one of them, except in ``NO_MARK``."""
 
-    label: Annotated[LabelMark | None, read_by(parse_label)] = Field(
+    label: Annotated[Annotated[LabelMark, AsText] | None, read_by(parse_label)] = Field(
         default_factory=lambda: parse_label(keys.DEFAULT_LABEL)
     )
-    taint: Annotated[TaintMark | None, read_by(parse_taint)] = Field(
+    taint: Annotated[Annotated[TaintMark, AsText] | None, read_by(parse_taint)] = Field(
         default=None, validate_default=True
     )
 
@@ -68,7 +68,9 @@ class GuardRules(RulesModel):
     """In one tick; a share is one of the marked nodes, and one may always be released."""
     max_writes_per_minute: Annotated[int, Field(strict=True, gt=0, le=fields.MAX_NODES)] = 240
     """Marks of hot nodes count, and are never delayed."""
-    bind_burst: Annotated[bool, BeforeValidator(lambda given: given is not None)] = False
+    bind_burst: Annotated[
+        bool, Field(exclude=True), BeforeValidator(lambda given: given is not None)
+    ] = False
     """Whether the file names this key, which has no effect any more (`rules.lint`)."""
 
 

@@ -25,7 +25,6 @@ from dynsched.tools.backtest.engine import Alerts, Record, Scene, columns_of
 from dynsched.tools.backtest.fetching import Query, chunks
 from dynsched.tools.backtest.kube_state import Incident
 from dynsched.tools.backtest.summary import DAY, ENOUGH, Runs, runs_of
-from dynsched.util.durations import format_duration
 
 Json = dict[str, Any]
 
@@ -299,11 +298,6 @@ def as_yaml(rule: FileRule, setting: Candidate) -> str:
     """The rule under a setting, as an entry of ``rules``; what it does not set is not there."""
     rule = rule.model_copy(update=setting._asdict())
     told = rule.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
-    for name in ("for", "keep_firing_for", "stale_after", "lag"):
-        if name in told:
-            told[name] = format_duration(told[name])
-    if "selector" in told:
-        told["selector"] = str(rule.selector)
     text = yaml.safe_dump([told], sort_keys=False, allow_unicode=True, width=1000)
     # Whole numbers as a person writes them.
     return indent(re.sub(r"(?m)(: -?\d+)\.0$", r"\1", text), "  ")
