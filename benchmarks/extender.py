@@ -44,7 +44,7 @@ from snapshots import NOON, Scene
 from dynsched.api.app import make_app
 from dynsched.api.extender import wire
 from dynsched.api.extender.answers import Extender
-from dynsched.api.extender.names import CandidateLists
+from dynsched.api.extender.names import Candidates
 from dynsched.api.extender.scoring import ScoringSnapshot
 from dynsched.api.metrics import Metrics
 from dynsched.api.server import WebServer, parse_address
@@ -369,21 +369,32 @@ def parts(count: int) -> Table:
     only make it longer.
     """
     names = node_names(count)
-    readings = ScoringSnapshot(ticked(names, random.Random(7))[2])
+    scene, nodes, snapshot = ticked(names, random.Random(7))
+    readings = ScoringSnapshot(snapshot)
+    extender = Extender(
+        nodes=lambda: nodes,
+        synced=lambda: True,
+        rules=lambda: scene.rule_set.extender,
+        clock=time.monotonic,
+    )
+    extender.take(readings)
     numbers, profile = readings.numbers, readings.profile("default")
     body = names_body(as_searched(names, random.Random(11)))
     asked = wire.read_args(body)
     assert asked.names is not None
-    lists, value = CandidateLists(), asked.names
-    candidates = lists.of(value, count, numbers)
+    value = asked.names
+    candidates = extender.candidates(value)
     loads = profile.of(candidates.numbers)
     scores = scores_by_load(loads, profile.method)
     dropped = readings.is_refused[candidates.numbers]
     table = Table("part", "CPU", title=f"{count} names")
     for what, part in (
         ("all but the names: the Pod", lambda: wire.read_args(body)),
-        ("to recognise a list that is kept", lambda: lists.of(value, count, numbers)),
-        ("the nodes of another list", lambda: CandidateLists().of(value, count, numbers)),
+        ("to recognise a list that is kept", lambda: extender.candidates(value)),
+        (
+            "the nodes of another list",
+            lambda: Candidates(wire.read_names(raw := bytes(value), count), numbers, raw),
+        ),
         (
             "their loads, and the scores",
             lambda: scores_by_load(profile.of(candidates.numbers), "linear"),

@@ -15,14 +15,7 @@ from aiohttp.typedefs import Middleware
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS, add_extender
 from dynsched.api.metrics import CONTENT_TYPE
 from dynsched.api.nodes import MAX_ON_A_PAGE, node_detail
-from dynsched.api.page.routes import (
-    PAGE,
-    PageSources,
-    page_data,
-    page_file,
-    page_history,
-    page_node,
-)
+from dynsched.api.page.files import File, read_files
 from dynsched.api.snapshots import SnapshotStore
 from dynsched.api.status import rules_answer, status_answer
 from dynsched.api.transport.answering import (
@@ -48,6 +41,10 @@ _logger = quiet_logger(__name__)
 _SNAPSHOTS: Final = web.AppKey("snapshots", SnapshotStore)
 _PATHS: Final[web.AppKey[Collection[str]]] = web.AppKey("paths")
 _DOCUMENT: Final = web.AppKey("openapi", bytes)
+_FILES: Final[web.AppKey[Mapping[str, File]]] = web.AppKey("files")
+MAX_NODES: Final = 60
+"""Nodes whose past one request may ask for."""
+MAX_CHANGES: Final = 200
 
 
 def make_app(
@@ -63,12 +60,10 @@ def make_app(
     app = _application(asyncio.Lock(), ENDPOINTS, guards)
     app[_SNAPSHOTS] = snapshots
     app[_DOCUMENT] = (resources.files("dynsched.api") / "openapi.json").read_bytes()
-    app[PAGE] = PageSources(
-        snapshots.history, snapshots.changes, snapshots.facts, snapshots.encoded_page, snapshots.age
-    )
+    app[_FILES] = read_files()
     for path, handler in ENDPOINTS.items():
         app.router.add_get(path, handler)
-    app.router.add_get("/page/{file}", page_file)
+    app.router.add_get("/page/{file}", _page_file)
     if extender is not None:
         add_extender(app, extender, memory, snapshots.metrics.extender_asked)
     return app
@@ -180,17 +175,67 @@ async def _openapi(request: web.Request) -> web.Response:
     return web.Response(body=request.app[_DOCUMENT], content_type=JSON)
 
 
+async def _page_file(request: web.Request) -> web.Response:
+    """The page itself, or what it loads."""
+    found = request.app[_FILES].get(request.match_info.get("file", "index.html"))
+    if found is None:
+        raise web.HTTPNotFound
+    return _sent(request, *found)
+
+
+def _sent(
+    request: web.Request, headers: dict[str, str], body: bytes, gzipped: bytes
+) -> web.Response:
+    known = unchanged(request, headers)
+    if known is not None:
+        return known
+    if "gzip" in request.headers.get(hdrs.ACCEPT_ENCODING, "").lower():
+        body, headers = gzipped, {**headers, hdrs.CONTENT_ENCODING: "gzip"}
+    return web.Response(body=body, headers=headers)
+
+
+async def _page_data(request: web.Request) -> web.Response:
+    snapshots = request.app[_SNAPSHOTS]
+    snapshots.facts.look()
+    etag, *bodies = await snapshots.encoded_page(_snapshot(request))
+    headers: dict[str, str] = {
+        hdrs.ETAG: etag,
+        # The bytes stay as they are while they get older.
+        hdrs.AGE: str(round(snapshots.age())),
+        hdrs.VARY: hdrs.ACCEPT_ENCODING,
+        hdrs.CONTENT_TYPE: JSON,
+    }
+    return _sent(request, headers, *bodies)
+
+
+async def _page_history(request: web.Request) -> web.Response:
+    nodes = request.query.getall("node", [])
+    if not 0 < len(nodes) <= MAX_NODES:
+        raise web.HTTPBadRequest(text=f"name 1 to {MAX_NODES} nodes, as ?node=a&node=b")
+    return as_json(request.app[_SNAPSHOTS].history.past(nodes))
+
+
+async def _page_node(request: web.Request) -> web.Response:
+    snapshots, node = request.app[_SNAPSHOTS], request.query.get("node")
+    hours = request.query.get("hours")
+    if node is None or hours not in (None, "6", "24"):
+        raise web.HTTPBadRequest(text="name the node, as ?node=a; more than the last hour: hours=6")
+    snapshots.facts.look()
+    found = snapshots.facts.of_node(node, int(hours or 0))
+    return as_json({"changes": snapshots.changes.latest(MAX_CHANGES, node), **found})
+
+
 ENDPOINTS: Final[Mapping[str, Handler]] = {
-    "/": page_file,
+    "/": _page_file,
     "/status": _status,
     "/nodes": _nodes,
     "/nodes/{name}": _node,
     "/rules": _rules,
     "/order": _order,
     "/metrics": _metrics,
-    "/page/data": page_data,
-    "/page/history": page_history,
-    "/page/node": page_node,
+    "/page/data": _page_data,
+    "/page/history": _page_history,
+    "/page/node": _page_node,
     "/healthz": _healthz,
     "/readyz": _readyz,
     "/openapi.json": _openapi,

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Hashable
 from functools import partial
 from http import HTTPStatus
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
@@ -42,16 +42,6 @@ _RETRY_AFTER: Final = "5"
 _PAGE: Final = "docs/web-auth.md"
 
 V = TypeVar("V")
-
-
-class Reviews(Protocol):
-    """Asks the API server; ClusterError. ``user_of`` gives None for a token that is not accepted;
-    ``path`` is a non-resource URL.
-    """
-
-    async def user_of(self, token: str) -> User | None: ...
-
-    async def may_get(self, user: User, path: str) -> bool: ...
 
 
 class KeptAnswers(Generic[V]):
@@ -104,10 +94,16 @@ class KeptAnswers(Generic[V]):
 
 
 def require_token(
-    reviews: Reviews, open_paths: Collection[str], *, clock: Callable[[], float] = time.monotonic
+    user_of: Callable[[str], Awaitable[User | None]],
+    may_get: Callable[[User, str], Awaitable[bool]],
+    open_paths: Collection[str],
+    *,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Middleware:
     """Answers 401, 403 or, where the API server cannot be asked, 503. It is not asked about
     ``open_paths`` and paths that do not exist, or somebody could cause a call with each new one.
+    ``user_of`` asks it whose a token is, None for one that is not accepted, and ``may_get`` about a
+    non-resource URL; ClusterError.
     """
     users: KeptAnswers[User | None] = KeptAnswers(clock)
     rights: KeptAnswers[bool] = KeptAnswers(clock)
@@ -120,14 +116,14 @@ def require_token(
             )
         digest = hashlib.blake2b(token.encode(), key=key).digest()  # tokens are not kept
         try:
-            user = await users.answer(digest, partial(reviews.user_of, token))
+            user = await users.answer(digest, partial(user_of, token))
             if user is None:
                 return _unauthorized(
                     "the API server does not accept the token: it is unknown, has expired, or is "
                     f"for another audience ({_PAGE})",
                     invalid=True,
                 )
-            if await rights.answer((digest, path), partial(reviews.may_get, user, path)):
+            if await rights.answer((digest, path), partial(may_get, user, path)):
                 return None
         except (ClusterError, TimeoutError) as error:
             return _unknown(error, token)

@@ -18,7 +18,6 @@ from dynsched.api.page.facts import PageFacts
 from dynsched.api.page.history import Changes, History
 from dynsched.api.transport.answering import Pieces
 from dynsched.engine.health import overdue_after, why_unhealthy
-from dynsched.engine.load.recent import BoundOnNode
 from dynsched.engine.model import Order
 from dynsched.engine.snapshot import Snapshot
 
@@ -43,7 +42,7 @@ class SnapshotStore:
     """``clock`` gives seconds and is never set. ``source`` is shown to every client: a URL without
     user, password or token. ``leader``: which replica writes; None where that is not known.
     ``graphs``: where people reach Prometheus's own pages; None: at ``source``. ``cluster``: its
-    name. ``bound``: the pods that were just bound to a node; None where pods are not watched.
+    name.
     """
 
     clock: Callable[[], float]
@@ -55,7 +54,6 @@ class SnapshotStore:
     leader: Callable[[], str | None] = lambda: None
     graphs: str | None = None
     cluster: str | None = None
-    bound: Callable[[str], BoundOnNode | None] = lambda _: None
     history: History = field(init=False)
     changes: Changes = field(default_factory=Changes, init=False)
     facts: PageFacts = field(init=False)
@@ -74,7 +72,7 @@ class SnapshotStore:
 
     def __post_init__(self) -> None:
         self.history = History(self.interval)
-        self.facts = PageFacts(self.clock, self.bound)
+        self.facts = PageFacts(self.clock)
 
     def publish(self, snapshot: Snapshot, placed: Sequence[str] | None = None) -> None:
         """It is encoded at the first request only; for the page at once while one is open.
@@ -94,7 +92,7 @@ class SnapshotStore:
         self.changes.observe(snapshot)
         self.history.observe(snapshot)
         if self.facts.is_open:
-            self._begin_page(snapshot)
+            self.encoded_page(snapshot)
 
     @property
     def etag(self) -> str:
@@ -149,10 +147,7 @@ class SnapshotStore:
             "overload": self.facts.overload.columns(snapshot.taken_at),
         }
 
-    async def encoded_page(self) -> Encoded | None:
-        return None if self.snapshot is None else await self._begin_page(self.snapshot)
-
-    def _begin_page(self, snapshot: Snapshot) -> Awaitable[Encoded]:
+    def encoded_page(self, snapshot: Snapshot) -> Awaitable[Encoded]:
         make = partial(encoded_page, snapshot, self._about(snapshot), self.etag)
         return self._once("page", make)
 

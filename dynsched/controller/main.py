@@ -47,8 +47,8 @@ from dynsched.util.stopping import until_so
 from dynsched.util.tls import TlsConfig
 
 if TYPE_CHECKING:
-    from dynsched.api.auth import Reviews
     from dynsched.api.extender.answers import Extender
+    from dynsched.kube.reviews import AccessReviews
 
 logger = logging.getLogger(__name__)
 
@@ -104,8 +104,8 @@ async def _serve(settings: Settings) -> None:
             leader=lambda: leadership.leader,
             graphs=settings.prometheus.external_url,
             cluster=settings.cluster_name,
-            bound=pods.bound,
         )
+        snapshots.facts.bound = pods.bound
         server = await clients.enter_async_context(
             serving(settings, snapshots, pods.extender, await _reviews(settings, clients))
         )
@@ -218,7 +218,7 @@ async def _keep_the_costs(
     await costs.run(stop)
 
 
-async def _reviews(settings: Settings, clients: Clients) -> Reviews | None:
+async def _reviews(settings: Settings, clients: Clients) -> AccessReviews | None:
     """Who may read, as the API server says; None without ``--web-auth``."""
     if not settings.web_auth:
         return None
@@ -272,7 +272,7 @@ async def serving(
     settings: Settings,
     snapshots: SnapshotStore,
     extender: Callable[[], Extender | None],
-    reviews: Reviews | None,
+    reviews: AccessReviews | None,
 ) -> AsyncIterator[WebServer]:
     """The server of ``--webaddr``, while it and that of ``--extender-addr``, if any, listen. With
     ``reviews`` a bearer token is needed, but for probes and the scheduler. Raises ListenError.
@@ -283,7 +283,8 @@ async def serving(
         from dynsched.api.auth import require_token
 
         # The kubelet and kube-scheduler have no token to send.
-        guards.append(require_token(reviews, PROBES | EXTENDER_ENDPOINTS.keys()))
+        open_paths = PROBES | EXTENDER_ENDPOINTS.keys()
+        guards.append(require_token(reviews.user_of, reviews.may_get, open_paths))
         if settings.tls is None and not parse_address(settings.webaddr).loopback:
             logger.warning(
                 "--web-auth without --tls-cert: tokens come over plain HTTP, and whoever reads one "

@@ -38,7 +38,7 @@ def clock() -> Clock:
 
 @pytest_asyncio.fixture
 async def client(kubernetes: Kubernetes, clock: Clock) -> AsyncIterator[TestClient[Any, Any]]:
-    guard = require_token(kubernetes, OPEN, clock=clock)
+    guard = require_token(kubernetes.user_of, kubernetes.may_get, OPEN, clock=clock)
     app, _ = application(guards=[guard])
     async with TestClient(TestServer(app)) as found:
         yield found

@@ -125,7 +125,8 @@ async def test_an_answer_that_is_sent_in_slices_has_them(client) -> None:
 async def test_who_is_not_let_in_gets_them_too() -> None:
     api_server = Kubernetes()
     api_server.rights.clear()
-    app, _ = application(guards=[require_token(api_server, ())])
+    guard = require_token(api_server.user_of, api_server.may_get, ())
+    app, _ = application(guards=[guard])
     async with TestClient(TestServer(app)) as client:
         for headers, status in (({}, 401), (bearer("nobodys"), 401), (bearer("bobs"), 403)):
             async with client.get("/nodes", headers=headers) as response:

@@ -11,9 +11,9 @@ import numpy as np
 from msgspec import Raw
 
 from dynsched.api.extender import wire
-from dynsched.api.extender.names import CandidateLists, Candidates, NodeNumbers
+from dynsched.api.extender.names import Candidates, NodeNumbers
 from dynsched.api.extender.scoring import ScoringSnapshot
-from dynsched.api.transport.answering import Pieces
+from dynsched.api.transport.answering import Buffer, Pieces
 from dynsched.engine.load.recent import RecentPods
 from dynsched.engine.model import Node
 from dynsched.engine.placing.score import (
@@ -64,7 +64,7 @@ class Extender:
     waits: Callable[[str], bool] = lambda _: True
     bind_pod: Bind | None = None
     _counted: int = field(default=0, init=False)
-    _lists: CandidateLists = field(default_factory=CandidateLists, init=False)
+    _last: Candidates | None = field(default=None, init=False)
     _readings: ScoringSnapshot | None = field(default=None, init=False)
     _published_at: float = field(default=0.0, init=False)
     _preparing: asyncio.Task[None] | None = field(default=None, init=False)
@@ -157,7 +157,16 @@ class Extender:
         asked = wire.read_args(body)
         if asked.names is None:
             return asked, None
-        return asked, self._lists.of(asked.names, self._most(), self._numbers)
+        return asked, self.candidates(asked.names)
+
+    def candidates(self, names: Buffer) -> Candidates:
+        """The same list comes to `/filter` and then to `/prioritize`, so the last one is kept.
+        WireError unless the JSON is a list of names, and not of too many.
+        """
+        raw, last = bytes(names), self._last
+        if last is None or last.nodes is not self._numbers or last.raw != raw:
+            self._last = last = Candidates(wire.read_names(raw, self._most()), self._numbers, raw)
+        return last
 
     @property
     def _numbers(self) -> NodeNumbers:

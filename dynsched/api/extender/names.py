@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynsched.api.extender import wire
-from dynsched.api.transport.answering import Buffer
 from dynsched.engine.columns import Bools
 from dynsched.engine.placing.score import BEST, Scores
 
@@ -70,17 +69,3 @@ class Candidates:
     def without(self, dropped: Bools) -> bytes:
         kept = zip(self.names, dropped.tolist(), strict=True)
         return msgspec.json.encode([name for name, is_dropped in kept if not is_dropped])
-
-
-class CandidateLists:
-    """The same list comes to `/filter` and then to `/prioritize`, so the last one is kept."""
-
-    def __init__(self) -> None:
-        self._last: Candidates | None = None
-
-    def of(self, value: Buffer, most: int, nodes: NodeNumbers) -> Candidates:
-        """WireError unless the JSON is a list of ``most`` names at most."""
-        raw, last = bytes(value), self._last
-        if last is None or last.nodes is not nodes or last.raw != raw:
-            self._last = last = Candidates(wire.read_names(raw, most), nodes, raw)
-        return last

@@ -61,9 +61,10 @@ def order_of(views: NodeViews, pods: KnownPods) -> Order | None:
             pools.setdefault(pool, []).append(ranked)
     counts = dict.fromkeys(("ranked", "unknown", *UNLISTED), 0) | Counter(kinds.values())
     sizes = Counter(pool_of(node, rule_set.guard) for node in every.values())
-    found = lists_that_fit(pools, sizes | {"": len(every)}, threshold_load(profile))
+    sizes[""] = len(every)
+    lists, further, left_out = lists_that_fit(pools, sizes, threshold_load(profile))
     of_hosts = {hosts[name]: load for name, load in loads.items() if name in hosts}
-    return Order(found.lists, found.further, label, of_hosts, counts, found.left_out)
+    return Order(lists, further, label, of_hosts, counts, left_out)
 
 
 def why_unlisted(views: NodeViews, pods: KnownPods, name: str) -> str | None:

@@ -68,16 +68,6 @@ class Ranked(NamedTuple):
     step: int = 0
 
 
-class Found(NamedTuple):
-    """By pool; ``further`` as of `model.Order`. ``left_out``: the pools of the fewest nodes, for
-    which the object has no room. Their pods get the lists for pods that choose no pool.
-    """
-
-    lists: dict[str, Lists]
-    further: dict[str, Lists]
-    left_out: tuple[str, ...]
-
-
 def nodes_looked_at(nodes: int) -> int:
     """How many of a cluster's nodes kube-scheduler looks at for one pod (``numFeasibleNodesToFind``
     in its source, where ``percentageOfNodesToScore`` is not set).
@@ -87,29 +77,30 @@ def nodes_looked_at(nodes: int) -> int:
 
 def lists_that_fit(
     pools: Mapping[str, Sequence[Ranked]], sizes: Mapping[str, int], threshold: int
-) -> Found:
-    """The lists of each pool's coolest nodes, the coolest first. ``sizes``: by pool, how many nodes
-    there are, those that are in no list too. ``threshold``: the load from which on a node is hot,
-    in tenths.
+) -> tuple[dict[str, Lists], dict[str, Lists], tuple[str, ...]]:
+    """The lists of each pool's coolest nodes, the coolest first; the ``further`` ones, as of
+    `model.Order`; and the pools of the fewest nodes, for which the object has no room: their pods
+    get the lists for pods that choose no pool. ``sizes``: by pool, how many nodes there are, those
+    that are in no list too. ``threshold``: the load from which on a node is hot, in tenths.
     """
-    found = Found({}, {}, ())
+    found, more = dict[str, Lists](), dict[str, Lists]()
     threshold_of_few = {pool: threshold if size <= FEW_NODES else 0 for pool, size in sizes.items()}
     left_out, room = [], MAX_OBJECT
     for pool in sorted(pools, key=lambda pool: (pool != "", -len(pools[pool]), pool)):
         lists = node_lists(pools[pool], sizes[""], threshold_of_few[pool])
         size = len(pool) + _IN_JSON["pool"] + sum(map(_size, lists))
-        if size > room or len(found.lists) == MAX_POOLS:
+        if size > room or len(found) == MAX_POOLS:
             left_out.append(pool)
         else:
-            found.lists[pool] = lists
+            found[pool] = lists
             room -= size
-    each = min(room, MAX_FURTHER) / max(1, sum(len(pools[pool]) for pool in found.lists))
-    for pool, lists in found.lists.items():
+    each = min(room, MAX_FURTHER) / max(1, sum(len(pools[pool]) for pool in found))
+    for pool, lists in found.items():
         room = int(each * len(pools[pool])) - len(pool) - _IN_JSON["pool"]
         further = tuple(_further(pools[pool][:MAX_NODES], len(lists), threshold_of_few[pool], room))
         if further:
-            found.further[pool] = further
-    return found._replace(left_out=tuple(left_out))
+            more[pool] = further
+    return found, more, tuple(left_out)
 
 
 def _size(levels: NodeList) -> int:

@@ -158,7 +158,7 @@ def left_out(nodes: Mapping[str, Node], rule_set: RuleSet) -> Iterator[Finding]:
         if pool := pool_of(nodes[name], rule_set.guard):
             pools.setdefault(pool, []).append(Ranked(host, 0))
     sizes = {pool: len(hosts) for pool, hosts in pools.items()} | {"": len(nodes)}
-    without = lists_that_fit(pools, sizes, threshold=0).left_out
+    _, _, without = lists_that_fit(pools, sizes, threshold=0)
     if without:
         yield warning(
             "pools have no lists of their own in the order: the object has no room for them",

@@ -782,7 +782,7 @@ async def test_it_works_with_a_token_that_a_proxy_adds(browser, monkeypatch) -> 
     reviews.rights |= {("ann", f"/page/{file.name}") for file in files}
     world.tick()
     async with (
-        served(world, guards=[require_token(reviews, PROBES)]),
+        served(world, guards=[require_token(reviews.user_of, reviews.may_get, PROBES)]),
         tab(browser, world.url, extra_http_headers=bearer("anns")) as found,
     ):
         await shows(found, 5)

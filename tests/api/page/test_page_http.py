@@ -18,10 +18,9 @@ from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 from store_support import make_store
 from web_support import ask, check, get
 
-from dynsched.api.app import make_app
+from dynsched.api.app import MAX_NODES, make_app
 from dynsched.api.page.data import page_data
 from dynsched.api.page.facts import OPEN
-from dynsched.api.page.routes import MAX_NODES
 from dynsched.engine.model import Node
 
 STATIC = ROOT / "dynsched/api/page/static"
