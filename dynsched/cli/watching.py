@@ -74,7 +74,7 @@ def _as_lines(found: Changes, *, marked: bool) -> Iterator[str]:
     for payload, changes in found:
         rows: list[Sequence[str]] = []
         for kind, node in changes:
-            cells = [str(cell) for cell in node_row(node, payload)]
+            cells = [plain(str(cell)).plain for cell in node_row(node, payload)]
             why = _RELEASED if marked else _GONE
             rows.append([cells[0], "-", "-", "-", why] if kind == _DELETED else cells)
         if rows and not widths:

@@ -16,6 +16,7 @@ import msgspec
 
 from dynsched.util.connection_errors import TLS_CAUSES, Cause, find_failure, no_answer
 from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
+from dynsched.util.formatting import one_line
 
 _GRANTED_BY: Final[Mapping[str, str]] = {
     "nodeorders": "components/order",
@@ -203,5 +204,4 @@ def _said(body: bytes) -> str:
     status = status_in(body)
     if status is None or not status.message:
         return ""
-    text = " ".join(status.message.split())
-    return ": " + (text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + "…")
+    return f": {one_line(status.message, _MAX_CHARACTERS)}"

@@ -289,7 +289,9 @@ def _cross_checks(data: Mapping[Any, Any]) -> Iterable[RuleError]:
         if rule.get("shadow") is True:
             shadows.add(name)
     for path, name in _rule_references(data):
-        if isinstance(name, str) and name not in names:
+        if not isinstance(name, str):
+            continue
+        if name not in names:
             yield RuleError(path, f"{shown(name)} is not the name of a rule")
         elif name in shadows:
             text = "is a shadow rule: it is on trial, and pods are not placed by it"

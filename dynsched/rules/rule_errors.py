@@ -107,6 +107,9 @@ def _unknown_key(loc: Sequence[str | int], known_keys: Keys) -> str:
     place = tuple(part for part in loc[:-1] if isinstance(part, str))
     if key in _OF_PROMETHEUS and place in ((), ("rules",)):
         return f"unknown key; {_OF_PROMETHEUS[key]}"
+    home = next((path for path, keys in known_keys.items() if path and key in keys), None)
+    if home is not None:
+        return f"unknown key here; its place is under `{home}`"
     close = difflib.get_close_matches(key, known_keys[".".join(place[:2])], n=1)
     return f"unknown key; did you mean {close[0]!r}?" if close else "unknown key; remove it"
 

@@ -71,6 +71,18 @@ async def test_into_a_pipe_each_change_of_state_is_a_line_and_new_values_are_non
     assert last.index("node-cpu") == title.index("RULES")
 
 
+async def test_into_a_pipe_no_text_of_others_steers_a_terminal_or_makes_a_line(
+    watched, capsys
+) -> None:
+    (first,) = await ticks({})
+    answer = json.loads(first.body)
+    answer["nodes"][0] |= {"name": "n\x1b]0;x\x07", "conflict": "label st\x1b[31m\nby"}
+    watched(Response(200, json.dumps(answer).encode(), '"1"'))
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert len(out.splitlines()) == 1 + len(answer["nodes"])
+
+
 async def test_a_node_that_is_gone_is_told_and_one_that_came(watched, capsys) -> None:
     pages = Pages()
     pages.tick()

@@ -231,7 +231,7 @@ async def test_a_failing_server_is_asked_again(sim, sim_client, status) -> None:
     await sim.create_node(make_node("worker-1"))
     sim.server.faults.answer(status, verb="get", times=2)
     assert await sim_client.read("worker-1") is not None
-    fault = sim.server.faults.answer(status, verb="get", message="etcd is on fire")
+    fault = sim.server.faults.answer(status, verb="get", message="etcd\x1b is\non fire")
     with pytest.raises(ClusterError, match=f"get nodes worker-1.*answered {status}: etcd is on"):
         await sim_client.read("worker-1")
     assert fault.hits == transport.ATTEMPTS
