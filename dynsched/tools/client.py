@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 TIMEOUT: Final = 10.0
 """Seconds without a byte after which the server counts as hung."""
-_MAX_BYTES: Final = 512 * 2**20
-"""Of an answer, as of `kube.services`; a stream of another program has no end."""
 LOCAL_TIMEOUT: Final = 2.0
 """Seconds in which a dynsched on this machine says that it is one. Other programs listen on that
 port too, and not all of them speak HTTP."""
@@ -154,13 +152,12 @@ class ByUrl(Running):
         try:
             self.by = through(proxy_for(self.shown))
             with opener().open(request, timeout=self._timeout) as response:
-                body = response.read(_MAX_BYTES)
-                return Response(response.status, body, response.headers.get("ETag"))
+                return Response(response.status, response.read(), response.headers.get("ETag"))
         except ProxyError as error:
             raise ServerError(f"cannot ask {self.shown}: {error}") from None
         except urllib.error.HTTPError as error:
             with error, contextlib.suppress(OSError, http.client.HTTPException):
-                return Response(error.code, error.read(_MAX_BYTES), error.headers.get("ETag"))
+                return Response(error.code, error.read(), error.headers.get("ETag"))
             return Response(error.code, b"", None)
         except (OSError, http.client.HTTPException) as error:
             raise ServerError(f"cannot ask {self.shown}: {self._why(error)}{self.by}") from None

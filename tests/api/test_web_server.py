@@ -248,6 +248,7 @@ def test_a_host_that_is_not_known_and_a_server_that_hangs() -> None:
         (http_answer("200 OK", "<html>", kind="text/html"), "does not answer as dynsched"),
         (http_answer("200 OK", '{"status": "success"}'), "does not answer as dynsched"),
         (http_answer("200 OK", "[1]"), "does not answer as dynsched"),
+        pytest.param(http_answer("200 OK", "[" * 200_000), "not answer as dynsched", id="deep"),
         (http_answer("200 OK", GOOD)[:-3], "the connection broke; try again"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "does not speak HTTP"),
         (b"", "cannot ask http://127.0.0.1"),
