@@ -1,6 +1,4 @@
-"""In words for a person: what a patch changes, why one that is due is not written, and why nothing
-is known.
-"""
+"""In words for a person: numbers and lists of names, what a patch changes, why nothing is known."""
 
 from __future__ import annotations
 

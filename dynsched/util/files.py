@@ -46,10 +46,10 @@ def read_stream(source: str | Path | int, most: int) -> bytes:
     """At most ``most`` bytes of anything that can be read to its end: a file, a pipe, an open
     descriptor. Waits for the writer of a pipe. OSError as `read_file`.
     """
-    with open(
-        source, "rb", 0, closefd=not isinstance(source, int), opener=partial(_open, 0)
-    ) as file:
-        return _read(file.fileno(), "" if isinstance(source, int) else source, most)
+    if isinstance(source, int):
+        return _read(source, "", most)
+    with open(source, "rb", 0, opener=partial(_open, 0)) as file:
+        return _read(file.fileno(), source, most)
 
 
 def _open(more: int, path: str, flags: int) -> int:

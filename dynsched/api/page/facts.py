@@ -27,8 +27,8 @@ class PageFacts:
     asked about, the pods furthest above their requests; None while not known. ``compared``: in
     the demo the shares of node-time that were overloaded with marks (``on``) and would be
     without (``off``); else nothing. ``bound``: the pods that were just bound to a node; None where
-    pods are not watched. ``pasts``: by node and
-    hours, of Prometheus; ``wanted``: what a page waits for.
+    pods are not watched. ``pasts``: by node and hours, of Prometheus; ``wanted``: what a page
+    waits for.
     """
 
     clock: Callable[[], float]

@@ -72,8 +72,7 @@ def read(text: str) -> Expression:
         root = parse(text)
     except UnreadError as error:
         return Expression(str(error))
-    found: list[Any] = []
-    promql.walk(root, found.append)
+    found = _walked(root)
     operations = [each for each in found if isinstance(each, promql.BinaryExpr)]
     return Expression(
         selectors=tuple(_selectors(root)),
@@ -145,10 +144,16 @@ def _offset(node: Any) -> float:
     return max(0.0, node.offset.total_seconds()) if node.offset is not None else 0.0
 
 
-def _aggregates(node: Any) -> bool:
+def _walked(node: Any) -> list[Any]:
+    """It, and all that stands in it."""
     found: list[Any] = []
     promql.walk(node, found.append)
-    return any(isinstance(x, promql.AggregateExpr) and name_of(x) not in RANKS for x in found)
+    return found
+
+
+def _aggregates(node: Any) -> bool:
+    found = (each for each in _walked(node) if isinstance(each, promql.AggregateExpr))
+    return any(name_of(each) not in RANKS for each in found)
 
 
 def _has_a_hundred(node: Any) -> bool:
