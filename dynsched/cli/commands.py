@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +31,9 @@ _IN_MODULES: Final = {
     "why": ("ask", "why"),
 }
 """Commands that have a module of their own, and its and their name there."""
+
+_REMOVED: Final[Mapping[str, str]] = {}
+"""Commands that older versions had: what to use instead."""
 
 _EXPECTED: Final = (ExpectedError, click.ClickException)
 """Errors whose message is enough for the user: they are printed without a traceback."""
@@ -62,6 +65,10 @@ class Commands(click.Group):
             module, name = _IN_MODULES[cmd_name]
             command: click.Command = getattr(import_module(f"dynsched.cli.{module}"), name)
             return command
+        if cmd_name in _REMOVED:
+            raise click.UsageError(
+                f"`dynsched {cmd_name}` was removed in 0.3.0; instead: {_REMOVED[cmd_name]}"
+            )
         return super().get_command(ctx, cmd_name)
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dynsched.rules.document import Document, YamlError, locate, read_documents
 from dynsched.rules.fields import MAX_RULES, Expr, Name
 from dynsched.rules.lint import lint
+from dynsched.rules.removed import without_removed
 from dynsched.rules.rule_errors import MAX_ERRORS, RuleError, RulesInvalidError, explain, shown
 from dynsched.rules.rule_set import EarlyMark, FileRule, RuleSet
 from dynsched.rules.sections import (
@@ -245,7 +246,8 @@ def parse_rules(data: object) -> RuleSet:
                 for name, rule in found
             )
             return RuleSet(rules=tuple(rules))
-        rule_set = RuleSet.model_validate(data)
+        given, removed = without_removed(data)
+        rule_set = RuleSet.model_validate(given, context=removed)
     except ValidationError as error:
         raise RulesInvalidError(chain(explain(error, _KNOWN_KEYS), _cross_checks(data))) from None
     if crossed := tuple(_cross_checks(data)):

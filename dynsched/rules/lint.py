@@ -12,6 +12,7 @@ from typing import Any, Final
 import promql_parser as promql
 
 from dynsched.rules.promql import RANKS, UnreadError, name_of, parse, parts_of
+from dynsched.rules.rule_errors import RuleError
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.formatting import one_line
 
@@ -29,10 +30,11 @@ class LintWarning:
     message: str
     index: int = -1
     rule: str = ""
-    path: tuple[str, ...] = ()
+    path: tuple[str | int, ...] = ()
 
     def __str__(self) -> str:
-        return f"{f'rule {self.rule}' if self.rule else '.'.join(self.path)}: {self.message}"
+        where = f"rule {self.rule}" if self.rule else RuleError(self.path, "").where
+        return f"{where}: {self.message}"
 
 
 def lint(rule_set: RuleSet) -> Iterator[LintWarning]:
@@ -45,12 +47,8 @@ def lint(rule_set: RuleSet) -> Iterator[LintWarning]:
             "are hot",
             path=("mark",),
         )
-    if rule_set.guard.bind_burst:
-        yield LintWarning(
-            "has no effect any more: the expected load counts pods from their binding on. Remove "
-            "it; `early` in a rule marks nodes by that load",
-            path=("guard", "bind_burst"),
-        )
+    for removed in rule_set.removed_keys:
+        yield LintWarning(removed.message, path=removed.path)
     for name, profile in rule_set.extender.profiles.items():
         if profile.method == "least":
             yield LintWarning(

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator
 
 from dynsched.rules import fields
 from dynsched.rules.fields import MAX_RULES, Number, PositiveDuration
 from dynsched.rules.labels import Mark, Selector
-from dynsched.rules.rule_errors import problem
+from dynsched.rules.rule_errors import RuleError, problem
 from dynsched.rules.sections import (
     NO_MARK,
     ExperimentRules,
@@ -209,6 +209,7 @@ class RuleSet(RulesModel):
     scale_down: Flag = False
     """Whether pods on hot nodes get a deletion cost (docs/scale-down.md)."""
     experiment: ExperimentRules | None = None
+    _removed_keys: tuple[RuleError, ...] = PrivateAttr(())
 
     @field_validator("file_rules")
     @classmethod
@@ -279,6 +280,15 @@ class RuleSet(RulesModel):
             experiment = experiment.model_copy(update={"until": 0.0, "wash_out": None})
         told = repr(self.model_copy(update={"experiment": experiment}))
         return hashlib.sha256(told.encode()).hexdigest()[:8]
+
+    @property
+    def removed_keys(self) -> tuple[RuleError, ...]:
+        """Keys of older versions in the file, which have no effect (`rules.removed`)."""
+        return self._removed_keys
+
+    def model_post_init(self, context: tuple[RuleError, ...] | None) -> None:
+        """``context``: the removed keys that `rules.file` found."""
+        self._removed_keys = context or ()
 
     def stale_after_of(self, rule: Rule) -> float:
         """In seconds: the rule's own value, or that of the file."""

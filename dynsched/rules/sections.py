@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from dynsched.rules import fields, keys
 from dynsched.rules.fields import MAX_RULES, AsText, Limit, read_by
@@ -68,10 +68,6 @@ class GuardRules(RulesModel):
     """In one tick; a share is one of the marked nodes, and one may always be released."""
     max_writes_per_minute: Annotated[int, Field(strict=True, gt=0, le=fields.MAX_NODES)] = 240
     """Marks of hot nodes count, and are never delayed."""
-    bind_burst: Annotated[
-        bool, Field(exclude=True), BeforeValidator(lambda given: given is not None)
-    ] = False
-    """Whether the file names this key, which has no effect any more (`rules.lint`)."""
 
 
 class Profile(RulesModel):

@@ -143,7 +143,7 @@ def test_nothing_that_is_shipped_is_warned_of(path: Path) -> None:
     assert list(lint(load_rules(path))) == []
 
 
-def test_what_older_versions_had_is_read_with_a_warning_at_its_place() -> None:
+def test_keys_of_older_versions_are_read_with_a_warning_at_their_place() -> None:
     found = read_rules(
         b"rules: [{name: cpu, expr: load, threshold: 80}]\n"
         b"guard: {bind_burst: {pods: 20, window: 1m}}\n"
