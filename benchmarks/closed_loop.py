@@ -57,7 +57,7 @@ CHANCES = 8
 """So many runs of the simulator beside each real one."""
 
 
-class Experiment:
+class Comparison:
     """What is to be measured, and what was."""
 
     def __init__(self, options: argparse.Namespace, chosen: Mapping[str, Mode]) -> None:
@@ -164,19 +164,19 @@ def main() -> None:
         sys.exit("prometheus is not on PATH (Debian: apt-get install prometheus)")
     hasten()
     logging.disable(logging.CRITICAL)  # what dynsched logs in the simulator is not the point
-    experiment = Experiment(options, {name: known[name] for name in names})
+    comparison = Comparison(options, {name: known[name] for name in names})
     with contextlib.ExitStack() as stack:
-        number = min(options.at_once, len(experiment.jobs))
+        number = min(options.at_once, len(comparison.jobs))
         planes = [stack.enter_context(control_plane(programs)) for _ in range(number)]
         failed = False
         try:
-            asyncio.run(experiment.measure(planes))
+            asyncio.run(comparison.measure(planes))
         except ExceptionGroup as failure:  # what was found until then is shown all the same
             traceback.print_exception(failure)
             failed = True
-    if not experiment.found:
+    if not comparison.found:
         sys.exit("stopped before the first run was over")
-    found, played = experiment.beside_the_simulator(), experiment.scenario
+    found, played = comparison.beside_the_simulator(), comparison.scenario
     Console(width=280).print(table(found, played))
     print(agreement(found))
     used = mean(run.real.outcome.used for run in found.values())

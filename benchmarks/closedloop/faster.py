@@ -1,4 +1,4 @@
-"""An experiment that runs faster than life: its scenario, and rules whose durations are shortened.
+"""A run that is faster than life: its scenario, and rules whose durations are shortened.
 
 Real servers cannot be driven faster than the clock. So pods live shorter, scrapes and ticks come
 more often, and every duration of the rules is divided by the same factor.

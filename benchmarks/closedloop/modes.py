@@ -120,7 +120,7 @@ def without_early(base: Doc) -> list[dict[str, Any]]:
 
 
 def read_rules(path: Path) -> Doc:
-    """A rules file without its rules of memory: that plays no part in this experiment."""
+    """A rules file without its rules of memory: that plays no part here."""
     content: Doc = yaml.safe_load(path.read_text())
     rules = [rule for rule in content["rules"] if "memory" not in str(rule).lower()]
     return {**content, "rules": rules}

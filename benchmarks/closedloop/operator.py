@@ -195,7 +195,7 @@ class Operator:
     def _publish(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._extender.take(ScoringSnapshot(snapshot))
-        self._order = None if snapshot.is_off else snapshot.order
+        self._order = snapshot.order
         self._renew_order()
 
     def verdicts(self) -> dict[int, float]:

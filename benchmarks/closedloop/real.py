@@ -46,7 +46,7 @@ class Result:
 async def play(
     servers: Servers, scenario: Scenario, seed: int, mode: Mode, content: Doc | None
 ) -> Result:
-    """One run; ``content``: dynsched's rules in the times of this experiment."""
+    """One run; ``content``: dynsched's rules in the times of this run."""
     pods = draw(scenario, seed)
     await servers.empty(scenario)
     run = Loop(servers, scenario, seed, mode, await servers.owners(pods))

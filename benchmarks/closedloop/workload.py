@@ -92,7 +92,7 @@ class Autoscaler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Nodes, pods and metrics of one experiment; times in seconds. ``used``: the share of all
+    """Nodes, pods and metrics of one run; times in seconds. ``used``: the share of all
     capacity that pods use on average. ``scrape`` and ``window``: how often a node is scraped, and
     the range of the rule's ``rate`` (0: a gauge, such as memory); ``cadvisor``: the rule goes by
     the kubelets' own series. ``wave``: the share by which

@@ -21,7 +21,6 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from dynsched import __version__
-from dynsched.engine.experiment import Phase
 from dynsched.engine.load.expected import NO_PODS, KnownPods
 from dynsched.engine.loads import rule_load
 from dynsched.engine.model import Action, AlertState, Quality, RuleHealth
@@ -115,8 +114,6 @@ class Metrics:
             if self._snapshot.pods is not NO_PODS:
                 yield from _of_pods(self._snapshot.pods)
             yield from _of_rules(self._snapshot)
-            if self._snapshot.phase is not None:
-                yield _of_experiment(self._snapshot.phase, self._snapshot.rule_set.fingerprint)
 
 
 def _asked_rules(snapshot: Snapshot) -> Iterator[RuleHealth]:
@@ -153,17 +150,8 @@ def _of_pods(known: KnownPods) -> Iterator[Metric]:
     yield gauge("pods_recent", value=len(known.recent))
     if known.running is not None:
         yield gauge("pods_running", value=known.running)
-    if known.median_life is not None:
-        yield gauge("pods_median_life_seconds", value=known.median_life)
     workloads = {name: len(uses) for name, uses in known.use_of_workloads.items()}
     yield gauge("workloads_of_known_use", "resource", workloads)
-
-
-def _of_experiment(phase: Phase, rules: str) -> Metric:
-    arm = _family("experiment_arm")
-    labels = {"rules": rules, "wash_out": str(phase.washes_out).lower()}
-    arm.add_sample(arm.name, labels, phase.on)
-    return arm
 
 
 def _of_rules(snapshot: Snapshot) -> Iterator[Metric]:
@@ -223,9 +211,6 @@ _HELP: Final[Mapping[str, str]] = {
     "pods_recent": "Pods that were bound or ended a moment ago, and may count in the expected "
     "load.",
     "pods_running": "Pods with a node that have not ended.",
-    "pods_median_life_seconds": "How long pods lived, the median of the last thousand that ended.",
-    "experiment_arm": "Whether an experiment has marks and the order on (1) or off (0), whether "
-    "its block has just begun (wash_out), and a digest of the rules. Absent without an experiment.",
     "order_last_write_timestamp_seconds": "When this replica last wrote the order; absent where it "
     "has none in force.",
     "order_nodes": "Nodes in the order, by pool; empty: those for pods that choose no pool.",

@@ -15,7 +15,7 @@ import msgspec
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
 
 from dynsched.api.metrics import gauge
-from dynsched.api.status import experiment, first_of
+from dynsched.api.status import first_of
 from dynsched.api.transport.answering import Pieces
 from dynsched.engine.model import Order
 from dynsched.engine.placing.order import UNLISTED, why_unlisted
@@ -104,7 +104,6 @@ def before_pools(
     told = {
         "taken_at": format_time(snapshot.taken_at),
         "dry_run": snapshot.dry_run,
-        "experiment": experiment(snapshot.phase),
         "leading": snapshot.leading,
         "leader": leader,
         "written_at": written and format_time(written.at),

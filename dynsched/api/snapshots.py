@@ -121,10 +121,6 @@ class SnapshotStore:
             return None
         return self.snapshot.order
 
-    def wanted_order(self) -> Order | None:
-        """The order that is to be written: as `order`, and None while an experiment has it off."""
-        return None if self.snapshot is None or self.snapshot.is_off else self.order()
-
     def tell_of_order(self, status: OrderStatus) -> None:
         """What came of its writes, in all answers and in `/metrics`."""
         self.order_status = status

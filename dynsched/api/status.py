@@ -9,7 +9,6 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from dynsched import __version__
-from dynsched.engine.experiment import Phase
 from dynsched.engine.health import unmatched_rules
 from dynsched.engine.load.expected import NO_PODS, KnownPods
 from dynsched.engine.loads import full_at
@@ -26,7 +25,6 @@ _BEFORE_THE_FIRST_TICK: Final[Mapping[str, None]] = dict.fromkeys(
     (
         *("leading", "dry_run", "rules_error", "tick", "nodes", "pods", "rules", "conflicts"),
         *("disputes", "unmatched_samples", "capped_pools", "patch_failures", "delayed_writes"),
-        "experiment",
     )
 )
 
@@ -101,18 +99,6 @@ def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
         "capped_pools": sorted(snapshot.capped),
         "patch_failures": first_of([str(failure) for failure in snapshot.failures]),
         "delayed_writes": snapshot.delayed,
-        "experiment": experiment(snapshot.phase),
-    }
-
-
-def experiment(phase: Phase | None) -> dict[str, Any] | None:
-    return phase and {
-        "arm": "on" if phase.on else "off",
-        "block_began": format_time(phase.began),
-        "block_ends": format_time(phase.ends),
-        "wash_out": phase.washes_out,
-        "wash_out_seconds": phase.wash_out,
-        "until": format_time(phase.until),
     }
 
 

@@ -23,8 +23,7 @@ from dynsched.util.durations import parse_duration
 from dynsched.util.errors import ExpectedError
 
 _IN_MODULES: Final = {
-    **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor", "inject")},
-    **{name: (name, name) for name in ("experiment", "order")},
+    **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor", "inject", "order")},
     "nodes": ("ask", "nodes"),
     "open": ("ask", "open_page"),
     "reach": ("doctor", "reach"),
@@ -32,7 +31,9 @@ _IN_MODULES: Final = {
 }
 """Commands that have a module of their own, and its and their name there."""
 
-_REMOVED: Final[Mapping[str, str]] = {}
+_REMOVED: Final[Mapping[str, str]] = {
+    "experiment": "the recorded figures by day (docs/monitoring.md#figures-that-are-kept)",
+}
 """Commands that older versions had: what to use instead."""
 
 _EXPECTED: Final = (ExpectedError, click.ClickException)

@@ -63,9 +63,7 @@ def render_order(told: Mapping[str, Any], console: Console) -> None:
     elif not told["leading"]:
         head = f"This replica does not write the order; {told['leader'] or 'none'} does."
     else:
-        off = (told.get("experiment") or {}).get("arm") == "off"
-        why = ": the experiment has it off" if off else ""
-        head = f"No order is in force{': this is a dry run' if told['dry_run'] else why}."
+        head = f"No order is in force{': this is a dry run' if told['dry_run'] else ''}."
     show(console, head)
     if told["error"]:
         show(console, f"It cannot be kept: {told['error']}")

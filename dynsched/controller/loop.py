@@ -19,7 +19,6 @@ from dynsched.engine.alerting.disputes import Disputes
 from dynsched.engine.alerting.guard import Chosen, WriteLimiter
 from dynsched.engine.alerting.restore import with_early_as_marked
 from dynsched.engine.decide import decide
-from dynsched.engine.experiment import is_off
 from dynsched.engine.health import rules_health, why_unsuccessful
 from dynsched.engine.load.expected import NO_PODS, KnownPods
 from dynsched.engine.model import Action, Order, QueryResult
@@ -183,7 +182,7 @@ class Loop:
             chosen = self._pace.choose(decision.patches, per_minute, answers.began)
             decision = decision.without(chosen.delayed) if chosen.delayed else decision
         self._released += sum(patch.action is Action.RELEASE for patch in chosen.patches)
-        if not leading and not is_off(decision.phase):
+        if not leading:
             self._alerts = with_early_as_marked(
                 answers.rule_set, decision.verdicts.alerts, decision.inventory.marked
             )
@@ -269,7 +268,6 @@ class Loop:
             queried=not answers.again,
             order=await _order(views, pods),
             pods=pods,
-            phase=decision.phase,
         )
 
     def _disputed(

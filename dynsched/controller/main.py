@@ -199,7 +199,7 @@ async def _keep_the_order(
 
     snapshots.tell_of_order(status := OrderStatus(lambda: snapshots.snapshot))
     api = await clients.open(partial(KubeApi, in_flight=1))
-    await Ordering(api, home, snapshots.wanted_order, status, leads).run(stop)
+    await Ordering(api, home, snapshots.order, status, leads).run(stop)
 
 
 async def _keep_the_costs(

@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from statistics import median
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -140,7 +139,6 @@ class PodTracking:
             sequence=self._pods.sequence,
             requested=self._watch.account.requested,
             error=self._watch.error,
-            median_life=median(self._watch.lives) if self._watch.lives else None,
         )
 
     def _waits(self, uid: str) -> bool:

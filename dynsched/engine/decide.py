@@ -18,7 +18,6 @@ from dynsched.engine.alerting.guard import LEFT, UNMARKED, MarkCandidates, MarkC
 from dynsched.engine.alerting.plan import plan_node
 from dynsched.engine.alerting.restore import with_adopted, with_renamed
 from dynsched.engine.columns import Floats
-from dynsched.engine.experiment import is_off, phase_at, without_marks
 from dynsched.engine.load.expected import (
     NO_PODS,
     ExpectedLoad,
@@ -70,11 +69,6 @@ def decide(
         selection = _no_marks(seen, wanting)
     else:
         selection = select(seen, verdicts, released)
-    phase = None
-    if rule_set.experiment is not None:
-        phase = phase_at(rule_set, now, pods)
-        if is_off(phase):
-            selection = without_marks(selection, verdicts, roster.names, rule_set.experiment)
     hottest_first = sorted(concerned, key=lambda name: -verdict_of[name].severity)
     each = ((seen.states[name], verdict_of[name]) for name in hottest_first)
     planned = (plan_node(state, verdict, rule_set, selection) for state, verdict in each)
@@ -88,7 +82,6 @@ def decide(
             name: each.several for name, each in found.matched.items() if each.several is not None
         },
         expected=found.expected,
-        phase=phase,
     )
 
 

@@ -17,7 +17,6 @@ from dynsched.engine.alerting.alerts import Verdicts
 from dynsched.engine.alerting.guard import Selection
 from dynsched.engine.alerting.plan import plan_node
 from dynsched.engine.columns import OK, Bools, Floats
-from dynsched.engine.experiment import Phase, is_off
 from dynsched.engine.load.expected import NO_PODS, NOTHING_EXPECTED, ExpectedLoad, KnownPods
 from dynsched.engine.loads import rule_loads
 from dynsched.engine.model import (
@@ -52,8 +51,6 @@ class Decision:
     unmatched: tuple[Unmatched, ...]
     several: Mapping[str, SeveralSeries]
     expected: Mapping[str, ExpectedLoad]
-    phase: Phase | None = None
-    """Of an experiment; None where there is none."""
 
     @property
     def rule_set(self) -> RuleSet:
@@ -313,13 +310,6 @@ class Snapshot:
     """Why the order could not be written when this was published."""
     pods: KnownPods = NO_PODS
     """What was known of pods; NO_PODS where they are not watched."""
-    phase: Phase | None = None
-    """Of an experiment; None where there is none."""
-
-    @property
-    def is_off(self) -> bool:
-        """Whether an experiment has marks and the order off now."""
-        return is_off(self.phase)
 
     @property
     def uses(self) -> Mapping[str, PodUse]:

@@ -38,7 +38,6 @@ class PodMeta(ObjectMeta, gc=False):
     """What is read of a pod's metadata. ``ends``: when it is to be gone, once it is deleted."""
 
     annotations: Annotations | None = None
-    created: str = msgspec.field(name="creationTimestamp", default="")
     owners: list[Owner] | None = msgspec.field(name="ownerReferences", default=None)
     ends: str | None = msgspec.field(name="deletionTimestamp", default=None)
 

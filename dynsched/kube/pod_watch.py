@@ -10,10 +10,8 @@ import logging
 import math
 import time
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from http import HTTPStatus
 from typing import ClassVar, Final, NoReturn
 
@@ -30,7 +28,6 @@ from dynsched.kube.pod_costs import costed
 from dynsched.kube.pod_requests import RUNNING, PodMeta, PodSpec, PodStatus, requests_of
 from dynsched.kube.transport import KubeApi
 from dynsched.util.errors import ClusterError
-from dynsched.util.formatting import parse_time
 from dynsched.util.logs import LoggedKinds
 from dynsched.util.stopping import Backoff, jittered, unless_stopped
 
@@ -46,8 +43,6 @@ _SILENCE: Final = 120.0
 _GAP: Final = 70.0
 """Seconds without an event, more than between two bookmarks. What happened in a longer gap would
 count as if it happened now, though the metrics show it by then."""
-_LIVES: Final = 1000
-"""Pods that ended of which the life is remembered."""
 _FIRST_WAIT: Final = 1.0
 _MAX_BACKOFF: Final = 30.0
 _LIST: Final = Call("list", "pods", "/api/v1/pods")
@@ -173,8 +168,6 @@ class PodWatch(ListWatch):
     pods: RecentPods
     wants_requests: Callable[[], bool] = lambda: False
     account: PodAccount = field(default_factory=PodAccount, init=False)
-    lives: deque[float] = field(default_factory=partial(deque, maxlen=_LIVES), init=False)
-    """Of pods that ran and ended, in seconds, the latest last."""
     _is_listed: bool = field(default=False, init=False)
     _heard_at: float = field(default=-math.inf, init=False)
     _has_requests: bool = field(default=False, init=False)
@@ -240,8 +233,6 @@ class PodWatch(ListWatch):
         self.account.drop(pod.metadata.uid)
         if pod.status.has_run:
             self.pods.end(_bound(pod), self.clock())
-            if (created := parse_time(pod.metadata.created)) is not None:
-                self.lives.append(max(0.0, time.time() - created))
         else:
             self.pods.never_ran(pod.metadata.uid)
 

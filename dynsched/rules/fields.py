@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
 from dynsched.rules.rule_errors import problem, shown
 from dynsched.util.durations import format_duration, parse_duration
-from dynsched.util.formatting import parse_time
 
 T = TypeVar("T")
 
@@ -59,14 +57,6 @@ def _duration(value: object) -> object:
     return value
 
 
-def _moment(value: object) -> object:
-    # Without quotes, YAML reads it as a moment already.
-    moment = parse_time(value.isoformat() if isinstance(value, datetime) else value)
-    if moment is None:
-        raise problem(f"{shown(str(value))} is not a moment; write it like 2026-11-20T12:00:00Z")
-    return moment
-
-
 @dataclass(frozen=True, slots=True)
 class Limit:
     """A number of nodes, or a share of them (``amount`` is then 0..1)."""
@@ -109,7 +99,6 @@ Duration = Annotated[
     float, read_by(parse_duration), BeforeValidator(_duration), PlainSerializer(format_duration)
 ]
 PositiveDuration = Annotated[Duration, Field(gt=0)]
-Moment = Annotated[float, BeforeValidator(_moment)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Weight = Annotated[Number, Field(ge=0), AfterValidator(_weight)]
 Expr = Annotated[str, Field(strict=True, pattern=r"\S", max_length=MAX_EXPR_LENGTH)]

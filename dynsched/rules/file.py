@@ -18,7 +18,6 @@ from dynsched.rules.removed import without_removed
 from dynsched.rules.rule_errors import MAX_ERRORS, RuleError, RulesInvalidError, explain, shown
 from dynsched.rules.rule_set import EarlyMark, FileRule, RuleSet
 from dynsched.rules.sections import (
-    ExperimentRules,
     ExtenderRules,
     GuardRules,
     MarkRules,
@@ -265,7 +264,6 @@ _MODELS: Final[Mapping[str, type[RulesModel]]] = {
     "extender": ExtenderRules,
     "extender.profiles": Profile,
     "order": OrderRules,
-    "experiment": ExperimentRules,
 }
 _KNOWN_KEYS: Final = {
     path: [field.alias or key for key, field in model.model_fields.items()]

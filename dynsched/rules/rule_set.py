@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import operator
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -16,7 +15,6 @@ from dynsched.rules.labels import Mark, Selector
 from dynsched.rules.rule_errors import RuleError, problem
 from dynsched.rules.sections import (
     NO_MARK,
-    ExperimentRules,
     ExtenderRules,
     Flag,
     GuardRules,
@@ -208,7 +206,6 @@ class RuleSet(RulesModel):
     order: OrderRules | None = None
     scale_down: Flag = False
     """Whether pods on hot nodes get a deletion cost (docs/scale-down.md)."""
-    experiment: ExperimentRules | None = None
     _removed_keys: tuple[RuleError, ...] = PrivateAttr(())
 
     @field_validator("file_rules")
@@ -249,11 +246,8 @@ class RuleSet(RulesModel):
 
     @cached_property
     def uses_expected_load(self) -> bool:
-        """Whether marks, scores, the order or deletion costs go by what pods use; an experiment
-        looks where pods are placed, and how long they live.
-        """
-        uses = self.has_early or self.scores_nodes or self.scale_down
-        return uses or self.experiment is not None
+        """Whether marks, scores, the order or deletion costs go by what pods use."""
+        return self.has_early or self.scores_nodes or self.scale_down
 
     @cached_property
     def scores_nodes(self) -> bool:
@@ -269,17 +263,6 @@ class RuleSet(RulesModel):
     def mark(self) -> Mark:
         """The label and the taint of the section ``mark``."""
         return Mark(self.mark_rules.label, self.mark_rules.taint)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Other for other rules. Of an experiment its end and its wash-out do not count: what was
-        measured before stays comparable.
-        """
-        experiment = self.experiment
-        if experiment is not None:
-            experiment = experiment.model_copy(update={"until": 0.0, "wash_out": None})
-        told = repr(self.model_copy(update={"experiment": experiment}))
-        return hashlib.sha256(told.encode()).hexdigest()[:8]
 
     @property
     def removed_keys(self) -> tuple[RuleError, ...]:

@@ -100,23 +100,3 @@ class OrderRules(RulesModel):
         if not any(score.values()):
             raise problem("gives no rule a weight above 0: there would be no order")
         return score
-
-
-class ExperimentRules(RulesModel):
-    """Blocks of time in which marks and the order are on or off, by chance (docs/experiment.md)."""
-
-    until: fields.Moment
-    block: Annotated[fields.Duration, Field(ge=10)] = 1800.0
-    wash_out: fields.Duration | None = None
-    """Of each block's beginning, which is not measured; None: by the rules' lag and the pods' life
-    (`engine.experiment`)."""
-    seed: Annotated[int, Field(strict=True, ge=0)] = 0
-    keep_hot_marks: Flag = False
-    """Whether hot nodes are marked in every block."""
-
-    @field_validator("wash_out")
-    @classmethod
-    def _leaves_time(cls, value: float | None, info: ValidationInfo) -> float | None:
-        if value is not None and value >= info.data.get("block", value + 1):
-            raise problem("is as long as a block: nothing would be left to measure")
-        return value

@@ -8,12 +8,10 @@ import os
 import re
 import shlex
 from collections import defaultdict
-from dataclasses import replace
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from early_scene import early_example
-from monitoring_support import PHASE
 from msgspec.json import schema_components
 from plain_answers import series_text
 from programs import ROOT
@@ -43,7 +41,6 @@ def docs_snapshots():
     pods = KnownPods(
         recent=(RecentPod(pod, 20.0, None),),
         running=30,
-        median_life=300.0,
         use_of_workloads={"cpu": {"shop/web": 0.4}},
         scrape_intervals={"node-cpu": 30.0},
     )
@@ -108,7 +105,7 @@ async def answer(client, command):
 
 
 def metrics_table(snapshots):
-    snapshots.metrics.observe(replace(snapshots.snapshot, phase=PHASE))
+    snapshots.metrics.observe(snapshots.snapshot)
     text = snapshots.metrics.exposition().decode()
     for snapshot in (snapshots.snapshot, early_example(), example()):  # some series are not in each
         text += series_text(snapshot).decode()

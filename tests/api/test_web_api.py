@@ -16,7 +16,6 @@ import dynsched.api.snapshots
 from dynsched.api.app import ENDPOINTS
 from dynsched.api.order_status import OrderStatus
 from dynsched.engine.alerting.guard import LEFT
-from dynsched.engine.experiment import Phase
 from dynsched.engine.load.expected import NO_PODS
 from dynsched.engine.model import Node, Quality, Unmatched, WriteFailure
 from dynsched.engine.pod_values import Requested
@@ -40,18 +39,11 @@ async def test_status_is_ok_while_ticks_succeed_or_says_why(client, snapshots, c
     assert await get(client, "/status", 503) == "the last tick finished 10m ago"
 
 
-def test_no_order_is_wanted_while_an_experiment_has_it_off_or_ticks_are_overdue(
-    snapshots, clock
-) -> None:
-    for is_on in (True, False):
-        phase = Phase(is_on, NOON, NOON + 60, 30.0, False, NOON + 600)
-        snapshots.publish(replace(example(), phase=phase))
-        assert snapshots.order() is not None
-        assert (snapshots.wanted_order() is not None) is is_on
+def test_there_is_no_order_while_ticks_are_overdue(snapshots, clock) -> None:
     snapshots.publish(example())
-    assert snapshots.wanted_order() is not None
+    assert snapshots.order() is not None
     clock.now += 600
-    assert snapshots.wanted_order() is None
+    assert snapshots.order() is None
 
 
 async def test_status_as_json(client, snapshots) -> None:

@@ -89,7 +89,6 @@ def test_the_order_is_shown_by_rank_and_what_is_wrong_with_it() -> None:
     for more, lines in (
         ({"error": "403"}, ["No order is in force.", "It cannot be kept: 403"]),
         ({"dry_run": True}, ["No order is in force: this is a dry run."]),
-        ({"experiment": {"arm": "off"}}, ["No order is in force: the experiment has it off."]),
         ({"leading": False, "leader": "x"}, ["This replica does not write the order; x does."]),
     ):
         none = "There is none: no load is known, or ticks are overdue."

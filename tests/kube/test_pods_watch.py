@@ -379,19 +379,6 @@ def test_a_pod_ends_if_it_ever_ran_and_else_was_never_there(status, has_run) -> 
     assert sums(bound, 0.0) == {}
 
 
-def test_it_is_known_how_long_pods_lived() -> None:
-    """Of those that ran, and of which the API server says when they were created."""
-    gone = [event("DELETED") for _ in range(4)]
-    for each, hours in zip(gone, (1, 2, None, 1), strict=True):
-        moment = datetime.now(UTC) - timedelta(hours=hours or 0)
-        each["object"]["metadata"]["creationTimestamp"] = hours and moment.isoformat()
-        each["object"]["status"] = {"containerStatuses": [{"state": {"running": RAN}}]}
-    gone[2]["object"]["metadata"].pop("creationTimestamp")
-    gone[3]["object"]["status"] = {}
-    _, watch = observed(*gone)
-    assert [*watch.lives] == pytest.approx([3600, 7200], abs=60)
-
-
 def test_the_place_is_kept() -> None:
     assert observed(event("BOOKMARK", resourceVersion="99"))[1].version == "99"
 

@@ -147,13 +147,15 @@ def test_keys_of_older_versions_are_read_with_a_warning_at_their_place() -> None
     found = read_rules(
         b"rules: [{name: cpu, expr: load, threshold: 80}]\n"
         b"guard: {bind_burst: {pods: 20, window: 1m}}\n"
+        b"experiment: {until: 2026-12-08T00:00:00Z}\n"
         b"extender:\n  profiles:\n    mine: {score: {cpu: 1}, method: least}\n"
     )
     assert found.rule_set is not None
     assert [rule.name for rule in found.rule_set.rules] == ["cpu"]
     assert [(each.line, each.message.split(":")[0]) for each in found.warnings] == [
         (2, "guard.bind_burst"),
-        (5, "extender.profiles.mine.method"),
+        (3, "experiment"),
+        (6, "extender.profiles.mine.method"),
     ]
 
 

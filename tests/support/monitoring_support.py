@@ -15,7 +15,6 @@ from snapshots import example
 
 from dynsched.api.metrics import Metrics
 from dynsched.api.order_status import LastOrder, OrderStatus
-from dynsched.engine.experiment import Phase
 from dynsched.engine.placing.placements import PlacedOn
 from dynsched.engine.snapshot import Snapshot
 
@@ -68,10 +67,6 @@ def asked(expr: str) -> tuple[set[str], set[str]]:
     return set(_RAW.findall(expr)), set(_RECORDED.findall(expr))
 
 
-PHASE = Phase(on=False, began=0.0, ends=1800.0, wash_out=420.0, washes_out=True, until=86_400.0)
-"""Where an experiment is."""
-
-
 def exposed() -> set[str]:
     """The names of all series that dynsched gives in `/metrics`."""
     text = "".join(metrics_texts().values())
@@ -88,7 +83,7 @@ def metrics_texts(pods: int = 0) -> dict[str, str]:
     written = ordered.order and LastOrder(ordered.order, time.time(), time.time() + 28)
     ordering = Metrics(CollectorRegistry())
     ordering.registry.register(OrderStatus(lambda: ordered, written))
-    early = replace(early_example(), phase=PHASE, pods=known_pods(median_life=300.0))
+    early = replace(early_example(), pods=known_pods())
     return {"plain": _text(example(), ordering), "early": _text(early, watching)}
 
 

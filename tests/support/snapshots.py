@@ -88,7 +88,6 @@ class Scene:
             dry_run=dry_run,
             order=order_of(views, pods),
             pods=pods,
-            phase=decision.phase,
         )
 
 

@@ -177,15 +177,9 @@ class Extender:
         return max(ROOM_FOR_NODES, 2 * len(self.nodes()))
 
     def _fresh(self) -> tuple[ScoringSnapshot | None, str | None]:
-        """The readings, unless they are too old or an experiment has them off; and the label that a
-        node must carry.
-        """
+        """The readings, unless they are too old; and the label that a node must carry."""
         readings = self._readings
-        if (
-            readings is None
-            or readings.is_off
-            or self.clock() - self._published_at > readings.stale_after
-        ):
+        if readings is None or self.clock() - self._published_at > readings.stale_after:
             return None, self.rules().require_label
         return readings, readings.rules.require_label
 

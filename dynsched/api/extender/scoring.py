@@ -70,7 +70,6 @@ class ScoringSnapshot:
     def __init__(self, snapshot: Snapshot, before: ScoringSnapshot | None = None) -> None:
         self.rules = snapshot.rule_set.extender
         self.stale_after = snapshot.rule_set.stale_after
-        self.is_off = snapshot.is_off
         self.pod_changes = snapshot.pods.sequence
         self.numbers: NodeNumbers
         if before is None or before.numbers.number.keys() != snapshot.nodes.keys():

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from dynsched import __version__
-from dynsched.api.status import experiment, rules_answer
+from dynsched.api.status import rules_answer
 from dynsched.api.why import reasons
 from dynsched.engine.columns import OK, QUALITIES, Bools, Floats, Ints
 from dynsched.engine.health import is_blind, unmatched_rules
@@ -97,7 +97,6 @@ async def page_data(snapshot: Snapshot, about: About, at_once: int = _AT_ONCE) -
             "leading": snapshot.leading,
             "leader": about["leader"] or snapshot.leader,
             "dry_run": snapshot.dry_run,
-            "experiment": experiment(snapshot.phase),
             "rules_error": snapshot.rules_error,
             "capped": sorted(snapshot.capped),
             "failures": len(snapshot.failures),

@@ -41,8 +41,6 @@ class Selection:
     """Why others, contrary to their verdict, are not marked yet or still marked."""
     capped: frozenset[str]
     """The pools in which ``max_marked`` binds."""
-    why_unmarked: str = "another node is hotter and the number of marks is limited"
-    """Why a mark goes that the node's verdict wants."""
 
 
 class MarkCandidates(NamedTuple):

@@ -31,7 +31,7 @@ def plan_node(
         return None  # most nodes, at every tick
     if wanted and state.conflict is None and (state.marked or verdict.hot or verdict.early):
         return None if rule_set is NO_RULES else _put(state, verdict, rule_set)
-    return _take_back(state, rule_set.mark, _why_taken_off(state, verdict, selection))
+    return _take_back(state, rule_set.mark, _why_taken_off(state, verdict))
 
 
 def plan_prune(nodes: Iterable[Node], mark: Mark) -> list[NodePatch]:
@@ -141,13 +141,13 @@ def _reason(rule: Rule, alert: Alert) -> str:
     return f"{rule.name} was {over}, is {value}"
 
 
-def _why_taken_off(state: MarkState, verdict: Verdict, selection: Selection) -> str:
+def _why_taken_off(state: MarkState, verdict: Verdict) -> str:
     if state.conflict is not None:
         return state.conflict
     if state.ineligible is not None:
         return f"the node is not eligible: {state.ineligible}"
     if verdict.hot or verdict.early:
-        return selection.why_unmarked
+        return "another node is hotter and the number of marks is limited"
     return "no rule fires any more"
 
 

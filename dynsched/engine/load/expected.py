@@ -165,8 +165,6 @@ class KnownPods:
     """How many of those that run got the order (docs/order.md) at their creation."""
     error: str | None = None
     """Why the watch of pods does not work at the moment; None while it does."""
-    median_life: float | None = None
-    """Of pods that ended, in seconds; None before the first one did."""
 
 
 NO_PODS: Final = KnownPods()

@@ -15,7 +15,6 @@ from aiohttp.test_utils import TestServer
 from browser import Tab, chromium, tab
 from early_scene import CPU as EARLY_CPU
 from early_scene import early_example, early_scene
-from monitoring_support import PHASE
 from programs import ROOT
 from reader_support import bearer
 from snapshots import EXAMPLE_RULES, NOON, Scene, example
@@ -621,9 +620,6 @@ async def test_banners_say_what_must_not_be_overlooked(shown, world) -> None:
     found = " ".join(await texts(shown, ".banner"))
     assert "Dry run" in found
     assert "rules.yaml:3: no" in found
-    await tick(world, shown, phase=PHASE)
-    found = " ".join(await texts(shown, ".banner"))
-    assert "Experiment until 1970-01-02T00:00:00Z: marks and the order are off until" in found
     await tick(world, shown, leading=False, leader="pod-2", capped=frozenset({"web"}))
     found = " ".join(await texts(shown, ".banner"))
     assert "pod-2 leads" in found

@@ -16,8 +16,6 @@ const en = {
   role: "Role", leads: "leader", follows: "follower; {0} leads", follows_nobody: "follower; nobody leads",
   last_tick: "Last tick", ago: "{0} ago", rules_ok: "{0} of {1} ok",
   b_blind: "dynsched cannot see: {0}", b_dry_run: "Dry run: nothing is written to nodes.",
-  b_on: "Experiment until {0}: marks and the order are on until {1}.",
-  b_off: "Experiment until {0}: marks and the order are off until {1}.",
   b_capped: "More than guard.max_marked ({0}) of the nodes are hot: the others stay unmarked.",
   b_rules_error: "The rules file is refused; what was in force before stays in force: {0}",
   b_following: "This replica follows and writes nothing; {0} leads.",

@@ -18,7 +18,7 @@
  * the first mark ends for that; `overload`: of node-time, by day in UTC.
  * @typedef {{version: string, interval: number, overdue_after: number, graphs: string, cluster: string | null,
  *   error: string | null, leader: string | null, taken_at: number, tick: number, duration: number, leading: boolean,
- *   dry_run: boolean, experiment: {arm: string, block_ends: string, until: string} | null, rules_error: string | null, capped: string[], failures: number, disputes: number,
+ *   dry_run: boolean, rules_error: string | null, capped: string[], failures: number, disputes: number,
  *   blind: Record<string, string>, unseen_since: number | null, marks_until: number | null, mark: string, has_order: boolean, guard: {max_marked: string}, rules: Rule[], pools: string[],
  *   nodes: {name: string[], pool: number[], flags: number[], since: [number[], number[]], notes: [number, string, string][]},
  *   columns: Column[], changes: import("./data.js").Change[], placements: Placements | null, compared: {on?: number, off?: number}, order: Order | null, order_error: string | null,

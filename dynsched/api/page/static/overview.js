@@ -169,8 +169,6 @@ export function banners(model) {
         else if (whyBlind(data, rule.name)) found.push(["warn", t("b_rule_blind", rule.name, told(whyBlind(data, rule.name)))]);
       }
     }
-    const { experiment } = data;
-    if (experiment) found.push(["info", t(`b_${experiment.arm}`, experiment.until, moment(Date.parse(experiment.block_ends) / 1000))]);
     if (data.dry_run) found.push(["info", t("b_dry_run")]);
     else if (!data.leading) found.push(["info", data.leader ? t("b_following", data.leader) : t("b_following_nobody")]);
   }

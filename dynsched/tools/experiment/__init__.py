@@ -1,1 +1,0 @@
-"""`dynsched experiment`: what marks and the order changed, from Prometheus's history."""
