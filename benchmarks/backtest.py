@@ -103,7 +103,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--days", type=float, default=7.0)
     parser.add_argument("--step", type=int, default=30)
     parser.add_argument("--folder", type=Path)
-    parser.add_argument("--suggest", action="store_true", help="measure --suggest as well")
     told = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as other:
         folder = told.folder or Path(other)
@@ -119,7 +118,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def measure(folder: Path, told: argparse.Namespace, end: int) -> None:
     rules = folder / "rules.yaml"
     rules.write_text(RULES)
-    costs = []
     with (
         RealPrometheus(folder, options=["--storage.tsdb.retention.time=60d"]) as prometheus,
         tempfile.TemporaryDirectory() as cache,
@@ -130,12 +128,9 @@ def measure(folder: Path, told: argparse.Namespace, end: int) -> None:
         ]
         cold, report = run("history asked for", *common)
         warm, _ = run("history in the cache", *common)
-        costs = [cold, warm]
-        if told.suggest:
-            costs.append(run("--suggest, history in the cache", *common, "--suggest")[0])
     print(f"{report['samples']:,} samples, {report['steps']:,} steps, {report['queries']} queries")
     print("| run | wall s | processor s | most MiB |\n|---|--:|--:|--:|")
-    for cost in costs:
+    for cost in (cold, warm):
         print(f"| {cost.name} | {cost.wall:.1f} | {cost.cpu:.1f} | {cost.rss:.0f} |")
 
 

@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from dynsched.cli import flags
 from dynsched.cli.ask import print_answer
 from dynsched.util.errors import ExpectedError
-
-if TYPE_CHECKING:
-    from dynsched.tools.backtest.rendering import Section
 
 
 @click.command()
@@ -67,27 +63,14 @@ if TYPE_CHECKING:
     help="Another rules file: replay both, and show the difference by node.",
 )
 @click.option(
-    "--suggest",
-    is_flag=True,
-    help="Try some 36 settings of each rule, alone: thresholds and `for`. Recommend one, and print "
-    "it as YAML.",
-)
-@click.option(
-    "--report",
-    is_flag=False,
-    flag_value="1970-01-01T00:00:00Z",
-    metavar="[MOMENT]",
-    callback=flags.moment,
-    help="Print one page instead: overload, pods on hot nodes, writes and incidents by day, before "
-    "and after dynsched began to act. Default of MOMENT: when its own metrics first show that.",
-)
-@click.option(
     "--cache",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIRECTORY",
     help="Keep the history here; what is there already is not asked for again.",
 )
-@flags.report_output
+@flags.output
+@flags.removed("--suggest")
+@flags.removed("--report", is_flag=False)
 @flags.quiet_logging
 def backtest(
     *,
@@ -100,22 +83,18 @@ def backtest(
     """Replay the rules over Prometheus's history: what would have been marked, and how often.
 
     The rules go through the very decisions of `dynsched run`: durations, dead bands, the cap,
-    delayed releases, early marks, missing and stale samples. Nothing is written. With --report it
-    prints one page: before and after dynsched.
+    delayed releases, early marks, missing and stale samples. Nothing is written.
 
     \b
     Example:
       dynsched backtest --prom http://localhost:9090 -r rules.yaml --since 7d
-      dynsched backtest -r rules.yaml --compare new-rules.yaml -o markdown
+      dynsched backtest -r rules.yaml --compare new-rules.yaml -o json
       dynsched backtest --nodes-from-series --since 1d
-      dynsched backtest --report --since 28d -o html > report.html
     """
     from dynsched.controller.settings import settings_of
     from dynsched.rules.file import load_rules
     from dynsched.tools.backtest import gathering, rendering
 
-    if compare is not None and given["report"] is not None:
-        raise click.UsageError("--report is of one rules file: leave out --compare")
     given = flags.patient(given)
     prometheus = {name: given.pop(name) for name in [*given] if name.startswith("prom")}
     rule_sets = [load_rules(rules)]
@@ -139,14 +118,4 @@ def backtest(
     finally:
         if not kept:
             shutil.rmtree(folder, ignore_errors=True)
-    print_report(report, rendering.sections(report), output)
-
-
-def print_report(report: Mapping[str, Any], sections: Sequence[Section], output: str) -> None:
-    """As ``--output`` has it."""
-    from dynsched.tools.backtest import rendering
-
-    if text := {"markdown": rendering.markdown, "html": rendering.page}.get(output):
-        click.echo(text(sections))
-    else:
-        print_answer(report, output, lambda _, console: rendering.render(sections, console))
+    print_answer(report, output, rendering.render)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
@@ -297,14 +297,28 @@ asked = options(
 )
 running = options(asked, kubeconfig, namespace)
 """Which running dynsched is asked: see `dynsched.tools.client`."""
-report_output = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "html", "markdown"]),
-    default="table",
-    show_default=True,
-    help="A table for people, JSON for programs, a page in one file, or Markdown for a comment.",
-)
+
+
+_REMOVED: Final[Mapping[str, str]] = {
+    "--suggest": "--compare FILE, with another threshold in it",
+    "--report": "the figures by day that dynsched records (docs/monitoring.md)",
+}
+"""Flags that older versions had: what to use instead."""
+
+
+def removed(name: str, *, is_flag: bool = True) -> Callable[[F], F]:
+    """A flag that is accepted with a warning and does nothing. Without ``is_flag`` it may have a
+    value.
+    """
+
+    def warn(_context: click.Context, _option: click.Parameter, given: object) -> None:
+        if given:
+            click.echo(f"{name} was removed in 0.3.0; instead: {_REMOVED[name]}", err=True)
+
+    more: dict[str, Any] = {} if is_flag else {"flag_value": "given"}
+    return click.option(
+        name, hidden=True, expose_value=False, is_flag=is_flag, callback=warn, **more
+    )
 
 
 def patient(given: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ intervals of 2 s, even if the difference of the floats is slightly less than 4."
 @dataclass(frozen=True, slots=True, eq=False)
 class Limits:
     """What of some rules decides about their alerts. Arrays have a row for each rule and one
-    column; in a backtest, columns for each node under each of several settings.
+    column.
     """
 
     ops: tuple[str, ...]

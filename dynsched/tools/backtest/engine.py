@@ -25,7 +25,7 @@ from dynsched.engine.loads import rule_loads
 from dynsched.engine.model import Node
 from dynsched.engine.nodes.inventory import NodeColumns, take_inventory
 from dynsched.engine.nodes.match import NodeIndex
-from dynsched.rules.rule_set import COMPARE, Rule, RuleSet
+from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.rules.sections import GuardRules
 from dynsched.tools.backtest.fetching import Past, Query, Window, chunks
 
@@ -126,10 +126,6 @@ class Record:
         self.present: Bools = (moments >= world.first) & (moments <= world.last)
         # By rule: where there is a good value.
         self.known = {rule.name: np.zeros(by_node, np.bool_) for rule in rule_set.rules}
-        # Where a rule's threshold is breached at this moment.
-        self.over: Bools = np.zeros(by_node, np.bool_)
-        # Shape (steps,): of the nodes of known load, the sum of it: points, of the highest rule.
-        self.load: Floats = np.zeros(window.count)
         # Shape (rules, steps, nodes).
         self.firing: Bools = np.zeros((len(rule_set.rules), *by_node), np.bool_)
         # Which nodes carry the mark after the step; and which only because of their expected load.
@@ -164,23 +160,23 @@ class Record:
 class Alerts:
     """The alerts of all rules: many steps of `alerting.alerts.advance`. Mutable: `begin` takes a
     chunk of values, `step` one row of it. Arrays have one row for each rule, and one column for
-    each *lane*: a node, or a node under one of several settings of the rule (`suggest`).
+    each node.
     """
 
-    def __init__(self, limits: Limits, lanes: int) -> None:
+    def __init__(self, limits: Limits, nodes: int) -> None:
         self._limits = limits
-        shape = (len(limits.ops), lanes)
+        shape = (len(limits.ops), nodes)
         self._states = States.inactive(shape)
         self._value = np.full(shape, np.nan)
         self._known_at = np.full(shape, -np.inf)
-        self._present: Bools = np.zeros(lanes, np.bool_)
+        self._present: Bools = np.zeros(nodes, np.bool_)
 
     @property
     def firing(self) -> Bools:
         return self._states.firing
 
     def begin(self, values: Sequence[Floats], present: Bools) -> None:
-        """Shapes are (steps, lanes); ``values``: of each rule, NaN for what is missing."""
+        """Shapes are (steps, nodes); ``values``: of each rule, NaN for what is missing."""
         self._values = np.stack(values, axis=1)
         self._ok: Bools = ~np.isnan(self._values)
         breached, holds = self._limits.beyond(values)
@@ -219,9 +215,9 @@ class Alerts:
             )
         return self._comes_or_goes[row]
 
-    def severity(self, lanes: Ints, hot: Bools) -> Floats:
-        """Of some lanes, ``hot`` or not."""
-        return severity_of(self._limits, self.firing[:, lanes], self._value[:, lanes], hot)
+    def severity(self, nodes: Ints, hot: Bools) -> Floats:
+        """Of some nodes, ``hot`` or not."""
+        return severity_of(self._limits, self.firing[:, nodes], self._value[:, nodes], hot)
 
 
 class Marks:
@@ -268,14 +264,8 @@ class Engine:
     def play(self, columns: Columns, record: Record, first: int, last: int) -> None:
         """The steps ``first`` to before ``last``; ``columns`` have a row for each."""
         present = record.present[first:last]
-        loads: Floats = np.full(present.shape, np.nan)
         for name, values in columns.items():
-            rule = self._rule_set.by_name[name]
             record.known[name][first:last] = ~np.isnan(values)
-            if not rule.shadow:
-                record.over[first:last] |= COMPARE[rule.op](values, rule.threshold)
-                loads = np.fmax(loads, rule_loads(rule, values))
-        record.load[first:last] = np.nansum(np.where(record.counted[first:last], loads, 0), axis=1)
         self._begin(columns, present)
         for row, now in enumerate(record.window.times(first, last).tolist()):
             if self._alerts.step(row, now):

@@ -30,7 +30,6 @@ PART_SAMPLES: Final = 250_000
 PART_STEPS: Final = 8192  # Prometheus refuses more than 11,000 points for one series
 IN_FLIGHT: Final = 2
 """Parts that are asked for at a time: while one is read, the server computes the next."""
-PAUSES: Final = (0.5, 2.0)
 SPLITS: Final = 6  # how often a part is halved that the server finds too large
 _SLOW_COUNTS: Final = 3
 """As how many of these a split counts that is made because the server took too long."""
@@ -74,14 +73,6 @@ class Window:
         numbers = np.arange(first, self.count if last is None else last, dtype=np.float64)
         return self.start + numbers * self.step
 
-    def row(self, moment: float) -> int:
-        """Of the last moment that is not after ``moment``, or the nearest one in the window."""
-        return min(max(0, self.index(moment)), self.count - 1)
-
-    def index(self, moment: float) -> int:
-        """Of the last moment that is not after ``moment``; may be outside of the window."""
-        return math.floor((moment - self.start) / self.step + 1e-6)
-
 
 Part = range
 """The numbers of moments of a window that are asked for together."""
@@ -116,9 +107,9 @@ def parts_of(window: Window, series: int) -> Iterator[Part]:
         first += count
 
 
-def chunks(window: Window, lanes: int, rules: int) -> Iterator[tuple[int, int]]:
+def chunks(window: Window, nodes: int, rules: int) -> Iterator[tuple[int, int]]:
     """Steps that are replayed at a time: as many values as a few parts have."""
-    length = max(1, min(PART_STEPS, 2_000_000 // max(1, lanes * rules)))
+    length = max(1, min(PART_STEPS, 2_000_000 // max(1, nodes * rules)))
     for first in range(0, window.count, length):
         yield first, min(first + length, window.count)
 
@@ -200,6 +191,8 @@ class Fetcher:
     window: Window
     folder: Path
     address: str
+    pauses: tuple[float, ...] = (0.5, 2.0)
+    """Seconds before what failed is asked for again."""
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(IN_FLIGHT))
 
     async def fetch(self, queries: Mapping[Query, int]) -> dict[Query, Past]:
@@ -250,7 +243,7 @@ class Fetcher:
         start, end = self.window.at(part.start), self.window.at(part[-1])
         most = max(2 * series, 2000)
         limit = AnswerLimit(series, most, most * (_SERIES_BYTES + len(part) * _POINT_BYTES))
-        for pause in (0.0, *PAUSES):
+        for pause in (0.0, *self.pauses):
             await asyncio.sleep(pause)
             past.asked += 1
             answer = await self.source.query_range(

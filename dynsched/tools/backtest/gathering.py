@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from dynsched.engine.load.lag import DEFAULT_SCRAPE
 from dynsched.engine.model import Node, Sample
-from dynsched.engine.nodes.match import NodeIndex, index_nodes, spellings
+from dynsched.engine.nodes.match import NodeIndex, index_nodes
 from dynsched.engine.wording import some
 from dynsched.kube.client import open_client
 from dynsched.rules.rule_set import Rule, RuleSet
@@ -19,9 +19,6 @@ from dynsched.sources.pod_use import scrape_interval
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.backtest.engine import Scene, Span, make_world, replay
 from dynsched.tools.backtest.fetching import Fetcher, Past, Query, Window, step_within, window_of
-from dynsched.tools.backtest.kube_state import incidents_of, node_finder, placements_of, regret
-from dynsched.tools.backtest.report import before_and_after
-from dynsched.tools.backtest.suggest import suggest
 from dynsched.tools.backtest.summary import ENOUGH, difference, side
 from dynsched.util.durations import format_duration
 from dynsched.util.errors import ExpectedError
@@ -57,9 +54,6 @@ class BacktestOptions:
     nodes_from_series: bool
     kubeconfig: Path | None
     context: str | None
-    suggest: bool
-    report: float | None
-    """When dynsched began to act, Unix seconds; 0: it is looked for; None: no report is wanted."""
 
 
 async def backtest(order: BacktestOptions, say: Callable[[str], None]) -> Json:
@@ -69,22 +63,11 @@ async def backtest(order: BacktestOptions, say: Callable[[str], None]) -> Json:
     source = PrometheusSource(order.prometheus)
     try:
         nodes, spans, scene, heading = await _gather(order, source, say)
-        window, each = scene.window, order.rule_sets
-        records = [replay(rules, scene, make_world(nodes, rules, spans)) for rules in each]
-        find = await node_finder(source, window, scene.index)
-        fetcher = Fetcher(source, window, order.folder, order.prometheus.url)
-        placed = nodes and await placements_of(fetcher, find, len(nodes))
-        incidents = await incidents_of(source, window, find) if order.suggest else []
-        sides = list(map(side, order.rule_sets, records))
-        for record, one in zip(records, sides, strict=True):
-            found = one["regret"] = regret(placed, record) if placed else None
-            if order.report is not None:
-                one["report"] = await before_and_after(source, record, found or {}, order.report)
     finally:
         await source.close()
-    if order.suggest:
-        for rule_set, record, one in zip(order.rule_sets, records, sides, strict=True):
-            one["suggested"] = suggest(rule_set, scene, record, incidents)
+    each = order.rule_sets
+    records = [replay(rules, scene, make_world(nodes, rules, spans)) for rules in each]
+    sides = list(map(side, each, records))
     report = {**heading, **sides[0]}
     if len(sides) > 1:
         changed = difference(*records)
@@ -96,8 +79,8 @@ async def _gather(
     order: BacktestOptions, source: PrometheusSource, say: Callable[[str], None]
 ) -> tuple[dict[str, Node], dict[str, Span], Scene, Json]:
     """Nodes by name, from when to when each is there, what came, and the report's first part."""
-    now = await server_time(source)
-    nodes = {} if order.nodes_from_series else await list_nodes(order.kubeconfig, order.context)
+    now = await _server_time(source)
+    nodes = {} if order.nodes_from_series else await _list_nodes(order.kubeconfig, order.context)
     rules = [rule for rule_set in order.rule_sets for rule in rule_set.file_rules]
     until = now if order.until is None else order.until
     if until > now + _CLOCKS_DIFFER:
@@ -137,8 +120,7 @@ async def _gather(
         told = "no part of the history could be had, so there is nothing to replay"
         raise ExpectedError("; ".join([*errors[:_MAX_NAMED], told]))
     spans = _spans(order.rule_sets, pasts, window) if order.nodes_from_series else {}
-    # Where a name is an address with a port, kube-state-metrics knows the node by the address.
-    nodes |= {each: Node(each, addresses=tuple(("", s) for s in spellings(each))) for each in spans}
+    nodes |= {each: Node(each) for each in spans}
     nodes = dict(sorted(nodes.items()))
     index = index_nodes(nodes.values())
     notes[:0] = _little_history(pasts, window, nodes.values())
@@ -161,7 +143,7 @@ async def _gather(
     return nodes, spans, Scene(pasts, index, window), heading
 
 
-async def list_nodes(kubeconfig: Path | None, context: str | None) -> dict[str, Node]:
+async def _list_nodes(kubeconfig: Path | None, context: str | None) -> dict[str, Node]:
     """The nodes of the cluster; ExpectedError names the way that needs none."""
     try:
         async with open_client(kubeconfig, context) as client:
@@ -173,7 +155,7 @@ async def list_nodes(kubeconfig: Path | None, context: str | None) -> dict[str, 
         ) from error
 
 
-async def server_time(source: PrometheusSource) -> float:
+async def _server_time(source: PrometheusSource) -> float:
     """Prometheus's own clock, by which its history goes. ExpectedError when it cannot be asked."""
     clock, error = await source.ask_clock()
     # What answers some expressions only may still answer those of the rules.

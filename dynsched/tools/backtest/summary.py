@@ -25,29 +25,28 @@ _CELLS: Final = 56  # of a node's strip: three hours each for a week
 
 
 class Runs(NamedTuple):
-    """Times without a break, by lane and then by time. ``ended``: the step after the last."""
+    """Times without a break, by node and then by time. ``ended``: the step after the last."""
 
-    lane: Ints
+    node: Ints
     begun: Ints
     ended: Ints
 
     def flaps(self, step: float) -> Bools:
-        """Which of them began within FLAP after the one before on the same lane."""
-        again = np.zeros(len(self.lane), np.bool_)
+        """Which of them began within FLAP after the one before on the same node."""
+        again = np.zeros(len(self.node), np.bool_)
         gap = (self.begun[1:] - self.ended[:-1]) * step
-        again[1:] = (self.lane[1:] == self.lane[:-1]) & (gap <= FLAP)
+        again[1:] = (self.node[1:] == self.node[:-1]) & (gap <= FLAP)
         return again
 
 
 def runs_of(active: Bools) -> Runs:
-    """The runs in an array of shape (steps, lanes); what is active at the end ends there."""
-    lane, changed = np.nonzero(np.diff(active.T, axis=1, prepend=False, append=False))
-    # Of each lane, every second change is an end.
-    return Runs(lane[::2], changed[::2], changed[1::2])
+    """The runs in an array of shape (steps, nodes); what is active at the end ends there."""
+    node, changed = np.nonzero(np.diff(active.T, axis=1, prepend=False, append=False))
+    # Of each node, every second change is an end.
+    return Runs(node[::2], changed[::2], changed[1::2])
 
 
 def side(rule_set: RuleSet, record: Record) -> Json:
-    """Everything about one replay but ``regret`` and ``suggested``."""
     counted = record.counted
     rules = [_rule(rule, index, record, counted) for index, rule in enumerate(rule_set.rules)]
     rules.sort(key=lambda rule: (-(rule["flaps"] or 0), -(rule["node_time_marked"] or 0)))
@@ -57,7 +56,6 @@ def side(rule_set: RuleSet, record: Record) -> Json:
         "total": _total(record, counted, known),
         "pools": list(_pools(rule_set, record, counted, known)),
         "nodes": _nodes(record, counted, known),
-        **dict.fromkeys(("regret", "suggested", "report")),
     }
 
 
@@ -171,7 +169,7 @@ def _nodes(record: Record, counted: Bools, known: Bools) -> list[Json]:
 def _by_node(record: Record) -> tuple[Floats, Ints]:
     """The share of each node's time that it is marked, and how often it was."""
     there = np.maximum(1, record.present.sum(axis=0))
-    marks = np.bincount(runs_of(record.marked).lane, minlength=len(there))
+    marks = np.bincount(runs_of(record.marked).node, minlength=len(there))
     return record.marked.sum(axis=0) / there, marks
 
 
@@ -186,10 +184,10 @@ def tally(active: Bools, counted: Bools, step: float, lasts: float = 1.0) -> dic
     found, total = runs_of(active), int(counted.sum())
     lasted, days = (found.ended - found.begun) * step, max(1, total) * step / DAY
     return {
-        "marks": len(found.lane),
-        "marks_per_node_day": round(len(found.lane) / days, 4) if lasts >= ENOUGH else None,
-        "median_mark_seconds": float(np.median(lasted)) if len(found.lane) else None,
-        "longest_mark_seconds": float(lasted.max()) if len(found.lane) else None,
+        "marks": len(found.node),
+        "marks_per_node_day": round(len(found.node) / days, 4) if lasts >= ENOUGH else None,
+        "median_mark_seconds": float(np.median(lasted)) if len(found.node) else None,
+        "longest_mark_seconds": float(lasted.max()) if len(found.node) else None,
         "flaps": int(found.flaps(step).sum()),
         "node_time_marked": round(float(active.sum() / total), 6) if total else 0.0,
     }

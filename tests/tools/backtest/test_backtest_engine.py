@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import compress
 from typing import Any
 
@@ -14,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.engine.alerting.alerts import Limits, no_alerts
+from dynsched.engine.alerting.alerts import no_alerts
 from dynsched.engine.alerting.dry_run import PretendedWrites
 from dynsched.engine.alerting.guard import count_of
 from dynsched.engine.decide import decide
@@ -22,7 +21,7 @@ from dynsched.engine.model import Node, QueryResult, Sample
 from dynsched.engine.snapshot import Decision
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
-from dynsched.tools.backtest.engine import Alerts, BacktestNodes, Engine, Record, make_world
+from dynsched.tools.backtest.engine import BacktestNodes, Engine, Record, make_world
 from dynsched.tools.backtest.fetching import Window
 
 STEP = 30.0
@@ -169,29 +168,6 @@ def test_the_engine_decides_as_the_core_does_at_every_step(drawn: Drawn, cut: in
             if '"early":true' in node.annotations.get(keys.EVIDENCE_ANNOTATION, "")
         }
         assert lanes("early") == said, number
-
-
-def test_several_settings_side_by_side_fire_as_each_alone() -> None:
-    made = rule_set(rule("cpu", for_="30s", keep_firing_for="1m"))
-    values = np.random.default_rng(7).integers(50, 100, (60, 5)).astype(float)
-    present = np.random.default_rng(8).integers(0, 9, values.shape) > 0
-    one = Limits.of(made.rules, made)
-    thresholds = [60.0, 80.0, 90.0]
-
-    def fired(threshold: Any, groups: int) -> np.ndarray:
-        of_lane = np.atleast_2d(threshold)
-        limits = replace(one, threshold=of_lane, clear_threshold=of_lane - 5)
-        alerts = Alerts(limits, 5 * groups)
-        alerts.begin([np.tile(values, groups)], np.tile(present, groups))
-        found = []
-        for row in range(60):
-            alerts.step(row, NOON + row * STEP)
-            found.append(alerts.firing[0])
-        return np.array(found)
-
-    together = fired(np.repeat(thresholds, 5), 3)
-    for number, threshold in enumerate(thresholds):
-        assert (together[:, number * 5 : number * 5 + 5] == fired(threshold, 1)).all()
 
 
 def test_a_release_that_waited_comes_in_the_next_step() -> None:
