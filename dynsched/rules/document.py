@@ -1,8 +1,4 @@
-"""The YAML of rules files: read within bounds, and with the place of everything in it.
-
-PyYAML alone would let a small file fill the memory (aliases and merge keys unfold), take a number
-of a million digits, or end in an exception of nearly any kind.
-"""
+"""The YAML of rules files: read with the place of everything in it."""
 
 from __future__ import annotations
 
@@ -15,15 +11,9 @@ import yaml
 
 from dynsched.rules.rule_errors import RuleError
 
-MAX_VALUES: Final = 10_000
-"""Keys and values of one file, each alias counted as all that it stands for."""
-MAX_DEPTH: Final = 50
 _MAX_NUMBER_LENGTH: Final = 64
 """Characters. The largest float has 24; a number of thousands takes minutes to convert."""
 _NUMBERS: Final = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
-_WORD: Final = 63
-"""Bits; a larger whole number does not fit into a float or into JSON."""
-
 _CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff]")
 
 
@@ -46,77 +36,44 @@ class YamlError(Exception):
         self.column = column
 
 
-def _refused(problem: str, mark: Any) -> YamlError:
-    return YamlError(problem, mark.line + 1, mark.column + 1)
-
-
 class _Loader(yaml.SafeLoader):
-    """Counts while it composes, so that what is too much is never built."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._depth = 0
-        self._sizes: dict[yaml.Node, int] = {}  # in values, unfolded
-        self._count = 0
-
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """As PyYAML, within MAX_DEPTH and MAX_VALUES; YamlError with the place of what is not."""
-        event = self.peek_event()  # type: ignore[no-untyped-call]
-        mark: Any = event.start_mark
-        self._count += 1
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise _refused("nested too deeply for a rules file", mark)
-        self._bound(self._count, mark)
-        node = super().compose_node(parent, index)
-        self._depth -= 1
-        if isinstance(event, yaml.AliasEvent):
-            if node not in self._sizes:
-                problem = f"the alias *{event.anchor} stands for a value that it is a part of"
-                raise _refused(problem, mark)
-        elif isinstance(node, yaml.ScalarNode):
-            self._sizes[node] = 1
-            if found := _CONTROL.search(node.value):
-                problem = f"the character {_named(found[0])} has no place in a rules file"
-                raise _refused(problem, mark)
-        elif node is not None:
-            self._sizes[node] = 1 + sum(self._sizes[child] for child in _children(node))
-            self._bound(self._sizes[node], mark)
-        return node
-
-    def _bound(self, values: int, mark: Any) -> None:
-        if values > MAX_VALUES:
-            problem = f"more than {MAX_VALUES} values, counting what aliases stand for"
-            raise _refused(problem, mark)
+        """As PyYAML, without anchors and aliases."""
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        if getattr(event, "anchor", None):
+            sign = "*" if isinstance(event, yaml.AliasEvent) else "&"
+            raise YamlError(
+                f"anchors and aliases ({sign}{event.anchor}) were removed in 0.3.0; instead: write "
+                "the value in each place",
+                event.start_mark.line + 1,
+                event.start_mark.column + 1,
+            )
+        return super().compose_node(parent, index)
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 (PyYAML's own signature)
-        """As PyYAML, of numbers that fit a float; yaml.YAMLError for whatever cannot be made."""
-        problem = None
+        """As PyYAML; yaml.YAMLError for whatever cannot be made."""
         if node.tag in _NUMBERS and len(node.value) > _MAX_NUMBER_LENGTH:
             problem = f"a number of {len(node.value)} characters"
+        elif isinstance(node.value, str) and (found := _CONTROL.search(node.value)):
+            problem = f"the character {_named(found[0])} has no place in a rules file"
         else:
             try:
-                made = super().construct_object(node, deep)
-                if not isinstance(made, int) or made.bit_length() <= _WORD:
-                    return made
-                problem = f"a whole number of more than {_WORD} bits"
-            except (LookupError, AttributeError):  # what PyYAML makes of `!!bool maybe`
-                problem = "a value does not fit its tag"
-            except (ValueError, ArithmeticError, TypeError) as error:  # a date such as 2026-02-30
-                problem = f"a value cannot be read: {error}"
+                return super().construct_object(node, deep)
+            except yaml.YAMLError:
+                raise
+            except Exception as error:  # noqa: BLE001 (PyYAML raises nearly any kind, as of `!!bool maybe`)
+                problem = f"a value cannot be read: {type(error).__name__}: {error}"
         raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
 def read_documents(text: str) -> tuple[Document, ...]:
-    """None for an empty text. Raises YamlError only: it cannot be read, or exceeds the bounds."""
+    """None for an empty text. Raises YamlError only."""
     try:
         loader = _Loader(text)
         try:
             return tuple(_documents(loader))
         finally:
             loader.dispose()
-    except YamlError:
-        raise
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         line, column = before.count("\n") + 1, error.position - (before.rfind("\n") + 1) + 1
@@ -124,8 +81,8 @@ def read_documents(text: str) -> tuple[Document, ...]:
         raise YamlError(problem, line, column) from None
     except yaml.MarkedYAMLError as error:
         raise _marked(text, error) from None
-    except Exception as error:  # noqa: BLE001 (any text may come, and none may do more than this)
-        raise YamlError(f"not YAML: {type(error).__name__}: {error}") from None
+    except RecursionError:
+        raise YamlError("nested too deeply for a rules file") from None
 
 
 def _documents(loader: _Loader) -> Iterable[Document]:
@@ -133,7 +90,7 @@ def _documents(loader: _Loader) -> Iterable[Document]:
         start = loader.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
         root = loader.get_node()
         # Before the data: to make it, merge keys are resolved in the nodes themselves.
-        duplicates = tuple(_duplicate_keys(root, (), set()))
+        duplicates = tuple(_duplicate_keys(root, ()))
         data = loader.construct_document(root)
         yield Document(root, data, duplicates, start)
 
@@ -154,32 +111,21 @@ def _named(character: str) -> str:
     return f"U+{ord(character):04X}"
 
 
-def _children(node: yaml.Node) -> Iterable[yaml.Node]:
-    if isinstance(node, yaml.MappingNode):
-        return [part for pair in node.value for part in pair]
-    return node.value if isinstance(node, yaml.SequenceNode) else ()
-
-
-def _duplicate_keys(
-    node: yaml.Node | None, path: tuple[str | int, ...], seen: set[int]
-) -> Iterable[RuleError]:
+def _duplicate_keys(node: yaml.Node | None, path: tuple[str | int, ...]) -> Iterable[RuleError]:
     """Keys that are there twice: YAML would take the last one and drop the other silently."""
-    if node is None or id(node) in seen:
-        return
-    seen.add(id(node))
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
-            yield from _duplicate_keys(item, (*path, index), seen)
+            yield from _duplicate_keys(item, (*path, index))
     if isinstance(node, yaml.MappingNode):
         keys: set[str] = set()
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 continue  # no key of a mapping; making the data says so
             name = str(key.value)
-            if name in keys and name != "<<":
+            if name in keys:
                 yield RuleError((*path, name), "this key occurs twice")
             keys.add(name)
-            yield from _duplicate_keys(value, (*path, name), seen)
+            yield from _duplicate_keys(value, (*path, name))
 
 
 def find(root: yaml.Node | None, *path: str | int) -> yaml.Node | None:

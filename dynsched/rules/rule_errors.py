@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import reprlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -114,14 +113,9 @@ def _unknown_key(loc: Sequence[str | int], known_keys: Keys) -> str:
     return f"unknown key; did you mean {close[0]!r}?" if close else "unknown key; remove it"
 
 
-_REPR: Final = reprlib.Repr()
-"""Bounded: YAML's aliases can make a small file huge."""
-_REPR.maxstring = _REPR.maxother = _LINE
-
-
 def shown(value: object) -> str:
     """A value from a file, in a text of bounded length."""
-    text = _REPR.repr(value)
+    text = repr(value)
     return text if len(text) <= _LINE else f"{text[: _LINE - 3]}..."
 
 

@@ -1,6 +1,5 @@
 """Expressions that leave nodes out of their answer, by their load."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -169,25 +168,6 @@ def test_rules_that_mark_nothing_and_place_nothing_only_show(section: str, *, wa
     assert [(each.line, "only show" in each.message) for each in found.warnings] == (
         [(1, True)] if warned else []
     )
-
-
-@pytest.mark.parametrize(
-    "part", ["a+", "a^", "(", "-", "abs(", '"', '{a="', "[", "a and ", "1:", "#\n", "a offset "]
-)
-def test_an_expression_of_the_greatest_length_is_read_at_once(part: str) -> None:
-    """By few steps for each character, not by a multiple of their number."""
-    steps = 0
-
-    def count(*_: object) -> None:
-        nonlocal steps
-        steps += 1
-
-    sys.setprofile(count)
-    try:
-        warning_of((part * 10_000)[:9_990] + "a")
-    finally:
-        sys.setprofile(None)
-    assert steps < 1_000_000
 
 
 PARTS = st.sampled_from([

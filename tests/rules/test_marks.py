@@ -1,3 +1,4 @@
+import re
 from typing import Any
 
 import pytest
@@ -23,37 +24,21 @@ def test_labels(text: str, label: LabelMark) -> None:
     assert str(label) == text
 
 
-NO_LABEL = "is not a label; write it like status=presure"
-OWN = "has a meaning of its own; choose a label key that is yours"
-
-
 @pytest.mark.parametrize(
-    ("text", "why"),
+    "text",
     [
-        *(
-            (text, f"{text!r} {NO_LABEL}")
-            for text in (
-                *("", "status", "status=", "=presure", "a=b=c", "a = b", "a=b ", "-a=b", "a=b:c"),
-                "a=ß",
-            )
-        ),
-        *(
-            (f"{key}=x", f"{key!r} {OWN}")
-            for key in (
-                "kubernetes.io/hostname",
-                "node-role.kubernetes.io/master",
-                "beta.kubernetes.io/arch",
-                "k8s.io/a",
-                "sub.domain.k8s.io/a",
-                "dynsched.io/ignore",
-            )
-        ),
+        *("", "status", "status=", "=presure", "a=b=c", "a = b", "a=b ", "-a=b", "a=b:c", "a=ß"),
+        "kubernetes.io/hostname=x",
+        "node-role.kubernetes.io/master=x",
+        "beta.kubernetes.io/arch=x",
+        "k8s.io/a=x",
+        "sub.domain.k8s.io/a=x",
+        "dynsched.io/ignore=x",
     ],
 )
-def test_no_label(text: str, why: str) -> None:
-    with pytest.raises(ValueError) as caught:
+def test_no_label(text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(repr(text.removesuffix("=x")))):
         parse_label(text)
-    assert str(caught.value) == why
 
 
 def test_taints() -> None:
@@ -66,28 +51,22 @@ def test_taints() -> None:
     assert parse_taint("dynsched.io/hot:PreferNoSchedule") == hot
 
 
-NO_TAINT = "is not a taint; write it like dynsched.io/pressure=true:PreferNoSchedule"
-FOREIGN = "must start with dynsched.io/, so that a taint of another owner is never taken for ours"
-SOFT = "is not soft; only PreferNoSchedule is allowed"
-
-
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ("", f"'' {NO_TAINT}"),
-        ("dynsched.io/a=b", f"'dynsched.io/a=b' {NO_TAINT}"),
-        ("dynsched.io/a=b c:PreferNoSchedule", f"'dynsched.io/a=b c:PreferNoSchedule' {NO_TAINT}"),
-        ("dynsched.io/a=b:NoSchedule", f"effect 'NoSchedule' {SOFT}"),
-        ("dynsched.io/a=b:NoExecute", f"effect 'NoExecute' {SOFT}"),
-        ("dynsched.io/a=b:prefernoschedule", f"effect 'prefernoschedule' {SOFT}"),
-        ("pressure=true:PreferNoSchedule", f"taint key 'pressure' {FOREIGN}"),
-        ("notdynsched.io/a=b:PreferNoSchedule", f"taint key 'notdynsched.io/a' {FOREIGN}"),
+        "",
+        "dynsched.io/a=b",
+        "dynsched.io/a=b c:PreferNoSchedule",
+        "dynsched.io/a=b:NoSchedule",
+        "dynsched.io/a=b:NoExecute",
+        "dynsched.io/a=b:prefernoschedule",
+        "pressure=true:PreferNoSchedule",
+        "notdynsched.io/a=b:PreferNoSchedule",
     ],
 )
-def test_no_taint(text: str, message: str) -> None:
-    with pytest.raises(ValueError) as caught:
+def test_no_taint(text: str) -> None:
+    with pytest.raises(ValueError, match=r"PreferNoSchedule|must start with dynsched\.io/"):
         parse_taint(text)
-    assert str(caught.value) == message
 
 
 def raw(**changes: Any) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """The schema of rules.yaml. What is refused, with its words, is in test_rules_files."""
 
+import math
+import re
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from dynsched.engine.limits import Limits
 from dynsched.rules.fields import Limit
 from dynsched.rules.file import parse_rules
 from dynsched.rules.labels import LabelMark, Mark, Selector, TaintMark, parse_selector
-from dynsched.rules.rule_errors import RuleError, RulesInvalidError
+from dynsched.rules.rule_errors import RulesInvalidError
 
 
 def errors_of(data: object) -> list[str]:
@@ -190,18 +192,60 @@ def test_how_far_over_as_a_share_of_the_threshold(op, threshold, value, excess) 
     assert limits.excess(np.array([[value]])).item() == pytest.approx(excess)
 
 
+REFUSED: list[tuple[str, list[object]]] = [
+    ("stale_after", ["0s", 300, "300y", None]),
+    ("on_stale", ["keep", False]),
+    ("mark.label", ["presure", {"key": "a"}, "node-role.kubernetes.io/master=hot"]),
+    ("mark.taint", ["hot", {}, "dynsched.io/pressure=true:NoSchedule"]),
+    ("nodes.selector", ["pool is batch", "a,", "a,,b", {"pool": "batch"}]),
+    ("nodes.include_control_plane", ["no", None]),
+    ("guard.max_marked", ["150%", "10", "half", -1, 0.25, 1_000_001, None]),
+    ("guard.pool_label", [1, "p" * 318]),
+    ("extender", [1, []]),
+    ("extender.require_label", ["", 1]),
+    ("extender.reject", ["cpu", None]),
+    ("extender.reject[0]", [[7], [[]], ["disk"]]),
+    ("extender.profiles", [["default"]]),
+    ("extender.profiles[1]", [{1: {"score": {"cpu": 1}}}]),
+    ("extender.profiles.a.score", [{"a": {}}, {"a": {"score": ["cpu"]}}]),
+    ("extender.profiles.a.method", [{"a": {"score": {"cpu": 1}, "method": "log"}}]),
+    (
+        "extender.profiles.a.score.cpu",
+        [{"a": {"score": {"cpu": weight}}} for weight in (math.inf, -1, "high", 1e300)],
+    ),
+    ("extender.profiles.a.score.disk", [{"a": {"score": {"disk": 1}}}]),
+    ("order.score", [{"cpu": 0}, None]),
+    ("rules[0].name", ["", " cpu", "c" * 101, 7, "c\u202epu"]),
+    ("rules[0].expr", [" ", 1, "a+" * 5000 + "a", None]),
+    ("rules[0].threshold", [math.nan, math.inf, "80", "80%", True, None]),
+    ("rules[0].clear_threshold", [90, None]),
+    ("rules[0].full_at", [0, "x"]),
+    ("rules[0].op", ["==", "", ">\n"]),
+    ("rules[0].for", [30, 0.5, True, None, ["30s"], "soon", "-30s", "1.5h", "30m1h"]),
+    ("rules[0].stale_after", [0]),
+    ("rules[0].on_stale", [False]),
+    ("rules[0].source", ["influx"]),
+    ("rules[0].resource", ["disk"]),
+    ("rules[0].node_label", [""]),
+]
+
+
 @pytest.mark.parametrize(
-    ("path", "where"),
-    [
-        ((), "wrong"),
-        (("rules",), "rules: wrong"),
-        (("rules", 2, "for"), "rules[2].for: wrong"),
-        (("Rulename", "Node_cpu1", "Promsql"), "Rulename.Node_cpu1.Promsql: wrong"),
-        ((1,), "[1]: wrong"),
-    ],
+    ("where", "written"), [(path, value) for path, values in REFUSED for value in values]
 )
-def test_an_error_says_where(path: tuple[str | int, ...], where: str) -> None:
-    assert str(RuleError(path, "wrong")) == where
+def test_a_value_is_refused_at_its_key(where: str, written: object) -> None:
+    *parents, key = re.sub(r"^(extender\.(?:reject|profiles)|order\.score).*", r"\1", where).split(
+        "."
+    )
+    if parents == ["rules[0]"]:
+        data: dict[str, Any] = {"rules": [{**rule("cpu"), key: written}]}
+    else:
+        data = {
+            "rules": [rule("cpu")],
+            **({parents[0]: {key: written}} if parents else {key: written}),
+        }
+    (error,) = errors_of(data)
+    assert error.startswith(f"{where}: ")
 
 
 def test_one_error_does_not_bring_another() -> None:

@@ -1,5 +1,7 @@
 """Selectors mean what they mean to ``kubectl get -l``."""
 
+import re
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -88,30 +90,21 @@ NO_SELECTOR = [
     "a>1.5", "a>-1", "a>+1", "!a>1", "a === b", "!a=b", "(a)", "a=b c", "-a", "a=-b",
     "Upper.example/a", "/a", "a/",
 ]  # fmt: skip
-FORM = "is not a label selector; write it like pool=batch, zone in (a, b), !gpu"
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "named"),
     [
-        *((text, f"{text!r} {FORM}") for text in NO_SELECTOR),
-        ("pool=batch, zone i (a)", f"'zone i (a)' {FORM}"),
-        *(
-            (text, f"{text.strip()!r} ends in a comma: a requirement is missing after it")
-            for text in ("a,", "a , ", "a=b,\n")
-        ),
-        *(
-            (text, f"{text!r} has a comma too many: a requirement is missing before it")
-            for text in ("a,,b", ",a", "a, ,", "a=b,,")
-        ),
-        ("zone in (a, b c)", "'b c' is not a label value"),
-        ("cores<9223372036854775808", "'9223372036854775808' is larger than 9223372036854775807"),
+        *((text, text) for text in NO_SELECTOR),
+        ("pool=batch, zone i (a)", "zone i (a)"),
+        *((text, text.strip()) for text in ("a,", "a , ", "a=b,\n", "a,,b", ",a", "a, ,", "a=b,,")),
+        ("zone in (a, b c)", "b c"),
+        ("cores<9223372036854775808", "9223372036854775808"),
     ],
 )
-def test_no_selector(text: str, why: str) -> None:
-    with pytest.raises(ValueError) as caught:
+def test_no_selector(text: str, named: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(repr(named))):
         parse_selector(text)
-    assert str(caught.value) == why
 
 
 NAME63 = "a" * 63
