@@ -147,7 +147,7 @@ async def test_the_first_projects_rules_and_command_line_run_unchanged(
     cluster, prometheus, tmp_path
 ) -> None:
     await cluster.create_nodes("cpu", "cool", "mem")
-    rules = ROOT / "docs/examples/first-project.yaml"
+    rules = ROOT / "tests/rules/first-project.yaml"
     flags = ["-kubeconfig", str(cluster.kubeconfig), "-prom", prometheus.url]
     flags += ["-r", str(rules), "-s", "1"]
     async with Operator(tmp_path, *flags, flag="-webaddr") as operator:

@@ -59,8 +59,15 @@ def test_profiles_of_rules_of_both_sources() -> None:
 
 def test_the_first_projects_file() -> None:
     """It marks as that project did; what that did not read is ignored."""
-    raw = yaml.safe_load((ROOT / "docs/examples/first-project.yaml").read_text())
-    expected = parse_rules(raw)  # what that is, is a test of the examples
+    raw = yaml.safe_load((ROOT / "tests/rules/first-project.yaml").read_text())
+    expected = parse_rules(raw)
+    assert expected.mark == Mark(LabelMark("status", "presure"), None)
+    assert [
+        (each.name, each.op, each.threshold, each.hold_duration) for each in expected.rules
+    ] == [
+        ("Node_cpu1", ">", 70, 0),
+        ("Node_mem", ">", 70, 0),
+    ]
     raw["Rulename"]["Node_mem"] |= {"Threshold": "70", "Comment": "x"}
     assert parse_rules({**raw, "PromJob": 3, "Anything": []}) == expected
 

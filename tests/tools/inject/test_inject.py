@@ -66,8 +66,13 @@ def test_every_place_follows_the_label_and_the_weight() -> None:
     assert "dyn(7)" in text
 
 
-def test_without_a_label_and_an_order_there_is_nothing_to_inject() -> None:
-    code, _, err = invoke("-r", str(ROOT / "docs/examples/taint-only.yaml"))
+def test_without_a_label_and_an_order_there_is_nothing_to_inject(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(
+        "mark: {label: null, taint: dynsched.io/pressure=true:PreferNoSchedule}\n"
+        "rules: [{name: cpu, expr: cpu, threshold: 80}]\n"
+    )
+    code, _, err = invoke("-r", str(rules))
     assert code == 1
     assert err.startswith("Error: nodes are marked by no label (taint dynsched.io/")
 
