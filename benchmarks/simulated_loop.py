@@ -75,11 +75,6 @@ def scoring(method: str) -> Doc:
     return scored(hot_only(), method)
 
 
-def scaling(content: Doc) -> Doc:
-    """The same, and hot nodes lose replicas first."""
-    return {**content, "scale_down": True}
-
-
 def ways() -> dict[str, Callable[[World], Player]]:
     """Who may place the pods, by name."""
 
@@ -105,9 +100,6 @@ def ways() -> dict[str, Callable[[World], Player]]:
         "order, use of each pod known": by(
             ordered(hot_only()), marks=False, order=True, kubelets=False, knows_each=True
         ),
-        "order, scale_down": by(scaling(ordered(hot_only())), marks=False, order=True),
-        "scale_down alone": by(scaling(hot_only()), marks=False),
-        "shipped rules, taint, scale_down": by(scaling(shipped())),
         "order and hot nodes": by(beside_order(shipped()), order=True),
         "order and hot nodes, and descheduler": by(
             beside_order(shipped()), order=True, descheduler=True

@@ -46,7 +46,7 @@ They come from the files of [the kustomize tree](../../manifests), to which the 
 - **The parts** are switched on by `ha.enabled`, `guardrail.enabled`, `janitor.enabled`,
   `monitoring.enabled`, [`inject.enabled`](../../docs/inject.md), [`order.enabled`](../../docs/order.md),
   `extender.enabled`, [`extenderPort.enabled`](../../docs/extender.md), [`webAuth.enabled`](../../docs/web-auth.md),
-  [`kubectl.enabled`](../../docs/kubectl.md), [`scaleDown.enabled`](../../docs/scale-down.md),
+  [`kubectl.enabled`](../../docs/kubectl.md),
   [`descheduler.enabled`](../../docs/descheduler.md) and `collector.enabled`.
 - **An upgrade, and back:** [docs/upgrading.md](../../docs/upgrading.md#upgrade)
 - **Pod Security:** `--create-namespace` makes a namespace without labels. The pods fit `restricted`:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from closedloop.autoscaler import DeletionCosts
 from closedloop.kubelets import PodUses
 from closedloop.meters import Floats
 from closedloop.scheduler import Ints
@@ -161,7 +160,6 @@ class Operator:
         self._kubelets = kubelets
         self._knows_each = knows_each
         self._running: dict[str, tuple[Pod, int, float]] = {}
-        self.costs = DeletionCosts()
         self._uses = PodUses(world)
         self._scrapes = {} if scrape is None else {rule.name: scrape for rule in rule_set.rules}
         self._source = _Prometheus(clock)
@@ -210,9 +208,6 @@ class Operator:
         """One tick on what Prometheus answers, in per cent by node; NaN: no sample."""
         self._source.values = dict(zip(self._cluster.names, values.tolist(), strict=True))
         await self._loop.tick(self._clock())
-        if self._snapshot is not None and self._snapshot.rule_set.scale_down:
-            nodes = {uid: self._cluster.names[at] for uid, (_, at, _) in self._running.items()}
-            self.costs.follow(self._snapshot, nodes, self._clock())
 
     async def respond(self) -> None:
         """What `Loop.run` and `Ordering` do between two ticks."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ class Default:
     """kube-scheduler alone."""
 
     writes = 0
-    costs: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -114,7 +112,6 @@ class Dynsched(Default):
             scrape=world.scenario.scrape,
         )
         self._watches_pods = watches_pods
-        self.costs = self.operator.costs
         if descheduler:
             self.descheduler = self._by_verdicts
         self.scheduler = Scheduler(

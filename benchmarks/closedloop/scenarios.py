@@ -7,7 +7,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from closedloop.autoscaler import Autoscaled
 from closedloop.events import RolledOut, Scaled
 from closedloop.workload import Kind, Scenario
 
@@ -104,14 +103,7 @@ AT_ONCE = (
 again all at once, and what is not known yet.
 """
 
-# As much again is used by the replicas of Deployments, 120 cores on average.
-_SCALED = replace(_LIFE, used=0.3, hours=2.0)
-AUTOSCALED = (
-    replace(_SCALED, name="replicas follow one wave", autoscaled=Autoscaled()),
-    replace(_SCALED, name="replicas follow waves of their own", autoscaled=Autoscaled(own=True)),
-)
-
-ALL = {scenario.name: scenario for scenario in (*CHOSEN_ON, *REPORTED, *AT_ONCE, *AUTOSCALED)}
+ALL = {scenario.name: scenario for scenario in (*CHOSEN_ON, *REPORTED, *AT_ONCE)}
 
 
 def of_trace(folder: Path) -> dict[str, Scenario]:

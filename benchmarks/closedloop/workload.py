@@ -80,16 +80,6 @@ class Event(Protocol):
         """Its pods, in any order."""
 
 
-class Autoscaler(Protocol):
-    """Deployments that get more and fewer replicas."""
-
-    def wanted(self, now: int) -> Iterable[tuple[str, int]]:
-        """The owners, and how many replicas each is to have."""
-
-    def replica(self, owner: str, index: int, arrives: float, seed: int) -> Pod:
-        """One that is created."""
-
-
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """Nodes, pods and metrics of one run; times in seconds. ``used``: the share of all
@@ -101,7 +91,6 @@ class Scenario:
     ``warm``: how long a run goes on before it is judged. ``begins_within``: the pods that are there
     at the beginning come within so many seconds; 0: within a fifteenth of their mean life.
     ``drained_every``: so often a node is drained; it comes back, empty, DRAINED_FOR seconds later.
-    ``autoscaled``: what comes beside the ``kinds``.
     """
 
     name: str
@@ -123,7 +112,6 @@ class Scenario:
     begins_within: float = 0.0
     drained_every: float = 0.0
     events: tuple[Event, ...] = ()
-    autoscaled: Autoscaler | None = None
 
     @property
     def join_at(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import random
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -14,7 +13,6 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from closedloop.autoscaler import EVERY, first_removed
 from closedloop.descheduler import Running
 from closedloop.meters import Floats, Meters
 from closedloop.scheduler import Ledger
@@ -83,10 +81,6 @@ class Player(Protocol):
     """Who places pods. ``writes``: to nodes, until now."""
 
     writes: int
-
-    @property
-    def costs(self) -> Mapping[str, int]:
-        """The deletion costs of pods, by uid."""
 
     def choose(self, pod: Pod) -> int | None:
         """The index of the pod's node; None where no node has room."""
@@ -197,7 +191,6 @@ class _Run:
         self._again: list[Pod] = []
         self._chance = random.Random(world.seed)
         self._came = 0
-        self._created: Counter[str] = Counter()
         self._seconds = np.zeros((2, len(world.names)))  # by node: judged, with too little CPU
         self._seconds_of: dict[str, Floats] = {}
         self._order = count()
@@ -214,8 +207,6 @@ class _Run:
             if scenario.drained_every and now >= warm:
                 self._drain(now, now - warm)
             self._change(now)
-            if now % EVERY == 0:
-                self._scale(now)
             self._arrive(now, judged=now >= warm)
             served = world.served
             world.totals += served
@@ -275,21 +266,6 @@ class _Run:
         else:
             return
         self._player.cordoned(node)
-
-    def _scale(self, now: int) -> None:
-        """Create replicas that are wanted, and remove those that are not any more."""
-        autoscaled = self._world.scenario.autoscaled
-        for owner, wanted in autoscaled.wanted(now) if autoscaled is not None else ():
-            running = [each for each in self._running.values() if each.pod.owner == owner]
-            pending = sum(pod.owner == owner for pod in (*self._again, *self._waiting))
-            surplus = len(running) + pending - wanted
-            for _ in range(-surplus):
-                self._created[owner] += 1
-                arrives = now + self._chance.uniform(0, 2)
-                index, seed = self._created[owner], self._world.seed
-                self._again.append(autoscaled.replica(owner, index, arrives, seed))
-            for each in first_removed(running, self._player.costs, now)[: max(0, surplus)]:
-                self._take(each)
 
     def _change(self, now: int) -> None:
         """Bound pods whose use changes or that end by ``now``."""

@@ -108,7 +108,6 @@ async def _status(request: web.Request) -> web.Response:
         source=snapshots.source,
         interval=snapshots.interval,
         leader=snapshots.leader(),
-        scale_down=snapshots.scale_down(),
     )
     return as_json(body, HTTPStatus.OK if error is None else HTTPStatus.SERVICE_UNAVAILABLE)
 

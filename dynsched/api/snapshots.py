@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -61,8 +61,6 @@ class SnapshotStore:
     """None before the first tick is done."""
     order_status: OrderStatus | None = field(default=None, init=False)
     """None where no order is written: the rules have none, or it is a dry run."""
-    scale_down: Callable[[], Mapping[str, Any] | None] = field(default=lambda: None, init=False)
-    """What `/status` tells of the pods' deletion costs; None where none are written."""
     _published_at: float = field(default=0.0, init=False)
     _published: int = field(default=0, init=False)
     # Another process counts from 1 as well: its bytes must not pass for this one's.

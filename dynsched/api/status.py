@@ -36,7 +36,6 @@ def status_answer(
     source: str,
     interval: float,
     leader: str | None,
-    scale_down: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Before the first tick all that comes from one is null."""
     return {
@@ -46,7 +45,6 @@ def status_answer(
         "source": source,
         "interval_seconds": interval,
         "leader": leader,
-        "scale_down": scale_down,
         **(_BEFORE_THE_FIRST_TICK if snapshot is None else _of_a_tick(snapshot)),
     }
 

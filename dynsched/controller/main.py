@@ -130,13 +130,8 @@ async def _serve(settings: Settings) -> None:
                 cluster=settings.cluster_name,
             ).run(stop)
 
-        wants_order = lambda: rules_file.rule_set.order is not None  # noqa: E731
-        # Costs that are left of former rules are taken back.
-        wants_costs = lambda: rules_file.rule_set.scale_down or bool(pods.costed)  # noqa: E731
         leads = lambda: leadership.may_write  # noqa: E731
         home = settings.lease_namespace or client.config.namespace
-        keep_the_order = partial(_keep_the_order, stop, clients, home, snapshots, leads)
-        keep_the_costs = partial(_keep_the_costs, stop, pods, snapshots, leads)
         keeping = Keeping(
             *(KeptRules(client, home, leads), rules_file, leads),
             in_use=lambda: None if snapshots.snapshot is None else snapshots.snapshot.rule_set,
@@ -153,6 +148,20 @@ async def _serve(settings: Settings) -> None:
             dry_run=settings.dry_run,
         )
 
+        async def keep_the_order() -> None:
+            def is_wanted() -> bool:
+                return rules_file.rule_set.order is not None and not settings.dry_run
+
+            await until_so(stop, is_wanted, 1.0)
+            if stop.is_set():
+                return
+            from dynsched.api.order_status import OrderStatus
+            from dynsched.controller.ordering import Ordering
+
+            snapshots.tell_of_order(status := OrderStatus(lambda: snapshots.snapshot))
+            api = await clients.open(partial(KubeApi, in_flight=1))
+            await Ordering(api, home, snapshots.order, status, leads).run(stop)
+
         async def tick() -> None:
             await keeping.recall(stop)
             await loop.run(stop, settings.interval)
@@ -162,8 +171,7 @@ async def _serve(settings: Settings) -> None:
             "the loop": tick(),
             "the watch of pods": pods.run(stop),
             "the page's questions": ask_for_the_page(),
-            "the order": _once_wanted(stop, settings, wants_order, keep_the_order),
-            "the deletion costs": _once_wanted(stop, settings, wants_costs, keep_the_costs),
+            "the order": keep_the_order(),
         }
         if settings.pod_uid is not None:  # elsewhere nothing would read them
             parts["the kept rules"] = keeping.run(stop)
@@ -173,49 +181,6 @@ async def _serve(settings: Settings) -> None:
             leadership,
             meanwhile=events.close,
         )
-
-
-async def _once_wanted(
-    stop: asyncio.Event,
-    settings: Settings,
-    wanted: Callable[[], bool],
-    keep: Callable[[], Awaitable[None]],
-) -> None:
-    """What writes for a part of the rules that most have not: it is imported when they have it."""
-    await until_so(stop, lambda: wanted() and not settings.dry_run, 1.0)
-    if not stop.is_set():
-        await keep()
-
-
-async def _keep_the_order(
-    stop: asyncio.Event,
-    clients: Clients,
-    home: str,
-    snapshots: SnapshotStore,
-    leads: Callable[[], bool],
-) -> None:
-    from dynsched.api.order_status import OrderStatus
-    from dynsched.controller.ordering import Ordering
-
-    snapshots.tell_of_order(status := OrderStatus(lambda: snapshots.snapshot))
-    api = await clients.open(partial(KubeApi, in_flight=1))
-    await Ordering(api, home, snapshots.order, status, leads).run(stop)
-
-
-async def _keep_the_costs(
-    stop: asyncio.Event, pods: PodTracking, snapshots: SnapshotStore, leads: Callable[[], bool]
-) -> None:
-    from dynsched.controller.scaling_down import ScalingDown
-
-    costs = ScalingDown(
-        pods.api,
-        snapshot=lambda: snapshots.snapshot,
-        costed=lambda: pods.costed,
-        leads=leads,
-        registry=snapshots.metrics.registry,
-    )
-    snapshots.scale_down = costs.status
-    await costs.run(stop)
 
 
 async def _reviews(settings: Settings, clients: Clients) -> AccessReviews | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +26,6 @@ from dynsched.util.stopping import until_so
 if TYPE_CHECKING:
     from dynsched.api.extender.answers import Extender
     from dynsched.api.extender.wire import Binding
-    from dynsched.engine.placing.scale_down import CostedPod
     from dynsched.kube.binder import Binder
     from dynsched.kube.pod_watch import PendingPods, PodWatch
 
@@ -79,7 +78,7 @@ class PodTracking:
         from dynsched.kube.pod_watch import PendingPods, PodWatch
 
         self._pending = PendingPods(self.api)
-        wants = lambda: self.rule_set().order is not None or self.rule_set().scale_down  # noqa: E731
+        wants = lambda: self.rule_set().order is not None  # noqa: E731
         self._watch = PodWatch(self.api, self._pods, wants_requests=wants)
         await asyncio.gather(
             self._watch.run(stop),
@@ -92,11 +91,6 @@ class PodTracking:
         await until_so(stop, lambda: self.cluster.synced)
         await until_so(stop, lambda: watch.running is not None or watch.error is not None)
         await self.pod_use.run(stop, lambda: watch.running, self._pods)
-
-    @property
-    def costed(self) -> Mapping[str, CostedPod]:
-        """By uid, the pods that have a deletion cost of dynsched's."""
-        return {} if self._watch is None else self._watch.account.costed
 
     @property
     def sequence(self) -> int:

@@ -25,7 +25,7 @@ from dynsched.kube.election import LeaseTimes
 from dynsched.kube.leader import LEASE_NAME, Elector
 from dynsched.kube.leases import Holder, find_holders, why_at_work
 from dynsched.kube.node_order import NODE_ORDERS, NodeOrder, homes_of_orders
-from dynsched.kube.pod_costs import all_of_ours, write_cost
+from dynsched.kube.pod_costs import costed_pods, remove_cost
 from dynsched.rules import keys
 from dynsched.rules.file import FixedRules, RulesFileError, load_rules
 from dynsched.rules.labels import Mark, parse_label
@@ -155,23 +155,25 @@ async def _withdraw_orders(
 
 
 async def _withdraw_costs(client: KubeClient, *, dry_run: bool) -> list[WriteFailure]:
-    """Take pods' deletion costs back; what failed."""
-    found, failures = 0, []
+    """Remove pods' deletion costs, which older versions wrote; what failed."""
+    removed, failures = 0, []
     try:
-        async for pod in all_of_ours(client):
-            found += 1
+        async for pod in costed_pods(client):
             try:
                 if not dry_run:
-                    await write_cost(client, pod, None, lambda: True)
+                    await remove_cost(client, pod)
+                removed += 1
             except NotFoundError:
                 continue
+            except ForbiddenError:
+                raise
             except ClusterError as error:
                 failures.append(WriteFailure(str(pod), str(error)))
-    except ForbiddenError as error:  # the janitor, where there is no component scale-down
-        logger.info("pods' deletion costs are left alone: %s", error)
+    except ForbiddenError:
+        logger.info("pods' deletion costs need the rights to list and patch pods: they are left")
     except ClusterError as error:
         failures.append(WriteFailure("deletion costs", str(error)))
-    if removed := found - len(failures):
+    if removed:
         done = "would be removed" if dry_run else "removed"
         logger.info("deletion costs of %s: %s", counted(removed, "pod"), done)
     return failures

@@ -20,12 +20,11 @@ from dynsched.util.formatting import one_line
 
 _GRANTED_BY: Final[Mapping[str, str]] = {
     "nodeorders": "components/order",
-    "patch pods": "components/scale-down",
     "pods/binding": "components/extender",
     "tokenreviews": "components/web-auth",
     "subjectaccessreviews": "components/web-auth",
 }
-"""The manifests that grant what the base does not, by resource, or verb and resource."""
+"""The manifests that grant what the base does not, by resource."""
 _FOR_PEOPLE: Final = {
     "cronjobs",
     "deployments",
@@ -182,7 +181,7 @@ def forbidden(call: Call, server: str, said: str) -> ForbiddenError:
     role = "Role" if call.namespace else "ClusterRole"
     # A right may be granted by name alone, and then "may I, to any?" is answered by no.
     what = f"{call.resource}/{call.name}" if call.namespace and call.name else call.resource
-    by = _GRANTED_BY.get(f"{call.verb} {call.resource}") or _GRANTED_BY.get(call.resource, "base")
+    by = _GRANTED_BY.get(call.resource, "base")
     granted = f"manifests/{by}/rbac.yaml"
     remedy = f"grant with `kubectl apply -f {granted}` (its {role})"
     if call.resource in _FOR_PEOPLE:

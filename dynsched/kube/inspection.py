@@ -193,6 +193,7 @@ class _Labels(msgspec.Struct, gc=False):
 
 class _Metadata(PodMeta, gc=False):
     labels: _Labels | None = None
+    owners: list[Owner] | None = msgspec.field(name="ownerReferences", default=None)
 
 
 class _Spec(PodSpec, gc=False):

@@ -9,7 +9,6 @@ from typing import Final
 
 import msgspec
 
-from dynsched.engine.placing.scale_down import CostedPod
 from dynsched.engine.pod_values import Requested
 
 
@@ -19,8 +18,6 @@ class Counted(msgspec.Struct, frozen=True, gc=False):
     node: str = ""
     requests: Requested = Requested()
     has_order: bool = False
-    cost: CostedPod | None = None
-    """Where it has a deletion cost of dynsched's."""
 
 
 NOTHING: Final = Counted()
@@ -31,14 +28,11 @@ node_name = lru_cache(maxsize=16_384)(str)
 
 
 class PodAccount:
-    """``requested``: by node, where it has a pod; ``costed``: by uid, `Counted.cost`. Of each pod
-    some 140 bytes, with requests 230.
-    """
+    """``requested``: by node, where it has a pod. Of each pod some 140 bytes, with requests 230."""
 
     def __init__(self) -> None:
         self._pods: dict[str, Counted] = {}
         self.requested: dict[str, Requested] = {}
-        self.costed: dict[str, CostedPod] = {}
         self.with_order = 0
 
     def __len__(self) -> int:
@@ -48,13 +42,10 @@ class PodAccount:
         """Count a pod, in the place of its former state."""
         self.drop(uid)
         self._pods[uid] = pod
-        if pod.cost is not None:
-            self.costed[uid] = pod.cost
         self._add(pod, 1)
 
     def drop(self, uid: str) -> None:
         """Count a pod no more; nothing where it was not counted."""
-        self.costed.pop(uid, None)
         before = self._pods.pop(uid, None)
         if before is not None:
             self._add(before, -1)

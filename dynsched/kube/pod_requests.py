@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 
 from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY
-from dynsched.kube.lists import ObjectMeta, Owner
+from dynsched.kube.lists import ObjectMeta
 from dynsched.kube.projection import Amounts, quantity
-from dynsched.rules.keys import COST_ANNOTATION, DELETION_COST, ORDER_ANNOTATION
+from dynsched.rules.keys import ORDER_ANNOTATION
 
 _MAX_CPU: Final = 1e6
 _MAX_MEMORY: Final = 1e18
@@ -27,19 +27,15 @@ _quantity = lru_cache(maxsize=4096)(quantity)
 
 
 class Annotations(msgspec.Struct, gc=False):
-    """Of a pod's annotations its deletion cost, and those of dynsched's, as they are written."""
+    """What is read of a pod's annotations."""
 
-    cost: str | None = msgspec.field(name=DELETION_COST, default=None)
-    ours: str | None = msgspec.field(name=COST_ANNOTATION, default=None)
     order: str | None = msgspec.field(name=ORDER_ANNOTATION, default=None)
 
 
 class PodMeta(ObjectMeta, gc=False):
-    """What is read of a pod's metadata. ``ends``: when it is to be gone, once it is deleted."""
+    """What is read of a pod's metadata."""
 
     annotations: Annotations | None = None
-    owners: list[Owner] | None = msgspec.field(name="ownerReferences", default=None)
-    ends: str | None = msgspec.field(name="deletionTimestamp", default=None)
 
 
 class _Resources(msgspec.Struct, gc=False):

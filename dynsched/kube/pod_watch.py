@@ -24,7 +24,6 @@ from dynsched.kube.cluster import is_older
 from dynsched.kube.failures import Call, ExpiredError
 from dynsched.kube.lists import METADATA_ONLY, Event, Named, first_item, pages, read_lines
 from dynsched.kube.pod_account import NOTHING, Counted, PodAccount, node_name, requests
-from dynsched.kube.pod_costs import costed
 from dynsched.kube.pod_requests import RUNNING, PodMeta, PodSpec, PodStatus, requests_of
 from dynsched.kube.transport import KubeApi
 from dynsched.util.errors import ClusterError
@@ -203,14 +202,12 @@ class PodWatch(ListWatch):
         return len(self.account) if self._is_listed else None
 
     def _counted(self, pod: _Pod) -> Counted:
-        annotations, cost = pod.metadata.annotations, None
-        if annotations is not None and annotations.ours is not None:
-            cost = costed(pod.metadata, annotations, pod.spec.node)
         if not self._has_requests:
-            return NOTHING if cost is None else Counted(cost=cost)
+            return NOTHING
+        annotations = pod.metadata.annotations
         has_order = annotations is not None and annotations.order is not None
         requested = requests(1, *requests_of(pod.spec, pod.status, least=(0.0, 0.0)))
-        return Counted(node_name(pod.spec.node), requested, has_order, cost)
+        return Counted(node_name(pod.spec.node), requested, has_order)
 
     def observe(self, event: Event | None) -> None:
         """Count the pod, or no more, by what the event says of it."""

@@ -41,10 +41,9 @@ def lint(rule_set: RuleSet) -> Iterator[LintWarning]:
     """Settings that have no effect, or another one than in older versions, and rules whose
     expression leaves nodes out of its answer depending on their load.
     """
-    if rule_set.mark.is_none and not (rule_set.scores_nodes or rule_set.scale_down):
+    if rule_set.mark.is_none and not rule_set.scores_nodes:
         yield LintWarning(
-            "none, without `order`, `extender` or `scale_down`: the rules only show which nodes "
-            "are hot",
+            "none, without `order` or `extender`: the rules only show which nodes are hot",
             path=("mark",),
         )
     for removed in rule_set.removed_keys:

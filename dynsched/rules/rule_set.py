@@ -204,8 +204,6 @@ class RuleSet(RulesModel):
     file_rules: Annotated[tuple[FileRule, ...], Field(max_length=MAX_RULES)] = Field(alias="rules")
     extender: ExtenderRules = Field(default_factory=ExtenderRules)
     order: OrderRules | None = None
-    scale_down: Flag = False
-    """Whether pods on hot nodes get a deletion cost (docs/scale-down.md)."""
     _removed_keys: tuple[RuleError, ...] = PrivateAttr(())
 
     @field_validator("file_rules")
@@ -246,8 +244,8 @@ class RuleSet(RulesModel):
 
     @cached_property
     def uses_expected_load(self) -> bool:
-        """Whether marks, scores, the order or deletion costs go by what pods use."""
-        return self.has_early or self.scores_nodes or self.scale_down
+        """Whether marks, scores or the order go by what pods use."""
+        return self.has_early or self.scores_nodes
 
     @cached_property
     def scores_nodes(self) -> bool:

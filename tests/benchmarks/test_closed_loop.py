@@ -11,7 +11,6 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,6 @@ import pytest
 import simulated_loop
 from closedloop import kubelets
 from closedloop.account import Account
-from closedloop.autoscaler import Autoscaled, first_removed
 from closedloop.comparison import Run, agreement, removed
 from closedloop.descheduler import Running, evictions
 from closedloop.events import RolledOut, Scaled
@@ -135,61 +133,6 @@ def test_a_deployment_is_scaled_and_another_is_rolled_out() -> None:
     assert new == [0, 15, 30, 60, 60]
     assert {running(rolled, at) for at in (100, 899, 1000, 1799)} == {60}
     assert all(60 <= running(rolled, at) <= 75 for at in range(900, 1000))
-
-
-@pytest.mark.parametrize(
-    ("costs", "removed"),
-    [
-        ({}, ["twin-1", "twin-2", "young", "old"]),
-        ({"old": -3, "young": -2}, ["old", "young", "twin-1", "twin-2"]),
-        ({"twin-1": 1}, ["twin-2", "young", "old", "twin-1"]),
-    ],
-)
-def test_a_replicaset_removes_by_cost_then_by_twins_on_a_node_then_the_youngest(
-    costs: dict[str, int], removed: list[str]
-) -> None:
-    replicas = [
-        Running(pod(name), node, since, 0.5)
-        for name, node, since in (
-            *(("old", 0, 0.0), ("young", 1, 900.0)),
-            *(("twin-1", 2, 500.0), ("twin-2", 2, 0.0)),
-        )
-    ]
-    found = first_removed(replicas, costs, 1000.0)
-    assert [each.pod.uid for each in found] == removed
-
-
-def test_an_autoscaler_keeps_the_most_that_was_wanted_in_five_minutes() -> None:
-    scaled = Autoscaled(deployments=2, replicas=10, swing=0.5, length=1200.0)
-    assert [dict(scaled.wanted(now))["web-0"] for now in (300, 600, 900, 1200)] == [15, 15, 10, 10]
-    own = replace(scaled, own=True)
-    assert dict(own.wanted(900)) == {"web-0": 10, "web-1": 15}
-
-
-def test_with_deletion_costs_more_of_the_replicas_that_go_leave_hot_nodes() -> None:
-    """Also without any mark and order: it is the ReplicaSet controller that goes by them."""
-    scaled = Autoscaled(deployments=6, replicas=12, length=1200.0, own=True)
-    scenario = replace(SMALL, nodes=20, used=0.35, autoscaled=scaled)
-    left: dict[str, Counter[bool]] = {}
-
-    def counting(world: World, way: str) -> Player:
-        player = simulated_loop.ways()[way](world)
-        gone, left[way] = player.gone, Counter()
-
-        def go(pod: Pod, node: int) -> None:
-            if math.isinf(pod.lives):
-                left[way][bool(world.hot[node])] += 1
-            gone(pod, node)
-
-        player.gone = go  # type: ignore[method-assign]
-        return player
-
-    ways = simulated_loop.DEFAULT, "scale_down alone"
-    for way in ways:
-        simulate(scenario, 1, partial(counting, way=way))
-    default, costs = (left[way] for way in ways)
-    assert default.total() == costs.total() > 50
-    assert costs[True] > 1.5 * default[True] > 0
 
 
 def test_the_pods_of_a_drained_node_come_again_elsewhere_and_it_is_empty_until_it_is_back() -> None:

@@ -42,11 +42,7 @@ def composed(folder: Path, parts: tuple[str, ...]) -> list[Doc]:
     content: Doc = {"resources": beside(folder, BASE), "components": beside(folder, *components)}
     if "collector" in parts:
         content["resources"] += beside(folder, OVERLAYS / "collector")
-    docs = kustomize(overlay(folder, **content))
-    if "scale-down" in parts:
-        rules = next(doc for doc in docs if doc["metadata"]["name"].startswith("dynsched-rules"))
-        rules["data"]["rules.yaml"] += "scale_down: true\n"
-    return docs
+    return kustomize(overlay(folder, **content))
 
 
 def test_the_chart_by_default_is_the_base(tmp_path: Path) -> None:
@@ -214,13 +210,19 @@ def test_the_schema_knows_each_value_and_no_other() -> None:
             if "properties" in each:
                 assert each["additionalProperties"] is False
                 found |= paths(each, f"{above}{name}.")
-            else:
+            elif each:  # {}: it was removed
                 found.add(above + name)
         return found
 
     assert paths(SCHEMA) - {"global"} == {
         leaf.path for leaf in leaves((CHART / "values.yaml").read_text())
     }
+
+
+@pytest.mark.parametrize("removed", [{"scaleDown": {"enabled": True}}], ids=list)
+def test_a_value_of_an_older_version_changes_nothing_and_the_notes_name_it(removed: Doc) -> None:
+    assert by_identity(helm(removed)) == by_identity(helm())
+    assert f"{next(iter(removed))} was removed in 0.3.0; instead: " in notes(removed)
 
 
 def test_the_schema_knows_each_key_of_the_rules_and_takes_every_example() -> None:

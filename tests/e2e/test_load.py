@@ -15,7 +15,7 @@ from programs import ROOT, run
 from site_support import BURN, BY_CADVISOR, GIVEN, SHOP, WAIT, Site, pods_that, until
 
 LOG = logging.getLogger("e2e")
-COMPONENTS = ("order", "inject", "guardrail", "kubectl", "scale-down")
+COMPONENTS = ("order", "inject", "guardrail", "kubectl")
 NODE_EXPORTERS = not GIVEN and NodeExporter.is_there()
 SMALL = {"requests": {"cpu": "10m"}}
 
@@ -31,7 +31,6 @@ def dynsched(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
             | {"order": {"score": {"node-cpu": 1}}}
             | {"rules": [*shipped["rules"], *rules["rules"]]}
         )
-    rules |= {"scale_down": True}
     with site.installed("-k", site.example(folder, COMPONENTS, rules)):
         yield site
 
@@ -107,35 +106,6 @@ def test_pods_of_each_kind_get_the_order_and_go_elsewhere(dynsched: Site, hot: s
         assert [avoids] in terms
         named = {name for [term] in terms if term["operator"] == "In" for name in term["values"]}
         assert named == {node["metadata"]["name"] for node in dynsched.nodes()} - {hot}
-
-
-def test_a_deployment_that_shrinks_loses_its_replicas_on_the_hot_node(dynsched: Site, hot: str):
-    spread = {
-        "maxSkew": 1,
-        "topologyKey": "kubernetes.io/hostname",
-        "whenUnsatisfiable": "DoNotSchedule",
-        "labelSelector": {"matchLabels": {"app": "shrinks"}},
-    }
-    pods = pods_that(dynsched, WAIT, "shrinks", resources=SMALL, topologySpreadConstraints=[spread])
-    each = len(dynsched.nodes())
-    dynsched.apply(workload("Deployment", "shrinks", pods, replicas=2 * each))
-    until("all its pods run", lambda: running(dynsched).get("shrinks") == 2 * each)
-
-    def found() -> Counter[tuple[bool, str]]:
-        """How many of its pods are on the hot node or elsewhere, with which cost."""
-        costs = "controller.kubernetes.io/pod-deletion-cost"
-        return Counter(
-            (pod["spec"]["nodeName"] == hot, pod["metadata"]["annotations"].get(costs, ""))
-            for pod in dynsched.get("pods", "-n", SHOP, "-l", "app=shrinks")
-            if "deletionTimestamp" not in pod["metadata"]
-        )
-
-    until("those on the hot node have a cost", lambda: found()[True, ""] == 0)
-    LOG.info("on the hot node, cost: %s", found())
-    assert found()[False, ""] == 2 * each - 2
-    dynsched.kubectl("-n", SHOP, "scale", "deployment/shrinks", f"--replicas={2 * each - 2}")
-    until("two are gone", lambda: found().total() == 2 * each - 2)
-    assert found() == {(False, ""): 2 * each - 2}
 
 
 def test_a_person_with_the_role_of_the_component_kubectl_reads_which_node_and_why(

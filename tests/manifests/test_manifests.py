@@ -55,8 +55,6 @@ ADDED = {
     "kubectl": "ClusterRole ClusterRole NetworkPolicy Role",
     "order": "CustomResourceDefinition MutatingAdmissionPolicy MutatingAdmissionPolicy "
     "MutatingAdmissionPolicyBinding MutatingAdmissionPolicyBinding Role RoleBinding",
-    "scale-down": f"{RIGHTS} ClusterRoleBinding ValidatingAdmissionPolicy "
-    "ValidatingAdmissionPolicyBinding",
     "extender": f"{RIGHTS} NetworkPolicy",
     "web-auth": f"{RIGHTS} ClusterRole {RIGHTS}",
     "descheduler": f"ConfigMap Deployment Namespace Secret {JOB}",
@@ -222,7 +220,6 @@ GRANTED = {
     OURS: {
         "nodes: get list patch watch",
         "pods: list watch",
-        "pods: list patch",
         "metrics.k8s.io/nodes: list",
         "dynsched coordination.k8s.io/leases: create",
         "dynsched coordination.k8s.io/leases dynsched: get update",
@@ -237,7 +234,6 @@ GRANTED = {
     },
     "dynsched/dynsched-janitor": {
         "nodes: get list patch",
-        "pods: list patch",
         "dynsched coordination.k8s.io/leases dynsched: get",
     },
     "dynsched-descheduler/dynsched-descheduler": {

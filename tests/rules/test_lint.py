@@ -146,7 +146,7 @@ def test_keys_of_older_versions_are_read_with_a_warning_at_their_place() -> None
     found = read_rules(
         b"rules: [{name: cpu, expr: load, threshold: 80}]\n"
         b"guard: {bind_burst: {pods: 20, window: 1m}}\n"
-        b"experiment: {until: 2026-12-08T00:00:00Z}\n"
+        b"experiment: {until: 2026-12-08T00:00:00Z}\nscale_down: true\n"
         b"extender:\n  profiles:\n    mine: {score: {cpu: 1}, method: least}\n"
     )
     assert found.rule_set is not None
@@ -154,7 +154,8 @@ def test_keys_of_older_versions_are_read_with_a_warning_at_their_place() -> None
     assert [(each.line, each.message.split(":")[0]) for each in found.warnings] == [
         (2, "guard.bind_burst"),
         (3, "experiment"),
-        (6, "extender.profiles.mine.method"),
+        (4, "scale_down"),
+        (7, "extender.profiles.mine.method"),
     ]
 
 

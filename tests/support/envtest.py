@@ -255,19 +255,6 @@ class Envtest:
         self._await(process, lambda: _get(address, "", unverified), seconds=90)
         return lambda: self._stop(process)
 
-    def start_controllers(self, *names: str) -> Callable[[], None]:
-        """Start a kube-controller-manager with these controllers; the answer stops it."""
-        port = free_port()
-        process = self._spawn(
-            "kube-controller-manager",
-            f"--kubeconfig={self.kubeconfig(self.folder / f'controllers-{port}')}",
-            f"--controllers={','.join(names)}",
-            f"--secure-port={port}",
-            *("--bind-address=127.0.0.1", "--leader-elect=false"),
-            *("--kube-api-qps=500", "--kube-api-burst=500"),
-        )
-        return lambda: self._stop(process)
-
     def stop(self) -> None:
         """Stop everything, the last started first."""
         while self._running:

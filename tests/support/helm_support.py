@@ -20,7 +20,7 @@ RELEASE, NAMESPACE = "dynsched", "dynsched"
 TAINT = "dynsched.io/pressure=true:PreferNoSchedule"
 PARTS = (
     *("ha", "guardrail", "janitor", "monitoring", "inject", "order", "extender"),
-    *("extender-port", "web-auth", "kubectl", "descheduler", "collector", "scale-down"),
+    *("extender-port", "web-auth", "kubectl", "descheduler", "collector"),
 )
 """What the chart can switch on beside the base, by the names of the kustomize components."""
 

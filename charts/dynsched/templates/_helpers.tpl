@@ -31,7 +31,7 @@ reads a file and sets what the values say. So the two cannot drift apart, and a 
 {{- end -}}
 {{- $shipped := .Files.Get "base/rules.yaml" -}}
 {{- $default := ($shipped | fromYaml).mark -}}
-{{- if and (kindIs "invalid" .Values.rules) (eq .Values.mark.label $default.label) (eq .Values.mark.taint $default.taint) (not .Values.order.score) (not .Values.scaleDown.enabled) -}}
+{{- if and (kindIs "invalid" .Values.rules) (eq .Values.mark.label $default.label) (eq .Values.mark.taint $default.taint) (not .Values.order.score) -}}
 {{ $shipped }}
 {{- else -}}
 {{- $rules := deepCopy (.Values.rules | default ($shipped | fromYaml)) -}}
@@ -40,7 +40,6 @@ reads a file and sets what the values say. So the two cannot drift apart, and a 
 {{- if or .label .taint -}}{{- $_ := set $rules "mark" (dict "label" (.label | default nil) "taint" (.taint | default nil)) -}}{{- end -}}
 {{- end -}}
 {{- if and .Values.order.enabled .Values.order.score }}{{ $_ := set $rules "order" (dict "score" .Values.order.score) }}{{ end -}}
-{{- if .Values.scaleDown.enabled }}{{ $_ := set $rules "scale_down" true }}{{ end -}}
 {{ toYaml $rules }}
 {{ end -}}
 {{- end }}

@@ -179,8 +179,6 @@ def _needed_rights(rule_set: RuleSet, home: str) -> list[Right]:
         found.append(Right("patch", "nodes"))
     if rule_set.uses_expected_load:
         found += [Right(verb, "pods") for verb in ("list", "watch")]
-    if rule_set.scale_down:
-        found.append(Right("patch", "pods"))
     if rule_set.order is not None:
         group, verbs = keys.ORDER_API.partition("/")[0], ("create", "patch", "delete")
         found += [Right(verb, NODE_ORDERS, group, home, keys.ORDER_NAME) for verb in verbs]
