@@ -25,7 +25,6 @@ from dynsched.util.errors import ExpectedError
 _IN_MODULES: Final = {
     **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor", "inject", "order")},
     "nodes": ("ask", "nodes"),
-    "open": ("ask", "open_page"),
     "reach": ("doctor", "reach"),
     "why": ("ask", "why"),
 }
@@ -33,6 +32,7 @@ _IN_MODULES: Final = {
 
 _REMOVED: Final[Mapping[str, str]] = {
     "experiment": "the recorded figures by day (docs/monitoring.md#figures-that-are-kept)",
+    "open": "`kubectl -n dynsched port-forward svc/dynsched 9000`, then http://localhost:9000",
 }
 """Commands that older versions had: what to use instead."""
 

@@ -94,7 +94,6 @@ def doctor(
                 kubeconfig=settings.kubeconfig,
                 context=settings.context,
                 namespace=namespace,
-                tries_local=False,
             ),
             prometheus=settings.prometheus,
             lease_namespace=settings.lease_namespace,

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, cast
 import click
 from click.core import ParameterSource
 
-from dynsched.util.defaults import DEFAULT_SERVER, EXTENDER_MEMORY
+from dynsched.util.defaults import EXTENDER_MEMORY
 from dynsched.util.durations import parse_duration, parse_seconds
 from dynsched.util.formatting import parse_time
 
@@ -285,9 +285,8 @@ asked = options(
     option(
         "--server",
         metavar="URL",
-        help=f"The running dynsched to ask. Default: the one at {DEFAULT_SERVER} if one answers "
-        "there (not tried by `kubectl dynsched`, or with --context, --namespace or --kubeconfig), "
-        "else its Service in the cluster, through the API server.",
+        help="The running dynsched to ask. Default: its Service in the cluster of the current "
+        "context, through the API server.",
     ),
     file_option(
         "--server-token-file",
@@ -302,11 +301,12 @@ running = options(asked, kubeconfig, namespace)
 _REMOVED: Final[Mapping[str, str]] = {
     "--suggest": "--compare FILE, with another threshold in it",
     "--report": "the figures by day that dynsched records (docs/monitoring.md)",
+    "--watch": "`watch dynsched nodes`, or `kubectl get nodes -L status -w`",
 }
 """Flags that older versions had: what to use instead."""
 
 
-def removed(name: str, *, is_flag: bool = True) -> Callable[[F], F]:
+def removed(name: str, *more: str, is_flag: bool = True) -> Callable[[F], F]:
     """A flag that is accepted with a warning and does nothing. Without ``is_flag`` it may have a
     value.
     """
@@ -315,9 +315,9 @@ def removed(name: str, *, is_flag: bool = True) -> Callable[[F], F]:
         if given:
             click.echo(f"{name} was removed in 0.3.0; instead: {_REMOVED[name]}", err=True)
 
-    more: dict[str, Any] = {} if is_flag else {"flag_value": "given"}
+    details: dict[str, Any] = {} if is_flag else {"flag_value": "given"}
     return click.option(
-        name, hidden=True, expose_value=False, is_flag=is_flag, callback=warn, **more
+        name, *more, hidden=True, expose_value=False, is_flag=is_flag, callback=warn, **details
     )
 
 

@@ -24,11 +24,11 @@ _CLEAR_OP: Final[Mapping[str, str]] = {">": "<=", ">=": "<", "<": ">=", "<=": ">
 
 
 def render_nodes(payload: Mapping[str, Any], console: Console) -> None:
-    """The answer of `/nodes`: how many are marked, and ``nodes_table``."""
-    show(console, *nodes_head(payload), nodes_table(payload))
+    """The answer of `/nodes`: how many are marked, and the table of them."""
+    show(console, *_nodes_head(payload), _nodes_table(payload))
 
 
-def nodes_head(payload: Mapping[str, Any]) -> list[str]:
+def _nodes_head(payload: Mapping[str, Any]) -> list[str]:
     count, mark, without_marks = len(payload["nodes"]), _mark(payload), payload["counts"] == "hot"
     marked = [node for node in payload["nodes"] if node["marked"]]
     otherwise = sum(not _carries(node, mark) for node in marked)
@@ -59,25 +59,21 @@ def _carries(node: Mapping[str, Any], mark: str) -> bool:
     return {*mark.split(" and ")} <= {*node["carries"]}
 
 
-NODE_TITLES: Final = ("NODE", "MARKED", "SINCE", "RULES", "NOTE")
+_NODE_TITLES: Final = ("NODE", "MARKED", "SINCE", "RULES", "NOTE")
 
 
-def nodes_table(payload: Mapping[str, Any], most: int | None = None) -> Table:
-    """The nodes of `/nodes`, or the first ``most``: marked ones, then hot ones, then by name."""
-    nodes = in_order(payload["nodes"])[:most]
-    return make_table(NODE_TITLES, (node_row(node, payload) for node in nodes))
-
-
-def in_order(nodes: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return sorted(
-        nodes,
+def _nodes_table(payload: Mapping[str, Any]) -> Table:
+    """The nodes of `/nodes`: marked ones, then hot ones, then by name."""
+    nodes = sorted(
+        payload["nodes"],
         key=lambda node: (
             *(not node["marked"], not node["pressured"], not node["early"], node["name"]),
         ),
     )
+    return make_table(_NODE_TITLES, (_node_row(node, payload) for node in nodes))
 
 
-def node_row(node: Mapping[str, Any], payload: Mapping[str, Any]) -> tuple[str | Text, ...]:
+def _node_row(node: Mapping[str, Any], payload: Mapping[str, Any]) -> tuple[str | Text, ...]:
     return (
         node["name"],
         _marked(node),
@@ -103,7 +99,6 @@ def render_why(payload: Mapping[str, Any], console: Console) -> None:
     titles = ("RULE", "STATE", "VALUE", "THRESHOLD", "CLEARS AT", "SINCE", "SAMPLE")
     show(console, make_table(titles, rows))
     for title, sentences in (
-        ("Pods furthest above their requests:", node_words.above_requests(payload)),
         ("Expected load, in points (100 is full):", node_words.expected_parts(payload)),
         ("To clear:", payload["clears"]),
     ):

@@ -67,16 +67,6 @@ def _parts(expected: Mapping[str, float]) -> str:
     )
 
 
-def above_requests(node: Part) -> list[str]:
-    """``shop/web-5d9c7b9d4f-x2x4p: 1.2 cores of cpu more than it requests``, the first ones."""
-    units = {"cpu": (1.0, "cores of cpu"), "memory": (2.0**30, "GiB of memory")}
-    return [
-        f"{each['pod']}: {each['above'] / size:.3g} {unit} more than it requests"
-        for each in node.get("above", ())
-        for size, unit in [units[each["resource"]]]
-    ]
-
-
 def verdict(node: Part) -> str:
     firing = _in_state(node, "firing")
     have = "has" if len(firing) == 1 else "have"

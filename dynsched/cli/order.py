@@ -38,11 +38,13 @@ def order(context: click.Context, /, *, pod: str | None, output: str, **given: A
       dynsched order
       dynsched order web-7d4b9c-x2x5z -n shop
     """
-    from dynsched.cli.ask import asked, print_answer
+    from dynsched.cli.ask import asked, print_answer, say_where
 
     if pod is None:
         with asked(context, given) as running:
-            print_answer(running.json("/order"), output, render_order)
+            found = running.json("/order")
+            say_where(running)
+            print_answer(found, output, render_order)
         return
     from dynsched.kube.client import open_client
     from dynsched.tools.inject.installed import pod_told, render_told

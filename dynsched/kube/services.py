@@ -107,7 +107,6 @@ async def ask_service(
     service: Service,
     path: str,
     *,
-    etag: str | None = None,
     timeout: float = TIMEOUT,  # noqa: ASYNC109 - of one HTTP exchange
 ) -> Answer:
     """What the program behind the Service answers at ``path`` (quoted, from ``/`` on), an error of
@@ -116,7 +115,6 @@ async def ask_service(
     call = Call("get", "services/proxy", service.path + path, service.proxied, service.namespace)
     raw = await api.exchange(
         call,
-        headers={"If-None-Match": etag} if etag else None,
         passes=lambda raw: raw.status not in _OWN or _status(raw.body) is None,
         timeout=timeout,
         most=_MAX_BYTES,

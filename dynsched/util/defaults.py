@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-DEFAULT_SERVER: Final = "http://localhost:9000"
-"""Which running instance is asked."""
 EXTENDER_MEMORY: Final = 8
 """MiB for the questions of schedulers that are under way. 5,000 names are some 0.3 MiB; as whole
 Nodes these need some 10 KB each.

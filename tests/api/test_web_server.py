@@ -74,9 +74,7 @@ async def test_it_listens_where_it_says(text) -> None:
         assert await ask(url) == {"taken_at": "now"}
     with pytest.raises(ServerError) as caught:
         await ask(url)
-    assert str(caught.value) == (
-        f"cannot ask {url}: connection refused; is dynsched running? use --server URL"
-    )
+    assert str(caught.value).startswith(f"cannot ask {url}: connection refused")
 
 
 def _has_ipv6():

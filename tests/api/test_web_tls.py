@@ -82,9 +82,7 @@ async def test_an_untrusted_certificate_is_one_plain_line(files, authority, monk
             await asyncio.to_thread(fetch, server.url, "/nodes")
         said = str(caught.value)
         assert said.startswith(f"cannot ask {server.url}: TLS: its certificate is not trusted (")
-        assert said.endswith(
-            "name the CA file that signed it in SSL_CERT_FILE, or use --server URL"
-        )
+        assert "SSL_CERT_FILE" in said
         assert "_ssl.c" not in said
         monkeypatch.setenv("SSL_CERT_FILE", authority.cert)
         with pytest.raises(ServerError, match="does not answer as dynsched does"):

@@ -3,12 +3,15 @@
 import asyncio
 import os
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-from plugin_support import Ended, Kubectl
 from programs import need
 from service_support import Pages, scripts, served, service
+
+Ended = tuple[int, str, str]
+"""Exit code, standard output, standard error."""
+Kubectl = Callable[..., Awaitable[Ended]]
 
 
 @pytest.fixture

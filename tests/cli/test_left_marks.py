@@ -10,15 +10,14 @@ import pytest
 from command_line import Call, call_of
 from service_support import service
 
-from dynsched.cli import kubectl_plugin
 from dynsched_sim.examples import make_node
 
 
 @pytest.fixture
 def call(monkeypatch, capsys, cluster) -> Call:
-    """`kubectl dynsched ...` in a thread."""
+    """`dynsched ...` in a thread."""
     monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
-    return partial(asyncio.to_thread, call_of, capsys, main=kubectl_plugin.main)
+    return partial(asyncio.to_thread, call_of, capsys)
 
 
 EVIDENCE = {

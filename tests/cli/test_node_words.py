@@ -5,7 +5,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
-from asking import Scripted
 from command_line import shown
 from early_scene import CPU, EARLY_RULES, MEMORY, early_example, early_scene, known_pods
 from snapshots import NOON, example, nodes_payload
@@ -15,8 +14,6 @@ from dynsched.cli import single_pass
 from dynsched.cli.node_tables import render_nodes, render_why
 from dynsched.cli.single_pass import pass_report, render_findings
 from dynsched.controller import single_pass as passes
-from dynsched.tools import client
-from dynsched.tools.client import Response, ServerError
 
 
 def why(snapshot, name):
@@ -148,29 +145,3 @@ def test_plan_tells_early_marks_and_that_no_pods_are_watched(monkeypatch, capsys
     output = capsys.readouterr()
     assert output.err == f"{UNWATCHED}\n"
     assert "Nothing to change." in output.out
-
-
-def test_why_of_a_hot_node_names_the_pods_furthest_above_their_requests(monkeypatch) -> None:
-    """Prometheus is asked for them once somebody looks: the first answer lacks them."""
-    waited: list[float] = []
-    monkeypatch.setattr(client.time, "sleep", waited.append)
-    known = [
-        {"pod": "shop/web-5d9c7b9d4f-x2x4p", "resource": "cpu", "above": 1.25},
-        {"pod": "db/main-0", "resource": "memory", "above": 3 * 2.0**29},
-    ]
-    found = json.loads(msgspec.json.encode(node_detail(early_example(), "worker-4")))
-    assert found["pressured"]
-    answers = [Response(200, json.dumps({"above": each}).encode(), None) for each in (None, known)]
-    running = Scripted(answers)
-    found["above"] = running.above("worker-4")
-    assert running.asked == [("/page/node?node=worker-4", None)] * 2
-    assert waited == [0, 1.0]
-    told = shown(render_why, found)
-    at = told.index("Pods furthest above their requests:")
-    assert told[at + 1 : at + 3] == [
-        "- shop/web-5d9c7b9d4f-x2x4p: 1.25 cores of cpu more than it requests",
-        "- db/main-0: 1.5 GiB of memory more than it requests",
-    ]
-    assert Scripted([ServerError("an older one has no such path")]).above("worker-4") == []
-    unknown = Scripted([Response(200, b'{"above": null}', None)] * 9)
-    assert (unknown.above("worker-4"), len(unknown.asked)) == ([], 4)

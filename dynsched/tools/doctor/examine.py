@@ -44,10 +44,6 @@ _AT_ONCE: Final = 4
 """Queries at a time: fewer than Prometheus evaluates, so that others are not kept waiting."""
 _SENDS_NONE: Final = "; the doctor sends none"
 _REQUESTS: Final = "dynsched_extender_requests_total"
-_ASKS: Final = 8
-"""How often a Service is asked before no replica behind it counts as called by a scheduler: each
-request goes to any of them, and a scheduler keeps to one.
-"""
 
 
 def examine(
@@ -216,8 +212,7 @@ def check_extender(where: Where, rule_set: RuleSet) -> Iterator[Finding | NotChe
     try:
         with opened(where) as running:
             running.remedy = _SENDS_NONE
-            asks = _ASKS if where.server is None else 1
-            is_asked = any(_is_asked(running) for _ in range(asks))
+            is_asked = _is_asked(running)
     except (ExpectedError, ValueError) as error:
         yield NotChecked("K3", None, f"no running dynsched says it: {error}")
         return
@@ -236,11 +231,9 @@ def check_running(where: Where) -> Iterator[Finding | NotChecked]:
     try:
         with opened(where) as running:
             running.remedy = _SENDS_NONE
-            answer = running.raw("/status")
             # 503: it is not well, and says all it can.
-            if answer.status != HTTPStatus.SERVICE_UNAVAILABLE:
-                answer = running.ask("/status")
-            refused = running.read(answer, key="rules_error")["rules_error"]
+            accept = (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE)
+            refused = running.json("/status", key="rules_error", accept=accept)["rules_error"]
     except ExpectedError as failed:
         yield NotChecked("K5", None, f"no running dynsched says it: {failed}")
         return
@@ -255,7 +248,7 @@ def check_running(where: Where) -> Iterator[Finding | NotChecked]:
 
 def _is_asked(running: Running) -> bool:
     """ValueError for what are not the metrics of a dynsched."""
-    text = running.ask("/metrics").body.decode(errors="replace")
+    text = running.ask("/metrics").decode(errors="replace")
     families = text_string_to_metric_families(text)
     counts = [each for family in families for each in family.samples if each.name == _REQUESTS]
     if not counts:

@@ -36,7 +36,7 @@ from extender_support import World as Extending
 from extender_support import snapshots
 from manifest_support import BASE, kustomize, templates
 from programs import ROOT
-from service_support import Pages, served, service
+from service_support import Pages, served
 
 from dynsched.api.app import make_app
 from dynsched.engine.model import QueryResult, Sample
@@ -401,24 +401,6 @@ async def test_an_extender_that_nobody_asks_is_told_and_one_that_is_asked_is_not
         assert await of_extender(where) == []
 
 
-async def test_behind_a_service_one_replica_that_is_asked_is_enough(sim) -> None:
-    values = [0, 0, 7]
-
-    async def metrics(_request: web.Request) -> web.Response:
-        if not values:
-            return web.Response(text="up 1\n")
-        text = f'dynsched_extender_requests_total{{verb="filter"}} {values.pop(0)}\n'
-        return web.Response(text=text)
-
-    app = web.Application()
-    app.router.add_get("/metrics", metrics)
-    async with TestServer(app) as server, service(sim, str(server.make_url("")).rstrip("/")):
-        where = Where(kubeconfig=sim.kubeconfig, tries_local=False)
-        assert (await of_extender(where), values) == ([], [])
-        (found,) = await of_extender(where)
-    assert "no dynsched_extender_requests_total; is it an older dynsched?" in found.reason
-
-
 async def of_running(where: Where) -> list[Any]:
     return await asyncio.to_thread(lambda: list(check_running(where)))
 
@@ -453,7 +435,7 @@ async def test_a_running_dynsched_that_refuses_its_rules_is_told_and_a_busy_one_
 async def test_where_no_dynsched_is_found_or_answers_it_is_not_checked(sim) -> None:
     (found,) = await of_running(Where("http://127.0.0.1:1"))
     assert (found.code, "no running dynsched says it: " in found.reason) == ("K5", True)
-    in_the_cluster = Where(kubeconfig=sim.kubeconfig, tries_local=False)
+    in_the_cluster = Where(kubeconfig=sim.kubeconfig)
     assert await of_extender(in_the_cluster, rules()) == []
     for where in (in_the_cluster, Where("http://127.0.0.1:1")):
         (found,) = await of_extender(where)
