@@ -403,7 +403,8 @@ def test_all_that_a_pod_reads_is_there_and_understood(name: str, pod: str) -> No
         command, *flags = each["args"]
         section = CliRunner().invoke(cli, [command, "--help"], terminal_width=1000).output
         named = {flag.partition("=")[0] for flag in flags}
-        named |= {e["name"] for e in each.get("env", ())} - {"DYNSCHED_SERVER_TOKEN_FILE"}
+        of_commands = {"DYNSCHED_SERVER", "DYNSCHED_SERVER_TOKEN_FILE"}  # read by `dynsched nodes`
+        named |= {e["name"] for e in each.get("env", ())} - of_commands
         for source in each.get("envFrom", ()):
             named |= the(docs, "ConfigMap", source["configMapRef"]["name"])["data"].keys()
         assert {word for word in named if not re.search(rf"{word}\b", section)} == set()
