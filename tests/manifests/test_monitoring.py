@@ -79,13 +79,6 @@ def case(given: Doc) -> Doc:
         }
         for moment, alerts in given["fires"].items()
     ]
-    if text := given.get("text"):
-        name, labels = labelled(text["alert"], severity="warning", namespace="d")
-        notes = {key: text[key] for key in ("summary", "description")}
-        notes["runbook_url"] = f"{RUNBOOKS}#{name.lower()}"
-        alerts = [{"exp_labels": labels, "exp_annotations": notes}]
-        when = {"alertname": name, "eval_time": text["at"]}
-        found["alert_rule_test"] = [when | {"exp_alerts": alerts}]
     return found
 
 
