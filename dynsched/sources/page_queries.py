@@ -272,22 +272,11 @@ _HOT_SHARE: Final = (
 
 
 def _requests(resource: str, labels: str, selector: str = ',node!=""') -> str:
-    selected = f'resource="{resource}"{selector}'
-    return f"max by ({labels}) ({of_containers(selected)})"
-
-
-def of_containers(selector: str, over: str = "") -> str:
     """Of main containers and sidecars. Other init containers, of which the scheduler counts the
     largest where it is more than all of these, and the pod's overhead are not in it.
-    ``over``: a range of which the last value counts.
     """
-
-    def last(metric: str, selected: str) -> str:
-        """The series as they are now, or their last values of the range."""
-        series = f"{metric}{{{selected}}}{over}"
-        return f"last_over_time({series})" if over else series
-
-    main = last("kube_pod_container_resource_requests", selector)
-    init = last("kube_pod_init_container_resource_requests", selector)
-    sidecars = last("kube_pod_init_container_info", 'restart_policy="Always"')
-    return f"({main} or ({init} and on (namespace, pod, uid, container) {sidecars}))"
+    selected = f'{{resource="{resource}"{selector}}}'
+    init = f"kube_pod_init_container_resource_requests{selected}"
+    sidecars = 'kube_pod_init_container_info{restart_policy="Always"}'
+    kept = f"{init} and on (namespace, pod, uid, container) {sidecars}"
+    return f"max by ({labels}) ((kube_pod_container_resource_requests{selected} or ({kept})))"
