@@ -125,10 +125,10 @@ def from_status(call: Call, server: str, status: int, body: bytes) -> ClusterErr
     where = f"cannot {call}: {server} answered {status}"
     match status:
         case HTTPStatus.UNAUTHORIZED:
-            return SetupError(
-                f"{where}: the credentials were not accepted; log in again, "
-                "or in a pod check its service account"
-            )
+            why = "the credentials were not accepted; log in again, or check the pod's account"
+            if not server.lower().startswith("https://"):
+                why = "no credentials are sent by plain HTTP; use https://"
+            return SetupError(f"{where}: {why}")
         case HTTPStatus.FORBIDDEN:
             return forbidden(call, server, said.removeprefix(": "))
         case HTTPStatus.NOT_FOUND if call.name:

@@ -42,7 +42,10 @@ class KubeConfigError(ClusterError):
 
 @dataclass(slots=True, eq=False)
 class KubeConfig:
-    """To be loaded again at ``refresh_at`` (of `time.monotonic`; None: never), and after a 401."""
+    """To be loaded again at ``refresh_at`` (of `time.monotonic`; None: never), and after a 401.
+    ``context``: the one that counts, which a kubeconfig's new current-context does not change; None
+    for a pod's service account.
+    """
 
     namespace: str
     asked: str | None
@@ -69,6 +72,11 @@ class KubeConfig:
         """The API server's URL, without anything secret that a URL can carry."""
         parts = urlsplit(self.configuration.host)
         return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
+
+    @property
+    def cluster(self) -> str:
+        """For people: ``production (https://10.0.0.1:6443)``."""
+        return f"{self.context or 'of this pod'} ({self.server})"
 
     def serves(self, host: str | None, port: int | None) -> bool:
         """Whether this is where the API server listens; a redirect may lead elsewhere."""
@@ -156,7 +164,12 @@ async def _from_files(paths: str, asked: str | None, context: str | None) -> Kub
         raise KubeConfigError(
             f"kubeconfig {paths}: {_one_line(error)}; see kubectl config view{named}"
         ) from error
-    user: Mapping[str, Any] = getattr(loader._user, "value", loader._user) or {}  # noqa: SLF001 - no public way
+    if not configuration.host.lower().startswith("https://"):
+        # Anybody on the way could read them; kubectl sends none either.
+        configuration.api_key, configuration.cert_file, configuration.key_file = {}, None, None
+        user: Mapping[str, Any] = {}
+    else:
+        user = getattr(loader._user, "value", loader._user) or {}  # noqa: SLF001 - no public way
     if "exec" in user and not (configuration.api_key or configuration.cert_file):
         command = (user["exec"] or {}).get("command", "?")
         raise KubeConfigError(
@@ -170,8 +183,8 @@ async def _from_files(paths: str, asked: str | None, context: str | None) -> Kub
     elif "tokenFile" in user:
         due = time.monotonic() + TOKEN_MAX_AGE
     namespace = chosen.get("namespace") or ""
-    where = f"kubeconfig {paths}"
-    return _finished(configuration, where, namespace, refresh_at=due, asked=asked, context=context)
+    where, name = f"kubeconfig {paths}", loader.current_context["name"]
+    return _finished(configuration, where, namespace, refresh_at=due, asked=asked, context=name)
 
 
 def _finished(
@@ -191,7 +204,7 @@ def _finished(
     try:
         found = KubeConfig(namespace or "default", asked, refresh_at, configuration, context)
         _ = urlsplit(configuration.host).port  # it raises where it is no number
-        if found.authorization:
+        if found.authorization or not found.server.lower().startswith("https://"):
             # As client-go: a user in the URL gives way; aiohttp would refuse to send both.
             configuration.host = found.server
         if configuration.proxy:  # the cluster's own, which comes first in client-go too

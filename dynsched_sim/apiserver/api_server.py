@@ -4,9 +4,9 @@
         server.objects.create("nodes", make_node("worker-1", 1))
         kubeconfig = server.kubeconfig(Path("kubeconfig"))   # for kubectl, or for dynsched
 
-It speaks plain HTTP, keeps everything in memory, records what was asked (``server.requests``) and
-fails on order (``server.faults``, ``down()`` and ``up()``, ``drop_watches()``,
-``mute_watches()``, ``restore()``, ``store.compact()``).
+It speaks plain HTTP unless it is given ``tls``, keeps everything in memory, records what was asked
+(``server.requests``) and fails on order (``server.faults``, ``down()`` and ``up()``,
+``drop_watches()``, ``mute_watches()``, ``restore()``, ``store.compact()``).
 With ``server.serves_metrics`` there are NodeMetrics (what metrics-server would measure is created
 like any object); ``server.reviews`` has what answers access reviews, by path; where the service
 proxy leads stands in ``server.proxy.backends``.
@@ -21,6 +21,7 @@ import asyncio
 import hmac
 import json
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable, Mapping
@@ -54,21 +55,24 @@ Review = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 class ApiServer:
     """The server. An async context manager; ``start`` and ``stop`` do the same by hand.
 
-    With ``token`` every request must carry it as a bearer token. ``forbidden`` are (verb, resource)
-    pairs that nobody may do; the set can be changed at any time. ``history`` is how many changes of
-    each resource can be watched from; ``idle_timeout`` after how many seconds a connection without
-    a request is closed.
+    With ``token`` every request must carry it as a bearer token, which clients send only where
+    there is ``tls``: the server's context, and the CA that kubeconfigs name. ``forbidden`` are
+    (verb, resource) pairs that nobody may do; the set can be changed at any time. ``history`` is
+    how many changes of each resource can be watched from; ``idle_timeout`` after how many seconds a
+    connection without a request is closed.
     """
 
     def __init__(
         self,
         *,
         token: str | None = None,
+        tls: tuple[ssl.SSLContext, Path] | None = None,
         history: int = HISTORY,
         idle_timeout: float = 3630.0,  # clients usually give an idle connection up before
     ) -> None:
         self.port = 0
         self.token = token
+        self._tls = tls
         self.forbidden: set[tuple[str, str]] = set()
         self.reviews: dict[str, Review] = {_OWN_REVIEWS: self._own_rights}
         self.store = Store(history=history)
@@ -116,7 +120,12 @@ class ApiServer:
             raise RuntimeError("the server was never started")
         loop = asyncio.get_running_loop()
         self._listening = await loop.create_server(
-            self._http, _HOST, self.port, reuse_address=True, backlog=1024
+            self._http,
+            _HOST,
+            self.port,
+            ssl=self._tls and self._tls[0],
+            reuse_address=True,
+            backlog=1024,
         )
         self.port = self._listening.sockets[0].getsockname()[1]
 
@@ -138,14 +147,15 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        return f"http://{_HOST}:{self.port}"
+        return f"{'https' if self._tls else 'http'}://{_HOST}:{self.port}"
 
     def kubeconfig(self, path: Path) -> Path:
         user = {"token": self.token} if self.token else {}
+        ca = {"certificate-authority": str(self._tls[1])} if self._tls else {}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "sim", "cluster": {"server": self.url}}],
+            "clusters": [{"name": "sim", "cluster": {"server": self.url, **ca}}],
             "users": [{"name": "sim", "user": user}],
             "contexts": [{"name": "sim", "context": {"cluster": "sim", "user": "sim"}}],
             "current-context": "sim",

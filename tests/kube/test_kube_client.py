@@ -350,8 +350,10 @@ async def test_a_token_file_is_read_again(tmp_path: Path, monkeypatch: pytest.Mo
     token = tmp_path / "token"
     token.write_text("first-secret\n")
     async with SimCluster(tmp_path, token="first-secret") as sim:
-        path = kubeconfig(tmp_path / "k", sim.url, user={"tokenFile": str(token)})
-        async with api_of(path, KubeClient) as client:
+        config = yaml.safe_load(sim.kubeconfig.read_text())
+        config["users"][0]["user"] = {"tokenFile": str(token)}
+        sim.kubeconfig.write_text(yaml.safe_dump(config))
+        async with api_of(sim.kubeconfig, KubeClient) as client:
             assert await client.count() == 0
             sim.server.token = "second-secret"
             token.write_text("second-secret\n")
@@ -410,7 +412,7 @@ async def test_an_exec_plugin_gives_the_token(tmp_path: Path) -> None:
     plugin.write_text(f"#!/bin/sh\necho '{json.dumps(credential)}'\n")
     plugin.chmod(0o700)
     user = {"exec": {"apiVersion": credential["apiVersion"], "command": str(plugin)}}
-    found = await load_config(str(kubeconfig(tmp_path / "k", "http://127.0.0.1:1", user=user)))
+    found = await load_config(str(kubeconfig(tmp_path / "k", "https://127.0.0.1:1", user=user)))
     assert found.authorization == "Bearer plugged"
     assert found.refresh_at is not None
     plugin.write_text("#!/bin/sh\nexit 3\n")

@@ -19,6 +19,7 @@ from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
+from certificates import Authority
 from envtest import Envtest
 from sim_readers import SimReaders
 
@@ -245,6 +246,12 @@ class SimCluster(Cluster):
 
     def __init__(self, folder: Path, **options: Any) -> None:
         super().__init__()
+        self._ca = ""
+        if "token" in options:  # no client sends one by plain HTTP
+            authority = Authority(folder, "sim")
+            self._ca = authority.cert
+            tls = authority.server(authority.issue("server", "IP:127.0.0.1")), Path(self._ca)
+            options |= {"tls": tls}
         self.server = ApiServer(**options)
         self.readers = SimReaders()
         self.server.reviews |= self.readers.reviews()
@@ -260,6 +267,9 @@ class SimCluster(Cluster):
     async def __aexit__(self, *_: object) -> None:
         await super().__aexit__()
         await self.server.stop()
+
+    def ssl(self) -> ssl.SSLContext | None:
+        return ssl.create_default_context(cafile=self._ca) if self._ca else None
 
     async def writes(self, resource: str = "nodes") -> list[Write]:
         parts = [each.name for each in fields(Write) if each.name != "body"]

@@ -1,12 +1,10 @@
-"""Which proxy each client asks, and that none of them reads ~/.netrc: with a server that is asked
-in place of every other host, and sees by the request whether it was taken for a proxy.
+"""Which proxy each client asks, that none of them reads ~/.netrc, and that credentials of a
+kubeconfig go by TLS only. One server is the proxy and what is behind it: its requests show which.
 """
 
 import asyncio
 import base64
 import json
-import socket
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +12,13 @@ from typing import Any
 import api_support
 import pytest
 from asking import fetch
+from certificates import Authority
 from misbehaving_server import GOOD, MisbehavingServer, Seen, http
+from prometheus_support import free_port
+from watch_support import watching
 
 from dynsched.engine.load.recent import RecentPods
-from dynsched.kube.failures import Call, ProxyRefusedError
-from dynsched.kube.kopf_operator import NodeOperator, WatchBrokenError, _explained
+from dynsched.kube.failures import Call
 from dynsched.kube.kubeconfig import KubeConfigError, load_config
 from dynsched.kube.pod_watch import PodWatch
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
@@ -131,34 +131,22 @@ async def test_a_proxy_that_cannot_be_used_is_told_by_every_client(monkeypatch, 
             push(Collect("http://push.example", ip="10.0.0.7"), Memory(2, 1))
         with pytest.raises(ValueError, match="HTTP_PROXY") as prometheus:
             PrometheusConfig("http://prometheus.example")
-        assert said in str(unusable.value)
-        for told in (str(each.value) for each in (config, client, collect, prometheus)):
+        for told in (str(each.value) for each in (unusable, config, client, collect, prometheus)):
             assert said in told
             assert "s3cret" not in told
 
 
-class Everywhere:
-    """A server that is asked whatever host a client wants, directly or as its proxy."""
+class World:
+    """A proxy, and at ``direct``, which does not count as loopback, what can be had without it."""
 
     def __init__(self, server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch) -> None:
         self.server = server
+        self.direct = f"http://0.0.0.0:{server.port}"
         self._set = monkeypatch.setenv
-        connect, resolve = socket.socket.connect, socket.getaddrinfo
-        address = ("127.0.0.1", server.port)
-
-        async def sock_connect(loop: Any, sock: socket.socket, _: object) -> None:
-            sock.setblocking(True)
-            connect(sock, address)
-            sock.setblocking(False)
-
-        monkeypatch.setattr(socket.socket, "connect", lambda one, _: connect(one, address))
-        monkeypatch.setattr(
-            socket, "getaddrinfo", lambda _, port, *a, **k: resolve("127.0.0.1", port, *a, **k)
-        )
-        monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_connect", sock_connect)
 
     def proxied(self, *, no_proxy: str = "", user: str = "") -> None:
-        self._set("HTTP_PROXY", f"http://{user}proxy.example:3128")
+        for name in ("HTTP_PROXY", "HTTPS_PROXY"):
+            self._set(name, f"http://{user}127.0.0.1:{self.server.port}")
         self._set("NO_PROXY", no_proxy)
 
     @property
@@ -171,192 +159,180 @@ class Everywhere:
 
 
 @pytest.fixture
-def everywhere(monkeypatch) -> Iterator[Everywhere]:
+def world(monkeypatch) -> Iterator[World]:
     with MisbehavingServer() as server:
         server.default = http(json.dumps(LISTED), Connection="close")
-        yield Everywhere(server, monkeypatch)
+        yield World(server, monkeypatch)
 
 
-def kubeconfig(folder: Path, server: str, *, token: str | None = "tok", **cluster: str) -> str:
-    user = {"token": token} if token else {}
-    return str(api_support.kubeconfig(folder / "config", server, user=user, **cluster))
+def kubeconfig(folder: Path, server: str, *, user: Any = None, **cluster: str) -> Path:
+    return api_support.kubeconfig(folder / "config", server, user=user, **cluster)
 
 
-async def query(url: str, **options: str) -> str | None:
-    source = PrometheusSource(PrometheusConfig(url, timeout=5.0, **options))
+async def query(url: str) -> str | None:
+    source = PrometheusSource(PrometheusConfig(url, timeout=5.0))
     try:
         return (await source.query_expr("x")).error
     finally:
         await source.close()
 
 
-async def ask_kube(path: str) -> None:
+async def ask_kube(path: Path) -> None:
     async with api_support.api_of(path) as api:
         await api.call(LIST)
 
 
-async def watch_pods(path: str) -> None:
+async def watch_pods(path: Path) -> None:
     async with api_support.api_of(path) as api:
         await PodWatch(api, RecentPods()).follow("1")
 
 
-async def watch_nodes(path: str) -> None:
-    """With the session that kopf is given."""
-    config = await load_config(path)
-    session = NodeOperator(config, lambda *_: None)._session(config)
-    async with session, session.get(f"{config.server}/api/v1/nodes") as answer:
-        await answer.read()
+async def watch_nodes(path: Path) -> None:
+    async with watching(path) as running:
+        await running.until(lambda: running.cluster.synced or running.watch.error is not None)
+        if not running.cluster.synced:
+            raise ClusterError(running.watch.error)
 
 
-KUBE = {"calls": ask_kube, "the watch of pods": watch_pods, "kopf": watch_nodes}
+KUBE = [ask_kube, watch_pods, watch_nodes]
 
 
-@pytest.mark.parametrize("ask", KUBE.values(), ids=KUBE.keys())
+@pytest.mark.parametrize("ask", KUBE)
 async def test_the_api_server_is_asked_by_the_proxy_that_kubectl_would_take(
-    everywhere, tmp_path, ask
+    world, tmp_path, ask
 ) -> None:
-    direct = "10.0.0.0/8", "10.1.2.3:6443", "10.1.2.3"
-    ways: list[tuple[bool, str, str]] = [(False, "", ""), (True, "", "me:pw@"), (True, "", "")]
-    for proxied, no_proxy, user in (*ways, *((True, listed, "") for listed in direct)):
+    ways: list[tuple[bool, str, str]] = [(False, "", ""), (True, "", "me:pw@")]
+    for proxied, no_proxy, user in (*ways, (True, "0.0.0.0/8", "me:pw@")):
         if proxied:
-            everywhere.proxied(no_proxy=no_proxy, user=user)
-        for token in ("tok", None):
-            await ask(kubeconfig(tmp_path, "http://10.1.2.3:6443", token=token))
-            assert everywhere.by_proxy is (proxied and not no_proxy), no_proxy
-            sent = everywhere.last.headers  # nothing of ~/.netrc
-            assert sent.get("authorization") == (f"Bearer {token}" if token else None)
-            assert sent.get("proxy-authorization") == (BASIC if user else None)
+            world.proxied(no_proxy=no_proxy, user=user)
+        await ask(kubeconfig(tmp_path, world.direct))
+        assert world.by_proxy is (proxied and not no_proxy), no_proxy
+        assert world.last.headers.get("proxy-authorization") == (BASIC if world.by_proxy else None)
 
 
-async def test_what_a_kubeconfig_says_itself_comes_first(everywhere, tmp_path) -> None:
-    url = "http://me:pw@10.1.2.3:6443"
-    for token, sent in (("tok", "Bearer tok"), (None, BASIC)):  # the token before the URL's user
-        await ask_kube(kubeconfig(tmp_path, url, token=token))
-        assert everywhere.last.headers["authorization"] == sent
-    everywhere.proxied(no_proxy="*")
-    await ask_kube(kubeconfig(tmp_path, url, **{"proxy-url": "http://own.example:3128"}))
-    assert everywhere.by_proxy
+@pytest.mark.parametrize("ask", KUBE)
+async def test_no_credentials_go_to_an_api_server_by_plain_http(world, tmp_path, ask) -> None:
+    token = tmp_path / "token"
+    token.write_text("tok")
+    version = "client.authentication.k8s.io/v1"
+    credential = {"apiVersion": version, "kind": "ExecCredential", "status": {"token": "tok"}}
+    plugin = {"apiVersion": version, "command": "echo", "args": [json.dumps(credential)]}
+    users: list[dict[str, Any]] = [
+        {"token": "tok"},
+        {"tokenFile": str(token)},
+        {"username": "me", "password": "pw"},
+        {"exec": {**plugin, "interactiveMode": "Never"}},
+    ]
+    with_user = world.direct.replace("//", "//me:pw@")
+    for server, user in (*((world.direct, user) for user in users), (with_user, None)):
+        await ask(kubeconfig(tmp_path, server, user=user))
+    assert len(world.server.seen) >= len(users) + 1
+    assert not [seen for seen in world.server.seen if "authorization" in seen.headers]
+    world.server.default = http("{}", 401, Connection="close")
+    with pytest.raises(ClusterError, match="no credentials are sent by plain HTTP; use https://"):
+        await ask(kubeconfig(tmp_path, world.direct))
+
+
+async def test_by_tls_the_token_comes_before_a_user_in_the_url(tmp_path, world) -> None:
+    authority = Authority(tmp_path, "ca")
+    tls = authority.server(authority.issue("server", "IP:127.0.0.1"))
+    ca = {"certificate-authority": authority.cert}
+    with MisbehavingServer(tls=tls) as server:
+        server.default = world.server.default
+        for user, sent in (({"token": "tok"}, "Bearer tok"), (None, BASIC)):  # and no ~/.netrc
+            url = server.url.replace("//", "//me:pw@")
+            await ask_kube(kubeconfig(tmp_path, url, user=user, **ca))
+            assert server.seen[-1].headers["authorization"] == sent
+
+
+async def test_a_proxy_in_the_kubeconfig_comes_first(world, tmp_path) -> None:
+    world.proxied(no_proxy="*")
+    own = {"proxy-url": f"http://127.0.0.1:{world.server.port}"}
+    await ask_kube(kubeconfig(tmp_path, "http://kube.example:6443", **own))
+    assert world.by_proxy
     socks = {"proxy-url": "socks5://p:1080"}
     told = "its proxy-url: a proxy by socks5:// is not support"
     wrong = "its server is not a URL like https://host:6443"
     for server, cluster, said in (
-        (url, socks, told), ("http://[::", {}, wrong), ("https://kube.example:port", {}, wrong)
+        (world.direct, socks, told), ("http://[::", {}, wrong), ("https://k.test:port", {}, wrong)
     ):  # fmt: skip
         with pytest.raises(KubeConfigError, match=said):
             await load_config(kubeconfig(tmp_path, server, **cluster))
 
 
-async def told(asking: Any, kind: type[Exception]) -> tuple[str, str]:
-    """The message of what is raised; and all that a log could show of it."""
-    with pytest.raises(kind) as raised:
-        await asking
-    whole = "".join(traceback.format_exception(raised.value))
-    error: BaseException | None = raised.value
-    while error is not None:
-        whole += repr(error)
-        error = error.__cause__
-    return str(raised.value), whole
-
-
+@pytest.mark.parametrize("ask", KUBE)
 async def test_a_proxy_that_refuses_is_not_a_missing_role_and_sees_no_token(
-    everywhere, tmp_path, monkeypatch
+    world, tmp_path, ask, caplog
 ) -> None:
-    everywhere.server.default = http("no", 403, content_type="text/plain", Connection="close")
-    monkeypatch.setenv("HTTPS_PROXY", "http://me:s3cret@proxy.example:3128")
-    path = kubeconfig(tmp_path, "https://10.1.2.3:6443")
-    said = "the proxy answered 403; check proxy-url in the kubeconfig, HTTP_PROXY, HTTPS_PROXY and"
-    for ask in (ask_kube, watch_pods):
-        message, whole = await told(ask(path), ClusterError)
-        assert said in message
-        assert "s3cret" not in whole
-    _, whole = await told(watch_nodes(path), ProxyRefusedError)  # asyncio logs it, as it is
-    assert isinstance(_explained("server", ProxyRefusedError(403)), WatchBrokenError)
-    assert said in str(_explained("server", ProxyRefusedError(403)))
-    assert "s3cret" not in whole
-    assert base64.b64encode(b"me:s3cret").decode() not in whole
-    assert {request.method for request in everywhere.server.seen} == {"CONNECT"}
-    assert not [request for request in everywhere.server.seen if "Bearer" in str(request.headers)]
+    world.server.default = http("no", 403, content_type="text/plain", Connection="close")
+    world.proxied(user="me:s3cret@")
+    path = kubeconfig(tmp_path, "https://10.1.2.3:6443", user={"token": "tok"})
+    with pytest.raises(
+        ClusterError, match="the proxy answered 403; check proxy-url in the"
+    ) as told:
+        await ask(path)
+    shown = f"{told.value}{caplog.text}"
+    assert "s3cret" not in shown
+    assert base64.b64encode(b"me:s3cret").decode() not in shown
+    assert {request.method for request in world.server.seen} == {"CONNECT"}
+    assert not [request for request in world.server.seen if "Bearer" in str(request.headers)]
 
 
 async def test_a_proxy_that_is_away_is_named_and_its_password_is_not(tmp_path, monkeypatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     monkeypatch.setenv("HTTPS_PROXY", f"http://me:s3cret@127.0.0.1:{port}")
-    path = kubeconfig(tmp_path, "https://10.1.2.3:6443")
-    message, whole = await told(ask_kube(path), ClusterError)
-    said = f"10.1.2.3:6443: the proxy 127.0.0.1:{port}: connection refused; check proxy-url"
-    assert said in message
-    assert "s3cret" not in whole
+    with pytest.raises(ClusterError) as told:
+        await ask_kube(kubeconfig(tmp_path, "https://10.1.2.3:6443"))
+    assert f"10.1.2.3:6443: the proxy 127.0.0.1:{port}: connection refused" in str(told.value)
+    assert "s3cret" not in str(told.value)
 
 
-async def test_prometheus_is_asked_by_the_same_rules(everywhere) -> None:
-    everywhere.server.default = http(GOOD)
-    for url, user, no_proxy in (
-        ("http://prometheus.example:9090", "me:pw@", ""),
-        ("http://localhost:9090", "", "10.0.0.0/8"),
-        ("http://127.0.0.2:9090", "", "10.0.0.0/8"),
-        ("http://10.1.2.3:9090", "", "10.0.0.0/8"),
+async def test_prometheus_a_pushgateway_and_a_dynsched_are_asked_by_the_same_rules(world) -> None:
+    def push_to(url: str) -> None:
+        push(Collect(url, ip="10.0.0.7"), Memory(2, 1))
+
+    for ask, answer in (
+        (lambda url: asyncio.run(query(url)), http(GOOD)),
+        (push_to, http("", 202)),
+        (lambda url: fetch(url, "/nodes"), http('{"taken_at": "now"}')),
     ):
-        everywhere.proxied(user=user, no_proxy=no_proxy)
-        assert await query(url) is None
-        assert everywhere.by_proxy is bool(user), url
-        assert "authorization" not in everywhere.last.headers
-        assert everywhere.last.headers.get("proxy-authorization") == (BASIC if user else None)
+        world.server.default = answer
+        for url, no_proxy, by_proxy in (
+            ("http://somewhere.example:9090", "10.0.0.0/8", True),
+            (f"http://localhost:{world.server.port}", "", False),
+            (world.direct, "0.0.0.0/8", False),
+        ):
+            world.proxied(user="me:pw@", no_proxy=no_proxy)
+            assert await asyncio.to_thread(ask, url) is None or answer != http(GOOD)
+            assert world.by_proxy is by_proxy, url
+            assert "authorization" not in world.last.headers
+            sent = world.last.headers.get("proxy-authorization")
+            assert sent == (BASIC if by_proxy else None)
 
 
-async def test_a_403_by_a_proxy_is_not_laid_to_the_credentials_alone(
-    everywhere, monkeypatch
-) -> None:
-    everywhere.server.default = http("", 403)
-    everywhere.proxied(user="me:s3cret@")
-    error = str(await query("http://prometheus.example:9090"))
-    assert "either the proxy refuses, and NO_PROXY leads past it, or these credentials" in error
-    named = "through the proxy that the environment sets: HTTP_PROXY=http://proxy.example:3128)"
-    assert error.endswith(named)
-    monkeypatch.setenv("HTTPS_PROXY", "http://me:s3cret@proxy.example:3128")
-    tunnelled = str(await query("https://prometheus.example:9090"))
-    assert "the proxy refused to connect to it (403 Forbidden) (through the proxy" in tunnelled
-    assert "s3cret" not in error + tunnelled
-
-
-def test_a_running_dynsched_is_asked_by_the_same_rules(everywhere) -> None:
-    everywhere.server.default = http('{"taken_at": "now"}')
-    everywhere.proxied(user="me:pw@", no_proxy="10.0.0.0/8")
-    fetch("http://dynsched.example:9000", "/nodes")
-    assert everywhere.last.target == "http://dynsched.example:9000/nodes"
-    assert everywhere.last.headers["proxy-authorization"] == BASIC
-    fetch("http://10.1.2.3:9000", "/nodes")
-    assert everywhere.last.target == "/nodes"
-    everywhere.proxied(user="me:s3cret@")
-    everywhere.server.default = http("", 403)
+async def test_a_403_by_a_proxy_names_it_and_not_its_password(world) -> None:
+    world.server.default = http("", 403)
+    world.proxied(user="me:s3cret@")
     with pytest.raises(ServerError) as refused:
-        fetch("http://dynsched.example:9000", "/nodes")
-    assert "(through the proxy that the environment sets: HTTP_PROXY=http://p" in str(refused.value)
-    assert "s3cret" not in str(refused.value)
+        await asyncio.to_thread(fetch, "http://dynsched.example:9000", "/nodes")
+    for told in (
+        str(await query("http://prometheus.example:9090")),
+        str(await query("https://prometheus.example:9090")),
+        str(refused.value),
+    ):
+        assert "_PROXY=http://127.0.0.1:" in told
+        assert "s3cret" not in told
 
 
-def test_a_redirect_past_the_proxy_takes_no_password_along(everywhere) -> None:
-    everywhere.server.replies[""] = lambda request, connection: connection.sendall(
+def test_a_redirect_past_the_proxy_takes_no_password_along(world) -> None:
+    world.server.replies[""] = lambda request, connection: connection.sendall(
         http('{"taken_at": "now"}')
-        if "10.1.2.3" in request.headers["host"]
-        else http("", 302, Location="http://10.1.2.3:9000/nodes")
+        if request.headers["host"] in world.direct
+        else http("", 302, Location=f"{world.direct}/nodes")
     )
-    everywhere.proxied(user="me:pw@", no_proxy="10.0.0.0/8")
+    world.proxied(user="me:pw@", no_proxy="0.0.0.0/8")
     fetch("http://dynsched.example:9000", "/nodes")
-    first, second = everywhere.server.seen
+    first, second = world.server.seen
     assert "proxy-authorization" in first.headers
     assert second.target == "/nodes"
     assert "proxy-authorization" not in second.headers
-
-
-def test_the_pushgateway_is_asked_by_the_same_rules(everywhere) -> None:
-    everywhere.server.default = http("", 202)
-    everywhere.proxied()
-    push(Collect("http://push.example:9091", ip="10.0.0.7"), Memory(2, 1))
-    assert (everywhere.last.method, everywhere.by_proxy) == ("PUT", True)
-    everywhere.proxied(no_proxy="10.0.0.0/8")
-    push(Collect("http://10.1.2.3:9091", ip="10.0.0.7"), Memory(2, 1))
-    assert not everywhere.by_proxy
-    everywhere.server.default = http("", 403)
-    with pytest.raises(ExpectedError, match="it answered 403 Forbidden; is this a Pushgateway"):
-        push(Collect("http://10.1.2.3:9091", ip="10.0.0.7"), Memory(2, 1))
