@@ -1,6 +1,4 @@
-"""The synthetic load as Prometheus's answers to the demo's rules, and for its page how much of the
-nodes' time was overloaded, with marks and without.
-"""
+"""The synthetic load as Prometheus's answers to the demo's rules."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from aiohttp import web
 
@@ -64,8 +62,6 @@ class SimulatedPrometheus:
         # What is asked stands in the URL or in the body, as for Prometheus.
         asked = {**request.query, **await request.post()}
         form = {name: str(value) for name, value in asked.items()}
-        if "dynsched_pressured_nodes" in form.get("query", ""):
-            return self._compared()
         if (name := self._names.get(_normal(form.get("query", "")))) is None:
             return await _refuse(request)
         if request.path.endswith("_range"):
@@ -81,17 +77,8 @@ class SimulatedPrometheus:
         for node, metric in enumerate(self._metrics if points else ()):
             values = [(at, str(of_nodes[node])) for at, of_nodes in points]
             result.append({"metric": metric, key: values if key == "values" else values[0]})
-        return _answer(kind, result)
-
-    def _compared(self) -> web.Response:
-        now = self._clock()
-        return _answer(
-            "vector",
-            [
-                {"metric": {"marks": marks}, "value": (now, str(share))}
-                for marks, share in zip(("on", "off"), self._load.hot, strict=True)
-            ],
-        )
+        data = {"resultType": kind, "result": result}
+        return web.json_response({"status": "success", "data": data})
 
 
 @asynccontextmanager
@@ -104,10 +91,6 @@ async def serve(app: web.Application) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
-
-
-def _answer(kind: str, result: list[dict[str, Any]]) -> web.Response:
-    return web.json_response({"status": "success", "data": {"resultType": kind, "result": result}})
 
 
 def _normal(expr: str) -> str:

@@ -134,11 +134,9 @@ class SnapshotStore:
             "error": why_unhealthy(snapshot, 0.0, self.interval),
             "leader": self.leader(),
             "order_error": self.order_status and self.order_status.error,
-            "cluster": self.cluster or self.facts.cluster,
+            "cluster": self.cluster,
             "changes": self.changes.of_all(_MAX_CHANGES),
             "placements": self.facts.placements and self.facts.placements.columns(),
-            "compared": self.facts.compared,
-            "overload": self.facts.overload.columns(snapshot.taken_at),
         }
 
     def encoded_page(self, snapshot: Snapshot) -> Awaitable[Encoded]:

@@ -8,13 +8,11 @@ import asyncio
 import logging
 import math
 import time
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from dynsched.engine.model import Node, Sample, Series
-from dynsched.engine.placing.placements import DAY, DAYS, Overload, day_name, day_of
 from dynsched.engine.pod_values import AboveRequest
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.pod_use import EVERY_OF_MANY as EVERY
@@ -23,11 +21,8 @@ from dynsched.sources.prometheus import PrometheusSource
 from dynsched.util.logs import LoggedKinds
 from dynsched.util.stopping import pause, unless_stopped
 
-_Labelled = TypeVar("_Labelled", Sample, Series)
 logger = logging.getLogger(__name__)
 
-RARELY: Final = 3600.0
-"""Seconds until it is asked again for the shares of whole days."""
 _MAX_PERCENT: Final = 1000.0
 HOTTEST: Final = 100
 """Nodes whose pods are asked for: the hottest."""
@@ -41,18 +36,13 @@ _OF_AN_HOUR: Final = 30.0
 """Seconds between two points of the past, for each hour of it."""
 MAX_PASTS: Final = 8
 """Nodes of which the past is kept."""
-_LEAST: Final = 300.0
-"""Seconds of a day that are worth an average; and between two values that it is taken of."""
 
 
 class Board(Protocol):
-    """What shows it. ``cluster``, ``requested``, ``above``, ``compared`` as of `PageFacts`."""
+    """What shows the answers: `PageFacts`."""
 
-    cluster: str
     requested: Mapping[str, Mapping[str, int]]
     above: Mapping[str, Sequence[AboveRequest]] | None
-    overload: Overload
-    compared: Mapping[str, float]
     pasts: Mapping[tuple[str, int], tuple[float, object]]
     wanted: set[tuple[str, int]]
 
@@ -82,7 +72,7 @@ class PageQueries:
     def __post_init__(self) -> None:
         self._told = LoggedKinds()
         self._due: dict[Callable[[], Awaitable[float]], float] = dict.fromkeys(
-            (self._ask_pasts, self._ask_requested, self._ask_above, self._ask_overload), -math.inf
+            (self._ask_pasts, self._ask_requested, self._ask_above), -math.inf
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -128,7 +118,7 @@ class PageQueries:
             board.wanted.discard(key)
         return 0.0
 
-    def _of_own(self, found: Sequence[_Labelled]) -> Sequence[_Labelled]:
+    def _of_own(self, found: Sequence[Series]) -> Sequence[Series]:
         """Where there are several dynsched, what is of this one."""
         for label, value in (("namespace", self.namespace), ("cluster", self.cluster)):
             whose = {(each.labels.get("namespace"), each.labels.get("cluster")) for each in found}
@@ -171,26 +161,6 @@ class PageQueries:
             of_node.sort(key=lambda pod: (pod.resource, -pod.above))
         self.board.above = found if is_known else None
         return EVERY
-
-    async def _ask_overload(self) -> float:
-        now = self.clock()
-        samples = await self._samples("overload by day", overload(now))
-        by_day: dict[str, list[Sample]] = defaultdict(list)
-        for sample in samples or ():
-            if 0 <= sample.value <= 1:
-                by_day[sample.labels.get("day", "")].append(sample)
-        shares: dict[int, float] = {}
-        for day in range(day_of(now) - DAYS + 1, day_of(now) + 1):
-            for sample in self._of_own(by_day[day_name(day)]):
-                shares[day] = sample.value
-                self.board.cluster = sample.labels.get("cluster", "")
-        self.board.overload.set_known_shares(shares, now)
-        if samples is None:
-            return EVERY
-        self.board.compared = {
-            sample.labels["marks"]: sample.value for sample in samples if "marks" in sample.labels
-        }
-        return _POLL if self.board.compared else RARELY
 
     async def _samples(self, what: str, expr: str) -> Sequence[Sample] | None:
         answer = await self.prometheus.query_expr(expr, "node")
@@ -238,37 +208,12 @@ def above(resource: str, nodes: Sequence[str]) -> str:
     return f"topk by (node) ({MAX_PODS}, ({more}) > 0) or on () 0 * ({known})"
 
 
-def overload(now: float) -> str:
-    """By ``day``, ``cluster`` and ``namespace``: the share of node-time that was hot. That of the
-    demo answers with the shares over a threshold, by ``marks``: ``on`` and ``off``.
-    """
-    today = day_of(now)
-    parts = []
-    for day in range(today - DAYS + 1, today + 1):
-        begins = day * DAY
-        ends = min(begins + DAY, now)
-        if ends - begins < _LEAST:
-            continue
-        offset = f" offset {now - ends:.0f}s" if now - ends >= 1 else ""
-        parts.append(
-            f"label_replace(avg_over_time(({_HOT_SHARE})[{ends - begins:.0f}s:{_LEAST:.0f}s]"
-            f'{offset}), "day", "{day_name(day)}", "", "")'
-        )
-    return " or ".join(parts)
-
-
 def past(node: str) -> str:
     """By ``rule`` the load in points; without a rule whether it was hot."""
     return (
         f'max by (cluster, namespace, rule) (dynsched_node_measured_load{{node="{node}"}}) '
         f'or max by (cluster, namespace) (dynsched_node_verdict{{node="{node}"}})'
     )
-
-
-_HOT_SHARE: Final = (
-    "max by (cluster, namespace) (dynsched_pressured_nodes) / on (cluster, namespace) "
-    "sum by (cluster, namespace) (max by (cluster, namespace, eligible) (dynsched_nodes))"
-)
 
 
 def _requests(resource: str, labels: str, selector: str = ',node!=""') -> str:

@@ -52,8 +52,7 @@ class Tally:
         return (
             f"After {elapsed:.0f}s: {counted(self.hot, 'mark')} of hot nodes, {self.early} early, "
             f"{counted(self.releases, 'release')}, {len(self.marked)} marked now; "
-            f"the API server saw {counted(writes, 'write')} to nodes. Over {HOT:g} % CPU (not "
-            "as the page counts, by the rules): "
+            f"the API server saw {counted(writes, 'write')} to nodes. Over {HOT:g} % CPU: "
             f"{hot:.1%} of the nodes' time; with the same pods and no marks: {otherwise:.1%}."
         )
 

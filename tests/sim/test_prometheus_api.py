@@ -13,7 +13,6 @@ from source_support import source_at
 import dynsched_sim
 from dynsched.rules.file import load_rules
 from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.sources.page_queries import overload
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched_sim.load import DemoLoad
 from dynsched_sim.prometheus_api import Machine, SimulatedPrometheus
@@ -66,16 +65,6 @@ async def test_an_answer_is_as_of_the_time_that_was_asked_for(rules, method) -> 
     at, value = body["data"]["result"][3]["value"]
     assert at == BEGIN + 40
     assert float(value) == pytest.approx(load.at(40)["node-cpu"][3])
-
-
-async def test_what_the_page_asks_has_the_overload_with_marks_and_without(rules) -> None:
-    load = DemoLoad(len(MACHINES))
-    load.step(100, ())
-    simulated = SimulatedPrometheus(MACHINES, rules, load)
-    async with served(simulated.application()) as (_, source):
-        answer = await source.query_expr(overload(BEGIN), "node")
-    found = {sample.labels["marks"]: sample.value for sample in answer.samples}
-    assert found == {"on": load.hot[0], "off": load.hot[1]}
 
 
 async def test_anything_else_is_refused_and_says_what_this_is(rules) -> None:

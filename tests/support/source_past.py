@@ -102,8 +102,6 @@ def _nodes() -> Iterable[tuple[str, str, Points]]:
         yield "up", labels, line(1)
     often = ((at, 1.0) for at in range(NOW - 1800, NOW + 7200, STEP // 3))
     yield "up", f'{target},metrics_path="/metrics/slis"', often
-    yield "dynsched_pressured_nodes", 'namespace="dynsched"', line(1)
-    yield "dynsched_nodes", 'namespace="dynsched",eligible="true"', line(2)
 
 
 def past() -> Past:

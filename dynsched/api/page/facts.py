@@ -1,4 +1,4 @@
-"""What the page shows beside the last Snapshot: placements, overload, answers of Prometheus."""
+"""What the page shows in addition to the last Snapshot: placements, answers of Prometheus."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from dynsched.engine.load.recent import BoundOnNode
 from dynsched.engine.loads import full_at
-from dynsched.engine.placing.placements import Overload, PlacedOn, Placements, hottest
+from dynsched.engine.placing.placements import PlacedOn, Placements, hottest
 from dynsched.engine.pod_values import AboveRequest
 from dynsched.engine.snapshot import Snapshot
 
@@ -22,22 +22,16 @@ MAX_WANTED: Final = 8
 
 @dataclass(slots=True)
 class PageFacts:
-    """``clock`` gives seconds and is never set. ``cluster``: a label that Prometheus adds.
-    ``requested``: by resource and node, in percent of allocatable. ``above``: by node, of those
-    asked about, the pods furthest above their requests; None while not known. ``compared``: in
-    the demo the shares of node-time that were overloaded with marks (``on``) and would be
-    without (``off``); else nothing. ``bound``: the pods that were just bound to a node; None where
-    pods are not watched. ``pasts``: by node and hours, of Prometheus; ``wanted``: what a page
-    waits for.
+    """``clock`` gives seconds and is never set. ``requested``: by resource and node, in percent of
+    allocatable. ``above``: by node, the pods furthest above their requests; None while unknown.
+    ``bound``: the pods that were just bound to a node; None where pods are not watched. ``pasts``:
+    by node and hours, from Prometheus; ``wanted``: those that a page waits for.
     """
 
     clock: Callable[[], float]
     bound: Callable[[str], BoundOnNode | None] = lambda _: None
-    cluster: str = ""
     requested: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     above: Mapping[str, Sequence[AboveRequest]] | None = None
-    overload: Overload = field(default_factory=Overload)
-    compared: Mapping[str, float] = field(default_factory=dict)
     pasts: Mapping[tuple[str, int], tuple[float, Any]] = field(default_factory=dict)
     wanted: set[tuple[str, int]] = field(default_factory=set)
     _looked_at: float | None = field(default=None, init=False)
@@ -63,8 +57,6 @@ class PageFacts:
         before; None where pods are not watched.
         """
         before, self._snapshot = self._snapshot, snapshot
-        seen_nodes = len(snapshot.nodes) if any(rule.ok for rule in snapshot.rules) else 0
-        self.overload.count(len(snapshot.nodes.hot), seen_nodes, snapshot.taken_at)
         if placed is None:
             return None
         self.placements = self.placements or Placements()

@@ -1,13 +1,10 @@
-"""Whether marks help: where pods were placed (on hot, on marked or on other nodes), how much of the
-nodes' time was hot by day, and which nodes are the hottest. The page and `/metrics` show it.
-"""
+"""Where pods were placed (on hot, on marked or on other nodes), and which nodes are the hottest."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -20,12 +17,6 @@ STEP: Final = 300.0
 """Seconds over which pods are counted together."""
 STEPS: Final = 12
 """Counts that are kept: an hour."""
-DAY: Final = 86_400.0
-DAYS: Final = 8
-"""Days that are kept: today, and the seven before."""
-MAX_SECONDS: Final = 600.0
-"""Seconds that one tick stands for at most: of a longer pause nothing is known."""
-_NOTHING: Final = (0.0, 0.0, 0.0)
 
 
 class PlacedOn(StrEnum):
@@ -104,62 +95,6 @@ def newly_bound(changes: Sequence[PodChange]) -> list[str]:
         elif not pod.assumed and pod.uid != corrected:
             found.append(pod.node)
     return found
-
-
-def day_of(at: float) -> int:
-    """In UTC."""
-    return int(at // DAY)
-
-
-def day_name(day: int) -> str:
-    """As ``2026-11-20``."""
-    return datetime.fromtimestamp(day * DAY, UTC).date().isoformat()
-
-
-class Overload:
-    """The share of node-time in which nodes were hot, of each day: by what the process saw since it
-    was started, or by what Prometheus knows of the day, whichever is of more of it.
-    """
-
-    def __init__(self) -> None:
-        self._at: float | None = None
-        # Of a day, as far as the process saw it: node-seconds that were hot, all, and seconds.
-        self._seen: dict[int, tuple[float, float, float]] = {}
-        self._known: dict[int, tuple[float, float]] = {}  # the share, and of how many seconds
-
-    def count(self, hot: int, nodes: int, at: float) -> None:
-        """Of ``nodes`` (0: unknown) ``hot`` have been hot since the last call, until ``at``."""
-        seconds = 0.0 if self._at is None else min(max(0.0, at - self._at), MAX_SECONDS)
-        self._at, day = at, day_of(at)
-        if nodes and seconds:
-            was_hot, known, seen = self._seen.get(day, _NOTHING)
-            self._seen[day] = was_hot + hot * seconds, known + nodes * seconds, seen + seconds
-        for kept in (self._seen, self._known):
-            for old in [old for old in kept if not day - DAYS < old <= day]:
-                del kept[old]
-
-    def set_known_shares(self, shares: Mapping[int, float], at: float) -> None:
-        """Take in what Prometheus knows of each day, as of ``at`` (Unix seconds)."""
-        self._known |= {day: (share, min(DAY, at - day * DAY)) for day, share in shares.items()}
-
-    def columns(self, at: float) -> dict[str, Any] | None:
-        """``days`` as text, the oldest first, and the ``share`` of each; None for one that is not
-        known. None in place of both while nothing is known.
-        """
-        today = day_of(at)
-        shares = {day: self._share(day) for day in range(today - DAYS + 1, today + 1)}
-        first = min((day for day, share in shares.items() if share is not None), default=None)
-        if first is None:
-            return None
-        days = range(first, today + 1)
-        return {"days": [day_name(day) for day in days], "share": [shares[day] for day in days]}
-
-    def _share(self, day: int) -> float | None:
-        hot, known, seen = self._seen.get(day, _NOTHING)
-        share, seconds = self._known.get(day, (0.0, -1.0))
-        if seconds >= seen:
-            return round(share, 5)
-        return round(hot / known, 5) if known else None
 
 
 def hottest(snapshot: Snapshot, most: int) -> list[str]:

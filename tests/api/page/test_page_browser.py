@@ -30,7 +30,6 @@ from dynsched.api.transport.answering import PROBES
 from dynsched.engine.health import why_unhealthy
 from dynsched.engine.load.recent import BoundOnNode, JustBound
 from dynsched.engine.model import Node, WriteFailure
-from dynsched.engine.placing.placements import day_of
 from dynsched.engine.pod_values import AboveRequest
 from dynsched.engine.wording import UNKNOWN
 from dynsched.rules.file import parse_rules
@@ -71,13 +70,11 @@ class World:
         self.snapshots.publish(replace(snapshot, **changes), placed=placed)
 
     def learn(self, pod: str = "shop/api-0") -> None:
-        """All that can be known of pods and of past days, and is not in a Snapshot."""
+        """All that can be known of pods, and is not in a Snapshot."""
         facts = self.snapshots.facts
         facts.requested = {"cpu": dict.fromkeys(self.cpu, 50)}
         facts.bound = lambda _: BoundOnNode(21, [JustBound(pod, 0.5, 2.0**30, 12.0)])
         facts.above = {name: [AboveRequest(pod, "memory", 3e9)] for name in self.cpu}
-        shares = {day_of(NOON) - ago: 0.01 * ago for ago in range(1, 8)}
-        facts.overload.set_known_shares(shares, NOON)
 
 
 @contextlib.asynccontextmanager
@@ -540,12 +537,6 @@ async def test_where_pods_were_placed_is_shown_where_there_are_any(shown, world)
         await tick(world, shown, placed=["web-3"] * hot + (others * other)[:other])
         told = await shown.page.inner_text("#help")
         assert told.startswith(f"{share}; by chance it would have been 20.0%. That is {ratio}")
-    assert "simulation" not in told
-    world.snapshots.facts.compared = {"on": 0.0264, "off": 0.074}
-    await tick(world, shown, placed=[])
-    told = await shown.page.inner_text("#help")
-    assert "2.6% of the nodes' time was above the CPU threshold; with the same pods and no " in told
-    assert told.endswith("marks it would have been 7.4%.")
     kinds = await texts(shown, "#placements li")
     assert kinds[:3] == ["100 on hot nodes", "0 on marked nodes", "100 on other nodes"]
     axis = await texts(shown, "#placements .axis span")
@@ -593,16 +584,6 @@ async def test_a_nodes_detail_lists_pods_just_bound_and_above_their_requests(sho
         ["shop/web-5d9c7b9d4f-x2x4p", "0.5 cores, 1 GiB", "12s ago"],
     ]
     assert "and 20 more" in told
-
-
-async def test_the_overload_of_each_day_is_shown_once_it_is_known(shown, world) -> None:
-    assert not await shown.page.is_visible("#overload")
-    world.snapshots.facts.overload.set_known_shares({day_of(NOON) - 1: 0.0321}, NOON)
-    await tick(world, shown, heat="web-3")
-    await tick(world, shown)
-    rows = await texts(shown, "#overload tbody tr")
-    assert await texts(shown, "#overload .axis span") == ["0.0%", "20.0%"]
-    assert rows == ["2026-11-19\t3.2%\t", "2026-11-20, so far\t20.0%\t"]
 
 
 async def test_banners_say_what_must_not_be_overlooked(shown, world) -> None:

@@ -1,7 +1,6 @@
-"""What the page shows beside the Snapshot: placements, overload by day, requests, and pods."""
+"""What the page shows beside the Snapshot: placements, requests, and pods."""
 
-import pytest
-from snapshots import EXAMPLE_RULES, NOON, Scene, example
+from snapshots import NOON, Scene, example
 from web_support import check, get
 
 from dynsched.api.page.facts import LOOKED_AT
@@ -78,15 +77,3 @@ async def test_a_longer_past_is_asked_for_in_the_background_and_kept(client, sna
         )
         assert facts.wanted == wanted
     assert "hours=6" in (await get(client, "/page/node?node=worker-1&hours=7", 400))["error"]
-
-
-async def test_the_overload_of_the_day_counts_hot_nodes_that_are_seen(client, snapshots) -> None:
-    scene = Scene(EXAMPLE_RULES, [Node("a"), Node("b")])
-    cool = {"a": 1.0, "b": 1.0}
-    for at, cpu in ((0, cool), (60, {"a": 95.0, "b": 1.0}), (120, {"a": 95.0, "b": 1.0})):
-        snapshots.publish(scene.tick(NOON + at, node_cpu=cpu, node_mem_usage=cool))
-    snapshots.publish(scene.tick(NOON + 180, node_cpu="refused", node_mem_usage="refused"))
-    snapshots.publish(scene.tick(NOON + 240, node_cpu=cool, node_mem_usage=cool))
-    overload = (await get(client, "/page/data"))["overload"]
-    # Of 60 s pending, 60 s hot and 60 s after the blind tick, in which a is still held.
-    assert overload == {"days": ["2026-11-20"], "share": [pytest.approx(2 / 6, abs=1e-4)]}

@@ -1,4 +1,4 @@
-// Does it help: where new pods went, how much of the nodes' time was hot, and the order that new pods get.
+// Does it help: where new pods went, and the order that new pods get.
 
 import { get, make, say, svg } from "./draw.js";
 import { counted, minute, number, portion, t } from "./i18n.js";
@@ -21,7 +21,7 @@ export function placements(model) {
   // By chance alone they would differ by less than this, nineteen times of twenty.
   const isSure = Math.abs(hot - chance) > 2 * Math.sqrt(chance);
   const ratio = chance > 0 ? t(!isSure ? "helps_unsure" : hot < chance ? "helps" : "helps_not", (hot / chance).toFixed(2)) : "";
-  say(get("help"), t("help", portion(hot / all), counted(hot), counted(all), portion(chance / all)) + ratio + compared(model));
+  say(get("help"), t("help", portion(hot / all), counted(hot), counted(all), portion(chance / all)) + ratio);
   const most = Math.max(1, ...found.times.map((_, at) => found.hot[at] + found.marked[at] + found.clean[at]));
   const [width, height] = [600, 80];
   const end = found.times[found.times.length - 1] + found.step;
@@ -41,11 +41,6 @@ export function placements(model) {
     make("ul", { class: "legend" }, ...kinds.map((kind) =>
       make("li", {}, svg("svg", { width: 14, height: 14, "aria-hidden": "true" }, svg("rect", { class: `stack-${kind}`, width: 14, height: 14 })),
         `${counted(sum(found[kind]))} ${t(`p_${kind}`)}`)), make("li", { text: t("p_most", counted(most)) })));
-}
-
-/** In the demo, what the same pods would have come to without marks. @param {Model} model */
-function compared({ data: { compared: { on, off } } }) {
-  return on === undefined || off === undefined ? "" : t("compared", portion(on), portion(off));
 }
 
 const [WIDE, HIGH] = [1000, 60];
@@ -72,28 +67,4 @@ export function order(model) {
       svg("path", { class: "weights", d: area }), svg("path", { class: "loads", d: loads, "vector-effect": "non-scaling-stroke" })),
     make("div", { class: "axis legend" }, ...[0, found.loads.length - 1].map((at) => make("span", { text: t("at_rank", number(found.loads[at]), found.weights[at] ?? "–") }))),
     make("ul", { class: "legend" }, ...["weights", "loads"].map((kind) => make("li", {}, svg("svg", { width: 16, height: 14, "aria-hidden": "true" }, svg("path", { class: kind, d: kind === "loads" ? "M0 7H16" : "M0 2H16V12H0z" })), t(`k_${kind}`)))));
-}
-
-/** Ends of the scale of `overload`. */
-const SCALES = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1];
-
-/** How much of the nodes' time was hot, by day. @param {Model} model */
-export function overload(model) {
-  const found = model.data.overload;
-  get("overload-box").hidden = !found;
-  const body = /** @type {HTMLElement} */ (get("overload").querySelector("tbody"));
-  const shows = JSON.stringify(found);
-  if (!found || body.dataset.shows === shows) return;
-  body.dataset.shows = shows;
-  const [wide, high] = [240, 12];
-  const most = SCALES.find((end) => end >= Math.max(...found.share.map((share) => share ?? 0))) ?? 1;
-  const scale = make("div", { class: "axis" }, ...[0, most].map((at) => make("span", { text: portion(at) })));
-  get("overload").querySelector("thead")?.replaceChildren(
-    make("tr", {}, make("th", { scope: "col", text: t("day") }), make("th", { scope: "col", class: "num", text: t("overload_share") }), make("th", { scope: "col" }, scale)));
-  body.replaceChildren(...found.days.map((day, at) => {
-    const share = found.share[at];
-    const name = at === found.days.length - 1 ? t("so_far", day) : day;
-    const bar = svg("svg", { viewBox: `0 0 ${wide} ${high}`, preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", { class: "bar-back", width: wide, height: high }), svg("rect", { class: "stack-hot", width: Math.round(((share ?? 0) / most) * wide), height: high }));
-    return make("tr", {}, make("th", { scope: "row", text: name }), make("td", { class: "num", text: share === null ? "–" : portion(share) }), make("td", {}, bar));
-  }));
 }

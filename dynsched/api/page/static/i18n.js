@@ -44,7 +44,7 @@ const en = {
   gone: "The cluster has no node {0}.", as_json: "this node as JSON", yes: "marked", yes_early: "marked early",
   no: "not marked",
   p_label: "pods placed per 5 minutes: {0} on hot, {1} on marked, {2} on other nodes in the last hour",
-  overload: "Overload per day", overload_share: "Hot", day: "Day (UTC)", so_far: "{0}, so far", pod: "Pod",
+  pod: "Pod",
   requests: "Requests", bound: "Bound", pods_bound: "Pods just bound", no_pods_bound: "None within the last minutes.",
   more_pods: "and {0} more", pods_above: "Pods furthest above their requests",
   no_pods_above: "None uses more than it requests.", resource: "Resource", above: "Uses",
@@ -82,11 +82,9 @@ const en = {
   help: "{0} of new pods went to hot nodes ({1} of {2}); by chance it would have been {3}.",
   helps: " That is {0} times as many: below 1, it helps.", helps_not: " That is {0} times as many: it does not help.",
   helps_unsure: " That is {0} times as many, which may be chance.",
-  compared: " In this simulation {0} of the nodes' time was above the CPU threshold; with the same pods and no marks it would have been {1}.",
   order_lists: " They are in {0} lists, of which each pod gets one: weights fall within a list.",
   at_rank: "load {0}, weight {1}", k_weights: "weight of a node's level, up to 100",
   k_loads: "expected load, 0 to 100",
-  overload_is: "The share of the nodes' time in which a rule fired, cooling included.",
   came: "{0} samples, {1} unmatched, took {2}", cause_was: "{0} was {2} {3} and is {1} now",
 };
 

@@ -15,14 +15,13 @@
  */
 
 /** What `page/data` answers; `unseen_since`: when a rule last had a value of any node, while none has; `marks_until`: when
- * the first mark ends for that; `overload`: of node-time, by day in UTC.
+ * the first mark ends for that.
  * @typedef {{version: string, interval: number, overdue_after: number, graphs: string, cluster: string | null,
  *   error: string | null, leader: string | null, taken_at: number, tick: number, duration: number, leading: boolean,
  *   dry_run: boolean, rules_error: string | null, capped: string[], failures: number, disputes: number,
  *   blind: Record<string, string>, unseen_since: number | null, marks_until: number | null, mark: string, has_order: boolean, guard: {max_marked: string}, rules: Rule[], pools: string[],
  *   nodes: {name: string[], pool: number[], flags: number[], since: [number[], number[]], notes: [number, string, string][]},
- *   columns: Column[], changes: import("./data.js").Change[], placements: Placements | null, compared: {on?: number, off?: number}, order: Order | null, order_error: string | null,
- *   overload: {days: string[], share: (number | null)[]} | null}} Payload */
+ *   columns: Column[], changes: import("./data.js").Change[], placements: Placements | null, order: Order | null, order_error: string | null}} Payload */
 
 /** How many pods were placed within each step of `step` seconds that begins at `times`; `by_chance`: on hot nodes, without regard to load.
  * @typedef {{step: number, times: number[], hot: number[], marked: number[], clean: number[], by_chance: number}} Placements */

@@ -7,7 +7,7 @@ import { Grid } from "./grid.js";
 import { language, remember, remembered, t } from "./i18n.js";
 import { STATES, byName, decode, select } from "./model.js";
 import { changeList } from "./changes.js";
-import { order, overload, placements } from "./effect.js";
+import { order, placements } from "./effect.js";
 import { banners, chips, facts, rules, sentence } from "./overview.js";
 import { holds, inPlace } from "./still.js";
 import { Table } from "./table.js";
@@ -171,7 +171,6 @@ function draw(data) {
   get("changes").replaceChildren(data.changes.length ? changeList(data.changes, model, open) : make("p", { class: "dim", text: t("no_changes") }));
   order(model);
   placements(model);
-  overload(model);
   performance.measure("update", "draw");
   document.documentElement.dataset.tick = String(data.tick);
 }

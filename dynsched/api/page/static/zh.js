@@ -27,7 +27,7 @@ export const words = {
   c_repair: "标记已更新", c_inactive: "未触发", c_pending: "等待", c_firing: "触发", expected: "预期，{0}",
   expected_line: "{0} 点：测得 {1}，刚绑定的 Pod 增加 {2}，已结束的 Pod 减少 {3}", gone: "集群中没有节点 {0}。", as_json: "此节点的 JSON",
   yes: "已标记", yes_early: "提前标记", no: "未标记", p_label: "每 5 分钟放置的 Pod：过去一小时内，过热节点 {0} 个，已标记节点 {1} 个，其他节点 {2} 个",
-  overload: "每日过载", overload_share: "过热", day: "日期（UTC）", so_far: "{0}（截至目前）", pod: "Pod", requests: "请求量",
+  pod: "Pod", requests: "请求量",
   bound: "绑定", pods_bound: "刚绑定的 Pod", no_pods_bound: "最近几分钟内没有。", more_pods: "另有 {0} 个", pods_above: "用量超出请求最多的 Pod",
   no_pods_above: "没有 Pod 的用量超出其请求。", resource: "资源", above: "用量", more_than_requested: "比请求多 {0}", r_cpu: "CPU",
   r_memory: "内存", clear_at: "解除值", p_most: "每 5 分钟最多 {0} 个", range: "显示的时间", not_known: "未知",
@@ -50,10 +50,9 @@ export const words = {
   c_leader: "新的主实例", c_blind: "无法获知负载", c_sees: "恢复获知", k_was_marked: "因此规则而标记", k_unknown: "未知", p_hot: "在过热节点上",
   p_marked: "在已标记节点上", p_clean: "在其他节点上", help: "{0} 的新 Pod 被放到过热节点（{2} 个中 {1} 个）；随机放置则为 {3}。",
   helps: "是随机的 {0} 倍：低于 1 即有效。", helps_not: "是随机的 {0} 倍：没有效果。", helps_unsure: "是随机的 {0} 倍，可能只是偶然。",
-  compared: "在此模拟中，节点有 {0} 的时间高于 CPU 阈值；同样的 Pod 若没有标记则为 {1}。",
   order_lists: "它们分在 {0} 个列表中，每个 Pod 得到其中一个：权重在列表内递减。",
   at_rank: "负载 {0}，权重 {1}", k_weights: "节点所在级别的权重，最高 100", k_loads: "预期负载，0 到 100",
-  overload_is: "有规则触发的节点时间占比，包括降温中。", came: "样本 {0} 个，未匹配 {1} 个，耗时 {2}", cause_was: "{0} 曾 {2} {3}，现为 {1}",
+  came: "样本 {0} 个，未匹配 {1} 个，耗时 {2}", cause_was: "{0} 曾 {2} {3}，现为 {1}",
 };
 
 /** The first that fits counts; what is in parentheses is told by the same list. @type {[RegExp, string][]} */
