@@ -81,7 +81,7 @@ test: $(VENV)/.test ## run the tests of all behaviour, some four minutes on two 
 	$(PYTEST) -m 'not thorough' $(PYTEST_ARGS)
 
 .PHONY: test-all
-test-all: $(VENV)/.test-all ## run all tests, with long random histories, floods, browsers and every schema
+test-all: $(VENV)/.test-all ## run all tests, with long random histories, browsers and every schema
 	DYNSCHED_THOROUGH=1 $(PYTEST) $(PYTEST_ARGS)
 
 # On the command line alone: a kubeconfig from the environment may be anybody's.

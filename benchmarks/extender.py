@@ -54,7 +54,6 @@ from dynsched.engine.model import Node
 from dynsched.engine.placing.score import scores_by_load
 from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.snapshot import Snapshot
-from dynsched.util.memory import prepare
 
 TARGETS = {5000: "p50 0.6 ms", 15000: "p50 2 ms", 65000: "p50 10 ms"}
 """By the number of nodes."""
@@ -63,8 +62,6 @@ SEARCHERS = 16
 ORDERS = 20
 WHOLE = 5000
 """Whole Nodes in a body."""
-MEMORY = 64 << 20
-"""What `--extender-memory 64` allows: for 5,000 whole Nodes."""
 SOME = 500
 """What kube-scheduler asks about in a cluster of 5,000 nodes, unless it is told otherwise."""
 UID = "11111111-2222-3333-4444-555555555555"
@@ -149,8 +146,7 @@ async def serve(count: int, *, bursts: bool) -> None:
         synced=lambda: True,
         metrics=Metrics(CollectorRegistry()),
     )
-    app = make_app(snapshots, lambda: extender, memory=MEMORY)
-    prepare()  # as `dynsched run` does
+    app = make_app(snapshots, lambda: extender)
     async with WebServer(app, parse_address("127.0.0.1:0")) as server:
         print(server.port, flush=True)
         await asyncio.Event().wait()
@@ -393,7 +389,7 @@ def parts(count: int) -> Table:
         ("to recognise a list that is kept", lambda: extender.candidates(value)),
         (
             "the nodes of another list",
-            lambda: Candidates(wire.read_names(raw := bytes(value), count), numbers, raw),
+            lambda: Candidates(wire.read_names(raw := bytes(value)), numbers, raw),
         ),
         (
             "their loads, and the scores",

@@ -36,7 +36,6 @@ import dynsched.controller.main  # noqa: F401 - for the memory that it takes
 from dynsched.kube.client import KubeClient
 from dynsched.kube.kubeconfig import load_config
 from dynsched.kube.node_watch import NodeWatch
-from dynsched.util.memory import give_back_free_memory, prepare
 from dynsched_sim.apiserver.api_server import ApiServer
 from dynsched_sim.examples import make_node
 
@@ -74,7 +73,6 @@ def resident() -> float:
 
 async def watch(kubeconfig: str) -> None:
     """Follow the nodes, and say what that took."""
-    prepare()
     client = KubeClient(await load_config(kubeconfig))
     nodes, stop = NodeWatch(client), asyncio.Event()
     before, wall, cpu = resident(), time.monotonic(), time.process_time()
@@ -84,7 +82,6 @@ async def watch(kubeconfig: str) -> None:
     wall, cpu = time.monotonic() - wall, time.process_time() - cpu
     await asyncio.sleep(QUIET)
     gc.collect()
-    give_back_free_memory()
     memory = (resident() - before) * 1024 / len(nodes.store)
     print(json.dumps([wall, cpu, memory]), flush=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
@@ -16,21 +15,9 @@ from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS, add_extender
 from dynsched.api.metrics import CONTENT_TYPE
 from dynsched.api.nodes import MAX_ON_A_PAGE, node_detail
 from dynsched.api.page.files import File, read_files
+from dynsched.api.responses import JSON, Handler, add_headers, as_json, refused, unchanged
 from dynsched.api.snapshots import SnapshotStore
 from dynsched.api.status import rules_answer, status_answer
-from dynsched.api.transport.answering import (
-    JSON,
-    TURNS,
-    Handler,
-    answer_and_send,
-    as_json,
-    protect,
-    refused,
-    respond,
-    unchanged,
-)
-from dynsched.api.transport.bodies import MEMORY
-from dynsched.api.transport.connections import end_with_caller
 from dynsched.engine.snapshot import Snapshot
 from dynsched.util.logs import quiet_logger
 
@@ -51,13 +38,10 @@ def make_app(
     snapshots: SnapshotStore,
     extender: Callable[[], Extender | None] | None = None,
     *,
-    memory: int = MEMORY,
     guards: Sequence[Middleware] = (),
 ) -> web.Application:
-    """All endpoints, for ``api.server``. ``memory``: bytes for the extender's questions that are
-    under way; without ``extender`` they are not served here. ``guards`` may refuse a request.
-    """
-    app = _application(asyncio.Lock(), ENDPOINTS, guards)
+    """All endpoints; without ``extender`` its own are left out. ``guards`` may refuse a request."""
+    app = _application(ENDPOINTS, guards)
     app[_SNAPSHOTS] = snapshots
     app[_DOCUMENT] = (resources.files("dynsched.api") / "openapi.json").read_bytes()
     app[_FILES] = read_files()
@@ -65,33 +49,26 @@ def make_app(
         app.router.add_get(path, handler)
     app.router.add_get("/page/{file}", _page_file)
     if extender is not None:
-        add_extender(app, extender, memory, snapshots.metrics.extender_asked)
+        add_extender(app, extender, snapshots.metrics.extender_asked)
     return app
 
 
 def make_extender_app(
-    main: web.Application,
     snapshots: SnapshotStore,
     extender: Callable[[], Extender | None],
     *,
-    memory: int = MEMORY,
     guards: Sequence[Middleware] = (),
 ) -> web.Application:
-    """The extender's endpoints alone, as of `make_app`. Answers of this application and of ``main``
-    are computed one at a time.
-    """
-    app = _application(main[TURNS], EXTENDER_ENDPOINTS, guards)
-    add_extender(app, extender, memory, snapshots.metrics.extender_asked)
+    """The extender's endpoints alone."""
+    app = _application(EXTENDER_ENDPOINTS, guards)
+    add_extender(app, extender, snapshots.metrics.extender_asked)
     return app
 
 
-def _application(
-    turns: asyncio.Lock, paths: Collection[str], guards: Sequence[Middleware]
-) -> web.Application:
-    app = web.Application(middlewares=[end_with_caller, answer_and_send, _errors_as_json, *guards])
-    app[TURNS] = turns
+def _application(paths: Collection[str], guards: Sequence[Middleware]) -> web.Application:
+    app = web.Application(middlewares=[_errors_as_json, *guards])
     app[_PATHS] = paths
-    app.on_response_prepare.append(protect)
+    app.on_response_prepare.append(add_headers)
     return app
 
 
@@ -124,13 +101,13 @@ async def _nodes(request: web.Request) -> web.StreamResponse:
     known = unchanged(request, headers)
     if known is not None:
         return known
-    pieces = await snapshots.encoded_nodes(
+    body = await snapshots.encoded_nodes(
         snapshot,
         marked=None if marked is None else marked == "true",
         limit=limit,
         after=query.get("continue", ""),
     )
-    return respond(pieces, {**headers, hdrs.CONTENT_TYPE: JSON})
+    return web.Response(body=body, headers=headers, content_type=JSON)
 
 
 async def _node(request: web.Request) -> web.Response:
@@ -153,13 +130,14 @@ async def _order(request: web.Request) -> web.StreamResponse:
         return refused(
             HTTPStatus.NOT_FOUND, f"the rules have no `order`; {why or 'docs/order.md has it'}"
         )
-    pieces = await request.app[_SNAPSHOTS].encoded_order(snapshot)
-    return respond(pieces, {hdrs.CONTENT_TYPE: JSON})
+    return web.Response(
+        body=await request.app[_SNAPSHOTS].encoded_order(snapshot), content_type=JSON
+    )
 
 
 async def _metrics(request: web.Request) -> web.StreamResponse:
-    pieces = await request.app[_SNAPSHOTS].exposition()
-    return respond(pieces, {hdrs.CONTENT_TYPE: CONTENT_TYPE})
+    body = await request.app[_SNAPSHOTS].exposition()
+    return web.Response(body=body, headers={hdrs.CONTENT_TYPE: CONTENT_TYPE})
 
 
 async def _healthz(_request: web.Request) -> web.Response:
@@ -247,8 +225,6 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
     try:
         return await handler(request)
     except web.HTTPException as refusal:
-        # The request holds it, and it the frames that hold the request: see `answer_and_send`.
-        refusal.with_traceback(None)
         return _refused(request, refusal)
     except ConnectionError:
         raise  # the caller went away

@@ -17,7 +17,7 @@ from typing import Final, Generic, TypeVar
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 
-from dynsched.api.transport.answering import Handler, refused, turn
+from dynsched.api.responses import Handler, refused
 from dynsched.engine.model import User
 from dynsched.util.errors import ClusterError
 from dynsched.util.logs import quiet_logger
@@ -139,11 +139,7 @@ def require_token(
         if path is None or path in open_paths:
             return await handler(request)
         response = await refusal(_token(request), path)
-        if response is not None:
-            return response
-        # The review was waited for: other requests may have taken the turn meanwhile.
-        await turn(request)
-        return await handler(request)
+        return await handler(request) if response is None else response
 
     return judge
 

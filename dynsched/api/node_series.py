@@ -64,14 +64,14 @@ class NodeSeries:
             ]
             self._put(family, chain.from_iterable(zip(*lines, strict=True)))
 
-    def pieces(self) -> list[bytes]:
+    def encoded(self) -> bytes:
         """In Prometheus's text format, without metrics that have no series."""
         found: list[bytes] = []
         for name, parts in self._parts.items():
             if parts:
                 head = f"# HELP {name} {FAMILIES[name]}\n# TYPE {name} gauge\n"
                 found += head.encode(), *parts
-        return found
+        return b"".join(found)
 
     def _put(self, family: str, lines: Iterable[str]) -> None:
         if text := "".join(lines):

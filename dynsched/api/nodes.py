@@ -24,7 +24,7 @@ from dynsched.util.formatting import format_time
 _time = lru_cache(maxsize=4096)(format_time)
 
 MAX_ON_A_PAGE: Final = 500
-"""Each page is made for one caller: without a limit, 48 connections would fill the memory."""
+"""Each page is made for one caller; the list of all nodes is made once for all."""
 
 _NOTHING: Final = Added(0.0, 0.0)
 

@@ -16,7 +16,6 @@ from prometheus_client.metrics_core import CounterMetricFamily, Metric
 
 from dynsched.api.metrics import gauge
 from dynsched.api.status import first_of
-from dynsched.api.transport.answering import Pieces
 from dynsched.engine.model import Order
 from dynsched.engine.placing.order import UNLISTED, why_unlisted
 from dynsched.engine.placing.score import TENTHS
@@ -116,7 +115,7 @@ def before_pools(
     return msgspec.json.encode(told)[:-1] + b',"pools":['
 
 
-async def encode_pools(order: Order) -> Pieces:
+async def encode_pools(order: Order) -> bytes:
     """And the end of the body. In batches: others have their turn in between."""
     pieces: list[bytes] = []
     for pool, lists in order.lists.items():
@@ -128,7 +127,7 @@ async def encode_pools(order: Order) -> Pieces:
             comma = b","
             await asyncio.sleep(0)
         pieces.append(b"]}")
-    return [*pieces, b"]}"]
+    return b"".join([*pieces, b"]}"])
 
 
 def place_of(snapshot: Snapshot, order: Order, name: str) -> dict[str, Any]:

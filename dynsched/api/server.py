@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import ipaddress
+import logging
 import re
 import socket
 import ssl
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, Self
 
 from aiohttp import web
 
-from dynsched.api.transport.connections import Connection, Connections
 from dynsched.util.errors import ExpectedError
 from dynsched.util.logs import quiet_logger
 
 SHUTDOWN_SECONDS: Final = 0.5
 """For a request in progress; aiohttp waits once more so long after it was cancelled."""
-
-_QUEUE: Final = 4096
-"""Callers that wait in the kernel: beyond it a probe's first packet would be dropped."""
-_ROUNDS: Final = 8
-"""Rounds of the event loop in which all connections can be taken in: a probe is answered after some
-six, before those who come after it make it give way."""
-_SOCKET_BUFFER: Final = 256 << 10
-"""Bytes that the kernel keeps for each direction of a connection (it doubles them). They count as
-the container's memory, and would grow to megabytes with a caller that does not read."""
+KEEP_ALIVE_SECONDS: Final = 120.0
+"""For the next request of a connection: longer than callers keep one themselves (Go: 90 s)."""
 
 _ADDRESS: Final = re.compile(
     r"(?:(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%\w+)?)\]|(?P<host>[^\s:/\[\]]*)):)?(?P<port>\d{1,5})",
@@ -76,7 +67,7 @@ def parse_address(text: str) -> Address:
 
 class WebServer:
     """Serves between ``start`` and ``stop``, over TLS with a ``context``. ``flag``: where the
-    address came from. ``of`` servers share the connections that the process takes in.
+    address came from.
     """
 
     def __init__(
@@ -86,47 +77,37 @@ class WebServer:
         context: ssl.SSLContext | None = None,
         *,
         flag: str = "--webaddr",
-        of: int = 1,
     ) -> None:
         self._address = address
         self._flag = flag
         self._context = context
-        self._runner = web.AppRunner(app, shutdown_timeout=SHUTDOWN_SECONDS)
-        self.connections = Connections(of)
-        self._listening: asyncio.Server | None = None
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,  # probes and scrapes would fill the log
+            handler_cancellation=True,
+            keepalive_timeout=KEEP_ALIVE_SECONDS,
+            shutdown_timeout=SHUTDOWN_SECONDS,
+        )
 
     async def start(self) -> None:
-        quiet_logger("asyncio")  # it warns of each slice that is written to who has ended TLS
+        # It logs each request that is no HTTP, and quotes it: there may be a token in it.
+        logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
+        quiet_logger("asyncio")  # it logs each connection that it has no file descriptor for
         await self._runner.setup()
-        assert self._runner.server is not None  # noqa: S101 (it is there from `setup` to `cleanup`)
-        taken_in = partial(Connection, self._runner.server, self.connections, self._context)
-        at_once = max(1, self.connections.most // _ROUNDS)
+        host, port = self._address.host, self._address.port
         try:
-            self._listening = await asyncio.get_running_loop().create_server(
-                taken_in, self._address.host, self._address.port, backlog=at_once
-            )
+            await web.TCPSite(self._runner, host, port, ssl_context=self._context).start()
         except OSError as error:
             await self._runner.cleanup()
             raise ListenError(_explain(self._address, self._flag, error)) from error
-        for each in self._listening.sockets:
-            for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):  # what is taken in inherits it
-                each.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER)
-            # asyncio has one figure for both: the queue, and how many it takes in in a round.
-            with each.dup() as same:
-                same.listen(_QUEUE)
 
     async def stop(self) -> None:
         """Stop listening, end what is in progress; done in about a second."""
-        if self._listening is not None:
-            self._listening.close()
         await self._runner.cleanup()
-        self.connections.end_all()
-        await asyncio.sleep(0)
 
     @property
     def port(self) -> int:
-        assert self._listening is not None, "not started"  # noqa: S101
-        return int(self._listening.sockets[0].getsockname()[1])
+        return int(self._runner.addresses[0][1])
 
     @property
     def url(self) -> str:

@@ -16,7 +16,6 @@ from dynsched.api.nodes import around_nodes, encode_each
 from dynsched.api.page.data import About, Encoded, encoded_page
 from dynsched.api.page.facts import PageFacts
 from dynsched.api.page.history import Changes, History
-from dynsched.api.transport.answering import Pieces
 from dynsched.engine.health import overdue_after, why_unhealthy
 from dynsched.engine.model import Order
 from dynsched.engine.snapshot import Snapshot
@@ -150,7 +149,7 @@ class SnapshotStore:
 
     async def encoded_nodes(
         self, snapshot: Snapshot, *, marked: bool | None, limit: int | None = None, after: str = ""
-    ) -> Pieces:
+    ) -> bytes:
         """The body of `/nodes`. That of all nodes is made once; with a ``limit`` it has so many, by
         name, after ``after``. ``marked`` narrows the nodes, never names and number of the marked.
         """
@@ -158,37 +157,37 @@ class SnapshotStore:
             return await self._once(marked, partial(_encode, snapshot, marked=marked))
         return await _encode(snapshot, marked=marked, limit=limit, after=after)
 
-    async def encoded_order(self, snapshot: Snapshot) -> Pieces:
+    async def encoded_order(self, snapshot: Snapshot) -> bytes:
         """The body of `/order`; its pools are encoded once."""
         from dynsched.api.order_status import before_pools, encode_pools
 
         order = self.order()
         before = before_pools(snapshot, order, self.order_status, self.leader())
         if order is None:
-            return [before, b"]}"]
-        return [before, *await self._once("order", partial(encode_pools, order))]
+            return before + b"]}"
+        return before + await self._once("order", partial(encode_pools, order))
 
-    async def exposition(self) -> Pieces:
+    async def exposition(self) -> bytes:
         """`/metrics`. While ticks are overdue, there are no series of nodes: a program that acts on
         them must not go by an old state.
         """
         common, snapshot = self.metrics.exposition(), self.snapshot
         if not self.node_series or snapshot is None or self.age() > overdue_after(self.interval):
-            return [common]
-        return [common, *await self._once("series", partial(_series_of, snapshot))]
+            return common
+        return common + await self._once("series", partial(_series_of, snapshot))
 
 
-async def _series_of(snapshot: Snapshot) -> Pieces:
+async def _series_of(snapshot: Snapshot) -> bytes:
     series, names = NodeSeries(snapshot), sorted(snapshot.nodes)
     for start in range(0, len(names), _IN_COLUMNS):
         series.add(names[start : start + _IN_COLUMNS])
         await asyncio.sleep(0)
-    return series.pieces()
+    return series.encoded()
 
 
 async def _encode(
     snapshot: Snapshot, *, marked: bool | None, limit: int | None = None, after: str = ""
-) -> Pieces:
+) -> bytes:
     nodes, carry = snapshot.nodes, snapshot.nodes.marked
     names = sorted(name for name in nodes if marked is None or (name in carry) is marked)
     start, more = bisect_right(names, after), None
@@ -203,4 +202,4 @@ async def _encode(
         views = snapshot.nodes.of(names[first : first + _BATCH])
         pieces += (b"," if first else b""), b",".join(encode_each(snapshot, views))
         await asyncio.sleep(0)
-    return [*pieces, behind]
+    return b"".join([*pieces, behind])

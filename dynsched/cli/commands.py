@@ -154,7 +154,7 @@ def run(*, once: bool, **given: Any) -> None:
     else:
         from dynsched.controller import main
 
-        with logging_aside(), last_words(_EXPECTED):
+        with last_words(_EXPECTED), logging_aside():
             main.run(settings)
 
 

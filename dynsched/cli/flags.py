@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar, cast
 import click
 from click.core import ParameterSource
 
-from dynsched.util.defaults import EXTENDER_MEMORY
 from dynsched.util.durations import parse_duration, parse_seconds
 from dynsched.util.formatting import parse_time
 
@@ -118,6 +117,30 @@ def interval_option(help_text: str) -> Callable[[F], F]:
     )
 
 
+_REMOVED: Final[Mapping[str, str]] = {
+    "--suggest": "--compare FILE, with another threshold in it",
+    "--report": "the figures by day that dynsched records (docs/monitoring.md)",
+    "--extender-memory": "nothing, because large requests are processed one at a time",
+    "--watch": "`watch dynsched nodes`, or `kubectl get nodes -L status -w`",
+}
+"""Flags that older versions had: what to use instead."""
+
+
+def removed(name: str, *more: str, is_flag: bool = True) -> Callable[[F], F]:
+    """A flag that is accepted with a warning and does nothing. Without ``is_flag`` it may have a
+    value.
+    """
+
+    def warn(_context: click.Context, _option: click.Parameter, given: object) -> None:
+        if given:
+            click.echo(f"{name} was removed in 0.3.0; instead: {_REMOVED[name]}", err=True)
+
+    details: dict[str, Any] = {} if is_flag else {"flag_value": "given"}
+    return option(
+        name, *more, hidden=True, expose_value=False, is_flag=is_flag, callback=warn, **details
+    )
+
+
 kubeconfig = options(
     file_option(
         "--kubeconfig",
@@ -218,14 +241,7 @@ extender = options(
         help="Answer /bind of the scheduler extender; needs the permission to create pods/binding, "
         "and --tls-client-ca or a loopback address.",
     ),
-    option(
-        "--extender-memory",
-        type=click.IntRange(1, 1024),
-        default=EXTENDER_MEMORY,
-        metavar="MIB",
-        help="Memory for all scheduler requests that are processed at the same time; a whole Node "
-        "takes about 10 KB.",
-    ),
+    removed("--extender-memory", is_flag=False),
 )
 lease_namespace = option(
     "--lease-namespace",
@@ -296,29 +312,6 @@ asked = options(
 )
 running = options(asked, kubeconfig, namespace)
 """Which running dynsched is asked: see `dynsched.tools.client`."""
-
-
-_REMOVED: Final[Mapping[str, str]] = {
-    "--suggest": "--compare FILE, with another threshold in it",
-    "--report": "the figures by day that dynsched records (docs/monitoring.md)",
-    "--watch": "`watch dynsched nodes`, or `kubectl get nodes -L status -w`",
-}
-"""Flags that older versions had: what to use instead."""
-
-
-def removed(name: str, *more: str, is_flag: bool = True) -> Callable[[F], F]:
-    """A flag that is accepted with a warning and does nothing. Without ``is_flag`` it may have a
-    value.
-    """
-
-    def warn(_context: click.Context, _option: click.Parameter, given: object) -> None:
-        if given:
-            click.echo(f"{name} was removed in 0.3.0; instead: {_REMOVED[name]}", err=True)
-
-    details: dict[str, Any] = {} if is_flag else {"flag_value": "given"}
-    return click.option(
-        name, *more, hidden=True, expose_value=False, is_flag=is_flag, callback=warn, **details
-    )
 
 
 def patient(given: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import ssl
@@ -20,10 +21,9 @@ from prometheus_client import CollectorRegistry
 from dynsched.api.app import make_app, make_extender_app
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS
 from dynsched.api.metrics import Metrics
+from dynsched.api.responses import PROBES
 from dynsched.api.server import WebServer, parse_address
 from dynsched.api.snapshots import SnapshotStore
-from dynsched.api.transport.answering import PROBES
-from dynsched.api.transport.bodies import MIB
 from dynsched.controller.clients import Clients, end_election
 from dynsched.controller.keeping import Keeping
 from dynsched.controller.loop import Loop
@@ -41,8 +41,6 @@ from dynsched.rules.file import RulesFile
 from dynsched.rules.rule_set import NO_RULES
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.util.errors import ClusterError
-from dynsched.util.logs import on_loop_error
-from dynsched.util.memory import prepare, tidy_up
 from dynsched.util.stopping import until_so
 from dynsched.util.tls import TlsConfig
 
@@ -62,13 +60,12 @@ class PartDiedError(ClusterError):
 
 def run(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT. Raises an ExpectedError, or whatever a part died of."""
-    prepare()
+    gc.freeze()  # the garbage collector need not visit the modules
     asyncio.run(_serve(settings))
 
 
 async def _serve(settings: Settings) -> None:
     stop = asyncio.Event()
-    asyncio.get_running_loop().set_exception_handler(on_loop_error)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     rules_file = await _rules_file(settings)
@@ -112,7 +109,6 @@ async def _serve(settings: Settings) -> None:
         logger.info("serving on %s, querying %s", server.url, settings.prometheus.url)
 
         def publish(snapshot: Snapshot) -> None:
-            tidy_up(snapshot.tick)
             snapshots.publish(snapshot, placed=pods.publish(snapshot))
 
         async def ask_for_the_page() -> None:
@@ -242,7 +238,6 @@ async def serving(
     """The server of ``--webaddr``, while it and that of ``--extender-addr``, if any, listen. With
     ``reviews`` a bearer token is needed, but for probes and the scheduler. Raises ListenError.
     """
-    memory = settings.extender_memory * MIB
     context, guards = _tls(settings.tls)
     if reviews is not None:
         from dynsched.api.auth import require_token
@@ -259,16 +254,15 @@ async def serving(
             )
     own = settings.extender_addr
     shared = extender if own is None else None
-    app = make_app(snapshots, shared, memory=memory, guards=guards)
+    app = make_app(snapshots, shared, guards=guards)
     async with contextlib.AsyncExitStack() as stack:
         if own is not None:
             tls, known = _tls(settings.extender_tls)
-            alone = make_extender_app(app, snapshots, extender, memory=memory, guards=known)
-            server = WebServer(alone, parse_address(own), tls, flag="--extender-addr", of=2)
+            alone = make_extender_app(snapshots, extender, guards=known)
+            server = WebServer(alone, parse_address(own), tls, flag="--extender-addr")
             await stack.enter_async_context(server)
             logger.info("serving the scheduler extender on %s", server.url)
-        address, of = parse_address(settings.webaddr), 1 if own is None else 2
-        server = WebServer(app, address, context, flag="--webaddr", of=of)
+        server = WebServer(app, parse_address(settings.webaddr), context)
         yield await stack.enter_async_context(server)
 
 

@@ -11,7 +11,6 @@ import click
 
 from dynsched.api.server import parse_address
 from dynsched.sources.prometheus import PrometheusConfig
-from dynsched.util.defaults import EXTENDER_MEMORY
 from dynsched.util.tls import TlsConfig
 
 
@@ -34,8 +33,6 @@ class Settings:
     pod_uid: str | None = None
     """The uid of the pod that the process runs in; None where it is not known."""
     node_metrics: bool = True
-    extender_memory: int = EXTENDER_MEMORY
-    """MiB."""
     tls: TlsConfig | None = None
     """None: plain HTTP."""
     extender_addr: str | None = None

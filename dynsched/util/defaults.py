@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-EXTENDER_MEMORY: Final = 8
-"""MiB for the questions of schedulers that are under way. 5,000 names are some 0.3 MiB; as whole
-Nodes these need some 10 KB each.
-"""
 MAX_ROWS: Final = 20
 """How many values `plan` shows unless all are asked for."""
 

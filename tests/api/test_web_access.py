@@ -19,7 +19,7 @@ from dynsched.api import auth
 from dynsched.api.app import ENDPOINTS
 from dynsched.api.auth import GRANTED_SECONDS, REFUSED_SECONDS, KeptAnswers, require_token
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS
-from dynsched.api.transport.answering import PROBES
+from dynsched.api.responses import PROBES
 from dynsched.util import logs
 from dynsched.util.errors import ClusterError
 

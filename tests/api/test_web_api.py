@@ -253,7 +253,7 @@ async def test_one_who_hangs_up_does_not_take_the_answer_from_the_others(snapsho
     patient = asyncio.create_task(snapshots.encoded_nodes(snapshots.snapshot, marked=None))
     await asyncio.sleep(0)
     impatient.cancel()
-    assert len(json.loads(b"".join(await patient))["nodes"]) == 300
+    assert len(json.loads(await patient)["nodes"]) == 300
 
 
 @pytest.mark.parametrize("path", ["/nodes", "/nodes?marked=true"])

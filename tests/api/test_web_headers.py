@@ -1,7 +1,6 @@
 """What every answer tells a browser that it must not do, whoever answers."""
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
@@ -17,8 +16,6 @@ from dynsched.api.app import make_extender_app
 from dynsched.api.auth import require_token
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS
 from dynsched.api.server import WebServer, parse_address
-from dynsched.api.transport.connections import MAX_HEADERS
-from dynsched.util import logs
 
 BROWSER = {"Accept": "text/html"}
 EXPECTED = {
@@ -36,20 +33,6 @@ EXPECTED = {
 async def client() -> AsyncIterator[TestClient[Any, Any]]:
     async with TestClient(TestServer(application()[0])) as found:
         yield found
-
-
-async def raw_answer(data: bytes) -> tuple[str, str]:
-    """What our own server answers, which has all that no application has a part in."""
-    async with WebServer(application()[0], parse_address("127.0.0.1:0")) as server:
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(data)
-        head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
-        writer.close()
-    for name, value in EXPECTED.items():
-        assert f"\r\n{name}: {value}\r\n" in f"{head}\r\n"
-    assert head.count("\r\nServer: ") == 1
-    assert "\r\nContent-Security-Policy: default-src 'none'" in head
-    return head, body
 
 
 def check(response: Any) -> None:
@@ -93,33 +76,16 @@ async def test_every_answer_to_the_scheduler_has_them(client, path: str) -> None
             check(response)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"s3cret: s3cret\r\n" * MAX_HEADERS,
-        b"Authorization: Bearer " + b"s3cret" * 1500,
-        b"Authorization Bearer s3cret",  # without the colon
-        b"Content-Length: s3cret",
-        b"Transfer-Encoding: s3cret",
-    ],
-)
-async def test_no_http_is_refused_with_them_and_not_quoted(line, monkeypatch, caplog) -> None:
-    """A header that is too long or damaged can be a token."""
-    monkeypatch.setattr(logs, "EACH_SECONDS", 0.0)
+@pytest.mark.parametrize("line", [b"Authorization Bearer s3cret", b"Content-Length: s3cret"])
+async def test_the_log_does_not_quote_what_is_no_http(line: bytes, caplog: Any) -> None:
+    """A damaged header field can be a token."""
     with caplog.at_level(logging.DEBUG):
-        head, body = await raw_answer(b"GET / HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n" % line)
-    assert head.startswith("HTTP/1.0 400 ")  # as aiohttp answers where it knows no version
-    assert list(json.loads(body)) == ["error"]
-    assert "a caller was refused" in caplog.text
-    for told in (head, body, caplog.text):
-        assert "s3cret" not in told
-
-
-async def test_an_answer_that_is_sent_in_slices_has_them(client) -> None:
-    names = [f"node-{number:070}" for number in range(9_999)]
-    async with client.post("/filter", json={"NodeNames": names}) as response:
-        assert len(await response.read()) > 600_000
-        check(response)
+        async with WebServer(application()[0], parse_address("127.0.0.1:0")) as server:
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n" % line)
+            assert (await reader.read()).split()[1] == b"400"
+            writer.close()
+    assert "s3cret" not in caplog.text
 
 
 async def test_who_is_not_let_in_gets_them_too() -> None:
@@ -135,8 +101,7 @@ async def test_who_is_not_let_in_gets_them_too() -> None:
 
 
 async def test_the_extender_on_its_own_address_has_them_and_answers_nothing_else() -> None:
-    main, snapshots = application()
-    app = make_extender_app(main, snapshots, World().tick().asked)
+    app = make_extender_app(application()[1], World().tick().asked)
     async with TestClient(TestServer(app)) as client:
         async with client.post("/filter", json={"NodeNames": ["a", "d"]}) as response:
             assert (await response.json())["NodeNames"] == ["a"]

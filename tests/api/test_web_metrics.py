@@ -242,7 +242,7 @@ async def test_while_ticks_are_overdue_or_where_they_are_off_there_are_no_series
     snapshots, silent = make_store(clock), make_store(clock, node_series=False)
 
     async def has_nodes(store) -> bool:
-        text = b"".join(await store.exposition()).decode()
+        text = (await store.exposition()).decode()
         return any(f"\n{name}{{" in text for name in FAMILIES)
 
     assert not await has_nodes(snapshots)
@@ -253,7 +253,7 @@ async def test_while_ticks_are_overdue_or_where_they_are_off_there_are_no_series
         assert await has_nodes(snapshots) is shown
     snapshots.publish(example())
     assert await has_nodes(snapshots)
-    assert b"dynsched_nodes" in b"".join(await silent.exposition())
+    assert b"dynsched_nodes" in await silent.exposition()
     assert not await has_nodes(silent)
 
 

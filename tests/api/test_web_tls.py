@@ -5,14 +5,12 @@ import os
 import re
 import shutil
 import ssl
-import threading
 
 import pytest
 from aiohttp import web
 from asking import fetch
 from certificates import Authority
 
-from dynsched.api import certificates
 from dynsched.api.certificates import ServerTls, TlsConfig, require_certificate
 from dynsched.api.server import ListenError, WebServer, parse_address
 from dynsched.tools.client import ServerError
@@ -38,11 +36,6 @@ def files(authority, tmp_path):
     found = Files()
     found.renew("first")
     return found
-
-
-@pytest.fixture(autouse=True)
-def look_at_every_connection(monkeypatch):
-    monkeypatch.setattr(certificates, "READ_AGAIN", 0.0)
 
 
 async def _hello(_request):
@@ -125,27 +118,6 @@ async def test_good_files_that_are_renewed_are_used(files, authority, caplog, na
             good = f"after {number}"
             files.renew(good)
             assert await get(server, trusting(authority)) == (200, good)
-
-
-async def test_files_that_hang_hold_the_loop_up_once(files, authority, caplog, monkeypatch) -> None:
-    async with serve(files.config) as server:
-        answers, load, asked = threading.Event(), certificates.make_context, []
-
-        def hangs(purpose, **files):
-            asked.append(files)
-            answers.wait(30)
-            return load(purpose, **files)
-
-        monkeypatch.setattr(certificates, "make_context", hangs)
-        files.renew("second")
-        for _ in range(5):
-            assert await get(server, trusting(authority)) == (200, "first")
-        assert len(asked) == 1  # nobody else waits for it
-        assert [record.getMessage() for record in caplog.records if "hang" in record.getMessage()]
-        assert len(caplog.records) == 1
-        answers.set()
-        while await get(server, trusting(authority)) != (200, "second"):
-            pass
 
 
 async def test_clients_need_a_certificate_but_probes_none(files, authority, tmp_path) -> None:

@@ -63,13 +63,12 @@ ENVIRONMENT = [
     ("DRY_RUN", "true", "dry_run", True),
     ("WEB_AUTH", "true", "web_auth", True),
     ("WEB_AUTH_AUDIENCE", "dynsched other", "web_auth_audience", ("dynsched", "other")),
-    ("EXTENDER_MEMORY", "64", "extender_memory", 64),
 ]  # fmt: skip
 SETTINGS = [
     ("run",
      {"prometheus.url": "http://localhost:9090", "prometheus.external_url": None,
       "rules": Path("rules.yaml"), "kubeconfig": None, "interval": 10.0, "webaddr": ":9000",
-      "dry_run": False, "web_auth": False, "extender_memory": 8}),
+      "dry_run": False, "web_auth": False}),
     *((f"run --interval {text}", {"interval": seconds})
       for text, seconds in (("7", 7.0), ("0.5", 0.5), ("10s", 10.0), ("1m", 60.0))),
     *((line, FIRST_PROJECT) for line in (
@@ -108,6 +107,17 @@ def test_every_flag_of_run_is_read_from_the_environment(settings_of, monkeypatch
         assert attrgetter(setting)(settings) == expected, name
 
 
+def test_a_removed_flag_is_a_warning_and_dynsched_runs(call, monkeypatch) -> None:
+    started: list[object] = []
+    monkeypatch.setattr(main, "run", started.append)
+    given = call("run", "--extender-memory", "64")
+    monkeypatch.setenv("DYNSCHED_EXTENDER_MEMORY", "64")
+    for code, _, errors in (given, call("run")):
+        assert code == 0
+        assert errors.count("--extender-memory was removed in 0.3.0") == 1
+    assert len(started) == 2
+
+
 NOT_BOUND = "lets every client that can connect to {} bind any pod to any node"
 WRONG_USAGE = {
     "run --prom localhost:9090": "the scheme is missing; write http://localhost:9090",
@@ -134,7 +144,6 @@ WRONG_USAGE = {
     "run --web-auth-audience dynsched": "--web-auth-audience needs --web-auth",
     "run --prom-external-url prometheus:9090": "--prom-external-url 'prometheus:9090': ",
     "run --prom-external-url https://me:s3cret@prom": "it contains a user; everybody",
-    "run --extender-memory 0": "0 is not in the range",
     "fly": "No such command 'fly'",
     "why": "Missing argument 'NODE'",
     "prune --force --if-lease-older-than 10m": "contradict each other",

@@ -102,14 +102,6 @@ async def test_tokens_over_plain_http_are_warned_of(tmp_path, caplog) -> None:
     assert "--web-auth without --tls-cert" in caplog.text
 
 
-async def test_two_addresses_take_no_more_connections_together_than_one() -> None:
-    """The memory that the connections may take is measured for one."""
-    async with serve() as server:
-        alone = server.connections.most
-    async with serve(extender_addr=f"127.0.0.1:{free_port()}") as server:
-        assert server.connections.most == alone // 2
-
-
 async def test_an_address_that_is_taken_names_its_flag() -> None:
     async with serve() as server:
         with pytest.raises(ListenError, match="or give another --extender-addr"):

@@ -30,7 +30,7 @@ from scheduling_support import scheduler_config
 
 from dynsched import __version__
 from dynsched.api.app import ENDPOINTS
-from dynsched.api.transport.answering import PROBES
+from dynsched.api.responses import PROBES
 from dynsched.cli.commands import cli
 from dynsched.rules import keys
 from dynsched.rules.file import load_rules, parse_rules

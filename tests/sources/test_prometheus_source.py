@@ -434,11 +434,9 @@ PEAK = """
 import asyncio, re, sys
 from dynsched.sources.prometheus.decode import answer_limit
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.util.memory import share_heap
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
 async def main(url, nodes, rules):
-    share_heap()
     config = PrometheusConfig(url, timeout=120)
     source = PrometheusSource(config, limit=lambda: answer_limit(nodes, rules))
     await source.query_expr("good")

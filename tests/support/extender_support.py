@@ -81,8 +81,7 @@ class World:
         return dict(Counter(pod.node for pod, _, ended in recent if ended is None))
 
     def filter(self, body: Any) -> Any:
-        parts = self.extender.filter(raw(body))
-        return json.loads(b"".join(map(bytes, parts)))
+        return json.loads(self.extender.filter(raw(body)))
 
     def scores(self, body: Any) -> dict[str, int]:
         found = json.loads(self.extender.prioritize(raw(body)))

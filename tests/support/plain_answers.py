@@ -22,7 +22,7 @@ def series_text(snapshot: Snapshot, at_once: int = 500) -> bytes:
     series, names = NodeSeries(snapshot), sorted(snapshot.nodes)
     for start in range(0, len(names), at_once):
         series.add(names[start : start + at_once])
-    return b"".join(series.pieces())
+    return series.encoded()
 
 
 def plain_series(snapshot: Snapshot) -> bytes:

@@ -13,7 +13,6 @@ from msgspec import Raw
 from dynsched.api.extender import wire
 from dynsched.api.extender.names import Candidates, NodeNumbers
 from dynsched.api.extender.scoring import ScoringSnapshot
-from dynsched.api.transport.answering import Buffer, Pieces
 from dynsched.engine.load.recent import RecentPods
 from dynsched.engine.model import Node
 from dynsched.engine.placing.score import (
@@ -38,10 +37,6 @@ Body = bytes | bytearray
 
 MAX_NAMED_NODES: Final = 8
 """With more refused nodes their messages lack the value, so that the pod's event counts them."""
-ROOM_FOR_NODES: Final = 10_000
-"""Candidates that a question may name in any case: the nodes may not be listed yet."""
-MAX_UID_LENGTH: Final = 64
-"""Characters; a longer uid does not come from an API server and is not kept."""
 _NO_NODES: Final = NodeNumbers(())
 _BIND_OFF: Final = (
     "/bind is off: start dynsched with --bind, or remove bindVerb from the scheduler's "
@@ -94,16 +89,16 @@ class Extender:
         self._readings = readings
         self._published_at = self.clock()
 
-    def filter(self, body: Body) -> Pieces:
+    def filter(self, body: Body) -> bytes:
         """WireError where the body is not a question; likewise those below."""
         asked, candidates = self._read(body)
         readings, key = self._fresh()
         if key is not None and asked.nodes is None and not self.synced():
-            return [wire.filter_error("dynsched does not know the nodes' labels yet")]
+            return wire.filter_error("dynsched does not know the nodes' labels yet")
         try:
             if candidates is not None:
                 return self._filter_names(candidates, readings, key)
-            return self._filter_nodes(body, asked, readings, key)
+            return self._filter_nodes(asked, readings, key)
         except wire.WireError:
             raise
         except Exception:
@@ -113,7 +108,7 @@ class Extender:
     def prioritize(self, body: Body) -> Body:
         asked, candidates = self._read(body)
         if candidates is None:
-            heads = wire.read_heads(body, asked.nodes, self._most(), None)
+            heads = wire.read_heads(asked.nodes, None)
             candidates = Candidates([name for name, _ in heads], self._numbers)
         try:
             return self._scores(candidates, asked)
@@ -122,7 +117,7 @@ class Extender:
             return _same_score(candidates)
 
     def preempt(self, body: Body) -> bytes:
-        victims = wire.read_preemption(body, self._most())
+        victims = wire.read_preemption(body)
         readings, key = self._fresh()
         refused: Mapping[str, Refusal] = readings.refused if readings else {}
         nodes = self.nodes() if key is not None else {}
@@ -159,22 +154,18 @@ class Extender:
             return asked, None
         return asked, self.candidates(asked.names)
 
-    def candidates(self, names: Buffer) -> Candidates:
+    def candidates(self, names: wire.Buffer) -> Candidates:
         """The same list comes to `/filter` and then to `/prioritize`, so the last one is kept.
-        WireError unless the JSON is a list of names, and not of too many.
+        WireError unless the JSON is a list of names.
         """
         raw, last = bytes(names), self._last
         if last is None or last.nodes is not self._numbers or last.raw != raw:
-            self._last = last = Candidates(wire.read_names(raw, self._most()), self._numbers, raw)
+            self._last = last = Candidates(wire.read_names(raw), self._numbers, raw)
         return last
 
     @property
     def _numbers(self) -> NodeNumbers:
         return _NO_NODES if self._readings is None else self._readings.numbers
-
-    def _most(self) -> int:
-        """Candidates that a question may name: as many as there are nodes, with room."""
-        return max(ROOM_FOR_NODES, 2 * len(self.nodes()))
 
     def _fresh(self) -> tuple[ScoringSnapshot | None, str | None]:
         """The readings, unless they are too old; and the label that a node must carry."""
@@ -185,7 +176,7 @@ class Extender:
 
     def _filter_names(
         self, candidates: Candidates, readings: ScoringSnapshot | None, key: str | None
-    ) -> Pieces:
+    ) -> bytes:
         dropped = np.zeros(len(candidates), np.bool_)
         unresolvable: dict[str, str] = {}
         failed: dict[str, str] = {}
@@ -206,18 +197,17 @@ class Extender:
                 dropped[index] = True
         passed = candidates.without(dropped) if dropped.any() else candidates.raw
         tail = wire.filter_tail(failed, unresolvable)
-        return [b'{"Nodes":null,"NodeNames":', passed, tail]
+        return b'{"Nodes":null,"NodeNames":' + passed + tail
 
     def _filter_nodes(
         self,
-        body: Body,
         asked: wire.Asked,
         readings: ScoringSnapshot | None,
         key: str | None,
-    ) -> Pieces:
+    ) -> bytes:
         """Whole nodes: those that pass go back as they came; their own labels count."""
         refused: Mapping[str, Refusal] = readings.refused if readings else {}
-        heads = wire.read_heads(body, asked.nodes, self._most(), key)
+        heads = wire.read_heads(asked.nodes, key)
         head, items = wire.read_nodes(asked.nodes)
         passed: list[Raw] = []
         bare: list[str] = []
@@ -233,8 +223,9 @@ class Extender:
         unresolvable |= dict.fromkeys(bare, missing_label(key or ""))
         tail = wire.filter_tail(unresolvable=unresolvable)
         head = b'{"Nodes":' + head + b"["
+        # Joined once: it may be large.
         separated = [part for item in passed for part in (b",", item)][1:]
-        return [head, *separated, b']},"NodeNames":null', tail]
+        return b"".join([head, *separated, b']},"NodeNames":null', tail])
 
     def _scores(self, candidates: Candidates, asked: wire.Asked) -> Body:
         readings, _ = self._fresh()
@@ -246,7 +237,7 @@ class Extender:
         loads = profile.of(candidates.numbers)
         scores = scores_by_load(loads, profile.method)
         best = break_ties(scores, loads)
-        if best is not None and 0 < len(asked.uid) <= MAX_UID_LENGTH and self.waits(asked.uid):
+        if best is not None and asked.uid and self.waits(asked.uid):
             self.bound.add(BoundPod(asked.uid, candidates.names[best], assumed=True), now)
         return candidates.scored(scores[loads])
 
@@ -260,6 +251,6 @@ def _same_score(candidates: Candidates) -> Body:
     return candidates.scored(np.full(len(candidates), NEUTRAL, np.uint8))
 
 
-def _all_pass(asked: wire.Asked) -> Pieces:
+def _all_pass(asked: wire.Asked) -> bytes:
     nodes, names = (b"null" if each is None else each for each in (asked.nodes, asked.names))
-    return [b'{"Nodes":', nodes, b',"NodeNames":', names, wire.filter_tail()]
+    return b"".join([b'{"Nodes":', nodes, b',"NodeNames":', names, wire.filter_tail()])

@@ -11,24 +11,11 @@ from functools import lru_cache
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
-import numpy as np
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
-from dynsched.api.transport.answering import Buffer
-
+Buffer = bytes | bytearray | Raw
 T = TypeVar("T")
 S = TypeVar("S", bound=Struct)
-
-_FURTHER_METADATA: Final = 1000
-"""Keys `metadata` that are not a Node's own: those of the Pod and of its volumes."""
-_FREE: Final = 20_000
-_DENSEST: Final = 24
-"""A body may have _FREE objects, and one more for every _DENSEST bytes: a whole Pod has one
-for each 40, a victim by its uid one for each 47. Each is built, and takes some 50 to 200 bytes."""
-MAX_POD_BYTES: Final = 2 << 20
-"""Bytes of the Pod that is asked about; the API server takes no object of more than 1.5 MiB."""
-_MOST_OF_A_NAME: Final = 253 + 16
-"""Bytes of a node's name, which is a DNS name, and of the quotes, comma and blanks around it."""
 
 
 class WireError(ValueError):
@@ -131,17 +118,12 @@ def read_args(body: Buffer) -> Asked:
         raise WireError(
             "neither Nodes nor NodeNames is there: one of them must name the candidates"
         )
-    if raw is not None and len(memoryview(raw)) > MAX_POD_BYTES:
-        raise WireError(f"Pod: longer than {MAX_POD_BYTES >> 20} MiB, which no Pod is")
     pod = (decode(_pod, raw, "Pod") if raw is not None else None) or _Pod()
     scheduler = pod.spec.schedulerName if pod.spec else None
     return Asked(scheduler or "", pod.metadata.uid if pod.metadata else "", names, nodes)
 
 
-def read_names(raw: bytes, most: int) -> list[str]:
-    quotes = np.frombuffer(raw, np.uint8) == ord('"')  # `bytes.count` takes longer than decoding
-    if len(raw) > most * _MOST_OF_A_NAME or np.count_nonzero(quotes) > 2 * most:
-        raise _too_many("NodeNames", most)
+def read_names(raw: bytes) -> list[str]:
     return decode(_strings, raw, "NodeNames")
 
 
@@ -153,18 +135,11 @@ def read_nodes(raw: Raw | None) -> tuple[bytes, list[Raw]]:
     return head + (b"," if len(head) > 1 else b"") + b'"items":', found.items or []
 
 
-def read_heads(
-    body: bytes | bytearray, raw: Raw | None, most: int, key: str | None
-) -> list[tuple[str, bool]]:
-    """Of each Node in ``raw``, a part of ``body``, its name, and whether it carries the label
-    ``key``. WireError where they are more than ``most`` (counted before they are read), or one is
-    no Node.
+def read_heads(raw: Raw | None, key: str | None) -> list[tuple[str, bool]]:
+    """Each Node's name, and whether it carries the label ``key``. WireError where one is no
+    Node.
     """
-    if body.count(b'"metadata"') > most + _FURTHER_METADATA:
-        raise _too_many("Nodes", most)
     items = decode(_heads_decoder(key), raw or b"", "Nodes").items or ()
-    if len(items) > most:
-        raise _too_many("Nodes", most)
     found = [item.metadata for item in items]
     if key is None:
         return [(each.name, True) for each in found]
@@ -195,18 +170,14 @@ def read_binding(body: Buffer) -> Binding:
     return binding
 
 
-def read_preemption(body: bytes | bytearray, most: int) -> dict[str, Any]:
-    """By node MetaVictims, whichever form was sent. WireError: also more than ``most`` nodes."""
+def read_preemption(body: Buffer) -> dict[str, Any]:
+    """By node MetaVictims, whichever form was sent."""
     args = _read(_preempt_args, body)
     meta = _given(args.meta)
     raw = _given(args.victims) if meta is None else meta
     if raw is None:
         raise WireError("neither NodeNameToVictims nor NodeNameToMetaVictims is there")
-    if body.count(b"{") + body.count(b"null") > _FREE + len(body) // _DENSEST:
-        raise WireError("more victims than a body of this size can hold")
     found = decode(_victims, raw, "NodeNameToVictims" if meta is None else "NodeNameToMetaVictims")
-    if len(found) > most:
-        raise WireError(f"victims on more than {most} nodes, more than the cluster can have")
     return {node: _as_meta(victims or _Victims()) for node, victims in found.items()}
 
 
@@ -262,10 +233,6 @@ def decode(decoder: msgspec.json.Decoder[T], body: Buffer, where: str = "") -> T
         raise WireError(f"not JSON: {error}") from None
     except RecursionError:
         raise WireError("not JSON that can be read: it is nested too deeply") from None
-
-
-def _too_many(where: str, most: int) -> WireError:
-    return WireError(f"{where}: more than {most}, which is more than the cluster can have")
 
 
 def _given(value: Raw) -> Raw | None:

@@ -31,7 +31,7 @@ def test_load_refuses_where_preemption_cannot_help() -> None:
 def test_what_passes_goes_back_byte_for_byte() -> None:
     node = '{"metadata":{"name":"a", "x":[1.50,  null]},"spec":{"é":"\\u2028", "y" : 1e400}}'
     body = f'{{"Nodes":{{"kind":"NodeList","metadata":{{"continue": ""}},"items":[{node}]}}}}'
-    answer = b"".join(map(bytes, World().tick().extender.filter(body.encode())))
+    answer = World().tick().extender.filter(body.encode())
     start = f'{{"Nodes":{{"kind":"NodeList","metadata":{{"continue": ""}},"items":[{node}]}},'
     assert answer.decode().startswith(start)
 
@@ -164,8 +164,8 @@ def test_s3_a_burst_that_outruns_the_watch_does_not_herd(method: str) -> None:
         assert max(counts.values()) <= 2 * 10
 
 
-@pytest.mark.parametrize(("uid", "told"), [("", True), ("u" * 65, True), ("u", False)])
-def test_without_a_proper_uid_or_a_watch_of_pods_nothing_is_assumed(uid, told) -> None:
+@pytest.mark.parametrize(("uid", "told"), [("", True), ("u", False)])
+def test_without_a_uid_or_a_watch_of_pods_nothing_is_assumed(uid, told) -> None:
     world = World(told=told).tick()
     world.scores(of_pod(uid))
     assert not world.counted()

@@ -26,7 +26,7 @@ from dynsched.api.app import make_app
 from dynsched.api.auth import require_token
 from dynsched.api.nodes import node_detail
 from dynsched.api.order_status import OrderStatus
-from dynsched.api.transport.answering import PROBES
+from dynsched.api.responses import PROBES
 from dynsched.engine.health import why_unhealthy
 from dynsched.engine.load.recent import BoundOnNode, JustBound
 from dynsched.engine.model import Node, WriteFailure

@@ -1,0 +1,61 @@
+"""What all answers over HTTP have in common: header fields, JSON, ETags."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from aiohttp import hdrs, web
+
+PROBES: Final = frozenset({"/healthz", "/readyz"})
+"""Paths of the kubelet, which sends neither a token nor a client certificate."""
+JSON: Final = "application/json"
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_ALWAYS: Final[Mapping[str, str]] = {
+    "X-Content-Type-Options": "nosniff",
+    # For browsers that do not know frame-ancestors.
+    "X-Frame-Options": "DENY",
+    # Node names must not leave with a link to another site.
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Embedder-Policy": "require-corp",
+    # No other site may load an answer as an image or a script, to learn from how that goes.
+    "Cross-Origin-Resource-Policy": "same-origin",
+    # Instead of the names and versions of the libraries.
+    hdrs.SERVER: "dynsched",
+}
+_UNLESS_SET: Final[Mapping[str, str]] = {
+    # An answer is out of date after one tick, also in a proxy.
+    hdrs.CACHE_CONTROL: "no-store",
+    # Only the page loads anything, and no answer is shown in a frame.
+    "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+}
+"""The page has others. Strict-Transport-Security would hold for every port of the host name, and so
+for programs that are not ours."""
+
+
+async def add_headers(_request: web.Request, response: web.StreamResponse) -> None:
+    """Called before each answer's headers are sent (`on_response_prepare`)."""
+    response.headers.update(_ALWAYS)
+    for name, value in _UNLESS_SET.items():
+        response.headers.setdefault(name, value)
+
+
+def as_json(body: object, status: int = HTTPStatus.OK) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), status=status, content_type=JSON)
+
+
+def refused(status: int, message: str) -> web.Response:
+    return as_json({"error": message}, status)
+
+
+def unchanged(request: web.Request, headers: Mapping[str, str]) -> web.Response | None:
+    """304 where the caller has what the ETag in ``headers`` names; else None."""
+    if headers[hdrs.ETAG] not in request.headers.get(hdrs.IF_NONE_MATCH, ""):
+        return None
+    return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)

@@ -1,1 +1,0 @@
-"""HTTP below the answers: limits on connections, on sizes and on times."""
