@@ -17,7 +17,7 @@ from dynsched.util.errors import ClusterError, ExpectedError, NotRunningError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dynsched.tools.client import Running, Where
+    from dynsched.tools.client import Where
 
 _FLAGS: Final = ("server", "server_token_file", "kubeconfig", "context", "namespace")
 _COMPLETION_SECONDS: Final = 2.0
@@ -44,18 +44,18 @@ def nodes(context: click.Context, /, *, output: str, marked: bool, **given: Any)
     from dynsched.cli.node_tables import render_nodes
 
     path = "/nodes?marked=true" if marked else "/nodes"
-    with _or_evidence(context, given, output), asked(context, given) as running:
-        found = running.json(path)
-        say_where(running)
-        print_answer(found, output, render_nodes)
+    with _or_evidence(given, output):
+        print_answer(answer_of(context, given, path), output, render_nodes)
 
 
 def _names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """For a shell's completion: the nodes whose names begin so; none where that fails."""
     given = {name: context.params.get(name) for name in _FLAGS}
     with contextlib.suppress(ExpectedError, click.ClickException, TimeoutError):
-        with asked(context, given, _COMPLETION_SECONDS) as running:
-            names = [str(node["name"]) for node in running.json("/nodes")["nodes"]]
+        from dynsched.tools.client import ask_json
+
+        _, found = ask_json(_where(context, given, _COMPLETION_SECONDS), "/nodes")
+        names = [str(node["name"]) for node in found["nodes"]]
         return [name for name in names if name.startswith(incomplete)]
     return []
 
@@ -74,24 +74,24 @@ def why(context: click.Context, /, *, node: str, output: str, **given: Any) -> N
     """
     from dynsched.cli.node_tables import render_why
 
-    with _or_evidence(context, given, output, node), asked(context, given) as running:
-        found = running.json(f"/nodes/{quote(node, safe='')}")
-        say_where(running)
-        print_answer(found, output, render_why)
+    with _or_evidence(given, output, node):
+        path = f"/nodes/{quote(node, safe='')}"
+        print_answer(answer_of(context, given, path), output, render_why)
 
 
-def asked(
-    context: click.Context, given: Mapping[str, Any], timeout: float | None = None
-) -> contextlib.AbstractContextManager[Running]:
-    from dynsched.tools.client import opened
+def answer_of(context: click.Context, given: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """The JSON at ``path``. Where it is from is printed before it, so that nobody takes it for that
+    of another cluster. ExpectedError.
+    """
+    from dynsched.tools.client import ask_json
 
-    return opened(_where(context, given, timeout))
+    source, found = ask_json(_where(context, given), path)
+    print_source(source)
+    return found
 
 
 @contextlib.contextmanager
-def _or_evidence(
-    context: click.Context, given: Mapping[str, Any], output: str, node: str | None = None
-) -> Iterator[None]:
+def _or_evidence(given: Mapping[str, Any], output: str, node: str | None = None) -> Iterator[None]:
     """Where no dynsched is running, print the marks by the evidence on nodes before the error."""
     try:
         yield
@@ -100,10 +100,17 @@ def _or_evidence(
         from functools import partial
 
         from dynsched.cli.node_tables import render_left
+        from dynsched.kube.client import open_client
         from dynsched.tools.left_marks import left_marks
 
+        async def left() -> dict[str, Any]:
+            async with open_client(given["kubeconfig"], given["context"]) as client:
+                found = await left_marks(client, node)
+                print_source(f"cluster {client.config.cluster}")
+                return found
+
         try:
-            found = asyncio.run(left_marks(_where(context, given), node))
+            found = asyncio.run(left())
         except ClusterError as why_not:
             raise NotRunningError(f"{error}; and of the nodes: {why_not}") from None
         print_answer(found, output, partial(render_left, node=node))
@@ -136,9 +143,8 @@ def _where(context: click.Context, given: Mapping[str, Any], timeout: float | No
     )
 
 
-def say_where(running: Running) -> None:
-    """Say which dynsched the answer is from: a forgotten context must not pass for another one."""
-    click.echo(f"From {running.shown}", err=True)
+def print_source(source: str) -> None:
+    click.echo(f"From {source}", err=True)
 
 
 def print_answer(payload: Any, output: str, render: Callable[[Any, Console], None]) -> None:

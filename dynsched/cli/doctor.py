@@ -35,12 +35,7 @@ def _codes(_context: click.Context, _option: click.Parameter, given: tuple[str, 
     "The interval of `dynsched run`, which the time of the queries is compared with."
 )
 @flags.lease_namespace
-@flags.option(
-    "--server",
-    metavar="URL",
-    help="A running dynsched, which is asked whether its extender is called. Default: its Service "
-    "in the cluster is asked, through the API server.",
-)
+@flags.asked
 @flags.namespace
 @click.option(
     "--fail-on",
@@ -64,6 +59,7 @@ def doctor(
     ignore: list[str],
     output: str,
     server: str | None,
+    server_token_file: Path | None,
     namespace: str | None,
     **given: Any,
 ) -> None:
@@ -91,6 +87,7 @@ def doctor(
             load_rules(settings.rules),
             Where(
                 server,
+                server_token_file,
                 kubeconfig=settings.kubeconfig,
                 context=settings.context,
                 namespace=namespace,

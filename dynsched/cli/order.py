@@ -38,20 +38,19 @@ def order(context: click.Context, /, *, pod: str | None, output: str, **given: A
       dynsched order
       dynsched order web-7d4b9c-x2x5z -n shop
     """
-    from dynsched.cli.ask import asked, print_answer, say_where
+    from dynsched.cli.ask import answer_of, print_answer, print_source
 
     if pod is None:
-        with asked(context, given) as running:
-            found = running.json("/order")
-            say_where(running)
-            print_answer(found, output, render_order)
+        print_answer(answer_of(context, given, "/order"), output, render_order)
         return
     from dynsched.kube.client import open_client
     from dynsched.tools.inject.installed import pod_told, render_told
 
     async def ask() -> dict[str, Any]:
         async with open_client(given["kubeconfig"], given["context"]) as api:
-            return await pod_told(api, given["namespace"] or api.config.namespace, pod)
+            found = await pod_told(api, given["namespace"] or api.config.namespace, pod)
+            print_source(f"cluster {api.config.cluster}")
+            return found
 
     print_answer(asyncio.run(ask()), output, render_told)
 

@@ -22,7 +22,7 @@ PORT: Final = 9000
 LABEL: Final = "app.kubernetes.io/name=dynsched"
 """What the Service of manifests/base and of the chart carries."""
 _PORT_NAMES: Final = ("http", "https")
-TIMEOUT: Final = 30.0
+_TIMEOUT: Final = 30.0
 """Seconds for one answer: `/nodes` of 5,000 nodes is 5.5 MB with three rules."""
 _MAX_BYTES: Final = 512 * 2**20
 """Bytes of an answer: `/nodes` of 65,000 nodes with ten rules is some 200 MB."""
@@ -32,13 +32,10 @@ _OWN: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS})
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """``is_guessed``: the caller may not list Services."""
-
     namespace: str
     name: str
     port: int = PORT
     scheme: str = "http"
-    is_guessed: bool = False
 
     def __str__(self) -> str:
         return f"Service {self.name} in namespace {self.namespace}"
@@ -66,7 +63,7 @@ async def find_service(api: KubeApi, namespace: str | None) -> Service:
             del page
     except ForbiddenError:
         # Many people may read in a few namespaces only. The usual names need no list.
-        return Service(namespace or NAME, NAME, is_guessed=True)
+        return Service(namespace or NAME, NAME)
     return _chosen(found, namespace, api)
 
 
@@ -102,13 +99,7 @@ def _chosen(found: list[Service], namespace: str | None, api: KubeApi) -> Servic
     raise ClusterError(f"several Services have the label {LABEL}: {listed(names)}; {remedy}")
 
 
-async def ask_service(
-    api: KubeApi,
-    service: Service,
-    path: str,
-    *,
-    timeout: float = TIMEOUT,  # noqa: ASYNC109 - of one HTTP exchange
-) -> Answer:
+async def ask_service(api: KubeApi, service: Service, path: str) -> Answer:
     """What the program behind the Service answers at ``path`` (quoted, from ``/`` on), an error of
     its own too; ClusterError where the API server did not pass the request on, or got no answer.
     """
@@ -116,7 +107,8 @@ async def ask_service(
     raw = await api.exchange(
         call,
         passes=lambda raw: raw.status not in _OWN or _status(raw.body) is None,
-        timeout=timeout,
+        resend=False,
+        timeout=_TIMEOUT,
         most=_MAX_BYTES,
     )
     refused = _status(raw.body) if raw.status >= HTTPStatus.BAD_REQUEST else None
@@ -142,14 +134,9 @@ def _refusal(call: Call, server: str, service: Service, raw: Answer, said: str) 
                 f"`kubectl -n {service.namespace} port-forward svc/{service.name} {service.port}` "
                 f"and --server http://localhost:{service.port}"
             )
-        case HTTPStatus.NOT_FOUND if service.is_guessed:
+        case HTTPStatus.NOT_FOUND:
             return NotRunningError(
-                f"there is no {service} (Services may not be listed, so this name was tried); "
-                "name its namespace with --namespace"
-            )
-        case HTTPStatus.NOT_FOUND:  # it was there when Services were listed
-            return NotRunningError(
-                f"the {service} is gone, or nothing stands behind it yet; {pods}"
+                f"there is no {service}; name the namespace of dynsched with --namespace"
             )
         case HTTPStatus.SERVICE_UNAVAILABLE if "no endpoints" in said:
             return NotRunningError(f"no pod of dynsched is ready behind the {service}; {pods}")

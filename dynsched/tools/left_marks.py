@@ -8,28 +8,26 @@ from typing import Any, Final
 
 from dynsched.engine.model import Node
 from dynsched.engine.nodes.mark_state import MarkState, carried, mark_state
-from dynsched.kube.client import open_client
+from dynsched.kube.client import KubeClient
 from dynsched.rules import keys
 from dynsched.rules.labels import Mark, parse_label
-from dynsched.tools.client import Where
 from dynsched.util.errors import NotFoundError
 from dynsched.util.formatting import format_time
 
 _MARK: Final = Mark(parse_label(keys.DEFAULT_LABEL))
 
 
-async def left_marks(where: Where, node: str | None = None) -> dict[str, Any]:
+async def left_marks(client: KubeClient, node: str | None = None) -> dict[str, Any]:
     """Of all marked nodes, or of ``node``, as JSON. It needs the right to list (get) nodes alone.
     Raises ClusterError.
     """
     found: Iterable[Node]
-    async with open_client(where.kubeconfig, where.context) as client:
-        if node is None:
-            found = (await client.list_nodes()).values()
-        elif (one := await client.read(node)) is not None:
-            found = [one]
-        else:
-            raise NotFoundError(f"no node {node!r} in the cluster")
+    if node is None:
+        found = (await client.list_nodes()).values()
+    elif (one := await client.read(node)) is not None:
+        found = [one]
+    else:
+        raise NotFoundError(f"no node {node!r} in the cluster")
     states = [mark_state(each, _MARK) for each in found]
     told = [_told(state) for state in states if state.touched]
     return {"nodes": sorted(told, key=lambda each: each["name"]), "at": format_time(time.time())}

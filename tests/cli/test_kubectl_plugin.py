@@ -17,7 +17,7 @@ async def test_it_is_the_same_program_under_the_name_that_was_typed(kubectl, pag
     assert (code, out.startswith("Usage: kubectl dynsched why ")) == (0, True)
     code, out, errors = await kubectl("dynsched", "why", "worker-2")
     assert (code, "worker-2 is marked" in out) == (0, True)
-    assert errors.startswith("From the Service dynsched in namespace dynsched of ")
+    assert errors.startswith("From cluster sim (http://")
     _, listed, errors = await kubectl("plugin", "list")
     assert "kubectl-dynsched" in listed
     assert "not executable" not in errors  # another copy on PATH is also warned of

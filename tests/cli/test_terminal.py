@@ -1,7 +1,11 @@
-"""Tables for people: what they say, and that nothing is cut off where no terminal is."""
+"""Tables for people: what they say, by one golden file a command, and how they fit a terminal."""
 
 import json
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import msgspec
 from command_line import shown
@@ -12,207 +16,40 @@ from dynsched.cli.node_tables import render_nodes, render_patches, render_why
 from dynsched.cli.order import render_order
 from dynsched.engine.alerting.plan import plan_prune
 from dynsched.engine.model import Action, Node, NodePatch, WriteFailure
+from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.file import parse_rules
 
-CONTROL_PLANE = "it is a control-plane node (label node-role.kubernetes.io/control-plane)"
-MARK = EXAMPLE_RULES | {"mark": {"taint": "dynsched.io/pressure=true:PreferNoSchedule"}}
+TAINT = "dynsched.io/pressure=true:PreferNoSchedule"
+BOTH = EXAMPLE_RULES | {"mark": {"label": "status=presure", "taint": TAINT}}
 
 
-def node_payload(snapshot, name):
+def node_payload(snapshot: Snapshot, name: str) -> Any:
     return json.loads(msgspec.json.encode(node_detail(snapshot, name)))
 
 
-def test_nodes_as_a_plain_table() -> None:
-    assert shown(render_nodes, nodes_payload(example())) == [
-        "2 of 8 nodes marked (label status=presure), at 2026-11-20T12:02:00Z",
-        "NODE             MARKED  SINCE  RULES                                       NOTE",
-        "worker-2         yes     1m     node-cpu 91.25 firing, node-mem-usage 42",
-        "worker-3         yes     1m     node-cpu 66 firing, node-mem-usage 42",
-        (
-            "worker-4         -       1m     node-cpu 90 firing, node-mem-usage 42       "
-            "conflict: label status=maintenance was set by somebody else"
-        ),
-        (
-            "worker-5         -       30s    node-cpu 83.5 firing, node-mem-usage 42     "
-            "not marked: guard.max_marked is 2"
-        ),
-        (
-            "control-plane-1  -       -      node-cpu 31.5, node-mem-usage 42            "
-            f"not eligible: {CONTROL_PLANE}"
-        ),
-        "worker-1         -       -      node-cpu 31.5, node-mem-usage 42",
-        "worker-6         -       -      node-cpu 81 pending, node-mem-usage 42",
-        "worker-7         -       -      node-cpu 31.5 (missing), node-mem-usage 42",
-    ]
+def compare(command: str, scenes: Iterable[tuple[str, list[str]]]) -> None:
+    """With the file that a person has read. UPDATE_DOCS=1 writes it anew."""
+    file = Path(__file__).with_name("golden") / f"{command}.txt"
+    text = "\n".join("\n".join((f"--- {title}", *lines, "")) for title, lines in scenes)
+    if os.environ.get("UPDATE_DOCS"):
+        file.write_text(text)
+    assert file.read_text() == text
 
 
-def test_the_headline() -> None:
-    snapshot = example()
-    taint = {"label": None, "taint": MARK["mark"]["taint"]}
-    tainted = Scene(EXAMPLE_RULES | {"mark": taint}, [Node("a")])
-    unmarked = Scene(EXAMPLE_RULES | {"mark": "none"}, [Node("a")])
-    two, one = (
-        nodes_payload(snapshot, [snapshot.nodes[name] for name in names]) | {"num": len(names)}
-        for names in (("worker-2", "worker-3"), ("worker-2",))  # where marked ones were asked for
-    )
-    for payload, headline in (
-        (nodes_payload(example(dry_run=True), views=()),
-         "0 nodes marked (label status=presure), at 2026-11-20T12:02:00Z, dry run"),
-        (two, "2 nodes marked (label status=presure), at "),
-        (one, "1 node marked (label status=presure), at "),
-        (nodes_payload(tainted.tick(NOON, node_cpu={}, node_mem_usage={})),
-         "0 of 1 node marked (taint dynsched.io/pressure=true:PreferNoSchedule), at "),
-        (nodes_payload(unmarked.tick(NOON, node_cpu={}, node_mem_usage={})),
-         "0 of 1 node hot (mark: none), at "),
-    ):  # fmt: skip
-        assert shown(render_nodes, payload)[0].startswith(headline)
-    assert len(shown(render_nodes, nodes_payload(snapshot, views=()))) == 1
-    refused = replace(snapshot, rules_error="rules.yaml:3:5: no\nrules.yaml:4:5: no")
-    assert shown(render_nodes, nodes_payload(refused))[1:3] == [
-        "The rules file is refused; what was in force before stays in force: rules.yaml:3:5: no",
-        "rules.yaml:4:5: no",
-    ]
+def ticked(rules: Any, *loads: tuple[float, dict[str, float]], **how: Any) -> Snapshot:
+    """After a tick at each of these seconds, with what node-cpu says then."""
+    scene = Scene(rules, map(Node, loads[0][1] or "a"))
+    *before, (at, cpu) = loads
+    for earlier, load in before:
+        scene.tick(NOON + earlier, node_cpu=load, node_mem_usage={})
+    return scene.tick(NOON + at, node_cpu=cpu, node_mem_usage={}, **how)
 
 
-def test_the_order_is_shown_by_rank_and_what_is_wrong_with_it() -> None:
-    node = {"node": "a", "rank": 1, "list": 1, "weight": 100, "load": 12.0}
-    pools = [{"pool": "", "lists": 1, "nodes": [node, {**node, "node": "b", "load": None}]}]
-    told = {"written_at": "W", "until": "U", "error": None, "leading": True, "dry_run": False}
-    told |= {"leader": None, "counts": {"ranked": 1, "unknown": 1, "hot": 0}, "pools": pools}
-    head, nodes, _, *rows = shown(render_order, told)
-    assert head == "The order was written at W, in force until U."
-    assert nodes == "Nodes: 1 ranked, 1 unknown."
-    assert [row.split() for row in rows] == [
-        ["-", "1", "a", "12.0", "100", "1"], ["-", "1", "b", "-", "100", "1"],
-    ]  # fmt: skip
-    over = told | {"until": None, "counts": None, "pools": []}
-    for more, lines in (
-        ({"error": "403"}, ["No order is in force.", "It cannot be kept: 403"]),
-        ({"dry_run": True}, ["No order is in force: this is a dry run."]),
-        ({"leading": False, "leader": "x"}, ["This replica does not write the order; x does."]),
-    ):
-        none = "There is none: no load is known, or ticks are overdue."
-        assert shown(render_order, over | more) == [*lines, none]
+HOT, COOL = {"a": 99.0, "b": 98.0, "c": 1.0, "d": 1.0}, dict.fromkeys("abcd", 1.0)
+COOLED = ((0, HOT), (60, HOT), (90, COOL), (400, COOL))
 
 
-def test_the_whole_mark_is_named_and_a_node_with_a_part_of_it() -> None:
-    mark = {"label": "status=presure", "taint": MARK["mark"]["taint"]}
-    scene = Scene(EXAMPLE_RULES | {"mark": mark}, [Node("a", labels={"status": "presure"})])
-    payload = nodes_payload(scene.tick(NOON, node_cpu={"a": 90}, node_mem_usage={}))
-    head, _, row = shown(render_nodes, payload)
-    whole = f"marked (label status=presure and taint {mark['taint']})"
-    assert head.startswith(f"1 node {whole}, at ")
-    assert "carries" not in row
-    # A line break ends no row.
-    payload["nodes"][0] |= {"carries": ["label status=presure"], "conflict": "two\nlines\x1b"}
-    head, _, row = shown(render_nodes, payload)
-    assert head.startswith(f"0 of 1 node {whole}, 1 only in part or by an older configuration, at ")
-    assert row.endswith("conflict: two lines?; carries label status=presure")
-    del payload["mark"]  # as an older dynsched answers
-    assert shown(render_nodes, payload)[0].startswith("1 node marked (label status=presure), at ")
-
-
-def test_a_dry_run_notes_what_would_be_written() -> None:
-    def notes(snapshot):
-        payload = nodes_payload(snapshot)
-        text = {"mark": "would be marked", "release": "would be released"}
-        planned = {patch.node: text[patch.action] for patch in snapshot.planned}
-        noted = {
-            line.split()[0]: line.rpartition("  ")[2]
-            for line in shown(render_nodes, payload)[2:]
-            if "would" in line
-        }
-        assert noted == (planned if snapshot.dry_run else {})
-        return noted
-
-    # Not those in conflict, over the cap, or to be released later.
-    assert list(notes(example(dry_run=True))) == ["worker-2", "worker-5"]
-    assert list(notes(hot_then_cool(EXAMPLE_RULES, dry_run=True))) == ["a"]
-    assert notes(hot_then_cool(EXAMPLE_RULES)) == {}
-
-
-def test_a_name_is_whole_on_every_terminal_and_colours_are_on_a_terminal_only() -> None:
-    snapshot = many(3)
-    terminals = [{"width": width, "force_terminal": True} for width in (40, 120)]
-    for console in ({}, {"width": 20}, *terminals):
-        text = "\n".join(shown(render_nodes, nodes_payload(snapshot), **console))
-        assert all(name in text for name in snapshot.nodes)
-        coloured = "\n".join(shown(render_nodes, nodes_payload(example()), **console))
-        wide_enough = console == terminals[1]
-        assert ("\x1b[1;31m" in coloured) is ("\x1b[" in coloured) is wide_enough
-
-
-def test_why_of_a_marked_node() -> None:
-    assert shown(render_why, node_payload(example(), "worker-3")) == [
-        f"worker-3 is marked (label status=presure): {FIRES}:00Z.",
-        "RULE            STATE                     VALUE  THRESHOLD  CLEARS AT  SINCE  SAMPLE",
-        "node-cpu        firing (keep_firing_for)  66     > 80       <= 70      1m     4s ago",
-        "node-mem-usage  inactive                  42     > 85       <= 85      2m     4s ago",
-        "To clear:",
-        "- node-cpu must stay at 70 or below (is 66) for 2m more",
-    ]
-
-
-FIRES = "node-cpu has been firing since 2026-11-20T12:01"
-NOT_MARKED = {
-    "worker-4": f"label status=maintenance was set by somebody else. {FIRES}:00Z.",
-    "worker-5": f"guard.max_marked is 2. {FIRES}:30Z.",
-    "worker-6": "no rule fires, pending: node-cpu.",
-    "worker-1": "no rule fires.",
-    "worker-7": (
-        "no rule fires; node-cpu has no value for it (the query's answer does not name this node)."
-    ),
-    "control-plane-1": f"no rule fires; it is not eligible: {CONTROL_PLANE}.",
-}
-
-
-def test_why_of_a_node_that_is_not_marked() -> None:
-    told = {name: shown(render_why, node_payload(example(), name))[0] for name in NOT_MARKED}
-    assert told == {name: f"{name} is not marked: {why}" for name, why in NOT_MARKED.items()}
-    dry = shown(render_why, node_payload(example(dry_run=True), "worker-2"))[0]
-    assert dry == f"worker-2 is not marked: nothing is written in a dry run. {FIRES}:00Z."
-
-
-def hot_then_cool(rules, *, dry_run=False):
-    """Two nodes are marked, then both are cool."""
-    scene = Scene(rules, [Node("a"), Node("b"), Node("c"), Node("d")])
-    hot = {"a": 99.0, "b": 98.0, "c": 1.0, "d": 1.0}
-    for at in (0, 60):
-        scene.tick(NOON + at, node_cpu=hot, node_mem_usage=hot)
-    cool = dict.fromkeys(hot, 1.0)
-    scene.tick(NOON + 90, node_cpu=cool, node_mem_usage=cool)
-    return scene.tick(NOON + 400, node_cpu=cool, node_mem_usage=cool, dry_run=dry_run)
-
-
-def test_why_of_a_mark_that_waits_for_its_release_and_of_one_that_goes_next() -> None:
-    for dry_run, name, why in (
-        (False, "b", "release delayed: guard.max_releases is 25%."),
-        (True, "a", "nothing is written in a dry run."),
-        (None, "a", "the next tick writes it."),
-    ):
-        snapshot = hot_then_cool(EXAMPLE_RULES, dry_run=dry_run is not False)
-        snapshot = snapshot if dry_run is not None else replace(snapshot, dry_run=False)
-        assert shown(render_why, node_payload(snapshot, name))[0] == (
-            f"{name} is marked (label status=presure), but no rule fires any more: {why}"
-        )
-
-
-def test_why_of_a_node_that_was_never_sampled() -> None:
-    scene = Scene(EXAMPLE_RULES, [Node("a")])
-    snapshot = scene.tick(NOON, node_cpu={}, node_mem_usage="refused")
-    told = shown(render_why, node_payload(snapshot, "a"))
-    assert told[0] == (
-        "a is not marked: nothing is known of it: node-cpu has no value for it (the query's answer "
-        "does not name this node), node-mem-usage has no value for it (the query failed)."
-    )
-    assert shown(render_nodes, nodes_payload(snapshot))[2].endswith("  nothing is known")
-    assert told[2:] == [
-        "node-cpu        unknown  ?      > 80       <= 70      -      missing; no sample so far",
-        "node-mem-usage  unknown  ?      > 85       <= 85      -      failed; no sample so far",
-    ]
-
-
-def relabelled(**after):
+def relabelled(**after: Any) -> Snapshot:
     """A node that is marked by one label, in the tick in which another one is configured and
     cannot be written.
     """
@@ -225,64 +62,104 @@ def relabelled(**after):
     return replace(snapshot, **{"dry_run": False} | after)
 
 
-REFUSED = "may not patch nodes"
+REFUSED = WriteFailure("a", "may not patch nodes")
+
+
+def test_nodes() -> None:
+    snapshot, none = example(), {"label": None, "taint": TAINT}
+    partly = Scene(BOTH, [Node("a", labels={"status": "presure"})])
+    odd = nodes_payload(partly.tick(NOON, node_cpu={"a": 90}, node_mem_usage={}))
+    odd["nodes"][0] |= {"carries": ["label status=presure"], "conflict": "two\nlines\x1b"}
+    marked = [snapshot.nodes[name] for name in ("worker-2", "worker-3")]
+    refused = replace(snapshot, rules_error="rules.yaml:3:5: no\nrules.yaml:4:5: no")
+    payloads = {
+        "all": nodes_payload(snapshot),
+        "--marked": nodes_payload(snapshot, marked) | {"num": 2},
+        "dry run": nodes_payload(example(dry_run=True)),
+        "the rules file is refused": nodes_payload(refused, views=()),
+        "a taint alone": nodes_payload(ticked(EXAMPLE_RULES | {"mark": none}, (0, {}))),
+        "no marks": nodes_payload(ticked(EXAMPLE_RULES | {"mark": "none"}, (0, {}))),
+        "a part of the mark, and control characters": odd,
+        "a mark of before that cannot be written": nodes_payload(relabelled(failures=(REFUSED,))),
+    }
+    compare("nodes", ((title, shown(render_nodes, each)) for title, each in payloads.items()))
+
+
+def test_why() -> None:
+    def scenes() -> Iterator[tuple[str, list[str]]]:
+        for name in sorted(example().nodes):
+            yield name, shown(render_why, node_payload(example(), name))
+        for title, snapshot, name in (
+            ("dry run", example(dry_run=True), "worker-2"),
+            ("held back", ticked(EXAMPLE_RULES, *COOLED), "b"),
+            ("not released in a dry run", ticked(EXAMPLE_RULES, *COOLED, dry_run=True), "a"),
+            ("never sampled", ticked(EXAMPLE_RULES, (0, {})), "a"),
+            ("the write failed", relabelled(failures=(REFUSED,)), "a"),
+        ):
+            yield title, shown(render_why, node_payload(snapshot, name))
+        for title, state in (
+            ("another leads", {"leading": False, "leader": "pod-2"}),
+            ("none leads", {"leading": False}),
+            ("others failed", {"failures": (WriteFailure("b", "500"), WriteFailure("c", "500"))}),
+            ("the next tick", {}),
+        ):
+            yield title, [node_payload(relabelled(**state), "a")["due"]["waits"]]
+
+    compare("why", scenes())
+
+
+def test_order() -> None:
+    node = {"node": "a", "rank": 1, "list": 1, "weight": 100, "load": 12.0}
+    pools = [{"pool": "", "lists": 1, "nodes": [node, {**node, "node": "b", "load": None}]}]
+    told = {"written_at": "W", "until": "U", "error": None, "leading": True, "dry_run": False}
+    told |= {"leader": None, "counts": {"ranked": 1, "unknown": 1, "hot": 0}, "pools": pools}
+    over = told | {"until": None, "counts": None, "pools": []}
+    answers = {
+        "in force": told,
+        "refused": over | {"error": "403"},
+        "dry run": over | {"dry_run": True},
+        "another replica writes it": over | {"leading": False, "leader": "x"},
+    }
+    compare("order", ((title, shown(render_order, each)) for title, each in answers.items()))
+
+
+def test_patches() -> None:
+    scene = Scene(BOTH, [Node("a", taints=({"key": "theirs", "effect": "NoSchedule"},)), Node("b")])
+    hot = {"a": 99.0, "b": 1.0}
+    scene.tick(NOON, node_cpu=hot, node_mem_usage={})
+    marks = scene.tick(NOON + 60, node_cpu=hot, node_mem_usage={}).planned
+    releases = plan_prune(scene.nodes.values(), scene.rule_set.mark)
+    body = {"metadata": {"resourceVersion": "1"}}
+    odd = NodePatch("n", Action.MARK, body, "[red]not markup[/red] \x1b[2J\x07 end")
+    scenes = {"marks": marks, "releases": releases, "none": [], "control characters": [odd]}
+    compare("patches", ((title, shown(render_patches, each)) for title, each in scenes.items()))
+
+
+def test_a_dry_run_notes_what_would_be_written() -> None:
+    for snapshot in (example(dry_run=True), ticked(EXAMPLE_RULES, *COOLED, dry_run=True)):
+        due = {node["name"]: node["due"] for node in nodes_payload(snapshot)["nodes"]}
+        planned = {patch.node: str(patch.action) for patch in snapshot.planned}
+        assert planned
+        assert {name: each["action"] for name, each in due.items() if each} == planned
 
 
 def test_a_mark_that_no_node_carries_is_not_claimed() -> None:
-    snapshot = relabelled(failures=(WriteFailure("a", REFUSED),))
-    answer = nodes_payload(snapshot)
+    answer = nodes_payload(relabelled(failures=(REFUSED,)))
     assert answer["type"] == "Label example.com/load=high Nodes"
     assert (answer["num"], answer["node_names"]) == (0, [])
     first, second = answer["nodes"]
     assert (first["marked"], first["carries"]) == (True, ["label status=presure"])
     changes = ["label status-", "label example.com/load=high", "annotation dynsched.io/pressure"]
-    reason, waits = "node-cpu 99 > 80, node-mem-usage 99 > 85", f"the write failed: {REFUSED}"
-    due = {"action": "repair", "changes": changes, "reason": reason, "waits": waits}
-    assert (first["due"], second["due"]) == (due, None)
-    head, _, row, *_ = shown(render_nodes, answer)
-    assert head == (
-        "0 of 2 nodes marked (label example.com/load=high), 1 only in part or by an older "
-        "configuration, at 2026-11-20T12:01:10Z"
-    )
-    assert row.endswith(f"carries label status=presure; is to be brought up to date: {waits}")
-    assert shown(render_why, node_payload(snapshot, "a"))[:2] == [
-        (
-            "a is marked (label status=presure): "
-            "node-cpu and node-mem-usage have been firing since 2026-11-20T12:01:00Z."
-        ),
-        f"It is to be brought up to date ({', '.join(changes)}; {reason}): {waits}.",
-    ]
+    assert (first["due"]["action"], first["due"]["changes"]) == ("repair", changes)
+    assert second["due"] is None
 
 
-WAITS = [
-    ({"dry_run": True}, "nothing is written in a dry run"),
-    ({"leading": False, "leader": "pod-2"}, "pod-2 leads, and has not written it yet"),
-    ({"leading": False}, "no replica leads, so nothing is written"),
-    ({"failures": (WriteFailure("a", "500"),)}, "the write failed: 500"),
-    ({"failures": (WriteFailure("b", "500"), WriteFailure("c", "500"))},
-     "it was not tried, because other writes failed, the first: b: 500"),
-    ({}, "the next tick writes it"),
-]  # fmt: skip
-
-
-def test_why_a_change_waits() -> None:
-    for state, waits in WAITS:
-        assert node_payload(relabelled(**state), "a")["due"]["waits"] == waits
-
-
-def test_patches_say_what_changes_and_why_and_what_others_wrote_steers_no_terminal() -> None:
-    scene = Scene(MARK, [Node("a", taints=({"key": "theirs", "effect": "NoSchedule"},)), Node("b")])
-    hot = {"a": 99.0, "b": 1.0}
-    scene.tick(NOON, node_cpu=hot, node_mem_usage={})
-    marks = scene.tick(NOON + 60, node_cpu=hot, node_mem_usage={}).planned
-    assert shown(render_patches, marks)[1] == (
-        "mark    a     label status=presure, taint dynsched.io/pressure=true:PreferNoSchedule, "
-        "annotation dynsched.io/pressure  node-cpu 99 > 80"
-    )
-    releases = plan_prune(scene.nodes.values(), scene.rule_set.mark)
-    released = "label status-, taint removed, annotation dynsched.io/pressure-"
-    assert released in "\n".join(shown(render_patches, releases))
-    assert shown(render_patches, []) == ["Nothing to change."]
-    body = {"metadata": {"resourceVersion": "1"}}
-    odd = NodePatch("n", Action.MARK, body, "[red]not markup[/red] \x1b[2J\x07 end")
-    assert "[red]not markup[/red] ?[2J? end" in "\n".join(shown(render_patches, [odd]))
+def test_a_name_is_whole_on_every_terminal_and_colours_are_on_a_terminal_only() -> None:
+    snapshot = many(3)
+    terminals = [{"width": width, "force_terminal": True} for width in (40, 120)]
+    for console in ({}, {"width": 20}, *terminals):
+        text = "\n".join(shown(render_nodes, nodes_payload(snapshot), **console))
+        assert all(name in text for name in snapshot.nodes)
+        coloured = "\n".join(shown(render_nodes, nodes_payload(example()), **console))
+        wide_enough = console == terminals[1]
+        assert ("\x1b[1;31m" in coloured) is ("\x1b[" in coloured) is wide_enough

@@ -1,6 +1,8 @@
 """Which running dynsched is asked: the URL that is named, or the current context's."""
 
 import asyncio
+import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -8,6 +10,7 @@ from functools import partial
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from certificates import Authority
 from cluster import SimCluster
 from command_line import Call, call_of
 from service_support import Pages, served, service, stranger
@@ -52,10 +55,13 @@ async def test_the_one_that_is_named_is_asked_and_else_the_current_context(
             with monkeypatch.context() as patch:
                 if environment:
                     patch.setenv("DYNSCHED_SERVER", here.url)
-                marked, where = ("worker-1", here.url) if is_here else ("worker-2", "the Service")
-                code, out, errors = await call("why", marked, *flags)
-            assert (code, f"{marked} is marked" in out) == (0, True), flags
-            assert errors.startswith(f"From {where}"), flags
+                code, out, errors = await call("nodes", "-o", "json", *flags)
+            assert (code, json.loads(out)["node_names"]) == (
+                0,
+                ["worker-1" if is_here else "worker-2"],
+            )
+            source = f"server {here.url}" if is_here else f"cluster sim ({cluster.url})"
+            assert errors == f"From {source}\n", flags
     code, _, errors = await call("nodes", "--server", NOWHERE, "--context", "a")
     assert (code, "--server and --context contradict each other" in errors) == (2, True)
 
@@ -70,45 +76,55 @@ async def test_the_answer_through_the_cluster_is_the_same(call, cluster) -> None
 
 
 @asynccontextmanager
-async def recording(body: object, status: int) -> AsyncIterator[tuple[str, list[web.Request]]]:
-    """A server that gives one answer to everything, and the requests that arrived."""
-    arrived: list[web.Request] = []
+async def recording(tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[int, list[str]]]:
+    """A server that wants a token: its port, and what arrives in the header for it."""
+    arrived: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
-        arrived.append(request)
-        return web.json_response(body, status=status)
+        arrived.append(request.headers.get("Authorization", "none"))
+        return web.json_response({"error": "it needs a bearer token"}, status=401)
 
     app = web.Application()
     app.router.add_get("/{path:.*}", answer)
-    async with TestServer(app) as server:
-        yield str(server.make_url("")).rstrip("/"), arrived
+    server = TestServer(app)
+    await server.start_server(ssl=tls)
+    yield server.port or 0, arrived
+    await server.close()
 
 
-async def test_a_token_goes_to_the_server_that_was_named_and_nowhere_else(
+async def test_a_token_goes_to_the_server_that_was_named_and_never_in_plain_sight(
     call, cluster, monkeypatch, tmp_path
 ) -> None:
-    token = tmp_path / "token"
+    token, sent = tmp_path / "token", ["Bearer secret-token"]
     token.write_text("secret-token")
-    given = ("--server-token-file", str(token))
-    answer = {"taken_at": "2026-11-27T12:00:00Z"}
-    async with recording(answer, 401) as (url, arrived):
-        port = url.rpartition(":")[2]
-        await call("order", "--server", f"http://localhost:{port}", *given)
-        assert [one.headers["Authorization"] for one in arrived] == ["Bearer secret-token"]
-        arrived.clear()
-        async with service(cluster, url):
-            code, _, errors = await call("order", *given)
-        assert code == 1
+    authority = Authority(tmp_path, "ca")
+    monkeypatch.setenv("SSL_CERT_FILE", authority.cert)
+    tls = authority.server(authority.issue("server", "IP:127.0.0.1"))
+    async with recording() as (plain, plainly), recording(tls) as (secure, safely):
+        for url, arrived, expected in (
+            (f"http://localhost:{plain}", plainly, sent),
+            (f"http://127.0.0.1:{plain}", plainly, sent),
+            (f"https://127.0.0.1:{secure}", safely, sent),
+            (f"http://0.0.0.0:{plain}", plainly, []),  # here too, but not loopback
+        ):
+            for way in ("typed", "environment"):
+                words = ["--server", url] if way == "typed" else []
+                with monkeypatch.context() as patch:
+                    if way == "environment":
+                        patch.setenv("DYNSCHED_SERVER", url)
+                    code, _, errors = await call("order", *words, "--server-token-file", str(token))
+                assert (code, arrived) == (1, expected), (url, way)
+                assert str(token) in errors
+                arrived.clear()
+        async with service(cluster, f"http://127.0.0.1:{plain}"):
+            code, _, errors = await call("order", "--server-token-file", str(token))
+        assert (code, plainly) == (1, ["none"])
         assert "--server and --server-token-file" in errors
-        assert not any("secret-token" in str(one.headers) for one in arrived)
-    # by plain HTTP to another machine: nothing is sent, and it is said why
-    code, _, errors = await call("order", "--server", "http://192.0.2.1:9000", *given)
-    assert (code, "by plain HTTP" in errors) == (1, True)
 
 
 async def test_none_anywhere_and_no_right_are_one_line_each(call, cluster, tmp_path) -> None:
-    code, out, errors = await call("nodes")
-    assert (code, len(errors.splitlines())) == (1, 1)
+    code, out, errors = await call("order")
+    assert (code, out, len(errors.splitlines())) == (1, "", 1)
     assert "no Service with the label app.kubernetes.io/name=dynsched" in errors
     async with service(cluster, None):
         stranger(cluster, tmp_path)

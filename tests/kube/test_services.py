@@ -94,7 +94,7 @@ async def test_a_port_for_tls_is_asked_by_tls_whoever_signed_the_certificate(
 async def test_who_may_not_list_services_gets_as_far_as_the_usual_name(cluster, tmp_path) -> None:
     async with service(cluster, None), api_of(stranger(cluster, tmp_path)) as api:
         found = await find_service(api, None)
-        assert found == Service(*OURS, is_guessed=True)
+        assert found == Service(*OURS)
         assert (await find_service(api, "load")).namespace == "load"
         with pytest.raises(ForbiddenError) as caught:
             await ask_service(api, found, "/nodes")
@@ -127,7 +127,6 @@ async def test_the_role_of_the_manifests_is_enough(envtest, tmp_path) -> None:
         try:
             for namespace in (None, "dynsched"):
                 found = await find_service(api, namespace)
-                assert found.is_guessed == (namespace is None)
                 assert (await ask_service(api, found, "/nodes")).status == 200
             with pytest.raises(ForbiddenError):
                 await ask_service(api, Service("dynsched", "other"), "/nodes")
@@ -143,10 +142,8 @@ async def test_what_is_missing_behind_it_is_said_in_words(cluster, api, tmp_path
     async with service(cluster, None):
         with pytest.raises(ClusterError, match="no pod of dynsched is ready behind the Service"):
             await ask_service(api, await find_service(api, None), "/nodes")
-    with pytest.raises(NotFoundError, match="the Service dynsched in namespace dynsched is gone"):
-        await ask_service(api, Service(*OURS), "/nodes")
     with pytest.raises(NotFoundError, match="there is no Service dynsched in namespace dynsched"):
-        await ask_service(api, Service(*OURS, is_guessed=True), "/nodes")
+        await ask_service(api, Service(*OURS), "/nodes")
     host = own_address() if cluster.form == "envtest" else "127.0.0.1"
     async with service(cluster, f"http://{host}:{free_port()}"):
         with pytest.raises(ClusterError) as caught:

@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from dynsched.tools.client import TIMEOUT, ByUrl
+from dynsched.tools.client import TIMEOUT, Where, ask_json
 
 
 def fetch(
     server: str, path: str, *, timeout: float = TIMEOUT, token_file: Path | None = None
 ) -> dict[str, Any]:
     """What the dynsched at ``server`` answers at a path that is not quoted."""
-    return ByUrl(server, timeout, token_file).json(quote(path, safe="/?=&"))
+    where = Where(server, token_file, timeout=timeout)
+    return ask_json(where, quote(path, safe="/?=&"))[1]

@@ -29,7 +29,7 @@ from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.sources.prometheus.decode import answer_limit
-from dynsched.tools.client import Running, Where, opened
+from dynsched.tools.client import Where, ask, ask_json
 from dynsched.tools.doctor import checks_cluster as checks
 from dynsched.tools.doctor.avoiders import count_pods
 from dynsched.tools.doctor.checks_rules import check_rules
@@ -42,7 +42,6 @@ _T = TypeVar("_T")
 _GUARDRAIL: Final = "dynsched-guardrail"
 _AT_ONCE: Final = 4
 """Queries at a time: fewer than Prometheus evaluates, so that others are not kept waiting."""
-_SENDS_NONE: Final = "; the doctor sends none"
 _REQUESTS: Final = "dynsched_extender_requests_total"
 
 
@@ -59,7 +58,7 @@ def examine(
     """
     report = Report()
 
-    async def ask() -> bool:
+    async def checked() -> bool:
         async with contextlib.AsyncExitStack() as stack:
             try:
                 connected = open_client(where.kubeconfig, where.context)
@@ -78,7 +77,7 @@ def examine(
             report.add(found)
             return True
 
-    has_cluster = asyncio.run(ask())
+    has_cluster = asyncio.run(checked())
     report.add(check_extender(where, rule_set))
     if has_cluster or where.server is not None:
         report.add(check_running(where))
@@ -210,9 +209,7 @@ def check_extender(where: Where, rule_set: RuleSet) -> Iterator[Finding | NotChe
     if not rule_set.has_extender:
         return
     try:
-        with opened(where) as running:
-            running.remedy = _SENDS_NONE
-            is_asked = _is_asked(running)
+        is_asked = _is_asked(ask(where, "/metrics").body.decode(errors="replace"))
     except (ExpectedError, ValueError) as error:
         yield NotChecked("K3", None, f"no running dynsched says it: {error}")
         return
@@ -229,11 +226,10 @@ def check_extender(where: Where, rule_set: RuleSet) -> Iterator[Finding | NotChe
 def check_running(where: Where) -> Iterator[Finding | NotChecked]:
     """Whether a running dynsched goes by its rules file."""
     try:
-        with opened(where) as running:
-            running.remedy = _SENDS_NONE
-            # 503: it is not well, and says all it can.
-            accept = (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE)
-            refused = running.json("/status", key="rules_error", accept=accept)["rules_error"]
+        # 503: it is not well, and says all it can.
+        accept = (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE)
+        _, status = ask_json(where, "/status", key="rules_error", accept=accept)
+        refused = status["rules_error"]
     except ExpectedError as failed:
         yield NotChecked("K5", None, f"no running dynsched says it: {failed}")
         return
@@ -246,10 +242,9 @@ def check_running(where: Where) -> Iterator[Finding | NotChecked]:
         yield from findings("K5", [told])
 
 
-def _is_asked(running: Running) -> bool:
+def _is_asked(metrics: str) -> bool:
     """ValueError for what are not the metrics of a dynsched."""
-    text = running.ask("/metrics").decode(errors="replace")
-    families = text_string_to_metric_families(text)
+    families = text_string_to_metric_families(metrics)
     counts = [each for family in families for each in family.samples if each.name == _REQUESTS]
     if not counts:
         raise ValueError(f"its /metrics have no {_REQUESTS}; is it an older dynsched?")

@@ -11,7 +11,6 @@ from unittest.mock import AsyncMock
 
 import pytest
 import yaml
-from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from builders import node as make_node
 from canned_cluster import (
@@ -403,18 +402,6 @@ async def test_an_extender_that_nobody_asks_is_told_and_one_that_is_asked_is_not
 
 async def of_running(where: Where) -> list[Any]:
     return await asyncio.to_thread(lambda: list(check_running(where)))
-
-
-async def test_a_token_is_not_asked_for_by_a_flag_that_the_doctor_has_not() -> None:
-    async def refuse(_request: web.Request) -> web.Response:
-        return web.json_response({"error": "needs a bearer token"}, status=401)
-
-    app = web.Application()
-    app.router.add_get("/{path}", refuse)
-    async with TestServer(app) as server:
-        where = Where(str(server.make_url("")).rstrip("/"))
-        for found in (*await of_extender(where), *await of_running(where)):
-            assert found.reason.endswith("needs a bearer token; the doctor sends none")
 
 
 async def test_a_running_dynsched_that_refuses_its_rules_is_told_and_a_busy_one_is_not() -> None:
