@@ -1,4 +1,4 @@
-"""`dynsched doctor` and `dynsched reach` on a large cluster: time, memory and requests.
+"""`dynsched doctor` on a large cluster: time, memory and requests.
 
     python benchmarks/doctor.py --nodes 5000 --pods 150000
 
@@ -185,9 +185,6 @@ def main() -> None:
             )
         )
         common = ["--kubeconfig", str(kubeconfig), "-r", str(ROOT / "rules.yaml"), "-o", "json"]
-        took, code, text = measured("reach", *common)
-        reach = json.loads(text)
-        print(f"reach:  {took}, exit {code}; {reach['pods']:,} pods")
         with RealPrometheus(folder) as prometheus:
             took, code, text = measured("doctor", *common, "--prom", prometheus.url)
         report = json.loads(text)

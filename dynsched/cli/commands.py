@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -22,17 +22,21 @@ from dynsched.util.defaults import MAX_ROWS
 from dynsched.util.durations import parse_duration
 from dynsched.util.errors import ExpectedError
 
+if TYPE_CHECKING:
+    from dynsched.rules.check import Checked
+
 _IN_MODULES: Final = {
-    **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor", "inject", "order")},
+    **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor", "order")},
     "nodes": ("ask", "nodes"),
-    "reach": ("doctor", "reach"),
     "why": ("ask", "why"),
 }
 """Commands that have a module of their own, and its and their name there."""
 
 _REMOVED: Final[Mapping[str, str]] = {
     "experiment": "the recorded figures by day (docs/monitoring.md#figures-that-are-kept)",
+    "inject": "the component manifests/components/inject; `dynsched doctor` checks it (K4)",
     "open": "`kubectl -n dynsched port-forward svc/dynsched 9000`, then http://localhost:9000",
+    "reach": "`dynsched doctor`, which counts the pods that react (W1)",
 }
 """Commands that older versions had: what to use instead."""
 
@@ -200,7 +204,15 @@ def plan(*, output: str, every: bool, fail_on_blind: bool, **given: Any) -> None
 @cli.command()
 @flags.rules
 @flags.prometheus_if_given
-@flags.output
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "prometheus-rules"]),
+    default="table",
+    show_default=True,
+    help="A table for people, JSON for programs, or the rules as a rule file of Prometheus, for "
+    "`promtool check rules` and pint.",
+)
 @click.argument("files", nargs=-1, metavar="[FILE|-]...", type=flags.FILE)
 def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) -> None:
     """Check rules files: every error with its line and column, all in one go.
@@ -208,7 +220,7 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) ->
     A FILE may also be a manifest: the rules in its ConfigMaps are checked. `-` is standard input.
     A warning means that a rule is valid but probably does not do what was intended; it does not
     change the exit code. With --prom, that server parses the expressions. Without it they are read
-    here: what no server parses is an error, what a newer or another one may know a warning.
+    here, and what is not read is a warning: a server may read it.
 
     \b
     Example:
@@ -217,7 +229,6 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) ->
     """
     import asyncio
 
-    from dynsched.engine.wording import counted
     from dynsched.rules.check import check as check_file
     from dynsched.tools.doctor.syntax import parse_by_server, parse_here
 
@@ -232,21 +243,32 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) ->
 
         source = PrometheusSource(settings_of(given).prometheus)
         reports, trouble = asyncio.run(parse_by_server(reports, source))
-    if output == "json":
-        told = {each.name: {"errors": each.errors, "warnings": each.warnings} for each in reports}
-        click.echo(json.dumps(told, indent=2))
-    else:
-        for report in reports:
-            for line in (*report.errors, *report.warnings):
-                click.echo(line, err=True)
-            if report.rule_set is not None and not report.errors:
-                names = [rule.name for rule in report.rule_set.file_rules]
-                said = f"{counted(len(names), 'rule')}: {', '.join(names)}; {report.rule_set.mark}"
-                click.echo(f"{report.name}: {said}")
+    _print_checked(reports, output)
     if trouble is not None:
         click.echo(f"Error: the expressions were not parsed: {trouble}", err=True)
     if trouble is not None or any(report.errors for report in reports):
         sys.exit(1)
+
+
+def _print_checked(reports: Sequence[Checked], output: str) -> None:
+    from dynsched.engine.wording import counted
+    from dynsched.rules.prometheus_rules import as_prometheus_rules
+
+    if output == "json":
+        found = {each.name: {"errors": each.errors, "warnings": each.warnings} for each in reports}
+        click.echo(json.dumps(found, indent=2))
+        return
+    for report in reports:
+        for line in (*report.errors, *report.warnings):
+            click.echo(line, err=True)
+        if report.rule_set is None or report.errors:
+            continue
+        if output == "prometheus-rules":
+            click.echo(as_prometheus_rules(report.rule_set), nl=False)
+            continue
+        names = [rule.name for rule in report.rule_set.file_rules]
+        said = f"{counted(len(names), 'rule')}: {', '.join(names)}; {report.rule_set.mark}"
+        click.echo(f"{report.name}: {said}")
 
 
 @cli.command()

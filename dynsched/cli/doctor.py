@@ -1,10 +1,8 @@
-"""The commands `dynsched doctor` and `dynsched reach`."""
+"""The command `dynsched doctor`."""
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -12,7 +10,6 @@ import click
 from dynsched.cli import flags
 from dynsched.cli.ask import print_answer
 from dynsched.util.errors import ExpectedError
-from dynsched.util.logs import last_words
 
 COULD_NOT_CHECK: Final = 2
 
@@ -103,38 +100,3 @@ def doctor(
     for line in report.unreachable:
         click.echo(f"Error: {line}", err=True)
     sys.exit(report.exit_code(severity))
-
-
-@click.command()
-@flags.kubeconfig
-@flags.rules
-@flags.output
-@click.option("--all", "every", is_flag=True, help="Show every workload, not only the worst.")
-@flags.quiet_logging
-def reach(*, rules: Path, output: str, every: bool, **cluster: Any) -> None:
-    """Show which running pods react to the mark, by workload, worst first. It writes nothing.
-
-    A pod reacts if its node affinity avoids the label, if it does not tolerate the taint of the
-    mark, or if the extender has a profile for its scheduler. Pods of DaemonSets are not counted:
-    each node gets one of them anyway. For workloads that do not react, it prints the patch.
-
-    \b
-    Example:
-      dynsched reach --rules rules.yaml
-    """
-    from dynsched.kube.client import open_client
-    from dynsched.rules.file import load_rules
-    from dynsched.tools.doctor.avoiders import Reach, count_pods
-    from dynsched.tools.doctor.reach_report import as_json, render_reach
-
-    with last_words((ExpectedError,)):
-        rule_set = load_rules(rules)
-
-        async def counted() -> Reach:
-            async with open_client(**cluster) as client:
-                return await count_pods(client, rule_set)
-
-        found = asyncio.run(counted())
-    print_answer(
-        as_json(found), output, lambda _, console: render_reach(found, console, every=every)
-    )

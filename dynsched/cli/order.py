@@ -44,7 +44,7 @@ def order(context: click.Context, /, *, pod: str | None, output: str, **given: A
         print_answer(answer_of(context, given, "/order"), output, render_order)
         return
     from dynsched.kube.client import open_client
-    from dynsched.tools.inject.installed import pod_told, render_told
+    from dynsched.tools.policies import pod_told, render_told
 
     async def ask() -> dict[str, Any]:
         async with open_client(given["kubeconfig"], given["context"]) as api:

@@ -37,6 +37,8 @@ class QueryResult:
     warnings: tuple[str, ...] = ()
     """Not empty for a partial answer: a node without a sample in it is MISSING, not cool."""
     duration: float = 0.0
+    refused: bool = False
+    """Whether the server says that the query itself is wrong."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,6 @@ _FOR_PEOPLE: Final = {
     "deployments",
     "mutatingadmissionpolicies",
     "mutatingadmissionpolicybindings",
-    "mutatingpolicies",
     "namespaces",
     "validatingadmissionpolicies",
 }

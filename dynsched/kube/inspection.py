@@ -1,4 +1,4 @@
-"""Reads objects that others own, for the doctor, `inject --check` and `order`. Every call raises
+"""Reads objects that others own, for the doctor and `order`. Every call raises
 ClusterError; where a server does not know a resource, there is None.
 """
 
@@ -16,12 +16,11 @@ import msgspec
 
 from dynsched.kube.failures import Call, in_namespace
 from dynsched.kube.lists import Owner, pages
-from dynsched.kube.pod_requests import RUNNING, PodMeta, PodSpec, PodStatus, requests_of
+from dynsched.kube.pod_requests import RUNNING, PodMeta, PodSpec, PodStatus
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 
 _REVIEWS: Final = "authorization.k8s.io/v1"
-_VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
 POLICIES: Final = "mutatingadmissionpolicies"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 """The key of the soft node affinity in a pod's specification."""
@@ -116,27 +115,16 @@ async def core(api: KubeApi, resource: str, name: str, namespace: str = "") -> A
     return (await api.call(call, accept=(HTTPStatus.NOT_FOUND,))).body
 
 
-async def policy(
-    api: KubeApi, resource: str, name: str, group: str = "admissionregistration.k8s.io"
-) -> Any:
-    """An admission policy, in the newest version that has it; None where none has."""
-    for version in _VERSIONS:
-        call = Call("get", resource, f"/apis/{group}/{version}/{resource}/{name}", name)
-        found = await api.call(call, accept=(HTTPStatus.NOT_FOUND,))
-        if found.body is not None:
-            return found.body
-    return None
+async def policy(api: KubeApi, resource: str, name: str) -> Any:
+    """An admission policy; None where it is not there."""
+    path = f"/apis/admissionregistration.k8s.io/v1/{resource}/{name}"
+    return (await api.call(Call("get", resource, path, name), accept=(HTTPStatus.NOT_FOUND,))).body
 
 
 async def mutating_policy(api: KubeApi, name: str) -> tuple[Any, Any]:
     """The policy and the binding of this name; None for each that is not there."""
     found = await policy(api, POLICIES, name)
     return found, await policy(api, "mutatingadmissionpolicybindings", name)
-
-
-async def is_in_kyverno(api: KubeApi, name: str) -> bool:
-    """Whether the policy is there as manifests/components/policies-kyverno makes it."""
-    return await policy(api, "mutatingpolicies", name, "policies.kyverno.io") is not None
 
 
 async def resources(api: KubeApi, api_version: str) -> set[str]:
@@ -153,11 +141,6 @@ async def namespaces_that_ask(api: KubeApi) -> list[str]:
     return sorted([item["metadata"]["name"] async for item in found])
 
 
-def running_pods(api: KubeApi, namespace: str) -> AsyncIterator[dict[str, Any]]:
-    """Raw pods of a namespace that have a node and have not ended."""
-    return _items(api, "pods", f"/api/v1{in_namespace(namespace)}/pods", RUNNING)
-
-
 async def _items(
     api: KubeApi, resource: str, path: str, query: Mapping[str, str] | None = None
 ) -> AsyncIterator[dict[str, Any]]:
@@ -170,29 +153,18 @@ async def _items(
 
 @dataclass(frozen=True, slots=True)
 class PodShape:
-    """``affinity``, ``tolerations`` and ``selector`` are JSON, or empty. ``ordered``: the order's
-    policy has added preferences to the affinity.
-    """
+    """``affinity``, ``tolerations`` and ``selector`` are JSON, or empty."""
 
     namespace: str
     name: str
     owner: Owner | None = None
-    template_hash: str = ""
     scheduler: str = DEFAULT_SCHEDULER
     affinity: bytes = b""
     tolerations: bytes = b""
     selector: bytes = b""
-    cpu: float = 0.0
-    memory: float = 0.0
-    ordered: bool = False
-
-
-class _Labels(msgspec.Struct, gc=False):
-    template_hash: str = msgspec.field(name="pod-template-hash", default="")
 
 
 class _Metadata(PodMeta, gc=False):
-    labels: _Labels | None = None
     owners: list[Owner] | None = msgspec.field(name="ownerReferences", default=None)
 
 
@@ -220,19 +192,14 @@ async def fold_pods(api: KubeApi, take: Callable[[Iterable[PodShape]], None]) ->
 
 def _shape(pod: _Pod) -> PodShape:
     metadata, spec = pod.metadata, pod.spec
-    cpu, memory = requests_of(spec, pod.status)
     return PodShape(
         sys.intern(metadata.namespace),
         metadata.name,
         next((each for each in metadata.owners or () if each.controller), None),
-        metadata.labels.template_hash if metadata.labels else "",
         spec.scheduler,
         affinity=_bytes(spec.affinity),
         tolerations=_bytes(spec.tolerations),
         selector=_bytes(spec.selector),
-        cpu=cpu,
-        memory=memory,
-        ordered=metadata.annotations is not None and metadata.annotations.order is not None,
     )
 
 

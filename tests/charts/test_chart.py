@@ -27,12 +27,13 @@ from programs import ROOT
 from dynsched import __version__
 from dynsched.rules import rule_set, sections
 from dynsched.rules.file import load_rules, parse_rules
-from dynsched.tools.inject.policy import policy_objects
 from dynsched_sim.apiserver.objects import merge_patch
 from tools.chart_docs import leaves, render
 
 pytestmark = pytest.mark.thorough
 
+INJECTION = "MutatingAdmissionPolicy/dynsched-avoid-pressure/spec"
+INJECTED, _ = yaml.safe_load_all((COMPONENTS / "inject/policy.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 
 
@@ -148,12 +149,10 @@ SET: list[tuple[str, str, Any]] = [
     ("tolerations[0].key=a", f"{POD}.tolerations", [{"key": "a"}]),
     ("priorityClassName=p", f"{POD}.priorityClassName", ...),
     ("monitoring.labels.release=kps", "PrometheusRule/dynsched/metadata.labels.release", ...),
-    ("inject.weight=7", "MutatingAdmissionPolicy/dynsched-avoid-pressure/spec.variables",
-     policy_objects(load_rules(ROOT / "rules.yaml").mark.label, 7)[0]["spec"]["variables"]),
+    ("inject.weight=7", f"{INJECTION}.variables.0.expression",
+     INJECTED["spec"]["variables"][0]["expression"].replace("dyn(100)", "dyn(7)")),
     ("order.score.node-cpu=2", "ConfigMap/dynsched-rules/data.rules~yaml.order",
      {"score": {"node-cpu": 2}}),
-    ("mutatingPolicies=v1beta1", "MutatingAdmissionPolicy/dynsched-order/apiVersion",
-     "admissionregistration.k8s.io/v1beta1"),
     ("extender.cidrs={10.0.0.1/32}", "NetworkPolicy/dynsched-extender/spec.ingress.0.from",
      [{"ipBlock": {"cidr": "10.0.0.1/32"}}]),
     ("kubectl.cidrs={10.0.0.1/32}", "NetworkPolicy/dynsched-kubectl/spec.ingress.0.from",
@@ -219,7 +218,9 @@ def test_the_schema_knows_each_value_and_no_other() -> None:
     }
 
 
-@pytest.mark.parametrize("removed", [{"scaleDown": {"enabled": True}}], ids=list)
+@pytest.mark.parametrize(
+    "removed", [{"scaleDown": {"enabled": True}}, {"mutatingPolicies": "v1beta1"}], ids=list
+)
 def test_a_value_of_an_older_version_changes_nothing_and_the_notes_name_it(removed: Doc) -> None:
     assert by_identity(helm(removed)) == by_identity(helm())
     assert f"{next(iter(removed))} was removed in 0.3.0; instead: " in notes(removed)
@@ -244,7 +245,7 @@ def test_the_schema_knows_each_key_of_the_rules_and_takes_every_example() -> Non
 WRONG = [
     *("mark.lable=a=b", "mark.label=presure", "mark.taint=a=b:NoSchedule", "nodeselector.a=b"),
     *("inject.weight=101", "inject.weight=0", "ha.enabled=maybe", "descheduler.maxTotal=-1"),
-    *("mutatingPolicies=v2", "order.score.node-cpu=-1"),
+    "order.score.node-cpu=-1",
     *("networkPolicy.prometheusPorts={http}", "prometheus.url=prometheus:9090"),
     *("rules.mark.label=a=b", "rules.rules=none", "logFormat=xml"),
 ]
@@ -295,9 +296,10 @@ def test_without_a_mark_there_is_the_order_and_no_right_to_write_nodes() -> None
 def test_another_label_reaches_all_that_name_it() -> None:
     label = {"label": "example.com/heat=high"}
     docs = helm(everything(mark=label | {"taint": TAINT}))
-    expected = [each["spec"] for each in policy_objects(rules_of({"mark": label}).mark.label)]
-    kinds = ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding")
-    assert [the(docs, kind, "dynsched-avoid-pressure")["spec"] for kind in kinds] == expected
+    text = (COMPONENTS / "inject/policy.yaml").read_text()
+    text = text.replace("'status'", "'example.com/heat'").replace("'presure'", "'high'")
+    for each in yaml.safe_load_all(text):
+        assert the(docs, each["kind"], "dynsched-avoid-pressure")["spec"] == each["spec"]
     assert marks_of(docs) == "['example.com/heat=high']"
     policy = the(docs, "ConfigMap", "dynsched-descheduler-policy")["data"]["policy.yaml"]
     assert "nodeSelector: example.com/heat!=high" in policy

@@ -14,16 +14,14 @@ import aiohttp
 import pytest
 import yaml
 from cluster import NODES, EnvtestCluster
-from envtest import Envtest, StartError, assets
+from envtest import Envtest, StartError
 from fake_prometheus import FakePrometheus
 from manifest_support import (
     BASE,
     COMPONENTS,
     OVERLAYS,
     Kubectl,
-    beside,
     kustomize,
-    overlay,
     shipped,
     templates,
     the,
@@ -241,43 +239,6 @@ async def test_the_janitor_removes_marks_when_nobody_renews_the_lease(
     assert await pruned(*arguments, "--kubeconfig", kubeconfig) == released
     assert len(await marked(cluster)) + len(released) == 2
     assert len(await cluster.list_nodes("status=mine")) == 1
-
-
-@pytest.mark.thorough
-async def test_on_an_older_cluster_the_policies_work_as_v1beta1(envtest, tmp_path) -> None:
-    """The API server is that of the other tests, with the flags and components of the page."""
-    page = (ROOT / "docs/order.md").read_text()
-    flags = re.findall(r"`(--(?:feature-gates|runtime-config)=\S+)`", page)
-    assert len(flags) == 2
-    servers = Envtest(assets(), tmp_path, flags=flags)
-    await asyncio.to_thread(servers.start)
-    try:
-        kubectl = Kubectl(servers.kubeconfig(tmp_path / "kubeconfig"))
-        (named,) = re.findall(r"^components: \[order, (policies-\S+)\]", page, re.MULTILINE)
-        parts = [COMPONENTS / part for part in ("order", "inject", named)]
-        folder = tmp_path / "older"
-        content = {"resources": beside(folder, BASE), "components": beside(folder, *parts)}
-        await asyncio.to_thread(kubectl, "apply", "-k", overlay(folder, **content))
-        kubectl("wait", "--for=condition=Established", "crd/nodeorders.dynsched.io")
-        kubectl("label", "namespace", "default", "dynsched.io/avoid-pressure=true")
-        order = tmp_path / "order.json"
-        levels = [{"weight": 7, "nodes": ["a", "b"]}]
-        spec = {"until": format_time(time.time() + 50), "lists": {"": [{"levels": levels}]}}
-        meta = {"name": "dynsched", "namespace": "dynsched"}
-        order.write_text(json.dumps(
-            {"apiVersion": "dynsched.io/v1", "kind": "NodeOrder", "metadata": meta, "spec": spec}
-        ))  # fmt: skip
-        kubectl("apply", "-f", order)
-        probe = ("run", "probe", "--image=x", "--dry-run=server", "-o", "json")
-
-        async def told() -> bool:
-            pod = json.loads(await asyncio.to_thread(kubectl, *probe))
-            text = json.dumps(pod["spec"].get("affinity"))
-            return '"values": ["presure"]' in text and '"values": ["a", "b"]' in text
-
-        await until(told, "a pod gets both")
-    finally:
-        await asyncio.to_thread(servers.stop)
 
 
 async def test_the_pod_settings_let_pods_in_where_a_quota_counts_cpu(cluster, kubectl) -> None:

@@ -3,22 +3,20 @@
 import asyncio
 import copy
 import json
-import sys
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import yaml
+from api_support import api_of
 from cluster import Answer, EnvtestCluster
 from envtest import Envtest
 from manifest_support import COMPONENTS, Doc, Kubectl
 from operator_support import until
-from programs import ROOT, run
+from programs import run
 
 from dynsched.rules.labels import parse_label
-from dynsched.tools.inject.installed import Standing, standing
-from dynsched.tools.inject.policy import policy_text
+from dynsched.tools.policies import affinity_problems
 from dynsched_sim.apiserver.objects import merge_patch
 
 pytestmark = pytest.mark.slow
@@ -183,13 +181,6 @@ async def test_a_pod_gets_the_preference_and_all_else_stays(cluster: EnvtestClus
         assert comparable((await create(cluster, pod)).ok) == comparable(want), case.name
 
 
-@pytest.mark.parametrize("case", [*GIVEN, *LEFT_ALONE[:-1]], ids=lambda case: case.name)
-def test_the_check_judges_a_running_pod_as_the_policy_does_a_new_one(case: Case) -> None:
-    pod = merge_patch(POD, case.pod)
-    said = standing(pod, parse_label("status=presure"))
-    assert (said is Standing.LACKS) is (case.want is not None)
-
-
 async def test_a_change_of_a_pod_is_not_touched(cluster: EnvtestCluster) -> None:
     path = f"/api/v1/namespaces/{ASKING}/pods"
     before = (await cluster.post(path, merge_patch(POD, SAYS_NO))).ok
@@ -198,84 +189,29 @@ async def test_a_change_of_a_pod_is_not_touched(cluster: EnvtestCluster) -> None
     await cluster.delete(f"{path}/probe", gracePeriodSeconds=0)
 
 
-async def test_a_label_and_weight_of_ones_own(cluster: EnvtestCluster, tmp_path: Path) -> None:
-    """The key and the value are each other's defaults: neither replaces the other."""
-    rules = tmp_path / "rules.yaml"
-    rules.write_text("mark: {label: example.com/presure=status}\nrules:\n"
-                     "  - {name: a, expr: up, threshold: 1}\n")  # fmt: skip
-    command = (sys.executable, "-m", "dynsched", "inject", "-r", rules, "--weight", "42")
-    text = (await asyncio.to_thread(run, *command)).stdout
-    policy, binding = yaml.safe_load_all(text.replace("avoid-pressure", "avoid-other"))
-    policy["spec"]["matchConstraints"]["namespaceSelector"] = {
-        "matchLabels": {"kubernetes.io/metadata.name": OWN_LABEL}
-    }
-    for kind, body in ((KIND, policy), ("mutatingadmissionpolicybindings", binding)):
-        _ = (await cluster.post(f"/apis/admissionregistration.k8s.io/v1/{kind}", body)).ok
-    want = term("example.com/presure", "NotIn", "status", weight=42)
-    try:
-
-        async def both() -> bool:
-            found = (await create(cluster, POD, OWN_LABEL)).ok["spec"]
-            return found["affinity"]["nodeAffinity"][PREFERRED] in ([OURS, want], [want, OURS])
-
-        await until(both, "the policy for one's own label is in force")
-    finally:
-        for kind in (KIND, "mutatingadmissionpolicybindings"):
-            path = f"/apis/admissionregistration.k8s.io/v1/{kind}/dynsched-avoid-other"
-            await cluster.delete(path)
-
-
-async def inject_check(cluster: EnvtestCluster, *flags: str) -> tuple[int, str, str]:
-    command = (sys.executable, "-m", "dynsched", "inject", "--check", *flags)
-    where = ("--kubeconfig", cluster.kubeconfig, "-r", ROOT / "rules.yaml")
-    done = await asyncio.to_thread(run, *command, *where)
-    return done.returncode, done.stdout, done.stderr
-
-
-async def test_the_check_counts_running_pods_that_lack_it(cluster: EnvtestCluster) -> None:
-    pods: dict[str, Doc] = {"has-it": {}, "exempt": {"metadata": {"labels": {KEY: "false"}}}}
-    later = dict.fromkeys(("lacks-it", "not-bound", "ended"), SAYS_NO)
-    path = f"/api/v1/namespaces/{ASKING}/pods"
-    for name, patch in (pods | later).items():
-        body = merge_patch(merge_patch(POD, patch), {"metadata": {"name": name}})
-        _ = (await cluster.post(path, body)).ok
-        if name != "not-bound":
-            binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": "n"}}
-            _ = (await cluster.post(f"{path}/{name}/binding", binding)).ok
-    for name in later:  # as if they had been created before their namespace asked for it
-        _ = (await cluster.patch(f"{path}/{name}", {"metadata": {"annotations": {KEY: None}}})).ok
-    ended = {"status": {"phase": "Succeeded"}}
-    _ = (await cluster.patch(f"{path}/ended/status", ended)).ok
-    try:
-        code, out, err = await inject_check(cluster, "-o", "json")
-        assert (code, err) == (0, "")
-        told = json.loads(out)
-        assert told["policy"] == {"ok": True, "problems": []}
-        assert {"name": ASKING, "avoids": 1, "exempt": 1, "lacks": 1} in told["namespaces"]
-        assert OTHER not in [each["name"] for each in told["namespaces"]]
-        code, out, _ = await inject_check(cluster)
-        lines = [" ".join(line.split()) for line in out.splitlines()]
-        assert code == 0
-        assert {"NAMESPACE AVOID status=presure EXEMPT LACK IT", f"{ASKING} 1 1 1"} <= set(lines)
-        assert any(line.startswith("1 running pod lacks it") for line in lines)
-    finally:
-        for name in pods | later:
-            await cluster.delete(f"{path}/{name}", gracePeriodSeconds=0)
-
-
-async def test_the_check_says_when_the_policy_is_for_another_label_or_gone(
-    cluster: EnvtestCluster, policy: Kubectl, tmp_path: Path
+async def test_the_doctor_says_when_the_policy_is_another_or_has_no_binding(
+    cluster: EnvtestCluster, policy: Kubectl
 ) -> None:
-    path = tmp_path / "other.yaml"
+    async def parts(label: str = "status=presure") -> list[str]:
+        async with api_of(cluster.kubeconfig) as api:
+            found = await affinity_problems(api, parse_label(label))
+        return [what.rpartition(" ")[2] for what, _ in found]
+
+    async def changed(kind: str, **spec: Any) -> None:
+        path = f"/apis/admissionregistration.k8s.io/v1/{kind}/dynsched-avoid-pressure"
+        _ = (await cluster.patch(path, {"spec": spec})).ok
+
+    assert await parts() == []
+    assert await parts("status=hot") == ["variables"]
     try:
-        for verb, label, told in (
-            ("apply", "hot", "it differs in variables"),
-            ("delete", "hot", "is not installed"),
-            ("apply", "presure", ""),  # the weight is the operator's own choice
-        ):
-            path.write_text(policy_text(parse_label(f"status={label}"), 50))
-            await asyncio.to_thread(policy, verb, "-f", path)
-            code, _, err = await inject_check(cluster)
-            assert (code, bool(err), told in err) == (bool(told), bool(told), True)
+        await changed(KIND, failurePolicy="Fail")
+        assert await parts() == ["failurePolicy"]
+        await changed(KIND, failurePolicy="Ignore", matchConstraints={"namespaceSelector": None})
+        assert await parts() == ["matchConstraints"]
+    finally:
+        await asyncio.to_thread(policy, "apply", "-k", COMPONENTS / "inject")
+    policy("delete", "mutatingadmissionpolicybinding", "dynsched-avoid-pressure")
+    try:
+        assert await parts() == ["nothing"]
     finally:
         await asyncio.to_thread(policy, "apply", "-k", COMPONENTS / "inject")

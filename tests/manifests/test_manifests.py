@@ -160,50 +160,6 @@ def test_the_commands_of_an_upgrade_bring_the_base_and_keep_what_is_yours(tmp_pa
     assert found == example | {("ConfigMap", "dynsched-rules"): rules}
 
 
-def test_policies_for_older_clusters_differ_in_what_they_have_to(tmp_path: Path) -> None:
-    now, beta, kyverno = (
-        named(composed(tmp_path / f"with{more}", "order", "inject", *more.split()))
-        for more in ("", "policies-v1beta1", "policies-kyverno")
-    )
-    for (kind, name), doc in now.items():
-        if kind.startswith("Mutating"):
-            assert doc.pop("apiVersion") == "admissionregistration.k8s.io/v1"
-            assert beta[kind, name].pop("apiVersion") == "admissionregistration.k8s.io/v1beta1"
-        assert beta[kind, name] == doc
-        if kind == "MutatingAdmissionPolicy":
-            theirs = kyverno["MutatingPolicy", name]
-            assert theirs["apiVersion"] == "policies.kyverno.io/v1"
-            assert as_ours(theirs["spec"]) == doc["spec"]
-        elif kind == "MutatingAdmissionPolicyBinding":
-            assert (kind, name) not in kyverno
-        else:
-            assert kyverno[kind, name] == doc
-    added = kyverno["ClusterRole", "dynsched-order-kyverno"]
-    assert list(rules_of(added)) == ["dynsched.io/nodeorders dynsched: get"]
-    assert "rbac.kyverno.io/aggregate-to-admission-controller" in added["metadata"]["labels"]
-
-
-def as_ours(spec: Doc) -> Doc:
-    """Kyverno's policy, with the object that it reads itself as the parameter that ours has."""
-    assert (spec.pop("webhookConfiguration"), spec["failurePolicy"]) == (
-        {"timeoutSeconds": 2},
-        "Ignore",
-    )
-    del spec["evaluation"], spec["matchConstraints"]["objectSelector"]
-    found, *rest = spec["variables"]
-    if found["name"] == "found":
-        place = f"'{keys.ORDER_API}', 'nodeorders', 'dynsched', '{keys.ORDER_NAME}'"
-        assert found["expression"] == f"dyn(resource.Get({place}))"
-        spec["variables"] = rest
-        spec["paramKind"] = {"apiVersion": keys.ORDER_API, "kind": "NodeOrder"}
-        ends = next(each for each in rest if each["name"] == "inForce")
-        exists, _, ends["expression"] = ends["expression"].partition(" && ")
-        assert exists == "variables.found != null"
-        for each in rest[:2]:
-            each["expression"] = each["expression"].replace("variables.found", "params")
-    return spec
-
-
 def test_a_held_pod_gets_its_list_as_a_new_one_does() -> None:
     new, held = (
         {each["name"]: each["expression"] for each in policy["spec"]["variables"]}
@@ -261,7 +217,6 @@ GRANTED = {
         "coordination.k8s.io/leases: list",
         "dynsched.io/nodeorders: get",
         f"admissionregistration.k8s.io/{MUTATING} validatingadmissionpolicies: get",
-        "policies.kyverno.io/mutatingpolicies: get",
         "apps/deployments: list",
         "batch/cronjobs: list",
         # to prune

@@ -18,6 +18,7 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
+from api_support import api_of
 from cluster import EnvtestCluster
 from fake_prometheus import FakePrometheus
 from manifest_support import COMPONENTS, Kubectl
@@ -27,6 +28,7 @@ from scheduling_support import PODS, dynsched, make_pod, rules, scheduler, set_l
 
 from dynsched.controller.ordering import LASTS
 from dynsched.rules import keys
+from dynsched.tools.policies import order_problems
 from dynsched.util.formatting import format_time, seconds_between
 from dynsched_sim.examples import make_node
 
@@ -56,12 +58,13 @@ async def of_pod(cluster: EnvtestCluster, name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def policy(envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
-    """As `dynsched inject` prints it, for an object in `default`."""
+    """The component order, for an object in `default`."""
     folder = tmp_path_factory.mktemp("order")
     kubectl = Kubectl(envtest.kubeconfig(folder / "kubeconfig"))
-    (folder / "rules.yaml").write_text(yaml.safe_dump(RULES))
-    printed = called("inject", "-r", folder / "rules.yaml", *FLAGS)
-    (folder / "policies.yaml").write_text(printed.stdout)
+    names = yaml.safe_load((COMPONENTS / "order/kustomization.yaml").read_text())["resources"]
+    text = "---\n".join((COMPONENTS / "order" / name).read_text() for name in names)
+    own = text.replace("namespace: dynsched\n", "namespace: default\n")
+    (folder / "policies.yaml").write_text(own)
     kubectl("apply", "-f", folder / "policies.yaml")
     kubectl("label", "namespace", "default", f"{keys.AVOID_LABEL}=true")
     yield kubectl
@@ -87,14 +90,9 @@ async def prometheus(cluster) -> AsyncIterator[FakePrometheus]:
 
 
 async def problems(cluster: EnvtestCluster) -> list[str]:
-    """What `dynsched inject --check` says."""
-    path = cluster.kubeconfig.parent / "checked.yaml"
-    path.write_text(yaml.safe_dump(RULES))
-    words = ("inject", "--check", "--kubeconfig", cluster.kubeconfig, "-r", path, "-o", "json")
-    done = await asyncio.to_thread(called, *words)
-    found: list[str] = json.loads(done.stdout)["policy"]["problems"]
-    assert done.returncode == bool(found)
-    return found
+    """Why pods do not get the order, as the doctor finds it."""
+    async with api_of(cluster.kubeconfig) as api:
+        return [f"{what}: {fix}" for what, fix in await order_problems(api)]
 
 
 async def told(

@@ -10,8 +10,8 @@ from typing import Any, Self
 import yaml
 from aiohttp import web
 from api_support import kubeconfig
+from manifest_support import COMPONENTS
 
-from dynsched.tools.inject.policy import order_text
 from dynsched.util.formatting import format_time
 
 NODES = "/api/v1/nodes"
@@ -39,7 +39,8 @@ def a_list(*nodes: str) -> dict[str, Any]:
     return {"levels": levels}
 
 
-_, _POLICY, _BINDING, _HELD, _HELD_BINDING, *_ = yaml.safe_load_all(order_text())
+_POLICY, _BINDING = yaml.safe_load_all((COMPONENTS / "order/policy.yaml").read_text())
+_HELD, _HELD_BINDING = yaml.safe_load_all((COMPONENTS / "order/held.yaml").read_text())
 ORDER_IN_FORCE: dict[str, Any] = {
     ADMISSION: {"resources": [{"name": "mutatingadmissionpolicies"}]},
     ORDER_KIND: {"resources": [{"name": "nodeorders"}]},

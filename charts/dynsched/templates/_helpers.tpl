@@ -10,12 +10,6 @@ reads a file and sets what the values say. So the two cannot drift apart, and a 
 {{- $text | replace "namespace: dynsched\n" (printf "namespace: %s\n" $root.Release.Namespace) -}}
 {{- end }}
 
-{{/* The same, with mutating policies in the version that the cluster serves. */}}
-{{- define "dynsched.policies" -}}
-{{- $version := printf "admissionregistration.k8s.io/%s\n" (index . 0).Values.mutatingPolicies -}}
-{{- include "dynsched.file" . | replace "admissionregistration.k8s.io/v1\n" $version -}}
-{{- end }}
-
 {{- define "dynsched.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}

@@ -28,7 +28,11 @@ _FLAGS: Final = {
 
 
 class QueryFailedError(Exception):
-    """The message is a line for a person."""
+    """The message is a line for a person. ``refused``: the server says that the query is wrong."""
+
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
 
 
 def file_problem(what: str, path: str, error: OSError) -> str:

@@ -40,8 +40,8 @@ _T = TypeVar("_T")
 Parsed = tuple[_T, tuple[str, ...]]
 """What was asked for, and the server's warnings."""
 Parse = Callable[[bytearray, Clocks, AnswerLimit], Parsed[_T]]
-Result = tuple[_T | tuple[()], str | None, tuple[str, ...], float]
-"""What came, or the error; the warnings; and how many seconds it took."""
+Result = tuple[_T | tuple[()], str | None, tuple[str, ...], float, bool]
+"""What came, or the error; warnings; the seconds that it took; whether the server refuses it."""
 _PAGE_LIMIT: Final = AnswerLimit(0, 50_000, 32 << 20)
 _STOPPING: Final = "the query was cancelled because dynsched is stopping"
 _CHUNK: Final = 64 * 1024
@@ -50,6 +50,8 @@ _SERIES: Final = b'{"metric":{'  # how each begins; within a string the quotes w
 _AGE: Final = re.compile(r"[0-9]{1,9}")
 _SUCCESS, _REDIRECT = 2, 3  # a status's first digit
 _FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
+_REFUSALS: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
+"""For a query that cannot be parsed, or cannot be evaluated."""
 _NO_SUCH_METHOD: Final = (HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 
 
@@ -177,10 +179,10 @@ class Client:
             items, warnings = await self._within_deadline(question, attempt)
         except QueryFailedError as failed:
             error = f"Prometheus at {self.config.url}: {failed}"
-            return (), error, (), time.monotonic() - started
+            return (), error, (), time.monotonic() - started, failed.refused
         finally:
             attempt.abort("the query was given up")  # does nothing where it has ended
-        return items, None, warnings, time.monotonic() - started
+        return items, None, warnings, time.monotonic() - started, False
 
     async def _within_deadline(self, question: _Question[_T], attempt: Attempt) -> Parsed[_T]:
         """Ask on a thread; its slot is free again when the thread has ended."""
@@ -232,7 +234,8 @@ class Client:
                 limit = f"{max(1, round(attempt.remaining() * 900))}ms"
                 items = question.call(api, session, {"timeout": limit})
         except QueryFailedError as error:
-            raise QueryFailedError(credentials.redact(str(error))) from None
+            redacted = credentials.redact(str(error))
+            raise QueryFailedError(redacted, refused=error.refused) from None
         except Exception as error:  # noqa: BLE001  # our defect must not stop the other rules
             # Where it came from, but not its text: it could hold a secret.
             frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -351,7 +354,7 @@ class _Adapter(requests.adapters.BaseAdapter):
             return body
         detail, proxied = server_error(body) or query_errors.excerpt(body), self._proxy is not None
         words = explain_status(status, detail, authenticated=authenticated, proxied=proxied)
-        raise QueryFailedError(words + through(self._proxy))
+        raise QueryFailedError(words + through(self._proxy), refused=status in _REFUSALS)
 
 
 def _watched(base: Any, attempt: Attempt) -> Any:

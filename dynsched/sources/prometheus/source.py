@@ -50,6 +50,7 @@ class RangeResult:
     error: str | None = None
     warnings: tuple[str, ...] = ()
     duration: float = 0.0
+    refused: bool = False
 
 
 class PrometheusSource:

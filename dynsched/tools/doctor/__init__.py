@@ -1,4 +1,4 @@
-"""`dynsched doctor` and `dynsched reach`: whether the rules fit the Prometheus and the cluster.
+"""`dynsched doctor`: whether the rules fit the Prometheus and the cluster.
 
 ``checks_*`` are functions from what is known of a rule or of the cluster to findings.
 """

@@ -1,6 +1,6 @@
 """What the checks of rules ask Prometheus: a bounded number of queries for each rule.
 
-What is asked of each rule: its expression twice, 3 numbers at up to 169 moments of a week (fewer
+What is asked of each rule: its expression, 3 numbers at up to 169 moments of a week (fewer
 where its query is slow), and for each selector some ten counts. No answer has more than a series
 for each node.
 """
@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from dynsched.engine.model import Sample
 from dynsched.sources.prometheus import PrometheusSource, ServerClock
 from dynsched.tools.doctor.expressions import Matcher, SeriesSelector, quoted
-from dynsched.util.durations import parse_duration
-from dynsched.util.formatting import as_mapping, as_mappings
 
 WEEK: Final = 7 * 86400.0
 HOUR: Final = 3600.0
@@ -29,7 +27,7 @@ _LEAST_POINTS: Final = 8
 _JOBS: Final = 5
 _SHOWN_VALUES: Final = 5
 _SCRAPES: Final = 600.0
-"""Seconds in which scrapes are counted; more where a range is longer."""
+"""Seconds in which scrapes are counted."""
 _CLUSTER_LABELS: Final = (
     *("cluster", "cluster_name", "cluster_id", "k8s_cluster", "kubernetes_cluster"),
     *("prometheus", "prometheus_replica", "replica"),
@@ -76,38 +74,25 @@ class Questions:
         self._failed("P1", found.error)
         return any(series.points for series in found.series)
 
-    async def page(self, path: str, code: str, **parameters: str) -> Mapping[str, Any]:
-        """``data`` of a page; empty when it failed."""
-        data, error = await self.prometheus.read(path, parameters)
-        self._failed(code, error)
-        return as_mapping(data)
-
     async def values(self, metric: str, matcher: Matcher) -> tuple[str, ...]:
         found = await self.samples(
             f'topk({_SHOWN_VALUES}, count by ({matcher.name}) ({metric}{{{matcher.name}!=""}}))'
         )
         return tuple(each.labels.get(matcher.name, "") for each in found or ())
 
-    async def kind(self, metric: str) -> str | None:
-        if not metric:
-            return None
-        data = await self.page("metadata", "P3", metric=metric, limit="1")
-        return next((each.get("type") for each in as_mappings(data.get(metric))), None)
-
     async def interval(self, selector: SeriesSelector) -> tuple[float, str]:
         """Seconds between two samples of a series, of the job that is scraped most rarely, and that
         job; 0 where it is not known. By the samples' own distance: that of the target that they
         come from, or of the recording rule that makes them.
         """
-        firsts = await self.samples(f"topk by (job) (1, {selector.text})", "P2")
-        over = max(_SCRAPES, 2 * (selector.range or 0.0))
+        firsts = await self.samples(f"topk by (job) (1, {selector.text})", "P12")
         worst = 0.0, ""
         for sample in (firsts or ())[:_JOBS]:
             labels = dict(sample.labels)
             name = labels.pop("__name__", selector.metric)
             exact = ",".join(f"{label}={quoted(value)}" for label, value in labels.items())
-            found = await self.prometheus.raw(f"{name}{{{exact}}}[{over:.0f}s]")
-            self._failed("P2", found.error)
+            found = await self.prometheus.raw(f"{name}{{{exact}}}[{_SCRAPES:.0f}s]")
+            self._failed("P12", found.error)
             times = [at for series in found.series[:1] for at, _ in series.points]
             gaps = [later - earlier for earlier, later in pairwise(times)]
             if gaps:
@@ -128,16 +113,6 @@ class Questions:
             if len(values) > 1:
                 twice = f"count by (instance) (count by (instance, {label}) ({text})) > 1"
                 yield label, values, await self.count(twice, "P10") or 0
-
-    async def retention(self) -> float | None:
-        data = await self.page("status/runtimeinfo", "P8")
-        for part in str(data.get("storageRetention")).split():  # `15d or 1GiB`
-            try:
-                return parse_duration(part)
-            except ValueError:
-                continue
-        self._failed("P8", "the server does not say for how long it keeps samples")
-        return None
 
     async def past(self, expr: str, seconds: float) -> PastValues | None:
         """Of the last week, at as many moments as a query that takes ``seconds`` may have."""

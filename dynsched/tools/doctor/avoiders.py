@@ -1,5 +1,5 @@
-"""Which pods react to the mark, by workload: whose node affinity avoids the label, who does not
-tolerate the soft taint, and whom the extender scores.
+"""Which pods react to the mark: those whose node affinity avoids the label, those that do not
+tolerate the soft taint, and those that the extender scores.
 
 The parts of a pod's specification come as the JSON that they are: most pods of a workload have the
 same, which is then read once.
@@ -8,7 +8,6 @@ same, which is then read once.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,20 +21,19 @@ from dynsched.kube.inspection import DEFAULT_SCHEDULER, PREFERRED, PodShape, fol
 from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark, Mark, TaintMark
 from dynsched.rules.rule_set import RuleSet
-from dynsched.tools.inject.policy import levels_in
-from dynsched.util.defaults import AVOIDANCE_WEIGHT
 from dynsched.util.errors import ConflictError
 from dynsched.util.formatting import as_mapping, as_mappings
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-_OF_CRONJOB: Final = re.compile(r"(.+)-[0-9]{8,10}")
 _KEPT: Final = 8192
-_LEFT_OUT: Final = {"DaemonSet": "pods of DaemonSets", "Node": "static pods"}
+_NOT_COUNTED: Final = ("DaemonSet", "Node")
+"""Owners of pods that no mark moves: each node has one of them."""
 
 
 class Way(StrEnum):
-    PREFERENCE = "soft affinity"
-    REQUIREMENT = "required affinity"
+    """How a pod reacts to the mark."""
+
+    AFFINITY = "affinity"
     TAINT = "taint"
     EXTENDER = "extender"
 
@@ -50,80 +48,61 @@ class NoEffect(StrEnum):
 
 @dataclass(slots=True)
 class Workload:
-    """The pods of one controller, or all. ``requests``: cores and bytes; ``affinity`` and
-    ``ordered``: those of a pod that does not react.
-    """
+    """The pods of one controller, as ``namespace/kind/name``."""
 
-    namespace: str = ""
-    kind: str = ""
-    name: str = ""
+    namespace: str
+    name: str
     pods: int = 0
     reacting: int = 0
-    requests: dict[str, float] = field(default_factory=lambda: {"cpu": 0.0, "memory": 0.0})
-    requests_reacting: dict[str, float] = field(default_factory=lambda: {"cpu": 0.0, "memory": 0.0})
-    ways: Counter[Way] = field(default_factory=Counter)
     causes: Counter[NoEffect] = field(default_factory=Counter)
-    schedulers: set[str] = field(default_factory=set)
-    affinity: bytes = b""
-    ordered: bool = False
-
-    def count(self, pod: PodShape, *, reacts: bool) -> None:
-        self.pods += 1
-        self.reacting += reacts
-        for resource, much in ("cpu", pod.cpu), ("memory", pod.memory):
-            self.requests[resource] += much
-            self.requests_reacting[resource] += much * reacts
 
 
 @dataclass(slots=True)
 class Reach:
-    """All pods that could react. ``left_out``: how many, by why they are not counted."""
+    """All pods that could react. ``schedulers``: whose pods the extender scores; None: all."""
 
     mark: Mark
     schedulers: frozenset[str] | None
-    """Whose pods the extender scores; None: it scores all."""
-    left_out: Counter[str] = field(default_factory=Counter)
-    workloads: dict[tuple[str, str, str], Workload] = field(default_factory=dict)
-    total: Workload = field(default_factory=Workload)
+    ways: Counter[Way] = field(default_factory=Counter)
+    workloads: dict[tuple[str, str], Workload] = field(default_factory=dict)
+
+    @property
+    def pods(self) -> int:
+        """How many were counted."""
+        return sum(each.pods for each in self.workloads.values())
+
+    @property
+    def reacting(self) -> int:
+        """How many of them react."""
+        return sum(each.reacting for each in self.workloads.values())
 
     def add(self, pods: Iterable[PodShape]) -> None:
+        """Count these pods."""
         for pod in pods:
-            if pod.owner and (why := _LEFT_OUT.get(pod.owner.kind)):
-                self.left_out[why] += 1
-            else:
+            if pod.owner is None or pod.owner.kind not in _NOT_COUNTED:
                 self._add(pod)
 
     def worst_first(self) -> list[Workload]:
-        return sorted(
-            self.workloads.values(),
-            key=lambda each: (
-                each.reacting - each.pods,
-                each.requests_reacting["cpu"] - each.requests["cpu"],
-                each.namespace,
-                each.name,
-            ),
-        )
+        """Those with the most pods that do not react come first."""
+        workloads = self.workloads.values()
+        return sorted(workloads, key=lambda w: (w.reacting - w.pods, w.namespace, w.name))
 
     def _add(self, pod: PodShape) -> None:
-        key = (pod.namespace, *_workload_of(pod))
+        key = pod.namespace, _workload_of(pod)
         workload = self.workloads.setdefault(key, Workload(*key))
         ways, causes = self._reaction(pod)
         reacts = bool(ways) and NoEffect.PINNED not in causes
-        workload.count(pod, reacts=reacts)
-        self.total.count(pod, reacts=reacts)
+        workload.pods += 1
+        workload.reacting += reacts
         workload.causes.update(causes)
-        if pod.scheduler != DEFAULT_SCHEDULER:
-            workload.schedulers.add(pod.scheduler)
         if reacts:
-            workload.ways.update(ways)
-        else:
-            workload.affinity, workload.ordered = pod.affinity, pod.ordered
+            self.ways.update(ways)
 
     def _reaction(self, pod: PodShape) -> tuple[tuple[Way, ...], tuple[NoEffect, ...]]:
         ways, causes = [], []
         label, taint = self.mark.label, self.mark.taint
-        if label is not None and (way := _avoids(label, pod.affinity)) is not None:
-            ways.append(way)
+        if label is not None and _avoids(label, pod.affinity):
+            ways.append(Way.AFFINITY)
         if taint is not None:
             tolerated = _tolerated(taint, pod.tolerations)
             if tolerated is None:
@@ -146,7 +125,7 @@ def reach_of(rule_set: RuleSet) -> Reach:
 
 
 async def count_pods(client: KubeClient, rule_set: RuleSet) -> Reach:
-    """Of all running pods. ClusterError."""
+    """Count all running pods. ClusterError."""
     found = reach_of(rule_set)
     try:
         await fold_pods(client, found.add)
@@ -156,54 +135,22 @@ async def count_pods(client: KubeClient, rule_set: RuleSet) -> Reach:
     return found
 
 
-def patch_of(workload: Workload, label: LabelMark) -> str | None:
-    """The command that gives the workload's pods a soft affinity that avoids the mark, beside the
-    preferences that they have of their own; None where its kind has no template that it would be
-    written to.
-    """
-    avoid = {
-        "weight": AVOIDANCE_WEIGHT,
-        "preference": {
-            "matchExpressions": [{"key": label.key, "operator": "NotIn", "values": [label.value]}]
-        },
-    }
-    own = as_mappings(_node_affinity(workload.affinity).get(PREFERRED))
-    # The order is of the pod's creation: in the template it would hold for all later pods.
-    levels = levels_in(own) if workload.ordered else []
-    terms = [*(term for at, term in enumerate(own) if at not in levels), avoid]
-    pod: dict[str, Any] = {"spec": {"affinity": {"nodeAffinity": {PREFERRED: terms}}}}
-    body: dict[str, Any] = {"spec": {"template": pod}}
-    if workload.kind == "CronJob":
-        body = {"spec": {"jobTemplate": body}}
-    elif workload.kind not in ("Deployment", "StatefulSet", "ReplicaSet"):
-        return None
-    text = json.dumps(body, separators=(",", ":")).replace("'", "'\\''")
-    what = f"{workload.kind.lower()} {workload.name}"
-    return f"kubectl -n {workload.namespace} patch {what} --type merge -p '{text}'"
-
-
-def _workload_of(pod: PodShape) -> tuple[str, str]:
+def _workload_of(pod: PodShape) -> str:
+    """``replicaset/web-5d9c7b9d4f``: the owner that the pod names, not what owns that."""
     if pod.owner is None:
-        return "Pod", pod.name
-    kind, name = pod.owner.kind, pod.owner.name
-    if kind == "ReplicaSet" and pod.template_hash and name.endswith(f"-{pod.template_hash}"):
-        return "Deployment", name.removesuffix(f"-{pod.template_hash}")
-    if kind == "Job" and (match := _OF_CRONJOB.fullmatch(name)) is not None:
-        return "CronJob", match[1]
-    return kind, name
+        return f"pod/{pod.name}"
+    return f"{pod.owner.kind.lower()}/{pod.owner.name}"
 
 
 @lru_cache(maxsize=_KEPT)
-def _avoids(label: LabelMark, affinity: bytes) -> Way | None:
+def _avoids(label: LabelMark, affinity: bytes) -> bool:
     node = _node_affinity(affinity)
     for term in as_mappings(node.get(PREFERRED)):
         if _any_avoids(label, as_mapping(term.get("preference"))) and term.get("weight") != 0:
-            return Way.PREFERENCE
+            return True
     required = list(as_mappings(as_mapping(node.get(_REQUIRED)).get("nodeSelectorTerms")))
     # The terms are alternatives: a pod that one of them lets onto a marked node does not avoid it.
-    if required and all(_any_avoids(label, term) for term in required):
-        return Way.REQUIREMENT
-    return None
+    return bool(required) and all(_any_avoids(label, term) for term in required)
 
 
 def _any_avoids(label: LabelMark, term: Mapping[str, Any]) -> bool:

@@ -23,9 +23,7 @@ from dynsched.rules.labels import LabelMark
 from dynsched.rules.rule_set import RuleSet
 from dynsched.tools.doctor.avoiders import NoEffect, Reach, Workload
 from dynsched.tools.doctor.findings import Finding, error, hint, warning
-from dynsched.tools.doctor.reach_report import headline
-from dynsched.tools.inject.installed import LABEL_IT, NOT_SERVED
-from dynsched.tools.inject.policy import INSTALL, Problem
+from dynsched.tools.policies import LABEL_IT, NOT_SERVED, Problem, install
 from dynsched.util.formatting import as_mapping, as_mappings
 
 AUTOSCALER: Final = "cluster-autoscaler"
@@ -102,8 +100,8 @@ def two_writers(holders: Sequence[str]) -> Iterator[Finding]:
         )
 
 
-def admission(guardrail: _Object, injection: _Object, label: LabelMark | None) -> Iterator[Finding]:
-    """K1: the policies in the cluster against the mark of rules.yaml."""
+def admission(guardrail: _Object, label: LabelMark | None) -> Iterator[Finding]:
+    """K1: the guardrail in the cluster against the mark of rules.yaml."""
     marks = _strings(_variable(guardrail, "marks"))
     if label is not None and marks and str(label) not in marks:
         yield error(
@@ -111,15 +109,12 @@ def admission(guardrail: _Object, injection: _Object, label: LabelMark | None) -
             f"mark.label is {label}; the policy allows {listed(sorted(marks))}",
             f"add '{label}' to `marks` of the ValidatingAdmissionPolicy dynsched-guardrail",
         )
-    if injection is not None:
-        told = _strings(_variable(injection, "term") or str(injection))
-        if label is None or not {label.key, label.value} <= set(told):
-            yield error(
-                "the injection gives pods an affinity to another label than the mark's",
-                f"mark.label is {label or 'not set'}; the MutatingAdmissionPolicy "
-                "dynsched-avoid-pressure does not name its key and value",
-                "write the policy anew for these rules: `dynsched inject -o yaml`",
-            )
+
+
+def affinity(problems: Iterable[Problem]) -> Iterator[Finding]:
+    """K4: why the installed policy of the soft affinity does not do what it is for."""
+    for what, fix in problems:
+        yield warning("pods do not avoid marked nodes as the policy intends", what, fix)
 
 
 def order(
@@ -137,7 +132,7 @@ def order(
         yield warning(
             "namespaces ask that their pods avoid hot nodes, and no policy answers",
             f"{who}; rules.yaml has no section order, and the soft affinity is not injected",
-            NOT_SERVED.fix if NOT_SERVED in problems else INSTALL,
+            NOT_SERVED.fix if NOT_SERVED in problems else install("order"),
         )
 
 
@@ -275,16 +270,22 @@ def _strings(expression: str) -> list[str]:
 
 
 def few_react(reach: Reach) -> Iterator[Finding]:
-    pods, reacting = reach.total.pods, reach.total.reacting
+    """W1: how many pods react to the mark, and by which way."""
+    pods, reacting = reach.pods, reach.reacting
     if not pods or reacting >= ENOUGH * pods:
         return
-    worst = [_name(each) for each in reach.worst_first() if each.reacting < each.pods]
+    ways = ", ".join(f"{count} by {way}" for way, count in sorted(reach.ways.items()))
+    worst = [each for each in reach.worst_first() if each.reacting < each.pods][:_SHOWN]
+    lacking = [f"{_name(each)} ({each.pods - each.reacting} of {each.pods})" for each in worst]
+    command = LABEL_IT.replace("NAME", worst[0].namespace)
     yield (warning if reacting else error)(
         "few pods react to the mark, so that marks move little load"
         if reacting
         else "no pod reacts to the mark: dynsched would change nothing",
-        f"{headline(reach)} Worst: {some(worst, _SHOWN)}",
-        "see `dynsched reach` for a patch of each workload, inject the affinity, or set mark.taint",
+        f"{reacting} of {counted(pods, 'running pod')} react{f' ({ways})' if ways else ''}; "
+        f"without effect on most: {listed(lacking)}",
+        f"install manifests/components/order or inject, then `{command}`: the pods get the "
+        "preference as they are created anew",
     )
 
 

@@ -1,4 +1,4 @@
-"""All checks of rules against what Prometheus knows; P0 to P6, P10, P11 and P13 are here."""
+"""All checks of rules against what Prometheus knows; P0, P1, P4 to P6, P10, P11, P13 are here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import replace
 from typing import Final
 
 from dynsched.engine.model import QueryResult, Sample
@@ -20,24 +19,12 @@ from dynsched.sources.prometheus import PrometheusSource
 from dynsched.tools.doctor import checks_values
 from dynsched.tools.doctor.ask_prometheus import Questions
 from dynsched.tools.doctor.checks_values import CheckedRule, RuleContext
-from dynsched.tools.doctor.expressions import RATES, SeriesSelector, read, selector_text
+from dynsched.tools.doctor.expressions import SeriesSelector, read, selector_text
 from dynsched.tools.doctor.findings import Finding, NotChecked, error, findings, hint, warning
-from dynsched.util.durations import format_duration
 from dynsched.util.errors import ExpectedError
 from dynsched.util.formatting import format_value, one_line
 
-ENOUGH_SCRAPES: Final = 4.0
-NEEDED_SCRAPES: Final = 2.0
-_JITTER: Final = 0.05
-"""Scrapes by which a range may be short of them: distances between samples vary a little."""
-_COUNTED: Final = frozenset(
-    {
-        *("count", "group", "absent", "absent_over_time", "present_over_time", "timestamp"),
-        *("count_over_time", "changes", "resets", "deriv", "delta", "idelta", "predict_linear"),
-    }
-)
-"""Functions that may take a counter as it is."""
-_BY_FORM: Final = ("P2", "P3", "P5", "P8", "P11")
+_BY_FORM: Final = ("P5", "P11")
 """Checks that go by an expression's form."""
 _SHOWN: Final = 100
 _NAMED: Final = 3
@@ -58,7 +45,6 @@ async def check_rules(
         raise ExpectedError(failed)
     asked = Questions(prometheus, clock)
     found: list[Finding | NotChecked] = [*findings("N1", checks_values.clocks(clock))]
-    world = replace(world, retention=await asked.retention())
     for rule, answer in zip(rules, answers, strict=True):
         found += [each async for each in _check_rule(rule, answer, world, asked)]
     if world.rule_set.uses_expected_load:
@@ -88,10 +74,8 @@ async def _check_rule(
         )
         yield told._replace(code="P0", rule=rule.name)
         return
-    again = await asked.prometheus.query_expr(expr)
-    seconds = min(answer.duration, again.duration)
-    past = await asked.past(expr, seconds)
-    subject = CheckedRule(rule, answer, expression, world, asked, seconds, past)
+    past = await asked.past(expr, answer.duration)
+    subject = CheckedRule(rule, answer, expression, world, asked, past)
     for code, check in _CHECKS:
         found = check(subject)
         whole = [each async for each in found] if isinstance(found, AsyncIterator) else list(found)
@@ -160,52 +144,6 @@ async def _why_absent(selector: SeriesSelector, asked: Questions) -> tuple[str, 
         f"{selector.text} selects none of {present} series",
         "compare the matchers with the labels of a series in Prometheus's own page",
     )
-
-
-async def _short_range(rule: CheckedRule) -> AsyncIterator[Finding]:
-    for selector in rule.expression.selectors:
-        within = "".join(selector.functions[:1])
-        if within not in RATES or selector.range is None:
-            continue
-        interval, job = await rule.asked.interval(selector)
-        scrapes = selector.range / interval if interval else math.inf
-        if scrapes >= ENOUGH_SCRAPES - _JITTER:
-            continue
-        is_defect = scrapes < NEEDED_SCRAPES - _JITTER
-        shown = f"{within}({selector.text}[{format_duration(selector.range)}])"
-        often = format_duration(round(interval, 1))
-        yield (error if is_defect else warning)(
-            f"the range of {one_line(shown, _SHOWN)} is too short for its scrape interval: "
-            + ("it has no value most of the time" if is_defect else "one lost scrape is a gap"),
-            f"{scrapes:.1f} scrapes: a sample every {often}" + (f" (job {job})" if job else ""),
-            f"write a range of {format_duration(math.ceil(ENOUGH_SCRAPES * interval))} or more",
-        )
-
-
-async def _bare_counter(rule: CheckedRule) -> AsyncIterator[Finding]:
-    for selector in rule.expression.selectors:
-        is_meant = not (_COUNTED | RATES).isdisjoint(selector.functions)
-        if is_meant or selector.is_condition:
-            continue
-        kind = await rule.asked.kind(selector.metric)
-        by_name = kind in (None, "unknown") and selector.metric.endswith("_total")
-        if kind == "counter" or by_name:
-            yield error(
-                f"{selector.metric} is a counter, and no rate is made of it: it only grows, until "
-                "its process starts again",
-                f"{selector.text}: "
-                + ("its name ends in _total" if by_name else "its type is counter"),
-                f"write rate({one_line(selector.text, _SHOWN)}[5m])",
-            )
-
-
-def _rate_of_a_sum(rule: CheckedRule) -> Iterator[Finding]:
-    for text in rule.expression.rates_of_sums:
-        yield error(
-            "a rate is made of a sum: where one counter of it starts again, the rate jumps",
-            one_line(text, _SHOWN),
-            "make the rate first and the sum of the rates: sum by (instance) (rate(...))",
-        )
 
 
 def _one_series_a_node(rule: CheckedRule) -> Iterator[Finding]:
@@ -294,13 +232,8 @@ async def _throttling(rule: CheckedRule) -> AsyncIterator[Finding]:
 _Check = Callable[[CheckedRule], Iterator[Finding] | AsyncIterator[Finding]]
 _CHECKS: Final[tuple[tuple[str, _Check], ...]] = (
     ("P1", _absent),
-    ("P2", _short_range),
-    ("P3", _bare_counter),
-    ("P3", _rate_of_a_sum),
     ("P4", _one_series_a_node),
     ("P6", _no_number),
-    ("P7", checks_values.costs),
-    ("P8", checks_values.looks_back_too_far),
     ("P9", checks_values.values_against_thresholds),
     ("P10", _several_clusters),
     ("P11", _throttling),

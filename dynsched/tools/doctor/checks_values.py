@@ -1,4 +1,4 @@
-"""The checks of a rule's query, of its values and of its samples: P7 to P9, and N1."""
+"""The checks of a rule's query, of its values and of its samples: P9, P12 and N1."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from dynsched.tools.doctor.findings import Finding, error, hint, warning
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_threshold, format_value
 
-MUCH_OF_INTERVAL: Final = 0.1
 ENOUGH: Final = 86_400.0
 """Seconds of history from which on it says something that a threshold was never passed."""
 FAR: Final = 50.0
@@ -51,14 +50,12 @@ class RuleContext:
     nodes: Mapping[str, Node] = field(default_factory=dict)
     index: NodeIndex | None = None
     """Of the nodes; None where the API server did not tell."""
-    retention: float | None = None
-    """For how many seconds Prometheus keeps samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedRule:
-    """One rule that Prometheus answers. ``seconds``: how long its query took, the quicker of two;
-    ``past``: None where it has no values, or they could not be asked.
+    """One rule that Prometheus answers. ``past``: None where it has no values, or they could not be
+    asked.
     """
 
     rule: FileRule
@@ -66,38 +63,7 @@ class CheckedRule:
     expression: Expression
     world: RuleContext
     asked: Questions
-    seconds: float = 0.0
     past: PastValues | None = None
-
-
-def costs(rule: CheckedRule) -> Iterator[Finding]:
-    seconds, interval = rule.seconds, rule.world.interval
-    if seconds > MUCH_OF_INTERVAL * interval:
-        yield (error if seconds > interval else warning)(
-            f"the query takes {seconds / interval:.0%} of the interval",
-            f"{seconds:.2f} s, with a tick every {format_duration(interval)}",
-            "compute it by a recording rule (manifests/prometheus), or raise --interval",
-        )
-
-
-def looks_back_too_far(rule: CheckedRule) -> Iterator[Finding]:
-    retention = rule.world.retention
-    if retention is None:
-        return
-    kept = f"Prometheus keeps {format_duration(retention)}"
-    if (back := rule.expression.reach) > retention:
-        yield error(
-            "the expression looks back further than Prometheus keeps samples",
-            f"it looks back {format_duration(back)}; {kept}",
-            "write a shorter range, or keep samples for longer (--storage.tsdb.retention.time)",
-        )
-    window = max(rule.rule.hold_duration, rule.rule.keep_firing_for)
-    if window > retention:
-        yield warning(
-            "a restart cannot rebuild the state of this rule: what it looks back on is not kept",
-            f"for and keep_firing_for: up to {format_duration(window)}; {kept}",
-            "write shorter durations, or keep samples for longer",
-        )
 
 
 def values_against_thresholds(rule: CheckedRule) -> Iterator[Finding]:

@@ -35,7 +35,7 @@ from dynsched.tools.doctor.avoiders import count_pods
 from dynsched.tools.doctor.checks_rules import check_rules
 from dynsched.tools.doctor.checks_values import RuleContext
 from dynsched.tools.doctor.findings import Finding, NotChecked, Report, error, findings, warning
-from dynsched.tools.inject.installed import order_problems
+from dynsched.tools.policies import affinity_problems, order_problems
 from dynsched.util.errors import ClusterError, ExpectedError
 
 _T = TypeVar("_T")
@@ -135,10 +135,8 @@ async def check_cluster(
     person = account if account and not OURS.fullmatch(account) else None
     found += findings("K1", checks.rights(refused or (), person))
     guardrail = await asked("K1", policy(client, "validatingadmissionpolicies", _GUARDRAIL))
-    injection = await asked("K1", policy(client, POLICIES, keys.AVOID_POLICY))
-    injection = None if mark.is_none else injection
-    found += findings("K1", checks.admission(guardrail, injection, mark.label))
-    found += await asked("K4", _check_order(client, rule_set, injection)) or []
+    found += findings("K1", checks.admission(guardrail, mark.label))
+    found += await asked("K4", _check_policies(client, rule_set)) or []
     found += findings("K4", checks.left_out(nodes, rule_set))
     running = await asked("K2", inspection.programs(client, checks.PROGRAMS)) or []
     policies = await asked("K2", _policies_of(client, running)) or {}
@@ -146,15 +144,18 @@ async def check_cluster(
     return found
 
 
-async def _check_order(api: KubeApi, rule_set: RuleSet, injection: Any) -> list[Finding]:
-    """``injection``: the policy of the soft affinity, or None."""
+async def _check_policies(api: KubeApi, rule_set: RuleSet) -> list[Finding]:
+    label = rule_set.mark.label
+    injection = await policy(api, POLICIES, keys.AVOID_POLICY)
+    found: list[Finding] = []
+    if label is not None and injection is not None:
+        found += findings("K4", checks.affinity(await affinity_problems(api, label)))
     asking, wanted = await inspection.namespaces_that_ask(api), rule_set.order is not None
-    if not (wanted or asking):
-        return []
-    problems = await order_problems(api)
-    is_injected = injection is not None or await inspection.is_in_kyverno(api, keys.AVOID_POLICY)
-    found = checks.order(problems, asking, wanted=wanted, is_injected=is_injected)
-    return list(findings("K4", found))
+    if wanted or asking:
+        problems, is_injected = await order_problems(api), injection is not None
+        told = checks.order(problems, asking, wanted=wanted, is_injected=is_injected)
+        found += findings("K4", told)
+    return found
 
 
 def _needed_rights(rule_set: RuleSet, home: str) -> list[Right]:

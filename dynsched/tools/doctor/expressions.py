@@ -9,13 +9,10 @@ from typing import Any, Final, NamedTuple
 
 import promql_parser as promql
 
-from dynsched.rules.promql import RANKS, UnreadError, name_of, parse, parts_of
+from dynsched.rules.promql import UnreadError, parse, parts_of
 from dynsched.util.formatting import escaped
 
 _LEGACY: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
-RATES: Final = frozenset(
-    {"rate", "irate", "increase", "xrate", "xincrease", "rate_prometheus", "increase_prometheus"}
-)
 _PERCENT: Final = 100.0
 _MATCH: Final = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 
@@ -31,19 +28,12 @@ class Matcher(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SeriesSelector:
-    """One selector, and what stands around it.
-
-    ``reach``: how many seconds back its samples may be, by its range, offset, and subqueries
-    around it. ``functions``: the names of functions and aggregations around it, the innermost
-    first. ``is_condition``: it only picks series of others, at the right of ``and`` or ``unless``;
-    ``is_combined``: there is an ``and`` above it.
+    """One selector. ``is_condition``: it only picks series of others, at the right of ``and`` or
+    ``unless``; ``is_combined``: there is an ``and`` above it.
     """
 
     metric: str
     matchers: tuple[Matcher, ...]
-    range: float | None = None
-    reach: float = 0.0
-    functions: tuple[str, ...] = ()
     is_condition: bool = False
     is_combined: bool = False
 
@@ -60,11 +50,6 @@ class Expression:
     selectors: tuple[SeriesSelector, ...] = ()
     divides: bool = False
     is_percent: bool = False
-    rates_of_sums: tuple[str, ...] = ()
-
-    @property
-    def reach(self) -> float:
-        return max((each.reach for each in self.selectors), default=0.0)
 
 
 def read(text: str) -> Expression:
@@ -78,13 +63,6 @@ def read(text: str) -> Expression:
         selectors=tuple(_selectors(root)),
         divides=any(str(each.op) == "/" for each in operations),
         is_percent=any(str(each.op) == "*" and _has_a_hundred(each) for each in operations),
-        rates_of_sums=tuple(
-            str(each)
-            for each in found
-            if name_of(each) in RATES
-            for argument in each.args
-            if isinstance(argument, promql.SubqueryExpr) and _aggregates(argument.expr)
-        ),
     )
 
 
@@ -100,34 +78,21 @@ def selector_text(metric: str, matchers: tuple[Matcher, ...]) -> str:
     return f"{metric}{{{inner}}}" if inner or not metric else metric
 
 
-def _selectors(
-    node: Any,
-    reach: float = 0.0,
-    functions: tuple[str, ...] = (),
-    *,
-    picks: bool = False,
-    joins: bool = False,
-) -> Iterator[SeriesSelector]:
+def _selectors(node: Any, *, picks: bool = False, joins: bool = False) -> Iterator[SeriesSelector]:
     """Those in a part of an expression; the arguments say what stands around the part."""
-    if isinstance(node, promql.VectorSelector | promql.MatrixSelector):
-        length = None
-        if isinstance(node, promql.MatrixSelector):
-            node, length = node.vector_selector, node.range.total_seconds()
-        far = reach + _offset(node) + (length or 0.0)
-        yield SeriesSelector(*_matched(node), length, far, functions, picks, joins)
+    if isinstance(node, promql.MatrixSelector):
+        node = node.vector_selector
+    if isinstance(node, promql.VectorSelector):
+        yield SeriesSelector(*_matched(node), picks, joins)
     elif isinstance(node, promql.BinaryExpr):
         operator = str(node.op).lower()
         joins = joins or operator == "and"
-        yield from _selectors(node.lhs, reach, functions, picks=picks, joins=joins)
+        yield from _selectors(node.lhs, picks=picks, joins=joins)
         picks = picks or operator in ("and", "unless")
-        yield from _selectors(node.rhs, reach, functions, picks=picks, joins=joins)
+        yield from _selectors(node.rhs, picks=picks, joins=joins)
     else:
-        if isinstance(node, promql.SubqueryExpr) and node.range is not None:
-            reach += node.range.total_seconds() + _offset(node)
-        name = name_of(node)
         for each in parts_of(node):
-            inner = (name, *functions) if name else functions
-            yield from _selectors(each, reach, inner, picks=picks, joins=joins)
+            yield from _selectors(each, picks=picks, joins=joins)
 
 
 def _matched(node: Any) -> tuple[str, tuple[Matcher, ...]]:
@@ -140,20 +105,11 @@ def _matched(node: Any) -> tuple[str, tuple[Matcher, ...]]:
     return metric, tuple(each for each in matchers if not (each.name == "__name__" and metric))
 
 
-def _offset(node: Any) -> float:
-    return max(0.0, node.offset.total_seconds()) if node.offset is not None else 0.0
-
-
 def _walked(node: Any) -> list[Any]:
     """It, and all that stands in it."""
     found: list[Any] = []
     promql.walk(node, found.append)
     return found
-
-
-def _aggregates(node: Any) -> bool:
-    found = (each for each in _walked(node) if isinstance(each, promql.AggregateExpr))
-    return any(name_of(each) not in RANKS for each in found)
 
 
 def _has_a_hundred(node: Any) -> bool:

@@ -4,8 +4,10 @@ import json
 import re
 
 import pytest
+import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from programs import need, run
 
 from dynsched.rules.check import check
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
@@ -68,9 +70,7 @@ def test_a_syntax_error_has_its_line_and_column_in_the_rules_file_and_in_the_exp
     file.write_text(text)
     code, output, errors = call("check", file, "--prom", history.url)
     lines = errors.splitlines()
-    said = (
-        r"(\d+:\d+): .*rule \w+: Prometheus cannot parse the expression: (\d+:\d+): parse error: "
-    )
+    said = r"(\d+:\d+): .*rule \w+: Prometheus refuses the expression: (\d+:\d+): parse error: "
     found = [re.match(said, line.removeprefix(f"{file}:")) for line in lines]
     assert [" ".join(each.groups()) for each in found if each] == places
     assert code == (1 if places else 0)
@@ -92,7 +92,7 @@ def test_a_server_that_cannot_be_asked_is_one_line_and_no_error_of_the_rules(
     assert line.startswith("Error: the expressions were not parsed: Prometheus at http://127.0.0.1")
 
 
-async def test_a_server_without_format_query_evaluates_the_expression(tmp_path) -> None:
+async def test_another_server_that_refuses_an_expression_is_believed(tmp_path) -> None:
     async def query(request: web.Request) -> web.Response:
         if "bad" in (await request.post())["query"]:
             body = {"status": "error", "errorType": "422", "error": "unable to parse: unexpected"}
@@ -110,4 +110,23 @@ async def test_a_server_without_format_query_evaluates_the_expression(tmp_path) 
         (report,), trouble = await parse_by_server(check(file, ""), source)
     assert trouble is None
     (error,) = report.errors
-    assert error.startswith(f"{file}:3:17: rule bad: Prometheus cannot parse the expression")
+    assert error.startswith(f"{file}:3:17: rule bad: Prometheus refuses the expression")
+
+
+def test_the_rules_are_a_rule_file_that_promtool_takes(call, tmp_path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(
+        "rules:\n  - {name: cpu, expr: 'up # a comment', op: '>=', threshold: 0.5, for: 1m}\n"
+        "  - {name: memory, expr: avg(up), threshold: 80, keep_firing_for: 30s}\n"
+        "  - {name: of-metrics-server, source: metrics-server, resource: cpu, threshold: 80}\n"
+    )
+    code, output, errors = call("check", file, "-o", "prometheus-rules")
+    assert (code, errors) == (0, "")
+    (group,) = yaml.safe_load(output)["groups"]
+    assert [(each["alert"], each.get("for")) for each in group["rules"]] == [
+        ("cpu", "1m"),
+        ("memory", None),
+    ]
+    printed = tmp_path / "printed.yaml"
+    printed.write_text(output)
+    assert run(need("promtool", "prometheus"), "check", "rules", printed).returncode == 0

@@ -5,12 +5,6 @@ import pytest
 from dynsched.tools.doctor.expressions import read
 
 
-def test_how_far_an_expression_looks_back_is_added_up() -> None:
-    assert read("max_over_time(rate(a[5m] offset 1h)[1d:1m] offset 2h)").reach == (
-        300 + 3600 + 86400 + 7200
-    )
-
-
 @pytest.mark.parametrize(
     "expr", ["(" * 2000 + "up" + ")" * 2000, " + ".join(["up"] * 1000), "up" + " " * 5000, "up{"]
 )

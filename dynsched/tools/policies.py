@@ -1,0 +1,241 @@
+"""The admission policies that give pods preferences: whether a cluster has those of this version,
+and what a pod got from them. For `dynsched order` and the doctor.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from typing import Any, Final, NamedTuple
+
+import yaml
+from rich.console import Console
+
+from dynsched.kube import inspection
+from dynsched.kube.inspection import POLICIES, PREFERRED
+from dynsched.kube.node_order import NODE_ORDERS, order_left
+from dynsched.kube.transport import KubeApi
+from dynsched.rules import keys
+from dynsched.rules.labels import LabelMark
+from dynsched.util.errors import ExpectedError
+from dynsched.util.formatting import as_mapping, as_mappings
+from dynsched.util.tables import make_table, show
+
+HOME: Final = "dynsched"
+"""The namespace of manifests/, where the policy of the order looks for its object."""
+MOST_AHEAD: Final = 60.0
+"""Seconds for which the policy takes an order to be in force."""
+LABEL_IT: Final = f"kubectl label namespace NAME {keys.AVOID_LABEL}=true"
+_ADMISSION: Final = "admissionregistration.k8s.io/v1"
+_KIND: Final = "MutatingAdmissionPolicy"
+_MIRROR: Final = "kubernetes.io/config.mirror"
+_COOLEST: Final = 100
+"""The weight with which an order begins."""
+_BY_NAME: Final = [(keys.HOSTNAME_LABEL, "In")]
+_WEIGHT: Final = re.compile(r"dyn\(\d+\)")
+"""The operator's own choice."""
+
+
+class Problem(NamedTuple):
+    """Why new pods do not get what a policy is to give them, and what to do."""
+
+    what: str
+    fix: str
+
+
+NOT_SERVED: Final = Problem(
+    f"the API server does not serve {POLICIES} in {_ADMISSION}", "use Kubernetes 1.36 or newer"
+)
+
+
+def install(component: str) -> str:
+    """The command that installs a component of manifests/."""
+    return f"kubectl apply -k with the component manifests/components/{component}"
+
+
+async def order_problems(
+    api: KubeApi, policies: Iterable[str] = (keys.HELD_POLICY, keys.ORDER_POLICY)
+) -> list[Problem]:
+    """Why pods do not get the order by these policies. Raises ClusterError."""
+    wanted, found, binding = _component("order"), list[Problem](), None
+    for name in policies:
+        policy, binding = await inspection.mutating_policy(api, name)
+        if policy is None and not await _is_served(api):
+            return [NOT_SERVED]
+        found += differences(wanted, name, policy, binding, install("order"))
+    if NODE_ORDERS not in await inspection.resources(api, keys.ORDER_API):
+        what = f"the definition {NODE_ORDERS}.dynsched.io is not installed"
+        return [*found, Problem(what, install("order"))]
+    reads = as_mapping(binding["spec"].get("paramRef")) if binding else {}
+    namespace = reads.get("namespace", HOME)
+    left = await order_left(api, namespace)
+    if left is None or not 0 < left <= MOST_AHEAD:
+        state = "is not there" if left is None else "has ended"
+        if left is not None and left > 0:
+            state = "is not by the API server's clock: it would be in force for more than a minute"
+        what = f"the object {NODE_ORDERS}/{keys.ORDER_NAME} in namespace {namespace} {state}"
+        fix = f"run dynsched with a section order and --lease-namespace {namespace}, or see its log"
+        found.append(Problem(what, fix))
+    return found
+
+
+async def affinity_problems(api: KubeApi, label: LabelMark) -> list[Problem]:
+    """Why pods do not get the soft affinity that avoids ``label``, where its policy is installed.
+    Raises ClusterError.
+    """
+    policy, binding = await inspection.mutating_policy(api, keys.AVOID_POLICY)
+    if policy is None:
+        return []
+    wanted = _component("inject", label)
+    return differences(wanted, keys.AVOID_POLICY, policy, binding, install("inject"))
+
+
+async def _is_served(api: KubeApi) -> bool:
+    return POLICIES in await inspection.resources(api, _ADMISSION)
+
+
+def _component(name: str, label: LabelMark | None = None) -> list[Mapping[str, Any]]:
+    """The objects of a component of manifests/, to which components/ has links; its policy avoids
+    ``label``.
+    """
+    folder = resources.files(__package__).joinpath("components", name)
+    names = yaml.safe_load(folder.joinpath("kustomization.yaml").read_bytes())["resources"]
+    texts = (folder.joinpath(each).read_text(encoding="utf-8") for each in names)
+    text = "---\n".join(texts)
+    if label is not None:  # keys and values of labels have no quotes in them
+        text = text.replace("'status'", f"'{label.key}'").replace("'presure'", f"'{label.value}'")
+    return list(yaml.safe_load_all(text))
+
+
+def differences(
+    wanted: Iterable[Mapping[str, Any]], name: str, policy: Any, binding: Any, fix: str
+) -> list[Problem]:
+    """Why the policy ``name`` does not do what the one in ``wanted`` would. ``policy``,
+    ``binding``: as stored, or None. What the API server adds to them does not count, nor do the
+    weight, and the namespace of the order.
+    """
+    ours = {each["kind"]: each for each in wanted if each["metadata"]["name"] == name}
+    if policy is None:
+        return [Problem(f"the policy {name} is not installed", fix)]
+    found = []
+    for stored, kind in ((policy, _KIND), (binding, f"{_KIND}Binding")):
+        if stored is None:
+            what = f"the policy {name} has no binding, so it applies to nothing"
+            found.append(Problem(what, fix))
+            continue
+        spec, theirs = ours[kind]["spec"], as_mapping(stored.get("spec"))
+        if parts := [part for part in spec if not _holds(spec[part], theirs.get(part), part)]:
+            what = f"the {kind} {name} is not that of this version; it differs in "
+            found.append(Problem(f"{what}{', '.join(parts)}", fix))
+    return found
+
+
+def _holds(wanted: Any, stored: Any, part: str) -> bool:
+    """Whether all that is ``wanted`` is in what is ``stored``."""
+    if isinstance(wanted, Mapping):
+        return isinstance(stored, Mapping) and all(
+            _holds(value, stored.get(key), key) for key, value in wanted.items()
+        )
+    if isinstance(wanted, list):
+        return (
+            isinstance(stored, list)
+            and len(stored) == len(wanted)
+            and all(_holds(ours, theirs, "") for ours, theirs in zip(wanted, stored, strict=True))
+        )
+    return part == "namespace" or _words(wanted) == _words(stored)
+
+
+def _words(value: Any) -> str:
+    return _WEIGHT.sub("dyn()", " ".join(str(value).split()))
+
+
+def exemption(pod: Mapping[str, Any]) -> str | None:
+    """Why the policies leave a pod as it is, whatever the namespace says."""
+    metadata = as_mapping(pod.get("metadata"))
+    labels, annotations = (as_mapping(metadata.get(part)) for part in ("labels", "annotations"))
+    if "false" in (labels.get(keys.AVOID_LABEL), annotations.get(keys.AVOID_LABEL)):
+        return f"it opted out by {keys.AVOID_LABEL}=false"
+    if any(o.get("kind") == "DaemonSet" for o in as_mappings(metadata.get("ownerReferences"))):
+        return "it belongs to a DaemonSet, which has a pod on every node"
+    return "it is a static pod, which has a node already" if _MIRROR in annotations else None
+
+
+def preferences(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The terms of its soft node affinity."""
+    affinity = as_mapping(as_mapping(pod.get("spec")).get("affinity"))
+    return as_mappings(as_mapping(affinity.get("nodeAffinity")).get(PREFERRED))
+
+
+def wanted_by(term: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What a preference of a pod wants of the node's labels."""
+    return as_mappings(as_mapping(term.get("preference")).get("matchExpressions"))
+
+
+def levels_in(terms: Iterable[Mapping[str, Any]]) -> list[int]:
+    """Which of a pod's preferences the order's policy appended to the pod's own; their indices."""
+    found: list[int] = []
+    for at, term in enumerate(terms):
+        if [(each.get("key"), each.get("operator")) for each in wanted_by(term)] == _BY_NAME:
+            found = [at] if term.get("weight") == _COOLEST else [*found, at]
+    return found
+
+
+async def pod_told(api: KubeApi, namespace: str, name: str) -> dict[str, Any]:
+    """``level``: the number of the one that has the pod's node; ``why_not``: no order was given.
+    Raises ClusterError, and ExpectedError where there is no such pod.
+    """
+    pod = await inspection.core(api, "pods", name, namespace)
+    if pod is None:
+        raise ExpectedError(f"there is no pod {name} in namespace {namespace}; choose it with -n")
+    until = as_mapping(pod["metadata"].get("annotations")).get(keys.ORDER_ANNOTATION)
+    node, terms = pod["spec"].get("nodeName"), preferences(pod) if until else []
+    levels = [
+        {"weight": terms[at]["weight"], "nodes": wanted_by(terms[at])[0].get("values") or []}
+        for at in levels_in(terms)
+    ]
+    return {
+        "namespace": namespace,
+        "pod": name,
+        "until": until,
+        "levels": levels,
+        "node": node,
+        "level": next((n for n, level in enumerate(levels, 1) if node in level["nodes"]), None),
+        "why_not": None if until else await _why_not(api, pod),
+    }
+
+
+async def _why_not(api: KubeApi, pod: Mapping[str, Any]) -> str:
+    if why := exemption(pod):
+        return why
+    metadata = pod["metadata"]
+    namespace = await inspection.core(api, "namespaces", metadata["namespace"])
+    asks = as_mapping(namespace["metadata"].get("labels")).get(keys.AVOID_LABEL)
+    if asks != "true":
+        return f"its namespace does not ask: {LABEL_IT.replace('NAME', metadata['namespace'])}"
+    if pod["spec"].get("schedulingGates"):
+        return "it is held by scheduling gates, and gets the order when the last of them goes"
+    for what, fix in await order_problems(api, [keys.ORDER_POLICY]):
+        return f"{what}: {fix}"
+    return (
+        f"when it was created ({metadata.get('creationTimestamp')}), or its last scheduling gate "
+        "went, no order was in force, or its namespace did not ask yet, or it had a node from the "
+        "start"
+    )
+
+
+def render_told(told: Mapping[str, Any], console: Console) -> None:
+    """What `pod_told` found, for a person."""
+    name, node = f"{told['namespace']}/{told['pod']}", told["node"]
+    if told["why_not"]:
+        show(console, f"{name} did not get the order: {told['why_not']}")
+        return
+    went = f"it went to {node}, which is in no level" if node else "it has no node yet"
+    if told["level"]:
+        went = f"it went to {node}, of level {told['level']}"
+    show(console, f"{name} got the order that was in force until {told['until']}; {went}.")
+    rows = (
+        (str(number), str(level["weight"]), ", ".join(level["nodes"]))
+        for number, level in enumerate(told["levels"], 1)
+    )
+    show(console, make_table(("LEVEL", "WEIGHT", "NODE"), rows))
