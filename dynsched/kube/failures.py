@@ -66,15 +66,6 @@ class ProxyRefusedError(aiohttp.ClientConnectionError):
         self.status = status
 
 
-class TooLargeError(aiohttp.ClientError):
-    """An answer, or a line of a watch, went on after ``most`` bytes; its connection was closed. Not
-    a ClientConnectionError: of those kopf tells nothing, and lists again every second.
-    """
-
-    def __init__(self, most: int) -> None:
-        super().__init__(f"more than {most / 2**20:g} MiB")
-
-
 @dataclass(frozen=True, slots=True)
 class Call:
     """``namespace``: the one whose Role allows it; empty for what the ClusterRole does."""
@@ -149,11 +140,6 @@ def from_status(call: Call, server: str, status: int, body: bytes) -> ClusterErr
 def from_exception(call: Call, server: str, error: BaseException, timeout: float) -> ClusterError:
     """The error for a call that got no whole answer. ``timeout`` is in seconds."""
     where = f"cannot {call}: {server}"
-    if isinstance(error, TooLargeError):
-        return ClusterError(
-            f"{where}: the answer is too large ({error}) and was not read to its end; "
-            "is this the URL of a Kubernetes API server?"
-        )
     if isinstance(error, ProxyRefusedError):
         return ClusterError(f"{where}: the proxy answered {error.status}; {_PROXY}")
     found = find_failure(error)

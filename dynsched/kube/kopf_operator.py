@@ -29,7 +29,7 @@ from kubernetes.aio.client.rest import RESTClientObject
 
 from dynsched.engine.model import Node
 from dynsched.kube import failures, transport
-from dynsched.kube.failures import Call, TooLargeError
+from dynsched.kube.failures import Call
 from dynsched.kube.kubeconfig import TOKEN_MAX_AGE, KubeConfig
 from dynsched.kube.lists import Event, ListPage, read_lines
 from dynsched.kube.projection import project, read_node
@@ -81,7 +81,7 @@ def settings() -> kopf.OperatorSettings:
 
 class _NodesResponse(aiohttp.ClientResponse):
     """An answer to kopf, of which the nodes are taken out where `take_nodes` was called. One of
-    another form goes to kopf as it came; the reads of one that is too large raise TooLargeError.
+    another form goes to kopf as it came.
     """
 
     _observer: Observer | None = None
@@ -92,12 +92,6 @@ class _NodesResponse(aiohttp.ClientResponse):
             self.content = _Lines(self.content, observer)  # type: ignore[assignment]
         else:
             self._observer = observer
-
-    async def read(self) -> bytes:
-        """Within the limit of a list."""
-        if self._body is None:
-            self._body = await transport.read_body(self, transport.MAX_OF_A_LIST)
-        return self._body
 
     async def json(self, **options: Any) -> Any:
         """What is left for kopf: a list's metadata, without the nodes."""
@@ -135,7 +129,7 @@ class _Lines:
         return getattr(self._content, name)
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        """Whole lines, from reads of ``size`` bytes at most; TooLargeError."""
+        """Whole lines, from reads of ``size`` bytes at most."""
         async for lines in read_lines(self._content.iter_chunked(size)):
             yield b"\n".join([*map(self._without_node, lines), b""])
 
@@ -294,7 +288,7 @@ def _explained(server: str, error: BaseException | None) -> ClusterError:
     status = getattr(error, "status", None)  # of kopf's APIError, which is not public
     if error is None:
         return ClusterError("the watch of nodes ended unexpectedly")
-    if isinstance(error, aiohttp.ClientConnectionError | TooLargeError | TimeoutError):
+    if isinstance(error, aiohttp.ClientConnectionError | TimeoutError):
         # The cause may be a certificate: that, too, may be put right while we wait.
         lost = failures.from_exception(_WATCH, server, error, LIST_TIMEOUT)
         return WatchBrokenError(str(lost))

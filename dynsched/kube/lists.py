@@ -10,8 +10,8 @@ from typing import Any, Final, Generic, TypeVar, Unpack
 
 import msgspec
 
-from dynsched.kube.failures import Call, TooLargeError
-from dynsched.kube.transport import LIST_TIMEOUT, MAX_OF_AN_OBJECT, KubeApi, Request
+from dynsched.kube.failures import Call
+from dynsched.kube.transport import LIST_TIMEOUT, KubeApi, Request
 from dynsched.util.errors import ClusterError, ConflictError
 
 PAGE: Final = 500
@@ -73,14 +73,12 @@ class Event(msgspec.Struct, gc=False):
 
 
 async def read_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
-    """The lines of a watch; TooLargeError for one that is larger than an object can be."""
+    """The lines of a watch."""
     rest = b""
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
         if lines:
             yield lines
-        if len(rest) > MAX_OF_AN_OBJECT:
-            raise TooLargeError(MAX_OF_AN_OBJECT)
     if rest:
         yield [rest]
 

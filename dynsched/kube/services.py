@@ -24,8 +24,6 @@ LABEL: Final = "app.kubernetes.io/name=dynsched"
 _PORT_NAMES: Final = ("http", "https")
 _TIMEOUT: Final = 30.0
 """Seconds for one answer: `/nodes` of 5,000 nodes is 5.5 MB with three rules."""
-_MAX_BYTES: Final = 512 * 2**20
-"""Bytes of an answer: `/nodes` of 65,000 nodes with ten rules is some 200 MB."""
 _OWN: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS})
 """What the API server answers that another login or a pause may mend."""
 
@@ -109,7 +107,6 @@ async def ask_service(api: KubeApi, service: Service, path: str) -> Answer:
         passes=lambda raw: raw.status not in _OWN or _status(raw.body) is None,
         resend=False,
         timeout=_TIMEOUT,
-        most=_MAX_BYTES,
     )
     refused = _status(raw.body) if raw.status >= HTTPStatus.BAD_REQUEST else None
     if refused is not None:

@@ -24,7 +24,7 @@ from kubernetes.aio.client import ApiClient
 
 from dynsched import __version__
 from dynsched.kube import failures
-from dynsched.kube.failures import Call, ExpiredError, ProxyRefusedError, SetupError, TooLargeError
+from dynsched.kube.failures import Call, ExpiredError, ProxyRefusedError, SetupError
 from dynsched.kube.kubeconfig import KubeConfig, KubeConfigError
 from dynsched.util.errors import ClusterError, NotPermittedError
 from dynsched.util.stopping import jittered
@@ -50,12 +50,6 @@ MAX_OPEN: Final = 5.0
 RELOGIN_GAP: Final = 5.0
 """Seconds between two logins after a 401: an exec plugin is a process each time."""
 
-MAX_OF_AN_OBJECT: Final = 4 * 2**20
-"""Bytes. etcd stores up to 1.5 MiB of one object; a request may have 3 MiB of JSON."""
-MAX_OF_A_LIST: Final = 32 * 2**20
-"""Bytes of one page: 500 objects of 64 KiB. Those of 500 nodes are 2 to 10 MB; metrics-server,
-which knows no pages, sends 23 MB for 65,000 nodes."""
-_MAX_OF_AN_ERROR: Final = 2**20
 _METHODS: Final = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 
 
@@ -103,24 +97,6 @@ class Answer(NamedTuple):
     status: int
     body: Any
     headers: Mapping[str, str] = MappingProxyType({})
-
-
-async def read_body(response: aiohttp.ClientResponse, most: int = 0) -> bytes:
-    """The whole body; where it is an error's (of no ``most`` bytes), cut at 1 MiB. TooLargeError,
-    and what aiohttp raises.
-    """
-    body, limit = bytearray(), most or _MAX_OF_AN_ERROR
-    try:
-        async for chunk in response.content.iter_any():
-            body += chunk
-            if len(body) > limit:
-                break
-    finally:
-        # It stays open where all was read; else the rest would be read before its next use.
-        response.close()
-    if most and len(body) > most:
-        raise TooLargeError(most)
-    return bytes(body[:limit])
 
 
 class _CircuitBreaker:
@@ -235,15 +211,12 @@ class KubeApi:
         call: Call,
         *,
         passes: Callable[[Answer], bool],
-        most: int | None = None,
         **request: Unpack[Request],
     ) -> Answer:
         """As `call`, and nothing is decoded. ``passes`` says of an answer of 300 and above whether
-        it is to be returned; all others raise. ``most``: bytes of a good answer.
+        it is to be returned; all others raise.
         """
         timeout, resend = request.get("timeout", TIMEOUT), request.get("resend", True)
-        if most is None:
-            most = MAX_OF_A_LIST if call.verb == "list" else MAX_OF_AN_OBJECT
         for attempt in range(1, ATTEMPTS + 1):
             began, config = time.monotonic(), self.config
             try:
@@ -252,10 +225,7 @@ class KubeApi:
                     began = await self._breaker.passed(call)
                     await self._login_when_due()
                     config = self.config
-                    raw = await self._send(call, timeout, most, request)
-            except TooLargeError as error:
-                self._breaker.answered()  # sent again, it would be answered no shorter
-                raise failures.from_exception(call, self.config.server, error, timeout) from error
+                    raw = await self._send(call, timeout, request)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 explain = partial(
                     failures.from_exception, server=self.config.server, error=error, timeout=timeout
@@ -289,7 +259,7 @@ class KubeApi:
         try:
             async with await self._request(call, limit, {"query": query}) as response:
                 if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-                    said = await read_body(response)
+                    said = await response.read()
                     if response.status == HTTPStatus.UNAUTHORIZED:
                         await self._login_again(config)  # for the next time
                     if response.status == HTTPStatus.GONE:
@@ -302,12 +272,10 @@ class KubeApi:
                 await self._login_again(config)
             raise failure from error
 
-    async def _send(self, call: Call, seconds: float, most: int, request: Request) -> Answer:
+    async def _send(self, call: Call, seconds: float, request: Request) -> Answer:
         limit = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, CONNECT_TIMEOUT))
         answered = await self._request(call, limit, request)
-        is_error = answered.status >= HTTPStatus.MULTIPLE_CHOICES
-        body = await read_body(answered, 0 if is_error else most)
-        return Answer(answered.status, body, answered.headers)
+        return Answer(answered.status, await answered.read(), answered.headers)
 
     async def _request(
         self, call: Call, limit: aiohttp.ClientTimeout, request: Request
