@@ -17,7 +17,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-import yaml
 from api_support import api_of
 from cluster import EnvtestCluster
 from fake_prometheus import FakePrometheus
@@ -58,11 +57,11 @@ async def of_pod(cluster: EnvtestCluster, name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def policy(envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
-    """The component order, for an object in `default`."""
+    """The components order, for an object in `default`, and inject."""
     folder = tmp_path_factory.mktemp("order")
     kubectl = Kubectl(envtest.kubeconfig(folder / "kubeconfig"))
-    names = yaml.safe_load((COMPONENTS / "order/kustomization.yaml").read_text())["resources"]
-    text = "---\n".join((COMPONENTS / "order" / name).read_text() for name in names)
+    names = ("order/crd", "order/policy", "order/held", "order/rbac", "inject/policy")
+    text = "---\n".join((COMPONENTS / f"{name}.yaml").read_text() for name in names)
     own = text.replace("namespace: dynsched\n", "namespace: default\n")
     (folder / "policies.yaml").write_text(own)
     kubectl("apply", "-f", folder / "policies.yaml")
