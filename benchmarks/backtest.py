@@ -30,8 +30,7 @@ from prometheus_support import RealPrometheus
 RULES = """\
 guard: {max_marked: 50%}
 rules:
-  - {name: cpu, expr: bench_cpu, threshold: 80, clear_threshold: 70, for: 1m, keep_firing_for: 2m,
-     early: {above_mean: 0}}
+  - {name: cpu, expr: bench_cpu, threshold: 80, clear_threshold: 70, for: 1m, keep_firing_for: 2m}
   - {name: mem, expr: bench_mem, threshold: 85, clear_threshold: 80, for: 30s, keep_firing_for: 2m}
   - {name: io, expr: bench_io, threshold: 80}
 """

@@ -5,7 +5,7 @@
 A tick of `dynsched run`'s own loop, with the source for Prometheus and the client of the API server
 as they are in use, on a simulated API server and a small Prometheus on loopback. One of two nodes
 is marked, as it was some ticks before, so that nothing is imported or made for the first time; once
-with a rule alone, once with `early` and a pod that was just bound.
+with a rule alone, once by the expected load, with a pod that was just bound.
 
 An entry is a call of a function by another module of `dynsched/`, or by none (as the event loop and
 a thread's begin are). The continuation of a coroutine is none, nor is a call that Python makes for
@@ -56,7 +56,7 @@ SIMULATOR = str(Path(dynsched_sim.__file__).parent) + "/"
 TOLD = "controller/reporting"
 """The module that tells what was written."""
 RULE: dict[str, Any] = {"name": "node-cpu", "expr": "cpu", "threshold": 80, "resource": "cpu"}
-EARLY = {"early": {"above_mean": 20, "clear_above_mean": 10}, "lag": "1m"}
+EXPECTED = {"by": "expected", "lag": "1m"}
 
 
 class Entry(NamedTuple):
@@ -125,7 +125,7 @@ async def trace(rule: dict[str, Any], folder: Path) -> list[Entry]:
             publish=lambda _: None,
             pods=pods,
         )
-        if "early" in rule:
+        if "by" in rule:
             await until(lambda: pods.known().running is not None, "pods are listed")
             await cluster.post("/api/v1/namespaces/default/pods", pod("new", "worker-0", cpu="1"))
             await until(lambda: pods.sequence, "the pod is known")
@@ -149,7 +149,7 @@ def main() -> None:
     parser.add_argument("--calls", action="store_true", help="print each entry")
     options = parser.parse_args()
     logging.disable()
-    for title, rule in (("without early", RULE), ("with early", RULE | EARLY)):
+    for title, rule in (("measured", RULE), ("expected", RULE | EXPECTED)):
         with tempfile.TemporaryDirectory() as folder:
             found = asyncio.run(trace(rule, Path(folder)))
         if options.calls:

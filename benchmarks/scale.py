@@ -47,12 +47,12 @@ from scaling.servers import expression
 
 
 def rules(count: int) -> str:
-    """The rules file. The first rule marks early too, and so the pods are watched; the last one is
-    on trial, and marks nothing.
+    """The rules file. The first rule goes by the expected load, and so the pods are watched; the
+    last one is on trial, and marks nothing.
     """
     one = {"threshold": 90, "clear_threshold": 80, "keep_firing_for": "1m"}
     made = [{"name": f"rule-{n}", "expr": expression(n), **one} for n in range(count)]
-    made[0] |= {"early": {}}
+    made[0] |= {"by": "expected"}
     made[-1] |= {"shadow": True}
     score = {"rule-0": 1, "rule-1": 1} if count > 2 else {"rule-0": 1}
     document = {

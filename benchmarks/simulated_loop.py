@@ -30,10 +30,10 @@ from closedloop.modes import (
     TAINT,
     Doc,
     beside_order,
+    by_expected_load,
     ordered,
     read_rules,
     scored,
-    without_early,
 )
 from closedloop.peers.low_node_utilization import BY_QUERY, with_low_node_utilization
 from closedloop.players import Default, Dynsched, Naive, Oracle
@@ -64,15 +64,9 @@ def label_only() -> Doc:
     return {**shipped(), "mark": {"label": shipped()["mark"]["label"]}}
 
 
-def hot_only() -> Doc:
-    """The same without early marks, as it was shipped before there were any."""
-    guard = {"max_marked": "50%", "max_releases": "25%"}
-    return {**shipped(), "rules": without_early(shipped()), "guard": guard}
-
-
 def scoring(method: str) -> Doc:
-    """The shipped rule, and a profile of the extender. Without marks `early` changes nothing."""
-    return scored(hot_only(), method)
+    """The shipped rule, and a profile of the extender."""
+    return scored(shipped(), method)
 
 
 def ways() -> dict[str, Callable[[World], Player]]:
@@ -82,30 +76,30 @@ def ways() -> dict[str, Callable[[World], Player]]:
         return functools.partial(Dynsched, content=content, **how)
 
     asked: Doc = {"marks": False, "extender": True}
+    expected = by_expected_load(shipped())
     return {
         DEFAULT: Default,
         ORACLE: Oracle,
         "least loaded by the metric": Naive,
-        "hot nodes only, taint": by(hot_only()),
-        "shipped rules, taint": by(shipped()),
-        "shipped rules, label + affinity": by(label_only(), affinity=True),
-        "shipped rules, taint, pods not watched": by(shipped(), watches_pods=False),
-        "shipped rules, taint, kubelets not scraped": by(shipped(), kubelets=False),
-        "hot nodes only, taint, and descheduler": by(hot_only(), descheduler=True),
-        "shipped rules, taint, and descheduler": by(shipped(), descheduler=True),
-        "order": by(ordered(hot_only()), marks=False, order=True),
+        "hot nodes, taint": by(shipped()),
+        "hot nodes, taint, and descheduler": by(shipped(), descheduler=True),
+        "expected load, taint": by(expected),
+        "expected load, label + affinity": by(by_expected_load(label_only()), affinity=True),
+        "expected load, taint, kubelets not scraped": by(expected, kubelets=False),
+        "expected load, taint, and descheduler": by(expected, descheduler=True),
+        "order": by(ordered(shipped()), marks=False, order=True),
         "order, kubelets not scraped": by(
-            ordered(hot_only()), marks=False, order=True, kubelets=False
+            ordered(shipped()), marks=False, order=True, kubelets=False
         ),
         "order, use of each pod known": by(
-            ordered(hot_only()), marks=False, order=True, kubelets=False, knows_each=True
+            ordered(shipped()), marks=False, order=True, kubelets=False, knows_each=True
         ),
         "order and hot nodes": by(beside_order(shipped()), order=True),
         "order and hot nodes, and descheduler": by(
             beside_order(shipped()), order=True, descheduler=True
         ),
         "order, and descheduler by load": with_low_node_utilization(
-            by(ordered(hot_only()), marks=False, order=True), BY_QUERY, World.measured
+            by(ordered(shipped()), marks=False, order=True), BY_QUERY, World.measured
         ),
         "extender": by(scoring("relative"), **asked),
         "extender, kubelets not scraped": by(scoring("relative"), **asked, kubelets=False),

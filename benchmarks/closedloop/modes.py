@@ -86,6 +86,7 @@ def modes(base: Doc) -> dict[str, Mode]:
         ORACLE: Mode(placer=Oracle),
         "label": Mode(label, pod=avoiding),
         "taint": Mode(taint),
+        "expected+taint": Mode(by_expected_load(taint)),
         "order": Mode(ordered(no_marks)),
         "order+label": Mode(beside_order(label), pod=avoiding),
         "order+taint": Mode(beside_order(taint)),
@@ -110,13 +111,15 @@ def ordered(base: Doc) -> Doc:
 
 
 def beside_order(base: Doc) -> Doc:
-    """The same, and marks as docs/order.md advises: of nodes that stay hot, and none early."""
-    return ordered({**base, "rules": [{**rule, "for": "3m"} for rule in without_early(base)]})
+    """The same, and marks as docs/order.md advises: of nodes that stay hot."""
+    return ordered({**base, "rules": [{**rule, "for": "3m"} for rule in base["rules"]]})
 
 
-def without_early(base: Doc) -> list[dict[str, Any]]:
-    """The rules, without early marks."""
-    return [{key: it for key, it in rule.items() if key != "early"} for rule in base["rules"]]
+def by_expected_load(base: Doc) -> Doc:
+    """The same, and marks that steer, as docs/expected-load.md advises."""
+    line = {"by": "expected", "threshold": 70, "clear_threshold": 60}
+    durations = {"for": "0s", "keep_firing_for": "0s"}
+    return {**base, "rules": [{**rule, **line, **durations} for rule in base["rules"]]}
 
 
 def read_rules(path: Path) -> Doc:

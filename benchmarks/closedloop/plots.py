@@ -19,8 +19,8 @@ _OF_WAY = {
     "oracle": "#80868b",
     "order": "#0b3fa8",
     "extender": "#188038",
-    "shipped rules, taint": "#4d8df0",
-    "hot nodes only, taint": "#a8c7fa",
+    "expected load, taint": "#4d8df0",
+    "hot nodes, taint": "#a8c7fa",
 }
 
 

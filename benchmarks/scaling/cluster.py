@@ -18,7 +18,6 @@ from dynsched_sim.examples import make_node
 
 NODE_BYTES: Final = 9_000
 COOL, HOT = 18.0, 95.0
-"""A cool node is below what early marks take for the least mean: none is marked early."""
 ROTATING: Final = 4
 """Prepared sets of values: so many answers pass until a node has the same value again."""
 

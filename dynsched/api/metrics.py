@@ -23,7 +23,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from dynsched import __version__
 from dynsched.engine.load.expected import NO_PODS, KnownPods
 from dynsched.engine.loads import rule_load
-from dynsched.engine.model import Action, AlertState, Quality, RuleHealth
+from dynsched.engine.model import Action, AlertState, Quality
 from dynsched.engine.placing.placements import PlacedOn
 from dynsched.engine.snapshot import Snapshot
 
@@ -81,10 +81,10 @@ class Metrics:
         self._patch_failures.inc(sum(not failure.again for failure in snapshot.failures))
         self._reloads.labels("success").inc(snapshot.reloaded)
         self._reloads.labels("refused").inc(snapshot.refused)
-        for health in _asked_rules(snapshot) if snapshot.queried else ():
+        for health in snapshot.rules if snapshot.queried else ():
             self._query_duration.labels(health.rule.name).observe(health.duration)
             self._query_failures.labels(health.rule.name).inc(0 if health.ok else 1)
-        rules = frozenset(health.rule.name for health in _asked_rules(snapshot))
+        rules = frozenset(health.rule.name for health in snapshot.rules)
         for gone in self._rules - rules:
             self._query_duration.remove(gone)
             self._query_failures.remove(gone)
@@ -116,20 +116,14 @@ class Metrics:
             yield from _of_rules(self._snapshot)
 
 
-def _asked_rules(snapshot: Snapshot) -> Iterator[RuleHealth]:
-    """Those with a query of their own: what ``early`` stands for is worked out from another's."""
-    return (health for health in snapshot.rules if health.rule.early_of is None)
-
-
 def _of_nodes(snapshot: Snapshot) -> Iterator[Metric]:
     nodes = snapshot.nodes
-    hot, early = len(nodes.marked & nodes.hot), len(nodes.marked & nodes.early)
-    marked = {"hot": hot, "early": early, "other": len(nodes.marked) - hot - early}
+    hot = len(nodes.marked & nodes.hot)
+    marked = {"hot": hot, "other": len(nodes.marked) - hot}
     eligible = {"true": len(nodes) - len(nodes.ineligible), "false": len(nodes.ineligible)}
     yield gauge("nodes", "eligible", eligible)
     yield gauge("marked_nodes", "state", marked)
     yield gauge("pressured_nodes", value=len(nodes.hot))
-    yield gauge("early_nodes", value=len(nodes.early))
     yield gauge("withheld_nodes", value=len(nodes.withheld))
     yield gauge("delayed_writes", value=snapshot.delayed)
     yield gauge("conflicts", value=len(nodes.conflicts))
@@ -156,15 +150,14 @@ def _of_pods(known: KnownPods) -> Iterator[Metric]:
 
 def _of_rules(snapshot: Snapshot) -> Iterator[Metric]:
     every = {health.rule.name: health for health in snapshot.rules}
-    asked = {health.rule.name: health for health in _asked_rules(snapshot)}
     for state in (AlertState.FIRING, AlertState.PENDING):
         counts = {name: health.states.get(state, 0) for name, health in every.items()}
         yield gauge(f"rule_{state.value}_nodes", "rule", counts)
     yield gauge("rule_shadow", "rule", {name: each.rule.shadow for name, each in every.items()})
-    loads = {name: rule_load(each.rule, each.rule.threshold) for name, each in asked.items()}
+    loads = {name: rule_load(each.rule, each.rule.threshold) for name, each in every.items()}
     yield gauge("rule_threshold_load", "rule", loads)
-    yield gauge("rule_samples", "rule", {name: each.samples for name, each in asked.items()})
-    unmatched = {name: each.unmatched for name, each in asked.items()}
+    yield gauge("rule_samples", "rule", {name: each.samples for name, each in every.items()})
+    unmatched = {name: each.unmatched for name, each in every.items()}
     yield gauge("rule_unmatched_samples", "rule", unmatched)
     readings = _family("rule_readings")
     for name, health in every.items():
@@ -172,7 +165,7 @@ def _of_rules(snapshot: Snapshot) -> Iterator[Metric]:
             labels = {"rule": name, "quality": quality.value}
             readings.add_sample(readings.name, labels, health.quality.get(quality, 0))
     yield readings
-    times = {name: each.last_success for name, each in asked.items()}
+    times = {name: each.last_success for name, each in every.items()}
     yield gauge("rule_last_success_timestamp_seconds", "rule", times)
 
 
@@ -191,10 +184,8 @@ _HELP: Final[Mapping[str, str]] = {
     "build_info": "Always 1; the version is in the labels.",
     "nodes": "Nodes of the cluster, by whether they may be marked.",
     "marked_nodes": "Nodes that carry the mark, a part of it, or that of an older configuration: "
-    "hot ones, early ones (not hot, by their expected load), and others (not released yet).",
+    "hot ones, and others (not released yet).",
     "pressured_nodes": "Hot nodes: a rule fires on them.",
-    "early_nodes": "Nodes that are not hot, and are marked early or are to be, by their expected "
-    "load.",
     "withheld_nodes": "Nodes that the guard or `mark: none` keeps from being marked or released.",
     "delayed_writes": "Patches that are due and wait for guard.max_writes_per_minute.",
     "conflicts": "Nodes on which somebody else set the mark's label or taint to another value.",

@@ -41,15 +41,14 @@ class NodeSeries:
         }
         for row, name in enumerate(nodes.verdicts.alerts.rules):
             rule, labels = snapshot.rule_set.by_name[name], f'",rule="{escaped(name)}'
-            if rule.is_asked:
-                loads = rule_loads(rule, nodes.verdicts.alerts.good_values(row))
-                self._loads[_MEASURED].append((labels, loads))
-                if name in nodes.expected:
-                    self._loads[_EXPECTED].append((labels, nodes.expected_loads(row)))
-                if rule.resource:
-                    loads = np.clip(loads, 0.0, 100.0)  # one odd value says nothing about others
-                    above = loads - nodes.inventory.columns.kind_means(loads)
-                    self._loads[_ABOVE].append((labels, above))
+            loads = rule_loads(rule, nodes.verdicts.alerts.good_values(row))
+            self._loads[_MEASURED].append((labels, loads))
+            if name in nodes.expected:
+                self._loads[_EXPECTED].append((labels, nodes.expected_loads(row)))
+            if rule.resource:
+                loads = np.clip(loads, 0.0, 100.0)  # one odd value says nothing about others
+                above = loads - nodes.inventory.columns.kind_means(loads)
+                self._loads[_ABOVE].append((labels, above))
 
     def add(self, names: Sequence[str]) -> None:
         nodes = self._snapshot.nodes

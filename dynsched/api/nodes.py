@@ -4,7 +4,7 @@ as of the tick. msgspec writes NaN and infinity as null.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
 
@@ -30,8 +30,8 @@ _NOTHING: Final = Added(0.0, 0.0)
 
 
 def encode_each(snapshot: Snapshot, views: Iterable[NodeView]) -> list[msgspec.Raw]:
-    expecting, encode = _expecting(snapshot), msgspec.json.Encoder().encode
-    return [msgspec.Raw(encode(_answer(view, expecting, snapshot))) for view in views]
+    encode = msgspec.json.Encoder().encode
+    return [msgspec.Raw(encode(_answer(view, snapshot))) for view in views]
 
 
 def around_nodes(snapshot: Snapshot, more: str | None = None) -> tuple[bytes, bytes]:
@@ -66,7 +66,7 @@ def node_detail(snapshot: Snapshot, name: str) -> dict[str, Any] | None:
     rule_set, alerts = snapshot.rule_set, view.verdict.alerts
     sentences = (what_clears(rule_set, alert, snapshot.taken_at) for alert in alerts)
     return {
-        **_answer(view, _expecting(snapshot), snapshot),
+        **_answer(view, snapshot),
         "clears": [sentence for sentence in sentences if sentence],
         "mark": str(rule_set.mark),
         "taken_at": _time(snapshot.taken_at),
@@ -74,16 +74,10 @@ def node_detail(snapshot: Snapshot, name: str) -> dict[str, Any] | None:
     }
 
 
-def _expecting(snapshot: Snapshot) -> frozenset[str]:
-    """The rules with an expected load: where pods are watched, or ``early`` compares loads."""
-    rules = snapshot.rule_set.rules
-    return frozenset(rule.name for rule in rules if rule.name in snapshot.uses or rule.early)
-
-
-def _answer(view: NodeView, expecting: Container[str], snapshot: Snapshot) -> dict[str, Any]:
+def _answer(view: NodeView, snapshot: Snapshot) -> dict[str, Any]:
     """``carries``: what of ours is on it, whatever the mark should be."""
     state, verdict, due = view.state, view.verdict, view.due
-    now, rules = snapshot.taken_at, snapshot.rule_set.by_name
+    now, rules, uses = snapshot.taken_at, snapshot.rule_set.by_name, snapshot.nodes.expected
     return {
         "name": verdict.node,
         "marked": state.marked,
@@ -95,7 +89,7 @@ def _answer(view: NodeView, expecting: Container[str], snapshot: Snapshot) -> di
                 rules[alert.rule],
                 alert,
                 now,
-                view.added.get(alert.rule, _NOTHING) if alert.rule in expecting else None,
+                view.added.get(alert.rule, _NOTHING) if alert.rule in uses else None,
             )
             for alert in verdict.alerts
         ],
@@ -104,7 +98,6 @@ def _answer(view: NodeView, expecting: Container[str], snapshot: Snapshot) -> di
         "ineligible": state.ineligible,
         "carries": carried(state, snapshot.rule_set.mark),
         "due": None if due is None else _due(due, view.withheld, snapshot),
-        "early": verdict.early,
     }
 
 
@@ -119,7 +112,9 @@ def _due(patch: NodePatch, withheld: str | None, snapshot: Snapshot) -> dict[str
 
 
 def _rule_on_node(rule: Rule, alert: Alert, now: float, added: Added | None) -> dict[str, Any]:
-    """``sample_age_seconds``: the last good sample's, when the tick ran."""
+    """``sample_age_seconds``: the last good sample's, when the tick ran. ``expected_value``: what
+    is compared with the threshold in place of ``value``, which is the measured one.
+    """
     sampled_at = alert.sampled_at
     return {
         "rule": alert.rule,
@@ -134,7 +129,8 @@ def _rule_on_node(rule: Rule, alert: Alert, now: float, added: Added | None) -> 
         "active_since": _time_or_none(alert.active_since),
         "keep_firing_since": _time_or_none(alert.keep_firing_since),
         "adopted": alert.adopted,
-        "early_of": rule.early_of,
+        "by": rule.by,
+        "expected_value": alert.compared if rule.by == "expected" else None,
         "expected": None if added is None else _expected(rule, alert, added),
         "shadow": rule.shadow,
     }

@@ -77,7 +77,6 @@ def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
             "eligible": len(nodes) - len(nodes.ineligible),
             "marked": len(nodes.marked),
             "pressured": len(nodes.hot),
-            "early": len(nodes.early),
         },
         "pods": _pods(snapshot.pods),
         "rules": [
@@ -119,9 +118,8 @@ def _pods(known: KnownPods) -> dict[str, Any]:
 def _rule(health: RuleHealth, rule_set: RuleSet, blind: Mapping[str, str | None]) -> dict[str, Any]:
     rule, several = health.rule, health.several
     return {
-        **rule.model_dump(by_alias=True, exclude={"measures"}),
+        **rule.model_dump(by_alias=True),
         "full_at": full_at(rule) if rule.rises else None,
-        "early_of": rule.early_of,
         "stale_after": format_duration(rule_set.stale_after_of(rule)),
         "on_stale": "hold" if rule_set.holds_stale(rule) else "release",
         "health": "ok" if health.ok else "err",

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from dynsched.engine.model import Alert, Quality
 from dynsched.engine.snapshot import Snapshot
-from dynsched.engine.wording import UNKNOWN, beside_the_line
+from dynsched.engine.wording import UNKNOWN
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_threshold, format_value
@@ -84,13 +84,7 @@ def what_clears(rule_set: RuleSet, alert: Alert, now: float) -> str | None:
         return None
     if alert.quality is not Quality.OK:
         return _when_unknown(rule_set, rule, alert, now)
-    if rule.early_of is not None:
-        line = beside_the_line(rule.clear_threshold)
-        return (
-            f"the expected load by {rule.early_of} must fall to {line} or less; it is "
-            f"{beside_the_line(alert.value or 0.0)}"
-        )
-    limit, value = format_threshold(rule.clear_threshold), format_value(alert.value)
+    limit, value = format_threshold(rule.clear_threshold), format_value(alert.compared)
     move, where = (text.format(limit) for text in _CLEARED[rule.op])
     if alert.keep_firing_since is not None:
         rest = rule.keep_firing_for - (now - alert.keep_firing_since)
@@ -100,12 +94,8 @@ def what_clears(rule_set: RuleSet, alert: Alert, now: float) -> str | None:
 
 
 def _when_unknown(rule_set: RuleSet, rule: Rule, alert: Alert, now: float) -> str:
-    if rule.early_of is not None:
-        line = beside_the_line(rule.clear_threshold)
-        good = f"{rule.early_of} needs a good sample by which the expected load is {line}"
-    else:
-        where = _CLEARED[rule.op][1].format(format_threshold(rule.clear_threshold))
-        good = f"{rule.name} needs a good sample {where}"
+    where = _CLEARED[rule.op][1].format(format_threshold(rule.clear_threshold))
+    good = f"{rule.name} needs a good sample {where}"
     why = f"no current value: {UNKNOWN[alert.quality]}"
     if rule_set.holds_stale(rule):
         return f"{good} ({why}; on_stale: hold)"

@@ -83,7 +83,7 @@ def backtest(
     """Replay the rules over Prometheus's history: what would have been marked, and how often.
 
     The rules go through the very decisions of `dynsched run`: durations, dead bands, the cap,
-    delayed releases, early marks, missing and stale samples. Nothing is written.
+    delayed releases, missing and stale samples. Nothing is written.
 
     \b
     Example:

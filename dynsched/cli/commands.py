@@ -266,7 +266,7 @@ def _print_checked(reports: Sequence[Checked], output: str) -> None:
         if output == "prometheus-rules":
             click.echo(as_prometheus_rules(report.rule_set), nl=False)
             continue
-        names = [rule.name for rule in report.rule_set.file_rules]
+        names = [rule.name for rule in report.rule_set.rules]
         said = f"{counted(len(names), 'rule')}: {', '.join(names)}; {report.rule_set.mark}"
         click.echo(f"{report.name}: {said}")
 

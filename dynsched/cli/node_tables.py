@@ -38,9 +38,6 @@ def _nodes_head(payload: Mapping[str, Any]) -> list[str]:
     head = f"{nodes} hot (mark: none)" if without_marks else f"{nodes} marked ({mark})"
     if otherwise > 0:
         head += f", {otherwise} only in part or by an older configuration"
-    early = sum(node["early"] for node in marked)
-    if early:
-        head += f", {early} of them early"
     head += f", at {payload['taken_at']}"
     lines = [f"{head}, dry run" if payload["dry_run"] else head]
     if refused := payload["rules_error"]:
@@ -66,9 +63,7 @@ def _nodes_table(payload: Mapping[str, Any]) -> Table:
     """The nodes of `/nodes`: marked ones, then hot ones, then by name."""
     nodes = sorted(
         payload["nodes"],
-        key=lambda node: (
-            *(not node["marked"], not node["pressured"], not node["early"], node["name"]),
-        ),
+        key=lambda node: (not node["marked"], not node["pressured"], node["name"]),
     )
     return make_table(_NODE_TITLES, (_node_row(node, payload) for node in nodes))
 
@@ -88,7 +83,7 @@ def render_why(payload: Mapping[str, Any], console: Console) -> None:
     show(console, node_words.verdict(payload))
     if payload["conflict"] and payload["marked"]:
         show(console, f"In conflict: {payload['conflict']}.")
-    if payload["due"] and payload["marked"] and (payload["pressured"] or payload["early"]):
+    if payload["due"] and payload["marked"] and payload["pressured"]:
         show(console, node_words.due_in_full(payload["due"]))
     rows = []
     for rule in payload["rules"]:
@@ -112,7 +107,7 @@ def rule_cells(rule: Mapping[str, Any], state: str | None = None) -> tuple[str |
     kept = f"{rule['state']}{' (keep_firing_for)' if rule['keep_firing_since'] else ''}"
     return (
         plain(state or kept, STYLES.get(rule["state"], "")),
-        format_value(rule["value"]),
+        _value(rule),
         f"{rule['op']} {format_threshold(rule['threshold'])}",
         plain(sample_age(rule), "" if rule["quality"] == "ok" else "yellow"),
     )
@@ -131,7 +126,7 @@ def render_left(payload: Mapping[str, Any], console: Console, node: str | None =
         rows.append(
             (
                 each["name"],
-                f"{by}, early" if each["early"] else by,
+                by,
                 "-" if each["since"] is None else since,
                 ", ".join(map(_fired, each["rules"])) or "-",
                 listed(each["carries"]) or "the evidence alone",
@@ -167,23 +162,27 @@ def render_patches(patches: Sequence[NodePatch], console: Console) -> None:
 def _rules_in_short(rules: Iterable[Mapping[str, Any]]) -> Text:
     parts = []
     for rule in rules:
-        if node_words.is_early_rule(rule) and rule["state"] == "inactive":
-            continue
-        words = [named(rule), format_value(rule["value"])]
+        words = [named(rule), _value(rule)]
         if rule["state"] != "inactive":
             words.append(rule["state"])
         if rule["quality"] != "ok":
             words.append(f"({rule['quality']})")
-        if node_words.is_changed_by_pods(rule):
+        if rule.get("expected_value") is None and node_words.is_changed_by_pods(rule):
             words.append(f"(expected {rule['expected']['load']:.1f} points)")
         parts.append(plain(" ".join(words), STYLES.get(rule["state"], "")))
     return Text(", ").join(parts)
 
 
+def _value(rule: Mapping[str, Any]) -> str:
+    """The measured value, and the expected one where the rule compares that."""
+    measured, expected = format_value(rule["value"]), rule.get("expected_value")
+    if expected is None or format_value(expected) == measured:
+        return measured
+    return f"{measured}, expected {format_value(expected)}"
+
+
 def _marked(node: Mapping[str, Any]) -> Text:
-    if not node["marked"]:
-        return plain("-")
-    return plain("early", "yellow") if node["early"] else plain("yes", "bold red")
+    return plain("yes", "bold red") if node["marked"] else plain("-")
 
 
 def _never_seen(rule: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Why a node is marked, early or not at all, and its expected load, in words."""
+"""Why a node is marked or not, and its expected load, in words."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dynsched.engine.model import Quality
-from dynsched.engine.wording import UNKNOWN, beside_the_line, listed
-from dynsched.util.formatting import format_threshold
+from dynsched.engine.wording import UNKNOWN, listed
 
 _LEAST: Final = 0.05
 """Points that are shown as ``0.1`` and not as ``0.0``."""
@@ -16,44 +15,19 @@ _DONE: Final = {"mark": "marked", "release": "released", "repair": "brought up t
 Part = Mapping[str, Any]
 
 
-def is_early_rule(rule: Part) -> bool:
-    return rule["early_of"] is not None
-
-
 def is_changed_by_pods(rule: Part) -> bool:
     found = rule["expected"]
     return found is not None and (found["bound"] >= _LEAST or found["ended"] >= _LEAST)
 
 
-def how_early(node: Part) -> str:
-    """Of each rule by which a node is marked early: ``its expected load is 6.2 points above its
-    early line (marked above -4, released at -12)``.
-    """
-    found = [rule for rule in node["rules"] if is_early_rule(rule) and rule["state"] == "firing"]
-    told = []
-    for rule in found:
-        by = f" by {rule['early_of']}" if len(found) > 1 else ""
-        where = "is not known yet"
-        if rule["value"] is not None:
-            is_known = rule["quality"] == Quality.OK
-            where = f"{'is' if is_known else 'is not known now, and was last'} "
-            where += beside_the_line(rule["value"])
-        marked, released = map(format_threshold, (rule["threshold"], rule["clear_threshold"]))
-        told.append(
-            f"its expected load{by} {where} (marked above {marked}, released at {released})"
-        )
-    return "; ".join(told)
-
-
 def expected_parts(node: Part) -> list[str]:
     """``node-cpu: 61.0 measured, +5.2 by pods that were bound, -1.3 by pods that ended, 64.9
-    expected``, for each rule to which pods add something, or by which nodes are marked early.
+    expected``, for each rule to which pods add something.
     """
-    compared = {rule["early_of"] for rule in node["rules"]}
     return [
         f"{rule['rule']}: {_parts(rule['expected'])}"
         for rule in node["rules"]
-        if is_changed_by_pods(rule) or (rule["expected"] and rule["rule"] in compared)
+        if is_changed_by_pods(rule)
     ]
 
 
@@ -77,13 +51,10 @@ def verdict(node: Part) -> str:
     if node["marked"]:
         if node["pressured"]:
             return f"{marked} {carried}: {fires}."
-        if node["early"]:
-            return f"{marked} early {carried}: {how_early(node)}."
         return f"{marked} {carried}, but no rule fires any more: {node['withheld'] or waits}."
-    if node["pressured"] or node["early"]:
+    if node["pressured"]:
         unmarked = f"not marked: {ineligible or node['conflict'] or waits}"
-        wanted = fires if node["pressured"] else f"It is to be marked early: {how_early(node)}"
-        return f"{node['name']} is {node['withheld'] or unmarked}. {wanted}."
+        return f"{node['name']} is {node['withheld'] or unmarked}. {fires}."
     why = "; ".join(filter(None, (_why_cool(node), ineligible)))
     return f"{node['name']} is not marked: {why}."
 
@@ -91,7 +62,7 @@ def verdict(node: Part) -> str:
 def _why_cool(node: Part) -> str:
     unknown: dict[str, list[str]] = {}
     for rule in node["rules"]:
-        if rule["quality"] != Quality.OK and not is_early_rule(rule):
+        if rule["quality"] != Quality.OK:
             unknown.setdefault(UNKNOWN[Quality(rule["quality"])], []).append(rule["rule"])
     gaps = ", ".join(
         f"{listed(rules)} {'has' if len(rules) == 1 else 'have'} no value for it ({why})"
@@ -106,17 +77,13 @@ def _why_cool(node: Part) -> str:
 
 def _in_state(node: Part, state: str) -> list[str]:
     """The rules that are in it on the node and may mark it as hot."""
-    return [
-        rule["rule"]
-        for rule in node["rules"]
-        if rule["state"] == state and not is_early_rule(rule) and not rule["shadow"]
-    ]
+    return [rule["rule"] for rule in node["rules"] if rule["state"] == state and not rule["shadow"]]
 
 
 def is_unknown(node: Part) -> bool:
-    """Whether no rule has a good sample; a rule of early marks has none of its own."""
-    asked = [rule["quality"] for rule in node["rules"] if not is_early_rule(rule)]
-    return bool(asked) and Quality.OK not in asked
+    """Whether no rule has a good sample."""
+    found = [rule["quality"] for rule in node["rules"]]
+    return bool(found) and Quality.OK not in found
 
 
 def due_in_full(due: Part) -> str:

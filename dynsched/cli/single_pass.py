@@ -19,21 +19,19 @@ from rich.console import Console
 from dynsched.api.nodes import encode_each
 from dynsched.api.status import rules_answer
 from dynsched.cli.node_tables import render_patches, rule_cells
-from dynsched.cli.node_words import how_early
 from dynsched.controller import single_pass
 from dynsched.controller.settings import Settings
 from dynsched.engine.health import several_series, unmatched_rules
 from dynsched.engine.model import AlertState, NodePatch
 from dynsched.engine.snapshot import Snapshot
-from dynsched.engine.wording import MAX_NAMED, by_reason, counted, listed, named_rules, some
-from dynsched.rules.fields import NEEDS
+from dynsched.engine.wording import by_reason, counted, listed, named_rules, some
 from dynsched.rules.lint import lint
 from dynsched.util.defaults import MAX_ROWS
 from dynsched.util.formatting import format_time
 from dynsched.util.tables import ago, make_table, named, show
 
 WITHOUT_PODS: Final = (
-    "Early marks by {}: one pass watches no pods, so the expected load is the measured one"
+    "by: expected of {}: one pass watches no pods, so the expected load is the measured one"
 )
 _Row = tuple[Mapping[str, Any], Mapping[str, Any]]
 """One rule on one node: the node, and the rule."""
@@ -47,9 +45,9 @@ def once(settings: Settings) -> None:
         if pending:
             count = f"{counted(pending, 'node')} {'is' if pending == 1 else 'are'}"
             click.echo(f"rule {rule.rule.name}: {count} pending", err=True)
-    compared = [rule.name for rule in snapshot.rule_set.file_rules if rule.early is not None]
-    if compared:
-        click.echo(WITHOUT_PODS.format(named_rules(compared)), err=True)
+    expected = [rule.name for rule in snapshot.rule_set.rules if rule.by == "expected"]
+    if expected:
+        click.echo(WITHOUT_PODS.format(named_rules(expected)), err=True)
     errors = why_incomplete(snapshot)
     _end(errors, snapshot.planned if settings.dry_run else snapshot.applied)
 
@@ -95,15 +93,14 @@ def why_incomplete(snapshot: Snapshot) -> tuple[str, ...]:
     """What a single pass could not do, one line each; none when it did all. Unlike a tick, which
     the next one follows, a pass fails when one rule of several could not be queried.
     """
-    asked = [health for health in snapshot.rules if health.rule.is_asked]
-    failed = {health.rule.name: health.error for health in asked if health.error is not None}
+    failed = {each.rule.name: each.error for each in snapshot.rules if each.error is not None}
     reasons = by_reason(failed)
-    if len(failed) == len(asked) and len(reasons) == 1:
+    if len(failed) == len(snapshot.rules) and len(reasons) == 1:
         reasons = {}  # the Snapshot's error says it
     lines = [
         f"{named_rules(names)} could not be queried: {reason}" for reason, names in reasons.items()
     ]
-    if snapshot.error is not None and not (lines and len(failed) == len(asked)):
+    if snapshot.error is not None and not (lines and len(failed) == len(snapshot.rules)):
         lines.append(snapshot.error)
     left = snapshot.nodes.due_of(snapshot.nodes)
     if left and not (snapshot.dry_run or snapshot.failures):
@@ -139,10 +136,8 @@ def pass_report(snapshot: Snapshot) -> bytes:
 
 def render_findings(report: Mapping[str, Any], console: Console, *, every: bool = False) -> None:
     """Worst first: ``MAX_ROWS`` values, or ``every`` one; then what is pending or not known."""
-    asked = {rule["name"]: rule for rule in report["rules"] if rule["source"] in NEEDS}
-    rows = [
-        (node, rule) for node in report["nodes"] for rule in node["rules"] if rule["rule"] in asked
-    ]
+    asked = {rule["name"]: rule for rule in report["rules"]}
+    rows = [(node, rule) for node in report["nodes"] for rule in node["rules"]]
     known = [row for row in rows if row[1]["value"] is not None]
     known.sort(key=lambda row: (-_excess(row[1]), row[0]["name"]))
     shown = known if every else known[:MAX_ROWS]
@@ -195,7 +190,9 @@ def _sentences(
     ]
     if pending:
         yield f"Pending: {some(pending)}"
-    yield from _early(report)
+    expected = [name for name, rule in asked.items() if rule["by"] == "expected"]
+    if expected:
+        yield WITHOUT_PODS.format(named_rules(expected))
     for title, key in (("Not eligible", "ineligible"), ("In conflict", "conflict")):
         reasons = {node["name"]: node[key] for node in report["nodes"] if node[key]}
         for reason, names in by_reason(reasons).items():
@@ -210,21 +207,6 @@ def _sentences(
     forgotten = {name: rule["past_error"] for name, rule in answering.items() if rule["past_error"]}
     for reason, names in by_reason(forgotten).items():
         yield f"No history of {named_rules(names)}, so durations count from now: {reason}"
-
-
-def _early(report: Mapping[str, Any]) -> Iterator[str]:
-    compared = [rule["name"] for rule in report["rules"] if rule["early"]]
-    if not compared:
-        return
-    early = [node for node in report["nodes"] if node["early"]]
-    if early:
-        yield f"Early, and not hot: {counted(len(early), 'node')}"
-    for node in early[:MAX_NAMED]:
-        why = node["ineligible"] or node["conflict"] or node["withheld"]
-        yield f"- {node['name']}: {how_early(node)}{f'; {why}' if why else ''}"
-    if len(early) > MAX_NAMED:
-        yield f"- and {len(early) - MAX_NAMED} more"
-    yield WITHOUT_PODS.format(named_rules(compared))
 
 
 def _unknown(answering: Mapping[str, Mapping[str, Any]], rows: Sequence[_Row]) -> Iterator[str]:

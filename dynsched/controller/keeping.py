@@ -79,7 +79,7 @@ class Keeping:
         if reading.rule_set is None:
             return f"the rules file is refused, and so is {self._kept}: {reading.errors[0]}"
         self._file.rule_set = reading.rule_set
-        names = listed([rule.name for rule in reading.rule_set.file_rules])
+        names = listed([rule.name for rule in reading.rule_set.rules])
         text = "the rules file is refused; those that were last accepted are in force, from %s: %s"
         logger.error(text, self._kept, names)
         report_lint(reading.rule_set)

@@ -17,7 +17,6 @@ from dynsched.controller.restore import PastSources, past_alerts
 from dynsched.engine.alerting.alerts import no_alerts
 from dynsched.engine.alerting.disputes import Disputes
 from dynsched.engine.alerting.guard import Chosen, WriteLimiter
-from dynsched.engine.alerting.restore import with_early_as_marked
 from dynsched.engine.decide import decide
 from dynsched.engine.health import rules_health, why_unsuccessful
 from dynsched.engine.load.expected import NO_PODS, KnownPods
@@ -157,14 +156,14 @@ class Loop:
         return snapshot
 
     async def respond(self) -> None:
-        """Decide again on the last answers, if marks or the order go by the expected load, and
+        """Decide again on the last answers, if a mark or the order goes by the expected load, and
         pods were bound or ended since. It is evaluated at the time of the tick: values that are not
         new must not let `for` run out.
         """
         last = self._answers
         if last is None or self._pods is None:
             return
-        if not (last.rule_set.has_early or last.rule_set.order):
+        if not (last.rule_set.has_expected or last.rule_set.order):
             return
         began = self._monotonic()
         if self._pods.sequence != self._pod_changes and began - self._decided_at >= self._rest:
@@ -182,10 +181,6 @@ class Loop:
             chosen = self._pace.choose(decision.patches, per_minute, answers.began)
             decision = decision.without(chosen.delayed) if chosen.delayed else decision
         self._released += sum(patch.action is Action.RELEASE for patch in chosen.patches)
-        if not leading:
-            self._alerts = with_early_as_marked(
-                answers.rule_set, decision.verdicts.alerts, decision.inventory.marked
-            )
         if self._overlay:
             self._overlay.write(chosen.patches)
         written = await write_all(
@@ -278,8 +273,8 @@ class Loop:
         dry_run = self._overlay is not None
         if leading and not dry_run:
             return self._disputes.leading(written.applied, self._cluster.nodes(), answers.began)
-        # Of early marks two replicas may rightly think otherwise: they saw other moments.
-        differ = [patch for patch in decision.patches if not patch.early]
+        # By the expected load two replicas may rightly decide otherwise: they saw other moments.
+        differ = () if answers.rule_set.has_expected else decision.patches
         others = None if dry_run else self._leadership.leader
         return self._disputes.following(differ, others, answers.began)
 
@@ -300,7 +295,7 @@ class Loop:
         return f"{NONE_IN_FORCE}: {error}" if self._rules_file.rule_set is NO_RULES else error
 
     async def _fetch(self, rule_set: RuleSet) -> dict[str, QueryResult]:
-        rules = rule_set.file_rules
+        rules = rule_set.rules
         if rule_set is NO_RULES:
             answers = [QueryResult(error="; ".join((self._rules_error or "").splitlines()))]
         else:

@@ -75,9 +75,7 @@ class _Trouble:
 
 
 def _change(patch: NodePatch) -> str:
-    """``mark node worker-2 (early): ...`` where it is not hot."""
-    early = " (early)" if patch.early else ""
-    return f"{patch.action.value} node {patch.node}{early}: {patch.reason}"
+    return f"{patch.action.value} node {patch.node}: {patch.reason}"
 
 
 def report_lint(rule_set: RuleSet) -> None:
@@ -111,23 +109,18 @@ class Reporter:
         self._unwritten = LoggedKinds()
 
     def change(self, node: Node, patch: NodePatch) -> None:
-        """A mark was set, updated or released: a log line, and an Event if it is a hot node's. A
-        disputed mark changes at every tick, so these changes are logged at level debug: the log has
-        one line about the dispute instead.
+        """A mark was set, updated or released: a log line and an Event. A disputed mark changes at
+        every tick, so these changes are logged at level debug: the log has one line about the
+        dispute instead.
         """
         evidence = (patch.body["metadata"].get("annotations") or {}).get(keys.EVIDENCE_ANNOTATION)
         rules = fired_rules(evidence) if evidence is not None else ()
         about = {"node": node.name} | (_fields("rule", rules) if rules else {})
         level = logging.DEBUG if node.name in self._disputed else logging.INFO
         logger.log(level, "%s", _change(patch), extra=about)
-        if patch.early:  # the node is not hot: it concerns the scheduler alone
-            return
         reason, message = keys.REASON_REPAIRED, f"the mark was updated: {patch.reason}"
         if patch.action is Action.RELEASE:
             reason, message = keys.REASON_RELIEVED, patch.reason
-        elif patch.restates and patch.action is Action.REPAIR:
-            reason = keys.REASON_RELIEVED
-            message = f"hot no longer; the mark stays: {patch.reason}"
         elif patch.action is Action.MARK:
             reason, message = keys.REASON_PRESSURED, patch.reason
         warning = reason == keys.REASON_PRESSURED
@@ -149,12 +142,11 @@ class Reporter:
                 logger.info("would %s", _change(patch))
 
     def _rules(self, snapshot: Snapshot) -> None:
-        asked = [health for health in snapshot.rules if health.rule.early_of is None]
-        self._failing.tell({each.rule.name: each.error for each in asked})
+        self._failing.tell({each.rule.name: each.error for each in snapshot.rules})
         # Where a rule's query fails now, its failure is reported, and not its past beside it.
         unknown = {
             each.rule.name: each.past_error
-            for each in asked
+            for each in snapshot.rules
             if each.past_error is not None and each.error is None
         }
         for why, names in by_reason(unknown).items():

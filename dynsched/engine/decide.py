@@ -17,19 +17,18 @@ from dynsched.engine.alerting.alerts import AlertTable, Verdicts, next_alerts
 from dynsched.engine.alerting.guard import LEFT, UNMARKED, MarkCandidates, MarkCaps, Selection
 from dynsched.engine.alerting.plan import plan_node
 from dynsched.engine.alerting.restore import with_adopted, with_renamed
-from dynsched.engine.columns import Floats
 from dynsched.engine.load.expected import (
     NO_PODS,
     ExpectedLoad,
     KnownPods,
-    above_line,
+    added_on,
     expected_load,
 )
 from dynsched.engine.model import Node, QueryResult
 from dynsched.engine.nodes.inventory import Inventory, take_inventory
 from dynsched.engine.nodes.match import Matched, NodeReadings, match_samples
 from dynsched.engine.snapshot import Decision
-from dynsched.rules.rule_set import FileRule, RuleSet
+from dynsched.rules.rule_set import RuleSet
 
 
 def decide(
@@ -61,7 +60,7 @@ def decide(
     verdicts = Verdicts.of(alerts, seen.limits)
     # On all other nodes nothing can be due. In the order of the nodes, so that the order of patches
     # does not depend on a hash.
-    wanting = np.flatnonzero(verdicts.hot | verdicts.early).tolist()
+    wanting = np.flatnonzero(verdicts.hot).tolist()
     indices = sorted({*wanting, *(roster.indices[name] for name in seen.touched)})
     concerned = [roster.names[index] for index in indices]
     verdict_of = dict(zip(concerned, verdicts.of_nodes(indices), strict=True))
@@ -71,7 +70,10 @@ def decide(
         selection = select(seen, verdicts, released)
     hottest_first = sorted(concerned, key=lambda name: -verdict_of[name].severity)
     each = ((seen.states[name], verdict_of[name]) for name in hottest_first)
-    planned = (plan_node(state, verdict, rule_set, selection) for state, verdict in each)
+    planned = (
+        plan_node(state, verdict, rule_set, selection, added_on(verdict.node, found.expected))
+        for state, verdict in each
+    )
     return Decision(
         inventory=seen,
         verdicts=verdicts,
@@ -101,14 +103,14 @@ def select(seen: Inventory, verdicts: Verdicts, released: int = 0) -> Selection:
     caps = MarkCaps.of(columns, guard.max_marked)
     gone = caps.pool[columns.kind[marked & ~columns.may_mark]]
     outgoing = np.bincount(gone, minlength=len(caps.pools))
-    concerned = np.flatnonzero((verdicts.hot | verdicts.early | marked) & columns.may_mark)
+    concerned = np.flatnonzero((verdicts.hot | marked) & columns.may_mark)
     # Of nodes that are equally hot the names decide, in whatever order the nodes came.
     indices = np.array(sorted(concerned.tolist(), key=roster.names.__getitem__), np.int64)
-    kind, hot, early = columns.kind[indices], verdicts.hot[indices], verdicts.early[indices]
-    candidates = MarkCandidates(kind, hot, early, marked[indices])
+    kind, hot = columns.kind[indices], verdicts.hot[indices]
+    candidates = MarkCandidates(kind, hot, marked[indices])
     limits = guard.max_releases, outgoing, released
     chosen = caps.choose(candidates, lambda: verdicts.severity[indices], *limits)
-    wanted, names = hot | early, [roster.names[index] for index in indices]
+    names = [roster.names[index] for index in indices]
     hot_in_pool = np.bincount(caps.pool[kind[hot]], minlength=len(caps.pools))
     return Selection(
         marked=frozenset(compress(names, chosen)),
@@ -116,7 +118,7 @@ def select(seen: Inventory, verdicts: Verdicts, released: int = 0) -> Selection:
             name: f"not marked: guard.max_marked is {guard.max_marked}"
             if wants
             else f"release delayed: guard.max_releases is {guard.max_releases}"
-            for name, wants, gets in zip(names, wanted, chosen, strict=True)
+            for name, wants, gets in zip(names, hot, chosen, strict=True)
             if wants != gets
         },
         capped=frozenset(compress(caps.pools, hot_in_pool > caps.by_pool)),
@@ -124,7 +126,7 @@ def select(seen: Inventory, verdicts: Verdicts, released: int = 0) -> Selection:
 
 
 class _Found(NamedTuple):
-    """All by the name of the rule. ``readings``: of the rules that ``early`` stands for, too."""
+    """All by the name of the rule."""
 
     matched: dict[str, Matched]
     readings: dict[str, NodeReadings]
@@ -134,32 +136,21 @@ class _Found(NamedTuple):
 def _read_answers(
     seen: Inventory, results: Mapping[str, QueryResult], pods: KnownPods, now: float
 ) -> _Found:
-    """Of the rules that were answered, and of what their ``early`` stands for."""
+    """Of the rules that were answered."""
     rule_set, columns = seen.rule_set, seen.columns
     matched, readings, expected = found = _Found({}, {}, {})
-    for row, rule in enumerate(rule_set.file_rules):
-        result = results.get(rule.name)
+    for row, rule in enumerate(rule_set.rules):
+        result, name = results.get(rule.name), rule.name
         if result is None or result.error is not None:
             continue
         fresh_since = now - seen.limits.stale_after.item(row)
-        answer = match_samples(rule, result.samples, seen.index, fresh_since=fresh_since)
-        matched[rule.name], readings[rule.name] = answer, answer.readings
-        if rule.early is None and not rule_set.scores_nodes:
+        matched[name] = match_samples(rule, result.samples, seen.index, fresh_since=fresh_since)
+        readings[name] = answer = matched[name].readings
+        if pods is NO_PODS or not (rule.by == "expected" or rule_set.scores_nodes):
             continue
-        good = answer.readings.only(columns.applies[row]).good(fresh_since)
-        if pods is not NO_PODS:
-            expected[rule.name] = expected_load(rule, good, seen.nodes, pods, now, columns=columns)
-        if rule.early_rule is not None:
-            distances = _above_line(rule, good, expected.get(rule.name), seen)
-            readings[rule.early_rule.name] = replace(good, value=distances)
+        good = answer.only(columns.applies[row]).good(fresh_since)
+        expected[name] = expected_load(rule, good, seen.nodes, pods, now, columns=columns)
+        if rule.by == "expected":
+            values = expected[name].values(rule, answer.value, columns)
+            readings[name] = replace(answer, expected=values)
     return found
-
-
-def _above_line(
-    rule: FileRule, readings: NodeReadings, expected: ExpectedLoad | None, seen: Inventory
-) -> Floats:
-    """`above_line` of the expected loads, or of the measured ones where no pods are known."""
-    loads = readings.loads(rule)
-    if expected is not None:
-        expected.add_to(loads, seen.columns)
-    return above_line(rule, loads, seen.columns, seen.rule_set.guard.max_marked)

@@ -103,7 +103,7 @@ def unmatched_rules(snapshot: Snapshot) -> dict[str, str | None]:
     return {
         health.rule.name: _why_unmatched(health, first.get(health.rule.name))
         for health in snapshot.rules
-        if health.error is None and snapshot.nodes and health.rule.early_of is None
+        if health.error is None and snapshot.nodes
     }
 
 
@@ -114,7 +114,7 @@ def several_series(snapshot: Snapshot) -> dict[str, str | None]:
     return {
         health.rule.name: None if health.several is None else _why_several(health.several)
         for health in snapshot.rules
-        if health.error is None and health.rule.early_of is None
+        if health.error is None
     }
 
 
@@ -156,7 +156,7 @@ def rules_health(
             error=result.error,
             warnings=result.warnings,
             duration=result.duration,
-            last_success=last_success.get(rule.answered_by),
+            last_success=last_success.get(rule.name),
             samples=len(result.samples),
             unmatched=sum(entry.rule == rule.name for entry in decision.unmatched),
             quality=quality,
@@ -165,6 +165,6 @@ def rules_health(
             several=decision.several.get(rule.name),
         )
         for rule in rule_set.rules
-        for result in [results[rule.answered_by]]
+        for result in [results[rule.name]]
         for quality, states in [decision.verdicts.alerts.counts(rule.name)]
     )

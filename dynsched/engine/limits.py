@@ -31,7 +31,6 @@ class Limits:
     """``keep_firing_for``, less GRAIN."""
     stale_after: Floats
     releases_stale: Bools
-    is_early: Bools
     is_shadow: Bools
 
     @classmethod
@@ -54,7 +53,6 @@ class Limits:
             keep_firing=column(rule.keep_firing_for - GRAIN for rule in rules),
             stale_after=column(rule_set.stale_after_of(rule) for rule in rules),
             releases_stale=flags(not rule_set.holds_stale(rule) for rule in rules),
-            is_early=flags(rule.early_of is not None for rule in rules),
             is_shadow=flags(rule.shadow for rule in rules),
         )
 
@@ -71,11 +69,8 @@ class Limits:
         return over(self.threshold), over(self.clear_threshold)
 
     def excess(self, values: Floats) -> Floats:
-        """How far the values are beyond the threshold, as a share of it (of an early mark's: of
-        full); NaN where a value is.
-        """
+        """How far the values are beyond the threshold, as a share of it; NaN where a value is."""
         size = np.where(self.threshold == 0, 1.0, np.abs(self.threshold))
         falls = np.array([op in ("<", "<=") for op in self.ops], np.bool_)[:, None]
-        unit = np.where(self.is_early, 100.0, np.where(falls, -size, size))
         with np.errstate(over="ignore", invalid="ignore"):  # a distance may exceed a double
-            return np.asarray((values - self.threshold) / unit, np.float64)
+            return np.asarray((values - self.threshold) / np.where(falls, -size, size), np.float64)

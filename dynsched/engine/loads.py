@@ -39,6 +39,11 @@ def rule_load(rule: Rule, value: float) -> float | None:
     return rule_loads(rule, value).item() if math.isfinite(value) else None
 
 
+def with_points(rule: Rule, value: float, points: float) -> float:
+    """The value with as many points more, for a rule whose higher values are more load."""
+    return max(-_MOST, min(value + points * full_at(rule) / 100, _MOST))
+
+
 def full_at(rule: Rule) -> float:
     """The value at which a node is full: the rule's own ``full_at``, else by its threshold. Up to
     1 it is a share, up to 100 a percentage, and beyond that no scale is known: a quarter more.

@@ -140,6 +140,9 @@ class Alert(Struct, frozen=True, gc=False):
     quality: Quality = Quality.OK
     value: float | None = None
     """The value of the last OK reading; None before the first."""
+    compared: float | None = None
+    """The value that the threshold was compared with then: with ``by: expected`` the expected one.
+    """
     sampled_at: float | None = None
     active_since: float | None = None
     """When the threshold was first breached, while PENDING or FIRING (Prometheus's ActiveAt)."""
@@ -162,15 +165,13 @@ class Verdict(Struct, frozen=True, gc=False):
 
     node: str
     hot: bool
-    """At least one alert fires that is not of an early mark."""
+    """At least one alert fires."""
     since: float | None
     severity: float
-    """How far the worst firing alert is beyond its threshold, as a share of the threshold (of a
-    node that is not hot: of full); 0 when none fires or no value is known."""
+    """How far the worst firing alert is beyond its threshold, as a share of the threshold; 0
+    when none fires or no value is known."""
     alerts: tuple[Alert, ...]
     """One per rule that applies to the node, in the order of the rules."""
-    early: bool = False
-    """Not hot, and the alert of an early mark fires."""
 
 
 class Action(StrEnum):
@@ -193,10 +194,6 @@ class NodePatch:
     changed since."""
     reason: str
     """One line for a person: the rules, values and thresholds behind the patch."""
-    early: bool = False
-    """Whether it sets or removes an early mark: the node is not hot, so no Event is posted."""
-    restates: bool = False
-    """Whether it changes only whether the evidence says hot or early, of a mark that stays."""
 
     @property
     def version(self) -> str:

@@ -159,6 +159,8 @@ class Added(NamedTuple):
     bound: float
     ended: float
     margin: float = 0.0
+    pods: int = 0
+    """How many were just bound."""
 
     def to(self, measured: float, *, to_place: bool = False) -> float:
         """The expected load, within the limits of a load. What ended used no more than was

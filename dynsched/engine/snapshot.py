@@ -17,7 +17,13 @@ from dynsched.engine.alerting.alerts import Verdicts
 from dynsched.engine.alerting.guard import Selection
 from dynsched.engine.alerting.plan import plan_node
 from dynsched.engine.columns import OK, Bools, Floats
-from dynsched.engine.load.expected import NO_PODS, NOTHING_EXPECTED, ExpectedLoad, KnownPods
+from dynsched.engine.load.expected import (
+    NO_PODS,
+    NOTHING_EXPECTED,
+    ExpectedLoad,
+    KnownPods,
+    added_on,
+)
 from dynsched.engine.loads import rule_loads
 from dynsched.engine.model import (
     Node,
@@ -74,7 +80,13 @@ class Decision:
 
     def due(self, state: MarkState, verdict: Verdict) -> NodePatch | None:
         """The patch that a node needs by this decision; None when nothing is due."""
-        return plan_node(state, verdict, self.rule_set, self.selection)
+        return plan_node(
+            state,
+            verdict,
+            self.rule_set,
+            self.selection,
+            added_on(verdict.node, self.expected),
+        )
 
     def is_of(self, node: Node) -> bool:
         """Whether this node, and not a former one of its name, was decided on."""
@@ -147,8 +159,7 @@ class NodeViews(Mapping[str, NodeView]):
     def _view(self, verdict: Verdict) -> NodeView:
         decision, name = self._decision, verdict.node
         state, withheld = self.inventory.states[name], decision.selection.withheld.get(name)
-        loads = decision.expected.items()
-        added = {rule: load.added[name] for rule, load in loads if name in load.added}
+        added = added_on(name, decision.expected)
         return NodeView(state, verdict, decision.due(state, verdict), withheld, added)
 
     def indices_of(self, names: Sequence[str]) -> list[int]:
@@ -165,7 +176,7 @@ class NodeViews(Mapping[str, NodeView]):
 
     @cached_property
     def hot(self) -> frozenset[str]:
-        """The names of those on which an alert fires that is not early."""
+        """The names of those on which an alert fires."""
         return self._named(self.verdicts.hot)
 
     def expected_loads(self, row: int, *, to_place: bool = False) -> Floats:
@@ -185,12 +196,12 @@ class NodeViews(Mapping[str, NodeView]):
 
     @cached_property
     def stays_hot(self) -> Bools:
-        """By alert that is not early: it fires, and the node's expected load is not below the
+        """By alert: it fires, and the node's expected load is not below the
         threshold. One whose load has gone is let have pods before the late metric clears the alert:
         the others would get all of them meanwhile.
         """
         alerts = self.verdicts.alerts
-        found = alerts.firing & alerts.exists & ~self.inventory.limits.is_early
+        found = alerts.firing & alerts.exists
         for row in np.flatnonzero(found.any(axis=1)).tolist():
             rule = self._rule(row)
             found[row] &= ~(self.expected_loads(row) < rule_loads(rule, rule.threshold))
@@ -204,11 +215,6 @@ class NodeViews(Mapping[str, NodeView]):
         """The hot ones, without those that are expected to be hot no more."""
         is_hot = self.stays_hot & ~self.inventory.limits.is_shadow
         return self._named(np.logical_or.reduce(is_hot, axis=0))
-
-    @cached_property
-    def early(self) -> frozenset[str]:
-        """The names of those on which only an early alert fires."""
-        return self._named(self.verdicts.early)
 
     def _named(self, which: Bools) -> frozenset[str]:
         return frozenset([self._names[index] for index in np.flatnonzero(which)])
@@ -248,16 +254,16 @@ class NodeViews(Mapping[str, NodeView]):
         """One number for each of these nodes, for programs that act on it. HOT: the node is marked,
         and a rule fires on it that has not cleared. COOL: it is known that no rule fires or is
         pending, and the node carries no mark. UNDECIDED: all else, such as a mark that is only held
-        by ``keep_firing_for``, an early mark, a hot node that the cap leaves unmarked, an unknown
+        by ``keep_firing_for``, a hot node that the cap leaves unmarked, an unknown
         value, a conflict, a node that must not be marked: nothing is to be done about those.
         """
         table, limits, indices = self.verdicts.alerts, self.inventory.limits, self.indices_of(names)
-        rows = np.flatnonzero(~(limits.is_early | limits.is_shadow)).tolist()
+        rows = np.flatnonzero(~limits.is_shadow).tolist()
         cells = np.ix_(rows, indices)
         exists, ok, firing = table.exists[cells], table.quality[cells] == OK, table.firing[cells]
         goes_on = exists & ok & firing & np.isnan(table.keep_firing_since[cells])
         is_idle = ok & ~firing & ~table.pending[cells]
-        cool = ~self.verdicts.early[indices] & exists.any(axis=0) & (is_idle | ~exists).all(axis=0)
+        cool = exists.any(axis=0) & (is_idle | ~exists).all(axis=0)
         marked = np.array([name in self.marked for name in names], np.bool_)
         found = np.select([marked & goes_on.any(axis=0), cool & ~marked], [HOT, COOL], UNDECIDED)
         found = np.where(self.inventory.columns.may_mark[indices], found, UNDECIDED)

@@ -54,12 +54,6 @@ def by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
     return found
 
 
-def beside_the_line(points: float) -> str:
-    """``6.2 points above its early line``, ``1.5 points below its early line``."""
-    distance, side = round(abs(points), 1), "below" if points < 0 else "above"
-    return f"{distance:g} point{'' if distance == 1 else 's'} {side} its early line"
-
-
 def changes(body: Mapping[str, Any]) -> Iterable[str]:
     """A merge patch in kubectl's words: ``label status=presure`` is put, ``label status-`` is
     removed.

@@ -106,11 +106,9 @@ Key = Annotated[str, Field(strict=True, pattern=r"\S", max_length=MAX_KEY_LENGTH
 Name = Annotated[str, Field(strict=True, pattern=r"^\S(.{0,98}\S)?$"), AfterValidator(_printable)]
 NodeLimit = Annotated[Limit, BeforeValidator(_limit), AsText]
 
-SourceName = Literal["prometheus", "metrics-server", "expected-load"]
-"""``expected-load`` is that of a rule's ``early``; a rule in a file can name the others."""
+SourceName = Literal["prometheus", "metrics-server"]
 NEEDS: Final[Mapping[SourceName, Literal["expr", "resource"]]] = {
     "prometheus": "expr",
     "metrics-server": "resource",
 }
-"""The field of a rule that says what its source is asked. The values of any other source are worked
-out from those of another rule (`engine.load.expected.above_line`)."""
+"""The field of a rule that says what its source is asked."""

@@ -16,7 +16,7 @@ from dynsched.rules.fields import MAX_RULES, Expr, Name
 from dynsched.rules.lint import lint
 from dynsched.rules.removed import without_removed
 from dynsched.rules.rule_errors import MAX_ERRORS, RuleError, RulesInvalidError, explain, shown
-from dynsched.rules.rule_set import EarlyMark, FileRule, RuleSet
+from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.rules.sections import (
     ExtenderRules,
     GuardRules,
@@ -241,8 +241,7 @@ def parse_rules(data: object) -> RuleSet:
         if DYNAMIC_SCHEDULER_KEY in data:
             found = _DynamicSchedulerFile.model_validate(data).rules.items()
             rules = (
-                FileRule(name=name, expr=rule.promsql, threshold=rule.threshold)
-                for name, rule in found
+                Rule(name=name, expr=rule.promsql, threshold=rule.threshold) for name, rule in found
             )
             return RuleSet(rules=tuple(rules))
         given, removed = without_removed(data)
@@ -256,8 +255,7 @@ def parse_rules(data: object) -> RuleSet:
 
 _MODELS: Final[Mapping[str, type[RulesModel]]] = {
     "": RuleSet,
-    "rules": FileRule,
-    "rules.early": EarlyMark,
+    "rules": Rule,
     "mark": MarkRules,
     "nodes": NodeRules,
     "guard": GuardRules,

@@ -16,6 +16,7 @@ _REMOVED: Final[Mapping[tuple[str, ...], str]] = {
     ("experiment",): "the recorded figures by day (docs/monitoring.md#figures-that-are-kept)",
     ("scale_down",): "nothing; `dynsched prune` removes the deletion costs that are left on pods",
     ("guard", "bind_burst"): "nothing, because pods count from their binding on (`order`)",
+    ("rules", "early"): "`by: expected` with a threshold of 65 to 70, or the order",
 }
 """By the path of the key, without indices of lists: what to do instead."""
 

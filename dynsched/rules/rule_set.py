@@ -25,38 +25,12 @@ from dynsched.rules.sections import (
     SelectorText,
 )
 
-EARLY_SUFFIX: Final = "-early"
-"""What is added to the name of a rule for that of the rule that its ``early`` stands for."""
-
 COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     ">": operator.gt,
     ">=": operator.ge,
     "<": operator.lt,
     "<=": operator.le,
 }
-
-
-class EarlyMark(RulesModel):
-    """Marks a node before it is hot, by how its expected load compares with the early line of its
-    kind (`engine.load.expected.above_line`). All are points: 0 is idle, 100 is full.
-    """
-
-    above_mean: Number = 0.0
-    clear_above_mean: Number = Field(default_factory=lambda data: data.get("above_mean", 0.0) - 8.0)
-    """A marked node is released that is not more than this above the line (hysteresis)."""
-    mean_at_least: Annotated[Number, Field(ge=0, le=100)] = 20.0
-    """What the mean counts as at least: in a pool with little load nobody needs to be avoided."""
-
-    @field_validator("clear_above_mean")
-    @classmethod
-    def _below(cls, value: float, info: ValidationInfo) -> float:
-        above = info.data.get("above_mean")
-        if above is not None and value > above:
-            raise problem(
-                f"{value:g} is above above_mean {above:g}: a node would be released before it is "
-                "marked"
-            )
-        return value
 
 
 class Rule(RulesModel):
@@ -82,17 +56,12 @@ class Rule(RulesModel):
     lag: PositiveDuration | None = None
     """Until the value shows all that a new pod uses; None: by the expression's ranges and the
     scrape interval."""
-    early: EarlyMark | None = None
+    by: Literal["measured", "expected"] = "measured"
+    """Which load the threshold is compared with. The expected one is the measured one, adjusted for
+    pods that were just bound or have just ended (docs/expected-load.md)."""
     selector: SelectorText = Selector()
     shadow: Flag = False
     """On trial: it is evaluated and shown, and marks no node."""
-
-    @field_validator("early")
-    @classmethod
-    def _rises_with_load(cls, value: EarlyMark | None, info: ValidationInfo) -> EarlyMark | None:
-        if value is not None and info.data.get("op") in ("<", "<="):
-            raise problem("needs a value that rises with load: op is > or >=")
-        return value
 
     @field_validator("expr", "resource")
     @classmethod
@@ -121,11 +90,6 @@ class Rule(RulesModel):
                 )
         return value
 
-    @property
-    def is_asked(self) -> bool:
-        """By a query, which may fail; else the value is worked out from that of another rule."""
-        return self.source in fields.NEEDS
-
     @cached_property
     def node_labels(self) -> tuple[str, ...]:
         """Those that may name the node; the first that a sample has is used."""
@@ -135,58 +99,31 @@ class Rule(RulesModel):
         """False when the value is None (unknown)."""
         return value is not None and bool(COMPARE[self.op](value, self.threshold))
 
+    @field_validator("by")
+    @classmethod
+    def _has_an_expected_load(cls, value: str, info: ValidationInfo) -> str:
+        if value != "expected":
+            return value
+        op, threshold = info.data.get("op"), info.data.get("threshold")
+        if op in ("<", "<="):
+            raise problem("expected needs a value that rises with load: op is > or >=")
+        has_scale = info.data.get("source") == "metrics-server" or info.data.get("full_at", True)
+        is_share = threshold is None or 0 < threshold <= 100  # noqa: PLR2004 (per cent)
+        if not (has_scale or is_share):
+            raise problem(
+                f"expected needs full_at: with the threshold {threshold:g} it is not known which "
+                "value is full load"
+            )
+        return value
+
     @property
     def rises(self) -> bool:
         """Whether more is worse, as of CPU in use; else less is, as of free memory."""
         return self.op in (">", ">=")
 
-    @cached_property
-    def early_of(self) -> str | None:
-        """The name of the rule whose ``early`` this one stands for; None: it stands for itself."""
-        return None
-
     def applies_to(self, labels: Mapping[str, str]) -> bool:
         """Whether the rule's selector selects a node with these labels."""
         return self.selector.matches(labels)
-
-    @property
-    def answered_by(self) -> str:
-        """The name of the rule whose query has the values for this one: most often its own."""
-        return self.early_of or self.name
-
-
-class EarlyRule(Rule):
-    """What ``early`` of the rule ``measures`` stands for. Value: points above the early line."""
-
-    measures: str
-
-    @cached_property
-    def early_of(self) -> str | None:
-        """The name of the rule in the file that it belongs to."""
-        return self.measures
-
-
-class FileRule(Rule):
-    """A rule as a file can have it."""
-
-    source: Literal["prometheus", "metrics-server"] = "prometheus"
-
-    @cached_property
-    def early_rule(self) -> EarlyRule | None:
-        """The rule that ``early`` stands for; None without it."""
-        if self.early is None:
-            return None
-        return EarlyRule.model_construct(
-            name=self.name + EARLY_SUFFIX,
-            measures=self.name,
-            source="expected-load",
-            threshold=self.early.above_mean,
-            clear_threshold=self.early.clear_above_mean,
-            stale_after=self.stale_after,
-            on_stale=self.on_stale,
-            selector=self.selector,
-            shadow=self.shadow,
-        )
 
 
 class RuleSet(RulesModel):
@@ -201,32 +138,20 @@ class RuleSet(RulesModel):
     """How old the last OK reading may be before an alert is unknown, in seconds."""
     on_stale: Literal["release", "hold"] = "release"
     """Whether a firing alert ends (release) or goes on firing (hold) once it is unknown."""
-    file_rules: Annotated[tuple[FileRule, ...], Field(max_length=MAX_RULES)] = Field(alias="rules")
+    rules: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)]
     extender: ExtenderRules = Field(default_factory=ExtenderRules)
     order: OrderRules | None = None
     _removed_keys: tuple[RuleError, ...] = PrivateAttr(())
 
-    @field_validator("file_rules")
+    @field_validator("rules")
     @classmethod
-    def _have_names_of_their_own(cls, rules: tuple[FileRule, ...]) -> tuple[FileRule, ...]:
+    def _has_one(cls, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
         if not rules:
             raise problem("is empty: there must be at least one rule")
-        names = {rule.name for rule in rules}
-        for rule in rules:
-            early = rule.early_rule
-            if early is not None and early.name in names:
-                raise problem(f"{early.name!r} is the name of the rule that {rule.name!r} makes")
         return rules
 
     @cached_property
-    def rules(self) -> tuple[Rule, ...]:
-        """All rules: those of the file, in its order, and those that their ``early`` stand for."""
-        early = tuple(made for rule in self.file_rules if (made := rule.early_rule) is not None)
-        return (*self.file_rules, *early)
-
-    @cached_property
     def by_name(self) -> Mapping[str, Rule]:
-        """All rules, those that ``early`` stands for among them."""
         return {rule.name: rule for rule in self.rules}
 
     @cached_property
@@ -234,18 +159,17 @@ class RuleSet(RulesModel):
         """Those that may mark nodes (if all are shadow rules, those): where none of them has a
         value, nothing is known.
         """
-        asked = tuple(rule for rule in self.rules if rule.is_asked)
-        return tuple(rule for rule in asked if not rule.shadow) or asked
+        return tuple(rule for rule in self.rules if not rule.shadow) or self.rules
 
     @cached_property
-    def has_early(self) -> bool:
-        """Whether any node may be marked by its expected load."""
-        return any(rule.early is not None for rule in self.file_rules)
+    def has_expected(self) -> bool:
+        """Whether any rule compares the expected load with its threshold."""
+        return any(rule.by == "expected" for rule in self.rules)
 
     @cached_property
     def uses_expected_load(self) -> bool:
         """Whether marks, scores or the order go by what pods use."""
-        return self.has_early or self.scores_nodes
+        return self.has_expected or self.scores_nodes
 
     @cached_property
     def scores_nodes(self) -> bool:
@@ -300,7 +224,6 @@ NO_RULES: Final = RuleSet.model_validate(
                 "source": "metrics-server",
                 "resource": "cpu",
                 "threshold": 100.0,
-                "early": {},
             }
         ],
     }

@@ -127,7 +127,7 @@ class PageQueries:
         return found
 
     async def _ask_requested(self) -> float:
-        rules = self.rule_set().file_rules
+        rules = self.rule_set().rules
         resources = sorted({rule.resource for rule in rules if rule.resource and rule.rises})
         found: dict[str, Mapping[str, int]] = {}
         nodes = self.nodes()

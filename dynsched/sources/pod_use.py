@@ -221,7 +221,7 @@ class PodUseSource:
 
     async def ask(self, *, each_pod: bool = False) -> None:
         """One round. What fails keeps its last values."""
-        rules = [rule for rule in self._rule_set().file_rules if rule.source == "prometheus"]
+        rules = [rule for rule in self._rule_set().rules if rule.source == "prometheus"]
         if rules:
             await self._prometheus.ask_clock()
         resources = {rule.resource for rule in rules if rule.resource}

@@ -42,7 +42,6 @@ def _told(state: MarkState) -> dict[str, Any]:
         "name": state.node.name,
         "carries": [*carried(state, _MARK), *doubtful],
         "by": keys.FIELD_MANAGER if is_ours else None,
-        "early": state.is_early,
         "since": _time(evidence.since if evidence else None),
         "rules": [
             {**fired._asdict(), "since": _time(fired.since)}

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dynsched.engine.wording import beside_the_line, counted
+from dynsched.engine.wording import counted
 from dynsched.util.formatting import format_threshold, format_value
 from dynsched.util.tables import ago
 from dynsched_sim.load import HOT
@@ -27,7 +27,6 @@ class Tally:
     """``marked``: by name, the node of `/nodes`."""
 
     hot: int = 0
-    early: int = 0
     releases: int = 0
     marked: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -37,20 +36,17 @@ class Tally:
         nodes = {node["name"]: node for node in payload["nodes"]}
         self.marked = {name: nodes[name] for name in sorted(names) if name in nodes}
         hot = [n for n in self.marked if _is_hot(self.marked[n]) and not _is_hot(before.get(n))]
-        early = [n for n, node in self.marked.items() if node["early"] and n not in before]
         gone = [name for name in before if name not in self.marked]
         self.hot += len(hot)
-        self.early += len(early)
         self.releases += len(gone)
         return [
             *(f"{elapsed:6.1f}s  {name} marked: {_why(nodes[name])}" for name in hot),
-            *(f"{elapsed:6.1f}s  {name} marked early: {_why(nodes[name])}" for name in early),
             *(f"{elapsed:6.1f}s  {name} released" for name in gone),
         ]
 
     def summary(self, elapsed: float, writes: int, hot: float, otherwise: float) -> str:
         return (
-            f"After {elapsed:.0f}s: {counted(self.hot, 'mark')} of hot nodes, {self.early} early, "
+            f"After {elapsed:.0f}s: {counted(self.hot, 'mark')}, "
             f"{counted(self.releases, 'release')}, {len(self.marked)} marked now; "
             f"the API server saw {counted(writes, 'write')} to nodes. Over {HOT:g} % CPU: "
             f"{hot:.1%} of the nodes' time; with the same pods and no marks: {otherwise:.1%}."
@@ -100,12 +96,12 @@ def nodes_table(payload: Mapping[str, Any], rows: int) -> Table:
         nodes = sorted(nodes, key=_heat, reverse=True)[:rows]
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("NODE", no_wrap=True)
-    for rule in _rules(nodes[0]) if nodes else ():
+    for rule in nodes[0]["rules"] if nodes else ():
         threshold = format_threshold(rule["threshold"])
         table.add_column(f"{rule['rule']} {rule['op']} {threshold}", no_wrap=True)
     table.add_column("MARK", no_wrap=True)
     for node in sorted(nodes, key=lambda node: node["name"]):
-        readings = map(_reading, _rules(node))
+        readings = map(_reading, node["rules"])
         table.add_row(Text(node["name"]), *readings, _mark(node, payload))
     return table
 
@@ -121,30 +117,19 @@ def _reading(rule: Mapping[str, Any]) -> Text:
 def _mark(node: Mapping[str, Any], payload: Mapping[str, Any]) -> Text:
     if node["marked"]:
         age = f" {ago(node['since'], payload['taken_at'])}" if node["since"] else ""
-        early = node["early"]
-        return Text(f"{'early' if early else 'marked'}{age}", "yellow" if early else "bold red")
+        return Text(f"marked{age}", "bold red")
     return Text(node["conflict"] or node["withheld"] or "", "yellow")
 
 
 def _heat(node: Mapping[str, Any]) -> tuple[bool, bool, float]:
-    shares = ((rule["value"] or 0.0) / (rule["threshold"] or 1.0) for rule in _rules(node))
+    shares = ((rule["value"] or 0.0) / (rule["threshold"] or 1.0) for rule in node["rules"])
     return node["marked"], node["pressured"], max(shares, default=0.0)
 
 
-def _rules(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Without those that stand for ``early``: their values are points above a line."""
-    return [rule for rule in node["rules"] if rule["early_of"] is None]
-
-
 def _why(node: Mapping[str, Any]) -> str:
-    if node["early"]:
-        early = (rule for rule in node["rules"] if rule["early_of"] and rule["value"] is not None)
-        return ", ".join(
-            f"{rule['early_of']} is expected {beside_the_line(rule['value'])}" for rule in early
-        )
     return ", ".join(
         f"{rule['rule']} {format_value(rule['value'])} {rule['op']} "
         f"{format_threshold(rule['threshold'])}"
-        for rule in _rules(node)
+        for rule in node["rules"]
         if rule["state"] == "firing"
     )

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from builders import rule
-from early_scene import early_example
+from expected_scene import expected_example
 from hypothesis import given
 from hypothesis import strategies as st
 from plain_answers import plain_page, plain_series, series_text
@@ -65,7 +65,9 @@ RULES = st.fixed_dictionaries(
         "full_at": st.sampled_from([3.0, 70.0]),
     },
 )
-KINDS = st.sampled_from([{"op": ">="}, {"op": "<"}, {"early": {"above_mean": 2}, "lag": "1m"}])
+KINDS = st.sampled_from(
+    [{"op": ">="}, {"op": "<"}, {"by": "expected", "full_at": 100.0, "lag": "1m"}]
+)
 NUMBERS = st.integers(-20, 120_000).map(lambda number: number / 1000)
 VALUES = st.sampled_from([90.0, 20.0, 20.0, 0.5, -0.0, math.nan, math.inf, 1e308]) | NUMBERS
 MOST = st.fixed_dictionaries(
@@ -126,7 +128,7 @@ WRITTEN: dict[str, Any] = {"dry_run": False}
 FAILED = tuple(WriteFailure(f"worker-{number}", "500") for number in range(1, 5))
 
 
-@pytest.mark.parametrize("make", [example, early_example])
+@pytest.mark.parametrize("make", [example, expected_example])
 @pytest.mark.parametrize("changes", [{}, WRITTEN, {"leading": False}, {"failures": FAILED}])
 def test_so_they_do_of_each_kind_of_node(make, changes) -> None:
     snapshot = make()
@@ -162,16 +164,16 @@ def test_so_they_do_of_a_node_that_a_rule_selects_no_longer() -> None:
     check(snapshot)
 
 
-def test_so_they_do_where_rules_are_on_trial_and_marks_are_early() -> None:
-    rules = [rule("cpu", early={"above_mean": 0}), rule("mem"), rule("trial", shadow=True)]
+def test_so_they_do_where_rules_are_on_trial() -> None:
+    rules = [rule("cpu"), rule("mem"), rule("trial", shadow=True)]
     theirs = Node("theirs", labels={"status": "other"})
-    scene = Scene({"rules": rules}, [theirs, *map(Node, ("early", "ours", "lost", "cool"))])
+    scene = Scene({"rules": rules}, [theirs, *map(Node, ("ours", "lost", "cool"))])
     plain, hot = dict.fromkeys(scene.nodes, 10.0), dict.fromkeys(scene.nodes, 99.0)
-    cpu = plain | {"early": 70.0, "ours": 90.0}
+    cpu = plain | {"ours": 90.0}
     scene.tick(NOON, cpu=cpu, mem=plain, trial=hot)
     del plain["lost"]
     snapshot = scene.tick(NOON + 10, cpu=cpu, mem=plain, trial=hot)
-    found = snapshot.nodes.verdict_values(["cool", "early", "lost", "ours", "theirs"])
-    assert found == [COOL, UNDECIDED, UNDECIDED, HOT, UNDECIDED]
+    found = snapshot.nodes.verdict_values(["cool", "lost", "ours", "theirs"])
+    assert found == [COOL, UNDECIDED, HOT, UNDECIDED]
     check(snapshot)
     check(scene.tick(NOON + 20, cpu=dict.fromkeys(cpu, 10.0), mem=plain, trial=hot, dry_run=True))

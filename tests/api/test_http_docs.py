@@ -11,7 +11,7 @@ from collections import defaultdict
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from early_scene import early_example
+from expected_scene import expected_example
 from msgspec.json import schema_components
 from plain_answers import series_text
 from programs import ROOT
@@ -107,7 +107,11 @@ async def answer(client, command):
 def metrics_table(snapshots):
     snapshots.metrics.observe(snapshots.snapshot)
     text = snapshots.metrics.exposition().decode()
-    for snapshot in (snapshots.snapshot, early_example(), example()):  # some series are not in each
+    for snapshot in (
+        snapshots.snapshot,
+        expected_example(),
+        example(),
+    ):  # some series are not in each
         text += series_text(snapshot).decode()
     kinds = dict(re.findall(r"^# TYPE (dynsched_\w+) (\w+)$", text, re.MULTILINE))
     rows = ["| metric | type | meaning |", "| --- | --- | --- |"]
@@ -159,7 +163,7 @@ async def test_the_document_says_what_each_key_of_a_node_may_be_and_no_more() ->
     document = json.loads((ROOT / "dynsched/api/openapi.json").read_bytes())
     schemas = document["components"]["schemas"]
     silent = Scene(EXAMPLE_RULES, [Node("a")]).tick(NOON, node_cpu={}, node_mem_usage={})
-    snapshots = [docs_snapshots().snapshot, example(), example(dry_run=True), early_example()]
+    snapshots = [docs_snapshots().snapshot, example(), example(dry_run=True), expected_example()]
     found = defaultdict(list)
     for snapshot in (*snapshots, silent):
         store = make_store(Clock(NOON))

@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from early_scene import early_example, early_scene, known_pods
+from expected_scene import expected_example, expected_scene, known_pods
 from msgspec.structs import replace as changed
 from snapshots import EXAMPLE_RULES, NOON, OtherViews, Scene, example, many
 from web_support import JSON, PATHS, check, get
@@ -53,15 +53,15 @@ async def test_status_as_json(client, snapshots) -> None:
     snapshots.publish(example())
     status = await get(client, "/status", **JSON)
     assert list(status) == list(before)
-    nodes = {"total": 8, "eligible": 7, "marked": 2, "pressured": 4, "early": 0}
+    nodes = {"total": 8, "eligible": 7, "marked": 2, "pressured": 4}
     check(status, ok=True, leader="dynsched-0", leading=True, nodes=nodes, capped_pools=[""])
     assert status["pods"]["watched"] is False
 
 
-async def test_status_counts_early_marks_and_says_what_is_known_of_pods(client, snapshots) -> None:
-    snapshots.publish(early_example())
+async def test_status_says_what_is_known_of_pods(client, snapshots) -> None:
+    snapshots.publish(expected_example())
     status = await get(client, "/status", **JSON)
-    assert status["nodes"] == {"total": 4, "eligible": 4, "marked": 2, "pressured": 1, "early": 1}
+    assert status["nodes"] == {"total": 4, "eligible": 4, "marked": 2, "pressured": 2}
     assert status["pods"] == {
         "watched": True,
         "error": None,
@@ -71,7 +71,7 @@ async def test_status_counts_early_marks_and_says_what_is_known_of_pods(client, 
         "scrape_interval_seconds": {"node-cpu": 30.0},
     }
     pods = known_pods(error="cannot list pods: 403", running=None)
-    snapshots.publish(early_scene().tick(NOON, node_cpu={}, node_mem={}, pods=pods))
+    snapshots.publish(expected_scene().tick(NOON, node_cpu={}, node_mem={}, pods=pods))
     found = (await get(client, "/status", 503, **JSON))["pods"]
     check(found, watched=True, error="cannot list pods: 403", running=None)
 
@@ -106,21 +106,21 @@ def parts(load: float, measured: float, bound: float = 0.0, ended: float = 0.0) 
 
 
 async def test_nodes_tells_measured_and_expected_load_apart(client, snapshots) -> None:
-    snapshots.publish(early_example())
+    snapshots.publish(expected_example())
     nodes = await nodes_of(client)
-    assert [name for name, node in nodes.items() if node["early"]] == ["worker-1"]
-    assert [name for name, node in nodes.items() if node["pressured"]] == ["worker-4"]
-    cpu, _, early = nodes["worker-1"]["rules"]
+    pressured = [name for name, node in nodes.items() if node["pressured"]]
+    assert pressured == ["worker-1", "worker-4"]
+    cpu, memory = nodes["worker-1"]["rules"]
+    assert (cpu["by"], cpu["value"], cpu["expected_value"]) == ("expected", 61.0, 64.9)
+    assert (memory["by"], memory["value"], memory["expected_value"]) == ("measured", 30.0, None)
     assert cpu["expected"] == parts(64.9, 61.0, 5.2, 1.3)
-    assert (cpu["early_of"], early["early_of"], early["expected"]) == (None, "node-cpu", None)
-    assert early["value"] == pytest.approx(5.675)
     assert nodes["worker-2"]["rules"][0]["expected"] == parts(44.0, 44.0)
     # Without a watch of pods it is the measured one.
     loads = {"worker-1": 61.0, "worker-2": 40.0}
-    snapshots.publish(early_scene().tick(NOON, node_cpu=loads, node_mem=loads))
+    snapshots.publish(expected_scene().tick(NOON, node_cpu=loads, node_mem=loads))
     nodes = await nodes_of(client)
-    assert nodes["worker-1"]["rules"][0]["expected"] == parts(61.0, 61.0)
-    assert nodes["worker-1"]["rules"][1]["expected"] is None
+    cpu, memory = nodes["worker-1"]["rules"]
+    assert (cpu["expected_value"], cpu["expected"], memory["expected"]) == (61.0, None, None)
     assert nodes["worker-3"]["rules"][0]["expected"] is None  # no sample
 
 
@@ -305,13 +305,11 @@ async def test_rules_tells_what_is_loaded_and_how_it_fares(client, snapshots) ->
     assert memory_rule["readings"]["failed"] == 2
 
 
-async def test_rules_tells_the_lag_and_which_rule_early_stands_for(client, snapshots) -> None:
-    snapshots.publish(early_example())
-    cpu, memory, early = (await get(client, "/rules"))["rules"]
-    of_cpu = {"above_mean": 2.0, "clear_above_mean": -6.0, "mean_at_least": 20.0}
-    check(cpu, lag="1m", early=of_cpu)
-    check(memory, lag=None, early=None, early_of=None)
-    check(early, name="node-cpu-early", early_of="node-cpu", source="expected-load", threshold=2.0)
+async def test_rules_tells_the_lag_and_which_load_is_compared(client, snapshots) -> None:
+    snapshots.publish(expected_example())
+    cpu, memory = (await get(client, "/rules"))["rules"]
+    check(cpu, lag="1m", by="expected")
+    check(memory, lag=None, by="measured")
 
 
 async def test_rules_of_no_node_and_of_several_series_are_told(client, snapshots) -> None:

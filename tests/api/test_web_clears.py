@@ -15,7 +15,8 @@ def rule(**changes):
 
 def alert(**changes):
     known = {"value": 72.4, "since": NOON - 300, "updated_at": NOON, "known_at": NOON}
-    return Alert("r", "node", **({"state": AlertState.FIRING} | known | changes))
+    told = {"state": AlertState.FIRING} | known | changes
+    return Alert("r", "node", **told, compared=told["value"])
 
 
 def words(a_rule, an_alert, *, holds_stale=False):

@@ -5,7 +5,7 @@ with a plain form in `test_answers_from_columns`.
 from dataclasses import replace
 
 import pytest
-from early_scene import CPU, MEMORY, early_example, early_scene, known_pods
+from expected_scene import CPU, MEMORY, expected_example, expected_scene, known_pods
 from plain_answers import series_text
 from programs import need, run
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -55,7 +55,6 @@ def test_the_last_snapshot_as_gauges(metrics) -> None:
             "nodes eligible=true": 7,
             "nodes eligible=false": 1,
             "marked_nodes state=hot": 2,
-            "marked_nodes state=early": 0,
             "marked_nodes state=other": 0,
             "pressured_nodes": 4,
             "withheld_nodes": 1,
@@ -89,43 +88,37 @@ def test_the_last_snapshot_as_gauges(metrics) -> None:
     assert not any(family.name.startswith("dynsched") for family in REGISTRY.collect())
 
 
-def test_early_marks_and_what_is_known_of_pods_as_gauges(metrics) -> None:
-    snapshot = early_example()
+def test_what_is_known_of_pods_as_gauges(metrics) -> None:
+    snapshot = expected_example()
     metrics.observe(snapshot)
     metrics.observe(replace(snapshot, queried=False))  # decided on the last answers: no tick
     check(
         metrics,
         {
-            "early_nodes": 1,
-            "marked_nodes state=hot": 1,
-            "marked_nodes state=early": 1,
+            "marked_nodes state=hot": 2,
             "marked_nodes state=other": 0,
-            "pressured_nodes": 1,
+            "pressured_nodes": 2,
             "pods_watch_up": 1,
             "pods_recent": 2,
             "pods_running": 100,
             "workloads_of_known_use resource=cpu": 2,
-            "rule_firing_nodes rule=node-cpu-early": 2,
+            "rule_firing_nodes rule=node-cpu": 2,
             "ticks_total result=ok": 1,
             "tick_duration_seconds_count": 1,
             "rule_query_duration_seconds_count rule=node-cpu": 1,
         },
     )
-    # A query is counted once though two rules go by it.
-    names = ("query_failures_total", "query_duration_seconds_count", "samples", "unmatched_samples")
-    by_rule = {key for key in series(metrics) if key[0] in {f"dynsched_rule_{n}" for n in names}}
-    assert {labels for _, labels in by_rule} == {"rule=node-cpu", "rule=node-mem"}
     broken = known_pods(error="403", running=None)
-    metrics.observe(early_scene().tick(NOON, node_cpu={}, node_mem={}, pods=broken))
+    metrics.observe(expected_scene().tick(NOON, node_cpu={}, node_mem={}, pods=broken))
     check(metrics, {"pods_watch_up": 0})
     assert ("dynsched_pods_running", "") not in series(metrics)
 
 
-def test_a_mark_that_is_to_be_released_counts_as_neither_hot_nor_early(metrics) -> None:
-    marked = early_scene(worker_2={"status": "presure"}, worker_4={"status": "presure"})
+def test_a_mark_that_is_to_be_released_does_not_count_as_hot(metrics) -> None:
+    marked = expected_scene(worker_2={"status": "presure"}, worker_4={"status": "presure"})
     pods = known_pods()
     metrics.observe(marked.tick(NOON, node_cpu=CPU, node_mem=MEMORY, pods=pods, dry_run=True))
-    states = {"hot": 1, "early": 0, "other": 1}
+    states = {"hot": 1, "other": 1}
     check(metrics, {f"marked_nodes state={state}": count for state, count in states.items()})
 
 

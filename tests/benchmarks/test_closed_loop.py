@@ -165,13 +165,13 @@ def test_the_same_seed_is_the_same_run_and_another_chance_places_the_same_pods_o
 
 
 def test_the_oracle_is_best_and_the_share_removed_is_of_what_it_avoids() -> None:
-    found = simulated_loop.measure([ALL["20 nodes"]], ["shipped rules, taint"], range(1, 2))
+    found = simulated_loop.measure([ALL["20 nodes"]], ["hot nodes, taint"], range(1, 2))
     default, way, oracle = (
         found["20 nodes", name, 1].hot
-        for name in ("default scheduler", "shipped rules, taint", "oracle")
+        for name in ("default scheduler", "hot nodes, taint", "oracle")
     )
     assert default > way > oracle
-    share = simulated_loop.removed(found, "20 nodes", "shipped rules, taint", 1)
+    share = simulated_loop.removed(found, "20 nodes", "hot nodes, taint", 1)
     assert share == pytest.approx((default - way) / (default - oracle))
 
 
@@ -179,7 +179,7 @@ def test_a_mark_is_in_force_for_the_scheduler_and_counted() -> None:
     seen: list[Dynsched] = []
 
     def player(world: World) -> Player:
-        content = simulated_loop.hot_only()
+        content = simulated_loop.shipped()
         low = {**content["rules"][0], "threshold": 5, "clear_threshold": 1}
         seen.append(Dynsched(world, content={**content, "rules": [low]}))
         return seen[0]

@@ -228,7 +228,7 @@ def test_a_value_of_an_older_version_changes_nothing_and_the_notes_name_it(remov
 
 def test_the_schema_knows_each_key_of_the_rules_and_takes_every_example() -> None:
     known = {name: each for name, each in SCHEMA["definitions"].items() if "properties" in each}
-    assert known.keys() > {"RuleSet", "FileRule"}  # each is named as the model that it is of
+    assert known.keys() > {"RuleSet", "Rule"}  # each is named as the model that it is of
     for name, schema in known.items():
         fields = (vars(sections) | vars(rule_set))[name].model_fields.items()
         keys = {key for key, each in schema["properties"].items() if each}  # {}: it was removed
@@ -237,7 +237,7 @@ def test_the_schema_knows_each_key_of_the_rules_and_takes_every_example() -> Non
     for path in [*(ROOT / "docs/examples").glob("*.yaml"), *OVERLAYS.rglob("rules.yaml")]:
         if "rules" in (content := yaml.safe_load(path.read_text())):
             content.pop("mark", None)
-            assert rules_of({"rules": content}).file_rules == load_rules(path).file_rules, path
+            assert rules_of({"rules": content}).rules == load_rules(path).rules, path
     *_, release = yaml.safe_load_all((ROOT / "docs/examples/gitops/flux-helm.yaml").read_text())
     assert [rule.name for rule in rules_of(release["spec"]["values"]).rules] == ["node-cpu"]
 

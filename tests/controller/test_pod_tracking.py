@@ -41,7 +41,7 @@ class Scene:
         self.pending, self.pod_use = Idle(), Idle()
         self.cluster: Any = SimpleNamespace(synced=False, nodes=dict)
         self.stop = asyncio.Event()
-        rules, api = rule_set(rule("cpu", early={})), SimpleNamespace()
+        rules, api = rule_set(rule("cpu", by="expected")), SimpleNamespace()
         made = PodTracking(
             *(api, lambda: rules, self.cluster),  # type: ignore[arg-type]
             binder=None,
@@ -95,7 +95,7 @@ async def test_what_ended_pods_take_off_is_what_they_used_at_last(
         return vector(*(({"namespace": space, "pod": name}, use) for space, name in names))
 
     prometheus = Fake(timestamp=vector(), irate=each(at_last), container=each(0.6))
-    rules = rule_set(rule(threshold=threshold, expr="rate(x[10m])", resource="cpu", early={}))
+    rules = rule_set(rule(threshold=threshold, expr="rate(x[10m])", resource="cpu", by="expected"))
     nodes = {name: Node(name, allocatable={"cpu": 8.0}) for name in ("hot", "other")}
     values = {"hot": 94.0, "other": 90.0}
     await cluster.create_node(make_node("hot", 0))

@@ -45,7 +45,7 @@ def test_what_pages_show_loads() -> None:
 
 
 def test_the_rules_that_are_commented_out_load_too() -> None:
-    names = [rule.name for rule in parse_rules(yaml.safe_load(commented_out())).file_rules]
+    names = [rule.name for rule in parse_rules(yaml.safe_load(commented_out())).rules]
     assert names == ["node-cpu", "node-mem-usage", "node-mem-available", "node-mem-allocatable"]
 
 
@@ -134,17 +134,17 @@ def test_without_node_exporter_the_kubelets_metrics_measure_the_same(tmp_path: P
     path = ROOT / "docs/examples/cadvisor.yaml"
     shipped, rules = load_rules(ROOT / "rules.yaml"), load_rules(path)
     assert (rules.mark, rules.guard) == (shipped.mark, shipped.guard)
-    assert [rule.model_copy(update={"expr": ""}) for rule in rules.file_rules] == [
-        rule.model_copy(update={"expr": ""}) for rule in shipped.file_rules
+    assert [rule.model_copy(update={"expr": ""}) for rule in rules.rules] == [
+        rule.model_copy(update={"expr": ""}) for rule in shipped.rules
     ]
     nodes = [f"{{{node}}}" for node in KUBELETS]
     whole = dict(zip(nodes, (75, 37.5), strict=True))
-    expected = {rule.expr: whole for rule in rules.file_rules}
+    expected = {rule.expr: whole for rule in rules.rules}
     # What is commented out sees the containers alone.
     other = re.sub(r"^    # ", "    ", re.sub(r"    expr: >-\n( {6}.*\n)+", "", path.read_text()),
                    flags=re.MULTILINE)  # fmt: skip
     containers = dict(zip(nodes, (50, 25), strict=True))
-    expected |= {rule.expr: containers for rule in parse_rules(yaml.safe_load(other)).file_rules}
+    expected |= {rule.expr: containers for rule in parse_rules(yaml.safe_load(other)).rules}
     assert len(expected) == 4
     check_values(tmp_path, series_of_cadvisor(), expected, "5m", "15s")
 
@@ -194,7 +194,7 @@ RULES = {
         *shown(ROOT / "docs/rules.md"),
         (ROOT / "docs/examples/gpu.yaml").read_text(),
     )
-    for rule in parse_rules(yaml.safe_load(text)).file_rules
+    for rule in parse_rules(yaml.safe_load(text)).rules
 }
 
 

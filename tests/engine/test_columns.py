@@ -19,9 +19,9 @@ from dynsched.engine.nodes.mark_state import mark_state
 RULES = [
     rule("cpu", clear_threshold=75, for_="20s", keep_firing_for="20s"),
     rule("free", op="<=", threshold=80, clear_threshold=85, on_stale="hold", stale_after="1m"),
-    rule("some", selector="pool=x", threshold=0, op=">=", early=None),
+    rule("some", selector="pool=x", threshold=0, op=">="),
     rule("trial", shadow=True),
-    rule("mem", early={"above_mean": 70, "clear_above_mean": 60}, for_="10s"),
+    rule("mem", for_="10s"),
     # what a reload may make of them
     rule("cpu", threshold=85, clear_threshold=80, for_="1m", keep_firing_for="1m"),
     rule("free", op=">", threshold=75, for_="10s", stale_after="1m"),
@@ -33,7 +33,7 @@ ENTRIES = st.tuples(
 NODES = st.dictionaries(
     st.sampled_from("abcd"), st.tuples(st.sampled_from("12"), st.sampled_from("xy")), max_size=4
 )
-NAMES = ["cpu", "free", "some", "trial", "mem", "mem-early"]
+NAMES = ["cpu", "free", "some", "trial", "mem"]
 TICKS = st.tuples(
     st.sampled_from([0.0, 10.0, 10.0, 25.0, 70.0, 400.0, -15.0, -400.0]),
     NODES,

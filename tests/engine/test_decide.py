@@ -193,20 +193,6 @@ def test_a_renamed_rule_beside_another_goes_on_with_the_marks_of_the_old_one() -
     assert cluster.marked == "n3"  # as long as any other of which nothing is heard
 
 
-def test_the_early_mark_of_a_renamed_rule_stays_an_early_one() -> None:
-    """The new rule must not count as firing: with ``keep_firing_for`` the node would be hot."""
-    cluster = fleet(4)
-    early = {"early": {}, "keep_firing_for": "10m"}
-    load = {"n0": 70, "n1": 40, "n2": 40, "n3": 40}
-    cluster.tick(unlimited(rule("cpu", **early)), {"cpu": answer(load)})
-    assert cluster.marked == "n0"
-    renamed = unlimited(rule("node-cpu", **early))
-    decision = cluster.tick(renamed, {"node-cpu": answer(load, NOON + 10)}, 10)
-    assert (decision.patches, cluster.marked) == ((), "n0")
-    assert verdict_on("n0", decision).early
-    assert not verdict_on("n0", decision).hot
-
-
 @pytest.mark.parametrize(
     ("labels", "section", "why"),
     [

@@ -59,7 +59,8 @@ def added(
         requested=requested or {},
     )
     found = made(**{"resource": "cpu", "lag": LAG, **options})
-    return load_of(found, readings, nodes, pods).added
+    added = load_of(found, readings, nodes, pods).added
+    return {name: each._replace(pods=0) for name, each in added.items()}
 
 
 def test_where_each_pod_is_measured_one_that_is_new_counts_half_as_much_beside() -> None:
@@ -71,7 +72,7 @@ def test_where_each_pod_is_measured_one_that_is_new_counts_half_as_much_beside()
     for of_pods, margin in (({"d/web-1": 1.0}, 0.5 * 12.5), ({}, 0)):
         pods = KnownPods(recent, 20, **uses, use_of_pods={"cpu": of_pods})
         found = load_of(made(resource="cpu", lag=LAG), readings, nodes, pods)
-        assert found.added["a"] == Added(12.5, 0, margin)
+        assert found.added["a"] == Added(12.5, 0, margin, 1)
         assert not any(each.margin for name, each in found.added.items() if name != "a")
 
 
@@ -343,7 +344,7 @@ def test_with_exact_uses_it_is_the_true_load_but_for_the_limit_of_what_ended(
     load = load_of(found, readings, nodes, known)
     lowest = sum(shown.values()) / 2 - BELOW_MEAN
     for name in "ab":
-        more, less, _ = load.added.get(name, Added(0, 0))
+        more, less, *_ = load.added.get(name, Added(0, 0))
         if shown[name] - less > lowest + 1e-6 and shown[name] <= 400:
             assert Added(more, less).to(shown[name]) == pytest.approx(true[name], abs=1e-6)
         assert less <= max(0.0, shown[name] - lowest) + 1e-6

@@ -23,14 +23,13 @@ Heat = Mapping[str, float | None]
 """Node name -> how far over its threshold; None for a cool one."""
 
 
-def verdict(name: str, heat: float | None, *, early: bool = False) -> Verdict:
+def verdict(name: str, heat: float | None) -> Verdict:
     return Verdict(
         name,
-        hot=heat is not None and not early,
+        hot=heat is not None,
         since=None if heat is None else 0.0,
         severity=heat or 0.0,
         alerts=(),
-        early=early,
     )
 
 
@@ -51,9 +50,9 @@ def select(
     rules = rule_set().model_copy(update={"guard": guard})
     seen = replace(take_inventory(by_name, rules), marked=frozenset(marked))
     found = [verdicts[name] for name in by_name]
-    hot, early = (np.array([getattr(v, n) for v in found], np.bool_) for n in ("hot", "early"))
+    hot = np.array([each.hot for each in found], np.bool_)
     severity = np.array([each.severity for each in found], np.float64)
-    return decide.select(seen, Verdicts(no_alerts(), hot, early, severity, severity))
+    return decide.select(seen, Verdicts(no_alerts(), hot, severity, severity))
 
 
 def names(text: str) -> frozenset[str]:
@@ -130,11 +129,6 @@ def test_the_hottest_are_marked_up_to_the_cap(max_marked: str | int, marked: str
         # a place is free only when its mark is gone: the release may fail, or come later
         ("z5 a6.1", "z", {"max_marked": 1}, "", "az"),
         ("z5 a6.1", "", {"max_marked": 1}, "a", "z"),
-        # early marks: one node stays without; hot ones come first; a mark keeps its place
-        ("a9e b8e", "", {}, "a", "b"),
-        ("z9e a1 c-", "", {"max_marked": 1}, "a", "z"),
-        ("z5e a5.3e c-", "z", {"max_marked": 1}, "z", "a"),
-        ("z5e a5.5e c-", "z", {"max_marked": 1}, "", "az"),
         # nodes that are still hot count for the share of releases, and stay
         ("a- b- c- d- e5 f5 g5 h5", "abcdefgh", {"max_releases": "25%"}, "cdefgh", "cd"),
         # what waits for its release counts under the cap
@@ -146,12 +140,11 @@ def test_the_hottest_are_marked_up_to_the_cap(max_marked: str | int, marked: str
     ],
 )
 def test_which_nodes_are_marked(heat, before, guard, marked, withheld) -> None:
-    """``heat``: tenths over the threshold, ``-`` for a cool node; ``e``: over the early line."""
+    """``heat``: tenths over the threshold, ``-`` for a cool node."""
     verdicts = {}
     for name, *rest in heat.split():
         text = "".join(rest)
-        number = None if text == "-" else float(text.rstrip("e")) / 10
-        verdicts[name] = verdict(name, number, early=text.endswith("e"))
+        verdicts[name] = verdict(name, None if text == "-" else float(text) / 10)
     selection = selected(verdicts, before, **guard)
     assert (selection.marked, selection.withheld.keys()) == (names(marked), names(withheld))
 

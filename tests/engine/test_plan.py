@@ -303,21 +303,6 @@ def test_the_reasons_of_a_mark(values: list[float], reason: str) -> None:
     assert describe(verdicts["n1"], rules) == reason
 
 
-def test_the_reason_of_an_early_mark_says_when_it_is_held_below_its_line() -> None:
-    early = {"above_mean": 2, "clear_above_mean": -3, "mean_at_least": 20}
-    rules = unlimited(rule("cpu", threshold=99, early=early))
-    nodes, alerts, reasons = {"n1": node("n1"), "n2": node("n2")}, no_alerts(), []
-    for number, loads in enumerate(({"n1": 60, "n2": 20}, {"n1": 44, "n2": 37})):
-        results = {"cpu": answer(loads, NOON + number)}
-        found = decide(rules, results, nodes, alerts, NOON + number).verdicts
-        alerts = found.alerts
-        reasons.append(describe(verdicts_of(found)["n1"], rules))
-    assert reasons == [
-        "cpu is expected 20 points above its early line (> 2)",
-        "cpu is expected 1 point below its early line (was > 2, released at -3)",
-    ]
-
-
 def test_the_reasons_where_nothing_is_known() -> None:
     marked = node(labels=STATUS)
     (patch,) = decide(LABEL_ONLY, {}, {"n1": marked}, no_alerts(), NOON).patches

@@ -1,9 +1,8 @@
 """How many writes there are in a minute, which come first, and what is tried again when."""
 
 from collections.abc import Iterable
-from typing import Any
 
-from builders import NOON, answer, named, rule, rule_set
+from builders import NOON, answer, node, rule, unlimited
 
 from dynsched.engine.alerting.alerts import no_alerts
 from dynsched.engine.alerting.guard import Chosen, WriteLimiter
@@ -11,12 +10,12 @@ from dynsched.engine.decide import decide
 from dynsched.engine.model import Action, NodePatch, WriteFailure
 
 
-def patch(node: str, action: Action = Action.MARK, **options: Any) -> NodePatch:
-    return NodePatch(node, action, {"metadata": {}}, "because", **options)
+def patch(node: str, action: Action = Action.MARK) -> NodePatch:
+    return NodePatch(node, action, {"metadata": {}}, "because")
 
 
-def early(node: str, action: Action = Action.MARK) -> NodePatch:
-    return patch(node, action, early=True)
+def release(node: str) -> NodePatch:
+    return patch(node, Action.RELEASE)
 
 
 def choose(
@@ -31,7 +30,7 @@ def sent(chosen: Chosen) -> str:
 
 def test_load_that_moves_between_hundreds_of_nodes_stays_within_the_bound() -> None:
     pace, counts = WriteLimiter(), []
-    due = [early(str(number)) for number in range(500)]
+    due = [release(str(number)) for number in range(500)]
     for now in range(0, 120, 2):
         chosen = choose(pace, due, now)
         assert len(chosen.patches) + len(chosen.delayed) == 500
@@ -43,27 +42,24 @@ def test_load_that_moves_between_hundreds_of_nodes_stays_within_the_bound() -> N
 def test_a_hot_node_is_marked_at_once_and_the_others_make_up_for_it() -> None:
     pace = WriteLimiter()
     hot = [patch(f"h{number}") for number in range(300)]
-    chosen = choose(pace, [early("e"), *hot], 0.0)
+    chosen = choose(pace, [release("e"), *hot], 0.0)
     assert chosen.patches == tuple(hot)
     assert chosen.delayed == {"e": "not written yet: guard.max_writes_per_minute is 240"}
     for now in (5.0, 10.0, 15.0):
-        assert sent(choose(pace, [early("e")], now)) == ""
-        assert sent(choose(pace, [early("e"), patch("h")], now)) == "h"
-    assert sent(choose(pace, [early("e")], 16.1)) == "e"
+        assert sent(choose(pace, [release("e")], now)) == ""
+        assert sent(choose(pace, [release("e"), patch("h")], now)) == "h"
+    assert sent(choose(pace, [release("e")], 16.1)) == "e"
 
 
-def test_which_come_first() -> None:
-    relieved = patch("relieved", Action.RELEASE)
-    cooled = patch("cooled", Action.REPAIR, restates=True)
-    due = [early("a"), early("b"), early("gone", Action.RELEASE), cooled, relieved, patch("hot")]
-    order = []
+def test_marks_come_first() -> None:
+    order, due = [], [release("a"), release("b"), patch("repaired", Action.REPAIR), patch("hot")]
     pace = WriteLimiter()
-    choose(pace, map(patch, "123456"), -10, per_minute=6)
+    choose(pace, map(release, "123456"), -10, per_minute=6)
     for now in range(0, 60, 10):
         chosen = choose(pace, due, now, per_minute=6)
         order.append(sent(chosen))
         due = [one for one in due if one.node in chosen.delayed]
-    assert order == ["hot", "relieved", "cooled", "gone", "a", "b"]
+    assert order == ["repaired hot", "", "a", "b", "", ""]
 
 
 def test_what_is_refused_is_tried_less_and_less_often() -> None:
@@ -96,14 +92,11 @@ def test_what_is_not_due_any_more_is_forgotten() -> None:
 
 
 def test_a_node_says_that_its_patch_waits() -> None:
-    rules = rule_set(
-        rule("cpu", early={}), guard={"max_marked": "100%", "max_writes_per_minute": 1}
-    )
-    nodes = named("a", "b", "c", "d")
-    load = {"a": 70, "b": 75, "c": 5, "d": 5}
-    decision = decide(rules, {"cpu": answer(load)}, nodes, no_alerts(), NOON)
-    chosen = WriteLimiter().choose(decision.patches, rules.guard.max_writes_per_minute, 0.0)
-    assert sent(chosen) == "b"  # the hottest first
+    rules = unlimited(rule("cpu"))
+    nodes = {name: node(name, labels={"status": "presure"}) for name in "abc"}
+    decision = decide(rules, {"cpu": answer(dict.fromkeys(nodes, 5))}, nodes, no_alerts(), NOON)
+    chosen = WriteLimiter().choose(decision.patches, 1, 0.0)
+    assert sent(chosen) == "a"
     views = decision.without(chosen.delayed).views(nodes)
-    assert views["a"].withheld == "not written yet: guard.max_writes_per_minute is 1"
-    assert views["a"].due is not None
+    assert views["b"].withheld == "not written yet: guard.max_writes_per_minute is 1"
+    assert views["b"].due is not None

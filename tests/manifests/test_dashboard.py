@@ -80,15 +80,15 @@ def test_every_query_finds_data_in_a_real_prometheus(tmp_path: Path) -> None:
     """
     rules = tmp_path / "rules.yaml"
     rules.write_text(yaml.safe_dump(quick(RULE["spec"])))
-    plain, early = (Exporter(text) for text in metrics_texts().values())
+    plain, expected = (Exporter(text) for text in metrics_texts().values())
     targets = [
         {"targets": [each.target], "labels": {"namespace": name, "pod": "p"}}
-        for name, each in (("plain", plain), ("early", early))
+        for name, each in (("plain", plain), ("expected", expected))
     ]
     scrape = {"job_name": "dynsched", "static_configs": targets}
-    with plain, early, RealPrometheus(tmp_path, [scrape], rule_files=[rules]) as prometheus:
+    with plain, expected, RealPrometheus(tmp_path, [scrape], rule_files=[rules]) as prometheus:
         prometheus.wait_for("count_over_time(dynsched_build_info[10s]) > 2", series=2)
-        early.text = metrics_texts(pods=5)["early"]
+        expected.text = metrics_texts(pods=5)["expected"]
         prometheus.wait_for("namespace:dynsched_pods_placed_hot_per_pods_placed:ratio_increase1d")
         for expr in queries():
             found = prometheus.result(expr)

@@ -277,9 +277,8 @@ def test_the_order_alone_has_all_of_the_base_but_the_right_to_write_nodes(tmp_pa
     assert alone[role]["rules"][0].pop("verbs") == ["get", "list", "watch"]
     assert both[role]["rules"][0].pop("verbs") == ["get", "list", "watch", "patch"]
     assert alone == both
-    shipped = load_rules(BASE / "rules.yaml").file_rules
     assert own.mark.is_none
-    assert own.file_rules == tuple(rule.model_copy(update={"early": None}) for rule in shipped)
+    assert own.rules == load_rules(BASE / "rules.yaml").rules
 
 
 def test_readers_have_every_path_that_needs_a_token() -> None:
@@ -460,7 +459,7 @@ def test_all_that_is_shipped_marks_by_the_rules_of_the_working_example() -> None
     for name, text in mounted.items():
         rules = parse_rules(yaml.safe_load(text))
         assert rules.mark == shipped.mark, name
-        assert (rules.file_rules, rules.guard) == (shipped.file_rules, shipped.guard), name
+        assert (rules.rules, rules.guard) == (shipped.rules, shipped.guard), name
     demo = load_rules(ROOT / "dynsched_sim/demo-rules.yaml")
     slow = [
         rule.model_copy(
@@ -470,9 +469,9 @@ def test_all_that_is_shipped_marks_by_the_rules_of_the_working_example() -> None
                 "keep_firing_for": 20 * rule.keep_firing_for,
             }
         )
-        for rule in demo.file_rules
+        for rule in demo.rules
     ]
-    assert slow == list(shipped.file_rules)
+    assert slow == list(shipped.rules)
     assert (demo.mark, demo.guard) == (shipped.mark, shipped.guard)
     assert 20 * demo.stale_after == shipped.stale_after
 

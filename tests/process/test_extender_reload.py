@@ -32,7 +32,7 @@ STATES: dict[str, Any] = {
     "requires a label": rules(extender={"require_label": "kubernetes.io/hostname"}),
     "deleted": None,
     "counts pods": rules(
-        rules=[{**RULE, "early": {}}],
+        rules=[{**RULE, "by": "expected"}],
         extender={"profiles": {"default": {"score": {"load": 1}, "method": "relative"}}},
     ),
     "another rule": rules(

@@ -58,14 +58,6 @@ def test_a_shadow_rule_fires_and_neither_marks_nor_keeps_a_mark() -> None:
         assert [alert.rule for alert in found] == ["cpu"]
 
 
-def test_the_early_mark_of_a_shadow_rule_is_on_trial_too() -> None:
-    early = {"above_mean": 0, "mean_at_least": 20}
-    rules = unlimited(rule("cpu", shadow=True, early=early))
-    decision = decided(rules, [body("a"), body("b")], cpu={"a": 70, "b": 30})
-    assert firing(decision, "cpu-early") == ["A", "b"]
-    assert decision.patches == ()
-
-
 def test_a_shadow_rule_goes_on_firing_after_a_restart_though_no_node_is_marked() -> None:
     rules = unlimited(
         rule("trial", shadow=True, clear_threshold=60), rule("cpu", clear_threshold=60)
@@ -129,15 +121,6 @@ def test_a_node_that_a_rule_selects_no_more_is_released() -> None:
     nodes = {"a": project(marked)}
     then = decide(rules, {"batch": answer({"a": 90})}, nodes, first.verdicts.alerts, NOON + 10)
     assert [patch.action for patch in then.patches] == [Action.RELEASE]
-
-
-def test_the_mean_of_early_marks_is_that_of_the_selected_nodes() -> None:
-    early = {"above_mean": 25, "mean_at_least": 20}
-    rules = unlimited(rule("batch", selector="pool=batch", early=early))
-    raws = [body("a", labels=BATCH), body("b", labels=BATCH), body("c", labels=WEB)]
-    decision = decided(rules, raws, batch={"a": 40, "b": 80, "c": 0})
-    assert alerts_of(decision.verdicts.alerts)["batch-early"]["a"].value == -20
-    assert decision.patches == ()
 
 
 def test_a_selector_without_a_node_is_told() -> None:

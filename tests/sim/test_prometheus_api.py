@@ -56,7 +56,7 @@ async def test_an_answer_is_as_of_the_time_that_was_asked_for(rules, method) -> 
             session.request(method, f"{url}/api/v1/query", **how) as answer,
         ):
             body = await answer.json()
-        for rule in rules.file_rules:
+        for rule in rules.rules:
             read = await source.query(rule)
             assert (read.error, read.warnings) == (None, ())
             assert [s.labels["instance"] for s in read.samples] == [m.instance for m in MACHINES]

@@ -25,7 +25,7 @@ from dynsched.sources.pod_use import PodUseSource
 from dynsched.sources.prometheus import PrometheusSource
 
 RULES = rule_set(
-    rule("node-cpu", expr="load", resource="cpu", early={}),
+    rule("node-cpu", expr="load", resource="cpu", by="expected"),
     rule("node-mem", expr="load", resource="memory"),
     {"name": "allocatable", "source": "metrics-server", "resource": "cpu", "threshold": 90},
 )

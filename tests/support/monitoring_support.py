@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from early_scene import early_example, known_pods
+from expected_scene import expected_example, known_pods
 from manifest_support import COMPONENTS, Doc, load_all
 from plain_answers import series_text
 from prometheus_client import CollectorRegistry
@@ -83,8 +83,8 @@ def metrics_texts(pods: int = 0) -> dict[str, str]:
     written = ordered.order and LastOrder(ordered.order, time.time(), time.time() + 28)
     ordering = Metrics(CollectorRegistry())
     ordering.registry.register(OrderStatus(lambda: ordered, written))
-    early = replace(early_example(), pods=known_pods())
-    return {"plain": _text(example(), ordering), "early": _text(early, watching)}
+    expected = replace(expected_example(), pods=known_pods())
+    return {"plain": _text(example(), ordering), "expected": _text(expected, watching)}
 
 
 def _text(snapshot: Snapshot, metrics: Metrics) -> str:

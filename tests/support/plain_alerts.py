@@ -49,12 +49,9 @@ def fold(node: str, alerts: tuple[Alert, ...], rule_set: RuleSet) -> Verdict:
     ]
     if not firing:
         return Verdict(node, hot=False, since=None, severity=0.0, alerts=alerts)
-    hot = [(rule, alert) for rule, alert in firing if rule.early_of is None]
-    early, firing = not hot, hot or firing
     return Verdict(
         node,
-        hot=not early,
-        early=early,
+        hot=True,
         since=min(alert.since for _, alert in firing),
         severity=max(
             0.0,
@@ -66,9 +63,9 @@ def fold(node: str, alerts: tuple[Alert, ...], rule_set: RuleSet) -> Verdict:
 
 
 def _excess(rule: Rule, value: float) -> float:
-    """How far a value is beyond the threshold, as a share of the threshold, or of full."""
+    """How far a value is beyond the threshold, as a share of the threshold."""
     distance = value - rule.threshold if rule.rises else rule.threshold - value
-    return distance / (100 if rule.early_of else abs(rule.threshold) or 1.0)
+    return distance / (abs(rule.threshold) or 1.0)
 
 
 def holds(rule: Rule, value: float) -> bool:
@@ -158,6 +155,7 @@ def _known(rule: Rule, alert: Alert, reading: Reading, now: float) -> Alert:
         known_at=max(alert.known_at, min(now, reading.timestamp)),
         quality=Quality.OK,
         value=reading.value,
+        compared=reading.value,
         sampled_at=reading.timestamp,
         active_since=active_since,
         keep_firing_since=keep_since,

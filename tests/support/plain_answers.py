@@ -55,7 +55,7 @@ def plain_series(snapshot: Snapshot) -> bytes:
 def _loads(view: NodeView, snapshot: Snapshot) -> Iterator[tuple[Rule, float]]:
     for alert in view.verdict.alerts:
         rule = snapshot.rule_set.by_name[alert.rule]
-        if alert.quality is Quality.OK and alert.value is not None and rule.is_asked:
+        if alert.quality is Quality.OK and alert.value is not None:
             load = rule_load(rule, alert.value)
             assert load is not None
             yield rule, load
@@ -110,15 +110,13 @@ def _verdict(view: NodeView, rule_set: RuleSet) -> float:
     if view.state.ineligible is not None or view.state.conflict is not None:
         return UNDECIDED
     rules = rule_set.by_name
-    alerts = [
-        a for a in view.verdict.alerts if not (rules[a.rule].early_of or rules[a.rule].shadow)
-    ]
+    alerts = [a for a in view.verdict.alerts if not rules[a.rule].shadow]
     good = [alert for alert in alerts if alert.quality is Quality.OK]
     if view.state.marked:
         not_cleared = (a.firing and a.keep_firing_since is None for a in good)
         return HOT if view.verdict.hot and any(not_cleared) else UNDECIDED
     is_known = good == alerts != [] and all(a.state is AlertState.INACTIVE for a in alerts)
-    return COOL if is_known and not view.verdict.early and not view.verdict.hot else UNDECIDED
+    return COOL if is_known and not view.verdict.hot else UNDECIDED
 
 
 def _flags(view: NodeView, snapshot: Snapshot) -> int:
@@ -126,7 +124,6 @@ def _flags(view: NodeView, snapshot: Snapshot) -> int:
     bits = (
         view.state.marked,
         view.verdict.hot,
-        view.verdict.early,
         view.state.ineligible is not None,
         view.state.conflict is not None,
         any(
@@ -160,7 +157,7 @@ def _column(rule: Rule, views: list[NodeView]) -> dict[str, Any]:
     digits = _digits(rule.threshold)
     return {
         "value": [
-            None if alert is None or alert.value is None else round(alert.value, digits)
+            None if alert is None or alert.compared is None else round(alert.compared, digits)
             for alert in alerts
         ],
         "state": "".join(map(_state, alerts)),

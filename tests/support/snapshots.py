@@ -61,7 +61,6 @@ class Scene:
         results = {
             rule.name: _result(answers[rule.name.replace("-", "_")], at)
             for rule in self.rule_set.rules
-            if rule.early_of is None
         }
         nodes = dict(self.nodes)
         decision = decide(self.rule_set, results, nodes, self._alerts, at, pods=pods)

@@ -21,7 +21,7 @@ from dynsched.engine.columns import OK, QUALITIES, Bools, Floats, Ints
 from dynsched.engine.health import is_blind, unmatched_rules
 from dynsched.engine.snapshot import NodeViews, Snapshot
 
-MARKED, HOT, EARLY, INELIGIBLE, CONFLICT, UNKNOWN = (1 << bit for bit in range(6))
+MARKED, HOT, INELIGIBLE, CONFLICT, UNKNOWN = (1 << bit for bit in range(5))
 """The bits of a node in the column ``flags``. UNKNOWN: a rule has no current value for it."""
 
 _LETTERS: Final = np.array([ord(quality.value[0]) for quality in QUALITIES], np.uint8)
@@ -73,7 +73,7 @@ async def page_data(snapshot: Snapshot, about: About, at_once: int = _AT_ONCE) -
         seen += _flags(nodes, some)
         await asyncio.sleep(0)
     at = np.array(indices, np.int64)
-    flags = np.array(seen, np.int64) + HOT * verdicts.hot[at] + EARLY * verdicts.early[at]
+    flags = np.array(seen, np.int64) + HOT * verdicts.hot[at]
     asked = {rule.name for rule in rule_set.asked_rules}
     columns = []
     for row, rule in enumerate(rule_set.rules):
@@ -165,7 +165,7 @@ def _column(snapshot: Snapshot, row: int, at: Ints) -> tuple[dict[str, Any], Boo
         [~exists, ~active, held, firing], [_NO_ALERT, _INACTIVE, _HELD, _FIRING], _PENDING
     )
     qualities = np.where(exists, _LETTERS[quality], _NO_ALERT)
-    values = np.where(exists, alerts.value[cells], np.nan).tolist()
+    values = np.where(exists, alerts.compared[cells], np.nan).tolist()
     column = {
         "value": list(map(round, values, repeat(digits))),  # msgspec writes NaN as null
         "state": letters.astype(np.uint8).tobytes().decode(),

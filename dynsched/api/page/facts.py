@@ -87,7 +87,7 @@ class PageFacts:
         """What pods request, by rule and in its unit, as far as it is known."""
         return {
             rule.name: of_nodes[node] * full_at(rule) / 100
-            for rule in snapshot.rule_set.file_rules
+            for rule in snapshot.rule_set.rules
             if rule.rises and node in (of_nodes := self.requested.get(rule.resource or "", {}))
         }
 

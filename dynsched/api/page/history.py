@@ -24,8 +24,8 @@ MAX_CHANGES: Final = 10_000
 """Changes that are kept, of all nodes: about 2 MB."""
 MAX_OF_ALL: Final = 50
 
-_LETTERS: Final = "cpekhu"
-"""Of what was decided of a node: cool, pending, early, cooling, hot, unknown. In capitals where it
+_LETTERS: Final = "cpkhu"
+"""Of what was decided of a node: cool, pending, cooling, hot, unknown. In capitals where it
 was marked."""
 _MARKED: Final = len(_LETTERS)
 _UNKNOWN: Final = _LETTERS.index("u")
@@ -61,7 +61,7 @@ class History:
         self._rules: list[str] = []
 
     def observe(self, snapshot: Snapshot) -> None:
-        """Take a point, if one is due. An early rule has none: it has the values of another one."""
+        """Take a point, if one is due."""
         # A clock that was set back by more than a step must not stop the history.
         if self._due_at - 2 * self.step <= snapshot.taken_at < self._due_at:
             return
@@ -72,7 +72,6 @@ class History:
         rules = {
             rule.name: (row, abs(rule.threshold) or 1.0)
             for row, rule in enumerate(snapshot.rule_set.rules)
-            if rule.early_of is None
         }
         self._follow(alerts.roster, list(rules))
         with np.errstate(over="ignore"):  # it is kept as the largest
@@ -124,13 +123,13 @@ def _states(views: NodeViews) -> NDArray[np.uint8]:
     """As in the page's `stateOf`."""
     verdicts, limits = views.verdicts, views.inventory.limits
     alerts = views.verdicts.alerts
-    exists = alerts.exists & ~(limits.is_early | limits.is_shadow)
+    exists = alerts.exists & ~limits.is_shadow
     firing = exists & alerts.firing & np.isnan(alerts.keep_firing_since)
     pending = (exists & alerts.pending).any(axis=0)
     unknown = exists.any(axis=0) & ~(exists & (alerts.quality == OK)).any(axis=0)
     fires = firing.any(axis=0)
-    kinds = [verdicts.hot & fires, verdicts.hot, pending, verdicts.early, unknown]
-    letters = [_LETTERS.index(letter) for letter in "hkpeu"]
+    kinds = [verdicts.hot & fires, verdicts.hot, pending, unknown]
+    letters = [_LETTERS.index(letter) for letter in "hkpu"]
     states = np.append(np.select(kinds, letters, 0), _UNKNOWN).astype(np.uint8)
     states[alerts.roster.indices_of(views.marked)] += _MARKED
     return states

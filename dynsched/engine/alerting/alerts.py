@@ -58,7 +58,7 @@ class States:
         return replace(self, **changed)
 
 
-_OPTIONAL: Final = ("value", "sampled_at", "active_since", "keep_firing_since")
+_OPTIONAL: Final = ("value", "compared", "sampled_at", "active_since", "keep_firing_since")
 _COLUMNS: Final = ("since", "updated_at", "known_at", "quality", *_OPTIONAL, "adopted")
 """Those that are fields of `Alert`, in its order; NaN of the optional ones stands for None."""
 _QUALITIES: Final = np.array(QUALITIES, object)
@@ -81,6 +81,7 @@ class AlertTable(States):
     known_at: Floats
     quality: Codes
     value: Floats
+    compared: Floats
     sampled_at: Floats
     adopted: Bools
 
@@ -105,6 +106,7 @@ class AlertTable(States):
             known_at=began,
             quality=np.zeros(shape, np.int8),
             value=nothing,
+            compared=nothing,
             sampled_at=nothing,
             adopted=none,
         )
@@ -125,10 +127,12 @@ class AlertTable(States):
         each = zip(zip(*rows, strict=True), self.exists[:, indices].T.tolist(), strict=True)
         return [tuple(compress(alerts, exists)) for alerts, exists in each]
 
-    def good_values(self, rows: Any = slice(None)) -> Floats:
-        """The values that are good now, NaN for all others. ``rows``: as numpy's indices."""
+    def good_values(self, rows: Any = slice(None), *, compared: bool = False) -> Floats:
+        """The values that are good now, NaN for all others: the measured ones, or those that are
+        ``compared`` with the threshold. ``rows``: as numpy's indices.
+        """
         is_good = self.exists[rows] & (self.quality[rows] == OK)
-        return np.where(is_good, self.value[rows], np.nan)
+        return np.where(is_good, (self.compared if compared else self.value)[rows], np.nan)
 
     def counts(self, rule: str) -> tuple[Mapping[Quality, int], Mapping[AlertState, int]]:
         """How many nodes there are of each kind, by a rule; without kinds of which is none."""
@@ -245,7 +249,7 @@ def next_alerts(
     if not np.array_equal(ours, exists):
         new = AlertTable.new(before.rules, before.roster, exists, now)
         before = before.each(lambda mine, theirs: np.where(ours, mine, theirs), new)
-    values, taken = np.full(exists.shape, np.nan), np.full(exists.shape, np.nan)
+    values, compared, taken = (np.full(exists.shape, np.nan) for _ in range(3))
     quality: Codes = np.full(exists.shape, MISSING, np.int8)
     for row, rule in enumerate(before.rules):
         found = readings.get(rule)
@@ -253,12 +257,13 @@ def next_alerts(
             quality[row] = _FAILED
         else:
             values[row], taken[row], quality[row] = found.value, found.taken, found.quality
+            compared[row] = found.value if found.expected is None else found.expected
     # The age of a sample is measured by ``now`` itself: after the clock was set back, new samples
     # have timestamps of the new time. The times of an alert must not go back.
     then = np.maximum(before.updated_at, now)
     quality[(quality == OK) & ~(now - taken <= limits.stale_after)] = _STALE
     ok = quality == OK
-    breached, holds = limits.beyond(values)
+    breached, holds = limits.beyond(compared)
     after = advance(
         before,
         limits,
@@ -278,6 +283,7 @@ def next_alerts(
         known_at=np.where(ok, known, before.known_at),
         quality=quality,
         value=np.where(ok, values, before.value),
+        compared=np.where(ok, compared, before.compared),
         sampled_at=np.where(ok, taken, before.sampled_at),
         adopted=before.adopted & ~ok & ~changed,
     )
@@ -291,8 +297,6 @@ class Verdicts:
 
     alerts: AlertTable
     hot: Bools
-    early: Bools
-    """Not hot, and the alert of an early mark fires."""
     since: Floats
     """When the first of the firing alerts began to fire; NaN where none does."""
     severity: Floats
@@ -300,16 +304,15 @@ class Verdicts:
     @classmethod
     def of(cls, alerts: AlertTable, limits: Limits) -> Verdicts:
         """``limits`` are those of the alerts' rules, in the same order."""
-        firing = alerts.firing & alerts.exists
-        hot, early = hot_and_early(limits, firing)
+        firing = alerts.firing & alerts.exists & ~limits.is_shadow
+        hot: Bools = np.logical_or.reduce(firing, axis=0)
         since, severity = np.full(hot.shape, np.nan), np.zeros(hot.shape)
-        indices = np.flatnonzero(hot | early)
+        indices = np.flatnonzero(hot)
         if indices.size:
-            counting = _counting(limits, firing[:, indices], hot[indices])
-            since[indices] = np.where(counting, alerts.since[:, indices], np.inf).min(axis=0)
-            values = alerts.value[:, indices]
-            severity[indices] = severity_of(limits, firing[:, indices], values, hot[indices])
-        return cls(alerts, hot, early, since, severity)
+            firing = firing[:, indices]
+            since[indices] = np.where(firing, alerts.since[:, indices], np.inf).min(axis=0)
+            severity[indices] = severity_of(limits, firing, alerts.compared[:, indices])
+        return cls(alerts, hot, since, severity)
 
     def of_nodes(self, indices: Sequence[int], *, with_alerts: bool = True) -> list[Verdict]:
         """As objects, in the order of ``indices``; without the alerts, of which most of the time
@@ -317,30 +320,16 @@ class Verdicts:
         """
         names = [self.alerts.roster.names[index] for index in indices]
         alerts = self.alerts.of_nodes(indices) if with_alerts else repeat(())
-        taken = (each[indices] for each in (self.hot, self.since, self.severity, self.early))
-        hot, since, severity, early = (each.tolist() for each in taken)
+        taken = (each[indices] for each in (self.hot, self.since, self.severity))
+        hot, since, severity = (each.tolist() for each in taken)
         known = (None if isnan(each) else each for each in since)
-        return list(map(Verdict, names, hot, known, severity, alerts, early))
+        return list(map(Verdict, names, hot, known, severity, alerts))
 
 
-def hot_and_early(limits: Limits, firing: Bools) -> tuple[Bools, Bools]:
-    """Of each node: whether an alert fires that is not early; else, whether an early one does."""
-    counting = firing & ~limits.is_shadow
-    hot: Bools = np.logical_or.reduce(counting & ~limits.is_early, axis=0)
-    return hot, np.logical_or.reduce(counting, axis=0) & ~hot
-
-
-def _counting(limits: Limits, firing: Bools, hot: Bools) -> Bools:
-    """The alerts by which a node is ``hot``, or else early."""
-    found: Bools = firing & ~limits.is_shadow & (limits.is_early != hot)
-    return found
-
-
-def severity_of(limits: Limits, firing: Bools, values: Floats, hot: Bools) -> Floats:
-    """Of each node, the largest excess of the alerts by which it is ``hot``, or else early; 0 where
-    none is beyond its threshold, or no value is known.
+def severity_of(limits: Limits, firing: Bools, compared: Floats) -> Floats:
+    """The largest excess of the ``firing`` alerts of each node; 0 where none is beyond its
+    threshold, or no value is known.
     """
-    excess = limits.excess(values)
+    excess = limits.excess(compared)
     # NaN, of a rule whose value is not known, is not greater.
-    counting = _counting(limits, firing, hot) & (excess > 0)
-    return np.asarray(np.where(counting, excess, 0.0).max(axis=0, initial=0.0), np.float64)
+    return np.asarray(np.where(firing & (excess > 0), excess, 0.0).max(axis=0, initial=0.0))

@@ -65,7 +65,7 @@ class Disputes:
         self._undone.clear()
         for patch in applied:
             node, known = nodes.get(patch.node), self._written.get(patch.node)
-            if node is not None and not patch.restates:
+            if node is not None:
                 puts, times = patch.action is not Action.RELEASE, 1
                 if known is not None and (known.uid, known.puts) == (node.uid, puts):
                     times += known.times

@@ -18,8 +18,6 @@ from dynsched.rules.fields import Limit
 INCUMBENT_BONUS: Final = 0.1
 """A marked node counts as this share of its threshold hotter than it is, so that two nodes of
 about the same load do not swap the last place under the cap at every tick."""
-EARLY_INCUMBENT_BONUS: Final = 0.04
-"""The same for early marks, as a share of full: four points."""
 BURST: Final = 10.0
 """Seconds: so much of ``max_writes_per_minute`` may be used at once; in the first pass, all."""
 FIRST_PAUSE: Final = 5.0
@@ -48,7 +46,6 @@ class MarkCandidates(NamedTuple):
 
     kind: Ints
     hot: Bools
-    early: Bools
     marked: Bools
 
 
@@ -65,8 +62,6 @@ class MarkCaps(NamedTuple):
     pool: Ints
     """Of each kind, as its index in ``pools``."""
     by_pool: Ints
-    by_kind: Ints
-    """Early marks are put on only below this."""
 
     @classmethod
     def of(cls, columns: NodeColumns, limit: Limit) -> MarkCaps:
@@ -77,8 +72,7 @@ class MarkCaps(NamedTuple):
         pool = np.array([pools[each.pool] for each in kinds], np.int64)
         totals = np.bincount(pool, sizes, len(pools)).astype(np.int64)
         by_pool = [count_of(limit, total) for total in totals.tolist()]
-        by_kind = [early_limit(limit, size) for size in sizes.tolist()]
-        return cls(tuple(pools), pool, np.array(by_pool, np.int64), np.array(by_kind, np.int64))
+        return cls(tuple(pools), pool, np.array(by_pool, np.int64))
 
     def choose(
         self,
@@ -89,50 +83,38 @@ class MarkCaps(NamedTuple):
         released: int = 0,
     ) -> Bools:
         """Which candidates carry the mark from now on: ``max_releases`` over all, then
-        ``max_marked`` in every pool, hottest first. Among the nodes of one kind ``max_marked`` is
-        the limit of early marks, and one node stays without.
+        ``max_marked`` in every pool, hottest first.
 
         ``severity``: of the candidates, for when not all fit. ``outgoing``: by pool, how many nodes
         carry the mark that may not (any more); ``released``: how many marks went in this tick
         before. Marks that are to go count under the cap until they are seen to be gone: a write may
         fail, and they are made in no order.
         """
-        kind, hot, early, marked = candidates
-        wanted = hot | early
+        hot, marked, pool = candidates.hot, candidates.marked, self.pool[candidates.kind]
         allowed = count_of(max_releases, int(marked.sum()) + released)
         allowed = max(0, max(1, allowed) - released)
-        either = np.bincount(kind, minlength=len(self.pool))
-        crowded = np.bincount(self.pool, either, len(self.pools)) + outgoing > self.by_pool
-        binds = crowded.any() or (either > self.by_kind)[kind[early]].any()
-        if not binds and np.count_nonzero(marked & ~wanted) <= allowed:
-            return wanted
+        crowded = np.bincount(pool, minlength=len(self.pools)) + outgoing > self.by_pool
+        if not crowded.any() and np.count_nonzero(marked & ~hot) <= allowed:
+            return hot
         degree = severity()
-        bonus = np.where(hot, INCUMBENT_BONUS, EARLY_INCUMBENT_BONUS) * marked
-        ranked = np.lexsort((~marked, -degree - bonus, ~hot))
-        ranked = ranked[wanted[ranked]]
-        granted = self._fitting(ranked, candidates, self.by_pool, self.by_kind)
+        ranked = np.lexsort((~marked, -degree - INCUMBENT_BONUS * marked))
+        ranked = ranked[hot[ranked]]
+        granted = _fitting(ranked, pool, self.by_pool)
         # The coolest go first; those that should be marked but are over the cap go last.
-        leaving = np.lexsort((degree, wanted))
+        leaving = np.lexsort((degree, hot))
         leaving = leaving[(marked & ~granted)[leaving]][:allowed]
         arriving = ranked[(granted & ~marked)[ranked]]
-        used = np.bincount(kind[marked], minlength=len(self.pool))
-        free = self.by_pool - outgoing - np.bincount(self.pool, used, len(self.pools))
-        chosen = marked | self._fitting(arriving, candidates, free, self.by_kind - used)
+        free = self.by_pool - outgoing - np.bincount(pool[marked], minlength=len(self.pools))
+        chosen = marked | _fitting(arriving, pool, free)
         chosen[leaving] = False
         return chosen
 
-    def _fitting(
-        self, ranked: Ints, candidates: MarkCandidates, free: Ints | Floats, early_free: Ints
-    ) -> Bools:
-        """Of the candidates ``ranked``, the hot ones first, as many as are ``free`` in their pool,
-        and early ones only where fewer than ``early_free`` of their kind come before them.
-        """
-        kind = candidates.kind[ranked]
-        fits = candidates.hot[ranked] | (_count_before(kind) < early_free[kind])
-        pool = self.pool[kind[fits]]
-        found = np.zeros(len(candidates.kind), np.bool_)
-        found[ranked[fits][_count_before(pool) < free[pool]]] = True
-        return found
+
+def _fitting(ranked: Ints, pool: Ints, free: Ints) -> Bools:
+    """Of the candidates ``ranked``, as many as are ``free`` in their ``pool``."""
+    found = np.zeros(len(pool), np.bool_)
+    found[ranked[_count_before(pool[ranked]) < free[pool[ranked]]]] = True
+    return found
 
 
 def _count_before(groups: Ints) -> Ints:
@@ -141,13 +123,6 @@ def _count_before(groups: Ints) -> Ints:
     ordered, found = groups[order], np.empty_like(groups)
     found[order] = np.arange(len(groups)) - np.searchsorted(ordered, ordered)
     return found
-
-
-def early_limit(limit: Limit, size: int) -> int:
-    """How many of ``size`` nodes of a kind may carry early marks: one stays unmarked, so that pods
-    have where to go.
-    """
-    return min(count_of(limit, size), size - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,26 +171,23 @@ class WriteLimiter:
         self._pauses: dict[str, _Pause] = {}
 
     def choose(self, patches: Sequence[NodePatch], per_minute: int, now: float) -> Chosen:
-        """Of the ``patches`` that are due. A mark of a hot node never waits for the bound, but
-        counts: what is sent beyond it the others make up for. They come in this order: what else
-        concerns hot marks, releases of early marks, early marks; of each as they are given.
+        """Of the ``patches`` that are due, in their order. A mark never waits for the bound, but
+        counts: releases make up for what is sent beyond it.
         """
         due = {patch.node for patch in patches}
         self._pauses = {name: pause for name, pause in self._pauses.items() if name in due}
         pausing = {name: pause for name, pause in self._pauses.items() if now < pause.end}
         ready = [patch for patch in patches if patch.node not in pausing]
-        urgent = [patch for patch in ready if _is_urgent(patch)]
-        others = [patch for patch in ready if not _is_urgent(patch)]
+        urgent = [patch for patch in ready if patch.action is not Action.RELEASE]
+        releases = [patch for patch in ready if patch.action is Action.RELEASE]
         self._allowance.refill(per_minute, now)
         self._allowance.left -= len(urgent)
         room = max(0, int(self._allowance.left))
-        if len(others) > room:
-            others.sort(key=lambda patch: (patch.early, patch.action is not Action.RELEASE))
-        self._allowance.left -= len(others[:room])
+        self._allowance.left -= len(releases[:room])
         why = f"not written yet: guard.max_writes_per_minute is {per_minute}"
         return Chosen(
-            patches=(*urgent, *others[:room]),
-            delayed={patch.node: why for patch in others[room:]},
+            patches=(*urgent, *releases[:room]),
+            delayed={patch.node: why for patch in releases[room:]},
             refused=tuple(replace(p.failure, again=True) for p in pausing.values() if p.failure),
         )
 
@@ -229,8 +201,3 @@ class WriteLimiter:
             before = self._pauses.get(name)
             seconds = FIRST_PAUSE if before is None else min(2 * before.seconds, LONGEST_PAUSE)
             self._pauses[name] = _Pause(seconds, now + seconds, failure)
-
-
-def _is_urgent(patch: NodePatch) -> bool:
-    """Whether it puts a mark on, or repairs one, that is not early."""
-    return not (patch.early or patch.restates or patch.action is Action.RELEASE)

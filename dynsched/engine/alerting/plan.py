@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from dynsched.engine.alerting.guard import Selection
 from dynsched.engine.model import Action, Alert, AlertState, Node, NodePatch, Verdict
 from dynsched.engine.nodes.mark_state import MarkState, mark_state
-from dynsched.engine.wording import beside_the_line
+from dynsched.engine.pod_values import Added
+from dynsched.engine.wording import counted
 from dynsched.rules import keys
 from dynsched.rules.labels import Mark
 from dynsched.rules.rule_set import NO_RULES, Rule, RuleSet
@@ -17,10 +19,14 @@ from dynsched.util.formatting import format_threshold, format_time, format_value
 
 
 def plan_node(
-    state: MarkState, verdict: Verdict, rule_set: RuleSet, selection: Selection
+    state: MarkState,
+    verdict: Verdict,
+    rule_set: RuleSet,
+    selection: Selection,
+    added: Mapping[str, Added] = MappingProxyType({}),
 ) -> NodePatch | None:
     """The patch after which the node carries the mark if the ``selection`` has it, and needs no
-    further patch; None when nothing is due on it.
+    further patch; None when nothing is due on it. ``added``: by rule, for the reason.
 
     Where somebody else set the mark's label or taint to another value it is never marked, and what
     dynsched set on it is removed. One that is wanted only because its release is delayed is not
@@ -29,8 +35,8 @@ def plan_node(
     wanted = verdict.node in selection.marked and state.ineligible is None
     if rule_set.mark.is_none or not (wanted or state.touched):
         return None  # most nodes, at every tick
-    if wanted and state.conflict is None and (state.marked or verdict.hot or verdict.early):
-        return None if rule_set is NO_RULES else _put(state, verdict, rule_set)
+    if wanted and state.conflict is None and (state.marked or verdict.hot):
+        return None if rule_set is NO_RULES else _put(state, verdict, rule_set, added)
     return _take_back(state, rule_set.mark, _why_taken_off(state, verdict))
 
 
@@ -43,7 +49,9 @@ def plan_prune(nodes: Iterable[Node], mark: Mark) -> list[NodePatch]:
     return [patch for patch in planned if patch is not None]
 
 
-def _put(state: MarkState, verdict: Verdict, rule_set: RuleSet) -> NodePatch | None:
+def _put(
+    state: MarkState, verdict: Verdict, rule_set: RuleSet, added: Mapping[str, Added]
+) -> NodePatch | None:
     mark = rule_set.mark
     edit = _Edit(state.node)
     edit.take_back(state.older)
@@ -55,16 +63,11 @@ def _put(state: MarkState, verdict: Verdict, rule_set: RuleSet) -> NodePatch | N
         edit.taints = [*edit.taints, raw]
     evidence = state.evidence
     differs = edit.changed or evidence is None or Mark(evidence.label, evidence.taint) != mark
-    wants_mark = verdict.hot or verdict.early
-    restates = not differs and wants_mark and state.is_early is not verdict.early
-    if not (differs or restates):  # most marked nodes, at every tick: no text is made for them
+    if not differs:  # most marked nodes, at every tick: no text is made for them
         return None
     edit.annotations[keys.EVIDENCE_ANNOTATION] = write_evidence(mark, verdict, rule_set)
-    was_hot = state.marked and (evidence is None or not evidence.early)
-    # A node with an early mark that becomes hot is marked anew: now it is something for a person.
-    action = Action.REPAIR if was_hot or (state.marked and verdict.early) else Action.MARK
-    reason = _with_rest(describe(verdict, rule_set), state)
-    return edit.patch(action, reason, early=verdict.early and not was_hot, restates=restates)
+    reason = _with_rest(describe(verdict, rule_set, added), state)
+    return edit.patch(Action.REPAIR if state.marked else Action.MARK, reason)
 
 
 def _take_back(state: MarkState, mark: Mark, reason: str) -> NodePatch | None:
@@ -73,7 +76,7 @@ def _take_back(state: MarkState, mark: Mark, reason: str) -> NodePatch | None:
     edit.take_back(mark)
     if state.evidence is not None:
         edit.annotations[keys.EVIDENCE_ANNOTATION] = None
-    return edit.patch(Action.RELEASE, _with_rest(reason, state), early=state.is_early)
+    return edit.patch(Action.RELEASE, _with_rest(reason, state))
 
 
 def _with_rest(reason: str, state: MarkState) -> str:
@@ -93,9 +96,17 @@ def is_done(patch: NodePatch, node: Node) -> bool:
     )
 
 
-def describe(verdict: Verdict, rule_set: RuleSet) -> str:
-    """The firing rules in one line: ``node-cpu 91.2 > 80``, or ``node-cpu was > 80, is 75``."""
-    parts = [_reason(rule, alert) for rule, alert in _firing(verdict, rule_set)]
+def describe(
+    verdict: Verdict,
+    rule_set: RuleSet,
+    added: Mapping[str, Added] = MappingProxyType({}),
+) -> str:
+    """The firing rules in one line: ``node-cpu 91.2 > 80``, or ``node-cpu was > 80, is 75``, or
+    ``node-cpu 74 measured, 86 expected with 5 new pods > 80``.
+    """
+    parts = [
+        _reason(rule, alert, added.get(rule.name)) for rule, alert in _firing(verdict, rule_set)
+    ]
     return ", ".join(parts) or "no rule fires"
 
 
@@ -109,15 +120,13 @@ def write_evidence(mark: Mark, verdict: Verdict, rule_set: RuleSet) -> str:
         "rules": [
             {
                 "rule": alert.rule,
-                "value": None if alert.value is None else round(alert.value, 2),
+                "value": None if alert.compared is None else round(alert.compared, 2),
                 "threshold": rule.threshold,
                 "since": format_time(alert.since),
             }
             for rule, alert in _firing(verdict, rule_set)
         ],
     }
-    if verdict.early:
-        record["early"] = True
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -128,15 +137,13 @@ def _firing(verdict: Verdict, rule_set: RuleSet) -> list[tuple[Rule, Alert]]:
     return [(rule, alert) for rule, alert in both if not rule.shadow]
 
 
-def _reason(rule: Rule, alert: Alert) -> str:
-    over, value = f"{rule.op} {format_threshold(rule.threshold)}", format_value(alert.value)
-    if rule.early_of is not None:
-        if alert.value is None:
-            return f"{rule.early_of} has no expected load yet"
-        if not rule.breached(alert.value):
-            over = f"was {over}, released at {format_threshold(rule.clear_threshold)}"
-        return f"{rule.early_of} is expected {beside_the_line(alert.value)} ({over})"
-    if alert.value is None or rule.breached(alert.value):
+def _reason(rule: Rule, alert: Alert, added: Added | None) -> str:
+    over, value = f"{rule.op} {format_threshold(rule.threshold)}", format_value(alert.compared)
+    if value != format_value(alert.value):
+        value = f"{format_value(alert.value)} measured, {value} expected"
+        if added is not None and added.pods:
+            value += f" with {counted(added.pods, 'new pod')}"
+    if alert.compared is None or rule.breached(alert.compared):
         return f"{rule.name} {value} {over}"
     return f"{rule.name} was {over}, is {value}"
 
@@ -146,7 +153,7 @@ def _why_taken_off(state: MarkState, verdict: Verdict) -> str:
         return state.conflict
     if state.ineligible is not None:
         return f"the node is not eligible: {state.ineligible}"
-    if verdict.hot or verdict.early:
+    if verdict.hot:
         return "another node is hotter and the number of marks is limited"
     return "no rule fires any more"
 
@@ -175,9 +182,7 @@ class _Edit:
         if taint:
             self.taints = [raw for raw in self.taints if not taint.is_same(raw)]
 
-    def patch(
-        self, action: Action, reason: str, *, early: bool, restates: bool = False
-    ) -> NodePatch | None:
+    def patch(self, action: Action, reason: str) -> NodePatch | None:
         """The whole edit with the observed resourceVersion; None where there is nothing in it."""
         if not self.changed and not self.annotations:
             return None
@@ -189,4 +194,4 @@ class _Edit:
         body: dict[str, Any] = {"metadata": metadata}
         if self.taints != list(self.node.taints):
             body["spec"] = {"taints": self.taints or None}
-        return NodePatch(self.node.name, action, body, reason, early, restates)
+        return NodePatch(self.node.name, action, body, reason)

@@ -9,8 +9,7 @@ as every tick, with the marks adopted at its beginning, so that a restart loses 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -50,18 +49,16 @@ def adopted(rule_set: RuleSet, marked: Iterable[MarkState], now: float) -> list[
     """Firing alerts for each node with our mark.
 
     Where none of the rules that the evidence names exists any more (or there is no evidence:
-    dynamicScheduler left none), every rule is taken to have fired, of an early mark every one that
-    marks early: the mark then stays until each rule has a good reading that clears it, or is stale.
+    dynamicScheduler left none), every rule is taken to have fired: the mark then
+    stays until each rule has a good reading that clears it, or is stale.
     With ``mark: none`` marks are older than anything that is known, and say nothing.
     """
     found = []
     for state in () if rule_set.mark.is_none else marked:
         node, fired = state.node, state.evidence.rules if state.evidence else ()
         known = [r for r in rule_set.rules if not r.shadow and r.applies_to(node.labels)]
-        names = {rule.name for rule in known}.intersection(fired) or {
-            rule.name for rule in known if (rule.early_of is not None) is state.is_early
-        }
-        found += [_firing(name, state, now) for name in names]
+        names = {rule.name for rule in known}
+        found += [_firing(name, state, now) for name in names.intersection(fired) or names]
     return found
 
 
@@ -73,8 +70,7 @@ def with_renamed(
     now: float,
 ) -> AlertTable:
     """``alerts``, and one that fires by each new rule on each of the nodes (``marked``: they carry
-    our mark) on which a rule fired in ``previous`` that is gone. An early mark goes to the rules
-    that mark early, a hot one to the others.
+    our mark) on which a rule fired in ``previous`` that is gone.
     """
     gone = [name for name in previous.rules if name not in rule_set.by_name]
     new = [rule for rule in rule_set.rules if rule.name not in previous.rules and not rule.shadow]
@@ -87,7 +83,7 @@ def with_renamed(
         for state in marked
         if fired[alerts.roster.indices[state.node.name]]
         for rule in new
-        if rule.applies_to(state.node.labels) and (rule.early_of is not None) is state.is_early
+        if rule.applies_to(state.node.labels)
     )
 
 
@@ -105,25 +101,6 @@ def _firing(rule: str, state: MarkState, now: float) -> Alert:
         active_since=since,
         adopted=True,
         uid=state.node.uid,
-    )
-
-
-def with_early_as_marked(
-    rule_set: RuleSet, alerts: AlertTable, marked: Collection[str]
-) -> AlertTable:
-    """``alerts`` of a replica that does not write, with those of early marks as the leader has
-    them: firing on the nodes that carry the mark, and nowhere else. Between their two lines they
-    depend on what was before, and after a change of the leader no mark should change for that.
-    """
-    rules = [rule_set.by_name[name] for name in alerts.rules]
-    is_early = np.array([r.early_of is not None and not r.shadow for r in rules], np.bool_)
-    is_marked = np.array([name in marked for name in alerts.roster.names], np.bool_)
-    changed = is_early[:, None] & alerts.exists & (alerts.firing != is_marked)
-    return replace(
-        alerts,
-        firing=np.where(changed, is_marked, alerts.firing),
-        pending=alerts.pending & ~changed,
-        since=np.where(changed, alerts.updated_at, alerts.since),
     )
 
 
@@ -195,7 +172,7 @@ def finish_replay(seen: Inventory, table: AlertTable, now: float) -> AlertTable:
         return table
     table = with_adopted(seen.rule_set, seen.marked_states, table, now)
     unmarked = np.array([name not in seen.marked for name in table.roster.names], np.bool_)
-    breached, _ = seen.limits.beyond(table.value)
+    breached, _ = seen.limits.beyond(table.compared)
     return table.without(table.firing & unmarked & ~breached & ~seen.limits.is_shadow)
 
 

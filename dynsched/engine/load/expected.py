@@ -3,8 +3,8 @@
     expected = measured + sum of use x unseen(bound) - sum of use x unseen(ended)
 
 docs/expected-load.md says why, and what a pod is expected to use. All loads are in points: 0 is
-idle, 100 is full (`engine.loads`). Early marks go by it: a node that has more load than the mean is
-marked before it is hot, and pods go to the others.
+idle, 100 is full (`engine.loads`). The order, the extender's scores and rules with ``by: expected``
+go by it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from typing import Final
 
 import numpy as np
 
-from dynsched.engine.alerting.guard import early_limit
 from dynsched.engine.columns import MISSING, Floats, Ints
 from dynsched.engine.load.lag import Lag, lag_of
 from dynsched.engine.load.use_by_age import Counts, changes_unseen
-from dynsched.engine.loads import rule_loads
+from dynsched.engine.loads import rule_loads, with_points
 from dynsched.engine.model import Node
 from dynsched.engine.nodes.inventory import NodeColumns
 from dynsched.engine.nodes.match import NodeReadings
@@ -36,8 +35,7 @@ from dynsched.engine.pod_values import (
     Requested,
     median_request,
 )
-from dynsched.rules.fields import Limit
-from dynsched.rules.rule_set import FileRule, Rule
+from dynsched.rules.rule_set import Rule
 
 POINTS_EACH: Final = 4.0
 POINTS_FURTHER: Final = 2.0
@@ -50,12 +48,9 @@ BELOW_MEAN: Final = 10.0
 were not measured themselves; and a hot one by any."""
 _NOTHING_LEFT: Final = 1e-9
 """Of pods: but for what the floats have gathered."""
-EQUAL: Final = 5.0
-"""Points: nodes whose loads differ by no more are not told apart by an early mark."""
 FEW: Final = 30
 """Of fewer pods a single one that is busy makes the mean: the median counts, where each is known.
 """
-_FULL: Final = 100.0
 
 
 class Unseen:
@@ -81,8 +76,8 @@ class Unseen:
             self._pods = self._cpu = self._memory = 0.0
 
     def ended(self, points: float | None, share: float) -> None:
-        """Count an ended pod. One of unknown use counts nothing: a guess by requests may mark a
-        node too early, but must not make a busy one look idle.
+        """Count an ended pod. One of unknown use counts nothing: a guess by requests may make
+        an idle node look busy, but must not make a busy one look idle.
         """
         if points is not None:
             self._ended += share * points
@@ -122,6 +117,19 @@ class ExpectedLoad:
             points = self.next_pod(columns)
             loads += points - points.min()
 
+    def values(self, rule: Rule, measured: Floats, columns: NodeColumns) -> Floats:
+        """The values that the ``measured`` ones of the nodes are expected to become, in the unit of
+        the ``rule``, of which a higher value is more load.
+        """
+        found = measured.copy()
+        for name, more in self.added.items():
+            index = columns.roster.indices.get(name)
+            if index is not None:
+                value = measured.item(index)
+                load = rule_loads(rule, value).item()
+                found[index] = with_points(rule, value, more.to(load) - load)
+        return found
+
     def next_pod(self, columns: NodeColumns) -> Floats:
         """What a pod of mean use, with its margin, would add to each node, in points; POINTS_EACH
         where that is not known.
@@ -136,6 +144,11 @@ class ExpectedLoad:
 
 
 NOTHING_EXPECTED: Final = ExpectedLoad(PodUse(), {})
+
+
+def added_on(node: str, expected: Mapping[str, ExpectedLoad]) -> dict[str, Added]:
+    """By rule, without rules to which nothing is added."""
+    return {rule: load.added[node] for rule, load in expected.items() if node in load.added}
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,11 +217,13 @@ def expected_load(
         median_request(filter(None, map(pods.requested.get, nodes)), resource),
     )
     counted: dict[str, Unseen] = {}
+    pods_on: dict[str, int] = {}
     margins: dict[str, float] = {}  # of bound pods: what counts beside where pods are placed
     measured: dict[str, float] = {}  # of what is taken off: by pods that were measured themselves
     for pod, more, less, changed in unseen:
         if not (more or less or changed) or pod.node not in nodes:
             continue
+        pods_on[pod.node] = pods_on.get(pod.node, 0) + (more > 0)
         allocatable = nodes[pod.node].allocatable
         points = use.points(pod, allocatable, ended=less > 0)
         if points is None:
@@ -232,7 +247,7 @@ def expected_load(
         at = indices[name]
         itself = 0.0 if is_hot.item(at) else measured.get(name, 0.0)
         less = min(less, max(rooms.item(at), itself))
-        added[name] = Added(more, less, margins.get(name, 0.0))
+        added[name] = Added(more, less, margins.get(name, 0.0), pods_on[name])
     return ExpectedLoad(use, added)
 
 
@@ -302,38 +317,6 @@ def _mean_use(
         return float(np.nansum(used)) / 100 / shown
 
 
-def above_line(rule: FileRule, loads: Floats, nodes: NodeColumns, max_marked: Limit) -> Floats:
-    """How far each load is above the early line of its node's kind, in points, for a ``rule`` that
-    has ``early``. ``loads``: NaN where nothing is known; its last axis is that of ``nodes``.
-
-    The line is the highest of: the mean of the nodes that may be marked, weighted by what they have
-    of the rule's resource; ``mean_at_least``; and a line so far above the coolest, as many as
-    ``max_marked`` leaves unmarked, that a mark goes from a node which is EQUAL to them: of many
-    equal nodes, a few without a mark would get all pods. A node's weight and load are limited here:
-    one node does not decide about all others.
-    """
-    kind, weights = nodes.kind, nodes.weights(rule.resource)
-    if rule.early is None or not kind.size:
-        return loads
-    found = np.array(loads, np.float64)
-    order = np.argsort(kind, kind="stable")
-    for indices in np.split(order, np.flatnonzero(np.diff(kind[order])) + 1):
-        here = loads[..., indices]
-        known = np.where(nodes.may_mark[indices], here, np.nan)
-        number = np.count_nonzero(~np.isnan(known), axis=-1, keepdims=True)
-        weight = np.where(np.isnan(known), np.nan, weights[indices])
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            weight = _bounded(weight)
-            total = np.nansum(np.minimum(known, _FULL) * weight, axis=-1, keepdims=True)
-            mean = total / np.nansum(weight, axis=-1, keepdims=True)
-        # There is none of nodes without known loads, or with weights beyond what can be counted.
-        line = np.fmax(np.where(np.isfinite(mean), mean, np.nan), rule.early.mean_at_least)
-        others = _lowest(known, _unmarked(max_marked, number) - 1)
-        line = np.fmax(line, others + EQUAL - rule.early.clear_above_mean)
-        found[..., indices] = here - line
-    return found
-
-
 def _bounded(weights: Floats) -> Floats:
     """One node does not decide about all others."""
     number = np.count_nonzero(~np.isnan(weights), axis=-1, keepdims=True)
@@ -343,9 +326,3 @@ def _bounded(weights: Floats) -> Floats:
 def _lowest(values: Floats, index: Ints) -> Floats:
     """The value at this index from the lowest; NaN comes last."""
     return np.take_along_axis(np.sort(values, axis=-1), index, axis=-1)
-
-
-def _unmarked(max_marked: Limit, numbers: Ints) -> Ints:
-    """Of so many nodes, how many stay without an early mark at least."""
-    counts = [each - early_limit(max_marked, each) for each in numbers.ravel().tolist()]
-    return np.array(counts, np.int64).reshape(numbers.shape)

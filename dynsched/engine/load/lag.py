@@ -62,7 +62,7 @@ def lag_of(rule: Rule, scrape: float | None) -> Lag:
 
 def longest_lag(rule_set: RuleSet, scrapes: Mapping[str, float]) -> float:
     """In seconds, until the values of all rules show a change. ``scrapes``: by rule."""
-    return max(lag_of(rule, scrapes.get(rule.name)).total for rule in rule_set.file_rules)
+    return max(lag_of(rule, scrapes.get(rule.name)).total for rule in rule_set.rules)
 
 
 _RANGES: Final = re.compile(

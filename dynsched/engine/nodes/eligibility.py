@@ -12,7 +12,7 @@ _HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
 
 
 class NodeKind(NamedTuple):
-    """What nodes have in common that can take the same pods: early marks are decided among them."""
+    """What nodes have in common that can take the same pods."""
 
     pool: str
     taints: frozenset[tuple[str, str, str]]

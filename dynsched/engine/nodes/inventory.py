@@ -40,13 +40,6 @@ class NodeColumns:
     capacity: Mapping[str, Floats]
     """By resource: what a node can give, in cores or bytes; NaN where that is not known."""
 
-    def weights(self, resource: str | None) -> Floats:
-        """What each node has of a rule's resource, as the mean of its kind weighs it."""
-        if resource is None:
-            return np.ones(len(self.roster))
-        capacity = self.capacity[resource]
-        return np.where(np.isnan(capacity), 1.0, capacity)
-
     def kind_means(self, loads: Floats) -> Floats:
         """For each node, the mean of the loads that are known of its kind."""
         known, number = ~np.isnan(loads), len(self.kinds)

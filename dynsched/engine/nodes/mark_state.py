@@ -45,8 +45,6 @@ class Evidence:
     label: LabelMark | None
     taint: TaintMark | None
     fired: tuple[Fired, ...]
-    early: bool = False
-    """Whether the node was not hot, but marked by its expected load."""
     since: float | None = None
 
     @property
@@ -75,7 +73,6 @@ def _evidence(text: str) -> Evidence:
         _parsed(parse_label, record.get("label")),
         _parsed(parse_taint, record.get("taint")),
         tuple(filter(None, map(_fired, as_mappings(record.get("rules"))))),
-        record.get("early") is True,
         parse_time(record.get("since")),
     )
 
@@ -131,11 +128,6 @@ class MarkState(Struct, frozen=True, gc=False):
     def touched(self) -> bool:
         """Whether anything on the node is ours; on all others nothing can be taken back."""
         return self.evidence is not None or self.marked
-
-    @property
-    def is_early(self) -> bool:
-        """Whether the mark was put on by the expected load alone."""
-        return self.evidence is not None and self.evidence.early
 
 
 def carried(state: MarkState, mark: Mark) -> tuple[str, ...]:

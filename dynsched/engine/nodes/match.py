@@ -129,6 +129,8 @@ class NodeReadings:
     taken: Floats
     """When the sample was taken, in Unix seconds."""
     quality: Codes
+    expected: Floats | None = None
+    """What the values are expected to be; None where the rule compares the measured ones."""
 
     @classmethod
     def none(cls, roster: Roster) -> NodeReadings:

@@ -23,7 +23,7 @@ class PlacedOn(StrEnum):
     """What a node was when a pod was placed on it."""
 
     HOT = "hot"  # marked or not
-    MARKED = "marked"  # not hot (any more): an early mark, or one that is not released yet
+    MARKED = "marked"  # not hot any more, and not released yet
     CLEAN = "clean"
 
 
@@ -103,7 +103,7 @@ def hottest(snapshot: Snapshot, most: int) -> list[str]:
     """
     alerts, hot = snapshot.nodes.verdicts.alerts, snapshot.nodes.verdicts.hot
     limits = snapshot.nodes.inventory.limits
-    beyond = limits.excess(alerts.good_values())[~limits.is_early[:, 0]]
+    beyond = limits.excess(alerts.good_values(compared=True))
     worst = np.where(np.isnan(beyond), -np.inf, beyond).max(axis=0, initial=-np.inf)
     order = np.lexsort((worst, hot))[::-1][:most]
     return [alerts.roster.names[index] for index in order.tolist()]

@@ -83,7 +83,7 @@ def weighted_profile(rule_set: RuleSet, scheduler: str) -> WeightedProfile:
     profiles = rule_set.extender.profiles
     profile = profiles.get(scheduler) or profiles.get("default")
     if profile is None:
-        scored = (rule for rule in rule_set.rules if rule.is_asked and not rule.shadow)
+        scored = (rule for rule in rule_set.rules if not rule.shadow)
         profile = Profile(score={rule.name: 1.0 for rule in scored})
     return weighted(rule_set, profile.score, profile.method)
 
@@ -259,7 +259,7 @@ def load_refusals(snapshot: Snapshot) -> dict[str, Refusal]:
             continue
         since = snapshot.taken_at - snapshot.rule_set.stale_after_of(rule)
         firing = alerts.firing[row] & alerts.exists[row] & (alerts.known_at[row] >= since)
-        values = alerts.good_values(row)
+        values = alerts.good_values(row, compared=True)
         for index in np.flatnonzero(firing).tolist():
             node = alerts.roster.names[index]
             if node not in refused and node in views:

@@ -1,7 +1,8 @@
 """A whole replay: columns of values in, alerts and marks at every step out.
 
-It does for all moments what `engine.decide` does in a tick: readings, early readings, alerts,
-verdicts, guard. Of a write it is taken that it succeeds, as in a dry run (`alerting.dry_run`).
+It does for all moments what `engine.decide` does in a tick: readings, alerts, verdicts,
+guard. Writes are assumed to succeed, as in a dry run (`alerting.dry_run`). No pods are known of the
+past, so rules with ``by: expected`` are replayed with their measured values.
 """
 
 from __future__ import annotations
@@ -14,14 +15,12 @@ from types import MappingProxyType
 
 import numpy as np
 
-from dynsched.engine.alerting.alerts import States, advance, hot_and_early, severity_of
+from dynsched.engine.alerting.alerts import States, advance, severity_of
 from dynsched.engine.alerting.dry_run import PretendedWrites
 from dynsched.engine.alerting.guard import MarkCandidates, MarkCaps
 from dynsched.engine.alerting.plan import plan_prune
 from dynsched.engine.columns import Bools, Floats, Ints
 from dynsched.engine.limits import Limits
-from dynsched.engine.load.expected import above_line
-from dynsched.engine.loads import rule_loads
 from dynsched.engine.model import Node
 from dynsched.engine.nodes.inventory import NodeColumns, take_inventory
 from dynsched.engine.nodes.match import NodeIndex
@@ -102,7 +101,7 @@ def columns_of(
 ) -> Columns:
     """For steps ``first`` to before ``last``."""
     found = {}
-    for rule in rule_set.file_rules:
+    for rule in rule_set.rules:
         query = Query.of(rule)
         past = scene.pasts.get(query) if query else None
         if past is not None:
@@ -128,9 +127,8 @@ class Record:
         self.known = {rule.name: np.zeros(by_node, np.bool_) for rule in rule_set.rules}
         # Shape (rules, steps, nodes).
         self.firing: Bools = np.zeros((len(rule_set.rules), *by_node), np.bool_)
-        # Which nodes carry the mark after the step; and which only because of their expected load.
+        # Which nodes carry the mark after the step.
         self.marked: Bools = np.zeros(by_node, np.bool_)
-        self.early: Bools = np.zeros(by_node, np.bool_)
         # By pool: a node should be marked, and is not because of the cap; how many nodes may be.
         self.withheld: Bools = np.zeros(by_pool, np.bool_)
         self.caps: Ints = np.zeros(by_pool, np.int64)
@@ -215,9 +213,14 @@ class Alerts:
             )
         return self._comes_or_goes[row]
 
-    def severity(self, nodes: Ints, hot: Bools) -> Floats:
-        """Of some nodes, ``hot`` or not."""
-        return severity_of(self._limits, self.firing[:, nodes], self._value[:, nodes], hot)
+    @property
+    def counting(self) -> Bools:
+        """The firing alerts that may mark nodes."""
+        return np.asarray(self.firing & ~self._limits.is_shadow, np.bool_)
+
+    def severity(self, nodes: Ints) -> Floats:
+        """Of some nodes."""
+        return severity_of(self._limits, self.counting[:, nodes], self._value[:, nodes])
 
 
 class Marks:
@@ -236,14 +239,14 @@ class Marks:
         self.marked = self.marked & present
         self.caps = MarkCaps.of(there, self._guard.max_marked)
 
-    def choose(self, hot: Bools, early: Bools, alerts: Alerts) -> Bools:
+    def choose(self, alerts: Alerts) -> Bools:
         """Returns the nodes that should carry the mark and do not."""
-        wanted = (hot | early) & self._may
+        wanted: Bools = np.logical_or.reduce(alerts.counting, axis=0) & self._may
         indices = np.flatnonzero(wanted | self.marked)
         if indices.size:
-            kind, are_hot = self._columns.kind[indices], hot[indices]
-            candidates = MarkCandidates(kind, are_hot, early[indices], self.marked[indices])
-            degree = partial(alerts.severity, indices, are_hot)
+            kind = self._columns.kind[indices]
+            candidates = MarkCandidates(kind, wanted[indices], self.marked[indices])
+            degree = partial(alerts.severity, indices)
             chosen = self.caps.choose(candidates, degree, self._guard.max_releases)
             self.marked = self.marked.copy()
             self.marked[indices] = chosen
@@ -259,7 +262,6 @@ class Engine:
         self._limits = Limits.of(rule_set.rules, rule_set)
         self._alerts = Alerts(self._limits, len(world.nodes))
         self._marks = Marks(world.columns, rule_set.guard)
-        self._early_mark: Bools = np.zeros(len(world.nodes), np.bool_)
 
     def play(self, columns: Columns, record: Record, first: int, last: int) -> None:
         """The steps ``first`` to before ``last``; ``columns`` have a row for each."""
@@ -269,43 +271,28 @@ class Engine:
         self._begin(columns, present)
         for row, now in enumerate(record.window.times(first, last).tolist()):
             if self._alerts.step(row, now):
-                self._early_mark &= present[row]
                 self._marks.set_present(present[row])
             step = first + row
             short, record.writes[step] = self._mark()
             record.firing[:, step] = self._alerts.firing
-            record.marked[step], record.early[step] = self._marks.marked, self._early_mark
+            record.marked[step] = self._marks.marked
             record.caps[step] = self._marks.caps.by_pool
             record.withheld[step, self._world.pool[short]] = True
 
     def _begin(self, columns: Columns, present: Bools) -> None:
         missing = np.full(present.shape, np.nan)
         values = {name: np.where(present, found, np.nan) for name, found in columns.items()}
-        for rule in self._rule_set.file_rules:
-            if rule.early_rule is not None and rule.name in values:
-                # No pods are known of the past: the expected load is the measured one.
-                loads = rule_loads(rule, values[rule.name])
-                values[rule.early_rule.name] = above_line(
-                    rule, loads, self._world.columns, self._rule_set.guard.max_marked
-                )
         self._alerts.begin(
             [values.get(rule.name, missing) for rule in self._rule_set.rules], present
         )
 
     def _mark(self) -> tuple[Bools, int]:
         """Which nodes should be marked and are not; how many nodes are written to."""
-        if self._rule_set.mark.is_none:
-            return np.zeros_like(self._early_mark), 0
         before = self._marks.marked
-        hot, early = hot_and_early(self._limits, self._alerts.firing)
-        short = self._marks.choose(hot, early, self._alerts)
-        marked = self._marks.marked
-        # The evidence of a mark that stays says whether the node is hot; it is written anew when
-        # that changes.
-        restated = marked & before & (hot | early) & (early ^ self._early_mark)
-        changed = marked ^ before
-        self._early_mark = np.where((changed & marked) | restated, early, self._early_mark & marked)
-        return short, int(changed.sum()) + int(restated.sum())
+        if self._rule_set.mark.is_none:
+            return np.zeros_like(before), 0
+        short = self._marks.choose(self._alerts)
+        return short, int((self._marks.marked ^ before).sum())
 
 
 def replay(rule_set: RuleSet, scene: Scene, world: BacktestNodes) -> Record:

@@ -81,7 +81,7 @@ async def _gather(
     """Nodes by name, from when to when each is there, what came, and the report's first part."""
     now = await _server_time(source)
     nodes = {} if order.nodes_from_series else await _list_nodes(order.kubeconfig, order.context)
-    rules = [rule for rule_set in order.rule_sets for rule in rule_set.file_rules]
+    rules = [rule for rule_set in order.rule_sets for rule in rule_set.rules]
     until = now if order.until is None else order.until
     if until > now + _CLOCKS_DIFFER:
         raise ExpectedError(
@@ -189,7 +189,7 @@ async def _scrape(source: PrometheusSource, rules: Iterable[Rule]) -> float | No
 
 def _spans(rule_sets: Iterable[RuleSet], pasts: Pasts, window: Window) -> dict[str, Span]:
     """By name: from its first value to its last, and until it is stale."""
-    stale_after = max(each.stale_after_of(rule) for each in rule_sets for rule in each.file_rules)
+    stale_after = max(each.stale_after_of(rule) for each in rule_sets for rule in each.rules)
     spans: dict[str, Span] = {}
     for name, (first, last) in (item for past in pasts.values() for item in past.seen.items()):
         begun, ended = spans.get(name, (math.inf, -math.inf))

@@ -141,7 +141,7 @@ def _setting(rule: Json) -> str:
     text = f"{rule['op']} {format_threshold(rule['threshold'])}"
     if rule["for_seconds"]:
         text += f" for {format_duration(rule['for_seconds'])}"
-    return text + (" above the early line" if rule["early"] else "")
+    return text
 
 
 def _rules(console: Console, sides: Mapping[str, Json]) -> None:
@@ -149,10 +149,7 @@ def _rules(console: Console, sides: Mapping[str, Json]) -> None:
     sentences, entries, sums = [], [], []
     for prefix, side in sides.items():
         total = side["total"]
-        kinds = ("hot", "early") if total["early"]["marks"] else ("hot",)
-        sums += [
-            total | total[kind] | {"rule": f"{prefix}all: {kind}", "setting": ""} for kind in kinds
-        ]
+        sums.append(total | {"rule": f"{prefix}all", "setting": ""})
         entries += [
             {**rule, "rule": prefix + named(rule), "setting": _setting(rule)}
             for rule in side["rules"]
@@ -172,7 +169,7 @@ def _rules(console: Console, sides: Mapping[str, Json]) -> None:
 
 
 def _lacking(side: Json) -> Iterable[str]:
-    for rule in (each for each in side["rules"] if not each["early"]):
+    for rule in side["rules"]:
         told = f"Rule {rule['rule']}: not enough data:"
         pools = [pool for pool in rule["pools_without_enough_data"] if pool]
         if not rule["coverage"]:

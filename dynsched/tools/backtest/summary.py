@@ -77,7 +77,7 @@ def difference(before: Record, after: Record) -> list[Json]:
 
 
 def _rule(rule: Rule, index: int, record: Record, counted: Bools) -> Json:
-    known = record.known[rule.answered_by]
+    known = record.known[rule.name]
     counted = counted & record.world.selected(rule)
     coverage = share(known, counted) * record.lasted
     firing = record.firing[index]
@@ -91,7 +91,6 @@ def _rule(rule: Rule, index: int, record: Record, counted: Bools) -> Json:
     ]
     return {
         "rule": rule.name,
-        "early": rule.early_of is not None,
         "shadow": rule.shadow,
         "op": rule.op,
         "threshold": rule.threshold,
@@ -110,8 +109,6 @@ def _total(record: Record, counted: Bools, known: Bools) -> Json:
     writes, is_enough = int(record.writes.sum()), record.lasted >= ENOUGH
     return {
         **tally(record.marked, counted, step, record.lasted),
-        "hot": tally(record.marked & ~record.early, counted, step, record.lasted),
-        "early": tally(record.early, counted, step, record.lasted),
         "writes": writes,
         "writes_per_day": round(writes / (moments * step / DAY), 2) if is_enough else None,
         "peak_marked": int(record.marked.sum(axis=1).max(initial=0)),
@@ -149,7 +146,7 @@ def _nodes(record: Record, counted: Bools, known: Bools) -> list[Json]:
         found = zip(known_cells[:, node].tolist(), active[:, node].tolist(), strict=True)
         return [round(marked, 2) if known or marked else None for known, marked in found]
 
-    marked, early = cells(record.marked, _CELLS), cells(record.early, _CELLS)
+    marked = cells(record.marked, _CELLS)
     found = [
         {
             "node": name,
@@ -159,7 +156,6 @@ def _nodes(record: Record, counted: Bools, known: Bools) -> list[Json]:
             "node_time_marked": _share(times[index]),
             "coverage": _share(covered[index] / there[index]) if there[index] else None,
             "strip": strip(marked, index),
-            "early_strip": strip(early, index),
         }
         for index, name in enumerate(world.names)
     ]

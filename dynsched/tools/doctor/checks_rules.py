@@ -13,7 +13,7 @@ from dynsched.engine.model import QueryResult, Sample
 from dynsched.engine.nodes.match import match_samples
 from dynsched.engine.wording import counted, some
 from dynsched.rules.lint import lint
-from dynsched.rules.rule_set import FileRule
+from dynsched.rules.rule_set import Rule
 from dynsched.sources.pod_use import KUBELET_JOB
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.tools.doctor import checks_values
@@ -36,7 +36,7 @@ async def check_rules(
     prometheus: PrometheusSource, world: RuleContext
 ) -> list[Finding | NotChecked]:
     """ExpectedError when Prometheus tells nothing."""
-    rules = [rule for rule in world.rule_set.file_rules if rule.source == "prometheus"]
+    rules = [rule for rule in world.rule_set.rules if rule.source == "prometheus"]
     if not rules:
         return []
     clock, failed = await prometheus.ask_clock()
@@ -60,7 +60,7 @@ async def check_rules(
 
 
 async def _check_rule(
-    rule: FileRule, answer: QueryResult, world: RuleContext, asked: Questions
+    rule: Rule, answer: QueryResult, world: RuleContext, asked: Questions
 ) -> AsyncIterator[Finding | NotChecked]:
     expr, expression = rule.expr or "", read(rule.expr or "")
     if expression.unread:

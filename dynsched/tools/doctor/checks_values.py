@@ -15,7 +15,7 @@ from dynsched.engine.model import Node, QueryResult
 from dynsched.engine.nodes.eligibility import is_eligible, pool_of
 from dynsched.engine.nodes.match import NodeIndex, match_samples
 from dynsched.engine.wording import by_reason, counted, listed, some
-from dynsched.rules.rule_set import FileRule, RuleSet
+from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import ServerClock
 from dynsched.tools.doctor.ask_prometheus import PastValues, Questions
 from dynsched.tools.doctor.expressions import Expression
@@ -58,7 +58,7 @@ class CheckedRule:
     asked.
     """
 
-    rule: FileRule
+    rule: Rule
     answer: QueryResult
     expression: Expression
     world: RuleContext
@@ -94,7 +94,7 @@ def values_against_thresholds(rule: CheckedRule) -> Iterator[Finding]:
         yield from _never_or_always(limit, seen, evidence)
 
 
-def _never_or_always(limit: FileRule, seen: PastValues, evidence: str) -> Iterator[Finding]:
+def _never_or_always(limit: Rule, seen: PastValues, evidence: str) -> Iterator[Finding]:
     coolest, hottest = (seen.least, seen.most) if limit.rises else (seen.most, seen.least)
     small, large = sorted((abs(limit.threshold), abs(hottest)))
     if limit.breached(coolest):
@@ -149,7 +149,7 @@ async def late_samples(rule: CheckedRule) -> AsyncIterator[Finding]:
 
 
 async def late_for_new_pods(rule: CheckedRule) -> AsyncIterator[Finding]:
-    if rule.rule.early is None and not rule.world.rule_set.scores_nodes:
+    if rule.rule.by == "measured" and not rule.world.rule_set.scores_nodes:
         return
     intervals = [(await rule.asked.interval(each))[0] for each in rule.expression.selectors]
     lag = lag_of(rule.rule, max(intervals, default=0.0) or None).total + rule.asked.behind

@@ -13,8 +13,7 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from browser import Tab, chromium, tab
-from early_scene import CPU as EARLY_CPU
-from early_scene import early_example, early_scene
+from expected_scene import expected_example
 from programs import ROOT
 from reader_support import bearer
 from snapshots import EXAMPLE_RULES, NOON, Scene, example
@@ -284,18 +283,14 @@ async def test_of_a_rule_that_fails_only_its_values_are_unknown(shown, world) ->
     assert "the hottest: web-2, node-cpu 60.0" in await sentence(shown)
 
 
-async def test_an_early_mark_is_told_as_such_and_is_not_red(shown, world) -> None:
-    for number, heat in ((7, 95.0), (8, 40.0)):
-        cpu = EARLY_CPU | {"worker-1": 75.0, "worker-4": heat}
-        found = early_scene().tick(NOON, node_cpu=cpu, node_mem={})
-        world.snapshots.publish(replace(found, tick=number))
-        await shown.look_again()
-        await shown.until("document.documentElement.dataset.tick === given", str(number))
-        kind = await shown.page.get_attribute("#sentence", "class")
-        assert kind == ("hot" if heat > 80 else "")
-        assert "1 marked early" in await sentence(shown)
-        row = await shown.page.locator("tr[data-node=worker-1]").inner_text()
-        assert "marked early" in row
+async def test_of_a_rule_by_the_expected_load_both_values_are_shown(shown, world) -> None:
+    world.snapshots.publish(replace(expected_example(), tick=7))
+    await shown.look_again()
+    await shown.until("document.documentElement.dataset.tick === given", "7")
+    assert await shown.page.get_attribute("#sentence", "class") == "hot"
+    assert "2 of 4 nodes" in await sentence(shown)
+    await detail(shown, "worker-1")
+    assert "61 measured, 64.9 expected" in await shown.page.inner_text("dialog")
 
 
 SPY = """() => {
@@ -648,9 +643,9 @@ async def test_it_speaks_chinese_to_a_browser_that_does(browser, world) -> None:
         assert await found.page.inner_text("#table-title") == worst_first
         assert "5 个节点均未过热" in await sentence(found)
         texts = [*UNKNOWN.values(), why_unhealthy(None, 0, 1)]
-        early = "a is expected 28.5 points above its early line (> 18)"
-        texts += [early, f"a 91.2 > 80, {early}"]
-        for snapshot in (example(), early_example()):
+        expected = "a 74 measured, 86 expected with 5 new pods > 80"
+        texts += [expected, expected.replace(" with 5 new pods", "")]
+        for snapshot in (example(), expected_example()):
             for name in snapshot.nodes:
                 said = node_detail(snapshot, name)
                 keys = ("conflict", "withheld", "ineligible")
@@ -703,15 +698,14 @@ MISPLACED = """(root) => {
 
 @pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
 async def test_no_text_is_cut_or_on_another_whatever_the_width(browser, world, locale) -> None:
-    """With the names of clouds, a conflict, an early mark, and a node of which nothing is known."""
-    early = {**RULES["rules"][0], "lag": "1m", "early": {"above_mean": 2, "clear_above_mean": -6}}
+    """With the names of clouds, a conflict, and a node of which nothing is known."""
     labels = {
         CLOUD[1]: {"pool": "a", "status": "maintenance"},
         CLOUD[3]: {"pool": "a", "node-role.kubernetes.io/control-plane": ""},
         LONG: {"pool": "a-pool-of-long-name" * 3},
     }
     nodes = [Node(name, labels=labels.get(name, {"pool": "a"})) for name in (*CLOUD, LONG)]
-    world.scene = Scene({**RULES, "rules": [early, MEMORY]}, nodes)
+    world.scene = Scene({**RULES, "rules": [RULES["rules"][0], MEMORY]}, nodes)
     world.cpu = {name: 40.0 + 2 * at for at, name in enumerate(CLOUD[:-1])}
     world.cpu |= {CLOUD[1]: 95.0, LONG: 99.0}
     world.learn(LONG * 2)
@@ -806,7 +800,7 @@ CONTRAST = """(pairs) => {
     return Math.max(a, b) / Math.min(a, b);
   });
 }"""
-STATES = ("hot-0", "hot-1", "hot-2", "held", "pending", "early", "unknown")
+STATES = ("hot-0", "hot-1", "hot-2", "held", "pending", "unknown")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

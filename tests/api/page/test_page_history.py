@@ -81,8 +81,6 @@ PERCENT = {"threshold": 80}
         ([(PERCENT, 1e300)], [80 * 65_500]),
         # A rule with another threshold keeps its values.
         ([(PERCENT, 72.5), ({"threshold": 0.8}, 0.725)], [72.5, 0.725]),
-        # An early rule takes no memory, because its values are those of another.
-        ([({**PERCENT, "early": {}}, 50.0)], [50.0]),
     ],
 )
 def test_what_is_kept_of_values(ticks, expected) -> None:

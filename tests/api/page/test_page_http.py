@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
-from early_scene import early_example
+from expected_scene import expected_example
 from plain_answers import plain_page
 from programs import ROOT
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
@@ -46,7 +46,7 @@ def made(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("make", [example, early_example])
+@pytest.mark.parametrize("make", [example, expected_example])
 @pytest.mark.parametrize("dry_run", [False, True])
 async def test_the_page_gets_what_the_nodes_are(client, snapshots, make, dry_run) -> None:
     snapshot = make(dry_run=dry_run)

@@ -66,12 +66,10 @@ async def test_the_table_is_for_a_person(
     assert (changed["node"], changed["marks_before"], changed["marks_after"]) == ("[a]\n", 2, 1)
 
 
-async def test_early_marks_are_told_apart(reported: Reported, prometheus: FakePrometheus) -> None:
-    prometheus.set(7200, cpu={"a": 60, "b": 20})
-    report = await reported(prometheus.url, rules({**CPU, "early": {}}), *SERIES)
-    told = {(one["rule"], one["early"], one["marks"]) for one in report["rules"]}
-    assert told == {("cpu", False, 0), ("cpu-early", True, 1)}
-    assert (report["total"]["hot"]["marks"], report["total"]["early"]["marks"]) == (0, 1)
+async def test_by_expected_is_replayed_with_the_measured_values(reported, one_hot_node) -> None:
+    expected = {**CPU, "by": "expected"}
+    report = [await reported(one_hot_node, rules(each), *SERIES) for each in (CPU, expected)]
+    assert report[0]["rules"] == report[1]["rules"]
 
 
 async def test_a_shadow_rule_marks_nothing_and_is_told_apart(reported, one_hot_node) -> None:

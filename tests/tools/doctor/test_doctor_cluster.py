@@ -42,7 +42,7 @@ from dynsched.engine.model import QueryResult, Sample
 from dynsched.engine.nodes.match import index_nodes
 from dynsched.kube.client import open_client
 from dynsched.rules.file import parse_rules
-from dynsched.rules.rule_set import FileRule, RuleSet
+from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import ServerClock
 from dynsched.tools.client import Where
 from dynsched.tools.doctor.checks_cluster import IN_THE_POD
@@ -328,7 +328,7 @@ async def test_what_a_server_does_not_know_is_not_checked_and_the_rest_goes_on(s
 
 def asked(world: RuleContext, names: str, server: Any = None, **more: Any) -> CheckedRule:
     """A rule with a sample of each of these nodes."""
-    rule = FileRule.model_validate(RULE | more)
+    rule = Rule.model_validate(RULE | more)
     answer = QueryResult(tuple(Sample({"node": name}, 1.0, 0.0) for name in names))
     return CheckedRule(rule, answer, read("load"), world, server)
 

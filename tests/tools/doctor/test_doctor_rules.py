@@ -116,9 +116,9 @@ async def test_values_that_show_a_new_pod_late_are_told_where_pods_are_placed_by
     history, monkeypatch
 ) -> None:
     slow = {"expr": "rate(slow_seconds_total[4m]) * 100", "threshold": 90}
-    quick = {"expr": "memory_used_ratio * 100", "threshold": 80, "early": {}}
+    quick = {"expr": "memory_used_ratio * 100", "threshold": 80, "by": "expected"}
     for rules, told in (
-        ({"slow": slow | {"early": {}}, "quick": quick, "no-placement": slow}, ["slow"]),
+        ({"slow": slow | {"by": "expected"}, "quick": quick, "no-placement": slow}, ["slow"]),
         ({"no-placement": slow}, []),
     ):
         found = await found_by(history.url, rule_set(rules))
@@ -134,11 +134,11 @@ async def test_values_that_show_a_new_pod_late_are_told_where_pods_are_placed_by
 
 async def test_a_job_that_is_not_named_after_the_kubelet_is_told(history, monkeypatch) -> None:
     quick = {"expr": "memory_used_ratio * 100", "threshold": 80}
-    for early, job, told in (
-        ({"early": {}}, checks_rules.KUBELET_JOB, [Severity.INFO]),
-        ({"early": {}}, "k8s-.*", []),
+    for more, job, told in (
+        ({"by": "expected"}, checks_rules.KUBELET_JOB, [Severity.INFO]),
+        ({"by": "expected"}, "k8s-.*", []),
         ({}, checks_rules.KUBELET_JOB, []),
     ):
         monkeypatch.setattr(checks_rules, "KUBELET_JOB", job)
-        found = await found_by(history.url, rule_set({"quick": quick | early}))
+        found = await found_by(history.url, rule_set({"quick": quick | more}))
         assert [each.severity for each in found if each.code == "P13"] == told

@@ -5,7 +5,7 @@ import { LEFT, RIGHT, chart, spansOf } from "./chart.js";
 import { aboutNode, nodeOf, pastOf } from "./data.js";
 import { get, make, strip, svg } from "./draw.js";
 import { amount, counted, number, span, t, told, valueOf } from "./i18n.js";
-import { EARLY, MARKED, PRESSURED, beyond, fromPoints, sinceOf } from "./model.js";
+import { MARKED, PRESSURED, beyond, fromPoints, sinceOf } from "./model.js";
 import { reading } from "./overview.js";
 import { describeMark } from "./row.js";
 
@@ -136,15 +136,12 @@ export class Detail {
     const kinds = new Set(["curve", "line-threshold"]);
     const charts = model.data.rules.flatMap((rule, at) => {
       const column = model.data.columns[at];
-      if (!past.values[rule.name] || rule.early_of || column.state[node.index] === "-") return [];
+      if (!past.values[rule.name] || column.state[node.index] === "-") return [];
       const quality = column.quality[node.index];
       const value = quality === "o" ? valueOf(rule, column.value[node.index]) : t(`q_${quality}`);
-      const lines = linesOf(rule, answer);
-      const early = answer.rules.find((/** @type {any} */ each) => each.early_of === rule.name);
-      const load = node.flags & EARLY && early ? answer.rules.find((/** @type {any} */ each) => each.rule === rule.name).expected?.load : undefined;
-      const expected = load === undefined ? undefined : fromPoints(rule, load);
-      const names = [rule.name, early?.rule];
-      const spans = spansOf(rule, past, (at) => fired(known.changes, names, at), range);
+      const lines = linesOf(rule);
+      const expected = answer.rules.find((/** @type {any} */ each) => each.rule === rule.name)?.expected_value ?? undefined;
+      const spans = spansOf(rule, past, (at) => fired(known.changes, rule.name, at), range);
       for (const { kind } of lines) kinds.add(kind);
       for (const [marked] of spans) kinds.add(marked ? "was-marked" : "unknown");
       if (expected !== undefined) kinds.add("dot");
@@ -200,17 +197,18 @@ export class Detail {
 function whySo(node, answer, known, model, now) {
   const rules = model.data.rules;
   const causes = answer.rules.flatMap((/** @type {any} */ each) => {
-    if (each.state !== "firing" || each.shadow || (node.flags & PRESSURED && each.early_of)) return [];
-    if (each.early_of) return t("above_line", each.early_of, number(each.value));
+    if (each.state !== "firing" || each.shadow) return [];
     const since = span(now - Date.parse(each.active_since ?? each.since) / 1000);
     const rule = rules.find(({ name }) => name === each.rule);
-    const isBeyond = rule && each.value !== null && beyond(rule, each.value) >= 0;
-    return t(isBeyond ? "cause" : "cause_was", each.rule, valueOf(rule ?? each, each.value), each.op, number(each.threshold), since);
+    const compared = each.expected_value ?? each.value;
+    const isBeyond = rule && compared !== null && beyond(rule, compared) >= 0;
+    const [measured, value] = [each.value, compared].map((one) => valueOf(rule ?? each, one));
+    return t(isBeyond ? "cause" : "cause_was", each.rule, measured === value ? value : t("both", measured, value), each.op, number(each.threshold), since);
   });
   const mark = known.changes.find(({ kind }) => kind === "mark");
   const since = mark?.at ?? sinceOf(model, node);
   const why = causes.join(t("semicolon")) + t("stop");
-  if (node.flags & MARKED && !node.note && causes.length) return t(node.flags & EARLY ? "marked_early_since" : "marked_since", since ? span(now - since) : "–") + why;
+  if (node.flags & MARKED && !node.note && causes.length) return t("marked_since", since ? span(now - since) : "–") + why;
   if (causes.length) return `${t(`s_${node.state}`)}${t("comma")}${describeMark(node)}: ${why}`;
   const value = node.worst < 0 ? "" : `${t("semicolon")}${reading(model, node)}`;
   return `${node.note ? describeMark(node) : t("nothing_fires")}${value}${t("stop")}`;
@@ -245,10 +243,10 @@ function command(name) {
   return make("p", {}, code, " ", button);
 }
 
-/** Whether one of the rules fired then; undefined before the first change that is known. @param {import("./data.js").Change[]} changes @param {string[]} rules @param {number} at */
-function fired(changes, rules, at) {
+/** Whether the rule fired then; undefined before the first change that is known. @param {import("./data.js").Change[]} changes @param {string} rule @param {number} at */
+function fired(changes, rule, at) {
   const before = changes.filter((change) => change.at < at + 1); // the times of points are rounded
-  return before.length ? rules.some((rule) => before.find((change) => change.rule === rule)?.kind === "firing") : undefined;
+  return before.length ? before.find((change) => change.rule === rule)?.kind === "firing" : undefined;
 }
 
 /**
@@ -268,16 +266,10 @@ function joined(recent, series, rules) {
   return { times: [...before, ...recent.times], values: Object.fromEntries(values), states: before.map((at) => (marks.get(at) === 1 ? "H" : marks.get(at) === 0 ? "c" : "u")).join("") + recent.states };
 }
 
-/** The lines that explain a mark: where the rule fires and clears, and for an early one the early line. @param {import("./model.js").Rule} rule @param {any} answer */
-function linesOf(rule, answer) {
+/** The lines that explain a mark: where the rule fires and clears. @param {import("./model.js").Rule} rule */
+function linesOf(rule) {
   const lines = [{ value: rule.threshold, kind: "line-threshold", text: number(rule.threshold) }];
   if (rule.clear_threshold !== rule.threshold) lines.push({ value: rule.clear_threshold, kind: "line-clear", text: number(rule.clear_threshold) });
-  const load = answer.rules.find((/** @type {any} */ each) => each.rule === rule.name)?.expected?.load;
-  const early = answer.rules.find((/** @type {any} */ each) => each.early_of === rule.name);
-  if (early?.state === "firing" && load !== undefined && early.value !== null) {
-    const line = fromPoints(rule, load - early.value);
-    lines.push({ value: line, kind: "line-early", text: valueOf(rule, line) });
-  }
   return lines.sort((a, b) => b.value - a.value);
 }
 

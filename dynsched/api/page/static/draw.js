@@ -184,7 +184,7 @@ export function topOf(rule, values) {
 }
 
 /** By the letters of the past; in capitals where the node was marked. @type {Record<string, string>} */
-const STATE_OF = { c: "cool", p: "pending", e: "early", k: "held", h: "hot", u: "unknown" };
+const STATE_OF = { c: "cool", p: "pending", k: "held", h: "hot", u: "unknown" };
 
 /** @param {string} letter */
 export const isMarked = (letter) => letter !== letter.toLowerCase();

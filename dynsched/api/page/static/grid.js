@@ -84,7 +84,7 @@ export class Grid {
       const sorted = (byPool.get(name) ?? []).sort((a, b) => b.danger - a.danger || a.rank - b.rank);
       pool.nodes = still ? asShown(sorted, pool.nodes.map((node) => node.name), new Map(sorted.map((node) => [node.name, node]))) : sorted;
       const called = name || (names.length > 1 ? t("no_pool") : "");
-      const counts = DECIDED.slice(0, 5).flatMap((state) => {
+      const counts = DECIDED.slice(0, 4).flatMap((state) => {
         const count = sorted.filter((node) => node.state === state).length;
         return count ? t("of_state", counted(count), t(`s_${state}`)) : [];
       });
@@ -257,7 +257,7 @@ export class Grid {
       context.font = "12px system-ui, sans-serif";
       const room = x + wide - (node.state === "cool" ? 8 : 26) - begin;
       // That of the first rule goes without saying, and half of a name tells too little.
-      const told = node.state !== "cool" || node.worst !== this.model?.shown[0] ? cut(context, rule, room) : "";
+      const told = node.state !== "cool" || node.worst !== 0 ? cut(context, rule, room) : "";
       if (2 * told.length > rule.length) context.fillText(told, begin, y + size * 0.7);
     } else if (size >= READABLE) {
       context.textAlign = "center";
@@ -302,7 +302,7 @@ function cut(context, name, width) {
 }
 
 /**
- * Up: hot; down: it cools; a dot: pending or early; a cross: unknown.
+ * Up: hot; down: it cools; a dot: pending; a cross: unknown.
  * @param {CanvasRenderingContext2D} context @param {string} state @param {number} x @param {number} y @param {number} reach
  */
 function drawShape(context, state, x, y, reach) {
@@ -313,7 +313,7 @@ function drawShape(context, state, x, y, reach) {
     context.lineTo(x + reach, y + reach * 0.8 * up);
     context.lineTo(x - reach, y + reach * 0.8 * up);
     context.fill();
-  } else if (state === "pending" || state === "early") {
+  } else if (state === "pending") {
     context.arc(x, y, reach * 0.7, 0, 2 * Math.PI);
     context.fill();
   } else if (state === "unknown") {

@@ -1,13 +1,13 @@
 // The server's columns as nodes, each with what it is sorted, coloured and filtered by.
 
 /** @typedef {{name: string, source: string, expr: string | null, resource: string | null, op: string, threshold: number,
- *   clear_threshold: number, full_at: number | null, early_of: string | null, shadow: boolean, health: string,
+ *   clear_threshold: number, full_at: number | null, by: string, shadow: boolean, health: string,
  *   last_error: string | null, blind: string | null, for: string, query_duration_seconds: number | null, samples: number,
  *   unmatched_samples: number, states: Record<string, number>}} Rule */
 
 /**
  * @typedef {object} Column
- * @property {(number | null)[]} value
+ * @property {(number | null)[]} value what the threshold is compared with
  * @property {string} state one letter a node: i, p, f, h (held), - (the rule is not for the node)
  * @property {string} quality one letter a node: o, m, s, i, f, -
  * @property {[number[], number[]]} since
@@ -47,26 +47,25 @@
  * @property {[string, string] | null} note kind and text: why a hot node has no mark, or a cool one has
  */
 
-/** `nodes`: as they came, in the order of their names as text; `shown`: indices of the rules that have a column of their own; `shared`: what all
+/** `nodes`: as they came, in the order of their names as text; `shared`: what all
  * names begin and end with, where it is long.
- * @typedef {{data: Payload, nodes: Node[], shown: number[], shared: [string, string]}} Model */
+ * @typedef {{data: Payload, nodes: Node[], shared: [string, string]}} Model */
 
 export const MARKED = 1;
 export const PRESSURED = 2;
-export const EARLY = 4;
-export const INELIGIBLE = 8;
-export const CONFLICT = 16;
-export const UNKNOWN = 32;
+export const INELIGIBLE = 4;
+export const CONFLICT = 8;
+export const UNKNOWN = 16;
 
 /** What was decided of a node, the worst first. */
-export const DECIDED = ["hot", "held", "pending", "early", "unknown", "cool", "ineligible"];
+export const DECIDED = ["hot", "held", "pending", "unknown", "cool", "ineligible"];
 export const STATES = [...DECIDED, "marked", "unmarked", "conflict"];
 
 /** Shades of hot and of cool, by how far the value is beyond the threshold: up to these, and beyond them. */
 const HOT = [0.05, 0.15];
 const COOL = [-0.5, -0.25, -0.1];
 /** All colours of nodes, as the style sheet has them. */
-export const COLOURS = ["hot-0", "hot-1", "hot-2", "held", "pending", "early", "unknown", "cool-0", "cool-1", "cool-2", "cool-3"];
+export const COLOURS = ["hot-0", "hot-1", "hot-2", "held", "pending", "unknown", "cool-0", "cool-1", "cool-2", "cool-3"];
 
 /** The colour of a node wherever it is shown: by what was decided, in a shade by its value. @param {Pick<Node, "state" | "excess">} node */
 export function colourOf({ state, excess }) {
@@ -106,7 +105,7 @@ export function decode(data) {
   const { name, pool, flags, notes } = data.nodes;
   let next = 0; // notes are in the order of nodes
   /** Those that a node is judged by. */
-  const counts = data.rules.flatMap((rule, at) => (rule.early_of || rule.shadow ? [] : [at]));
+  const counts = data.rules.flatMap((rule, at) => (rule.shadow ? [] : [at]));
   const shared = sharedBy(name);
   const rank = ranks(name);
   const nodes = name.map((text, index) => {
@@ -150,7 +149,6 @@ export function decode(data) {
   return {
     data,
     nodes,
-    shown: data.rules.flatMap((rule, at) => (rule.early_of ? [] : [at])),
     shared,
   };
 }
@@ -212,7 +210,6 @@ export function ofNode([indices, values], index) {
 function stateOf(flags, firing, pending, isCurrent) {
   if (flags & PRESSURED) return firing ? "hot" : "held";
   if (pending) return "pending";
-  if (flags & EARLY) return "early";
   // It cannot be cool of which nothing is known; one rule that knows it is enough to be shown by.
   if (!isCurrent && flags & UNKNOWN) return "unknown";
   return flags & INELIGIBLE ? "ineligible" : "cool";
@@ -317,7 +314,7 @@ export function sinceOf(model, node) {
   const { nodes, columns } = model.data;
   const since = ofNode(nodes.since, node.index);
   if (since !== undefined) return since;
-  for (const at of model.shown) {
+  for (const at of model.data.rules.keys()) {
     const found = ofNode(columns[at].since, node.index);
     if (found !== undefined) return found;
   }

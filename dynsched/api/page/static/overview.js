@@ -2,7 +2,7 @@
 
 import { Attribute, Label, get, make, say } from "./draw.js";
 import { counted, moment, number, span, t, told, took, valueOf } from "./i18n.js";
-import { DECIDED, EARLY, MARKED, PRESSURED, isIn, rises, sinceOf } from "./model.js";
+import { DECIDED, MARKED, PRESSURED, isIn, rises, sinceOf } from "./model.js";
 
 /** @typedef {import("./model.js").Node} Node */
 
@@ -20,7 +20,7 @@ function whyBlind(data, rule) {
 /** @param {Model} model @param {Now} now */
 export function facts(model, now) {
   const { data } = model;
-  const own = data.rules.filter((rule) => !rule.early_of);
+  const own = data.rules;
   const failing = own.filter((rule) => rule.health !== "ok" || whyBlind(data, rule.name));
   const role = data.leading ? t("leads") : data.leader ? t("follows", data.leader) : t("follows_nobody");
   const lines = [
@@ -67,7 +67,6 @@ function summary(model, now) {
     return { kind: "bad", text: end(t("blind_since", moment(data.unseen_since)), marked ? stay : "", pods) };
   }
   const hot = nodes.filter((node) => node.flags & PRESSURED);
-  const early = nodes.filter(({ flags }) => (flags & (EARLY | MARKED | PRESSURED)) === (EARLY | MARKED)).length;
   const worst = nodes.reduce((one, node) => (node.worst >= 0 && node.danger > (one?.danger ?? -Infinity) ? node : one), /** @type {Node | undefined} */ (undefined));
   const parts = [];
   if (hot.length > 0) {
@@ -77,7 +76,6 @@ function summary(model, now) {
     if (!data.mark) parts.push(t("mark_none"));
     else parts.push(t("n_marked", counted(hot.length - left.length)) + (left.length ? t("n_left", counted(left.length), whyLeft(left)) : t("avoided", hot.length)));
   } else parts.push(t("none_hot", counted(nodes.length)));
-  if (early) parts.push(t("n_early", counted(early)));
   if (!worst) return { kind: "", text: end(...parts) };
   const since = hot.length > 0 ? sinceOf(model, worst) : null;
   return {
@@ -164,7 +162,6 @@ export function banners(model) {
     if (data.disputes) found.push(["warn", t("b_disputes", counted(data.disputes)), true]);
     if (data.unseen_since === null) {
       for (const rule of data.rules) {
-        if (rule.early_of) continue;
         if (rule.health !== "ok") found.push(["warn", t("b_rule_fails", rule.name, told(rule.last_error ?? ""))]);
         else if (whyBlind(data, rule.name)) found.push(["warn", t("b_rule_blind", rule.name, told(whyBlind(data, rule.name)))]);
       }
@@ -189,7 +186,7 @@ export function rules(model, filter) {
   const table = get("rules");
   const head = /** @type {HTMLElement} */ (table.querySelector("thead"));
   if (!head.firstChild) head.append(make("tr", {}, ...RULE_COLUMNS.map(([key, kind]) => make("th", { scope: "col", class: kind, text: t(key) }))));
-  const own = data.rules.filter((rule) => !rule.early_of);
+  const own = data.rules;
   const shows = JSON.stringify([data.graphs, own.map(({ name, expr, shadow }) => [name, expr, shadow])]);
   if (table.dataset.shows !== shows) {
     table.dataset.shows = shows;

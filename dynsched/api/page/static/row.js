@@ -3,7 +3,7 @@
 
 import { Attribute, Bar, CutLabel, Label, NameLink, make } from "./draw.js";
 import { span, t, told, valueOf } from "./i18n.js";
-import { EARLY, MARKED, PRESSURED, beyond, colourOf, fullScale, ofNode, sinceOf } from "./model.js";
+import { MARKED, PRESSURED, beyond, colourOf, fullScale, ofNode, sinceOf } from "./model.js";
 
 /** @typedef {import("./model.js").Node} Node */
 /** @typedef {import("./model.js").Model} Model */
@@ -21,7 +21,7 @@ export class Row {
     const column = cell("w4 pool-column", pool);
     const [state, since, worst] = [make("span"), make("span", { class: "since" }), make("small")];
     const mark = cell("why");
-    this.rules = model.shown.map((at) => ({ at, cell: cell("w2"), bar: /** @type {Bar | null} */ (null), shows: "" }));
+    this.rules = model.data.rules.map((_, at) => ({ at, cell: cell("w2"), bar: /** @type {Bar | null} */ (null), shows: "" }));
     this.past = cell("w3");
     this.element = make("tr", {},
       make("th", { scope: "row" }, this.name.element, make("div", { class: "narrow" }, below)), column,
@@ -93,10 +93,10 @@ export class Row {
 export function describeMark(node, short = false) {
   const [kind, text] = node.note ?? ["", ""];
   const reason = kind && ((!short && told(text)) || t(`n_${kind}`));
-  const yes = t(node.flags & EARLY ? "yes_early" : "yes");
-  if (short) return node.flags & MARKED ? yes : reason || (node.flags & (EARLY | PRESSURED) ? t("no") : "–");
+  const yes = t("yes");
+  if (short) return node.flags & MARKED ? yes : reason || (node.flags & PRESSURED ? t("no") : "–");
   if (kind === "withheld") return reason; // it says what is held back, and why
   if (node.flags & MARKED) return reason ? `${yes}: ${reason}` : yes;
-  if (node.flags & (EARLY | PRESSURED)) return reason ? `${t("no")}: ${reason}` : t("no");
+  if (node.flags & PRESSURED) return reason ? `${t("no")}: ${reason}` : t("no");
   return reason || "–";
 }

@@ -105,7 +105,7 @@ export class Table {
 
   /** @param {Model} model */
   headings(model) {
-    const rules = model.shown.map((at) => model.data.rules[at]);
+    const { rules } = model.data;
     const columns = JSON.stringify(rules.map((rule) => [rule.name, rule.threshold, rule.op, rule.shadow]));
     if (columns !== this.columns) {
       this.columns = columns;

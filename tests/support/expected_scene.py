@@ -1,4 +1,4 @@
-"""A small cluster with an early mark, for the tests of what people are told of it."""
+"""A small cluster with a mark by the expected load, for the tests of what people are told of it."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,15 +10,16 @@ from dynsched.engine.model import Node
 from dynsched.engine.pod_values import BoundPod, RecentPod
 from dynsched.engine.snapshot import Snapshot
 
-EARLY_RULES: Final[Mapping[str, Any]] = {
+EXPECTED_RULES: Final[Mapping[str, Any]] = {
     "rules": [
         {
             "name": "node-cpu",
             "expr": "cpu",
             "resource": "cpu",
-            "threshold": 80,
+            "by": "expected",
+            "threshold": 64,
+            "clear_threshold": 58,
             "lag": "1m",
-            "early": {"above_mean": 2, "clear_above_mean": -6},
         },
         {"name": "node-mem", "expr": "mem", "threshold": 85},
     ]
@@ -31,7 +32,9 @@ CORES: Final = {"cpu": 10.0, "memory": 2.0**34}
 USES: Final = {"cpu": {"shop/web": 1.04, "shop/batch": 0.26}}
 
 
-def early_scene(*, rules: Mapping[str, Any] = EARLY_RULES, **labels: Mapping[str, str]) -> Scene:
+def expected_scene(
+    *, rules: Mapping[str, Any] = EXPECTED_RULES, **labels: Mapping[str, str]
+) -> Scene:
     """``labels`` of nodes, by their names with ``_`` for ``-``."""
     return Scene(
         rules,
@@ -55,7 +58,7 @@ def known_pods(**changed: Any) -> KnownPods:
     return KnownPods(**{**about, **changed})
 
 
-def early_example(*, dry_run: bool = False) -> Snapshot:
-    """worker-1 is marked by its expected load, worker-4 as it is hot."""
-    scene = early_scene()
+def expected_example(*, dry_run: bool = False) -> Snapshot:
+    """worker-1 is marked by its expected load alone, worker-4 by its measured one too."""
+    scene = expected_scene()
     return scene.tick(NOON, node_cpu=CPU, node_mem=MEMORY, pods=known_pods(), dry_run=dry_run)
