@@ -45,12 +45,15 @@ _EXPECTED: Final = (ExpectedError, click.ClickException)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    words = [
-        flags.long_spelling(word) for word in (sys.argv[1:] if arguments is None else arguments)
-    ]
-    if words and words[0].startswith("-") and words[0] not in ("--help", "-h", "--version"):
-        words.insert(0, "run")  # dynamicScheduler had no commands
-    cli(args=words, prog_name="dynsched")
+    words = sys.argv[1:] if arguments is None else arguments
+    cli(args=with_command(words), prog_name="dynsched")
+
+
+def with_command(words: Sequence[str]) -> list[str]:
+    """A command line of dynamicScheduler, which had no commands and other flags, as one of ours."""
+    words = [flags.long_spelling(word) for word in words]
+    has_none = words and words[0].startswith("-")
+    return ["run", *words] if has_none and words[0] not in ("--help", "-h", "--version") else words
 
 
 class Commands(click.Group):

@@ -3,39 +3,27 @@
 import json
 import os
 import sys
-from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from unittest.mock import AsyncMock
 
 import click
 import pytest
 from programs import ROOT, run
-from snapshots import example, many
 
 from dynsched.api.certificates import TlsConfig
 from dynsched.cli import commands
-from dynsched.controller import main, single_pass
-from dynsched.controller.apply import Written
-from dynsched.engine.model import Action, NodePatch, WriteFailure
-from dynsched.util.errors import ClusterError
+from dynsched.controller.settings import Settings, settings_of
 from tools.cli_docs import render
 
-PATCH = NodePatch("worker-3", Action.RELEASE, {"metadata": {"labels": {"status": None}}}, "why")
 
-
-@pytest.fixture
-def settings_of(call, monkeypatch):
-    """The Settings that `run` would start with."""
-
-    def run(*arguments):
-        started = []
-        monkeypatch.setattr(main, "run", started.append)
-        code, _, errors = call(*arguments)
-        assert (code, errors) == (0, "")
-        return started[0]
-
-    return run
+def started_with(line: str) -> Settings:
+    """The Settings that `run` starts with."""
+    name, *words = commands.with_command(line.split())
+    run_command = commands.cli.get_command(click.Context(commands.cli), name)
+    assert run_command is not None
+    given = run_command.make_context(name, words).params
+    others = ("once", "log_format", "log_level")
+    return settings_of({flag: value for flag, value in given.items() if flag not in others})
 
 
 TLS = "--tls-cert /c --tls-key /k"
@@ -93,29 +81,18 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize(("line", "expected"), SETTINGS)
-def test_what_flags_come_to(settings_of, line, expected) -> None:
-    settings = settings_of(*line.split())
+def test_what_flags_come_to(line, expected) -> None:
+    settings = started_with(line)
     assert {name: attrgetter(name)(settings) for name in expected} == expected
     assert "secret" not in repr(settings)
 
 
-def test_every_flag_of_run_is_read_from_the_environment(settings_of, monkeypatch) -> None:
+def test_every_flag_of_run_is_read_from_the_environment(monkeypatch) -> None:
     for name, text, _, _ in ENVIRONMENT:
         monkeypatch.setenv(f"DYNSCHED_{name}", text)
-    settings = settings_of("run")
+    settings = started_with("run")
     for name, _, setting, expected in ENVIRONMENT:
         assert attrgetter(setting)(settings) == expected, name
-
-
-def test_a_removed_flag_is_a_warning_and_dynsched_runs(call, monkeypatch) -> None:
-    started: list[object] = []
-    monkeypatch.setattr(main, "run", started.append)
-    given = call("run", "--extender-memory", "64")
-    monkeypatch.setenv("DYNSCHED_EXTENDER_MEMORY", "64")
-    for code, _, errors in (given, call("run")):
-        assert code == 0
-        assert errors.count("--extender-memory was removed in 0.3.0") == 1
-    assert len(started) == 2
 
 
 NOT_BOUND = "lets every client that can connect to {} bind any pod to any node"
@@ -159,13 +136,16 @@ def test_wrong_usage_is_exit_code_2(call, line) -> None:
     assert "s3cret" not in errors
 
 
-def test_a_failure_is_one_line_and_exit_code_1(call, monkeypatch) -> None:
-    def fail(_settings):
-        raise ClusterError("cannot list nodes: https://10.0.0.1 answered 503")
-
-    monkeypatch.setattr(main, "run", fail)
-
-    assert call("run") == (1, "", "Error: cannot list nodes: https://10.0.0.1 answered 503\n")
+@pytest.mark.parametrize("command", ["plan", "run", "run --once", "prune"])
+def test_a_failure_is_one_line_and_exit_code_1_and_in_a_log_of_json_too(call, command) -> None:
+    words = (*command.split(), "--kubeconfig", "/no/such", "--log-format")
+    rules = () if command == "prune" else ("--rules", ROOT / "rules.yaml")
+    said = "kubeconfig /no/such: no such file; check --kubeconfig"
+    assert call(*words, "text", *rules) == (1, "", f"Error: {said}\n")
+    code, _, errors = call(*words, "json", *rules)
+    (line,) = map(json.loads, errors.splitlines())
+    assert (code, line["message"], line["level"]) == (1, said, "CRITICAL")
+    assert "exc_info" not in line
 
 
 def test_a_rules_file_that_is_not_there_is_one_line_that_names_what_named_it(call) -> None:
@@ -173,29 +153,6 @@ def test_a_rules_file_that_is_not_there_is_one_line_that_names_what_named_it(cal
     for words, told in (((gone,), "a rules file"), (("--rules", gone), "the file with --rules")):
         said = f"{gone}: No such file or directory; name {told}\n"
         assert call("check", *words) == (1, "", said)
-
-
-def test_it_says_what_is_pending_and_a_plan_shows_the_worst_or_all(call, monkeypatch) -> None:
-    monkeypatch.setattr(single_pass, "run_once", lambda _: example())
-    assert call("run", "--once")[2] == "rule node-cpu: 1 node is pending\n"
-    monkeypatch.setattr(single_pass, "run_once", lambda _: many(30))
-    assert "The worst 20 of 90 values" in call("plan")[1]
-    assert call("plan", "--all")[1].count("> 80 ") == 90
-
-
-@pytest.mark.parametrize("command", [("plan",), ("run", "--once"), ("prune",)])
-def test_with_a_log_in_json_a_failure_is_one_line_of_it(call, monkeypatch, command) -> None:
-    monkeypatch.setattr(
-        single_pass, "run_once", lambda _: replace(example(), rules=(), error="a: refused")
-    )
-    written = Written(failures=[WriteFailure("a", "refused")])
-    monkeypatch.setattr(single_pass, "prune", AsyncMock(return_value=written))
-
-    code, _, errors = call(*command, "--log-format", "json")
-
-    (line,) = map(json.loads, errors.splitlines())
-    assert (code, line["message"], line["level"]) == (1, "a: refused", "CRITICAL")
-    assert "exc_info" not in line
 
 
 def test_check_prints_every_error_and_checks_every_file(call, tmp_path) -> None:
@@ -218,54 +175,10 @@ def test_check_prints_every_error_and_checks_every_file(call, tmp_path) -> None:
     assert json.loads(output) == {str(bad): {"errors": errors.splitlines(), "warnings": []}}
 
 
-def test_prune_asks_for_what_its_flags_say_and_prints_what_it_removed(
-    call, monkeypatch, tmp_path
-) -> None:
-    asked = []
-
-    async def prune(**options):
-        asked.append(options)
-        return Written(applied=[PATCH])
-
-    monkeypatch.setattr(single_pass, "prune", prune)
-    monkeypatch.chdir("/")
-    code, output, _ = call("prune", "--dry-run", "-o", "json")
-    assert (code, {name for name, value in asked[0].items() if value}) == (0, {"dry_run"})
-    body = {"metadata": {"labels": {"status": None}}}
-    patch = {"node": "worker-3", "action": "release", "body": body, "reason": "why"}
-    assert json.loads(output) == [patch]
-    # A rules file in the working directory says what to prune.
-    (tmp_path / "rules.yaml").touch()
-    monkeypatch.chdir(tmp_path)
-    call("prune", "--if-lease-older-than", "1m30s", "--lease-namespace", "ops")
-    options = {name: value for name, value in asked[-1].items() if value}
-    wanted = {"lease_older_than": 90.0, "lease_namespace": "ops", "rules": Path("rules.yaml")}
-    assert options == wanted
-
-
 def test_every_command_that_takes_a_kubeconfig_takes_a_context() -> None:
     options = {each.name: {option.name for option in each.params} for each in _commands()}
     takes = {name for name, found in options.items() if "kubeconfig" in found}
     assert takes == {name for name, found in options.items() if "context" in found} >= {"run"}
-
-
-@pytest.mark.parametrize(
-    ("written", "code", "printed"),
-    [
-        (Written(), 0, "Nothing to change."),
-        (Written(failures=[WriteFailure("a", "forbidden")]), 1, ""),
-        (Written(why_not="the Lease was renewed 4s ago"), 0, ""),
-        (Written([PATCH], [WriteFailure("a", "forbidden")]), 1, "worker-3"),
-    ],
-)
-def test_prune_says_what_was_done_and_fails_where_not_all_was(
-    call, monkeypatch, written, code, printed
-) -> None:
-    monkeypatch.setattr(single_pass, "prune", AsyncMock(return_value=written))
-    ended, output, errors = call("prune")
-    assert (ended, errors) == (code, "Error: a: forbidden\n" if code else "")
-    assert printed in output
-    assert bool(printed) is bool(output)
 
 
 def _commands():

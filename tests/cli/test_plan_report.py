@@ -4,10 +4,11 @@ import json
 import os
 import re
 from dataclasses import replace
+from functools import partial
 
-from command_line import shown
+from command_line import compare, shown
 from programs import ROOT
-from snapshots import EXAMPLE_RULES, NOON, Scene, example
+from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 
 from dynsched.api.nodes import encode_each
 from dynsched.api.status import rules_answer
@@ -17,8 +18,6 @@ from dynsched.engine.model import Node, WriteFailure
 
 PAGE = ROOT / "docs/plan.md"
 PLAN = re.compile(r"(<!-- plan -->\n```console\n).*?(```\n<!-- end of plan -->)", re.DOTALL)
-MISSING = "node-cpu (missing) and node-mem-usage (missing)"
-NO_RESULT = "the query's result is empty; does the metric exist?"
 
 
 def found(snapshot):
@@ -48,42 +47,33 @@ def test_a_value_that_should_not_fall_is_the_worse_the_lower_it_is() -> None:
     assert [line.split()[0] for line in found(snapshot)[2:5]] == ["b", "c", "a"]
 
 
-def test_of_many_names_some_are_shown_and_the_others_counted() -> None:
-    names = [f"n{number:02}" for number in range(30)]
-    snapshot = Scene(EXAMPLE_RULES, map(Node, names)).tick(NOON, node_cpu={}, node_mem_usage={})
-    lines = found(replace(snapshot, rules=(), unmatched=()))
-    assert lines[0].startswith("0 rules on 30 nodes")
-    scene = Scene(EXAMPLE_RULES, map(Node, names))
-    cpu = {"n00": 1.0}
-    (dark,) = found(scene.tick(NOON, node_cpu=cpu, node_mem_usage=cpu))[4:]
-    assert dark.startswith(f"No current value of {MISSING} for 29 nodes: n01, n02, ")
-    assert dark.endswith("n20 and 9 more")
+def test_the_worst_values_are_shown_or_all() -> None:
+    report = json.loads(pass_report(many(30)))
+    for every, rows in ((False, 20), (True, 90)):
+        lines = shown(partial(render_findings, every=every), report)
+        assert sum("> 80 " in line for line in lines) == rows
 
 
 def test_what_a_pass_does_not_know_is_told() -> None:
-    scene = Scene(EXAMPLE_RULES, map(Node, "abc"))
-    snapshot = scene.tick(NOON, node_cpu={"a": 1.0, "x": 1.0, "y": 1.0}, node_mem_usage={})
-    assert found(snapshot)[3:] == [
-        f"No sample of rule node-mem-usage matched a node: {NO_RESULT}",
-        "No current value of node-cpu (missing) for 2 nodes: b and c",
-        "Rule node-cpu: no node for 2 samples (x and y): no node has this name or address",
-    ]
+    names = [f"n{number:02}" for number in range(30)]
+    blind = Scene(EXAMPLE_RULES, map(Node, "abc"))
+    snapshot = blind.tick(NOON, node_cpu={"a": 1.0, "x": 1.0, "y": 1.0}, node_mem_usage={})
     cpu, memory = snapshot.rules
     rules = (replace(cpu, warnings=("a store is away",)), replace(memory, past_error="HTTP 422"))
-    told = found(replace(snapshot, rules=rules))
-    assert "Rule node-cpu is answered in part: a store is away" in told
-    past = "No history of rule node-mem-usage, so durations count from now: HTTP 422"
-    assert past in told
-
-
-def test_several_series_for_one_node_and_a_comparison_in_the_expression_are_warned_of() -> None:
-    rule = {"name": "cpu", "expr": "cpu_busy > 80", "threshold": 80}
-    scene = Scene({"rules": [rule]}, [Node("a", addresses=(("InternalIP", "10.0.0.1"),))])
-    snapshot = scene.tick(NOON, cpu={"a": 91.0, "10.0.0.1:9100": 85.0}, dry_run=True)
-    output = "\n".join(found(snapshot))
-    assert "Warning: rule cpu: the comparison '> 80' leaves out the nodes" in output
-    assert "Warning: rule cpu has more than one series for a node: 'a'" in output
-    assert len(json.loads(pass_report(snapshot))["warnings"]) == 2
+    series = Scene(
+        {"rules": [{"name": "cpu", "expr": "cpu_busy > 80", "threshold": 80}]},
+        [Node("a", addresses=(("InternalIP", "10.0.0.1"),))],
+    )
+    snapshots = {
+        "no series, and no node": snapshot,
+        "a part of the answer, and no history": replace(snapshot, rules=rules),
+        "no value for many nodes": Scene(EXAMPLE_RULES, map(Node, names)).tick(
+            NOON, node_cpu={"n00": 1.0}, node_mem_usage={"n00": 1.0}
+        ),
+        "warnings": series.tick(NOON, cpu={"a": 91.0, "10.0.0.1:9100": 85.0}, dry_run=True),
+    }
+    compare("plan", ((title, found(each)) for title, each in snapshots.items()))
+    assert len(json.loads(pass_report(snapshots["warnings"]))["warnings"]) == 2
 
 
 def test_the_json_has_all_of_it() -> None:
@@ -99,9 +89,8 @@ def test_the_json_has_all_of_it() -> None:
     assert report["rules"] == json.loads(json.dumps(rules_answer(snapshot)["rules"]))
     views = [snapshot.nodes[name] for name in sorted(snapshot.nodes)]
     assert report["nodes"] == [json.loads(bytes(each)) for each in encode_each(snapshot, views)]
-    why = "no node has this name or address"
-    unmatched = {"rule": "node-cpu", "value": "10.0.9.9:9100", "reason": why}
-    assert report["unmatched_samples"] == [unmatched]
+    (unmatched,) = report["unmatched_samples"]
+    assert (unmatched["rule"], unmatched["value"]) == ("node-cpu", "10.0.9.9:9100")
 
 
 def answered(**answers):

@@ -1,14 +1,12 @@
 """Tables for people: what they say, by one golden file a command, and how they fit a terminal."""
 
 import json
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
-from command_line import shown
+from command_line import compare, shown
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many, nodes_payload
 
 from dynsched.api.nodes import node_detail
@@ -25,15 +23,6 @@ BOTH = EXAMPLE_RULES | {"mark": {"label": "status=presure", "taint": TAINT}}
 
 def node_payload(snapshot: Snapshot, name: str) -> Any:
     return json.loads(msgspec.json.encode(node_detail(snapshot, name)))
-
-
-def compare(command: str, scenes: Iterable[tuple[str, list[str]]]) -> None:
-    """With the file that a person has read. UPDATE_DOCS=1 writes it anew."""
-    file = Path(__file__).with_name("golden") / f"{command}.txt"
-    text = "\n".join("\n".join((f"--- {title}", *lines, "")) for title, lines in scenes)
-    if os.environ.get("UPDATE_DOCS"):
-        file.write_text(text)
-    assert file.read_text() == text
 
 
 def ticked(rules: Any, *loads: tuple[float, dict[str, float]], **how: Any) -> Snapshot:

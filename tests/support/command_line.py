@@ -1,10 +1,12 @@
 """The command line, called in this process, and what it shows."""
 
 import io
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import pytest
+from programs import ROOT
 from rich.console import Console
 
 from dynsched.cli import commands
@@ -30,3 +32,12 @@ def shown(render: Callable[[Any, Console], None], payload: Any, **console: Any) 
     out = io.StringIO()
     render(payload, Console(file=out, **console))
     return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def compare(command: str, scenes: Iterable[tuple[str, list[str]]]) -> None:
+    """With the file that a person has read. UPDATE_DOCS=1 writes it anew."""
+    file = ROOT / f"tests/cli/golden/{command}.txt"
+    text = "\n".join("\n".join((f"--- {title}", *lines, "")) for title, lines in scenes)
+    if os.environ.get("UPDATE_DOCS"):
+        file.write_text(text)
+    assert file.read_text() == text
