@@ -24,11 +24,11 @@ _UNLIMITED: Final = 100_000
 
 
 def show(console: Console, *told: str | Text | Table) -> None:
-    """Print within the terminal's width, unless that would break words; else as wide as it is. Of
-    a table without rows nothing.
+    """Print within the terminal's width where no word breaks, else as wide as it is. Empty tables
+    are not printed.
     """
-    # A file has no width; rich assumes 80 columns, and would fold or cut names of nodes. Of a
-    # terminal too narrow for the words of a table the lines run over, as kubectl's do.
+    # A file has no width: rich assumes 80 columns, and would fold or cut names of nodes. On a
+    # terminal that is too narrow for the words of a table, lines run over, as kubectl's do.
     wide = Console(file=console.file, width=_UNLIMITED)
     for each in told:
         if isinstance(each, Table) and not each.rows:

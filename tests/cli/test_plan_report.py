@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from command_line import compare, shown
+from expected_scene import CPU, MEMORY, expected_scene
 from programs import ROOT
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 
@@ -70,6 +71,7 @@ def test_what_a_pass_does_not_know_is_told() -> None:
         "no value for many nodes": Scene(EXAMPLE_RULES, map(Node, names)).tick(
             NOON, node_cpu={"n00": 1.0}, node_mem_usage={"n00": 1.0}
         ),
+        "by the expected load": expected_scene().tick(NOON, node_cpu=CPU, node_mem=MEMORY),
         "warnings": series.tick(NOON, cpu={"a": 91.0, "10.0.0.1:9100": 85.0}, dry_run=True),
     }
     compare("plan", ((title, found(each)) for title, each in snapshots.items()))

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from command_line import compare, shown
+from expected_scene import expected_example
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many, nodes_payload
 
 from dynsched.api.nodes import node_detail
@@ -65,6 +66,7 @@ def test_nodes() -> None:
         "all": nodes_payload(snapshot),
         "--marked": nodes_payload(snapshot, marked) | {"num": 2},
         "dry run": nodes_payload(example(dry_run=True)),
+        "by the expected load": nodes_payload(expected_example()),
         "the rules file is refused": nodes_payload(refused, views=()),
         "a taint alone": nodes_payload(ticked(EXAMPLE_RULES | {"mark": none}, (0, {}))),
         "no marks": nodes_payload(ticked(EXAMPLE_RULES | {"mark": "none"}, (0, {}))),
@@ -82,6 +84,7 @@ def test_why() -> None:
             ("dry run", example(dry_run=True), "worker-2"),
             ("held back", ticked(EXAMPLE_RULES, *COOLED), "b"),
             ("not released in a dry run", ticked(EXAMPLE_RULES, *COOLED, dry_run=True), "a"),
+            ("by the expected load", expected_example(), "worker-1"),
             ("never sampled", ticked(EXAMPLE_RULES, (0, {})), "a"),
             ("the write failed", relabelled(failures=(REFUSED,)), "a"),
         ):

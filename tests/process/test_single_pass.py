@@ -77,6 +77,15 @@ async def test_a_plan_tells_what_it_cannot_see(call, prometheus) -> None:
     assert "mem: 1 node is pending" in (await call("run", "--once"))[2]
 
 
+async def test_one_pass_watches_no_pods_and_says_so(call, prometheus, tmp_path) -> None:
+    rule = {**CPU, "resource": "cpu", "by": "expected", "lag": "1m"}
+    file = write_rules(tmp_path, {"rules": [rule]})
+    prometheus.set(cpu={"a": 10.0})
+    said = "one pass watches no pods"
+    assert said in (await call("plan", "-r", str(file)))[1]
+    assert said in (await call("run", "--once", "-r", str(file)))[2]
+
+
 async def test_a_plan_for_ci_fails_where_a_rule_sees_no_node(call, prometheus) -> None:
     prometheus.set(cpu={"a": 95.0}, mem={"gone": 10.0})
     assert (await call("plan"))[0] == 0
