@@ -12,6 +12,7 @@ from properties import steady
 from snapshots import patched
 
 from dynsched.engine.alerting.alerts import no_alerts
+from dynsched.engine.alerting.plan import is_done, plan_prune
 from dynsched.engine.decide import decide
 from dynsched.engine.load.expected import NO_PODS, KnownPods
 from dynsched.engine.model import Action, Alert, Node, QueryResult
@@ -145,6 +146,8 @@ def test_a_mark_that_an_older_version_put_early_is_adopted_and_released() -> Non
         annotations={EVIDENCE_ANNOTATION: json.dumps(record)},
         owned=frozenset({"status"}),
     )
+    (pruned,) = plan_prune(some.nodes.values(), some.rules.mark)
+    assert is_done(pruned, Node("a"))
     some.tick(FAILED)
     assert (some.marked, some.alert("a").adopted) == ("a", True)
     some.tick({"a": 65.0})

@@ -144,14 +144,15 @@ def test_nothing_that_is_shipped_is_warned_of(path: Path) -> None:
 
 def test_keys_of_older_versions_are_read_with_a_warning_at_their_place() -> None:
     found = read_rules(
-        b"rules: [{name: cpu, expr: load, threshold: 80}]\n"
+        b"rules: [{name: cpu, expr: load, threshold: 80, early: {above_mean: 5, wrong: 1}}]\n"
         b"guard: {bind_burst: {pods: 20, window: 1m}}\n"
         b"experiment: {until: 2026-12-08T00:00:00Z}\nscale_down: true\n"
         b"extender:\n  profiles:\n    mine: {score: {cpu: 1}, method: least}\n"
     )
     assert found.rule_set is not None
-    assert [rule.name for rule in found.rule_set.rules] == ["cpu"]
+    assert [(rule.name, rule.by) for rule in found.rule_set.rules] == [("cpu", "measured")]
     assert [(each.line, each.message.split(":")[0]) for each in found.warnings] == [
+        (1, "rules[0].early"),
         (2, "guard.bind_burst"),
         (3, "experiment"),
         (4, "scale_down"),
