@@ -493,6 +493,11 @@ async def test_another_context_than_the_current_one(no_config, monkeypatch) -> N
     found = await load_config(path, "second")
     assert (found.server, found.namespace) == ("http://second", "ns-second")
     assert (await found.reload()).server == "http://second"
+    first = await load_config(path)
+    file.write_text(yaml.safe_dump({**config, "current-context": "second"}))
+    assert (await load_config(path)).cluster == "second (http://second)"
+    assert (await first.reload()).server == "http://first"  # not followed while it runs
+    file.write_text(yaml.safe_dump(config))
     monkeypatch.setenv("KUBECONFIG", path)
     assert (await load_config(None, "second")).server == "http://second"
     service_account(no_config, monkeypatch)  # in a pod it is a kubeconfig's all the same

@@ -29,7 +29,6 @@ class Pages:
 
     def __init__(self) -> None:
         self.snapshots = make_store(Clock(NOON))
-        self.snapshots.interval = 2.0  # so a watch asks every second
         self.scene = Scene(EXAMPLE_RULES, [Node(f"worker-{n}") for n in range(1, 4)])
         self.at = NOON
         self.url = ""
