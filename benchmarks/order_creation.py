@@ -32,6 +32,7 @@ from closedloop.order_policy import NAMESPACE, asking, until_told
 from closedloop.servers import control_plane
 from cluster import EnvtestCluster
 from envtest import Envtest, assets
+from manifest_support import order_component
 from operator_support import until
 from rich.console import Console
 from rich.table import Table
@@ -44,7 +45,6 @@ from dynsched.kube.client import KubeClient
 from dynsched.kube.kubeconfig import load_config
 from dynsched.kube.node_order import NodeOrder
 from dynsched.rules import keys
-from dynsched.tools.inject.policy import order_text
 
 OTHER, BARE, OWN = "without", "annotation-alone", "terms-of-its-own"
 BATCH = 10
@@ -108,7 +108,7 @@ async def renew(order: NodeOrder, nodes: int) -> None:
 async def add_bare_policy(cluster: EnvtestCluster) -> None:
     """A policy that reads no object and adds the annotation to the pods in BARE."""
     await cluster.create_namespace(BARE)
-    _, policy, binding, *_ = yaml.safe_load_all(order_text())
+    _, policy, binding, *_ = yaml.safe_load_all(order_component())
     binding["metadata"]["name"] = binding["spec"]["policyName"] = policy["metadata"]["name"] = BARE
     del binding["spec"]["paramRef"], policy["spec"]["paramKind"], policy["spec"]["variables"]
     labels = {"kubernetes.io/metadata.name": BARE}

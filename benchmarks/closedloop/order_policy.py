@@ -11,12 +11,11 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "support"))
 
 from cluster import EnvtestCluster
-from manifest_support import Kubectl
+from manifest_support import Kubectl, order_component
 from operator_support import until
 from scheduling_support import PODS, make_pod
 
 from dynsched.rules import keys
-from dynsched.tools.inject.policy import order_text
 
 NAMESPACE = "default"
 """Where the pods are created, and where the object is."""
@@ -27,7 +26,7 @@ async def asking(cluster: EnvtestCluster) -> AsyncIterator[None]:
     """The component is installed and the namespace has the label; not afterwards."""
     kubectl = Kubectl(cluster.kubeconfig)
     file = cluster.kubeconfig.with_name("order.yaml")
-    file.write_text(order_text(NAMESPACE))
+    file.write_text(order_component(NAMESPACE))
     label = ("label", "--overwrite", "namespace", NAMESPACE)
     try:
         await asyncio.to_thread(kubectl, "apply", "-f", file)

@@ -162,6 +162,7 @@ class PodShape:
     affinity: bytes = b""
     tolerations: bytes = b""
     selector: bytes = b""
+    has_order: bool = False
 
 
 class _Metadata(PodMeta, gc=False):
@@ -200,6 +201,7 @@ def _shape(pod: _Pod) -> PodShape:
         affinity=_bytes(spec.affinity),
         tolerations=_bytes(spec.tolerations),
         selector=_bytes(spec.selector),
+        has_order=bool(metadata.annotations and metadata.annotations.order),
     )
 
 

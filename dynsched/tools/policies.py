@@ -33,6 +33,9 @@ _MIRROR: Final = "kubernetes.io/config.mirror"
 _COOLEST: Final = 100
 """The weight with which an order begins."""
 _BY_NAME: Final = [(keys.HOSTNAME_LABEL, "In")]
+_SHIPPED_LABEL: Final = re.compile("'(status|presure)'")
+_DEFAULTS: Final = {"matchPolicy": "Equivalent", "scope": "*"}
+"""What the API server adds, apart from empty objects."""
 _WEIGHT: Final = re.compile(r"dyn\(\d+\)")
 """The operator's own choice."""
 
@@ -50,8 +53,11 @@ NOT_SERVED: Final = Problem(
 
 
 def install(component: str) -> str:
-    """The command that installs a component of manifests/."""
-    return f"kubectl apply -k with the component manifests/components/{component}"
+    """How a component of manifests/ is installed."""
+    return (
+        f"apply the component manifests/components/{component} of this version "
+        f"(in the chart: {component}.enabled)"
+    )
 
 
 async def order_problems(
@@ -63,7 +69,7 @@ async def order_problems(
         policy, binding = await inspection.mutating_policy(api, name)
         if policy is None and not await _is_served(api):
             return [NOT_SERVED]
-        found += differences(wanted, name, policy, binding, install("order"))
+        found += _differences(wanted, name, policy, binding, install("order"))
     if NODE_ORDERS not in await inspection.resources(api, keys.ORDER_API):
         what = f"the definition {NODE_ORDERS}.dynsched.io is not installed"
         return [*found, Problem(what, install("order"))]
@@ -88,7 +94,7 @@ async def affinity_problems(api: KubeApi, label: LabelMark) -> list[Problem]:
     if policy is None:
         return []
     wanted = _component("inject", label)
-    return differences(wanted, keys.AVOID_POLICY, policy, binding, install("inject"))
+    return _differences(wanted, keys.AVOID_POLICY, policy, binding, install("inject"))
 
 
 async def _is_served(api: KubeApi) -> bool:
@@ -104,11 +110,12 @@ def _component(name: str, label: LabelMark | None = None) -> list[Mapping[str, A
     texts = (folder.joinpath(each).read_text(encoding="utf-8") for each in names)
     text = "---\n".join(texts)
     if label is not None:  # keys and values of labels have no quotes in them
-        text = text.replace("'status'", f"'{label.key}'").replace("'presure'", f"'{label.value}'")
+        ours = {"status": label.key, "presure": label.value}
+        text = _SHIPPED_LABEL.sub(lambda place: f"'{ours[place[1]]}'", text)
     return list(yaml.safe_load_all(text))
 
 
-def differences(
+def _differences(
     wanted: Iterable[Mapping[str, Any]], name: str, policy: Any, binding: Any, fix: str
 ) -> list[Problem]:
     """Why the policy ``name`` does not do what the one in ``wanted`` would. ``policy``,
@@ -124,26 +131,36 @@ def differences(
             what = f"the policy {name} has no binding, so it applies to nothing"
             found.append(Problem(what, fix))
             continue
-        spec, theirs = ours[kind]["spec"], as_mapping(stored.get("spec"))
-        if parts := [part for part in spec if not _holds(spec[part], theirs.get(part), part)]:
+        if parts := _differing(ours[kind]["spec"], as_mapping(stored.get("spec"))):
             what = f"the {kind} {name} is not that of this version; it differs in "
             found.append(Problem(f"{what}{', '.join(parts)}", fix))
     return found
 
 
-def _holds(wanted: Any, stored: Any, part: str) -> bool:
-    """Whether all that is ``wanted`` is in what is ``stored``."""
-    if isinstance(wanted, Mapping):
-        return isinstance(stored, Mapping) and all(
-            _holds(value, stored.get(key), key) for key, value in wanted.items()
+def _differing(wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:
+    """The keys with another value than the API server makes of ``wanted``."""
+    return [
+        key
+        for key in {**wanted, **stored}
+        if key != "namespace"
+        and not (
+            _is_same(wanted[key], stored.get(key))
+            if key in wanted
+            else not stored[key] or stored[key] == _DEFAULTS.get(key)
         )
+    ]
+
+
+def _is_same(wanted: Any, stored: Any) -> bool:
+    if isinstance(wanted, Mapping):
+        return isinstance(stored, Mapping) and not _differing(wanted, stored)
     if isinstance(wanted, list):
         return (
             isinstance(stored, list)
             and len(stored) == len(wanted)
-            and all(_holds(ours, theirs, "") for ours, theirs in zip(wanted, stored, strict=True))
+            and all(map(_is_same, wanted, stored))
         )
-    return part == "namespace" or _words(wanted) == _words(stored)
+    return _words(wanted) == _words(stored)
 
 
 def _words(value: Any) -> str:

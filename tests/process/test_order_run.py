@@ -20,7 +20,7 @@ import pytest
 from api_support import api_of
 from cluster import EnvtestCluster
 from fake_prometheus import FakePrometheus
-from manifest_support import COMPONENTS, Kubectl
+from manifest_support import COMPONENTS, Kubectl, order_component
 from operator_support import until, write_rules
 from programs import ROOT, run
 from scheduling_support import PODS, dynsched, make_pod, rules, scheduler, set_loads
@@ -60,10 +60,8 @@ def policy(envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubect
     """The components order, for an object in `default`, and inject."""
     folder = tmp_path_factory.mktemp("order")
     kubectl = Kubectl(envtest.kubeconfig(folder / "kubeconfig"))
-    names = ("order/crd", "order/policy", "order/held", "order/rbac", "inject/policy")
-    text = "---\n".join((COMPONENTS / f"{name}.yaml").read_text() for name in names)
-    own = text.replace("namespace: dynsched\n", "namespace: default\n")
-    (folder / "policies.yaml").write_text(own)
+    texts = (order_component("default"), (COMPONENTS / "inject/policy.yaml").read_text())
+    (folder / "policies.yaml").write_text("---\n".join(texts))
     kubectl("apply", "-f", folder / "policies.yaml")
     kubectl("label", "namespace", "default", f"{keys.AVOID_LABEL}=true")
     yield kubectl

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cluster import EnvtestCluster
 from fake_prometheus import FakePrometheus
-from manifest_support import Kubectl
+from manifest_support import Kubectl, order_component
 from operator_support import until
 from scheduling_support import (
     PODS,
@@ -23,7 +23,6 @@ from scheduling_support import (
 )
 
 from dynsched.rules import keys
-from dynsched.tools.inject.policy import order_text
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +35,7 @@ def kubectl(envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubec
     """In a cluster with the policy, for an object in `default`; no namespace asks for it."""
     folder = tmp_path_factory.mktemp("order")
     found = Kubectl(envtest.kubeconfig(folder / "kubeconfig"))
-    (folder / "order.yaml").write_text(order_text("default"))
+    (folder / "order.yaml").write_text(order_component("default"))
     found("apply", "-f", folder / "order.yaml")
     with scheduler(envtest, {}):
         yield found

@@ -52,6 +52,13 @@ def kustomize(folder: Path) -> list[Doc]:
     return list(yaml.safe_load_all(done.stdout))
 
 
+def order_component(namespace: str = "dynsched") -> str:
+    """The objects of the component order, with its object in ``namespace``."""
+    names = load_all(COMPONENTS / "order/kustomization.yaml")[0]["resources"]
+    text = "---\n".join((COMPONENTS / "order" / name).read_text() for name in names)
+    return text.replace("namespace: dynsched\n", f"namespace: {namespace}\n")
+
+
 def overlay(folder: Path, **content: object) -> Path:
     folder.mkdir()
     kind = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}

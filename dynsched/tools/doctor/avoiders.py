@@ -1,5 +1,5 @@
-"""Which pods react to the mark: those whose node affinity avoids the label, those that do not
-tolerate the soft taint, and those that the extender scores.
+"""Which pods react to load: those whose node affinity avoids the label, those that do not tolerate
+the soft taint, those that got the order, and those that the extender scores.
 
 The parts of a pod's specification come as the JSON that they are: most pods of a workload have the
 same, which is then read once.
@@ -31,10 +31,11 @@ _NOT_COUNTED: Final = ("DaemonSet", "Node")
 
 
 class Way(StrEnum):
-    """How a pod reacts to the mark."""
+    """How a pod reacts."""
 
     AFFINITY = "affinity"
     TAINT = "taint"
+    ORDER = "order"
     EXTENDER = "extender"
 
 
@@ -109,6 +110,8 @@ class Reach:
                 ways.append(Way.TAINT)
             elif tolerated:
                 causes.append(NoEffect.TOLERATES)
+        if pod.has_order:
+            ways.append(Way.ORDER)
         if self.schedulers is None or pod.scheduler in self.schedulers:
             ways.append(Way.EXTENDER)
         elif pod.scheduler != DEFAULT_SCHEDULER:

@@ -45,7 +45,7 @@ IN_THE_POD: Final = (
 )
 """As the shipped Deployment has them, below the image's working directory."""
 ENOUGH: Final = 0.5
-"""The share of pods that react, below which marks move little load."""
+"""The share of pods that react, below which little load moves."""
 _SHOWN: Final = 3
 _SUMMARIES: Final = {
     NoEffect.PINNED: (
@@ -125,7 +125,7 @@ def order(
     who = f"{counted(len(asking), 'namespace')} with the {label}: {some(asking, _SHOWN) or 'none'}"
     if wanted:
         for what, fix in problems:
-            yield warning(f"pods do not get the order as they are to: {what}", who, fix)
+            yield warning(f"new pods are not getting the order: {what}", who, fix)
         if not asking:
             yield hint("no namespace asks for the order, so that no pod gets it", who, LABEL_IT)
     elif asking and not is_injected and problems:
@@ -269,8 +269,8 @@ def _strings(expression: str) -> list[str]:
     return [single or double for single, double in _QUOTED.findall(expression)]
 
 
-def few_react(reach: Reach) -> Iterator[Finding]:
-    """W1: how many pods react to the mark, and by which way."""
+def few_react(reach: Reach, *, with_order: bool) -> Iterator[Finding]:
+    """W1: how many pods react, and by which way. A hint ``with_order``: new pods get it (K4)."""
     pods, reacting = reach.pods, reach.reacting
     if not pods or reacting >= ENOUGH * pods:
         return
@@ -278,14 +278,14 @@ def few_react(reach: Reach) -> Iterator[Finding]:
     worst = [each for each in reach.worst_first() if each.reacting < each.pods][:_SHOWN]
     lacking = [f"{_name(each)} ({each.pods - each.reacting} of {each.pods})" for each in worst]
     command = LABEL_IT.replace("NAME", worst[0].namespace)
-    yield (warning if reacting else error)(
-        "few pods react to the mark, so that marks move little load"
+    install_it = "" if with_order else "install manifests/components/order or inject, then "
+    yield (hint if with_order else warning if reacting else error)(
+        "few pods react, so that little load moves"
         if reacting
-        else "no pod reacts to the mark: dynsched would change nothing",
+        else "no pod reacts, so that no load moves",
         f"{reacting} of {counted(pods, 'running pod')} react{f' ({ways})' if ways else ''}; "
         f"without effect on most: {listed(lacking)}",
-        f"install manifests/components/order or inject, then `{command}`: the pods get the "
-        "preference as they are created anew",
+        f"{install_it}`{command}`: the pods get the preference as they are created anew",
     )
 
 

@@ -126,9 +126,9 @@ async def check_cluster(
         found += findings("N2", checks.no_marks(nodes, rule_set))
     found += findings("K1", checks.two_writers(holders or []))
     reach = await asked("W1 W2", count_pods(client, rule_set))
-    if reach is not None and (rule_set.has_extender or not mark.is_none):
-        if rule_set.order is None:  # else new pods react to the order: K4
-            found += findings("W1", checks.few_react(reach))
+    with_order = rule_set.order is not None
+    if reach is not None and (rule_set.has_extender or with_order or not mark.is_none):
+        found += findings("W1", checks.few_react(reach, with_order=with_order))
         found += findings("W2", checks.cancelled(reach))
     refused = await asked("K1", _refused(client, _needed_rights(rule_set, home)))
     account = await asked("K1", inspection.account(client)) if refused else None

@@ -193,6 +193,10 @@ ORDER = rules(order={"score": {"cpu": 1}})
 POOLS = rules(order={"score": {"cpu": 1}}, guard={"pool_label": "pool"})
 HOSTNAME = {"kubernetes.io/hostname": "a"}
 ANY = [{"operator": "Exists"}]
+NARROWED = {
+    **ORDER_IN_FORCE[ORDER_BINDING]["spec"],
+    "matchResources": {"objectSelector": {"matchLabels": {"app": "web"}}},
+}
 DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     (nodes(*"zabcdef", status="maintenance"), rules(), "N2", W, "status=maintenance"),
     ({**nodes(*"abc", status="presure"), LEASES: []}, rules(), "N2", W, "no dynsched is running"),
@@ -200,6 +204,7 @@ DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     (nodes("a"), rules(), "N2", W, "max_marked: 50%"),
     ({}, rules(nodes={"selector": "pool=x"}), "N2", E, "no node may be marked"),
     ({PODS: [*map(a_pod, range(3))]}, rules(), "W1", E, "0 of 3 running pods"),
+    (but(PODS, [*map(a_pod, range(3))]), ORDER, "W1", Severity.INFO, "0 of 3 running pods"),
     (pods(2), rules(), "W1", W, "shop/statefulset/web (2 of 3)"),
     (pods(nodeSelector=HOSTNAME), rules(), "W2", W, "pinned"),
     (pods(schedulerName="volcano"), rules(), "W2", W, "another schedulerName"),
@@ -217,13 +222,8 @@ DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     ({**ORDER_IN_FORCE, **KARPENTER}, UNMARKED, "K2", W, "before those of the order"),
     ({**ORDER_IN_FORCE, **LOOPS}, UNMARKED, "K2", W, "or the order changes"),
     (but(ORDER_POLICY, None), ORDER, "K4", W, "dynsched-order is not installed"),
-    (
-        but(ORDER_POLICY, {"spec": {}}),
-        ORDER,
-        "K4",
-        W,
-        "failurePolicy, reinvocationPolicy",
-    ),
+    (but(ORDER_POLICY, {"spec": {}}), ORDER, "K4", W, "failurePolicy, reinvocationPolicy"),
+    (but(ORDER_BINDING, {"spec": NARROWED}), ORDER, "K4", W, "differs in matchResources"),
     (but(ORDER_BINDING, None), ORDER, "K4", W, "has no binding"),
     (but(HELD_POLICY, None), ORDER, "K4", W, "dynsched-order-held is not installed"),
     (but(HELD_BINDING, None), ORDER, "K4", W, "has no binding"),
@@ -252,13 +252,14 @@ async def test_a_defect_of_a_cluster_is_found(tmp_path, defect) -> None:
 
 EXCEPT = {"includePreferNoSchedule": True, "excludedTaints": ["dynsched.io/pressure"]}
 SPARES = descheduler(plugin="RemovePodsViolatingNodeTaints", args=EXCEPT) | {DEPLOYMENTS: []}
-IGNORING = {**ORDER_IN_FORCE, PODS: [a_pod(0)], **nodes("a"), **injection()}
+GIVEN = a_pod(0)
+GIVEN["metadata"]["annotations"] = {"dynsched.io/order": "2026-11-23T05:00:28Z"}
+IGNORING = {**ORDER_IN_FORCE, PODS: [GIVEN], **nodes("a"), **injection()}
 HEALTHY_TOO = [
     ({}, rules()),
     (injection() | only(NAMESPACES), rules()),
     (SPARES, OF_TAINT),
     (IGNORING, UNMARKED),
-    (but(PODS, [*map(a_pod, range(3))]), ORDER),  # new ones react to the order
     (ORDER_IN_FORCE, rules()),  # that of another rules file
 ]
 
@@ -278,7 +279,7 @@ async def test_each_right_that_is_lacking_is_told_with_the_line_of_its_role(tmp_
     named = "resourceNames: [dynsched], verbs: [update]"
     assert lease == f"{of_role}: {{apiGroups: {of_lease}, {named}}}"
     assert len(await found_in(tmp_path, {}, rules(extender={}), *refused)) == 3
-    assert await found_in(tmp_path, ORDER_IN_FORCE, UNMARKED, ("patch", "nodes")) == []
+    assert await found_in(tmp_path, IGNORING, UNMARKED, ("patch", "nodes")) == []
     (kept,) = await found_in(tmp_path, {}, rules(), ("patch", "configmaps"))
     assert "resources: [configmaps], resourceNames: [dynsched-rules-in-force]" in kept.fix
     (order,) = await found_in(tmp_path, ORDER_IN_FORCE, ORDER, ("delete", "nodeorders"))
