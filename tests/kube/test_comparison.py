@@ -13,7 +13,7 @@ from properties import steady
 from dynsched.engine.model import Node
 from dynsched.kube.client import Listing, Seen
 from dynsched.kube.cluster import is_older
-from dynsched.kube.resync import Comparison, compare, has_reached, newest
+from dynsched.kube.resync import Comparison, compare, has_reached
 
 
 def node(version: str, uid: str = "u") -> Node:
@@ -74,21 +74,6 @@ def test_versions_that_are_no_numbers_say_nothing_but_names_and_uids_do(version)
     assert found(node(version), listing(version, a=("u", "7"))) == (NOTHING, NOTHING, NOTHING)
     assert found(node(version), listing(version)) == (A, NOTHING, NOTHING)
     assert found(node(version), listing(version, a=("v", version)))[0] == A
-
-
-def test_whether_what_was_listed_has_come() -> None:
-    assert not has_reached(None, Seen("u", "7"))
-    assert not has_reached(node("6"), Seen("u", "7"))
-    assert has_reached(node("7"), Seen("u", "7"))
-    assert has_reached(node("9", "v"), Seen("u", "7"))
-
-
-def test_the_order_of_versions() -> None:
-    assert is_older("9", "10")
-    assert not is_older("10", "9")
-    assert not is_older("x", "9")
-    assert newest(["9", "10", "x", ""]) == "10"
-    assert newest(["x", ""]) == ""
 
 
 @dataclass(frozen=True)

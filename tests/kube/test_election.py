@@ -7,13 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.controller.apply import WRITE_TIMEOUT
 from dynsched.kube.election import (
     CLOCK_ERROR,
     MAX_DURATION,
     LeaseTimes,
-    deleted,
-    given_up,
     held_by,
     is_released,
     read_lease,
@@ -63,16 +60,6 @@ def test_a_held_one_is_free_when_its_duration_is_over_since_it_was_seen(spec, he
 EARLIER, LATER = "2023-11-14T22:13:20.000000Z", "2023-11-14T22:13:50.000000Z"
 
 
-def test_only_a_change_begins_the_wait_anew() -> None:
-    first = seen(body("7", renewTime=EARLIER))
-    same = seen(body("7", renewTime=EARLIER), 110.0, first)
-    changed = seen(body("8", renewTime=EARLIER), 110.0, first)
-    assert (same.seen_at, changed.seen_at) == (100.0, 110.0)
-    assert (same.is_free(116.0), changed.is_free(116.0)) == (True, False)
-    # After a restore of etcd versions are given a second time.
-    assert seen(body("7", renewTime=LATER), 110.0, first).seen_at == 110.0
-
-
 @pytest.mark.parametrize(
     ("held", "before", "since"),
     [
@@ -117,63 +104,6 @@ def test_odd_content_is_held_for_a_whole_duration_and_can_be_taken_then(spec) ->
         assert seen({**odd, "spec": spec}).resource_version == ""
 
 
-def test_what_its_holder_let_go_of_is_free_at_once() -> None:
-    taken = held_by("me", None, TIMES, WALL)
-    mine = seen({**body(), "spec": {**taken, "leaseTransitions": 5}})
-    spec = given_up(mine, WALL + 3)
-    assert is_released({"spec": spec})
-    assert renewed_at({"spec": spec}) == WALL + 3
-    assert spec["leaseDurationSeconds"] == 1  # the API server takes no 0
-    lease = seen({**body("8"), "spec": spec})
-    assert (lease.released, lease.is_free(100.0), lease.holder) == (True, True, "")
-    assert gone(lease, 100.0) is None
-    # Taking it again counts, even by the same one.
-    again = held_by("me", lease, TIMES, WALL)
-    assert (spec["leaseTransitions"], again["leaseTransitions"]) == (5, 6)
-
-
-def gone(previous, now: float, least: float = TIMES.duration):
-    return deleted(previous, now, least=least)
-
-
-@pytest.mark.parametrize("seconds", [15, 2**31 - 1])
-def test_one_deleted_under_its_holder_holds_until_it_would_have_run_out(seconds) -> None:
-    """And for no longer than ours would: whoever deletes it says that it is not in use; a holder
-    that lives notices at its next look.
-    """
-    assert gone(None, 100.0) is None  # one that never was may be created at once
-    held = seen(body(leaseDurationSeconds=seconds))
-    lease = gone(held, 110.0)
-    assert lease is not None
-    assert (lease.holder, lease.resource_version) == ("other", "")
-    assert not lease.is_free(115.0)
-    assert lease.is_free(115.1)
-    assert gone(lease, 114.0) == lease
-    assert gone(lease, 115.1) is gone(held, 115.1) is None
-    assert seen(body("9"), 111.0, lease).seen_at == 111.0  # its holder has created it again
-
-
-@pytest.mark.parametrize(
-    ("fraction", "digits"),
-    [
-        (0.0, "20.000000"),
-        (0.25, "20.250000"),
-        (0.000_01, "20.000010"),
-        (0.999_999, "20.999999"),
-        (0.999_999_9, "21.000000"),
-    ],
-)
-def test_the_first_holder(fraction, digits) -> None:
-    stamp = f"2023-11-14T22:13:{digits}Z"  # UTC, and exactly six digits
-    assert held_by("me", None, TIMES, WALL + fraction) == {
-        "holderIdentity": "me",
-        "leaseDurationSeconds": 15,
-        "acquireTime": stamp,
-        "renewTime": stamp,
-        "leaseTransitions": 0,
-    }
-
-
 @steady(100)
 @given(st.floats(1_000_000_000, 4_000_000_000))
 def test_a_renewal_changes_its_time_always_and_nothing_else(wall) -> None:
@@ -182,25 +112,6 @@ def test_a_renewal_changes_its_time_always_and_nothing_else(wall) -> None:
     again = held_by("me", seen({**body(), "spec": spec}), TIMES, wall)
     assert again["renewTime"] > spec["renewTime"]
     assert again == {**spec, "renewTime": again["renewTime"]}
-
-
-@pytest.mark.parametrize(("before", "after"), [(3, 4), (2**31 - 1, 2**31 - 1)])
-def test_a_take_over_counts_a_transition_as_far_as_the_api_server_takes_it(before, after) -> None:
-    taken = held_by("me", seen(body(leaseTransitions=before)), TIMES, WALL)
-    assert (taken["leaseTransitions"], taken["holderIdentity"]) == (after, "me")
-    assert taken["acquireTime"] == taken["renewTime"] == "2023-11-14T22:13:20.000000Z"
-
-
-@pytest.mark.parametrize(("duration", "written"), [(15.0, 15), (15.4, 16), (14.6, 15)])
-def test_others_are_never_told_a_shorter_duration_than_is_meant(duration, written) -> None:
-    times = LeaseTimes(duration=duration, write_for=5.0)
-    assert held_by("me", None, times, WALL)["leaseDurationSeconds"] == written
-
-
-def test_the_default_times_are_safe_and_know_how_long_a_write_takes() -> None:
-    assert TIMES.write_timeout >= WRITE_TIMEOUT
-    # One renewal may be lost, with its time limit, and the holder goes on writing.
-    assert 2 * TIMES.renew_every + 3.0 <= TIMES.write_for
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Client certificates and CAs that are replaced while the process runs."""
 
 import base64
+import contextlib
 import json
 import shutil
 import ssl
@@ -15,11 +16,12 @@ from api_support import api_of, kubeconfig
 from certificates import Authority, Pair
 from operator_support import until
 
-from dynsched.kube import transport
 from dynsched.kube.client import KubeClient
 from dynsched.kube.failures import SetupError
 from dynsched.kube.kubeconfig import KubeConfigError, load_config
 from dynsched.util.errors import ClusterError
+
+pytestmark = pytest.mark.slow
 
 EMPTY = {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}
 
@@ -96,11 +98,6 @@ def write_kubeconfig(path: Path, server: ApiServer, user: dict[str, Any]) -> Non
     kubeconfig(path, server.url, user=user, **ca)
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "RELOGIN_GAP", 0.0)
-
-
 @pytest.fixture
 async def client(server: ApiServer, tmp_path: Path) -> AsyncIterator[KubeClient]:
     """With the first certificate, in files."""
@@ -110,31 +107,38 @@ async def client(server: ApiServer, tmp_path: Path) -> AsyncIterator[KubeClient]
         yield found
 
 
+async def takes_up(client: KubeClient) -> None:
+    """For some seconds, no call is sent after one that failed."""
+
+    async def answers() -> bool:
+        with contextlib.suppress(ClusterError):
+            return await client.count() == 0
+        return False
+
+    await until(answers, "what was renewed is in use")
+
+
 @pytest.mark.parametrize("user_by", [user_by_files, user_by_data, user_by_plugin])
 async def test_a_renewed_client_certificate_is_taken_up_when_the_former_one_is_refused(
     server, tmp_path, client, user_by
 ) -> None:
     write_kubeconfig(tmp_path / "k", server, user_by(server.ca.issue("first"), tmp_path))
-    for former, renewed in (("first", "second"), ("second", "third")):
-        assert await client.count() == 0
-        server.accepted = {renewed}  # the connection is open, and the former certificate expired
-        with pytest.raises(SetupError, match="401"):
-            await client.count()
-        write_kubeconfig(tmp_path / "k", server, user_by(server.ca.issue(renewed), tmp_path))
-        assert await client.count() == 0, f"{former} is still shown"
+    assert await client.count() == 0
+    server.accepted = {"second"}  # the connection is open, and the former certificate expired
+    with pytest.raises(SetupError, match="401"):
+        await client.count()
+    write_kubeconfig(tmp_path / "k", server, user_by(server.ca.issue("second"), tmp_path))
+    await takes_up(client)
 
 
-async def test_a_certificate_without_its_key_yet_is_not_taken_up(
-    server: ApiServer, tmp_path: Path, client: KubeClient, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_certificate_without_its_key_yet_is_not_taken_up(server, tmp_path, client) -> None:
     renewed = server.ca.issue("second")
     shutil.copy(renewed.cert, tmp_path / "tls.crt")
     server.accepted = {"second"}
     with pytest.raises(SetupError, match="401"):
         await client.count()
-    assert "credentials could not be read again" in caplog.text
     shutil.copy(renewed.key, tmp_path / "tls.key")
-    assert await client.count() == 0
+    await takes_up(client)
 
 
 async def test_a_file_that_is_no_certificate_is_one_line(server, tmp_path, client) -> None:
@@ -142,10 +146,8 @@ async def test_a_file_that_is_no_certificate_is_one_line(server, tmp_path, clien
     config = await load_config(str(tmp_path / "k"))
     with pytest.raises(KubeConfigError) as refused:
         KubeClient(config)
-    files = ", ".join(str(tmp_path / name) for name in ("ca.pem", "tls.crt", "tls.key"))
-    assert str(refused.value).startswith(
-        f"the certificates for {server.url} cannot be used, in {files}: no certificate or crl found"
-    )
+    assert str(tmp_path / "ca.pem") in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 async def test_a_ca_that_was_rotated_is_taken_up(server, tmp_path, client) -> None:
@@ -156,11 +158,4 @@ async def test_a_ca_that_was_rotated_is_taken_up(server, tmp_path, client) -> No
     with pytest.raises(SetupError, match="certificate is not trusted"):
         await client.count()
     shutil.copy(second.cert, tmp_path / "ca.pem")
-
-    async def answers() -> bool:
-        try:
-            return await client.count() == 0
-        except ClusterError:  # for a moment, no call is sent after one that failed
-            return False
-
-    await until(answers, "the new CA is in use")
+    await takes_up(client)

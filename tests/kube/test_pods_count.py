@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import pytest
 
 from dynsched.engine.load.recent import RecentPods
-from dynsched.kube import pod_watch
-from dynsched.kube.failures import ExpiredError
+from dynsched.kube.failures import Call, ExpiredError
 from dynsched.kube.pod_watch import PodWatch
 from dynsched.util.errors import ClusterError
 
@@ -81,21 +81,29 @@ class Watched(PodWatch):
             await task
 
 
-async def test_a_list_that_fails_is_told_and_tried_again(caplog: Any, monkeypatch: Any) -> None:
+async def test_a_list_that_fails_is_told_and_tried_again(caplog: Any) -> None:
     """It is the longest list of all, and first to fail on an API server that has much to do."""
-    monkeypatch.setattr("dynsched.kube.pod_watch._FIRST_WAIT", 0.01)
     api = Api(event("ADDED", "new"))
-    api.failures = ["HTTP 500", "no answer"] * 2
+    api.failures = ["HTTP 500"] * 2
     watch = Watched(api)
     await watch.until(lambda: len(watch.recent) == 1)
     assert (watch.running, watch.error) == (6, None)
-    for why in ("HTTP 500", "no answer"):  # once each, though they take turns
-        assert caplog.text.count(f"just-bound pods are not counted: cannot list pods: {why}") == 1
+    assert caplog.text.count("cannot list pods: HTTP 500") == 1
 
 
-async def interrupted(error: Exception, gap: float, monkeypatch: Any) -> tuple[Watched, Api]:
-    """A watch that ended by the error, and is taken up after the gap, at the version 99."""
-    monkeypatch.setattr("dynsched.kube.pod_watch._FIRST_WAIT", 0.01)
+@pytest.mark.parametrize(
+    ("error", "gap", "versions"),
+    [
+        (ClusterError("down"), 20.0, ["7", "8"]),
+        # Minutes later the metrics show what was bound and ended meanwhile: it counted twice.
+        (ClusterError("down"), 3600.0, ["7", "99"]),
+        (ExpiredError(Call("watch", "pods", "/api/v1/pods")), 1.0, ["7", "99"]),
+    ],
+    ids=["short-gap", "long-gap", "version-too-old"],
+)
+async def test_an_interrupted_watch_goes_on_where_it_was_or_begins_anew(
+    error: Exception, gap: float, versions: list[str]
+) -> None:
     api = Api()
     api.watches = [((event("ADDED", "before"),), error), ((), None)]
     watch = Watched(api)
@@ -105,21 +113,4 @@ async def interrupted(error: Exception, gap: float, monkeypatch: Any) -> tuple[W
 
     api.ended = ended
     await watch.until(lambda: len(api.watched) == 2 and watch.running is not None)
-    return watch, api
-
-
-async def test_after_a_short_gap_it_goes_on_where_it_was(monkeypatch: Any) -> None:
-    _, api = await interrupted(ClusterError("down"), 20.0, monkeypatch)
-    assert api.watched == ["7", "8"]
-
-
-async def test_after_a_long_gap_it_begins_anew(monkeypatch: Any) -> None:
-    """Minutes later the metrics show what was bound and ended meanwhile: it counted twice."""
-    watch, api = await interrupted(ClusterError("down"), pod_watch._GAP + 1, monkeypatch)
-    assert api.watched == ["7", "99"]
-    assert watch.running == 5
-
-
-async def test_where_its_version_is_too_old_it_begins_anew(monkeypatch: Any) -> None:
-    _, api = await interrupted(ExpiredError(pod_watch._WATCH), 1.0, monkeypatch)
-    assert api.watched == ["7", "99"]
+    assert api.watched == versions

@@ -9,7 +9,6 @@ from api_support import api_of
 from cluster import Cluster
 from pods_support import PODS, create, pod, reached
 
-from dynsched.kube import lists, pod_watch
 from dynsched.kube.pod_watch import PendingPods
 from dynsched_sim.examples import make_node
 
@@ -36,8 +35,7 @@ async def known(found: PendingPods, uid: str, *, as_waiting: bool = True) -> Non
     await reached(lambda: uid in found, as_waiting)
 
 
-async def test_a_pod_waits_until_it_is_bound_or_gone(cluster, monkeypatch) -> None:
-    monkeypatch.setattr(lists, "PAGE", 2)  # the first list comes in pages
+async def test_a_pod_waits_until_it_is_bound_or_gone(cluster: Cluster) -> None:
     await cluster.create_node(make_node("a", 0))
     before = [await made(cluster, f"before-{number}") for number in range(5)]
     placed = await made(cluster, "placed", "a")
@@ -54,8 +52,7 @@ async def test_a_pod_waits_until_it_is_bound_or_gone(cluster, monkeypatch) -> No
 
 
 @pytest.mark.parametrize("how", ["end", "gone", "cut"])
-async def test_a_watch_that_ends_is_begun_anew_with_a_list(sim, how, monkeypatch) -> None:
-    monkeypatch.setattr("dynsched.kube.pod_watch._FIRST_WAIT", 0.05)
+async def test_a_watch_that_ends_is_begun_anew_with_a_list(sim, how) -> None:
     async with following(sim) as found:
         first = await made(sim, "first")
         await known(found, first)
@@ -64,18 +61,3 @@ async def test_a_watch_that_ends_is_begun_anew_with_a_list(sim, how, monkeypatch
         second = await made(sim, "second")
         await known(found, second)
         assert first not in found
-
-
-async def test_no_more_are_kept_than_there_is_room_for(sim, monkeypatch) -> None:
-    monkeypatch.setattr(pod_watch, "MAX_PENDING", 2)
-    async with following(sim) as found:
-        uids = []
-        for number in range(2):
-            uids.append(await made(sim, f"pod-{number}"))
-            await known(found, uids[-1])
-        beyond = await made(sim, "beyond")
-        await sim.delete(f"{PODS}/pod-0", {"gracePeriodSeconds": 0})
-        await known(found, uids[0], as_waiting=False)
-        assert beyond not in found
-        last = await made(sim, "last")
-        await known(found, last)

@@ -24,12 +24,6 @@ from dynsched_sim.examples import make_node
 MIB = 2.0**20
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A watch that ended is begun again almost at once."""
-    monkeypatch.setattr("dynsched.kube.pod_watch._FIRST_WAIT", 0.05)
-
-
 AN_HOUR_AGO = {
     key: (datetime.now(UTC) - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     for key in ("startedAt", "finishedAt")
@@ -126,9 +120,8 @@ async def running(watch: PodWatch, number: int) -> None:
     await reached(lambda: watch.running, number)
 
 
-async def test_running_pods_are_counted_by_pages_and_kept_up(cluster, monkeypatch) -> None:
+async def test_running_pods_are_counted_and_kept_up(cluster) -> None:
     """Each that ends is one less, once, whatever it says of its end: clocks may be behind."""
-    monkeypatch.setattr("dynsched.kube.lists.PAGE", 3)
     await cluster.create_node(make_node("a", 0))
     told = {"annotations": {ORDER_ANNOTATION: "2026-11-20T12:00:00Z"}}
     for number in range(9):
@@ -193,20 +186,6 @@ async def test_what_is_counted_of_a_pod_follows_its_changes_and_goes_with_it(clu
         await reached(counted, ({}, 0))
 
 
-async def test_a_pod_that_is_not_started_counts_no_more_until_it_is(cluster, monkeypatch) -> None:
-    monkeypatch.setattr("dynsched.engine.load.recent.TO_START", 0.2)
-    await cluster.create_node(make_node("a", 0))
-    async with watching(cluster) as (bound, watch):
-        await started(cluster, bound)
-        await create(cluster, pod("slow", "a", cpu="1"))
-        await reached(lambda: watch.account.requested.get("a"), Requested(1, 1.0))
-        await asyncio.sleep(0.2)
-        assert sums(bound, time.monotonic()) == {}
-        assert watch.account.requested == {"a": Requested(1, 1.0)}  # its place is taken
-        await start(cluster, "slow")
-        await seen(bound, a=Bound(1, 1.0, MIN_MEMORY))
-
-
 @pytest.mark.parametrize("how", ["end", "gone", "cut"])
 async def test_a_watch_that_ends_is_taken_up_again(sim: SimCluster, how: str) -> None:
     async with watching(sim) as (bound, _):
@@ -241,18 +220,6 @@ async def test_an_outage_is_waited_out(sim: SimCluster) -> None:
         await reached(lambda: (sim.server.open_watches, watch.error), (1, None))
         await create(sim, pod("placed", "a", cpu="1"))
         await seen(bound, a=Bound(1, 1.0, MIN_MEMORY))
-
-
-async def test_a_watch_that_is_told_nothing_is_no_trouble(sim, monkeypatch, caplog) -> None:
-    """Before the first event of a pod some API servers send no bookmark either."""
-    monkeypatch.setattr("dynsched.kube.pod_watch._SILENCE", 0.1)
-    async with watching(sim) as (bound, watch):
-        fault = sim.server.faults.delay(0.0, verb="watch", resource="pods")
-        await reached(lambda: fault.hits >= 2 or watch.error is not None, True)
-        assert watch.error is None
-        assert "is the API server up" not in caplog.text
-        monkeypatch.setattr("dynsched.kube.pod_watch._SILENCE", 60.0)
-        await started(sim, bound)
 
 
 async def test_a_status_410_is_told_as_such(sim: SimCluster) -> None:
