@@ -1,5 +1,5 @@
 """Alert states as timelines, in the way of Prometheus's own tests of its rules: what the words of
-the rules mean. All else is compared with the plain form, in test_columns.
+the rules mean. What holds whatever comes is in `tests/faults/test_stateful.py`.
 
 A timeline has one entry every 30 s: a value; ``_`` (the node is not in the answer); ``!`` (the
 query failed); ``nan``, ``inf``; ``90@400`` (the sample is 400 s old). The states below it: ``.``
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from builders import NOON, named, rule, rule_set
-from evaluating import Reading, RuleReadings, alerts_of, evaluate
+from evaluating import Reading, RuleReadings, alerts_of, evaluate, verdicts_of
 from msgspec.structs import replace
 
 from dynsched.engine.alerting.alerts import no_alerts
@@ -109,6 +109,25 @@ def test_the_example_of_the_documentation() -> None:
     rules = rule_set(rule(for_="1m", clear_threshold=70, keep_firing_for="2m"))
     values = {0: "91", 50: "85", 60: "88", 300: "75", 360: "64", 479: "62", 480: "62"}
     assert history(rules, values.items()) == "P P F F K K ."
+
+
+def test_a_node_is_as_hot_as_the_rule_that_is_furthest_beyond_its_threshold() -> None:
+    rules = rule_set(
+        rule("cpu"), rule("free", op="<", threshold=20), rule("zero", threshold=0), rule("wish")
+    )
+    trial = rule_set(*(rule(each.name, shadow=True) for each in rules.rules))
+    alerts = no_alerts()
+    for now, values in ((NOON, {"cpu": "88"}), (NOON + 10, {"cpu": "84", "free": "10"})):
+        readings = {name: observation(value, now) for name, value in values.items()}
+        found = evaluate(rules, readings, named("n1"), alerts, now)
+        alerts = found.alerts
+    verdict = verdicts_of(found)["n1"]
+    assert (verdict.hot, verdict.since, verdict.severity) == (True, NOON, 0.5)
+    only_tried = verdicts_of(evaluate(trial, readings, named("n1"), no_alerts(), now))["n1"]
+    assert (only_tried.hot, only_tried.severity) == (False, 0.0)
+    readings = {"zero": observation("0.3", now)}
+    alone = verdicts_of(evaluate(rules, readings, named("n1"), no_alerts(), now))["n1"]
+    assert alone.severity == 0.3  # a share of the threshold, or of 1
 
 
 @pytest.mark.parametrize(

@@ -341,7 +341,7 @@ class Histories(RuleBasedStateMachine):
         replica = world.restart(number % len(world.replicas), dry_run=dry_run)
         if interval is not None:
             world.run(replica.remember(interval))
-            check_remembered(world, replica, interval)
+            check_remembered(world, world.run(self.tick(replica)), interval)
 
     @step(rules=rules_bodies(), faults=FAULTS)
     def rules_change(self, rules: str, faults: list[Fault]) -> None:

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Mapping
 
-from plain_alerts import holds
 from stateful_model import (
     EVIDENCE,
     conflict_on,
     evidence_of,
+    holds,
     is_eligible,
     marks_on,
     pool_of,
@@ -20,8 +20,8 @@ from stateful_world import (
     MEDDLING,
     OUR_TEXTS,
     PASSING,
+    AlertSeen,
     Fault,
-    Replica,
     Stored,
     Tick,
     World,
@@ -31,18 +31,21 @@ from stateful_world import (
 from dynsched.controller.apply import CONFLICT_RETRIES
 from dynsched.engine.alerting.guard import count_of
 from dynsched.engine.alerting.plan import plan_prune
-from dynsched.engine.model import Action
+from dynsched.engine.model import Action, Alert, AlertState
 from dynsched.engine.nodes.mark_state import carried
 from dynsched.kube.projection import project
 from dynsched.rules.rule_set import RuleSet
+
+GRAIN = 0.001
+AlertKey = tuple[str, str, str]
+"""The rule, the node and its uid."""
 
 
 def check_tick(world: World, tick: Tick) -> None:
     """Everything that one tick can be held to."""
     check_foreign(world)
     _check_who_wrote(tick)
-    # As the model has it: what is unknown moves nothing, and what was not lived counts not.
-    assert tick.replica.beliefs.differences(tick.views) == []
+    _check_alerts(tick)
     _check_each_write(tick)
     _check_cap(tick)
     _check_releases(tick)
@@ -61,6 +64,55 @@ def check_foreign(world: World) -> None:
             continue
         world.checked.add(each.version)
         assert foreign(each.body) == foreign(world.others[name]), name
+
+
+def _check_alerts(tick: Tick) -> None:
+    """A state changes by a good reading, or once nothing is known for longer than ``stale_after``:
+    in seconds that really passed, whatever the wall clock was set to meanwhile.
+    """
+    before, now = tick.replica.alerts, {}
+    for name, view in tick.views.items():
+        read = [_check_alert(tick, alert, before, now) for alert in view.verdict.alerts]
+        node = tick.decided_on[name]
+        is_new = not any((rule.name, name, node.uid) in before for rule in tick.rule_set.rules)
+        if is_new and marks_on(node, tick.rule_set.mark) and read and not any(read):
+            assert view.verdict.hot, f"the mark on {name} is not taken over"
+    tick.replica.alerts = now
+
+
+def _check_alert(
+    tick: Tick, alert: Alert, before: Mapping[AlertKey, AlertSeen], now: dict[AlertKey, AlertSeen]
+) -> bool:
+    """Whether the tick had a good reading for it."""
+    rule, key = tick.rule_set.by_name[alert.rule], (alert.rule, alert.node, alert.uid)
+    old = before.get(key)
+    patience = tick.rule_set.stale_after_of(rule)
+    value, known = tick.read(rule, alert.node, patience)
+    is_good = known is not None
+    known = max(known if is_good else -math.inf, old.known if old else -math.inf)
+    changed = old is None or alert.state is not old.state
+    since = (tick.lived if old else -math.inf) if changed else old.since
+    now[key] = AlertSeen(alert.state, since, known)
+    if is_good:
+        if rule.breached(value) and rule.hold_duration == 0:
+            assert alert.firing, alert
+        if not holds(rule, value) and rule.keep_firing_for == 0:
+            assert not alert.firing, alert
+    if old is None or not changed:
+        return is_good
+    if not is_good:
+        assert alert.state is AlertState.INACTIVE, alert
+        assert tick.lived - old.known > patience, alert
+        assert old.state is AlertState.PENDING or not tick.rule_set.holds_stale(rule), alert
+    elif alert.firing:
+        assert rule.breached(value), alert
+        lasted = tick.lived - old.since if old.state is AlertState.PENDING else 0.0
+        assert lasted >= rule.hold_duration - GRAIN, alert
+    elif old.state is AlertState.FIRING:
+        assert not holds(rule, value), alert
+    else:
+        assert rule.breached(value) is (alert.state is AlertState.PENDING), alert
+    return is_good
 
 
 def _check_who_wrote(tick: Tick) -> None:
@@ -105,8 +157,8 @@ def _check_each_write(tick: Tick) -> None:
         else:
             assert EVIDENCE not in after.annotations
         if written.patch.action is Action.MARK:
-            assert tick.replica.beliefs.is_hot(before.name)
-            assert tick.replica.beliefs.uids(before.name) == {before.uid}
+            assert tick.is_hot(before.name)
+            assert tick.decided_on[before.name].uid == before.uid
         if marks_on(before, mark) and not marks_on(after, mark):
             assert written.patch.action is Action.RELEASE
 
@@ -143,7 +195,7 @@ def _check_releases(tick: Tick) -> None:
     """Few at a time, and never none where one is due."""
     if not tick.wrote_freely:
         return
-    rule_set, beliefs = tick.rule_set, tick.replica.beliefs
+    rule_set = tick.rule_set
     pools = pools_of(tick.before.values(), rule_set)
     possible = {name for names in pools.values() for name in names}
     before = _marked(tick.before, possible, rule_set)
@@ -156,7 +208,7 @@ def _check_releases(tick: Tick) -> None:
         len(before & names) > count_of(rule_set.guard.max_marked, len(names))
         for names in pools.values()
     )
-    cool = {name for name in before if not beliefs.is_hot(name)}
+    cool = {name for name in before if not tick.is_hot(name)}
     assert gone or not (cool or over), f"none is released of {cool or before}"
 
 
@@ -189,14 +241,16 @@ def _check_marks(tick: Tick) -> None:
         assert is_eligible(stored, tick.rule_set), name
         assert not conflict_on(stored, mark), name
         assert ours == texts_of(mark), name
-        if not tick.replica.beliefs.is_hot(name):
+        if not tick.is_hot(name):
             assert marks_on(tick.before[name], mark), name
             assert "release delayed" in str(tick.views[name].withheld)
 
 
-def check_remembered(world: World, replica: Replica, interval: float) -> None:
-    """A restart with its past: what was kept, is kept; what was over ``for``, fires."""
-    rule_set, now = replica.rules_file.rule_set, world.lived
+def check_remembered(world: World, tick: Tick, interval: float) -> None:
+    """The first tick of a process that replayed its past: what was kept, is kept; what was over
+    ``for``, fires.
+    """
+    rule_set, now = tick.rule_set, tick.lived
     window = max(max(rule.hold_duration, rule.keep_firing_for) for rule in rule_set.rules)
     if not window:
         return
@@ -204,31 +258,29 @@ def check_remembered(world: World, replica: Replica, interval: float) -> None:
     for rule in rule_set.rules:
         is_known = world.modes.get(rule.name) not in ("failed", "raises")
         past = [world.values(rule, moment) for moment in moments]
-        for name, node in replica.watch.store.nodes().items():
+        for name, view in tick.views.items():
+            node = tick.decided_on[name]
             values = [values.get(name, math.nan) for values in past if is_known]
             known = [value for value in values if math.isfinite(value)]
-            is_marked = marks_on(node, rule_set.mark) and rule.name in rules_behind(node, rule_set)
             complete = len(known) == len(values) > 0
-            found = replica.beliefs.of.get(rule.name, {}).get(name)
-            fires = found is not None and found.firing
-            is_held = all(holds(rule, value) for value in known)
-            if is_marked and (complete or not known) and is_held:
+            is_marked = marks_on(node, rule_set.mark) and rule.name in rules_behind(node, rule_set)
+            value, read = tick.read(rule, name, rule_set.stale_after_of(rule))
+            seen = known if read is None else [*known, value]
+            fires = any(alert.firing for alert in view.verdict.alerts if alert.rule == rule.name)
+            if is_marked and (complete or not known) and all(holds(rule, each) for each in seen):
                 assert fires, f"{rule.name} on {name}"
                 world.tally["marks remembered"] += 1
-            elif complete and all(map(rule.breached, known)):
-                # The next tick is to find it over.
-                began = found and found.active_since
-                lasted = 0.0 if began is None else now - began
-                assert fires or lasted >= rule.hold_duration, f"{rule.name} on {name}"
+            elif complete and read is not None and all(map(rule.breached, seen)):
+                assert fires, f"{rule.name} on {name}"
                 world.tally["alerts remembered"] += 1
 
 
 def check_rest(world: World, tick: Tick) -> None:
     """When nothing changes any more: marked is what fires, as many as may be."""
-    rule_set, beliefs = tick.rule_set, tick.replica.beliefs
+    rule_set = tick.rule_set
     pools = pools_of(tick.after.values(), rule_set)
     for pool, names in pools.items():
-        hot = {name for name in names if beliefs.is_hot(name)}
+        hot = {name for name in names if tick.is_hot(name)}
         marked = _marked(tick.after, names, rule_set)
         assert marked <= hot
         assert len(marked) == min(len(hot), count_of(rule_set.guard.max_marked, len(names)))

@@ -1,24 +1,12 @@
-"""What marks and alerts should be: said a second time, and in the simplest way that comes to mind
-(alerts by `plain_alerts`).
-
-Time is ``lived``: seconds that really passed, whatever the wall clock was set to meanwhile.
-"""
+"""What marks should be, in the simplest way that comes to mind."""
 
 import json
-import math
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Protocol
 
-from evaluating import Alerts, Reading, RuleReadings
-from msgspec.structs import replace
-from plain_alerts import Plain, plainly
-
-from dynsched.engine.model import Alert, AlertState, Node, Quality
-from dynsched.engine.snapshot import NodeView
 from dynsched.rules.labels import Mark
-from dynsched.rules.rule_set import RuleSet
+from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.rules.sections import GuardRules
 
 EVIDENCE = "dynsched.io/pressure"
@@ -135,100 +123,11 @@ def pool_of(thing: Thing, guard: GuardRules) -> str:
     return thing.labels.get(guard.pool_label, "") if guard.pool_label else ""
 
 
-@dataclass(frozen=True)
-class Answered:
-    """What a source said of one node: a value, and how old it was."""
-
-    value: float
-    age: float = 0.0
-
-
-class Beliefs:
-    """All alerts of one process, in the time that it lived, and how they go on."""
-
-    def __init__(self) -> None:
-        self.of: Plain = {}
-
-    def tick(
-        self,
-        rule_set: RuleSet,
-        answers: Mapping[str, Mapping[str, Answered] | None],
-        nodes: Mapping[str, Node],
-        marked: Collection[str],
-        lived: float,
-    ) -> None:
-        """``answers`` by rule; None: the query failed. ``marked``: what carries our mark."""
-        before = {
-            rule.name: {
-                name: old
-                for name, old in self.of.get(rule.name, {}).items()
-                if name in nodes and nodes[name].uid == old.uid
-            }
-            for rule in rule_set.rules
-        }
-        readings = {
-            rule: RuleReadings(failed=True)
-            if found is None
-            else RuleReadings({name: _reading(name, each, lived) for name, each in found.items()})
-            for rule, found in answers.items()
-        }
-        for name in nodes.keys() & marked:
-            for rule in self._taken_over(rule_set, before, nodes[name]):
-                before[rule][name] = Alert(
-                    *(rule, name, AlertState.FIRING),
-                    **dict.fromkeys(("since", "updated_at", "known_at", "active_since"), lived),
-                    uid=nodes[name].uid,
-                )
-        self.of, _ = plainly(rule_set, readings, nodes, before, lived)
-
-    def _taken_over(self, rule_set: RuleSet, before: Plain, node: Node) -> set[str]:
-        """The rules that fire on a node that carries our mark: those behind it where no rule
-        remembers the node, and all new ones where a rule fired on it that is gone.
-        """
-        found: set[str] = set()
-        if not any(node.name in known for known in before.values()):
-            found |= rules_behind(node, rule_set)
-        gone = [self.of[rule].get(node.name) for rule in self.of.keys() - before.keys()]
-        if any(old and old.firing and old.uid == node.uid for old in gone):
-            found |= before.keys() - self.of.keys()
-        return found
-
-    def learn(self, alerts: Alerts, offset: float) -> None:
-        """Take over what was rebuilt from the past, on a wall clock that is ``offset`` ahead."""
-
-        def as_lived(alert: Alert) -> Alert:
-            times = {name: getattr(alert, name) for name in _TIMES}
-            return replace(alert, **{k: v and v - offset for k, v in times.items()})
-
-        self.of = {
-            rule: {name: as_lived(alert) for name, alert in by_node.items()}
-            for rule, by_node in alerts.items()
-        }
-
-    def is_hot(self, name: str) -> bool:
-        return any(by_node[name].firing for by_node in self.of.values() if name in by_node)
-
-    def uids(self, name: str) -> set[str]:
-        """The uids of the nodes of this name of which anything is believed."""
-        return {by_node[name].uid for by_node in self.of.values() if name in by_node}
-
-    def differences(self, views: Mapping[str, NodeView]) -> list[str]:
-        """Where a snapshot says otherwise."""
-        return [
-            f"{alert.rule} on {name}: {alert.state}, {alert.quality} is not {believed}"
-            for name, view in views.items()
-            for alert in view.verdict.alerts
-            for believed in [self.of[alert.rule][name]]
-            if alert.state is not believed.state
-        ]
-
-
-_TIMES = ("since", "updated_at", "known_at", "active_since", "keep_firing_since")
-
-
-def _reading(node: str, answered: Answered, lived: float) -> Reading:
-    quality = Quality.OK if math.isfinite(answered.value) else Quality.INVALID
-    return Reading(node, answered.value, lived - answered.age, quality)
+def holds(rule: Rule, value: float) -> bool:
+    """Whether an alert that fires goes on at this value."""
+    if value == rule.clear_threshold:
+        return rule.op in (">=", "<=")
+    return (value > rule.clear_threshold) is (rule.op in (">", ">="))
 
 
 def rules_behind(thing: Thing, rule_set: RuleSet) -> set[str]:

@@ -12,19 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
-from evaluating import alerts_of
 from fake_loop import FakeEvents, FakeRulesFile
-from stateful_model import EVIDENCE, Answered, Beliefs, label_text, marks_on, taint_text, texts_on
+from stateful_model import EVIDENCE, label_text, taint_text, texts_on
 from virtual_loop import VirtualLoop
 
 from dynsched.controller.loop import Loop
-from dynsched.engine.model import Node, NodePatch, QueryResult, Sample, Series
+from dynsched.engine.model import AlertState, Node, NodePatch, QueryResult, Sample, Series
 from dynsched.engine.snapshot import NodeView, Snapshot
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster, NodeStore
@@ -375,6 +375,24 @@ class Leadership:
 
 
 @dataclass(frozen=True)
+class Answered:
+    """What a source said of one node: a value, and how old it was."""
+
+    value: float
+    age: float
+
+
+class AlertSeen(NamedTuple):
+    """An alert after a tick, with the time at which its state began, and that of its last good
+    reading, in seconds that really passed.
+    """
+
+    state: AlertState
+    since: float
+    known: float
+
+
+@dataclass(frozen=True)
 class Tick:
     """One tick of one replica, and all that was there before and after."""
 
@@ -390,6 +408,19 @@ class Tick:
     views: Mapping[str, NodeView]
     told: Sequence[tuple[str, str]]
     """Events: node and reason."""
+    lived: float
+    served: Mapping[str, Mapping[str, Answered] | None]
+
+    def is_hot(self, name: str) -> bool:
+        view = self.views.get(name)
+        return view is not None and view.verdict.hot
+
+    def read(self, rule: Rule, node: str, patience: float) -> tuple[float, float | None]:
+        """The value of a good reading and when it was taken; None where there was none."""
+        found = (self.served.get(rule.name) or {}).get(node)
+        if found is None or not math.isfinite(found.value) or found.age > patience:
+            return math.nan, None
+        return found.value, self.lived - max(0.0, found.age)
 
     @property
     def wrote_freely(self) -> bool:
@@ -433,7 +464,7 @@ class Replica:
         self.rules_file = FakeRulesFile(world.rule_set)
         self.leadership = leadership or Leadership()
         self.events = FakeEvents()
-        self.beliefs = Beliefs()
+        self.alerts: dict[tuple[str, str, str], AlertSeen] = {}
         self.cluster = _Cluster(cast("KubeClient", self.api), self.watch.store)
         self._world = world
         self.loop = Loop(
@@ -451,7 +482,6 @@ class Replica:
 
     async def remember(self, interval: float) -> None:
         await self.loop.remember(interval)
-        self.beliefs.learn(alerts_of(self.loop._alerts), self.loop._offset)
 
     async def tick(self) -> Tick:
         self.api.forget()
@@ -462,13 +492,8 @@ class Replica:
         self.loop._follow_the_clock()
         snapshot = await self.loop.tick(self.loop._offset + lived)
         assert self.cluster.seen is not None
-        seen, mark = self.cluster.seen, snapshot.rule_set.mark
-        marked = {name for name, node in seen.items() if marks_on(node, mark)}
-        if self.dry_run:  # goes on as if its marks had been written
-            marked = set(snapshot.nodes._decision.inventory.marked)
         told = [(node, reason) for node, reason, *_ in self.events.posted]
         self.events.posted.clear()
-        self.beliefs.tick(snapshot.rule_set, self.source.served, seen, marked, lived)
         return Tick(
             replica=self,
             rule_set=snapshot.rule_set,
@@ -481,6 +506,8 @@ class Replica:
             snapshot=snapshot,
             views=dict(snapshot.nodes),  # each is made anew whenever it is asked for
             told=told,
+            lived=lived,
+            served=dict(self.source.served),
         )
 
 
