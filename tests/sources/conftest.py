@@ -1,6 +1,5 @@
 """What the tests of sources share: a server that misbehaves, and a real Prometheus with a past."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -9,7 +8,7 @@ from blocks_support import prometheus_of
 from misbehaving_server import MisbehavingServer
 from prometheus_support import Process
 from source_past import past
-from source_support import Deadlines, source_at
+from source_support import source_at
 
 from dynsched.sources.prometheus import PrometheusSource
 
@@ -25,13 +24,6 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def server() -> Iterator[MisbehavingServer]:
     with MisbehavingServer() as running:
         yield running
-
-
-@pytest.fixture
-def deadlines(monkeypatch: pytest.MonkeyPatch) -> Deadlines:
-    made = Deadlines()
-    monkeypatch.setattr(asyncio, "timeout", made)
-    return made
 
 
 @pytest.fixture(scope="session")

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from api_support import api_of, stranger
-from cluster import Cluster, SimCluster
+from cluster import Cluster
 from evaluating import alerts_of
 from metrics_support import metrics_api, set_usage
-from operator_support import Operator, dynsched, until, write_rules
+from operator_support import Operator, until, write_rules
 from prometheus_support import free_port
 from replica_support import is_marked, some_ticks
 
@@ -25,7 +25,6 @@ from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_set import Rule
 from dynsched.sources.metrics_server import MetricsServerSource
 from dynsched.util.errors import ClusterError, ForbiddenError
-from dynsched_sim.examples import make_node
 
 MEMORY = Rule(name="mem", source="metrics-server", resource="memory", threshold=80)
 CPU = Rule(name="cpu", source="metrics-server", resource="cpu", threshold=80)
@@ -102,22 +101,6 @@ async def test_a_list_that_fails_or_does_not_end_is_every_rules_error(fetch, err
         assert result.samples == ()
 
 
-async def test_close_ends_what_is_under_way() -> None:
-    hanging = MetricsServerSource(hangs, lambda: NODES)
-    query = asyncio.create_task(hanging.query(MEMORY))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    await hanging.close()
-    done, _ = await asyncio.wait([query], timeout=60)
-    assert done == {query}
-
-
-async def test_node_label_names_the_sample() -> None:
-    rule = Rule(name="m", source="metrics-server", resource="cpu", threshold=1, node_label="host")
-    result = await source(usage("a")).query(rule)
-    assert result.samples[0].labels == {"host": "a"}
-
-
 def named(**more: Any) -> dict[str, Node]:
     return {"a": replace(NODES["a"], **more)}
 
@@ -159,13 +142,6 @@ async def test_metrics_of_a_node_that_is_not_there_match_nothing() -> None:
     assert [entry.value for entry in decision.unmatched] == ["gone"]
 
 
-async def test_a_warning_names_a_few_nodes_and_counts_the_rest() -> None:
-    names = [f"n{index}" for index in range(5)]
-    nodes = {name: Node(name) for name in names}
-    result = await source(*(usage(name) for name in names), nodes=nodes).query(CPU)
-    assert result.warnings == ("n0, n1, n2 and 2 more: no allocatable cpu in the Node's status",)
-
-
 async def test_the_list_as_an_api_server_gives_it(cluster: Cluster) -> None:
     at = datetime(2026, 1, 1, 12, 0, 7, tzinfo=UTC)
     async with metrics_api(cluster), api_of(cluster.kubeconfig) as api:
@@ -199,22 +175,6 @@ async def test_without_the_right_the_error_names_it(cluster: Cluster, tmp_path: 
             await list_node_metrics(api)
     assert "may not list nodes.metrics.k8s.io" in str(caught.value)
     assert of_whom in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("status", "told"),
-    [
-        *((status, "metrics-server does not answer; is it running") for status in (502, 503, 504)),
-        (500, "answered 500: odd"),
-    ],
-)
-async def test_a_list_that_fails_is_left_to_the_next_tick(sim: SimCluster, status, told) -> None:
-    sim.server.serves_metrics = True
-    sim.server.faults.answer(status, resource="nodes.metrics.k8s.io", message="odd")
-    async with api_of(sim.kubeconfig) as api:
-        with pytest.raises(ClusterError, match=told):
-            await list_node_metrics(api)
-    assert len(sim.server.requests.reads("nodes.metrics.k8s.io")) == 1
 
 
 @pytest.mark.parametrize(
@@ -285,19 +245,3 @@ async def test_nodes_are_marked_and_released_by_what_metrics_server_says_while_i
         assert await is_marked(cluster, "b")
         assert await own.stop() == 0
         assert "Traceback" not in own.log
-
-
-@pytest.mark.slow
-async def test_plan_and_a_single_pass_ask_metrics_server_too(
-    sim: SimCluster, tmp_path: Path
-) -> None:
-    await sim.create_node(make_node("a", 0))
-    await set_usage(sim, "a", memory="30Gi")
-    rules = write_rules(tmp_path, RULES)
-    asking = ["--kubeconfig", str(sim.kubeconfig), "-r", str(rules)]
-    code, output = await dynsched("plan", *asking)
-    assert (code, "mem 96.77 > 80" in output) == (0, True), output
-    assert await is_marked(sim)
-    code, output = await dynsched("run", "--once", *asking)
-    assert code == 0, output
-    assert await is_marked(sim, "a")

@@ -1,10 +1,8 @@
 """What pods use and how often nodes are scraped, as a fake and the real Prometheus know it."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from functools import partial
 from itertools import islice, product
 from pathlib import Path
 
@@ -16,10 +14,9 @@ from promql_support import check_values
 from source_past import CPU_SHARE, MEMORY, STEP
 from source_support import Fake, vector
 
-from dynsched.engine.load.recent import RecentPods
 from dynsched.engine.load.use_by_age import FEWEST
 from dynsched.engine.model import QueryResult
-from dynsched.engine.pod_values import BoundPod, workload_of
+from dynsched.engine.pod_values import workload_of
 from dynsched.sources import pod_use
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.sources.prometheus import PrometheusSource
@@ -57,13 +54,6 @@ async def test_uses_by_workload_and_scrape_intervals_by_rule() -> None:
     }
     assert source.scrape_intervals == {"node-cpu": 15.0, "node-mem": 15.0}
     assert 'up{node="worker-1",' in prometheus.asked[-1]
-
-
-async def test_without_rules_of_prometheus_nothing_is_asked() -> None:
-    prometheus = prometheus_with()
-    other = rule("m", source="metrics-server", resource="cpu", threshold=80, expr=None)
-    await PodUseSource(prometheus, lambda: rule_set(other)).ask()
-    assert (prometheus.asked, prometheus.clocks_asked) == ([], 0)
 
 
 def of_pod(name: str, value: float) -> tuple[Mapping[str, str], float]:
@@ -150,33 +140,6 @@ async def test_a_new_pod_counts_what_it_uses_by_now_where_pods_use_more_at_their
         assert list(source.cpu_by_age) == ([*ended, *names[1:]] if starts_slowly else [])
 
 
-async def test_of_many_pods_the_means_of_workloads_and_new_pods_are_asked_for() -> None:
-    asked = []
-    for running in (pod_use.MOST_PODS, pod_use.MOST_PODS + 1):
-        prometheus, stop, pods = Fake(), asyncio.Event(), RecentPods()
-        pods.add(BoundPod("1", "a", name="shop/new"), 0.0)
-        pods.end(BoundPod("2", "a", name="shop/done"), 0.0)
-        source = PodUseSource(prometheus, lambda: RULES)
-        task = asyncio.create_task(source.run(stop, partial(int, running), pods))
-        async with asyncio.timeout(60):
-            while len(prometheus.asked) < 9:
-                await asyncio.sleep(0.01)
-            stop.set()
-            await task
-        of_cpu = [expr for expr in prometheus.asked if "container_cpu" in expr][1:]
-        words = ("workload", "deriv", "timestamp", "irate", "new", "done")
-        asked.append([[word for word in words if word in expr] for expr in of_cpu])
-    named = [["timestamp", "new"], ["irate", "done"]]
-    of_all = ["deriv", "irate"]
-    assert asked == [[of_all, *named], [["workload", *of_all], *named]]
-
-
-async def test_only_what_the_rules_measure_is_asked_for() -> None:
-    prometheus = Fake()
-    await PodUseSource(prometheus, lambda: rule_set(rule("load", expr="load"))).ask()
-    assert prometheus.asked == ["load"]
-
-
 async def test_what_is_no_use_does_not_count() -> None:
     """Nor what makes a mean infinite: 40 pods of 1.7e308."""
     values = [float("nan"), -1.0, float("inf"), *[1.7e308] * 40]
@@ -219,14 +182,6 @@ async def test_series_of_pods_are_the_kubelets_where_their_job_is_known(kubelets
     assert all((pod_use.KUBELETS in expr) is only for expr in asked)
 
 
-@pytest.mark.parametrize("label", ['wor"ker', "back\\slash", "two\nlines"])
-async def test_a_label_is_quoted_whatever_is_in_it(label: str) -> None:
-    prometheus = Fake(load=vector(({"node": label}, 1.0)))
-    await PodUseSource(prometheus, lambda: rule_set(rule("load", expr="load"))).ask()
-    assert "\n" not in prometheus.asked[-1]
-    assert prometheus.asked[-1].count('"') - prometheus.asked[-1].count('\\"') == 8
-
-
 @pytest.mark.parametrize(
     "scrapes", [vector(), vector(({}, 1.0)), QueryResult(error="no such series")]
 )
@@ -252,22 +207,8 @@ async def test_what_fails_is_told_once_and_keeps_its_last_values(caplog) -> None
         await source.ask()
     assert source.of_workloads == {"cpu": {"shop/web": 0.5}}
     assert source.scrape_intervals == {"cpu": 30.0}
-    told = [record.getMessage() for record in caplog.records]
-    unknown = "the kubelets' series, the cpu of pods and the scrape interval of rule cpu"
-    assert told == [f"the expected load is worked out without {unknown}: {away}"]
-
-
-async def test_it_asks_at_once_and_ends_when_told() -> None:
-    prometheus, stop = Fake(), asyncio.Event()
-    source = PodUseSource(prometheus, lambda: RULES)
-    task = asyncio.create_task(source.run(stop, lambda: None, RecentPods()))
-    async with asyncio.timeout(60):
-        while len(prometheus.asked) < 5:
-            await asyncio.sleep(0.01)
-        stop.set()
-        await task
-    # Where no kubelet is scraped, the mean of all pods has to do.
-    assert source.of_workloads == {"cpu": {}, "memory": {}}
+    (told,) = caplog.records
+    assert away in told.getMessage()
 
 
 STEPS = 40
@@ -373,12 +314,3 @@ async def test_the_age_of_a_new_pod_is_that_of_what_was_measured(tmp_path: Path)
             prometheus.wait_for("container_start_time_seconds")
             (found,) = prometheus.result(pod_use.of_new_pod("cpu", pod_use.KUBELETS))
     assert float(found["value"][1]) == 20 / 40
-
-
-async def test_a_target_younger_than_the_time_of_counting_has_no_interval(
-    source: PrometheusSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pod_use, "SCRAPES_OVER", 86_400.0)
-    use = PodUseSource(source, lambda: rule_set(rule("load", expr="load_percent")))
-    await use.ask()
-    assert use.scrape_intervals == {}

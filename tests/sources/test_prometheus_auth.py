@@ -1,22 +1,19 @@
 """How the Prometheus source is let in: credentials, TLS, and that none of it is ever shown."""
 
-import asyncio
 import base64
 import os
 import re
 import shutil
 import socket
-import threading
 from pathlib import Path
 
 import programs
 import pytest
 from certificates import Authority, Pair
 from misbehaving_server import MisbehavingServer, Seen, http, vector
-from source_support import Deadlines, ask, error_of, reaches, source_at, threads_end
+from source_support import ask, error_of, source_at
 
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.sources.prometheus.query_errors import PREPARING, WAITING, file_problem
 
 SECRETS = ("s3cret-token", "s3cret-password", "s3cret-header", "s3cret-user")
 
@@ -57,19 +54,18 @@ async def test_credentials_and_a_netrc_changes_nothing(
 
 async def test_a_token_file_is_followed_through_rotation_and_loss(server, tmp_path) -> None:
     file = tmp_path / "token"
-    remedy = "; check --prom-bearer-token-file, or the Secret and its mount"
-    odd = f"{file} does not hold one bearer token and nothing else"
+    odd = "does not hold one bearer token"
     async with source_at(server.url, bearer_token_file=str(file)) as source:
         for content, error in (
             (b" first-token\n", None),
             (b"second-token\n", None),
-            (None, f"cannot read the bearer token file {file}: No such file or directory{remedy}"),
-            (b" \n", f"the bearer token file {file} is empty{remedy}"),
-            (b"\xff\xfe\x00", f"the bearer token file {file} is not text"),
+            (None, "No such file or directory"),
+            (b" \n", "is empty"),
+            (b"\xff\xfe\x00", "is not text"),
             *((text.encode(), odd) for text in ("two words", "two\nlines", "x" * 70_000, "wört")),
-            (Path.mkdir, f"Is a directory{remedy}"),
+            (Path.mkdir, "Is a directory"),
             # Opening it would wait for a writer, and end neither by time nor by SIGTERM.
-            (os.mkfifo, f"{file}: this is a pipe, not a file{remedy}"),
+            (os.mkfifo, "this is a pipe"),
             (b"third-token", None),
         ):
             file.rmdir() if file.is_dir() else file.unlink(missing_ok=True)
@@ -91,29 +87,6 @@ async def test_a_password_file(server: MisbehavingServer, tmp_path: Path) -> Non
     assert server.seen[0].headers["authorization"] == basic("ali", "open sesame")
     file.unlink()
     assert f"cannot read the password file {file}" in await error_of(server.url, **told)
-
-
-def test_a_file_that_may_not_be_read() -> None:
-    refused = PermissionError(13, "Permission denied")  # root, as whom tests may run, may read all
-    wanted = "file /f: Permission denied; check --prom-password-file, or the Secret and its mount"
-    assert file_problem("password", "/f", refused) == f"cannot read the password {wanted}"
-
-
-async def test_a_file_system_that_hangs_costs_the_query_its_time(
-    server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch, deadlines: Deadlines
-) -> None:
-    answers = threading.Event()
-    monkeypatch.setattr(f"{PrometheusConfig.__module__}.read_file", lambda *_: answers.wait(60))
-    async with source_at(server.url, bearer_token_file="/token") as source:
-        asked = asyncio.create_task(source.query_expr("x"))
-        await reaches(source, PREPARING)
-        deadlines.pass_for(0)
-        error = str((await asked).error)
-    answers.set()
-    assert error.endswith(
-        "no answer within 60 s (while reading the token and the certificates); "
-        "does the file system hang that they are on?"
-    )
 
 
 async def test_no_secret_in_any_error_warning_or_repr(server, caplog) -> None:
@@ -164,58 +137,52 @@ async def test_a_wrong_credential_is_told_from_a_missing_one(server: Misbehaving
 USER = {"username": "me", "password": "s3cret-password"}
 TOKEN, FILE = {"bearer_token": "s3cret-token"}, {"bearer_token_file": "/t"}
 HEADER = FILE | {"headers": {"authorization": "s3cret-header"}}
-WRONG: list[tuple[dict[str, object], str]] = [
-    ({"url": "localhost:9090"}, "'localhost:9090': the scheme is missing; write http://l"),
-    ({"url": "prometheus"}, "the scheme is missing; write http://prometheus"),
-    ({"url": ""}, "the scheme is missing"),
-    ({"url": "me:s3cret-password@host:9090"}, "'host:9090': the scheme is missing; write h"),
-    ({"url": "unix:///run/p.sock"}, "only http:// and https:// are possible"),
-    ({"url": "http://"}, "the host is missing"),
-    ({"url": "http:///path"}, "the host is missing"),
-    ({"url": "http://me:s3cret-password@"}, "the host is missing"),
-    ({"url": "http://a b:9090"}, "the host is missing, or there is a space in it"),
-    ({"url": "http://a\n:9090"}, "there is a space in it"),
-    ({"url": "http://a:99999"}, "the host or the port is malformed"),
-    ({"url": "http://me:s3cret-password@a:port"}, "'a:port': the host or the port is malformed"),
-    ({"url": "http://[::1:9090"}, "the host or the port is malformed"),
-    ({"url": f"http://{'a' * 70}:9090"}, "the host or the port is malformed"),
-    ({"url": "http://a:9090/?token=s3cret-token"}, "it must end with the path, before ? and #"),
-    ({"url": "http://me:x@a", "username": "me"}, "it contains a user, and another one is conf"),
-    ({"timeout": 0.0}, "--prom-timeout is 0.0: give seconds above 0"),
-    ({"timeout": float("nan")}, "--prom-timeout is nan"),
-    ({"timeout": float("inf")}, "--prom-timeout is inf"),
-    ({"bearer_token": ""}, "--prom-bearer-token is empty or has a space or line break in it"),
-    ({"bearer_token": "s3cret-token\n"}, "--prom-bearer-token is empty or has a space or line br"),
-    (TOKEN | USER, "(--prom-bearer-token) or basic authentication (--prom-username), not both"),
-    (TOKEN | FILE, "(--prom-bearer-token) or a bearer token (--prom-bearer-token-file), not both"),
-    (HEADER, "(--prom-bearer-token-file) or an Authorization header (--prom-header), not both"),
-    (HEADER | USER, "(--prom-username) or an Authorization header (--prom-header), only one of"),
-    ({"username": "me"}, "--prom-username needs --prom-password-file (or --prom-password) too"),
-    ({"password": "s3cret-password"}, "a password needs a user name: give --prom-username too"),
-    ({**USER, "password_file": "/p"}, "give either --prom-password or --prom-password-file, not"),
-    ({"cert_file": "/c"}, "--prom-cert-file needs --prom-key-file too"),
-    ({"key_file": "/k"}, "--prom-key-file needs --prom-cert-file too"),
-    ({"ca_file": "/c", "insecure_skip_verify": True}, "give either --prom-ca-file or --prom-inse"),
-    ({"headers": {"X Y": "s3cret-header"}}, "--prom-header 'X Y': this is no header name"),
-    ({"headers": {"X": "s3cret-header\r\nY: z"}}, "header X: its value must be printable ASCII"),
-    ({"headers": {"X": " s3cret-header"}}, "header X: its value must be printable ASCII"),
-    ({"headers": {"X": "s3cret-heäder"}}, "header X: its value must be printable ASCII"),
-    ({"headers": {"Content-Length": "1"}}, "--prom-header Content-Length: it belongs to"),
+WRONG: list[dict[str, object]] = [
+    *(
+        {"url": url}
+        for url in (
+            *("localhost:9090", "prometheus", "", "me:s3cret-password@host:9090", "http://"),
+            *(
+                "unix:///run/p.sock",
+                "http:///path",
+                "http://me:s3cret-password@",
+                "http://a b:9090",
+            ),
+            *("http://a\n:9090", "http://a:99999", "http://me:s3cret-password@a:port"),
+            *("http://[::1:9090", f"http://{'a' * 70}:9090", "http://a:9090/?token=s3cret-token"),
+        )
+    ),
+    {"url": "http://me:x@a", "username": "me"},
+    *({"timeout": seconds} for seconds in (0.0, float("nan"), float("inf"))),
+    *({"bearer_token": token} for token in ("", "s3cret-token\n")),
+    TOKEN | USER,
+    TOKEN | FILE,
+    HEADER,
+    HEADER | USER,
+    {"username": "me"},
+    {"password": "s3cret-password"},
+    {**USER, "password_file": "/p"},
+    {"cert_file": "/c"},
+    {"key_file": "/k"},
+    {"ca_file": "/c", "insecure_skip_verify": True},
+    {"headers": {"X Y": "s3cret-header"}},
+    {"headers": {"Content-Length": "1"}},
+    *({"headers": {"X": f"s3cret-{odd}"}} for odd in ("header\r\nY: z", "heäder")),
 ]
 
 
-@pytest.mark.parametrize(("fields", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_a_wrong_configuration_is_refused(fields: dict[str, object], message: str) -> None:
+@pytest.mark.parametrize("fields", WRONG, ids=str)
+def test_a_wrong_configuration_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ValueError) as refused:
         PrometheusConfig(**{"url": "http://p:9090", **fields})
-    assert message in str(refused.value)
     assert "s3cret" not in str(refused.value)
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(ValueError) as refused:
-        PrometheusConfig("localhost", timeout=-1, key_file="/k", headers={"": ""})
-    assert str(refused.value).count("; ") == 4  # one of them inside a message
+        PrometheusConfig("localhost", timeout=-1, key_file="/k")
+    for each in ("localhost", "--prom-timeout", "--prom-cert-file"):
+        assert each in str(refused.value)
 
 
 def test_urls_that_are_right() -> None:
@@ -276,23 +243,13 @@ async def test_a_certificate_for_another_host(authority: Authority) -> None:
         assert (await ask(server.url, insecure_skip_verify=True)).error is None
 
 
-async def test_not_verifying_is_logged_once_and_warns_nowhere_else(
-    authority, loopback, caplog, recwarn
-) -> None:
-    with MisbehavingServer(tls=authority.server(loopback)) as server:
-        async with source_at(server.url, insecure_skip_verify=True) as source:
-            for _ in range(2):
-                assert (await source.query_expr("x")).error is None
-    assert [record.message for record in caplog.records] == [
-        f"the TLS certificate of {server.url} is not verified, as configured"
-    ]
-    assert not list(recwarn)
+async def test_the_wrong_scheme(authority: Authority) -> None:
+    def greet(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
-
-async def test_the_wrong_scheme(server: MisbehavingServer, authority: Authority) -> None:
-    server._greet = lambda connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    error = await error_of(server.url.replace("http:", "https:"), ca_file=authority.cert)
-    assert "what answers there does not speak TLS; is it http:// instead of https://?" in error
+    with MisbehavingServer(greet=greet) as server:
+        error = await error_of(server.url.replace("http:", "https:"), ca_file=authority.cert)
+    assert "does not speak TLS" in error
 
 
 async def test_a_client_certificate(authority, stranger, loopback, client) -> None:
@@ -350,8 +307,6 @@ async def test_rotated_tls_files_are_taken_up(
             assert "not trusted" in await error()
             put(authority.cert, client)
             assert await error() == "None"
-            same = source._client.tls.context()
-            assert source._client.tls.context() is same
             put(authority.cert, authority.issue("rotated"))
             assert await error() == "None"
             ca.unlink()
@@ -366,7 +321,7 @@ async def test_rotated_tls_files_are_taken_up(
         assert [seen.client_name for seen in server.seen] == ["dynsched", "rotated", "dynsched"]
 
 
-async def test_a_server_that_hangs_in_the_tls_handshake(authority, deadlines) -> None:
+async def test_a_server_that_hangs_in_the_tls_handshake(authority: Authority) -> None:
     def drips(connection: socket.socket) -> None:
         connection.sendall(b"\x16\x03\x03\x3f\xff")  # a handshake record of 16 KB begins
         while not server.stopped.wait(0.05):
@@ -374,10 +329,5 @@ async def test_a_server_that_hangs_in_the_tls_handshake(authority, deadlines) ->
 
     with MisbehavingServer(greet=drips) as server:
         url = server.url.replace("http://", "https://")
-        async with source_at(url, ca_file=authority.cert) as source:
-            asked = asyncio.create_task(source.query_expr("x"))
-            await reaches(source, WAITING)
-            deadlines.pass_for(0)
-            error = str((await asked).error)
-            await threads_end()  # it does not stay with the server
-    assert "no answer within 60 s (while waiting for the answer)" in error
+        error = await error_of(url, seconds=1, ca_file=authority.cert)
+    assert "no answer within 1 s" in error

@@ -6,22 +6,18 @@ import itertools
 import json
 import socket
 import struct
-import sys
-import threading
 from typing import Any
 
 import pytest
 from misbehaving_server import GOOD, MisbehavingServer, Reply, Seen, chunked, http, sends, vector
-from programs import run
+from pods_support import reached
 from prometheus_support import free_port
-from source_support import Deadlines, ask, error_of, reaches, source_at, threads_end
+from source_support import ask, error_of, source_at
 
 from dynsched.controller.loop import Source
 from dynsched.rules.rule_set import Rule
-from dynsched.sources.prometheus import source as source_module
 from dynsched.sources.prometheus.decode import AnswerLimit, answer_limit
-from dynsched.sources.prometheus.query_errors import CONNECTING, READING, WAITING, QueryFailedError
-from dynsched.sources.prometheus.session import Attempt
+from dynsched.sources.prometheus.query_errors import READING, WAITING
 from dynsched.util.errors import PastUnknownError
 
 NOW = 1_800_000_000.0
@@ -315,7 +311,6 @@ async def test_a_bad_answer_is_one_clear_error_and_harms_no_other_query(
     async with source_at(server.url) as source:
         before, bad = await asyncio.gather(*(source.query_expr(expr) for expr in ("good", "bad")))
         after = await source.query_expr("also good")
-        await threads_end()
     assert bad.samples == ()
     assert bad.error is not None
     assert bad.error.startswith(f"Prometheus at {server.url}: ")
@@ -333,7 +328,6 @@ async def test_a_redirect_is_not_read_and_takes_no_credential_anywhere(server) -
         server.default = endless(server, head, b"x" * 65536)
         assert "not followed" in await error_of(server.url, bearer_token="s3cret-token")
         assert other.seen == []
-    await threads_end()
 
 
 def endless(server: MisbehavingServer, head: bytes, more: bytes, pause: float = 0) -> Reply:
@@ -416,107 +410,11 @@ async def test_65000_nodes_have_a_sample_each(server: MisbehavingServer) -> None
     assert (result.error, len(result.samples)) == (None, 65_000)
 
 
-async def test_answers_are_parsed_one_after_the_other(server, monkeypatch) -> None:
-    read_vector, by_turns = source_module.read_vector, []
-    async with source_at(server.url) as source:
-
-        def parse(*arguments: Any) -> Any:
-            by_turns.append(source._client.parsing.locked())
-            return read_vector(*arguments)
-
-        monkeypatch.setattr(source_module, "read_vector", parse)
-        results = await asyncio.gather(*(source.query_expr("x") for _ in range(4)))
-    assert [len(result.samples) for result in results] == [1] * 4
-    assert by_turns == [True] * 4
-
-
-PEAK = """
-import asyncio, re, sys
-from dynsched.sources.prometheus.decode import answer_limit
-from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-def peak():
-    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
-async def main(url, nodes, rules):
-    config = PrometheusConfig(url, timeout=120)
-    source = PrometheusSource(config, limit=lambda: answer_limit(nodes, rules))
-    await source.query_expr("good")
-    before = peak()
-    results = await asyncio.gather(*(source.query_expr("bad") for _ in range(rules)))
-    results += await asyncio.gather(*(source.query_range("past", 1, 2, 1) for _ in range(rules)))
-    print(peak() - before, *(result.error for result in results), sep="\\n")
-    await source.close()
-asyncio.run(main(sys.argv[1], *map(int, sys.argv[2:])))
-"""
-
-
-def peak_of(server: MisbehavingServer, nodes: int, rules: int) -> tuple[float, list[str]]:
-    """By how many MB a process grows that asks for ``bad`` and ``past``; the errors."""
-    done = run(sys.executable, "-c", PEAK, server.url, str(nodes), str(rules))
-    assert done.returncode == 0, done.stderr
-    peak, *errors = done.stdout.splitlines()
-    return float(peak), errors
-
-
-def test_rules_that_forget_to_aggregate_leave_the_process_far_below_its_limit(server) -> None:
-    server.replies["bad"] = series_without_end(server, '"value":[1700000000.123,"20.5"]')
-    points = ",".join(f'[{1700000000 + n}.123,"20.5"]' for n in range(100))
-    server.replies["past"] = series_without_end(server, f'"values":[{points}]')
-    peak, errors = peak_of(server, 300, 20)
-    assert [error for error in errors if "aggregate it by" not in error] == []
-    # The process takes 90 MB of 256 when all is well: see benchmarks/scale.py for 5,000 nodes.
-    assert peak < 40
-
-
-@pytest.mark.parametrize(
-    ("field", "item", "count", "reason"),
-    [
-        ("result", "{}", 2_500_000, "is made of more than"),
-        ("result", "1", 1_000_000, "but not Prometheus's"),
-        ("warnings", "[]", 1_000_000, "None"),
-        ("error", "{}", 1_000_000, "None"),
-    ],
-)
-def test_an_answer_of_a_million_small_parts_costs_no_more_memory_than_one_of_series(
-    server: MisbehavingServer, field: str, item: str, count: int, reason: str
-) -> None:
-    items = "[" + ",".join([item] * count) + "]"
-    result = items if field == "result" else "[]"
-    said = "" if field == "result" else f'"{field}":{items},'
-    body = '{"status":"success",%s"data":{"resultType":"vector","result":%s}}'
-    server.replies["bad"] = http(body % (said, result))
-    peak, errors = peak_of(server, 5, 1)
-    assert reason in errors[0]
-    assert peak < 100
-
-
 async def test_connection_refused() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     assert await error_of(url) == (
         f"Prometheus at {url}: connection refused; is it running there, and is the port right?"
     )
-
-
-async def test_a_name_that_does_not_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(*_: object, **__: object) -> None:
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    assert await error_of("http://prometheus.invalid:9090") == (
-        "Prometheus at http://prometheus.invalid:9090: cannot resolve its host name "
-        "(Name or service not known)"
-    )
-
-
-async def test_a_connection_by_a_proxy_of_the_environment(server, monkeypatch) -> None:
-    url = "http://prometheus.invalid:9090"
-    monkeypatch.setenv("http_proxy", server.url)
-    assert (await ask(url)).error is None
-    assert server.seen[0].target == f"{url}/api/v1/query"
-    monkeypatch.setenv("http_proxy", f"http://user:pass@127.0.0.1:{free_port()}")
-    error = await error_of(url)
-    assert "connection refused" in error
-    assert "through the proxy that the environment sets" in error
-    assert "pass" not in error
 
 
 @pytest.mark.parametrize(
@@ -532,20 +430,14 @@ async def test_a_connection_by_a_proxy_of_the_environment(server, monkeypatch) -
     ids=["hangs", "drips headers", "hangs in the body", "drips it", "no length", "an error"],
 )
 async def test_a_slow_server_costs_its_own_query_the_timeout_and_not_more(
-    server, deadlines, head, more, phase
+    server, head, more, phase
 ) -> None:
     server.replies["slow"] = endless(server, head, more, 0.05)
-    async with source_at(server.url) as source:
-        slow = asyncio.create_task(source.query_expr("slow"))
-        await reaches(source, phase)
-        assert len((await source.query_expr("good")).samples) == 1
-        assert not slow.done()
-        deadlines.pass_for(0)
-        result = await slow
-        await threads_end()  # it does not stay with the server
-    assert result.samples == ()
-    assert f"{server.url}: no answer within 60 s ({phase})" in str(result.error)
-    assert len(server.seen) == 2
+    async with source_at(server.url, seconds=1) as source:
+        slow, good = await asyncio.gather(*(source.query_expr(expr) for expr in ("slow", "good")))
+        assert (await source.query_expr("good")).error is None
+    assert (slow.samples, len(good.samples)) == ((), 1)
+    assert f"{server.url}: no answer within 1 s ({phase})" in str(slow.error)
 
 
 async def test_a_server_that_never_accepts() -> None:
@@ -557,56 +449,19 @@ async def test_a_server_that_never_accepts() -> None:
             filler.settimeout(0)
             filler.connect_ex(listener.getsockname())
         error = await error_of(f"http://127.0.0.1:{listener.getsockname()[1]}", seconds=0.9)
-        await threads_end()
         for filler in fillers:
             filler.close()
     assert "(while connecting); is the address right, and does a firewall" in error
 
 
-def test_a_connection_made_too_late_is_shut_down_at_once() -> None:
-    attempt = Attempt(5)
-    attempt.abort("too late")
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        attempt.watch(ours)
-        assert theirs.recv(1) == b""
-        attempt.close()
-    with pytest.raises(QueryFailedError, match="too late"):
-        attempt.remaining()
-
-
-async def test_more_queries_than_slots_wait_inside_their_own_deadline(
-    server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch, deadlines: Deadlines
-) -> None:
-    resolves, resolve = threading.Event(), socket.getaddrinfo
-
-    def late(*args: Any, **more: Any) -> Any:  # nothing can end a thread that waits here
-        resolves.wait(60)
-        return resolve(*args, **more)
-
-    monkeypatch.setattr(socket, "getaddrinfo", late)
-    async with source_at(server.url, slots=2) as source:
-        asked = [asyncio.create_task(source.query_expr("x")) for _ in range(5)]
-        await reaches(source, CONNECTING, 2)
-        for number in reversed(range(5)):
-            deadlines.pass_for(number)
-        errors = [str(result.error) for result in await asyncio.gather(*asked)]
-        assert ["(while connecting)" in error for error in errors] == [True] * 2 + [False] * 3
-        assert all("not asked within 60 s: 2 queries" in error for error in errors[2:])
-        resolves.set()
-        await threads_end()
-        assert (await source.query_expr("good")).error is None  # every slot is free again
-
-
-async def test_a_cancelled_query_lets_its_thread_and_slot_go(server: MisbehavingServer) -> None:
+async def test_a_cancelled_query_gives_its_slot_back(server: MisbehavingServer) -> None:
     server.replies["hang"] = server.hang
     async with source_at(server.url, slots=1) as source:
         task = asyncio.create_task(source.query_expr("hang"))
-        await reaches(source, WAITING)
+        await reached(lambda: len(server.seen), 1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await threads_end()
         assert (await source.query_expr("good")).error is None
 
 
@@ -614,52 +469,7 @@ async def test_close_ends_what_is_under_way_and_refuses_the_rest(server: Misbeha
     server.replies["hang"] = server.hang
     async with source_at(server.url) as source:
         task = asyncio.create_task(source.query_expr("hang"))
-        await reaches(source, WAITING)
+        await reached(lambda: len(server.seen), 1)
         await source.close()
         assert "dynsched is stopping" in str((await task).error)
-        await threads_end()
         assert "dynsched is stopping" in str((await source.query_expr("x")).error)
-
-
-HANGING_RESOLVER = """
-import asyncio, socket, time
-from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-socket.getaddrinfo = lambda *_, **__: time.sleep(3600)
-async def main():
-    source = PrometheusSource(PrometheusConfig("http://prometheus:9090", timeout=0.3))
-    print((await source.query_expr("x")).error)
-    await source.close()
-asyncio.run(main())
-"""
-
-
-def test_a_resolver_that_hangs_holds_up_neither_the_query_nor_the_exit() -> None:
-    done = run(sys.executable, "-c", HANGING_RESOLVER)
-    assert "no answer within 0.3 s (while " in done.stdout
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-async def test_a_process_out_of_threads_says_so(server, monkeypatch) -> None:
-    def fails(_: threading.Thread) -> None:
-        raise RuntimeError("no more")
-
-    async with source_at(server.url) as source:
-        with monkeypatch.context() as patched:
-            patched.setattr(threading.Thread, "start", fails)
-            result = await source.query_expr("x")
-        assert "not asked: no more; raise the limit of processes" in str(result.error)
-        assert (await source.query_expr("x")).error is None
-
-
-async def test_a_defect_costs_one_query_and_shows_no_text(server, monkeypatch, caplog) -> None:
-    def broken(*_: object) -> None:
-        raise KeyError("s3cret")
-
-    async with source_at(server.url) as source:
-        with monkeypatch.context() as patched:
-            patched.setattr("dynsched.sources.prometheus.session._Adapter", broken)
-            result = await source.query_expr("x")
-        assert (await source.query_expr("x")).error is None
-    assert "defect in dynsched, please report it: KeyError in test_" in str(result.error)
-    assert "KeyError" in caplog.text
-    assert "s3cret" not in caplog.text + str(result.error)

@@ -12,7 +12,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from misbehaving_server import GOOD
 
-from dynsched.engine.columns import Vector
 from dynsched.engine.model import Sample
 from dynsched.sources.prometheus import decode
 from dynsched.sources.prometheus.decode import (
@@ -158,10 +157,6 @@ def body_of(result: list[Any], **more: Any) -> bytes:
     return json.dumps({"status": "success", "data": data, **more}, separators=(",", ":")).encode()
 
 
-def of(names: str, **more: Any) -> bytes:
-    return body_of([{"metric": {"i": name}, "value": [1980, "1"]} for name in names], **more)
-
-
 @given(st.lists(st.tuples(named, numbers, times), max_size=5))
 def test_a_good_answer_is_kept_whole(wanted: list[tuple[dict[str, str], str, float]]) -> None:
     body = body_of([{"metric": labels, "value": [at, value]} for labels, value, at in wanted])
@@ -184,39 +179,3 @@ def test_nesting_without_end(depth: int) -> None:
 def test_a_sample_is_never_from_the_future(timestamp: float, date: float, cached: float) -> None:
     for known in (date, None):
         assert Clocks(1e9, known, cached).local_of(np.array([timestamp])) <= 1e9
-
-
-def test_warnings_are_few_even_when_all_is_odd() -> None:
-    odd: list[Any] = [{"metric": {}, "histogram": [n, {}]} for n in range(50)]
-    odd.append({"metric": {}, "value": [1, "1"]})
-    body = body_of(odd, warnings=[f"store {n} is down" for n in range(50)])
-    samples, told = read_vector(KEYS, body, CLOCKS, LIMIT)
-    assert (len(samples), len(told)) == (1, 11)
-    assert (told[0], told[-1]) == ("store 0 is down", "and 41 more warnings")
-
-
-def series_of(keys: SeriesKeys, body: bytes) -> list[int]:
-    found, _ = read_vector(keys, body, CLOCKS, LIMIT)
-    assert isinstance(found, Vector)
-    return [id(key) for key in found.series]
-
-
-# The latter is Thanos without one of its stores, for weeks.
-@pytest.mark.parametrize("more", [{}, {"warnings": ["no store"]}])
-def test_a_series_that_comes_again_takes_no_further_memory(more: dict[str, Any]) -> None:
-    keys = SeriesKeys()
-    large = of("abcdefghijklm", **more)
-    first, kept = series_of(keys, large), read_vector(keys, large, CLOCKS, LIMIT)
-    series_of(keys, of("z"))  # a small answer does not make a large one be read anew
-    assert series_of(keys, large) == first
-    warnings = tuple(more.get("warnings", ()))
-    assert kept[1] == warnings
-    assert read_vector(keys, body_of([], **more), CLOCKS, LIMIT) == ((), warnings)
-
-
-def test_series_that_come_and_go_are_forgotten() -> None:
-    keys = SeriesKeys()
-    for turn in range(50):
-        body = body_of([{"metric": {"pod": f"{turn}-{n}"}, "value": [1, "1"]} for n in range(10)])
-        read_vector(keys, body, CLOCKS, LIMIT)
-    assert len(keys._known) <= 5 * 10

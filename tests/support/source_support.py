@@ -1,13 +1,9 @@
 """How the tests ask a Prometheus source, and how they let its deadline pass."""
 
-import asyncio
 import contextlib
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
-
-from operator_support import until
 
 from dynsched.engine.model import QueryResult, Sample
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource, RangeResult
@@ -40,40 +36,6 @@ async def ask(url: str, expr: str = "x", **options: Any) -> QueryResult:
 
 async def error_of(url: str, expr: str = "x", **options: Any) -> str:
     return str((await ask(url, expr, **options)).error)
-
-
-async def threads_end() -> None:
-    """No query's thread stays, whatever its server does."""
-
-    async def none_is_left() -> bool:
-        return all(thread.name != "prometheus-query" for thread in threading.enumerate())
-
-    await until(none_is_left, "the queries' threads end")
-
-
-async def reaches(source: PrometheusSource, phase: str, count: int = 1) -> None:
-    """So many queries are under way in this phase."""
-
-    async def reached() -> bool:
-        return sum(attempt.phase == phase for attempt in source._client._under_way) >= count
-
-    await until(reached, phase)
-
-
-class Deadlines:
-    """`asyncio.timeout`, whose time passes when the test says so."""
-
-    def __init__(self) -> None:
-        self._made: list[asyncio.Timeout] = []
-        self._real = asyncio.timeout
-
-    def __call__(self, seconds: float | None) -> asyncio.Timeout:
-        self._made.append(self._real(seconds))
-        return self._made[-1]
-
-    def pass_for(self, number: int) -> None:
-        """For the query that was asked as the so-manieth, from 0."""
-        self._made[number].reschedule(0)
 
 
 class Fake:

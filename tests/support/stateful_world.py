@@ -465,6 +465,7 @@ class Replica:
         self.leadership = leadership or Leadership()
         self.events = FakeEvents()
         self.alerts: dict[tuple[str, str, str], AlertSeen] = {}
+        self.replays = False
         self.cluster = _Cluster(cast("KubeClient", self.api), self.watch.store)
         self._world = world
         self.loop = Loop(
@@ -482,6 +483,7 @@ class Replica:
 
     async def remember(self, interval: float) -> None:
         await self.loop.remember(interval)
+        self.replays = True
 
     async def tick(self) -> Tick:
         self.api.forget()

@@ -37,26 +37,6 @@ def test_a_pause_lasts_as_long_as_it_is_told_or_until_it_is_to_stop():
         assert passed(main(seconds, 1000.0)) == pytest.approx(seconds)
 
 
-def test_a_pause_of_no_time_gives_others_a_turn():
-    async def main(seconds):
-        had_its_turn = stops_in(0)
-        await pause(asyncio.Event(), seconds)
-        assert had_its_turn.is_set()
-
-    assert passed(main(0.0)) == passed(main(-5.0)) == 0.0
-
-
-def test_a_pause_that_is_cancelled_ends_so():
-    async def main():
-        task = asyncio.create_task(pause(asyncio.Event(), 1000.0))
-        await asyncio.sleep(1)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    assert passed(main()) == pytest.approx(1.0)
-
-
 def test_work_that_ends_before_the_stop_gives_its_result_or_raises():
     async def fails() -> None:
         raise OSError("broken")
@@ -84,17 +64,6 @@ def test_work_is_cancelled_by_the_stop_and_has_ended_then():
         assert ended.is_set()
 
     assert passed(main()) == pytest.approx(3.0)
-
-
-def test_work_is_cancelled_with_whoever_waits_for_it():
-    async def main():
-        waiting = asyncio.create_task(unless_stopped(asyncio.Event(), slow()))
-        await asyncio.sleep(1)
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    assert passed(main()) == pytest.approx(1.0)
 
 
 def test_waiting_for_the_first_that_is_done_cancels_none():
