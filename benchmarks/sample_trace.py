@@ -139,7 +139,7 @@ async def trace(rule: dict[str, Any], folder: Path) -> list[Entry]:
             with Trace() as found:
                 snapshot = await loop.tick()
         assert [patch.node for patch in snapshot.applied] == ["worker-0"], snapshot.error
-        await asyncio.gather(source.close(), client.close(), api.close())
+        await asyncio.gather(client.close(), api.close())
     told = next(at for at, entry in enumerate(found.entries) if entry.module == TOLD)
     return found.entries[:told]
 

@@ -134,7 +134,6 @@ class Process:
         await asyncio.gather(*self._parts)
         await self.resign()
         await self._events.close()
-        await self._prometheus.close()
         await self.client.close()
         await self._api.close()
 

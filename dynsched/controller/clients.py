@@ -66,12 +66,10 @@ class Clients(contextlib.AsyncExitStack):
         rules_file: RulesFile | FixedRules,
         nodes: Callable[[], Mapping[str, Node]],
     ) -> PrometheusSource:
-        source = PrometheusSource(
+        return PrometheusSource(
             settings.prometheus,
             limit=lambda: answer_limit(len(nodes()), len(rules_file.rule_set.rules)),
         )
-        self.push_async_callback(source.close)
-        return source
 
     async def metrics_server(self, nodes: Callable[[], Mapping[str, Node]]) -> MetricsServerSource:
         api = await self.open(partial(KubeApi, in_flight=1))

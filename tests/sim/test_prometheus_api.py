@@ -37,8 +37,8 @@ def rules() -> RuleSet:
 async def served(app: web.Application) -> AsyncIterator[tuple[str, PrometheusSource]]:
     async with TestServer(app) as server:
         url = str(server.make_url("")).rstrip("/")
-        async with source_at(url) as source:
-            yield url, source
+        source = source_at(url)
+        yield url, source
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])

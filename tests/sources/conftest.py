@@ -1,9 +1,8 @@
 """What the tests of sources share: a server that misbehaves, and a real Prometheus with a past."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
-import pytest_asyncio
 from blocks_support import prometheus_of
 from misbehaving_server import MisbehavingServer
 from prometheus_support import Process
@@ -33,7 +32,6 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
         yield running
 
 
-@pytest_asyncio.fixture
-async def source(real: Process) -> AsyncIterator[PrometheusSource]:
-    async with source_at(real.url + "/") as running:
-        yield running
+@pytest.fixture
+def source(real: Process) -> PrometheusSource:
+    return source_at(real.url + "/")

@@ -2,15 +2,15 @@
 
 import asyncio
 import gzip
-import itertools
 import json
 import socket
 import struct
+import sys
 from typing import Any
 
 import pytest
 from misbehaving_server import GOOD, MisbehavingServer, Reply, Seen, chunked, http, sends, vector
-from pods_support import reached
+from programs import run
 from prometheus_support import free_port
 from source_support import ask, error_of, source_at
 
@@ -30,10 +30,10 @@ def at_noon() -> float:
 async def test_a_rule_becomes_a_request_and_its_answer_samples(server: MisbehavingServer) -> None:
     series = ({"instance": "a", "job": "n"}, "91.5"), ({"node": "b"}, "1e-05")
     server.default = http(vector(*series, at=NOW - 2))
-    async with source_at(server.url, clock=at_noon, seconds=4) as source:
-        as_the_loop_sees_it: Source = source
-        rule = Rule(name="cpu", expr='up{job="a b"} > 0 & +1', threshold=80)
-        result = await as_the_loop_sees_it.query(rule)
+    source = source_at(server.url, clock=at_noon, seconds=4)
+    as_the_loop_sees_it: Source = source
+    rule = Rule(name="cpu", expr='up{job="a b"} > 0 & +1', threshold=80)
+    result = await as_the_loop_sees_it.query(rule)
     assert (result.error, result.warnings) == (None, ())
     assert [(s.labels, s.value, s.timestamp) for s in result.samples] == [
         ({"instance": "a", "job": "n"}, 91.5, NOW - 2),
@@ -46,10 +46,7 @@ async def test_a_rule_becomes_a_request_and_its_answer_samples(server: Misbehavi
     assert 0 < int(request.form["timeout"].removesuffix("ms")) <= 3600
 
 
-@pytest.mark.parametrize(
-    ("suffix", "prefix"),
-    [("", ""), ("/", ""), ("/prometheus", "/prometheus"), ("/select/0/p/", "/select/0/p")],
-)
+@pytest.mark.parametrize(("suffix", "prefix"), [("/", ""), ("/select/0/p/", "/select/0/p")])
 async def test_a_path_prefix_and_a_long_expression(server, suffix, prefix) -> None:
     expr = " or ".join(f'up{{instance="{number}"}}' for number in range(5000))
     assert (await ask(server.url + suffix, expr)).error is None
@@ -61,10 +58,10 @@ async def test_a_path_prefix_and_a_long_expression(server, suffix, prefix) -> No
 async def test_get_where_post_is_refused_and_post_again_the_next_time(server, status) -> None:
     replies = iter([http("read only", status), http(GOOD), http(GOOD)])
     server.default = lambda _, connection: connection.sendall(next(replies))
-    async with source_at(server.url) as source:
-        for _ in range(2):
-            result = await source.query_expr('up{a="ä +"}')
-            assert (result.error, len(result.samples)) == (None, 1)
+    source = source_at(server.url)
+    for _ in range(2):
+        result = await source.query_expr('up{a="ä +"}')
+        assert (result.error, len(result.samples)) == (None, 1)
     assert [request.method for request in server.seen] == ["POST", "GET", "POST"]
     assert {request.form["query"] for request in server.seen} == {'up{a="ä +"}'}
 
@@ -119,26 +116,21 @@ NO_DATE = "Fri, 99 Nov 2026 10:00:00 GMT"
 
 
 @pytest.mark.parametrize(
-    ("sample_at", "date", "age", "expected"),
+    ("sample_at", "date", "expected"),
     [
-        (NOW, NOW, None, NOW),
-        (NOW - 30, NOW, None, NOW - 30),  # truly old
-        (NOW + 360, NOW + 360, None, NOW),  # the server's clock is ahead
-        (NOW - 360, NOW - 360, None, NOW),  # or behind
-        (NOW - 400, NOW - 360, None, NOW - 40),  # behind, and the sample is old
-        (NOW + 0.9, NOW, None, NOW),  # Date has whole seconds only
-        (NOW, NOW, "90", NOW - 90),  # a cache in between
-        (NOW - 30, None, None, NOW - 30),  # no Date
-        (NOW + 30, None, None, NOW),
-        *((NOW - 5, bad, "soon", NOW - 5) for bad in ("yesterday", NO_DATE, "", "0")),
+        (NOW - 30, NOW, NOW - 30),  # truly old
+        (NOW + 360, NOW + 360, NOW),  # the server's clock is ahead
+        (NOW - 400, NOW - 360, NOW - 40),  # behind, and the sample is old
+        (NOW + 0.9, NOW, NOW),  # Date has whole seconds only
+        (NOW + 30, None, NOW),  # no Date
+        *((NOW - 5, bad, NOW - 5) for bad in ("yesterday", NO_DATE, "", "0")),
     ],
 )
 async def test_the_age_of_a_sample_is_taken_by_the_servers_clock(
-    server, sample_at, date, age, expected
+    server, sample_at, date, expected
 ) -> None:
-    more = {"Age": age} if age else {}
     clock = {"Date": date} if isinstance(date, str) else {"date": date}
-    server.default = http(vector(({}, "1"), at=sample_at), **clock, **more)
+    server.default = http(vector(({}, "1"), at=sample_at), **clock)
     [sample] = (await ask(server.url, clock=at_noon)).samples
     assert sample.timestamp == pytest.approx(expected, abs=0.001)
 
@@ -147,12 +139,9 @@ async def test_the_age_of_a_sample_is_taken_by_the_servers_clock(
     ("value", "now", "behind"),
     [
         ([NOW + 5, f"{NOW - 25.5}"], NOW + 5, 30.5),  # VictoriaMetrics, whose clock is ahead
-        ([NOW, f"{NOW}"], NOW, 0.0),
         ([NOW, f"{NOW + 3}"], NOW, 0.0),
         (None, NOW, 0.0),  # odd: ours
-        ([NOW], NOW, 0.0),
         ([NOW, "soon"], NOW, 0.0),
-        ([NOW, "-Inf"], NOW, 0.0),
         ([NOW, "NaN"], NOW, 0.0),
     ],
 )
@@ -161,18 +150,18 @@ async def test_samples_are_older_by_what_the_server_is_behind(server, value, now
     body["data"]["result"] = [] if value is None else [{"metric": {}, "value": value}]
     server.replies["vector(time())"] = http(json.dumps(body))
     server.default = http(vector(({}, "1"), at=NOW - 1), date=NOW)
-    async with source_at(server.url, clock=at_noon) as source:
-        clock, error = await source.ask_clock()
-        assert error is None
-        assert (clock.now, clock.ahead, clock.behind) == (now, now - NOW, behind)
-        [sample] = (await source.query_expr("load")).samples
+    source = source_at(server.url, clock=at_noon)
+    clock, error = await source.ask_clock()
+    assert error is None
+    assert (clock.now, clock.ahead, clock.behind) == (now, now - NOW, behind)
+    [sample] = (await source.query_expr("load")).samples
     assert sample.timestamp == pytest.approx(NOW - 1 - behind, abs=0.001)
 
 
 async def test_the_clock_of_a_server_that_fails_is_ours(server: MisbehavingServer) -> None:
     server.default = http("out of order", 503)
-    async with source_at(server.url, clock=at_noon) as source:
-        clock, error = await source.ask_clock()
+    source = source_at(server.url, clock=at_noon)
+    clock, error = await source.ask_clock()
     assert (clock.now, clock.ahead, clock.behind) == (NOW, 0.0, 0.0)
     assert "503" in str(error)
 
@@ -197,10 +186,10 @@ async def test_the_past_is_that_of_our_clock_whatever_the_servers_says(server, a
 
     server.default = past
     rule = Rule(name="cpu", expr="cpu", threshold=80)
-    async with source_at(server.url, clock=at_noon) as source:
-        for end in (NOW - 60, NOW - 15):  # two parts of one past
-            [series] = await source.history(rule, end - 45, end, 15)
-            assert series.points == tuple((end - age, end - age) for age in (45, 30, 15, 0))
+    source = source_at(server.url, clock=at_noon)
+    for end in (NOW - 60, NOW - 15):  # two parts of one past
+        [series] = await source.history(rule, end - 45, end, 15)
+        assert series.points == tuple((end - age, end - age) for age in (45, 30, 15, 0))
     assert len(server.seen) == (3 if ahead else 2)
 
 
@@ -212,10 +201,10 @@ async def test_a_range(server: MisbehavingServer) -> None:
     server.default = http(matrix(result, warnings=["half"]))
     server.replies["vector"] = http(GOOD)
     server.replies["bad"] = http(error_body("bad_data", "exceeded maximum resolution"), 400)
-    async with source_at(server.url) as source:
-        spans = await source.query_range("x", 1000.0, 1020.5, 10)
-        assert "instant vector" in str((await source.query_range("vector", 1, 2, 1)).error)
-        bad = await source.query_range("bad", 1, 2, 1)
+    source = source_at(server.url)
+    spans = await source.query_range("x", 1000.0, 1020.5, 10)
+    assert "instant vector" in str((await source.query_range("vector", 1, 2, 1)).error)
+    bad = await source.query_range("bad", 1, 2, 1)
     assert (bad.series, "exceeded maximum resolution" in str(bad.error)) == ((), True)
     assert server.seen[0].path == "/api/v1/query_range"
     asked = server.seen[0].form
@@ -259,38 +248,30 @@ BAD: list[tuple[Reply | bytes, str]] = [
     (plain("no", 401), "401 Unauthorized: no; set a bearer token (--prom-bearer-token-file), "),
     (http("", 403), "HTTP 403 Forbidden; these credentials are not allowed to query"),
     (plain("404 page not found", 404), "answers /api/v1/query there; check the URL's path prefix"),
-    (http("", 405), "HTTP 405 Method Not Allowed; neither POST nor GET is allowed"),
+    (http("", 405), "HTTP 405 Method Not Allowed"),
     (http(error_body("execution", "two x"), 422), "execution: two x"),
     (http("slow down", 429, Retry_After="1"), "slow down; it limits the request rate"),
-    (http(error_body("internal", "disk"), 500), "HTTP 500 Internal Server Error: internal"),
     (http(GATEWAY, 502), "502 Bad Gateway: an HTML page titled '502 Bad Gateway'; a proxy in"),
     (http(error_body("timeout", TIMED_OUT), 503), f"503 Service Unavailable: timeout: {TIMED_OUT}"),
-    (b"HTTP/1.1 599 Hm\r\nContent-Length: 0\r\n\r\n", "HTTP 599"),
     (http(error_body("execution", "no luck")), ": execution: no luck"),
     (http('{"status": "error"}'), "an error without a text"),
     (to("http://me:pass@sso.x/in?state=abc"), "302: it redirects to sso.x/in, which is not"),
-    (http("", 301, Location="/x/"), "HTTP 301: it redirects to /x/,"),
     (http("", 302), "HTTP 302: it redirects to nowhere"),
     (http(LOGIN), "no JSON but an HTML page titled 'Sign in &amp; go'; is the URL right, or"),
-    (http("Prometheus is Ready.\n"), "the answer is no JSON but Prometheus is Ready."),
     (http(GOOD[:-9]), "is damaged JSON (Input data was truncated); was it cut"),
     (http(GOOD.encode().replace(b'"a"', b'"\xff\xfe"')), "is damaged JSON"),
     (http(b"\0" * 50), "the answer is no JSON but binary data"),
     (http(""), "the answer is empty"),
-    (http("", 204), "the answer is empty"),
+    (http("", 204), "HTTP 204 No Content"),
     (http('{"kind": "Status"}'), f"{NOT_ITS_JSON} (Object missing requir"),
-    (http("[1, 2]"), NOT_ITS_JSON),
-    (http('"ok"'), NOT_ITS_JSON),
     (http('{"status": "maybe"}'), "the answer's status is 'maybe'"),
     (http('{"status": "success"}'), NOT_ITS_JSON),
-    (data("vector", {}), NOT_ITS_JSON),
     (data("scalar", [1, "0"]), "a scalar, which belongs to no node; give a vector with a sample "),
     (data("string", [1, "0"]), "the expression gives a string"),
     (data("matrix"), "a range of samples for each series; put rate(...), avg_over_time(...)"),
     (data("streams"), "the result has the unknown type 'streams'"),
     (plain(f"Client sent an {SECURE}\n", 400), f"{SECURE}; write https:// in its URL"),
-    (http(b"\x1f\x8b\x08\x00\x00\xc3\xa9"), "the answer is no JSON but binary data; "),
-    *((http(vector(({}, text))), "a value of the answer is not a number") for text in ("", "1_0")),
+    *((http(vector(({}, text))), "a value of the answer is not a number") for text in ("", "0x1")),
     (data("vector", [{"metric": {"a": "b"}, "value": [1, 7]}]), NOT_ITS_JSON),
     (data("vector", [{"metric": {"a": 7}, "value": [1, "7"]}]), NOT_ITS_JSON),
     (http(GOOD, length=5000), BROKE),
@@ -308,9 +289,9 @@ async def test_a_bad_answer_is_one_clear_error_and_harms_no_other_query(
     server: MisbehavingServer, reply: Reply | bytes, message: str
 ) -> None:
     server.replies["bad"] = reply
-    async with source_at(server.url) as source:
-        before, bad = await asyncio.gather(*(source.query_expr(expr) for expr in ("good", "bad")))
-        after = await source.query_expr("also good")
+    source = source_at(server.url)
+    before, bad = await asyncio.gather(*(source.query_expr(expr) for expr in ("good", "bad")))
+    after = await source.query_expr("also good")
     assert bad.samples == ()
     assert bad.error is not None
     assert bad.error.startswith(f"Prometheus at {server.url}: ")
@@ -352,62 +333,34 @@ async def test_an_answer_larger_than_the_limit_is_not_kept(server: MisbehavingSe
         assert wanted in error
 
 
-def series_without_end(server: MisbehavingServer, tail: str) -> Reply:
-    """As Prometheus streams an answer: a series for each core and mode of each node."""
-
-    def reply(_: Seen, connection: socket.socket) -> None:
-        kind = "matrix" if "values" in tail else "vector"
-        head = f'{{"status":"success","data":{{"resultType":"{kind}","result":['
-        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + head.encode())
-        for node in itertools.count():
-            labels = (
-                f'{{"metric":{{"cpu":"{core}","instance":"10.0.{node >> 8}.{node & 255}:9100",'
-                f'"job":"node-exporter","metric":"x","mode":"user"}},{tail}}},'
-                for core in range(256)
-            )
-            connection.sendall("".join(labels).encode())
-            if server.stopped.is_set():
-                return
-
-    return reply
-
-
 @pytest.mark.parametrize("node_label", [None, "kubernetes_node"])
-async def test_a_rule_that_forgets_to_aggregate_fails_alone_as_its_series_come_in(
-    server: MisbehavingServer, node_label: str | None
-) -> None:
-    server.replies["bad"] = series_without_end(server, '"value":[1,"2"]')
-    server.replies["past"] = series_without_end(server, '"values":[[1,"2"],[2,"2"]]')
-    bad, past = (
-        Rule(name="cpu", expr=expr, threshold=80, node_label=node_label) for expr in ("bad", "past")
-    )
-    async with source_at(server.url, limit=answer_limit(300, 10)) as source:
-        result, good = await asyncio.gather(source.query(bad), source.query_expr("good"))
-        with pytest.raises(PastUnknownError, match="has more than 5,000 series"):
-            await source.history(past, 1, 2, 1)
-    assert (result.samples, good.error, len(good.samples)) == ((), None, 1)
+async def test_a_rule_that_forgets_to_aggregate_fails_alone(server, node_label) -> None:
+    cores = [{"instance": str(core % 5), "cpu": str(core)} for core in range(11)]
+    server.replies["bad"] = http(vector(*((labels, "1") for labels in cores)))
+    past = [{"metric": labels, "values": [[1, "2"]]} for labels in cores]
+    server.replies["past"] = http(matrix(past))
+    server.replies["ten"] = http(vector(*((labels, "1") for labels in cores[:10])))
+    rule = Rule(name="cpu", expr="bad", threshold=80, node_label=node_label)
+    source = source_at(server.url, limit=AnswerLimit(5, 10, 1 << 20))
+    result, ten = await asyncio.gather(source.query(rule), source.query_expr("ten"))
+    with pytest.raises(PastUnknownError, match="has more than 10 series"):
+        await source.history(Rule(name="cpu", expr="past", threshold=80), 1, 2, 1)
+    assert (result.samples, ten.error, len(ten.samples)) == ((), None, 10)
     assert result.error == (
-        f"Prometheus at {server.url}: the answer has more than 5,000 series, in a cluster of 300 "
+        f"Prometheus at {server.url}: the answer has more than 10 series, in a cluster of 5 "
         f"nodes; aggregate it by the node, as in `sum by ({node_label or 'instance'}) (...)`, or "
         "select only this cluster's series"
     )
 
 
-async def test_series_are_counted_however_the_json_is_spaced(server: MisbehavingServer) -> None:
-    most = AnswerLimit(5, 10, 1 << 20)
-    server.default = http(vector(*(({"i": str(n)}, "1") for n in range(11))))
-    assert "the answer has more than 10 series, in" in await error_of(server.url, limit=most)
-    server.default = http(vector(*(({"metric": str(n)}, "1") for n in range(10))))
-    assert len((await ask(server.url, limit=most)).samples) == 10
-
-
-async def test_65000_nodes_have_a_sample_each(server: MisbehavingServer) -> None:
-    name = "node-of-a-large-cluster-{:05d}.region-1.compute.internal"
-    server.default = http(
-        vector(*(({"instance": name.format(n), "job": "x" * 80}, "91.5") for n in range(65_000)))
-    )
-    result = await ask(server.url, limit=answer_limit(65_000, 20))
-    assert (result.error, len(result.samples)) == (None, 65_000)
+@pytest.mark.parametrize("nodes", [0, 300, 65_000])
+@pytest.mark.parametrize("rules", [1, 20, 200])
+def test_a_sample_a_node_always_fits_and_small_clusters_share_the_memory(nodes, rules) -> None:
+    limit = answer_limit(nodes, rules)
+    assert limit.series >= 2 * nodes
+    assert limit.size >= 2_000 * nodes
+    assert rules * limit.series <= max(50_000, 2 * nodes * rules)
+    assert rules * limit.size <= max(8 << 20, 2048 * nodes * rules)
 
 
 async def test_connection_refused() -> None:
@@ -433,11 +386,14 @@ async def test_a_slow_server_costs_its_own_query_the_timeout_and_not_more(
     server, head, more, phase
 ) -> None:
     server.replies["slow"] = endless(server, head, more, 0.05)
-    async with source_at(server.url, seconds=1) as source:
-        slow, good = await asyncio.gather(*(source.query_expr(expr) for expr in ("slow", "good")))
-        assert (await source.query_expr("good")).error is None
-    assert (slow.samples, len(good.samples)) == ((), 1)
-    assert f"{server.url}: no answer within 1 s ({phase})" in str(slow.error)
+    source = source_at(server.url, seconds=0.8)
+    slow = asyncio.create_task(source.query_expr("slow"))
+    assert len((await source.query_expr("good")).samples) == 1
+    result = await slow
+    assert result.samples == ()
+    assert f"{server.url}: no answer within 0.8 s ({phase})" in str(result.error)
+    assert 0.7 < result.duration < 5
+    assert len(server.seen) == 2
 
 
 async def test_a_server_that_never_accepts() -> None:
@@ -454,22 +410,45 @@ async def test_a_server_that_never_accepts() -> None:
     assert "(while connecting); is the address right, and does a firewall" in error
 
 
-async def test_a_cancelled_query_gives_its_slot_back(server: MisbehavingServer) -> None:
+async def test_more_queries_than_threads_wait_within_their_own_timeout(server) -> None:
     server.replies["hang"] = server.hang
-    async with source_at(server.url, slots=1) as source:
-        task = asyncio.create_task(source.query_expr("hang"))
-        await reached(lambda: len(server.seen), 1)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert (await source.query_expr("good")).error is None
+    source = source_at(server.url, slots=2, seconds=0.5)
+    hanging = [asyncio.create_task(source.query_expr("hang")) for _ in range(2)]
+    await asyncio.sleep(0)  # they take both threads
+    waits = await source.query_expr("good")
+    assert waits.error is None or "no answer within 0.5 s" in waits.error
+    assert all(f"({WAITING})" in str(result.error) for result in await asyncio.gather(*hanging))
+    assert (await source.query_expr("good")).error is None  # both threads are free again
 
 
-async def test_close_ends_what_is_under_way_and_refuses_the_rest(server: MisbehavingServer) -> None:
-    server.replies["hang"] = server.hang
-    async with source_at(server.url) as source:
-        task = asyncio.create_task(source.query_expr("hang"))
-        await reached(lambda: len(server.seen), 1)
-        await source.close()
-        assert "dynsched is stopping" in str((await task).error)
-        assert "dynsched is stopping" in str((await source.query_expr("x")).error)
+HANGING_RESOLVER = """
+import asyncio, socket, time
+from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+socket.getaddrinfo = lambda *_, **__: time.sleep(3600)
+async def main():
+    source = PrometheusSource(PrometheusConfig("http://prometheus:9090", timeout=0.3))
+    print((await source.query_expr("x")).error)
+asyncio.run(main())
+"""
+
+
+def test_a_resolver_that_hangs_holds_up_neither_the_query_nor_the_exit() -> None:
+    done = run(sys.executable, "-c", HANGING_RESOLVER)
+    assert "no answer within 0.3 s (while " in done.stdout
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+async def test_a_defect_costs_one_query(server, caplog) -> None:
+    times = iter([1.0])
+
+    def broken() -> float:
+        try:
+            return next(times)
+        except StopIteration:
+            raise KeyError from None
+
+    source = source_at(server.url, clock=broken)
+    assert (await source.query_expr("x")).error is None
+    result = await source.query_expr("x")
+    assert "please report its log: KeyError" in str(result.error)
+    assert "KeyError" in caplog.text

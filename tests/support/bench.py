@@ -191,5 +191,4 @@ async def bench(
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
         await running.events.close()
-        await source.close()
         await client.close()

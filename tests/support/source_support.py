@@ -1,8 +1,7 @@
-"""How the tests ask a Prometheus source, and how they let its deadline pass."""
+"""How the tests query a Prometheus source, and one that is made up."""
 
-import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dynsched.engine.model import QueryResult, Sample
@@ -10,8 +9,7 @@ from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource, Rang
 from dynsched.sources.prometheus.decode import AnswerLimit
 
 
-@contextlib.asynccontextmanager
-async def source_at(
+def source_at(
     url: str,
     *,
     clock: Callable[[], float] = time.time,
@@ -19,19 +17,14 @@ async def source_at(
     slots: int = 20,
     seconds: float = 60,
     **options: Any,
-) -> AsyncIterator[PrometheusSource]:
+) -> PrometheusSource:
     more = {} if limit is None else {"limit": lambda: limit}
     config = PrometheusConfig(url, timeout=seconds, **options)
-    source = PrometheusSource(config, clock=clock, max_concurrency=slots, **more)
-    try:
-        yield source
-    finally:
-        await source.close()
+    return PrometheusSource(config, clock=clock, max_concurrency=slots, **more)
 
 
 async def ask(url: str, expr: str = "x", **options: Any) -> QueryResult:
-    async with source_at(url, **options) as source:
-        return await source.query_expr(expr)
+    return await source_at(url, **options).query_expr(expr)
 
 
 async def error_of(url: str, expr: str = "x", **options: Any) -> str:

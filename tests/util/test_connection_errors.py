@@ -80,7 +80,6 @@ async def test_four_clients_say_of_a_refused_connection_the_same(tmp_path) -> No
     url = f"http://127.0.0.1:{port}"
     source = PrometheusSource(PrometheusConfig(url))
     texts = [str((await source.query_expr("up")).error)]
-    await source.close()
     with pytest.raises(ServerError) as asked:
         await asyncio.to_thread(fetch, url, "/nodes")
     with pytest.raises(ExpectedError) as pushed:

@@ -171,10 +171,7 @@ def kubeconfig(folder: Path, server: str, *, user: Any = None, **cluster: str) -
 
 async def query(url: str) -> str | None:
     source = PrometheusSource(PrometheusConfig(url, timeout=5.0))
-    try:
-        return (await source.query_expr("x")).error
-    finally:
-        await source.close()
+    return (await source.query_expr("x")).error
 
 
 async def ask_kube(path: Path) -> None:

@@ -2,7 +2,7 @@
 
 A query never raises for what the server, the network or a credential file does: it comes back with
 ``error``. It ends within ``PrometheusConfig.timeout``; nothing is retried. No credential appears in
-an error, a warning, a log line or a repr. docs/decisions/0009 says why ``session`` is as it is.
+an error, a warning, a log line or a repr.
 """
 
 from dynsched.sources.prometheus.config import PrometheusConfig

@@ -6,9 +6,9 @@ import base64
 import math
 import re
 import ssl
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -23,7 +23,6 @@ DEFAULT_TIMEOUT: Final = 10.0
 _SECRET_LIMIT: Final = 64 * 1024  # bytes; a credential file that is larger is some other file
 _TOKEN: Final = re.compile(r"[!-~]+")  # what can stand in a header: visible ASCII
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_FRAMING: Final = {"connection", "content-length", "content-type", "transfer-encoding"}
 # Shorter texts are not treated as secrets: to mask them would make a message unreadable.
 _MIN_SECRET_LENGTH: Final = 4
 
@@ -175,8 +174,6 @@ def _shown(url: str) -> str:
 def _header_problem(name: str, value: str) -> str | None:
     if not _HEADER_NAME.fullmatch(name):
         return f"--prom-header {name!r}: this is no header name"
-    if name.lower() in _FRAMING:
-        return f"--prom-header {name}: it belongs to the transport and cannot be set"
     if value != value.strip() or not value.isprintable() or not value.isascii():
         return f"--prom-header {name}: its value must be printable ASCII, no end spaces"
     return None
@@ -202,49 +199,39 @@ def _url_problem(url: str) -> str | None:
 
 def _read_secret(path: str, what: str, fits: Callable[[str], object]) -> str:
     """Without the white space around it. QueryFailedError names the file, never what is in it."""
-    wrong = f"does not hold one {what} and nothing else"
     try:
         secret = read_file(path, _SECRET_LIMIT).decode().strip()
-        if secret and fits(secret):
-            return secret
-        if not secret:
-            wrong = "is empty"
-    except FileTooLargeError:
-        pass
+    except (FileTooLargeError, UnicodeDecodeError):
+        secret = ""
     except OSError as error:
         raise QueryFailedError(file_problem(what, path, error)) from None
-    except UnicodeDecodeError:
-        wrong = "is not text"
+    if secret and fits(secret):
+        return secret
+    wrong = f"does not hold one {what} and nothing else"
     raise QueryFailedError(f"the {what} file {path} {wrong}; {file_remedy(what)}")
 
 
-class TlsFiles:
-    """One SSLContext, made again when its files change; thread-safe. (requests would make one for
-    each connection, 15 ms.)
+def tls_context(config: PrometheusConfig) -> ssl.SSLContext | None:
+    """For https; made again when its files change. QueryFailedError names a file that cannot be
+    used. (requests would make one for each connection, 15 ms, and check certificates more strictly
+    than Go does.)
     """
+    if not config.url.startswith("https:"):
+        return None
+    verify, cert, key = not config.insecure_skip_verify, config.cert_file, config.key_file
+    ca = (config.ca_file or requests.utils.DEFAULT_CA_BUNDLE_PATH) if verify else None
+    try:
+        return _context(fingerprints(ca, cert, key), cert, key, ca, verify=verify)
+    except TlsFilesError as error:
+        raise QueryFailedError(str(error)) from None
+    except OSError as error:
+        whats = {cert: "client certificate", key: "client key"}
+        file = error.filename
+        raise QueryFailedError(file_problem(whats.get(file, "CA"), file, error)) from None
 
-    def __init__(self, config: PrometheusConfig) -> None:
-        self._config = config
-        self._lock = threading.Lock()
-        self._made: tuple[object, ssl.SSLContext] | None = None
 
-    def context(self) -> ssl.SSLContext:
-        """QueryFailedError names the file that cannot be used."""
-        config = self._config
-        verify, cert, key = not config.insecure_skip_verify, config.cert_file, config.key_file
-        ca = (config.ca_file or requests.utils.DEFAULT_CA_BUNDLE_PATH) if verify else None
-        try:
-            with self._lock:
-                seen = fingerprints(ca, cert, key)
-                if self._made is None or self._made[0] != seen:
-                    context = make_context(
-                        ssl.Purpose.SERVER_AUTH, cert=cert, key=key, ca=ca, verify=verify
-                    )
-                    self._made = (seen, context)
-                return self._made[1]
-        except TlsFilesError as error:
-            raise QueryFailedError(str(error)) from None
-        except OSError as error:
-            whats = {cert: "client certificate", key: "client key"}
-            file = error.filename
-            raise QueryFailedError(file_problem(whats.get(file, "CA"), file, error)) from None
+@lru_cache(maxsize=1)
+def _context(
+    _: object, cert: str | None, key: str | None, ca: str | None, *, verify: bool
+) -> ssl.SSLContext:
+    return make_context(ssl.Purpose.SERVER_AUTH, cert=cert, key=key, ca=ca, verify=verify)

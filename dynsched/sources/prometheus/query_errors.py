@@ -13,7 +13,7 @@ import urllib3.exceptions
 from dynsched.util.connection_errors import Cause, find_failure, no_answer
 from dynsched.util.formatting import one_line
 
-PREPARING: Final = "while reading the token and the certificates"
+QUEUED: Final = "while other queries were under way"
 CONNECTING: Final = "while connecting"
 WAITING: Final = "while waiting for the answer"
 READING: Final = "while reading the answer"
@@ -46,14 +46,16 @@ def file_remedy(what: str) -> str:
     return f"check {_FLAGS.get(what, what)}, or the Secret and its mount"
 
 
+_PHASE_HINTS: Final = {
+    QUEUED: "is the DNS or the server hanging?",
+    CONNECTING: "is the address right, and does a firewall or NetworkPolicy drop the packets?",
+}
+
+
 def timed_out(timeout: float, phase: str) -> str:
     """The error after ``timeout`` seconds, and what to look at by the phase that it hung in."""
     hint = "is the expression too heavy, the server overloaded, or the timeout too short?"
-    if phase == CONNECTING:
-        hint = "is the address right, and does a firewall or NetworkPolicy drop the packets?"
-    if phase == PREPARING:
-        hint = "does the file system hang that they are on?"
-    return f"{no_answer(timeout)} ({phase}); {hint}"
+    return f"{no_answer(timeout)} ({phase}); {_PHASE_HINTS.get(phase, hint)}"
 
 
 _REMEDIES: Final[Mapping[Cause, str]] = {
@@ -94,11 +96,8 @@ def _broken(phase: str, *, tls: bool) -> str:
 _HINTS: Final[Mapping[int, str]] = {
     403: "these credentials are not allowed to query; check their permissions",
     404: "nothing answers /api/v1/query there; check the URL's path prefix",
-    405: "neither POST nor GET is allowed; is this a Prometheus query API?",
     407: "the proxy of the environment wants credentials",
-    413: "the expression is too long for a proxy in between",
     429: "it limits the request rate; use a longer --interval, or raise its limit",
-    431: "POST is refused and the expression is too long for GET; let the proxy pass POST",
     502: "a proxy in between cannot reach it",
     503: "it is starting, stopping, overloaded or has no backend; if it stays so, look at its log",
     504: "a proxy in between gave up waiting for it",

@@ -7,11 +7,12 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Final, NamedTuple
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple, TypeVar
 
 import urllib3
 import urllib3.exceptions
+from prometheus_api_client import PrometheusConnect
 
 from dynsched.engine.columns import RangeVector
 from dynsched.engine.model import QueryResult, Series
@@ -19,17 +20,16 @@ from dynsched.rules.rule_set import Rule
 from dynsched.sources.prometheus.config import PrometheusConfig
 from dynsched.sources.prometheus.decode import (
     AnswerLimit,
-    Clocks,
-    SeriesKeys,
     answer_limit,
+    parse_data,
     read_spans,
     read_vector,
 )
-from dynsched.sources.prometheus.session import Client, Parsed
+from dynsched.sources.prometheus.session import SAME_TIME, Answer, Client, Parse, Result, Session
 from dynsched.util.errors import PastUnknownError
 
-_SAME_TIME: Final = 2.0
-"""Seconds that two clocks may differ: a Date header has whole seconds, and takes time to arrive."""
+_T = TypeVar("_T")
+_PAGE_LIMIT: Final = AnswerLimit(0, 50_000, 32 << 20)
 
 
 class ServerClock(NamedTuple):
@@ -55,7 +55,7 @@ class RangeResult:
 
 class PrometheusSource:
     """Satisfies ``controller.loop.Source``. Used from one event loop. ``limit``: how large an
-    answer may be, at each query. ``max_concurrency``: as of `Client`.
+    answer may be, at each query.
     """
 
     def __init__(
@@ -64,13 +64,11 @@ class PrometheusSource:
         *,
         clock: Callable[[], float] = time.time,
         limit: Callable[[], AnswerLimit] = lambda: answer_limit(0, 1),
-        max_concurrency: int = 20,  # as Prometheus's own --query.max-concurrency
+        max_concurrency: int = 20,  # threads; as Prometheus's own --query.max-concurrency
     ) -> None:
         self._client = Client(config, clock, max_concurrency)
         self._limit = limit
-        self._series = SeriesKeys()
-        self._ahead = 0.0
-        if config.insecure_skip_verify and self._client.tls is not None:
+        if config.insecure_skip_verify and config.url.startswith("https:"):
             logging.getLogger(__name__).warning(
                 "the TLS certificate of %s is not verified, as configured", config.url
             )
@@ -83,13 +81,11 @@ class PrometheusSource:
 
     async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
         """The same of any expression; ``label`` names the node in its series."""
-        parse = partial(read_vector, self._series)
-        return QueryResult(*await self._client.query(expr, parse, self._most(label)))
+        return QueryResult(*await self._instant(expr, read_vector, self._most(label)))
 
     async def raw(self, selector: str, label: str = "instance") -> RangeResult:
         """Samples as they were scraped, of a range selector (``up[10m]``). Never raises."""
-        parse = partial(read_spans, SeriesKeys())
-        return RangeResult(*await self._client.query(selector, parse, self._most(label)))
+        return RangeResult(*await self._instant(selector, read_spans, self._most(label)))
 
     async def query_range(
         self,
@@ -104,9 +100,15 @@ class PrometheusSource:
         """From ``start`` to ``end``, both included (Unix seconds by the server's clock), every
         ``step`` seconds. Never raises.
         """
-        moments, most = (start, end, step), self._most(label, limit)
-        parse = partial(read_spans, SeriesKeys())
-        return RangeResult(*await self._client.query_range(expr, moments, parse, most))
+        ends = [datetime.fromtimestamp(moment, UTC) for moment in (start, end)]
+        # PrometheusConnect rounds both to whole seconds; its parameters give way to these.
+        exact = {"start": f"{start:.3f}", "end": f"{end:.3f}"}
+        answer = await self._client.ask(
+            lambda api, _, more: api.custom_query_range(expr, *ends, f"{step:.3f}", exact | more),
+            read_spans,
+            self._most(label, limit),
+        )
+        return RangeResult(*answer)
 
     async def read(
         self, path: str, parameters: Mapping[str, str] | None = None, *, only_get: bool = True
@@ -114,7 +116,14 @@ class PrometheusSource:
         """``data`` of another page of the API, such as ``status/flags``, or why there is none.
         Never raises. ``only_get``: the page takes no POST.
         """
-        items, error, *_ = await self._client.read(path, parameters or {}, only_get=only_get)
+
+        def call(api: PrometheusConnect, session: Session, _: object) -> Answer:
+            """PrometheusConnect has no call of its own for other pages."""
+            method = "GET" if only_get else "POST"
+            url = f"{api.url}/api/v1/{path}"
+            return session.request(method, url, params=parameters, headers=api.headers)
+
+        items, error, *_ = await self._client.ask(call, parse_data, _PAGE_LIMIT)
         return items[0] if items else None, error
 
     async def ask_clock(self) -> tuple[ServerClock, str | None]:
@@ -137,28 +146,23 @@ class PrometheusSource:
         """All times by *our* clock; PastUnknownError when it failed. Where the server's clock
         differs, the answer tells by how much, and it is asked once more.
         """
-        seen: list[float] = []
-        expr, most = rule.expr or "", self._most(rule.node_labels[-1])
-
-        def parse(body: bytearray, clocks: Clocks, most: AnswerLimit) -> Parsed[Sequence[Series]]:
-            """As `read_spans`, and by how much the server's clock is ahead."""
-            seen.append(clocks.ahead)
-            return read_spans(self._series, body, clocks, most)
-
         for _ in range(2):
-            ahead = self._ahead
-            moments = (start + ahead, end + ahead, step)
-            found, error, *_ = await self._client.query_range(expr, moments, parse, most)
-            if error is not None:
-                raise PastUnknownError(error)
-            if abs(seen[-1] - ahead) <= _SAME_TIME:
+            ahead = self._client.ahead
+            found = await self.query_range(
+                rule.expr or "", start + ahead, end + ahead, step, rule.node_labels[-1]
+            )
+            if found.error is not None:
+                raise PastUnknownError(found.error)
+            if abs(self._client.ahead - ahead) <= SAME_TIME:
                 break
-            self._ahead = seen[-1]
-        return RangeVector.of(found).moved(-ahead) if ahead else found
+        return RangeVector.of(found.series).moved(-ahead) if ahead else found.series
 
-    async def close(self) -> None:
-        """End what is under way."""
-        self._client.close()
+    async def _instant(self, expr: str, parse: Parse[_T], most: AnswerLimit) -> Result[_T]:
+        # No `time`: the server takes its own now. Ours, on a host whose clock is off, would query
+        # samples that it does not have yet, or old ones.
+        return await self._client.ask(
+            lambda api, _, more: api.custom_query(expr, more), parse, most
+        )
 
     def _most(self, label: str, limit: AnswerLimit | None = None) -> AnswerLimit:
         return replace(limit or self._limit(), label=label)

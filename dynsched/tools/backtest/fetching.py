@@ -37,8 +37,7 @@ GIVE_UP: Final = 4
 """Parts of a query that failed one after another for the same reason: the others are not tried."""
 
 _TOO_LARGE: Final = re.compile(
-    r"too many samples|maximum resolution|too many points|is larger than|more than [\d,]+ parts"
-    r"|HTTP 413",
+    r"too many samples|maximum resolution|too many points|is larger than|HTTP 413",
     re.IGNORECASE,
 )
 """In an error: half of the part may be answered."""

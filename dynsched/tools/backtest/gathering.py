@@ -61,10 +61,7 @@ async def backtest(order: BacktestOptions, say: Callable[[str], None]) -> Json:
     a line beforehand. ExpectedError where nothing can be had at all.
     """
     source = PrometheusSource(order.prometheus)
-    try:
-        nodes, spans, scene, heading = await _gather(order, source, say)
-    finally:
-        await source.close()
+    nodes, spans, scene, heading = await _gather(order, source, say)
     each = order.rule_sets
     records = [replay(rules, scene, make_world(nodes, rules, spans)) for rules in each]
     sides = list(map(side, each, records))

@@ -91,8 +91,6 @@ async def _check_rules(config: PrometheusConfig, report: Report, world: RuleCont
         report.add(await check_rules(source, world))
     except ExpectedError as error:
         report.unreachable.append(str(error))
-    finally:
-        await source.close()
 
 
 async def check_cluster(

@@ -36,19 +36,16 @@ async def parse_by_server(
     expression is evaluated once: every server has the page for that.
     """
     found = list(reports)
-    try:
-        for at, report in enumerate(reports):
-            for index, rule in enumerate(report.rule_set.rules if report.rule_set else ()):
-                answer = await source.query_expr(rule.expr) if rule.expr else None
-                if answer is None or answer.error is None:
-                    continue
-                if not answer.refused:
-                    return found, answer.error
-                match = _PLACE.search(answer.error)
-                said = match[0] if match else answer.error
-                message = f"rule {rule.name}: Prometheus refuses the expression: {said}"
-                refused = report.place_in_expr(index, message)
-                found[at] = replace(report, errors=(*found[at].errors, refused))
-    finally:
-        await source.close()
+    for at, report in enumerate(reports):
+        for index, rule in enumerate(report.rule_set.rules if report.rule_set else ()):
+            answer = await source.query_expr(rule.expr) if rule.expr else None
+            if answer is None or answer.error is None:
+                continue
+            if not answer.refused:
+                return found, answer.error
+            match = _PLACE.search(answer.error)
+            said = match[0] if match else answer.error
+            message = f"rule {rule.name}: Prometheus refuses the expression: {said}"
+            refused = report.place_in_expr(index, message)
+            found[at] = replace(report, errors=(*found[at].errors, refused))
     return found, None

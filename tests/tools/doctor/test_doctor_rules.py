@@ -69,10 +69,7 @@ def rule_set(rules: Mapping[str, Mapping[str, object]]) -> RuleSet:
 
 async def found_by(url: str, rules: RuleSet, interval: float = 10.0) -> list[Finding | NotChecked]:
     source = PrometheusSource(PrometheusConfig(url))
-    try:
-        return await check_rules(source, RuleContext(rules, interval))
-    finally:
-        await source.close()
+    return await check_rules(source, RuleContext(rules, interval))
 
 
 @pytest.fixture(scope="module")
