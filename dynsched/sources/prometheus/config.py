@@ -141,30 +141,22 @@ class PrometheusConfig:
 
     def credentials(self) -> Credentials:
         """For a request made now. QueryFailedError when a file cannot be used."""
-        authorization = self._authorization()
         headers = dict(self.headers)
         secrets = [part for value in headers.values() for part in (value, *value.split())]
-        if authorization is not None:
-            scheme, value, secret = authorization
-            headers["Authorization"] = f"{scheme} {value}"
-            secrets += [value, secret]
-        return Credentials(headers, tuple(secrets))
-
-    def _authorization(self) -> tuple[str, str, str] | None:
-        """Scheme, value, and the secret behind the value."""
+        token, password = self.bearer_token, self.password or ""
         if self.bearer_token_file:
             token = _read_secret(self.bearer_token_file, "bearer token", _TOKEN.fullmatch)
-            return "Bearer", token, token
-        if self.bearer_token is not None:
-            return "Bearer", self.bearer_token, self.bearer_token
-        if self.username is None:
-            return None
-        password = self.password or ""
-        if self.password_file:
-            password = _read_secret(self.password_file, "password", str.isprintable)
-        # UTF-8, as RFC 7617 and Prometheus's own clients have it; requests would take Latin-1.
-        pair = base64.b64encode(f"{self.username}:{password}".encode())
-        return "Basic", pair.decode("ascii"), password
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+            secrets.append(token)
+        elif self.username is not None:
+            if self.password_file:
+                password = _read_secret(self.password_file, "password", str.isprintable)
+            # UTF-8, as RFC 7617 and Prometheus's own clients have it; requests would take Latin-1.
+            pair = base64.b64encode(f"{self.username}:{password}".encode()).decode()
+            headers["Authorization"] = f"Basic {pair}"
+            secrets += [pair, password]
+        return Credentials(headers, tuple(secrets))
 
 
 def _shown(url: str) -> str:

@@ -94,7 +94,7 @@ def _broken(phase: str, *, tls: bool) -> str:
 
 
 _HINTS: Final[Mapping[int, str]] = {
-    403: "these credentials are not allowed to query; check their permissions",
+    403: "these credentials are not allowed to query, or a proxy refuses: see NO_PROXY",
     404: "nothing answers /api/v1/query there; check the URL's path prefix",
     407: "the proxy of the environment wants credentials",
     429: "it limits the request rate; use a longer --interval, or raise its limit",
@@ -104,7 +104,7 @@ _HINTS: Final[Mapping[int, str]] = {
 }
 
 
-def explain_status(status: int, detail: str, *, authenticated: bool, proxied: bool) -> str:
+def explain_status(status: int, detail: str, *, authenticated: bool) -> str:
     """One line for an answer that is no 2xx; ``detail``: what the server says of it."""
     name = f"HTTP {status} {http.client.responses.get(status, '')}".rstrip()
     hint = _HINTS.get(status, "")
@@ -117,9 +117,6 @@ def explain_status(status: int, detail: str, *, authenticated: bool, proxied: bo
         )
         if authenticated:
             hint = "it refuses the configured credentials; are they current, and meant for it?"
-    if status == HTTPStatus.FORBIDDEN and proxied:
-        hint = "either the proxy refuses, and NO_PROXY leads past it, or these credentials may not"
-        hint += " query"
     return f"{name}{': ' if detail else ''}{detail}{'; ' if hint else ''}{hint}"
 
 

@@ -92,7 +92,7 @@ class Session(requests.Session):
         if method == "POST" and answer.status_code in _NO_SUCH_METHOD:
             answer = super().request("GET", url, params=params, **options)
         if answer.status_code != HTTPStatus.OK:
-            words = _explain(answer, proxied=self._proxy is not None) + through(self._proxy)
+            words = _explain(answer) + through(self._proxy)
             raise QueryFailedError(words, refused=answer.status_code in _REFUSALS)
         return cast("Answer", answer)
 
@@ -121,13 +121,12 @@ class Session(requests.Session):
         """None, because the credentials are not meant for another address."""
 
 
-def _explain(answer: Answer, *, proxied: bool) -> str:
+def _explain(answer: Answer) -> str:
     status = answer.status_code
     if 300 <= status < 400:  # noqa: PLR2004 (redirects)
         return query_errors.explain_redirect(status, answer.headers.get("Location", ""))
     detail = server_error(answer.body) or query_errors.excerpt(answer.body)
-    authenticated = "Authorization" in answer.request.headers
-    return explain_status(status, detail, authenticated=authenticated, proxied=proxied)
+    return explain_status(status, detail, authenticated="Authorization" in answer.request.headers)
 
 
 class _TlsAdapter(HTTPAdapter):
