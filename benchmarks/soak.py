@@ -44,7 +44,7 @@ from soak_day import Day
 from soak_prometheus import HOUR, INTERVAL
 from soak_world import World
 
-from dynsched.kube import events, kopf_operator, node_watch, resync, transport
+from dynsched.kube import events, node_watch, transport
 from dynsched.util import backoff
 
 GROWTH = 8.0
@@ -64,26 +64,19 @@ FASTER = 50.0
 
 def hurry() -> None:
     """Shorten what waits on the machine's clock, and make the log but throw it away."""
-    usual, kopfs = backoff.jittered, kopf_operator.settings
+    usual, kopfs = backoff.jittered, node_watch.kopf_settings
 
     def settings() -> kopf.OperatorSettings:
         result = kopfs()
         result.watching.reconnect_backoff /= FASTER
         return result
 
-    modules = (backoff, transport, node_watch, resync, kopf_operator)
+    modules = (backoff, transport, node_watch)
     for module, name, value in (
         *((module, "jittered", lambda seconds: usual(seconds) / FASTER) for module in modules),
-        (kopf_operator, "settings", settings),
+        (node_watch, "kopf_settings", settings),
         (events, "RATE", events.RATE * FASTER),
-        *(
-            (node_watch, name, getattr(node_watch, name) / FASTER)
-            for name in ("SETTLED", "_LASTED")
-        ),
-        *(
-            (resync, name, getattr(resync, name) / FASTER)
-            for name in ("LAG", "OLD", "LOOK_AGAIN", "GAP", "_POLL")
-        ),
+        (node_watch, "RETRY", node_watch.RETRY / FASTER),
     ):
         setattr(module, name, value)
     for name in ("dynsched", "asyncio"):

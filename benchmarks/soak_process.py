@@ -60,7 +60,7 @@ class Process:
         self._prometheus = PrometheusSource(PrometheusConfig(url, timeout=5.0), clock=clock.wall)
         self._source = Source(self._world.prometheus, self._prometheus)
         self._events = NodeEvents(self.client, own=lambda: self._elector.lease, clock=clock.wall)
-        self._watch = NodeWatch(self.client, resync=0.5)
+        self._watch = NodeWatch(self.client, relist=0.5)
         self.cluster = NodeCluster(self.client, self._watch.store, lambda: self._watch.error)
         self._snapshots = SnapshotStore(
             clock=clock.monotonic,

@@ -1,5 +1,5 @@
 """Nodes, their metrics and Events at the API server. Other objects are asked for by `KubeApi.call`,
-in the modules that are about them; `dynsched.kube.kopf_operator` watches.
+in the modules that are about them; `dynsched.kube.node_watch` watches.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
@@ -17,9 +17,9 @@ import msgspec
 from dynsched.engine.model import Node, NodePatch, NodeUsage
 from dynsched.kube.failures import Call, in_namespace
 from dynsched.kube.kubeconfig import KubeConfig, load_config
-from dynsched.kube.lists import METADATA_ONLY, ListPage, Named, first_item, pages
+from dynsched.kube.lists import ListPage, Named, pages
 from dynsched.kube.projection import quantity, read_node
-from dynsched.kube.transport import TIMEOUT, Answer, KubeApi, Request
+from dynsched.kube.transport import Answer, KubeApi, Request
 from dynsched.rules.keys import FIELD_MANAGER
 from dynsched.util.errors import ClusterError
 from dynsched.util.formatting import as_mapping, parse_time
@@ -37,20 +37,6 @@ _LIST_NODES: Final = Call("list", "nodes", _NODES)
 _METRICS: Final = "metrics.k8s.io/v1beta1"
 _LIST_METRICS: Final = Call("list", "nodes.metrics.k8s.io", f"/apis/{_METRICS}/nodes")
 _AWAY: Final = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
-
-
-class Seen(NamedTuple):
-    """What tells one state of one object from all others."""
-
-    uid: str
-    version: str
-
-
-class Listing(NamedTuple):
-    """All nodes by name, as of ``version``, the resourceVersion of the list."""
-
-    version: str
-    nodes: Mapping[str, Seen]
 
 
 class KubeClient(KubeApi):
@@ -87,28 +73,6 @@ class KubeClient(KubeApi):
             nodes.update((node.name, node) for node in found if node is not None)
             del page  # or two pages would be in memory while the next one comes
         return nodes
-
-    async def listing(self) -> Listing:
-        """Every node's uid and resourceVersion. As of now: no resourceVersion is asked for, so a
-        cache that is behind does not answer. ConflictError as of `list_nodes`.
-        """
-        nodes, version = {}, ""
-        asked = pages(self, _LIST_NODES, Named, headers=METADATA_ONLY, timeout=TIMEOUT)
-        async for page in asked:
-            for item in page.items or ():
-                nodes[item.metadata.name] = Seen(item.metadata.uid, item.metadata.version)
-            version = page.metadata.version
-            del page
-        return Listing(version, nodes)
-
-    async def count(self) -> int:
-        """How many nodes there are, by one small call where the server counts for us."""
-        page = await first_item(self, _LIST_NODES)
-        if not page.metadata.after:
-            return len(page.items or ())
-        if page.metadata.remaining is None:
-            return len((await self.listing()).nodes)
-        return len(page.items or ()) + page.metadata.remaining
 
     async def create_event(self, namespace: str, body: Mapping[str, Any]) -> None:
         """Sent once only, so that none is doubled."""

@@ -1,7 +1,4 @@
-"""The nodes as they are known: by name, from watch events (which may be late), from the answers to
-our own calls (which are ahead of the watch) and from the comparison with the API server's list. The
-object's resourceVersion decides which state is newer, not the order of arrival.
-"""
+"""The nodes as they are known, and the only way to read and patch one."""
 
 from __future__ import annotations
 
@@ -22,19 +19,18 @@ def is_older(version: str, than: str) -> bool:
 
 
 class NodeStore:
-    """Nodes by name. Every method may be called from any thread; none blocks on I/O. ``synced``:
-    whether all have been listed; an outage makes nodes old, not gone.
+    """Nodes by name: from watch events (which may be late), from the answers to our own calls
+    (which are ahead of the watch) and from lists. Every method may be called from any thread.
     """
 
     def __init__(self) -> None:
         self.synced = False
+        """Whether all have been listed; an outage makes nodes old, not gone."""
         self._nodes: dict[str, Node] = {}
         self._view: Mapping[str, Node] | None = None
-        self._undated: set[str] = set()
+        self._changes = 0
+        self._changed_at: dict[str, int] = {}
         self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._nodes)
 
     def nodes(self) -> Mapping[str, Node]:
         """All by name. The mapping never changes; it is the same object until something changed."""
@@ -44,48 +40,61 @@ class NodeStore:
             return self._view
 
     def find(self, name: str) -> Node | None:
-        """One node as it is now. `nodes` copies them all wherever one of them changed."""
+        """One node as it is now."""
         with self._lock:
             return self._nodes.get(name)
 
-    def offer(self, node: Node, *, only_known: bool = False) -> bool:
-        """Keep ``node`` unless a newer state of it is known; whether it was kept. ``only_known``:
-        for answers to our own calls, which must not bring a deleted node back.
+    @property
+    def changes(self) -> int:
+        """How many changes there were."""
+        return self._changes
+
+    def offer(self, node: Node, *, only_known: bool = False) -> None:
+        """Keep ``node`` unless a newer state of it is known. ``only_known``: for answers to our own
+        calls, which must not bring a deleted node back.
         """
         with self._lock:
-            known, is_undated = self._nodes.get(node.name), node.name in self._undated
+            known = self._nodes.get(node.name)
             if known is None and only_known:
-                return False
-            if known and not is_undated and is_older(node.resource_version, known.resource_version):
-                return False
-            self._undated.discard(node.name)
-            if node != known:
-                self._nodes[node.name] = node
-                self._view = None
-            return True
+                return
+            if known and is_older(node.resource_version, known.resource_version):
+                return
+            self._put(node)
 
-    def drop(self, name: str, uid: str) -> bool:
+    def drop(self, name: str, uid: str) -> None:
         """Forget the node, if it is still the one with this uid (a namesake may have followed)."""
         with self._lock:
             known = self._nodes.get(name)
-            if known is None or known.uid != uid:
-                return False
-            del self._nodes[name]
-            self._undated.discard(name)
-            self._view = None
-            return True
+            if known is not None and known.uid == uid:
+                self._drop(name)
 
-    def forget_versions(self) -> None:
-        """Let the next state of each node in, whatever its version: an etcd restored from a backup
-        counts from an earlier revision on, and every event would look late for ever.
+    def correct(self, listed: Mapping[str, Node], since: int) -> None:
+        """Take over a whole list. Nodes that changed after the change ``since``, when the list was
+        asked for, are newer than the list; of all others it is right, whatever the versions are: an
+        etcd restored from a backup counts from an earlier one on.
         """
         with self._lock:
-            self._undated = set(self._nodes)
+            for name in [*self._nodes.keys() - listed.keys()]:
+                if self._changed_at[name] <= since:
+                    self._drop(name)
+            for name, node in listed.items():
+                if self._changed_at.get(name, 0) <= since:
+                    self._put(node)
+            self._changed_at = {name: self._changed_at[name] for name in self._nodes}
+            self.synced = True
 
-    def undated(self) -> frozenset[str]:
-        """The names of the nodes whose next state is let in, whatever its version."""
-        with self._lock:
-            return frozenset(self._undated)
+    def _put(self, node: Node) -> None:
+        self._changes += 1
+        self._changed_at[node.name] = self._changes
+        if self._nodes.get(node.name) != node:
+            self._nodes[node.name] = node
+            self._view = None
+
+    def _drop(self, name: str) -> None:
+        self._changes += 1
+        self._changed_at[name] = self._changes
+        del self._nodes[name]
+        self._view = None
 
 
 class NodeCluster:
@@ -146,7 +155,5 @@ class NodeCluster:
     async def listed(cls, client: KubeClient) -> NodeCluster:
         """As it is listed now, and as our own calls will find it; without a watch."""
         store = NodeStore()
-        for node in (await client.list_nodes()).values():
-            store.offer(node)
-        store.synced = True
+        store.correct(await client.list_nodes(), store.changes)
         return cls(client, store)

@@ -1,170 +1,301 @@
-"""The nodes of the cluster, kept up to date: kopf's watch, and a comparison that distrusts it
-(`resync`). kopf does not say when a list is complete: the API server is asked how many nodes there
-are, until we know as many (`NodeStore.synced`).
+"""Keeps the nodes as the cluster has them: kopf watches, and a list at the start and every five
+minutes corrects what the watch missed.
+
+kopf is embedded as its documentation shows, in a thread with an event loop of its own: in ours it
+would cancel every task that was created after it. Three things keep it from writing to nodes, each
+of them necessary: `on.event` handlers only (all others write annotations or finalizers), which
+return None (a result would be written to the status), and a finalizer name that no other kopf
+operator uses (kopf removes the one that it is configured with from any object that needs none).
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextlib
 import logging
 import math
+import random
+import threading
 import time
-from functools import partial
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from typing import Any, Final, cast
 
-from dynsched.engine.model import Node
+import aiohttp
+import kopf
+from kubernetes.aio.client.rest import RESTClientObject
+
+from dynsched.kube import failures, transport
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeStore
-from dynsched.kube.failures import SetupError
-from dynsched.kube.kopf_operator import NodeOperator, WatchBrokenError
-from dynsched.kube.resync import Part, Resync, Troubles
+from dynsched.kube.failures import Call, SetupError
+from dynsched.kube.kubeconfig import TOKEN_MAX_AGE, KubeConfig
+from dynsched.kube.projection import project
 from dynsched.util.errors import ClusterError, ForbiddenError
-from dynsched.util.stopping import Backoff, pause, unless_stopped, until_done
+from dynsched.util.stopping import Backoff, jittered, pause, until_done
 
 logger = logging.getLogger(__name__)
 
-RESYNC: Final = 60.0
-"""Seconds between two comparisons at the most. At 5,000 nodes one takes 0.06 s of our CPU and 0.1
-to 0.3 s of the API server's."""
-SETTLED: Final = 2.0
-"""Seconds without a listed object after which kopf's list is taken to be complete."""
-UNEXPLAINED: Final = 3
-"""How often in a row the watch may end at once for a cause that we do not know."""
-_POLL: Final = 0.05
-_MAX_BACKOFF: Final = 30.0
+RELIST: Final = 300.0
+"""Seconds between two lists: what a watch misses without an error, a restore of etcd for instance,
+is noticed after this time at most."""
+RETRY: Final = 10.0
+"""Seconds until a list that failed is asked for again."""
+STOP_TIMEOUT: Final = 2.5
+"""Seconds that a clean end of kopf may take; then its thread is left behind (it is a daemon)."""
+CHUNK: Final = 250
+"""Nodes a page of kopf's list."""
+_BACKOFFS: Final = (0.5, 1.0, 2.0, 4.0)
+"""Seconds between the attempts of one of kopf's requests; after the last one kopf ends, and is
+started again."""
 _LASTED: Final = 60.0
+"""Seconds after which kopf counts as having worked."""
+_WATCH: Final = Call("watch", "nodes", "/api/v1/nodes")
 
 
-class _Life:
-    """One life of kopf. ``over``: it is to end, or has ended; what it still says does not count.
-    ``follows``: its list was complete, and a watch has begun.
-    """
+def kopf_settings() -> kopf.OperatorSettings:
+    """Without anything that writes: no finalizers, no annotations, no Events."""
+    settings = kopf.OperatorSettings()
+    settings.process.ultimate_exiting_timeout = None  # it is a SIGKILL, to the process
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.watching.chunk_size = CHUNK
+    # As client-go: streams end now and then, so that clients spread over the API servers.
+    settings.watching.server_timeout = random.randint(300, 600)  # noqa: S311 - spreads load
+    settings.watching.reconnect_backoff = 1.0
+    settings.queueing.idle_timeout = 0.05
+    settings.queueing.exit_timeout = 1.0
+    settings.networking.request_timeout = transport.LIST_TIMEOUT
+    settings.networking.connect_timeout = transport.CONNECT_TIMEOUT
+    settings.networking.error_backoffs = tuple(map(jittered, _BACKOFFS))
+    settings.persistence.finalizer = "dynsched.io/never-set"
+    settings.persistence.diffbase_storage = _NoDiffBase()
+    settings.persistence.progress_storage = _NoProgress()
+    return settings
 
-    def __init__(self) -> None:
-        self.over = asyncio.Event()
-        self.follows = False
+
+class _NoDiffBase(kopf.DiffBaseStorage):
+    """Nothing is remembered of an object: half of kopf's time for an event would go there."""
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        """Nothing."""
+
+
+class _NoProgress(kopf.ProgressStorage):
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        """Nothing."""
+
+    def purge(self, **_: Any) -> None:
+        """Nothing."""
+
+    def touch(self, **_: Any) -> None:
+        """Nothing."""
+
+    def clear(self, *, essence: Any) -> Any:
+        return essence
 
 
 class NodeWatch:
-    """Keeps ``store`` as the cluster is while `run` runs. ``begun``: how often a watch began."""
+    """Keeps ``store`` as the cluster is while `run` runs. ``relist``: seconds between two lists."""
 
-    def __init__(self, client: KubeClient, *, resync: float = RESYNC) -> None:
+    def __init__(self, client: KubeClient, *, relist: float = RELIST) -> None:
         self.store = NodeStore()
-        self.begun = 0
-        self._client = client
-        self._troubles = Troubles()
-        self._resync = Resync(client, self.store, self, self._troubles, every=resync)
-        self._life = _Life()
-        self._listed_at = -math.inf
-
-    @property
-    def error(self) -> str | None:
+        self.error: str | None = None
         """Why what we know of the nodes may be old; None while all is well."""
-        return self._troubles.first
-
-    @property
-    def is_listing(self) -> bool:
-        """As of `resync.Followed`; for some seconds after a list its events may still come in."""
-        life = self._life
-        is_following = life.follows and not life.over.is_set()
-        return not is_following or time.monotonic() - self._listed_at <= SETTLED
-
-    def begin_anew(self) -> None:
-        """End the present watch; the next one begins with a list."""
-        self._life.over.set()
+        self._client = client
+        self._relist = relist
+        self._config = client.config
+        self._logged_in_at = -math.inf
+        self._logins = Backoff(2.0, 32.0)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Watch until ``stop`` is set; back within 5 s then. It ends the process, by raising, where
-        waiting will not help: ForbiddenError, SetupError, and ClusterError where the watch ends
-        again and again for a cause that is not known.
-        """
-        await self._count(stop)
-        watching = asyncio.create_task(self._watch(stop), name="node watch")
-        comparing = asyncio.create_task(self._sync_and_compare(stop), name="node comparison")
-        try:
-            await until_done(stop, watching, comparing)
-            self._life.over.set()
-            if comparing.done():
-                comparing.result()
-            await watching
-        finally:
-            for task in (watching, comparing):
-                task.cancel()
-            await asyncio.gather(watching, comparing, return_exceptions=True)
-
-    async def _count(self, stop: asyncio.Event) -> int:
-        """How many nodes there are, once the API server answers; 0 when ``stop`` came first."""
-        backoff = Backoff(1.0, _MAX_BACKOFF)
-        while not stop.is_set():
-            try:
-                count = await unless_stopped(stop, self._client.count())
-            except (ForbiddenError, SetupError):
-                raise
-            except ClusterError as error:
-                self._troubles.begin(Part.SERVER, error)
+        """Watch until ``stop`` is set. ForbiddenError, and SetupError at the start."""
+        backoff = Backoff(1.0, 30.0)
+        while not (self.store.synced or stop.is_set()):
+            if not await self._list():
                 await pause(stop, backoff.next())
-            else:
-                self._troubles.end(Part.SERVER)
-                return count or 0
-        return 0
+        if not stop.is_set():
+            server = self._client.config.server
+            logger.info("watching %d nodes at %s", len(self.store.nodes()), server)
+        watching = asyncio.create_task(self._watch(stop), name="the watch of nodes")
+        listing = asyncio.create_task(self._relist_until(stop), name="lists of nodes")
+        try:
+            await asyncio.wait({watching, listing}, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            for task in (watching, listing):
+                task.cancel()
+            ended = await asyncio.gather(watching, listing, return_exceptions=True)
+        for error in ended:
+            if isinstance(error, Exception):
+                raise error
+
+    async def _relist_until(self, stop: asyncio.Event) -> None:
+        wait = self._relist
+        while not stop.is_set():
+            await pause(stop, wait)
+            if not stop.is_set():
+                wait = self._relist if await self._list() else min(RETRY, self._relist)
+
+    async def _list(self) -> bool:
+        """Take over a whole list; whether there was one."""
+        since = self.store.changes
+        try:
+            self.store.correct(await self._client.list_nodes(), since)
+        except ClusterError as error:
+            at_start = isinstance(error, SetupError) and not self.store.synced
+            if at_start or isinstance(error, ForbiddenError):
+                raise
+            self._failed(error)
+            return False
+        self.error = None
+        return True
+
+    def _failed(self, error: ClusterError) -> None:
+        if str(error) != self.error:
+            logger.warning("what is known of the nodes may be old: %s", error)
+        self.error = str(error)
 
     async def _watch(self, stop: asyncio.Event) -> None:
-        backoff, unexplained = Backoff(0.5, _MAX_BACKOFF), 0
+        backoff = Backoff(0.5, 30.0)
         while not stop.is_set():
-            began, life = time.monotonic(), _Life()
-            self._life, failure = life, None
-            observe, follow = partial(self._observe, life), partial(self._follow, life)
-            try:
-                await NodeOperator(self._client.config, observe, follow).run(life.over)
-            except (ForbiddenError, SetupError):
-                raise
-            except ClusterError as error:
-                failure = error
-            finally:
-                life.over.set()
+            began = time.monotonic()
+            error = _explained(self._client.config.server, await self._run_kopf(stop))
+            if stop.is_set():
+                return
+            if isinstance(error, ForbiddenError):
+                raise error
+            self._failed(error)
             if time.monotonic() - began > _LASTED:
                 backoff.reset()
-                unexplained = 0
-            if failure is not None:
-                unexplained += not isinstance(failure, WatchBrokenError)
-                if unexplained > UNEXPLAINED:
-                    raise failure
-                self._troubles.begin(Part.WATCH, failure)
-            self.store.forget_versions()
             await pause(stop, backoff.next())
+            if not stop.is_set():
+                await self._list()  # what changed meanwhile
 
-    def _follow(self, life: _Life) -> None:
-        """Called in kopf's thread, as `_observe` is."""
-        life.follows = True
-        self.begun += 1
+    async def _run_kopf(self, stop: asyncio.Event) -> BaseException | None:
+        """Until ``stop`` is set, or kopf ends; then, why."""
+        stopping: concurrent.futures.Future[None] = concurrent.futures.Future()
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[BaseException | None] = loop.create_future()
 
-    def _observe(self, life: _Life, kind: str | None, node: Node | None) -> None:
-        """One event. Called in kopf's thread, which may be left behind when its life is over."""
-        if life.over.is_set():
-            return
+        def operate() -> None:
+            error: BaseException | None = None
+            try:
+                asyncio.run(self._operate(stopping))
+            except Exception as failed:  # noqa: BLE001 (whatever kopf ends by is reported)
+                error = failed
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_resolve, ended, error)
+
+        threading.Thread(target=operate, name="kopf", daemon=True).start()
+        try:
+            await until_done(stop, ended)
+        finally:
+            with contextlib.suppress(concurrent.futures.InvalidStateError):  # kopf has ended
+                stopping.set_result(None)
+        await asyncio.wait({ended}, timeout=STOP_TIMEOUT)
+        return ended.result() if ended.done() else None
+
+    async def _operate(self, stopping: concurrent.futures.Future[None]) -> None:
+        # Not a threading.Event: kopf would wait for it in a thread, which does not end with kopf.
+        stop_flag = asyncio.wrap_future(stopping)
+        # Kopf logs each attempt and each object. What ends it is raised and logged once.
+        verbose = logging.getLogger().isEnabledFor(logging.DEBUG)
+        logging.getLogger("kopf").setLevel(logging.NOTSET if verbose else logging.CRITICAL)
+        logging.getLogger("kopf.objects").setLevel(logging.WARNING if verbose else logging.CRITICAL)
+        registry = kopf.OperatorRegistry()
+        kopf.on.login(registry=registry, id="login", backoff=TOKEN_MAX_AGE / 10)(self._login)
+        kopf.on.event("", "v1", "nodes", registry=registry, id="node")(self._observe)
+        try:
+            await kopf.operator(
+                registry=registry,
+                settings=kopf_settings(),
+                clusterwide=True,
+                standalone=True,
+                stop_flag=stop_flag,
+                # Else kopf asks for the user's name, which an arbitrary UID in a pod has not.
+                identity=cast("Any", "dynsched"),
+            )
+        finally:
+            stop_flag.cancel()
+
+    async def _observe(self, event: kopf.RawEvent, **_: object) -> None:
+        """One event, in kopf's thread; its type is None for an object of kopf's list."""
+        node = project(event["object"])
         if node is None:
-            logger.warning("the list of nodes contained an object without a name; it is ignored")
-        elif kind == "DELETED":
+            logger.warning("an event of the watch has no usable node; it is ignored")
+        elif event["type"] == "DELETED":
             self.store.drop(node.name, node.uid)
         else:
             self.store.offer(node)
-        if kind is None:
-            self._listed_at = time.monotonic()
-        else:
-            self._troubles.end(Part.WATCH)
 
-    async def _sync_and_compare(self, stop: asyncio.Event) -> None:
-        """Wait until we know as many nodes as there are; that there are none is asked twice."""
-        is_empty = False
-        while not self.store.synced and not stop.is_set():
-            expected = await self._count(stop)
-            # The number may change while the list comes in: after a second it is asked again.
-            asked = time.monotonic()
-            while time.monotonic() - asked < 1.0 and not stop.is_set():
-                if len(self.store) >= expected and (expected or is_empty):
-                    self.store.synced = True
-                    logger.info("watching %d nodes at %s", expected, self._client.config.server)
-                    break
-                await pause(stop, _POLL)
-            is_empty = not expected
-        await self._resync.run(stop)
+    async def _login(self, **_: object) -> kopf.AiohttpSession:
+        """A session with the present credentials. kopf asks at the start, when the last ones
+        expired, and after a 401.
+        """
+        since = time.monotonic() - self._logged_in_at
+        if since < TOKEN_MAX_AGE / 2:
+            # The API server may go on saying 401; kopf itself would ask again at once, for ever.
+            await asyncio.sleep(self._logins.next())
+        else:
+            self._logins.reset()
+        if self._logged_in_at > -math.inf:
+            self._config = await self._config.reload()
+        self._logged_in_at = time.monotonic()
+        rotates = self._config.refresh_at is not None
+        return kopf.AiohttpSession(
+            server=self._config.configuration.host,
+            aiohttp_session=_session(self._config),
+            expiration=datetime.now(UTC) + timedelta(seconds=TOKEN_MAX_AGE) if rotates else None,
+        )
+
+
+def _resolve(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _session(config: KubeConfig) -> aiohttp.ClientSession:
+    is_tls = config.server.startswith("https")
+    tls = RESTClientObject(config.configuration).ssl_context if is_tls else True
+
+    async def login(
+        request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """The token, for the API server alone: aiohttp sends the headers of a session to its proxy
+        too, in the clear. And the TLS server name.
+        """
+        if config.authorization and config.serves(request.url.host, request.url.port):
+            request.headers["Authorization"] = config.authorization
+        if config.configuration.tls_server_name:
+            request.server_hostname = config.configuration.tls_server_name
+        return await handler(request)
+
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=tls),
+        headers={"User-Agent": transport.USER_AGENT},
+        proxy=config.configuration.proxy,
+        **{**transport.SESSION, "middlewares": (login, *transport.SESSION["middlewares"])},
+    )
+
+
+def _explained(server: str, error: BaseException | None) -> ClusterError:
+    """Why kopf ended, for a person."""
+    status = getattr(error, "status", None)  # of kopf's APIError, which is not public
+    if error is None:
+        return ClusterError("the watch of nodes ended unexpectedly")
+    if isinstance(error, aiohttp.ClientConnectionError | TimeoutError):
+        return failures.from_exception(_WATCH, server, error, transport.LIST_TIMEOUT)
+    if status == HTTPStatus.FORBIDDEN:
+        return failures.forbidden(_WATCH, server, str(getattr(error, "message", None) or ""))
+    if isinstance(error, kopf.LoginError):
+        return ClusterError(f"cannot {_WATCH}: {server} does not accept the credentials")
+    if isinstance(status, int):
+        return ClusterError(f"cannot {_WATCH}: {server} answered {status}")
+    return ClusterError(f"the watch of nodes ended: {type(error).__name__}: {error}"[:300])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cluster import Cluster, SimCluster
-from watch_support import hasten, watching
+from watch_support import watching
 
 from dynsched.engine.model import Action, Node, NodePatch
 from dynsched.kube.failures import SetupError
@@ -16,11 +16,6 @@ from dynsched.util.errors import ForbiddenError
 from dynsched_sim.examples import make_node
 
 FOREIGN_FINALIZER = "kopf.zalando.org/KopfFinalizerMarker"
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    hasten(monkeypatch)
 
 
 def mark(node: Node, value: str | None) -> NodePatch:
@@ -110,10 +105,23 @@ async def nodes(sim: SimCluster) -> list[str]:
     return names
 
 
+async def test_what_a_deaf_watch_misses_is_noticed_by_the_next_list(sim, nodes) -> None:
+    """A restore of etcd, for instance: no event comes, and versions count from an earlier one."""
+    async with watching(sim.kubeconfig, relist=0.5) as running:
+        await running.follows(sim)
+        silent = sim.server.faults.delay(3600, verb="watch")
+        assert sim.server.drop_watches("cut") == 1
+        await running.until(lambda: silent.hits == 1)
+        await sim.delete_node("worker-1")
+        await sim.patch_node("worker-2", {"metadata": {"labels": {"pool": "blue"}}})
+        await running.knows(sim)
+        silent.remove()
+
+
 @pytest.mark.parametrize("come", ["worker-9", "worker-1"])
 async def test_a_node_that_went_in_a_gap_of_the_watch(sim, nodes, come) -> None:
     """Of which the server keeps no history."""
-    async with watching(sim.kubeconfig, resync=0.5) as running:
+    async with watching(sim.kubeconfig, relist=0.5) as running:
         await running.follows(sim)
         assert sim.server.drop_watches("cut") == 1
         sim.server.objects.delete("nodes", "worker-1")
@@ -137,6 +145,10 @@ async def test_watches_that_end_are_begun_again(sim, nodes, how) -> None:
 
 
 async def test_the_server_is_down_at_the_start(sim, nodes, caplog) -> None:
+<<<<<<< HEAD
+=======
+    caplog.set_level(logging.INFO, logger="dynsched")
+>>>>>>> e96bbc76 (kopf as its documentation shows: on.event into a store, and a list every five minutes)
     await sim.server.down()
     async with watching(sim.kubeconfig) as running:
         await running.until(lambda: running.watch.error is not None)
@@ -148,7 +160,7 @@ async def test_the_server_is_down_at_the_start(sim, nodes, caplog) -> None:
 
 
 async def test_the_server_is_down_for_a_while(sim, nodes, caplog) -> None:
-    async with watching(sim.kubeconfig, resync=0.5) as running:
+    async with watching(sim.kubeconfig, relist=0.5) as running:
         await running.synced()
         await sim.server.down()
         await running.until(lambda: running.watch.error is not None)
@@ -173,9 +185,9 @@ async def test_a_watch_that_is_refused_for_a_while(sim, nodes, status) -> None:
         assert fault.hits == 2
 
 
-async def test_kopf_is_started_again_when_it_gives_up(sim, nodes, monkeypatch) -> None:
+async def test_kopf_is_started_again_when_it_gives_up(sim, nodes) -> None:
     """And where the watch is forbidden meanwhile, the process ends."""
-    async with watching(sim.kubeconfig, resync=0.5) as running:
+    async with watching(sim.kubeconfig, relist=0.5) as running:
         await running.follows(sim)
         fault = sim.server.faults.answer(500, verb="watch", message="etcd is on fire")
         assert sim.server.drop_watches("cut") == 1
@@ -199,7 +211,11 @@ async def test_wrong_credentials_at_the_start(tmp_path: Path) -> None:
                 await running.task
 
 
+<<<<<<< HEAD
 async def test_a_rotated_token(tmp_path: Path) -> None:
+=======
+async def test_a_refused_token_is_read_again(tmp_path) -> None:
+>>>>>>> e96bbc76 (kopf as its documentation shows: on.event into a store, and a list every five minutes)
     async with SimCluster(tmp_path, token="first-secret") as sim:
         await sim.create_node(make_node("worker-0"))
         async with watching(sim.kubeconfig) as running:
@@ -210,3 +226,22 @@ async def test_a_rotated_token(tmp_path: Path) -> None:
             await sim.delete_node("worker-0")
             await running.until(lambda: running.names() == set())
             assert running.watch.error is None
+<<<<<<< HEAD
+=======
+
+
+async def test_it_stops_while_it_waits_for_the_server(sim: SimCluster) -> None:
+    await sim.server.down()
+    async with watching(sim.kubeconfig) as running:
+        await running.until(lambda: running.watch.error is not None)
+        await running.end()
+
+
+async def test_a_server_that_does_not_answer_does_not_hold_the_stop_up(sim, nodes) -> None:
+    async with watching(sim.kubeconfig, relist=0.2) as running:
+        await running.follows(sim)
+        silent = sim.server.faults.delay(3600, verb="watch")
+        assert sim.server.drop_watches("cut") == 1
+        await running.until(lambda: silent.hits == 1)
+        await running.end()
+>>>>>>> e96bbc76 (kopf as its documentation shows: on.event into a store, and a list every five minutes)

@@ -294,17 +294,11 @@ class Watch:
         """A new watch: a list, and then all events again."""
         self.held = self.deaf = self._missed = False
         self._waiting.clear()
-        self.store.forget_versions()
         self._list()
 
     def _list(self) -> None:
-        entries = self._objects.store.entries(NODES)
-        for entry in entries:
-            self.store.offer(_projected(entry))
-        there = {entry.uid for entry in entries}
-        for name, node in self.store.nodes().items():
-            if node.uid not in there:
-                self.store.drop(name, node.uid)
+        listed = (_projected(each) for each in self._objects.store.entries(NODES))
+        self.store.correct({node.name: node for node in listed}, self.store.changes)
 
 
 def _version(node: Node) -> int:

@@ -4,58 +4,24 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-import pytest
 from cluster import Cluster, SimCluster
-from kopf._cogs.aiokits import aiotasks
 
-from dynsched.kube import kopf_operator, node_watch
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.kubeconfig import load_config
 from dynsched.kube.node_watch import NodeWatch
-from dynsched.util.stopping import Backoff
 
-HASTE = 20
 STOPS_WITHIN = 30.0
 """Half of what it waits for an answer to a list."""
-
-
-def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every pause of the watch, and of kopf in it, takes a twentieth of its time."""
-
-    kopfs = kopf_operator.settings
-
-    def settings() -> kopf_operator.kopf.OperatorSettings:
-        result = kopfs()
-        result.watching.reconnect_backoff /= HASTE
-        return result
-
-    wait_for_tasks = aiotasks.wait
-
-    async def wait(tasks: Any, *, timeout: float | None = None, **more: Any) -> Any:  # noqa: ASYNC109
-        return await wait_for_tasks(tasks, timeout=timeout and timeout / HASTE, **more)
-
-    # An operator that ends by an error waits 5 s for a task of its own.
-    monkeypatch.setattr(aiotasks, "wait", wait)
-    backoffs = tuple(seconds / HASTE for seconds in kopf_operator.BACKOFFS)
-    monkeypatch.setattr(kopf_operator, "BACKOFFS", backoffs)
-    monkeypatch.setattr(kopf_operator, "settings", settings)
-    monkeypatch.setattr(kopf_operator, "jittered", lambda seconds: seconds / HASTE)
-    for module in (node_watch, kopf_operator):
-        monkeypatch.setattr(
-            module, "Backoff", lambda *ends: Backoff(*(end / HASTE for end in ends))
-        )
-    monkeypatch.setattr(node_watch, "SETTLED", 0.3)
 
 
 class Watching:
     """A running watch, and what the tests ask of it."""
 
-    def __init__(self, client: KubeClient, *, resync: float) -> None:
+    def __init__(self, client: KubeClient, *, relist: float) -> None:
         self.client = client
-        self.watch = NodeWatch(client, resync=resync)
+        self.watch = NodeWatch(client, relist=relist)
         self.cluster = NodeCluster(client, self.watch.store, lambda: self.watch.error)
         self.stop = asyncio.Event()
         self.task = asyncio.create_task(self.watch.run(self.stop))
@@ -105,9 +71,9 @@ class Watching:
 
 
 @asynccontextmanager
-async def watching(kubeconfig: Path, *, resync: float = 60.0) -> AsyncIterator[Watching]:
+async def watching(kubeconfig: Path, *, relist: float = 60.0) -> AsyncIterator[Watching]:
     client = KubeClient(await load_config(str(kubeconfig)))
-    running = Watching(client, resync=resync)
+    running = Watching(client, relist=relist)
     try:
         yield running
     finally:
