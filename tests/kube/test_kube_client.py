@@ -270,27 +270,7 @@ async def test_something_that_is_no_api_server(tmp_path: Path) -> None:
                 await client.list_nodes()
 
 
-<<<<<<< HEAD
 async def test_a_refused_token_is_read_again(tmp_path: Path) -> None:
-=======
-async def test_a_token_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kube_config, "TOKEN_MAX_AGE", 0.0)
-    token = tmp_path / "token"
-    token.write_text("first-secret\n")
-    async with SimCluster(tmp_path, token="first-secret") as sim:
-        config = yaml.safe_load(sim.kubeconfig.read_text())
-        config["users"][0]["user"] = {"tokenFile": str(token)}
-        sim.kubeconfig.write_text(yaml.safe_dump(config))
-        async with api_of(sim.kubeconfig, KubeClient) as client:
-            assert await client.list_nodes() == {}
-            sim.server.token = "second-secret"
-            token.write_text("second-secret\n")
-            assert await client.list_nodes() == {}
-
-
-async def test_a_refused_token_is_read_again_at_once(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(transport, "RELOGIN_GAP", 0.0)
->>>>>>> e96bbc76 (kopf as its documentation shows: on.event into a store, and a list every five minutes)
     async with (
         SimCluster(tmp_path, token="first-secret") as sim,
         api_of(sim.kubeconfig, KubeClient) as client,
@@ -301,17 +281,13 @@ async def test_a_refused_token_is_read_again_at_once(tmp_path, monkeypatch) -> N
             await client.list_nodes()
         assert "secret" not in str(refused.value)
         sim.server.kubeconfig(sim.kubeconfig)
-<<<<<<< HEAD
 
         async def is_accepted() -> bool:
             with contextlib.suppress(ClusterError):
-                return await client.count() == 0
+                return await client.list_nodes() == {}
             return False
 
         await until(is_accepted, "the new token is in use")
-=======
-        assert await client.list_nodes() == {}
->>>>>>> e96bbc76 (kopf as its documentation shows: on.event into a store, and a list every five minutes)
 
 
 def service_account(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

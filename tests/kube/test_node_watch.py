@@ -145,10 +145,6 @@ async def test_watches_that_end_are_begun_again(sim, nodes, how) -> None:
 
 
 async def test_the_server_is_down_at_the_start(sim, nodes, caplog) -> None:
-<<<<<<< HEAD
-=======
-    caplog.set_level(logging.INFO, logger="dynsched")
->>>>>>> e96bbc76 (kopf as its documentation shows: on.event into a store, and a list every five minutes)
     await sim.server.down()
     async with watching(sim.kubeconfig) as running:
         await running.until(lambda: running.watch.error is not None)
@@ -211,11 +207,7 @@ async def test_wrong_credentials_at_the_start(tmp_path: Path) -> None:
                 await running.task
 
 
-<<<<<<< HEAD
 async def test_a_rotated_token(tmp_path: Path) -> None:
-=======
-async def test_a_refused_token_is_read_again(tmp_path) -> None:
->>>>>>> e96bbc76 (kopf as its documentation shows: on.event into a store, and a list every five minutes)
     async with SimCluster(tmp_path, token="first-secret") as sim:
         await sim.create_node(make_node("worker-0"))
         async with watching(sim.kubeconfig) as running:
@@ -226,22 +218,3 @@ async def test_a_refused_token_is_read_again(tmp_path) -> None:
             await sim.delete_node("worker-0")
             await running.until(lambda: running.names() == set())
             assert running.watch.error is None
-<<<<<<< HEAD
-=======
-
-
-async def test_it_stops_while_it_waits_for_the_server(sim: SimCluster) -> None:
-    await sim.server.down()
-    async with watching(sim.kubeconfig) as running:
-        await running.until(lambda: running.watch.error is not None)
-        await running.end()
-
-
-async def test_a_server_that_does_not_answer_does_not_hold_the_stop_up(sim, nodes) -> None:
-    async with watching(sim.kubeconfig, relist=0.2) as running:
-        await running.follows(sim)
-        silent = sim.server.faults.delay(3600, verb="watch")
-        assert sim.server.drop_watches("cut") == 1
-        await running.until(lambda: silent.hits == 1)
-        await running.end()
->>>>>>> e96bbc76 (kopf as its documentation shows: on.event into a store, and a list every five minutes)
