@@ -29,7 +29,6 @@ def imported(*arguments: str) -> set[str]:
         ("--help", set()),
         ("run --help", set()),
         ("check rules.yaml", {"pydantic"}),
-        ("inject -r rules.yaml", {"pydantic"}),
         ("nodes --server localhost:1", {"rich", "pydantic"}),
         ("collect --pushgateway http://localhost:1 --ip 127.0.0.1 --once", set()),
     ],
