@@ -7,9 +7,8 @@ from pods_support import reached
 from dynsched.controller import keeping
 
 
-async def test_who_leads_again_keeps_its_rules_though_another_kept_others(monkeypatch) -> None:
+async def test_who_leads_again_keeps_its_rules_though_another_kept_others() -> None:
     """A start with a refused file went on by rules that had been taken back."""
-    monkeypatch.setattr(keeping, "POLL", 0.001)
     rules, leading, told = rule_set(rule()), [True], [True]
     kept = SimpleNamespace(text=None)
 

@@ -1,9 +1,7 @@
 """What follows pods: what it waits for, and what it knows of those that end."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from api_support import api_of
@@ -15,80 +13,24 @@ from dynsched.controller.pod_tracking import PodTracking
 from dynsched.engine.alerting.alerts import no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.model import Node, QueryResult, Sample
-from dynsched.kube import pod_watch
-from dynsched.sources import pod_use
 from dynsched.sources.pod_use import PodUseSource
 from dynsched_sim.examples import make_node
-
-
-class Idle:
-    """Something that runs until it is stopped, and says so."""
-
-    running, error = 0, None
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        self.runs = asyncio.Event()
-
-    async def run(self, stop: asyncio.Event, *_: Any) -> None:
-        self.runs.set()
-        await stop.wait()
-
-
-class Scene:
-    """A PodTracking that runs in a cluster whose nodes are not listed yet."""
-
-    def __init__(self) -> None:
-        self.pending, self.pod_use = Idle(), Idle()
-        self.cluster: Any = SimpleNamespace(synced=False, nodes=dict)
-        self.stop = asyncio.Event()
-        rules, api = rule_set(rule("cpu", by="expected")), SimpleNamespace()
-        made = PodTracking(
-            *(api, lambda: rules, self.cluster),  # type: ignore[arg-type]
-            binder=None,
-            pod_use=self.pod_use,  # type: ignore[arg-type]
-        )
-        self.running = asyncio.create_task(made.run(self.stop))
-
-
-@pytest.fixture
-async def scene(monkeypatch) -> AsyncIterator[Scene]:
-    found = Scene()
-    monkeypatch.setattr(pod_watch, "PodWatch", Idle)
-    monkeypatch.setattr(pod_watch, "PendingPods", lambda _: found.pending)
-    async with asyncio.timeout(60):
-        await found.pending.runs.wait()
-        await asyncio.sleep(0)
-        yield found
-        found.stop.set()
-        await found.running
-
-
-async def test_what_pods_use_is_asked_for_once_the_number_of_nodes_is_known(scene) -> None:
-    """By that number an answer is limited, and what was refused is asked again after minutes."""
-    assert not scene.pod_use.runs.is_set()
-    scene.cluster.synced = True
-    await scene.pod_use.runs.wait()
-
-
-async def test_it_stops_while_it_waits_for_the_nodes(scene) -> None:
-    assert not scene.pod_use.runs.is_set()
-
 
 BURNED = [f"default/burn-{number}" for number in range(3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("threshold", "at_last", "takes_off"),
-    [(99, 0.6, 22.5), (99, 0.0, 0.0), (80, 0.6, 12.0)],
-    ids=["busy to the end", "idle at last", "on a hot node"],
+    [(99, 0.0, 0.0), (80, 0.6, 12.0)],
+    ids=["idle at last", "on a hot node"],
 )
 async def test_what_ended_pods_take_off_is_what_they_used_at_last(
-    cluster, monkeypatch, threshold: float, at_last: float, takes_off: float
+    cluster, threshold: float, at_last: float, takes_off: float
 ) -> None:
     """Three that burned until their mean of five minutes said so, and idled then, made a node at
     94 % the coolest. A hot one comes to 10 points below the mean (92) at most.
     """
-    monkeypatch.setattr(pod_use, "EVERY_OF_RECENT", 0.05)
 
     def each(use: float) -> QueryResult:
         names = [name.split("/") for name in BURNED]

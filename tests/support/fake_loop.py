@@ -156,14 +156,16 @@ class Bench:
         self.leadership = FakeLeadership()
         self.cluster = FakeCluster(*names, permission=self.leadership)
         self.history = FakeHistory()
+        self.sources = {"prometheus": self.source}
+        self.on_snapshot = lambda _: None
         self.loop = Loop(
             self.rules_file,
-            sources={"prometheus": self.source},
+            sources=self.sources,
             histories={"prometheus": self.history},
             leadership=self.leadership,
             cluster=self.cluster,
             events=self.events,
-            publish=self.snapshots.append,
+            publish=self._publish,
             **{"clock": lambda: self.now, "monotonic": lambda: self.now, **options},
         )
 
@@ -171,6 +173,10 @@ class Bench:
         self.source.values = values
         self.now += 10
         return await self.loop.tick()
+
+    def _publish(self, snapshot):
+        self.snapshots.append(snapshot)
+        self.on_snapshot(snapshot)
 
     def label(self, name):
         return self.cluster.stored[name].labels.get("status")
