@@ -12,7 +12,7 @@ from properties import steady
 from dynsched.engine.alerting.alerts import no_alerts
 from dynsched.engine.alerting.dry_run import PretendedWrites
 from dynsched.engine.decide import decide
-from dynsched.engine.model import Action, Node, NodePatch
+from dynsched.engine.model import Node, NodePatch
 from dynsched.engine.snapshot import Decision
 from dynsched.rules.rule_set import RuleSet
 
@@ -112,23 +112,3 @@ def test_where_another_instance_writes_it_counts_as_written(dry: DryRun) -> None
     assert dry.told(a=1, b=1) == ["release a"]
     dry.nodes["a"] = node("a")  # it is released there too
     assert dry.told(a=1, b=1) == []
-
-
-def test_a_node_that_is_gone_or_replaced_is_forgotten(dry: DryRun) -> None:
-    dry.nodes.pop("a")
-    assert dry.told(b=1) == []
-    assert dry.overlay.nodes(dry.nodes).keys() == {"b"}
-    dry.nodes["a"] = Node("a", uid="another")
-    (patch,) = dry.tick(a=91, b=1).patches
-    assert (patch.node, patch.action) == ("a", Action.MARK)
-    dry.nodes["a"] = Node("a", uid="a third")
-    assert dry.told(a=91, b=1) == ["mark a"]
-
-
-def test_a_label_that_would_have_been_written_would_be_replaced_when_the_mark_changes() -> None:
-    dry = DryRun(rule_set(mark={"label": "example.com/load=high"}), node("a"), node("b"))
-    assert dry.told(a=91, b=1) == ["mark a"]
-    dry.rules = rule_set(mark={"label": "example.com/busy=yes"})
-    (patch,) = dry.tick(a=91, b=1).patches
-    assert patch.action is Action.REPAIR
-    assert patch.body["metadata"]["labels"] == {"example.com/load": None, "example.com/busy": "yes"}

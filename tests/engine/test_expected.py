@@ -16,7 +16,7 @@ from dynsched.engine.load.expected import (
     KnownPods,
     expected_load,
 )
-from dynsched.engine.load.lag import METRICS_SERVER, Lag, lag_of, lag_of_range
+from dynsched.engine.load.lag import METRICS_SERVER, Lag, lag_of
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import Added, BoundPod, RecentPod, Requested
 from dynsched.rules.rule_set import Rule
@@ -98,12 +98,6 @@ def test_nothing_is_seen_for_the_delay_then_more_and_more_and_at_the_end_all() -
     seen = {-5: 1, 0: 1, 15: 1, 60: 0.5, 105: 0, 1000: 0}
     assert {age: lag.unseen(age) for age in seen} == seen
     assert [Lag(10, 0).unseen(age) for age in (9, 10, 11)] == [1, 0, 0]  # without a span
-
-
-@given(st.floats(0, 1e4), st.floats(0, 1e4), st.floats(-1e4, 1e5), st.floats(0, 1e4))
-def test_less_and_less_is_unseen(delay: float, span: float, age: float, more: float) -> None:
-    lag = Lag(delay, span)
-    assert 0 <= lag.unseen(age + more) <= lag.unseen(age) <= 1
 
 
 @pytest.mark.parametrize(
@@ -304,47 +298,3 @@ def test_the_mean_is_that_of_nodes_that_take_the_same_pods() -> None:
     pods = KnownPods(tuple(ended(uid=str(number)) for number in range(30)), 20)
     found = load_of(made(resource="cpu", lag=LAG), readings, nodes, pods)
     assert found.added == {"a": Added(0, 15)}
-
-
-@given(
-    pods=st.lists(
-        st.tuples(
-            st.sampled_from("ab"),
-            st.floats(0.0, 4.0),
-            st.floats(0.0, 400.0),
-            st.floats(0.0, 400.0) | st.none(),
-        ),
-        max_size=20,
-    ),
-    read_ago=st.floats(0.0, 60.0),
-    window=st.sampled_from([60, 120, 300]),
-    scrape=st.sampled_from([15.0, 30.0, 60.0]),
-)
-def test_with_exact_uses_it_is_the_true_load_but_for_the_limit_of_what_ended(
-    pods, read_ago, window, scrape
-) -> None:
-    """Of a metric that follows its lag. ``pods``: node, cores, bound, and seconds until the end."""
-    lag = lag_of_range(window, scrape)
-    recent, uses = [], {}
-    true, shown = {"a": 20.0, "b": 30.0}, {"a": 20.0, "b": 30.0}
-    for number, (node, cores, ago, lives) in enumerate(pods):
-        end = None if lives is None or lives > ago else ago - lives
-        use = 100 * cores / 8
-        uses[str(number)] = cores
-        shown[node] += use * (1 - lag.unseen(ago - read_ago))
-        if end is None:
-            true[node] += use
-        else:
-            shown[node] -= use * (1 - lag.unseen(end - read_ago))
-        recent.append(RecentPod(BoundPod(str(number), node, workload=str(number)), ago, end))
-    found = made(expr=f"rate(x[{window}s])", resource="cpu", full_at=100)
-    nodes = {name: Node(name, allocatable={"cpu": 8.0}) for name in "ab"}
-    readings = {name: Reading(name, value, NOON - read_ago) for name, value in shown.items()}
-    known = KnownPods(tuple(recent), None, {"cpu": uses}, {"cpu": scrape})
-    load = load_of(found, readings, nodes, known)
-    lowest = sum(shown.values()) / 2 - BELOW_MEAN
-    for name in "ab":
-        more, less, *_ = load.added.get(name, Added(0, 0))
-        if shown[name] - less > lowest + 1e-6 and shown[name] <= 400:
-            assert Added(more, less).to(shown[name]) == pytest.approx(true[name], abs=1e-6)
-        assert less <= max(0.0, shown[name] - lowest) + 1e-6

@@ -193,15 +193,6 @@ def test_cooled_nodes_do_not_return_as_one_herd(max_releases: str | int, ticks: 
         marked = selection.marked
 
 
-def test_a_lowered_cap_releases_the_coolest_first_and_step_by_step() -> None:
-    marked = names("abcdefghij")
-    seen = []
-    for _ in range(4):
-        marked = choose(TEN_HOT, marked=marked, max_marked=4, max_releases=2).marked
-        seen.append("".join(sorted(marked)))
-    assert seen == ["cdefghij", "efghij", "ghij", "ghij"]
-
-
 LIMITS = st.sampled_from(["0%", "1%", "25%", "50%", "99%", "100%", 0, 1, 2, 5])
 
 
@@ -285,13 +276,6 @@ def test_it_comes_to_rest_with_the_hottest_marked(cluster: Cluster) -> None:
         if mine and hot - mine:
             coolest = min(verdicts[name].severity for name in mine)
             assert all(verdicts[name].severity <= coolest + 0.1 + 1e-9 for name in hot - mine)
-
-
-@pytest.mark.parametrize(
-    ("number", "total", "count"), [(3, 10, 3), (3, 2, 2), (0, 5, 0), (10**400, 5, 5)]
-)
-def test_a_number_is_a_limit(number, total, count) -> None:
-    assert count_of(Limit(number), total) == count
 
 
 def test_a_share_is_never_more_than_said_and_never_a_whole_node_less() -> None:

@@ -57,15 +57,6 @@ def test_rules_that_answer_and_say_nothing_usable_of_any_node_are_not_well(quali
     assert why_unhealthy(seen(Quality.OK), 1, 10) is None
 
 
-def test_an_empty_list_is_told_in_the_words_of_its_source() -> None:
-    before = seen(Quality.MISSING, samples=0)
-    (health,) = before.rules
-    rule = health.rule.model_copy(update={"source": "metrics-server"})
-    told = why_unhealthy(replace(before, rules=(replace(health, rule=rule),)), 1, 10)
-    assert "metrics-server lists no node" in str(told)
-    assert "the metric exist" not in str(told)
-
-
 @pytest.mark.parametrize(
     ("same", "one", "other"),
     [

@@ -78,15 +78,3 @@ def test_what_is_taken_over_is_what_a_new_look_finds(turns) -> None:
         assert found(before) == found(take_inventory(known, RULES))
     other = rule_set(nodes={"selector": "x=other"})
     assert found(take_inventory(known, other, before)) == found(take_inventory(known, other))
-
-
-def test_kinds_that_no_node_is_of_any_more_are_forgotten() -> None:
-    before = None
-    for turn in range(50):
-        known = {
-            name: Node(name, uid=str(turn), labels={"x": f"{name}{turn}"})
-            for name in ("a", "b", f"c{turn}")
-        }
-        before = take_inventory(known, RULES, before)
-        assert found(before) == found(take_inventory(known, RULES))
-        assert len(before.columns.kinds) < 20

@@ -1,12 +1,7 @@
 import math
-import random
-from collections import Counter
-from collections.abc import Hashable, Mapping
 from ipaddress import IPv4Address, IPv6Address
 from itertools import permutations
-from typing import cast
 
-import numpy as np
 import pytest
 from builders import NOON, node, rule, rule_set
 from evaluating import Reading, readings_of
@@ -14,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.engine.columns import Vector
 from dynsched.engine.model import Quality, Sample, SeveralSeries, Unmatched
 from dynsched.engine.nodes.match import NodeIndex, index_nodes, match_samples
 from dynsched.rules.rule_set import Rule
@@ -190,33 +184,6 @@ def test_several_series_of_a_node_are_told_with_every_label_in_which_they_differ
     for order in permutations(labels):  # one index, which must not remember a series that is gone
         several = match_samples(one_rule(), samples(*((e, 1.0) for e in order)), INDEX).several
         assert several == SeveralSeries("cpu", 1, "worker-3", differ)
-
-
-def test_series_of_each_core_are_read_once() -> None:
-    """An expression without an aggregation: as many series as the nodes have cores."""
-    nodes = [node(f"n{number}") for number in range(20)]
-    index = index_nodes(nodes)
-    labels = [{"node": each.name, "cpu": str(cpu)} for each in nodes for cpu in range(64)]
-    labels += [{"node": f"of another cluster {number}"} for number in range(20)]
-    read: Counter[Hashable] = Counter()
-
-    def labels_of(key: Hashable) -> Mapping[str, str]:
-        read[key] += 1
-        return labels[cast("int", key)]
-
-    for turn in range(4):
-        order = random.Random(turn).sample(range(len(labels)), len(labels))
-        values = np.array([float(number % 64) for number in order])
-        vector = Vector(order, labels_of, values, np.full(len(order), NOON))
-        matched = match_samples(one_rule(), vector, index)
-        assert {
-            name: each.value for name, each in readings_of(matched.readings).items()
-        } == dict.fromkeys((each.name for each in nodes), 63.0)
-        assert matched.several == SeveralSeries("cpu", 20, "n0", ("cpu",))
-        assert len(matched.unmatched) == 20
-        if turn == 0:
-            read.clear()
-    assert set(read) <= {*range(64), *range(20 * 64, 20 * 64 + 20)}  # of the example, and of none
 
 
 SERIES = st.builds(

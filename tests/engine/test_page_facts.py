@@ -1,14 +1,9 @@
 """What the page shows of pods and of which nodes it asks."""
 
-import math
-
-from hypothesis import given
-from hypothesis import strategies as st
-from properties import steady
 from snapshots import NOON, Scene
 
 from dynsched.engine.load.recent import MOST_BOUND, just_bound
-from dynsched.engine.model import Node, Quality
+from dynsched.engine.model import Node
 from dynsched.engine.placing.placements import hottest
 from dynsched.engine.pod_values import BoundPod, RecentPod
 
@@ -39,40 +34,8 @@ def test_of_a_burst_the_latest_are_listed_and_all_are_counted() -> None:
     assert [pod.age for pod in found.pods] == [float(age) for age in range(MOST_BOUND)]
 
 
-def test_a_pod_of_unknown_name_is_listed_by_its_workload() -> None:
-    pod = RecentPod(BoundPod("1", "a", workload="shop/web"), 1.0, None)
-    assert just_bound([pod], "a").pods[0].pod == "shop/web"
-
-
 def test_a_value_that_falls_with_load_counts_the_other_way_round() -> None:
     rules = {"rules": [{"name": "free", "expr": "x", "op": "<", "threshold": 10}]}
     scene = Scene(rules, [Node("roomy"), Node("tight")])
     snapshot = scene.tick(NOON, free={"roomy": 90.0, "tight": 20.0})
     assert hottest(snapshot, 1) == ["tight"]
-
-
-@steady(60)
-@given(
-    values=st.lists(st.sampled_from([None, 10.0, 50.0, 79.0, 80.0, 90.0, 95.0]), max_size=14),
-    later=st.lists(st.sampled_from([None, 10.0, 75.0, 95.0]), max_size=14),
-    most=st.integers(0, 9),
-)
-def test_of_many_the_hottest_are_those_of_the_whole_order(values, later, most) -> None:
-    rules = {"rules": [{"name": "cpu", "expr": "x", "threshold": 80, "clear_threshold": 70}]}
-    names = [f"n{number}" for number in range(len(values))]
-    scene = Scene(rules, [Node(name) for name in names])
-    snapshot = None
-    for at, found in enumerate((values, later)):
-        pairs = zip(names, found, strict=False)
-        readings = {name: value for name, value in pairs if value is not None}
-        snapshot = scene.tick(NOON + 60 * at, cpu=readings)
-    views = enumerate(snapshot.nodes.values())
-    order = [(view.verdict.hot, beyond(view), number, view.verdict.node) for number, view in views]
-    expected = [name for *_, name in sorted(order, reverse=True)[:most]]
-    assert hottest(snapshot, most) == expected
-
-
-def beyond(view) -> float:
-    """How far the only rule's value is beyond its threshold; the least where it is not known."""
-    (alert,) = view.verdict.alerts
-    return -math.inf if alert.quality is not Quality.OK else alert.value

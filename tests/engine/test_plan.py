@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 
 import pytest
-from builders import NOON, Body, answer, apply, body, node, project, rule, soft, unlimited
+from builders import NOON, Body, answer, apply, body, node, project, rule, unlimited
 from evaluating import verdicts_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -195,30 +195,6 @@ def test_a_change_of_configuration_moves_the_mark_in_one_patch(old: RuleSet, new
         assert without_version(release(new, found)) == without_version(raw)
 
 
-def test_an_older_mark_that_somebody_changed_is_theirs() -> None:
-    raw = mark(CONFIGURATIONS["both others"], body())
-    raw["metadata"]["labels"]["load"] = "low"
-    raw["spec"]["taints"][0]["value"] = "other"
-    moved = mark(LABEL_ONLY, raw)
-    assert moved["metadata"]["labels"] == {"load": "low", **STATUS}
-    assert moved["spec"]["taints"] == [soft("dynsched.io/hot", "other")]
-
-
-def test_a_conflict_in_the_place_of_an_older_mark_and_of_the_new_one() -> None:
-    raw = mark(BOTH, body())
-    raw["metadata"]["labels"]["status"] = "maintenance"
-    raw["spec"]["taints"][0]["value"] = "other"
-    new = unlimited(mark={"label": "status=hot", "taint": f"{soft()['key']}=hot:PreferNoSchedule"})
-    observed = mark_state(project(raw), new.mark)
-    assert observed.conflict is not None
-    assert not observed.marked
-    for rules in (new, CONFIGURATIONS["another value"], CONFIGURATIONS["another taint value"]):
-        left = mark(rules, raw)
-        assert left["metadata"].get("labels") == {"status": "maintenance"}
-        assert left["spec"]["taints"] == [soft(value="other")]
-        assert "annotations" not in left["metadata"]
-
-
 @pytest.mark.parametrize("label", ["team=blue", "status=maintenance", "load=high"])
 @pytest.mark.parametrize("wanted", [True, False])
 def test_evidence_alone_does_not_make_a_label_ours(label: str, wanted: bool) -> None:
@@ -237,14 +213,6 @@ def test_evidence_alone_does_not_make_a_label_ours(label: str, wanted: bool) -> 
     }
     for now_wanted in (True, False):
         assert planned(BOTH, project(left), wanted=now_wanted) is None or now_wanted is not wanted
-
-
-def test_a_label_of_an_older_configuration_that_another_has_written_since_is_theirs() -> None:
-    raw = mark(CONFIGURATIONS["another label"], body())
-    assert raw.pop("owned") == ["load"]
-    moved = mark(LABEL_ONLY, raw)
-    assert moved["metadata"]["labels"] == {"load": "high", **STATUS}
-    assert release(LABEL_ONLY, moved)["metadata"]["labels"] == {"load": "high"}
 
 
 def test_marks_of_the_first_project_move_too_though_another_wrote_them() -> None:
@@ -301,21 +269,3 @@ def test_the_reasons_of_a_mark(values: list[float], reason: str) -> None:
         found = decide(rules, results, nodes, alerts, NOON + number).verdicts
         alerts, verdicts = found.alerts, verdicts_of(found)
     assert describe(verdicts["n1"], rules) == reason
-
-
-def test_the_reasons_where_nothing_is_known() -> None:
-    marked = node(labels=STATUS)
-    (patch,) = decide(LABEL_ONLY, {}, {"n1": marked}, no_alerts(), NOON).patches
-    assert (patch.action, patch.reason) == (Action.REPAIR, "cpu ? > 80")
-
-
-@pytest.mark.parametrize(
-    ("value", "reason"),
-    [
-        (50, "no rule fires any more"),
-        (91, "another node is hotter and the number of marks is limited"),
-    ],
-)
-def test_the_reasons_of_a_release(value, reason) -> None:
-    (patch,) = planned_all([node(labels=STATUS)], (), hot(LABEL_ONLY, value=value), LABEL_ONLY)
-    assert patch.reason == reason

@@ -2,9 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bench import COOL, HOT, rules
@@ -14,17 +12,10 @@ from operator_support import Operator, until, write_rules
 from programs import run
 from replica_support import is_marked, metric, some_ticks, until_status
 
-from dynsched_sim.examples import make_node
-
 pytestmark = pytest.mark.slow
 
 KEPT = "/api/v1/namespaces/default/configmaps/dynsched-rules-in-force"
 BAD = "rules: [{name: load, expr: load, treshold: 80}]\n"
-SHORT = (
-    "from dynsched.rules.rule_set import NO_RULES; NO_RULES.__dict__['stale_after'] = 3.0; "
-    "from dynsched.__main__ import main; main()"
-)
-"""The program, where no rules hold marks for 3 s in place of 5 minutes."""
 
 
 class Pod:
@@ -34,10 +25,10 @@ class Pod:
         self.cluster, self.prometheus, self.folder = cluster, prometheus, folder
         self.file = folder / "rules.yaml"
 
-    def __call__(self, program: tuple[str, ...] = ("-m", "dynsched")) -> Operator:
+    def __call__(self) -> Operator:
         flags = ("--kubeconfig", str(self.cluster.kubeconfig), "--prom", self.prometheus.url)
         where = ("-r", str(self.file), "--interval", "0.2", "--pod-uid", "0e5f")
-        return Operator(self.folder, "run", *flags, *where, program=program)
+        return Operator(self.folder, "run", *flags, *where)
 
     async def kept(self) -> str | None:
         answer = await self.cluster.get(KEPT)
@@ -82,9 +73,6 @@ async def test_a_start_with_a_refused_file_goes_on_with_what_was_in_force(pod, c
             why = "treshold: unknown key" if content else "No such file"
             assert (told["ok"], why in told["rules_error"]) == (True, True)
             assert await metric(operator, "dynsched_rules_reload_success") == 0
-            assert "that were last accepted are in force, from ConfigMap default" in operator.log
-            shown = await asyncio.to_thread(shown_by, operator)
-            assert f"what was in force before stays in force: {pod.file}" in shown
             await until(lambda: told_of_refusal(cluster), "the Event")
             if content is None:
                 pod.file.write_text(good := good.replace("80", "95"))
@@ -99,45 +87,21 @@ async def told_of_refusal(cluster: Cluster) -> bool:
     return "RulesRefused" in {event["reason"] for event in events}
 
 
-def shown_by(operator: Operator) -> str:
-    return run(sys.executable, "-m", "dynsched", "nodes", "--server", operator.address).stdout
-
-
-MARK: Mapping[str, Any] = {
-    "metadata": {
-        "labels": {"load": "high"},
-        "annotations": {"dynsched.io/pressure": '{"label":"load=high","rules":[]}'},
-    }
-}
-
-
 @pytest.mark.parametrize("kept", [None, BAD], ids=["none", "refused too"])
-async def test_without_rules_it_runs_marks_nothing_and_lets_go_of_marks(pod, cluster, kept) -> None:
-    await cluster.create_node(make_node("marked", 2))
-    await cluster.patch_node("marked", MARK, field_manager="dynsched")
+async def test_without_rules_it_runs_and_marks_nothing_until_there_are_some(
+    pod, cluster, kept
+) -> None:
+    """After how long it lets go of marks: `test_loop`."""
     pod.file.write_text(BAD)
     if kept is not None:
         body = {"metadata": {"name": KEPT.rpartition("/")[2]}, "data": {"rules.yaml": kept}}
         _ = (await cluster.post(KEPT.rpartition("/")[0], body)).ok
-    async with pod(program=("-c", SHORT)) as operator:
+    async with pod() as operator:
         told = await until_status(operator, lambda found: found["leading"])
         assert (await operator.get("/status"))[0] == 503
-        assert "no rules are in force: " in told["error"]
         assert "treshold: unknown key" in told["error"]
-        shown = await asyncio.to_thread(shown_by, operator)
-        assert "The rules file is refused: no rules are in force: " in shown
-        assert "stays in force" not in operator.log
         assert (await operator.get("/readyz"))[0] == 200
-        assert {node["name"] for node in (await operator.nodes())["nodes"]} == {"a", "b", "marked"}
-
-        async def is_clean() -> bool:
-            metadata = (await cluster.get_node("marked"))["metadata"]
-            keys = {*metadata["labels"], *metadata.get("annotations", {})}
-            return not {"load", "dynsched.io/pressure"} & keys
-
-        await until(is_clean, "the mark is gone")
-        patched = [write.name for write in await cluster.writes() if write.verb == "patch"]
-        assert patched == ["marked", "marked"]  # the first by the test
+        assert {node["name"] for node in (await operator.nodes())["nodes"]} == {"a", "b"}
         pod.file.write_text(text := write_rules(pod.folder, rules()).read_text())
         await pod.until_marked("a")
         await pod.until_kept(text)
@@ -173,30 +137,13 @@ async def test_without_the_right_to_keep_rules_all_else_goes_on(sim, prometheus,
         await pod.until_kept(pod.file.read_text())
         assert await operator.stop() == 0
     sim.server.forbidden = {("get", "configmaps")}
-    pod.file.write_text(BAD)
-    async with pod() as operator:
-        await until(lambda: "before is not known yet: may not" in operator.log, "it is waited for")
-        sim.server.forbidden = set()  # as those of an API server that has just started
-        await until(lambda: "that were last accepted are in force" in operator.log, "they are")
-        assert await operator.stop() == 0
-    sim.server.forbidden = {("get", "configmaps")}
     await sim.server.down()
-    async with pod() as operator:
+    pod.file.write_text(BAD)
+    async with pod() as operator:  # what was in force is waited for
         await operator.until(lambda code: code == 200, "/healthz")
-        await until(lambda: "in force before is not known yet" in operator.log, "it is waited for")
         await sim.server.up()
-        await until_status(operator, lambda found: "no rules are in force" in found["error"])
-        assert "may not get configmaps" in operator.log
+        await until(lambda: "may not get configmaps" in operator.log, "it is refused")
+        sim.server.forbidden = set()  # as those of an API server that has just started
+        await until_status(operator, lambda found: found["ok"])
         assert await is_marked(sim, "a")
-
-
-async def test_outside_of_a_pod_no_rules_are_kept(cluster, prometheus, tmp_path) -> None:
-    await cluster.create_nodes("a")
-    prometheus.set(load={"a": HOT})
-    file = write_rules(tmp_path, rules())
-    flags = ("--kubeconfig", str(cluster.kubeconfig), "--prom", prometheus.url, "-r", str(file))
-    async with Operator(tmp_path, "run", *flags, "--interval", "0.2") as operator:
-        await until(lambda: is_marked(cluster, "a"), "marked: a")
-        await some_ticks(operator, 15)
         assert await operator.stop() == 0
-    assert await cluster.writes("configmaps") == []

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,10 +11,7 @@ from cluster import LEASES, SimCluster
 from command_line import Call, Ended, call_of
 from operator_support import write_rules
 
-from dynsched.controller import single_pass
-from dynsched.kube.client import KubeClient
 from dynsched.kube.election import LeaseTimes, held_by, is_released
-from dynsched.kube.kubeconfig import KubeConfig
 
 CPU, MEM = ({"name": name, "expr": name, "threshold": 80} for name in ("cpu", "mem"))
 RULES = {"guard": OPEN, "rules": [CPU, {**MEM, "for": "1m"}]}
@@ -98,22 +94,13 @@ async def test_a_plan_for_ci_fails_where_a_rule_sees_no_node(call, prometheus) -
     assert (await call("plan", "--fail-on-blind"))[0] == 0
 
 
-async def test_a_dry_run_is_not_able_to_write_whatever_it_were_told_to_send(
-    call, prometheus, monkeypatch
-) -> None:
-    permissions: list[Callable[[], bool]] = []
-
-    class Recorded(KubeClient):
-        def __init__(self, config: KubeConfig, *, may_write: Callable[[], bool]) -> None:
-            permissions.append(may_write)
-            super().__init__(config, may_write=may_write)
-
-    monkeypatch.setattr(single_pass, "KubeClient", Recorded)
+async def test_a_dry_run_writes_nothing(call, cluster, prometheus) -> None:
+    await cluster.patch_node("b", {"metadata": {"labels": {"status": "presure"}}})
     prometheus.set(cpu={"a": 95.0}, mem={"a": 10.0})
-    assert (await call("plan"))[0] == 0
-    assert (await call("run", "--once", "--dry-run"))[0] == 0
-    assert (await call("prune", "--dry-run"))[0] == 0
-    assert [may_write() for may_write in permissions] == [False, False, False]
+    cluster.server.requests.clear()
+    for words in (("plan",), ("run", "--once", "--dry-run"), ("prune", "--dry-run")):
+        assert (await call(*words))[0] == 0
+    assert await cluster.writes() == []
 
 
 async def test_a_prometheus_that_cannot_be_reached_is_told_once_and_not_for_each_rule(
@@ -172,27 +159,14 @@ async def test_one_pass_holds_the_lease_while_it_writes_and_lets_go_of_it(
     assert (await call("run", "--once"))[0] == 0  # the next one need not wait
 
 
+@pytest.mark.slow
 async def test_one_pass_waits_for_a_lease_that_nobody_renews_any_more(
-    call, cluster, prometheus, monkeypatch
+    call, cluster, prometheus
 ) -> None:
-    times = LeaseTimes(duration=4.0, renew_every=0.1, write_for=1.6, write_timeout=1.6)
-    monkeypatch.setattr("dynsched.kube.leases.LOOK_AGAIN", 0.1)
-    monkeypatch.setattr("dynsched.kube.leader.LeaseTimes", lambda: times)
     prometheus.set(cpu={"a": 95.0}, mem={"a": 1.0})
-    _ = (await cluster.post(LEASES, lease(60, leaseDurationSeconds=1))).ok
+    _ = (await cluster.post(LEASES, lease(60))).ok
     assert (await call("run", "--once"))[0] == 0
     assert await patched(cluster) == ["a"]
-
-
-async def test_a_lease_that_is_not_to_be_had_is_said(
-    call, cluster, prometheus, monkeypatch
-) -> None:
-    monkeypatch.setattr("dynsched.kube.leases.LOOK_AGAIN", 0.1)
-    monkeypatch.setattr("dynsched.controller.single_pass.TAKE_SECONDS", 0.3)
-    _ = (await cluster.post(LEASES, lease(60))).ok
-    code, _, errors = await call("run", "--once")
-    assert code == 1
-    assert "the Lease dynsched could not be taken within 0.3 s: the holder is pod-1" in errors
 
 
 async def test_prune_prints_what_it_removed_and_fails_where_not_all_was(
