@@ -235,7 +235,6 @@ Try in another terminal:
   kubectl --kubeconfig {kubeconfig} describe node {stage.cluster.first_hot}
   {program()} why {stage.cluster.first_hot} --server {stage.url}
   {program()} doctor --kubeconfig {kubeconfig} {asked} --server {stage.url}
-  {program()} reach --kubeconfig {kubeconfig} --rules {rules}
   {program()} backtest --kubeconfig {kubeconfig} {asked} --since 5m --step 1s
 
 Ctrl-C stops the demo and removes everything.

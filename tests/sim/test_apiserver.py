@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import pytest
-from cluster import EVENTS, LEASES, MERGE, NODES, STRATEGIC, TABLE, Answer, Cluster, SimCluster
+from cluster import EVENTS, LEASES, MERGE, NODES, STRATEGIC, Answer, Cluster, SimCluster
 
 from dynsched_sim.examples import make_node
 
@@ -66,11 +66,6 @@ async def test_a_posted_node_keeps_its_status_and_gets_the_defaults(cluster: Clu
     assert body["status"] == sent["status"]
     assert body["metadata"]["labels"] == sent["metadata"]["labels"]
     assert body["spec"]["taints"] == sent["spec"]["taints"]
-
-
-async def test_unknown_fields_fall_away(cluster: Cluster) -> None:
-    sent = node() | {"spec": {"bogus": 1, "unschedulable": True}}
-    assert (await cluster.post(NODES, sent)).ok["spec"] == {"unschedulable": True}
 
 
 async def test_a_stale_version_in_a_patch_is_a_conflict(cluster: Cluster) -> None:
@@ -259,25 +254,6 @@ async def test_a_put_replaces_all_but_the_status_and_a_delete_is_told(cluster: C
     assert await cluster.get_lease("l") == after
 
 
-async def test_a_finalizer_holds_a_deleted_node(cluster: Cluster) -> None:
-    await cluster.create_node(node())
-    await cluster.patch_node("a", {"metadata": {"finalizers": ["example.com/hold"]}})
-    assert (await cluster.delete(A)).ok["metadata"]["deletionTimestamp"]
-    assert "deletionTimestamp" in (await cluster.get_node("a"))["metadata"]
-    await cluster.patch_node("a", {"metadata": {"finalizers": None}})
-    assert (await cluster.get(A)).status == 404
-
-
-async def test_events_are_found_by_what_they_are_about(cluster: Cluster) -> None:
-    _ = (await cluster.post(EVENTS, event("one"))).ok
-    about_b = {"kind": "Node", "name": "b"}
-    _ = (await cluster.post(EVENTS, event("e", involvedObject=about_b))).ok
-    assert [e["metadata"]["name"] for e in await cluster.list_events("b")] == ["e"]
-    assert len(await cluster.list_events()) == 2
-    body = (await cluster.patch(f"{EVENTS}/e", {"count": 3})).ok
-    assert (body["count"], body["eventTime"], body["reportingComponent"]) == (3, None, "")
-
-
 async def test_a_list_is_paged_consistently(cluster: Cluster) -> None:
     for name in "abcde":
         await cluster.create_node(node(name, x=name))
@@ -408,56 +384,6 @@ async def test_a_watch_ends_by_a_bookmark_and_from_a_version_to_come_is_told_not
     assert every[-1]["object"]["kind"] == "Node"
     versions = [int(version(event["object"])) for event in every]
     assert versions == sorted(versions)
-
-
-async def test_tables_have_the_columns_that_kubectl_prints(cluster: Cluster) -> None:
-    await cluster.create_node(make_node("cp", 0, control_plane=True))
-    await cluster.create_node(make_node("worker", 1))
-    await cluster.patch_node("worker", {"spec": {"unschedulable": True}})
-    body = (await cluster.request("GET", NODES, headers={"Accept": TABLE})).ok
-    assert (body["kind"], body["apiVersion"]) == ("Table", "meta.k8s.io/v1")
-    columns = [each["name"] for each in body["columnDefinitions"] if not each["priority"]]
-    assert columns == ["Name", "Status", "Roles", "Age", "Version"]
-    rows = [row["cells"][: len(columns)] for row in body["rows"]]
-    assert all(re.fullmatch(r"\d+s", row.pop(columns.index("Age"))) for row in rows)
-    assert rows == [
-        ["cp", "Ready", "control-plane", "v1.36.2"],
-        ["worker", "Ready,SchedulingDisabled", "<none>", "v1.36.2"],
-    ]
-    shown = body["rows"][0]["object"]
-    assert shown["kind"] == "PartialObjectMetadata"
-    assert shown["metadata"]["labels"]["kubernetes.io/hostname"] == "cp"
-
-    start = version((await cluster.get(NODES)).ok)
-    query = {"resourceVersion": start, "timeoutSeconds": 30}
-    async with cluster.watch(NODES, headers={"Accept": TABLE}, **query) as watch:
-        for value in "12":
-            await cluster.patch_node("cp", {"metadata": {"labels": {"x": value}}})
-        first, second = [(await watch.next() or {})["object"] for _ in range(2)]
-    assert (first["kind"], second["kind"]) == ("Table", "Table")
-    assert [each["name"] for each in first["columnDefinitions"]][: len(columns)] == columns
-    assert second["rows"][0]["object"]["metadata"]["labels"]["x"] == "2"
-    accept = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
-    body = (await cluster.request("GET", NODES, headers={"Accept": accept})).ok
-    assert (body["kind"], body["apiVersion"]) == ("PartialObjectMetadataList", "meta.k8s.io/v1")
-    assert body["items"][0]["metadata"]["labels"]["x"] == "2"
-    assert body["items"][0].keys() == {"kind", "apiVersion", "metadata"}
-
-
-async def test_the_server_tells_what_it_is_and_serves(cluster: Cluster) -> None:
-    assert (await cluster.get("/version")).ok["major"] == "1"
-    for path in ("/healthz", "/readyz", "/livez"):
-        assert (await cluster.get(path)).text == "ok"
-    assert (await cluster.get("/api")).ok["versions"] == ["v1"]
-    groups = {g["name"] for g in (await cluster.get("/apis")).ok["groups"]}
-    assert "coordination.k8s.io" in groups
-    core = {r["name"]: r for r in (await cluster.get("/api/v1")).ok["resources"]}
-    assert (core["nodes"]["shortNames"], core["nodes"]["namespaced"]) == (["no"], False)
-    assert core["nodes/status"]["verbs"] == ["get", "patch", "update"]
-    served = (await cluster.get("/apis/coordination.k8s.io/v1")).ok
-    assert served["groupVersion"] == "coordination.k8s.io/v1"
-    group = (await cluster.get("/apis/coordination.k8s.io")).ok
-    assert group["preferredVersion"]["version"] == "v1"
 
 
 async def test_a_refusal_names_who_may_not_do_what(cluster: Cluster) -> None:

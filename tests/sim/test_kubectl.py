@@ -58,30 +58,6 @@ async def test_get_nodes_with_a_label_column(sim, kubectl: Kubectl, nodes: list[
     assert sim.server.requests.writes("nodes")[-1].manager == "kubectl-label"
 
 
-async def test_get_nodes_watching_shows_changes_as_they_come(sim, tmp_path, nodes) -> None:
-    start, environment = kubectl_command(sim, tmp_path)
-    words = ("get", "nodes", "-L", "status", "-w")  # it does not end by itself
-    process = await asyncio.create_subprocess_exec(start[0], *words, env=environment, stdout=PIPE)
-
-    async def line() -> list[str]:
-        assert process.stdout is not None
-        return (await asyncio.wait_for(process.stdout.readline(), 30)).decode().split()
-
-    try:
-        assert (await line())[:2] == ["NAME", "STATUS"]
-        assert [(await line())[0] for _ in nodes] == nodes
-        await sim.patch_node("worker-1", {"metadata": {"labels": {"status": "presure"}}})
-        told = await line()
-        assert (told[0], told[-1]) == ("worker-1", "presure")
-        await sim.patch_node("worker-1", {"metadata": {"labels": {"status": None}}})
-        assert (await line())[-1] == "v1.36.2"
-        await sim.create_node(make_node("worker-3", 3))
-        assert (await line())[0] == "worker-3"
-    finally:
-        process.kill()
-        await process.communicate()
-
-
 async def test_describe_node_shows_labels_taints_conditions_and_events(sim, kubectl, nodes) -> None:
     await kubectl("taint", "node", "worker-1", SOFT)
     await kubectl("cordon", "worker-1")

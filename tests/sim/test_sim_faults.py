@@ -2,9 +2,6 @@
 delays as ordered is what the tests of the faults' victims begin with.
 """
 
-import asyncio
-from pathlib import Path
-
 import aiohttp
 import pytest
 from cluster import NODES, SimCluster
@@ -43,25 +40,6 @@ async def test_the_server_can_be_away_and_come_back_with_everything(sim: SimClus
     await sim.server.up()
     assert sim.server.url == sim.url
     assert (await sim.get_node("a"))["metadata"]["name"] == "a"
-
-
-async def test_a_token_can_be_required(tmp_path: Path) -> None:
-    async with SimCluster(tmp_path, token="secret") as sim:
-        assert (await sim.get(NODES)).status == 200
-        answer = await sim.request("GET", NODES, token="wrong")
-        assert (answer.status, answer.body["reason"]) == (401, "Unauthorized")
-        assert '"token": "secret"' in sim.kubeconfig.read_text()
-
-
-async def test_a_watch_that_is_cut_while_it_has_something_to_tell_is_no_error(sim, caplog) -> None:
-    url = f"{sim.server.url}{NODES}"
-    async with aiohttp.ClientSession() as session, session.get(url, params={"watch": "1"}):
-        sim.server.objects.create("nodes", make_node("a"))
-        sim.server.drop_watches("cut")
-        async with asyncio.timeout(5):
-            while sim.server.open_watches:
-                await asyncio.sleep(0.01)
-    assert caplog.messages == []
 
 
 async def test_an_answer_can_be_ordered_for_what_is_named_so_many_times(sim: SimCluster) -> None:
