@@ -21,9 +21,7 @@ from playwright.async_api import Browser, async_playwright
 
 SHOTS: Final[dict[str, dict[str, Any]]] = {
     "page": {"color_scheme": "light"},
-    "page-dark": {"color_scheme": "dark"},
     "page-zh-cn": {"color_scheme": "light", "locale": "zh-CN"},
-    "page-phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}},
 }
 """By the file's name: the options of Playwright's context."""
 WAIT_MS: Final = 60_000

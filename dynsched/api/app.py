@@ -14,11 +14,13 @@ from aiohttp.typedefs import Middleware
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS, add_extender
 from dynsched.api.metrics import CONTENT_TYPE
 from dynsched.api.nodes import MAX_ON_A_PAGE, node_detail
+from dynsched.api.order_status import order_answer
 from dynsched.api.page.files import File, read_files
 from dynsched.api.responses import JSON, Handler, add_headers, as_json, refused, unchanged
 from dynsched.api.snapshots import SnapshotStore
 from dynsched.api.status import rules_answer, status_answer
 from dynsched.engine.snapshot import Snapshot
+from dynsched.engine.wording import coded
 from dynsched.util.logs import quiet_logger
 
 if TYPE_CHECKING:
@@ -83,7 +85,6 @@ async def _status(request: web.Request) -> web.Response:
         snapshots.snapshot,
         error=error,
         source=snapshots.source,
-        interval=snapshots.interval,
         leader=snapshots.leader(),
     )
     return as_json(body, HTTPStatus.OK if error is None else HTTPStatus.SERVICE_UNAVAILABLE)
@@ -130,9 +131,9 @@ async def _order(request: web.Request) -> web.StreamResponse:
         return refused(
             HTTPStatus.NOT_FOUND, f"the rules have no `order`; {why or 'docs/order.md has it'}"
         )
-    return web.Response(
-        body=await request.app[_SNAPSHOTS].encoded_order(snapshot), content_type=JSON
-    )
+    snapshots = request.app[_SNAPSHOTS]
+    order, status = snapshots.order(), snapshots.order_status
+    return as_json(order_answer(snapshot, order, status, snapshots.leader()))
 
 
 async def _metrics(request: web.Request) -> web.StreamResponse:
@@ -174,7 +175,7 @@ def _sent(
 async def _page_data(request: web.Request) -> web.Response:
     snapshots = request.app[_SNAPSHOTS]
     snapshots.facts.look()
-    etag, *bodies = await snapshots.encoded_page(_snapshot(request))
+    etag, *bodies = snapshots.encoded_page(_snapshot(request))
     headers: dict[str, str] = {
         hdrs.ETAG: etag,
         # The bytes stay as they are while they get older.
@@ -199,7 +200,8 @@ async def _page_node(request: web.Request) -> web.Response:
         raise web.HTTPBadRequest(text="name the node, as ?node=a; more than the last hour: hours=6")
     snapshots.facts.look()
     found = snapshots.facts.of_node(node, int(hours or 0))
-    return as_json({"changes": snapshots.changes.latest(MAX_CHANGES, node), **found})
+    changes = snapshots.changes.latest(MAX_CHANGES, node)
+    return as_json({"changes": changes, **found}, hook=coded)
 
 
 ENDPOINTS: Final[Mapping[str, Handler]] = {

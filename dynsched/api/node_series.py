@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from dynsched.api.why import Reason, reasons
+from dynsched.api.why import Kind, notes
 from dynsched.engine.columns import Floats
 from dynsched.engine.loads import rule_loads
 from dynsched.engine.snapshot import Snapshot
@@ -79,10 +79,10 @@ class NodeSeries:
     def _unmarked(self, names: Sequence[str]) -> Iterator[str]:
         nodes = self._snapshot.nodes
         names = [name for name in names if name in nodes.hot and name not in nodes.marked]
-        whys = reasons(self._snapshot, names)
+        found = notes(self._snapshot, names)
         for name in names:
-            reason = whys[name].reason if name in whys else Reason.NEXT_TICK
-            yield f'{_UNMARKED}{{node="{name}",reason="{reason}"}} 1\n'
+            kind = found[name].kind if name in found else Kind.NEXT_TICK
+            yield f'{_UNMARKED}{{node="{name}",reason="{kind}"}} 1\n'
 
 
 def _texts(loads: Floats) -> list[str]:

@@ -30,7 +30,7 @@ _NOTHING: Final = Added(0.0, 0.0)
 
 
 def encode_each(snapshot: Snapshot, views: Iterable[NodeView]) -> list[msgspec.Raw]:
-    encode = msgspec.json.Encoder().encode
+    encode = msgspec.json.Encoder(enc_hook=str).encode
     return [msgspec.Raw(encode(_answer(view, snapshot))) for view in views]
 
 
@@ -63,14 +63,10 @@ def node_detail(snapshot: Snapshot, name: str) -> dict[str, Any] | None:
     view = snapshot.nodes.get(name)
     if view is None:
         return None
-    rule_set, alerts = snapshot.rule_set, view.verdict.alerts
-    sentences = (what_clears(rule_set, alert, snapshot.taken_at) for alert in alerts)
     return {
         **_answer(view, snapshot),
-        "clears": [sentence for sentence in sentences if sentence],
-        "mark": str(rule_set.mark),
+        "clears": what_clears(snapshot.rule_set, view.verdict.alerts, snapshot.taken_at),
         "taken_at": _time(snapshot.taken_at),
-        "dry_run": snapshot.dry_run,
     }
 
 
@@ -82,7 +78,6 @@ def _answer(view: NodeView, snapshot: Snapshot) -> dict[str, Any]:
         "name": verdict.node,
         "marked": state.marked,
         "pressured": verdict.hot,
-        "eligible": state.ineligible is None,
         "since": _time_or_none(verdict.since),
         "rules": [
             _rule_on_node(

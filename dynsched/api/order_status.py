@@ -1,15 +1,11 @@
-"""What is told of the order of the nodes (docs/order.md): `/order`, metrics, a part of the page.
-
-Imported when the rules first ask for an order: most do not.
-"""
+"""What is told of the order of the nodes (docs/order.md): `/order`, metrics, a part of the page."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice, zip_longest
-from typing import Any, Final, NamedTuple
+from itertools import zip_longest
+from typing import Any, NamedTuple
 
 import msgspec
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
@@ -22,9 +18,6 @@ from dynsched.engine.placing.score import TENTHS
 from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.keys import HOSTNAME_LABEL
 from dynsched.util.formatting import format_time
-
-_AT_ONCE: Final = 250
-"""Nodes that are encoded in one go: about a millisecond in which no other request is answered."""
 
 
 class LastOrder(NamedTuple):
@@ -95,39 +88,24 @@ def nodes_of(order: Order, pool: str) -> Iterator[NodeInOrder]:
         yield NodeInOrder(node, at + 1, at % len(lists) + 1, weight, points)
 
 
-def before_pools(
+def order_answer(
     snapshot: Snapshot, order: Order | None, status: OrderStatus | None, leader: str | None
-) -> bytes:
-    """The body of `/order` up to the pools, which are the last."""
+) -> dict[str, Any]:
+    """The body of `/order`. ``order``: None while none is in force."""
     written = status and status.in_force
-    told = {
-        "taken_at": format_time(snapshot.taken_at),
+    return {
         "dry_run": snapshot.dry_run,
         "leading": snapshot.leading,
         "leader": leader,
         "written_at": written and format_time(written.at),
         "until": written and format_time(written.until),
         "error": status and status.error,
-        "pool_label": snapshot.rule_set.guard.pool_label,
         "counts": order and order.counts,
         "left_out_pools": order and first_of(order.left_out),
+        "pools": [{"pool": pool, "nodes": list(nodes_of(order, pool))} for pool in order.lists]
+        if order
+        else [],
     }
-    return msgspec.json.encode(told)[:-1] + b',"pools":['
-
-
-async def encode_pools(order: Order) -> bytes:
-    """And the end of the body. In batches: others have their turn in between."""
-    pieces: list[bytes] = []
-    for pool, lists in order.lists.items():
-        head = msgspec.json.encode({"pool": pool, "lists": len(lists)})
-        pieces += (b"," if pieces else b""), head[:-1], b',"nodes":['
-        nodes, comma = nodes_of(order, pool), b""
-        while some := list(islice(nodes, _AT_ONCE)):
-            pieces += comma, msgspec.json.encode(some)[1:-1]
-            comma = b","
-            await asyncio.sleep(0)
-        pieces.append(b"]}")
-    return b"".join([*pieces, b"]}"])
 
 
 def place_of(snapshot: Snapshot, order: Order, name: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from aiohttp import hdrs, web
@@ -46,8 +46,12 @@ async def add_headers(_request: web.Request, response: web.StreamResponse) -> No
         response.headers.setdefault(name, value)
 
 
-def as_json(body: object, status: int = HTTPStatus.OK) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type=JSON)
+def as_json(
+    body: object, status: int = HTTPStatus.OK, hook: Callable[[Any], Any] = str
+) -> web.Response:
+    """``hook``: for each `Reason`; by default it is its sentence."""
+    encoded = msgspec.json.encode(body, enc_hook=hook)
+    return web.Response(body=encoded, status=status, content_type=JSON)
 
 
 def refused(status: int, message: str) -> web.Response:

@@ -8,20 +8,18 @@ from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from dynsched.api.metrics import Metrics
 from dynsched.api.node_series import NodeSeries
 from dynsched.api.nodes import around_nodes, encode_each
+from dynsched.api.order_status import OrderStatus
 from dynsched.api.page.data import About, Encoded, encoded_page
 from dynsched.api.page.facts import PageFacts
 from dynsched.api.page.history import Changes, History
 from dynsched.engine.health import overdue_after, why_unhealthy
 from dynsched.engine.model import Order
 from dynsched.engine.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from dynsched.api.order_status import OrderStatus
 
 _T = TypeVar("_T")
 
@@ -66,15 +64,15 @@ class SnapshotStore:
     _process: str = field(default_factory=lambda: os.urandom(4).hex(), init=False)
     _made: dict[Hashable, asyncio.Task[Any]] = field(default_factory=dict, init=False)
     """What was made of the last Snapshot, or is being made."""
+    _page: Encoded | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.history = History(self.interval)
         self.facts = PageFacts(self.clock)
 
     def publish(self, snapshot: Snapshot, placed: Sequence[str] | None = None) -> None:
-        """It is encoded at the first request only; for the page at once while one is open.
-        ``placed``: the node of each pod that was bound since the one before; None where pods are
-        not watched.
+        """It is encoded at the first request only. ``placed``: the node of each pod that was bound
+        since the one before; None where pods are not watched.
         """
         if self.order_status is not None:
             snapshot = replace(snapshot, order_error=self.order_status.error)
@@ -84,12 +82,10 @@ class SnapshotStore:
         self.snapshot = snapshot
         self._published_at = self.clock()
         self._published += 1
-        self._made = {}
+        self._made, self._page = {}, None
         self.metrics.observe(snapshot)
         self.changes.observe(snapshot)
         self.history.observe(snapshot)
-        if self.facts.is_open:
-            self.encoded_page(snapshot)
 
     @property
     def etag(self) -> str:
@@ -127,7 +123,6 @@ class SnapshotStore:
         return {
             "interval": self.interval,
             "overdue_after": overdue_after(self.interval),
-            "source": self.source,
             "graphs": self.graphs or self.source,
             # Of the Snapshot itself: how old it is, the page sees for itself.
             "error": why_unhealthy(snapshot, 0.0, self.interval),
@@ -138,9 +133,11 @@ class SnapshotStore:
             "placements": self.facts.placements and self.facts.placements.columns(),
         }
 
-    def encoded_page(self, snapshot: Snapshot) -> Awaitable[Encoded]:
-        make = partial(encoded_page, snapshot, self._about(snapshot), self.etag)
-        return self._once("page", make)
+    def encoded_page(self, snapshot: Snapshot) -> Encoded:
+        """Made once for all pages that are open."""
+        if self._page is None:
+            self._page = encoded_page(snapshot, self._about(snapshot), self.etag)
+        return self._page
 
     def why_not_ready(self) -> str | None:
         if not self.synced():
@@ -156,16 +153,6 @@ class SnapshotStore:
         if limit is None:
             return await self._once(marked, partial(_encode, snapshot, marked=marked))
         return await _encode(snapshot, marked=marked, limit=limit, after=after)
-
-    async def encoded_order(self, snapshot: Snapshot) -> bytes:
-        """The body of `/order`; its pools are encoded once."""
-        from dynsched.api.order_status import before_pools, encode_pools
-
-        order = self.order()
-        before = before_pools(snapshot, order, self.order_status, self.leader())
-        if order is None:
-            return before + b"]}"
-        return before + await self._once("order", partial(encode_pools, order))
 
     async def exposition(self) -> bytes:
         """`/metrics`. While ticks are overdue, there are no series of nodes: a program that acts on

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from dynsched import __version__
 from dynsched.engine.health import unmatched_rules
-from dynsched.engine.load.expected import NO_PODS, KnownPods
+from dynsched.engine.load.expected import NO_PODS
 from dynsched.engine.loads import full_at
-from dynsched.engine.model import AlertState, Quality, RuleHealth
+from dynsched.engine.model import AlertState, RuleHealth
 from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.durations import format_duration
@@ -34,7 +34,6 @@ def status_answer(
     *,
     error: str | None,
     source: str,
-    interval: float,
     leader: str | None,
 ) -> dict[str, Any]:
     """Before the first tick all that comes from one is null."""
@@ -43,7 +42,6 @@ def status_answer(
         "error": error,
         "version": __version__,
         "source": source,
-        "interval_seconds": interval,
         "leader": leader,
         **(_BEFORE_THE_FIRST_TICK if snapshot is None else _of_a_tick(snapshot)),
     }
@@ -55,7 +53,6 @@ def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
     return {
         **rule_set.model_dump(by_alias=True, include=sections),
         "rules": [_rule(health, rule_set, blind) for health in snapshot.rules],
-        "taken_at": format_time(snapshot.taken_at),
     }
 
 
@@ -67,18 +64,14 @@ def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
         "leading": snapshot.leading,
         "dry_run": snapshot.dry_run,
         "rules_error": snapshot.rules_error,
-        "tick": {
-            "number": snapshot.tick,
-            "at": format_time(snapshot.taken_at),
-            "duration_seconds": snapshot.duration,
-        },
+        "tick": {"number": snapshot.tick, "at": format_time(snapshot.taken_at)},
         "nodes": {
             "total": len(nodes),
             "eligible": len(nodes) - len(nodes.ineligible),
             "marked": len(nodes.marked),
             "pressured": len(nodes.hot),
         },
-        "pods": _pods(snapshot.pods),
+        "pods": {"watched": snapshot.pods is not NO_PODS, "error": snapshot.pods.error},
         "rules": [
             {
                 "rule": health.rule.name,
@@ -103,18 +96,6 @@ def first_of(items: Sequence[Any], count: int | None = None) -> dict[str, Any]:
     return {"count": len(items) if count is None else count, "first": list(items[:MAX_LISTED])}
 
 
-def _pods(known: KnownPods) -> dict[str, Any]:
-    workloads = {name: len(uses) for name, uses in known.use_of_workloads.items()}
-    return {
-        "watched": known is not NO_PODS,
-        "error": known.error,
-        "running": known.running,
-        "recent": len(known.recent),
-        "workloads_of_known_use": workloads,
-        "scrape_interval_seconds": dict(known.scrape_intervals),
-    }
-
-
 def _rule(health: RuleHealth, rule_set: RuleSet, blind: Mapping[str, str | None]) -> dict[str, Any]:
     rule, several = health.rule, health.several
     return {
@@ -133,6 +114,5 @@ def _rule(health: RuleHealth, rule_set: RuleSet, blind: Mapping[str, str | None]
         "unmatched_samples": health.unmatched,
         "several_series": several
         and {"nodes": several.nodes, "example": several.example, "differ_in": list(several.labels)},
-        "readings": {quality.value: health.quality.get(quality, 0) for quality in Quality},
         "states": {state.value: health.states.get(state, 0) for state in AlertState},
     }

@@ -8,13 +8,16 @@ from typing import Final, NamedTuple
 
 from dynsched.engine.model import Alert, Quality
 from dynsched.engine.snapshot import Snapshot
-from dynsched.engine.wording import UNKNOWN
-from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.engine.wording import Reason
+from dynsched.rules.rule_set import RuleSet
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_threshold, format_value
 
+CLEAR_OP: Final[Mapping[str, str]] = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
+"""By the rule's op: how the value of an alert that clears compares with ``clear_threshold``."""
 
-class Reason(StrEnum):
+
+class Kind(StrEnum):
     """Values of a label in `/metrics`: they do not change."""
 
     CONFLICT = "conflict"  # somebody else set the mark's label or taint
@@ -26,27 +29,29 @@ class Reason(StrEnum):
     NEXT_TICK = "next_tick"
 
 
-class Why(NamedTuple):
-    reason: Reason
-    text: str
+class Note(NamedTuple):
+    """Why a node does not carry what it should. ``reason`` is empty where ``kind`` says it all."""
+
+    kind: Kind
+    reason: str
 
 
-def reasons(snapshot: Snapshot, names: Sequence[str]) -> dict[str, Why]:
-    """By node, the first that applies, as `Reason` has them."""
+def notes(snapshot: Snapshot, names: Sequence[str]) -> dict[str, Note]:
+    """By node, the first that applies, as `Kind` has them."""
     nodes, due = snapshot.nodes, snapshot.nodes.due_of(names)
     if snapshot.dry_run or not snapshot.leading:
-        kind = Reason.DRY_RUN if snapshot.dry_run else Reason.FOLLOWING
-        found = dict.fromkeys(due, Why(kind, ""))
+        kind = Kind.DRY_RUN if snapshot.dry_run else Kind.FOLLOWING
+        found = dict.fromkeys(due, Note(kind, ""))
     else:
-        found = dict.fromkeys(due, Why(Reason.NEXT_TICK, ""))
-        failed = {failure.node: Why(Reason.FAILED, failure.cause) for failure in snapshot.failures}
+        found = dict.fromkeys(due, Note(Kind.NEXT_TICK, ""))
+        failed = {failure.node: Note(Kind.FAILED, failure.cause) for failure in snapshot.failures}
         found |= {name: failed[name] for name in found.keys() & failed.keys()}
-    for reason, texts in (
-        (Reason.WITHHELD, nodes.withheld),
-        (Reason.INELIGIBLE, nodes.ineligible),
-        (Reason.CONFLICT, nodes.conflicts),
+    for kind, reasons in (
+        (Kind.WITHHELD, nodes.withheld),
+        (Kind.INELIGIBLE, nodes.ineligible),
+        (Kind.CONFLICT, nodes.conflicts),
     ):
-        found |= {name: Why(reason, texts[name]) for name in names if name in texts}
+        found |= {name: Note(kind, reasons[name]) for name in names if name in reasons}
     return found
 
 
@@ -65,44 +70,33 @@ def why_unwritten(snapshot: Snapshot, node: str) -> str:
     return "the next tick writes it"
 
 
-_CLEARED: Final[Mapping[str, tuple[str, str]]] = {
-    ">": ("fall to {0} or below", "at {0} or below"),
-    ">=": ("fall below {0}", "below {0}"),
-    "<": ("rise to {0} or above", "at {0} or above"),
-    "<=": ("rise above {0}", "above {0}"),
-}
-"""By the rule's op: how a value leaves the band in which an alert goes on firing, and where to."""
+def what_clears(rule_set: RuleSet, alerts: Sequence[Alert], now: float) -> list[Reason]:
+    """For each alert that fires, except by shadow rules:
 
-
-def what_clears(rule_set: RuleSet, alert: Alert, now: float) -> str | None:
-    """One line for a firing alert; None for one that does not fire, and by shadow rules.
-
-    ``node-cpu must fall to 60 or below (is 72.4), then stay there for 1m``
+    ``node-cpu must be <= 60 (is 72.4), then stay there for 1m``
     """
+    firing = [alert for alert in alerts if alert.firing]
+    return [_clears(rule_set, a, now) for a in firing if not rule_set.by_name[a.rule].shadow]
+
+
+def _clears(rule_set: RuleSet, alert: Alert, now: float) -> Reason:
     rule = rule_set.by_name[alert.rule]
-    if not alert.firing or rule.shadow:
-        return None
+    where = f"{CLEAR_OP[rule.op]} {format_threshold(rule.clear_threshold)}"
     if alert.quality is not Quality.OK:
-        return _when_unknown(rule_set, rule, alert, now)
-    limit, value = format_threshold(rule.clear_threshold), format_value(alert.compared)
-    move, where = (text.format(limit) for text in _CLEARED[rule.op])
+        unknown = (rule.name, where, Reason(alert.quality))
+        if rule_set.holds_stale(rule):
+            return Reason("good_sample_alone", *unknown)
+        rest = rule_set.stale_after_of(rule) - (now - alert.known_at)
+        return Reason("good_sample", *unknown, _rest(rest))
+    known = (rule.name, where, format_value(alert.compared))
     if alert.keep_firing_since is not None:
         rest = rule.keep_firing_for - (now - alert.keep_firing_since)
-        return f"{rule.name} must stay {where} (is {value}) for {_more(rest)}"
-    stay = f", then stay there for {format_duration(rule.keep_firing_for)}"
-    return f"{rule.name} must {move} (is {value}){stay if rule.keep_firing_for else ''}"
+        return Reason("stays", *known, _rest(rest))
+    if rule.keep_firing_for:
+        return Reason("clears_for", *known, format_duration(rule.keep_firing_for))
+    return Reason("clears", *known)
 
 
-def _when_unknown(rule_set: RuleSet, rule: Rule, alert: Alert, now: float) -> str:
-    where = _CLEARED[rule.op][1].format(format_threshold(rule.clear_threshold))
-    good = f"{rule.name} needs a good sample {where}"
-    why = f"no current value: {UNKNOWN[alert.quality]}"
-    if rule_set.holds_stale(rule):
-        return f"{good} ({why}; on_stale: hold)"
-    rest = rule_set.stale_after_of(rule) - (now - alert.known_at)
-    return f"{good} ({why}), or no good sample for {_more(rest)}"
-
-
-def _more(seconds: float) -> str:
+def _rest(seconds: float) -> str:
     # To the second, and never "0s more": the next tick decides.
-    return f"{format_duration(max(1, round(seconds)))} more"
+    return format_duration(max(1, round(seconds)))

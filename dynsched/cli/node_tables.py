@@ -8,13 +8,13 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
+from dynsched.api.why import CLEAR_OP
 from dynsched.engine.model import NodePatch, Quality
-from dynsched.engine.wording import UNKNOWN, changes, counted, listed
+from dynsched.engine.wording import Reason, changes, counted, listed
 from dynsched.rules.rule_set import beside_refusal
 from dynsched.util.formatting import format_threshold, format_value
 from dynsched.util.tables import STYLES, ago, make_table, named, plain, sample_age, show
 
-_CLEAR_OP: Final[Mapping[str, str]] = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
 _DONE: Final = {"mark": "marked", "release": "released", "repair": "brought up to date"}
 _LEAST: Final = 0.05
 """The least load by pods that is shown, which is rounded to 0.1."""
@@ -110,7 +110,7 @@ def render_why(node: Part, console: Console) -> None:
     for rule in node["rules"]:
         never_seen = rule["state"] == "inactive" and rule["sample_age_seconds"] is None
         state, value, limit, sample = rule_cells(rule, "unknown" if never_seen else None)
-        clears = f"{_CLEAR_OP[rule['op']]} {format_threshold(rule['clear_threshold'])}"
+        clears = f"{CLEAR_OP[rule['op']]} {format_threshold(rule['clear_threshold'])}"
         since = "-" if never_seen else ago(rule["since"], node["taken_at"])
         rows.append((named(rule), state, value, limit, clears, since, sample))
     titles = ("RULE", "STATE", "VALUE", "THRESHOLD", "CLEARS AT", "SINCE", "SAMPLE")
@@ -144,7 +144,7 @@ def _why_cool(node: Part) -> str:
     unknown: dict[str, list[str]] = {}
     for rule in node["rules"]:
         if rule["quality"] != Quality.OK:
-            unknown.setdefault(UNKNOWN[Quality(rule["quality"])], []).append(rule["rule"])
+            unknown.setdefault(Reason(rule["quality"]), []).append(rule["rule"])
     gaps = ", ".join(
         f"{listed(rules)} {'has' if len(rules) == 1 else 'have'} no value for it ({why})"
         for why, rules in unknown.items()

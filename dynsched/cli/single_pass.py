@@ -75,7 +75,7 @@ def prune(output: str, **options: Any) -> None:
             {"node": patch.node, "action": patch.action, "body": patch.body, "reason": patch.reason}
             for patch in written.applied
         ]
-        click.echo(msgspec.json.format(msgspec.json.encode(told), indent=2))
+        click.echo(msgspec.json.format(msgspec.json.encode(told, enc_hook=str), indent=2))
     # Why nothing was looked at stands in the log.
     printed = None if output == "json" or written.why_not is not None else written.applied
     _end([str(failure) for failure in written.failures], printed)
@@ -130,7 +130,8 @@ def pass_report(snapshot: Snapshot) -> bytes:
             "rules": rules_answer(snapshot)["rules"],
             "nodes": encode_each(snapshot, snapshot.nodes.of(sorted(snapshot.nodes))),
             "unmatched_samples": list(map(asdict, snapshot.unmatched)),
-        }
+        },
+        enc_hook=str,
     )
 
 

@@ -28,6 +28,7 @@ from dynsched.engine.model import Node, QueryResult
 from dynsched.engine.nodes.inventory import Inventory, take_inventory
 from dynsched.engine.nodes.match import Matched, NodeReadings, match_samples
 from dynsched.engine.snapshot import Decision
+from dynsched.engine.wording import Reason
 from dynsched.rules.rule_set import RuleSet
 
 
@@ -115,9 +116,9 @@ def select(seen: Inventory, verdicts: Verdicts, released: int = 0) -> Selection:
     return Selection(
         marked=frozenset(compress(names, chosen)),
         withheld={
-            name: f"not marked: guard.max_marked is {guard.max_marked}"
+            name: Reason("max_marked", str(guard.max_marked))
             if wants
-            else f"release delayed: guard.max_releases is {guard.max_releases}"
+            else Reason("max_releases", str(guard.max_releases))
             for name, wants, gets in zip(names, hot, chosen, strict=True)
             if wants != gets
         },

@@ -15,7 +15,7 @@ from dynsched.engine.model import (
     WriteFailure,
 )
 from dynsched.engine.snapshot import Decision, Snapshot
-from dynsched.engine.wording import by_reason
+from dynsched.engine.wording import Reason, by_reason
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.durations import format_duration
 
@@ -130,16 +130,16 @@ def _why_several(several: SeveralSeries) -> str:
 
 def _why_unmatched(health: RuleHealth, unmatched: Unmatched | None) -> str | None:
     if health.rule.selector.requirements and not health.states:
-        return f"its selector {health.rule.selector} matches no node"
+        return Reason("selects_none", str(health.rule.selector))
     if health.samples != health.unmatched:
         return None
     if unmatched is None and health.rule.source == "metrics-server":
-        return "metrics-server lists no node; it needs some seconds after it has started"
+        return Reason("no_metrics")
     if unmatched is None:
-        return "the query's result is empty; does the metric exist?"
+        return Reason("no_series")
     if not unmatched.value:
-        return f"{unmatched.reason}; keep that label when aggregating, or set node_label"
-    return f"{unmatched.value!r}: {unmatched.reason}"
+        return Reason("no_label", unmatched.reason)
+    return Reason("no_node", repr(unmatched.value), unmatched.reason)
 
 
 def rules_health(

@@ -1,20 +1,78 @@
-"""In words for a person: numbers and lists of names, what a patch changes, why nothing is known."""
+"""In words for a person: numbers and lists of names, what a patch changes, and reasons."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from dynsched.engine.model import Quality
 from dynsched.rules import keys
 
-UNKNOWN: Final[Mapping[Quality, str]] = {
-    Quality.MISSING: "the query's answer does not name this node",
-    Quality.STALE: "the last sample is too old",
-    Quality.INVALID: "the sample is no finite number",
-    Quality.FAILED: "the query failed",
+REASONS: Final[Mapping[str, str]] = {
+    "both": "{0}, {1}",
+    # Why a rule has no current value for a node: the values of Quality.
+    "missing": "the query's answer does not name this node",
+    "stale": "the last sample is too old",
+    "invalid": "the sample is no finite number",
+    "failed": "the query failed",
+    # Why no sample of a rule matches a node.
+    "selects_none": "its selector {0} matches no node",
+    "no_series": "the query's result is empty; does the metric exist?",
+    "no_metrics": "metrics-server lists no node; it needs some seconds after it has started",
+    "no_label": "{0}; keep that label when aggregating, or set node_label",
+    "no_node": "{0}: {1}",
+    # Why a node must not be marked.
+    "ignored": "it has the label {0}",
+    "control_plane": "it is a control-plane node (label {0})",
+    "not_selected": "nodes.selector wants {0}",
+    "conflict": "{0} was set by somebody else",
+    # Why a node is not marked yet, or not released yet.
+    "max_marked": "not marked: guard.max_marked is {0}",
+    "max_releases": "release delayed: guard.max_releases is {0}",
+    "max_writes": "not written yet: guard.max_writes_per_minute is {0}",
+    "mark_none": "not marked: mark is none",
+    "left": "an older mark stays: mark is none, so dynsched writes no node; "
+    "`dynsched prune --rules rules.yaml` removes it",
+    # Why a mark is put on a node, or removed.
+    "fires": "{0} {1} {2}",
+    "fired": "{0} was {1}, is {2}",
+    "expected": "{0} {1} measured, {2} expected {3}",
+    "expected_pod": "{0} {1} measured, {2} expected with 1 new pod {3}",
+    "expected_pods": "{0} {1} measured, {2} expected with {4} new pods {3}",
+    "no_rule": "no rule fires any more",
+    "not_eligible": "the node is not eligible: {0}",
+    "hotter": "another node is hotter and the number of marks is limited",
+    "unproven": "{0}; label {1} stays: nothing shows that dynsched put it there",
+    # What would clear a firing rule.
+    "clears": "{0} must be {1} (is {2})",
+    "clears_for": "{0} must be {1} (is {2}), then stay there for {3}",
+    "stays": "{0} must stay {1} (is {2}) for {3} more",
+    "good_sample": "{0} needs a good sample {1} (no current value: {2}), "
+    "or no good sample for {3} more",
+    "good_sample_alone": "{0} needs a good sample {1} (no current value: {2}; on_stale: hold)",
 }
-"""Why a rule has no current value for a node, by quality; there is no entry for OK."""
+"""The sentences by their codes. The page has its own for each code (static/texts.js)."""
+
+
+class Reason(str):
+    """A sentence in English, and the code and values from which the page makes its own."""
+
+    __slots__ = ("code", "values")
+    code: str
+    values: tuple[str, ...]
+
+    def __new__(cls, code: str, *values: str) -> Self:
+        made = super().__new__(cls, REASONS[code].format(*values))
+        made.code, made.values = code, values
+        return made
+
+
+def coded(reason: Any) -> list[str]:
+    """As the page gets it. msgspec encodes no subclass of str, so this is its ``enc_hook``."""
+    if not isinstance(reason, Reason):
+        raise NotImplementedError(f"{type(reason)} is not encoded")
+    return [reason.code, *reason.values]
+
+
 MAX_NAMED: Final = 20
 """The most names that one line lists; the others are counted."""
 

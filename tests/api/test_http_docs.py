@@ -13,9 +13,8 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from expected_scene import expected_example
 from msgspec.json import schema_components
-from plain_answers import series_text
 from programs import ROOT
-from snapshots import EXAMPLE_RULES, NOON, Scene, example
+from snapshots import EXAMPLE_RULES, NOON, Scene, example, series_text
 from store_support import Clock, make_store
 
 from dynsched import __version__
@@ -23,7 +22,6 @@ from dynsched.api.app import ENDPOINTS, make_app
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS
 from dynsched.api.nodes import around_nodes
 from dynsched.api.order_status import LastOrder, NodeInOrder, OrderStatus
-from dynsched.api.page.history import Change
 from dynsched.engine.load.expected import KnownPods
 from dynsched.engine.model import Action, AlertState, Node, Quality
 from dynsched.engine.pod_values import BoundPod, RecentPod
@@ -151,7 +149,7 @@ def test_the_document_has_every_endpoint_and_the_types_that_are_encoded() -> Non
     schemas = document["components"]["schemas"]
     around = json.loads(b"".join(around_nodes(example(), "last")))
     assert around.keys() == schemas["Nodes"]["properties"].keys()
-    types = [NodeInOrder, Change, Action, AlertState, Quality]
+    types = [NodeInOrder, Action, AlertState, Quality]
     _, encoded = schema_components(types, ref_template="#/components/schemas/{name}")
     for name, schema in encoded.items():
         told = {key: of for key, of in schemas[name].items() if key != "description"}

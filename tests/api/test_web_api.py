@@ -12,15 +12,12 @@ from msgspec.structs import replace as changed
 from snapshots import EXAMPLE_RULES, NOON, OtherViews, Scene, example, many
 from web_support import JSON, PATHS, check, get
 
-import dynsched.api.snapshots
 from dynsched.api.app import ENDPOINTS
 from dynsched.api.order_status import OrderStatus
-from dynsched.engine.alerting.guard import LEFT
 from dynsched.engine.load.expected import NO_PODS
 from dynsched.engine.model import Node, Quality, Unmatched, WriteFailure
 from dynsched.engine.pod_values import Requested
 from dynsched.rules.fields import Limit
-from dynsched.util import logs
 
 
 async def nodes_of(client) -> dict:
@@ -29,20 +26,18 @@ async def nodes_of(client) -> dict:
 
 async def test_status_is_ok_while_ticks_succeed_or_says_why(client, snapshots, clock) -> None:
     assert await get(client, "/status", 503) == "no tick has finished yet"
-    snapshots.publish(replace(example(), error="no rule could be queried: connection refused"))
-    assert await get(client, "/status", 503) == "no rule could be queried: connection refused"
+    for path in ("/nodes", "/nodes/worker-1", "/rules"):  # no empty list, which tells of no node
+        assert "no tick" in (await get(client, path, 503))["error"]
+    error = "no rule could be queried: connection refused"
+    snapshots.publish(replace(example(), error=error))
+    assert await get(client, "/status", 503) == error
     snapshots.publish(example())
     page = "text/html,application/xhtml+xml,*/*;q=0.8"  # as browsers ask
     assert (await get(client, "/status", Accept=page))["ok"]
     assert await get(client, "/status") == "ok"
-    clock.now += 600
-    assert await get(client, "/status", 503) == "the last tick finished 10m ago"
-
-
-def test_there_is_no_order_while_ticks_are_overdue(snapshots, clock) -> None:
-    snapshots.publish(example())
     assert snapshots.order() is not None
     clock.now += 600
+    assert "10m ago" in await get(client, "/status", 503)
     assert snapshots.order() is None
 
 
@@ -55,25 +50,12 @@ async def test_status_as_json(client, snapshots) -> None:
     assert list(status) == list(before)
     nodes = {"total": 8, "eligible": 7, "marked": 2, "pressured": 4}
     check(status, ok=True, leader="dynsched-0", leading=True, nodes=nodes, capped_pools=[""])
-    assert status["pods"]["watched"] is False
-
-
-async def test_status_says_what_is_known_of_pods(client, snapshots) -> None:
-    snapshots.publish(expected_example())
-    status = await get(client, "/status", **JSON)
-    assert status["nodes"] == {"total": 4, "eligible": 4, "marked": 2, "pressured": 2}
-    assert status["pods"] == {
-        "watched": True,
-        "error": None,
-        "running": 100,
-        "recent": 2,
-        "workloads_of_known_use": {"cpu": 2},
-        "scrape_interval_seconds": {"node-cpu": 30.0},
-    }
-    pods = known_pods(error="cannot list pods: 403", running=None)
-    snapshots.publish(expected_scene().tick(NOON, node_cpu={}, node_mem={}, pods=pods))
-    found = (await get(client, "/status", 503, **JSON))["pods"]
-    check(found, watched=True, error="cannot list pods: 403", running=None)
+    check(status, pods={"watched": False, "error": None})
+    for error in (None, "cannot list pods: 403"):
+        pods = known_pods(error=error)
+        snapshots.publish(expected_scene().tick(NOON, node_cpu={}, node_mem={}, pods=pods))
+        found = await get(client, "/status", 503, **JSON)
+        check(found, pods={"watched": True, "error": error})
 
 
 async def test_long_lists_in_status_are_counted_and_cut(client, snapshots) -> None:
@@ -91,16 +73,6 @@ async def test_long_lists_in_status_are_counted_and_cut(client, snapshots) -> No
     assert status["patch_failures"]["first"][0] == "worker-0: 500"
 
 
-async def test_node_names_are_sorted_whatever_the_order_of_the_watch(client, snapshots) -> None:
-    names = ["c", "a", "b"]
-    scene = Scene({**EXAMPLE_RULES, "guard": {"max_marked": "100%"}}, map(Node, names))
-    for seconds in (0, 60):
-        hot = dict.fromkeys(names, 99.0)
-        snapshots.publish(scene.tick(NOON + seconds, node_cpu=hot, node_mem_usage=hot))
-    answer = await get(client, "/nodes")
-    assert answer["node_names"] == [node["name"] for node in answer["nodes"]] == ["a", "b", "c"]
-
-
 def parts(load: float, measured: float, bound: float = 0.0, ended: float = 0.0) -> dict:
     return {"load": load, "measured": measured, "bound": bound, "ended": ended}
 
@@ -108,20 +80,17 @@ def parts(load: float, measured: float, bound: float = 0.0, ended: float = 0.0) 
 async def test_nodes_tells_measured_and_expected_load_apart(client, snapshots) -> None:
     snapshots.publish(expected_example())
     nodes = await nodes_of(client)
-    pressured = [name for name, node in nodes.items() if node["pressured"]]
-    assert pressured == ["worker-1", "worker-4"]
+    assert [name for name, node in nodes.items() if node["pressured"]] == ["worker-1", "worker-4"]
     cpu, memory = nodes["worker-1"]["rules"]
-    assert (cpu["by"], cpu["value"], cpu["expected_value"]) == ("expected", 61.0, 64.9)
-    assert (memory["by"], memory["value"], memory["expected_value"]) == ("measured", 30.0, None)
-    assert cpu["expected"] == parts(64.9, 61.0, 5.2, 1.3)
+    check(cpu, by="expected", value=61.0, expected=parts(64.9, 61.0, 5.2, 1.3))
+    assert cpu["expected_value"] == pytest.approx(64.9)
+    check(memory, by="measured", expected_value=None)
     assert nodes["worker-2"]["rules"][0]["expected"] == parts(44.0, 44.0)
     # Without a watch of pods it is the measured one.
     loads = {"worker-1": 61.0, "worker-2": 40.0}
     snapshots.publish(expected_scene().tick(NOON, node_cpu=loads, node_mem=loads))
     nodes = await nodes_of(client)
-    cpu, memory = nodes["worker-1"]["rules"]
-    assert (cpu["expected_value"], cpu["expected"], memory["expected"]) == (61.0, None, None)
-    assert nodes["worker-3"]["rules"][0]["expected"] is None  # no sample
+    check(nodes["worker-1"]["rules"][0], expected_value=61.0, expected=None)
 
 
 @pytest.mark.parametrize("marked", [None, True, False])
@@ -132,8 +101,7 @@ async def test_nodes_can_be_narrowed_by_mark_and_told_in_pages(client, snapshots
     narrowed = "" if marked is None else f"marked={str(marked).lower()}"
     whole = await get(client, f"/nodes?{narrowed}")
     assert whole == {**every, "nodes": wanted}
-    assert "continue" not in whole
-    for limit in (1, 2, 3, 7, 8, 9):
+    for limit in (1, 3, 7, 8, 9):
         found, after = [], ""
         while after is not None:
             page = await get(client, f"/nodes?{narrowed}&limit={limit}&continue={after}")
@@ -155,15 +123,13 @@ async def test_a_node_that_goes_between_two_pages_does_not_break_the_rest(client
     assert [node["name"] for node in rest["nodes"]] == sorted(name for name in left if name > last)
 
 
-async def test_a_query_that_is_not_understood_is_refused(client, snapshots) -> None:
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=501", "limit=many", "limit=-1", "continue=worker-1", "marked=yes"]
+)
+async def test_a_query_that_is_not_understood_is_refused(client, snapshots, query) -> None:
     snapshots.publish(example())
-    for query, hint in {
-        **{f"limit={n}": "write a number from 1 to 500" for n in ("0", "501", "many", "-1")},
-        "continue=worker-1": "write limit=NUMBER beside it",
-        "marked=yes": "write marked=true or marked=false",
-    }.items():
-        shown = "continue=" if query.startswith("continue") else query
-        assert await get(client, f"/nodes?{query}", 400) == {"error": f"{shown}: {hint}"}
+    told = await get(client, f"/nodes?{query}", 400)
+    assert query.split("=")[0] in told["error"]
 
 
 async def test_a_mark_by_taint_alone_is_named_as_a_taint(client, snapshots) -> None:
@@ -189,32 +155,28 @@ async def test_without_marks_hot_nodes_are_counted_and_none_is_to_be_written(
     snapshots.publish(snapshot)
     answer = await get(client, "/nodes")
     check(answer, type="Hot Nodes", counts="hot", num=1, node_names=["a"])
-    assert [(each["pressured"], each["withheld"], each["due"]) for each in answer["nodes"]] == [
-        (True, "not marked: mark is none", None),
-        (False, LEFT, None),
+    assert [(each["pressured"], each["due"]) for each in answer["nodes"]] == [
+        (True, None),
+        (False, None),
     ]
-    check(await get(client, "/nodes/a"), mark="no mark")
     check(await get(client, "/rules"), mark={"label": None, "taint": None})
-    check(await get(client, "/page/data"), mark="")
+    shown = await get(client, "/page/data")
+    assert (shown["mark"], [note[2] for note in shown["nodes"]["notes"]]) == (
+        "",
+        [["mark_none"], ["left"]],
+    )
     metrics = await (await client.get("/metrics")).text()
     assert 'dynsched_node_hot_unmarked{node="a",reason="withheld"} 1' in metrics  # no alert
 
 
-async def test_a_node_is_eligible_without_a_reason_against_it_and_marked_by_what_it_carries(
-    client, snapshots
-) -> None:
+async def test_a_node_is_marked_by_what_it_carries(client, snapshots) -> None:
     snapshots.publish(example())
-    nodes = (await get(client, "/nodes"))["nodes"]
-    assert [node["name"] for node in nodes if not node["eligible"]] == ["control-plane-1"]
+    answer = await get(client, "/nodes")
+    nodes = answer["nodes"]
+    marked = ["worker-2", "worker-3"]
     assert [node["name"] for node in nodes if node["ineligible"]] == ["control-plane-1"]
-    assert [node["name"] for node in nodes if node["marked"]] == ["worker-2", "worker-3"]
-    assert [node["name"] for node in nodes if node["carries"]] == ["worker-2", "worker-3"]
-
-
-async def test_nothing_known_is_not_an_empty_list(client) -> None:
-    for path in ("/nodes", "/nodes/worker-1", "/rules"):
-        answer = await get(client, path, 503)
-        assert answer == {"error": "no tick has finished yet; try again soon"}
+    assert [node["name"] for node in nodes if node["carries"]] == marked
+    assert [node["name"] for node in nodes if node["marked"]] == marked == answer["node_names"]
 
 
 async def test_values_that_are_no_numbers_are_null(client, snapshots) -> None:
@@ -227,24 +189,9 @@ async def test_values_that_are_no_numbers_are_null(client, snapshots) -> None:
     nodes = OtherViews(
         snapshot.nodes, {"worker-1": changed(view, verdict=changed(view.verdict, alerts=odd))}
     )
-    snapshots.publish(replace(snapshot, nodes=nodes, duration=math.inf))
+    snapshots.publish(replace(snapshot, nodes=nodes))
     for told in ((await get(client, "/nodes"))["nodes"][0], await get(client, "/nodes/worker-1")):
         assert [rule["value"] for rule in told["rules"]] == [None, None]
-    assert (await get(client, "/status", **JSON))["tick"]["duration_seconds"] is None
-
-
-async def test_nodes_is_encoded_once_for_all_who_ask(client, snapshots, monkeypatch) -> None:
-    batches = []
-    encode = dynsched.api.snapshots.encode_each
-    monkeypatch.setattr(
-        dynsched.api.snapshots, "encode_each", lambda *args: batches.append(1) or encode(*args)
-    )
-    for count, encoded in ((250, 5), (150, 3)):
-        batches.clear()
-        snapshots.publish(many(count))
-        answers = await asyncio.gather(*(get(client, "/nodes") for _ in range(5)))
-        assert [len(answer["nodes"]) for answer in answers] == [count] * 5
-        assert len(batches) == encoded
 
 
 async def test_one_who_hangs_up_does_not_take_the_answer_from_the_others(snapshots) -> None:
@@ -280,36 +227,32 @@ async def test_what_a_client_has_is_not_sent_again_nor_to_head(client, snapshots
 
 async def test_one_node_is_as_in_nodes_and_tells_what_would_clear_it(client, snapshots) -> None:
     snapshots.publish(example())
+    clears = {}
     for name, node in (await nodes_of(client)).items():
         answer = await get(client, f"/nodes/{name}")
         assert list(answer)[: len(node)] == list(node)
         check(answer, **node)
-        assert answer["mark"] == "label status=presure"
-    assert (await get(client, "/nodes/worker-1"))["clears"] == []
+        clears[name] = len(answer["clears"])
+    firing = [name for name, number in clears.items() if number]
+    assert firing == ["worker-2", "worker-3", "worker-4", "worker-5"]
     cpu, memory = (await get(client, "/nodes/worker-3"))["rules"]
     check(cpu, active_since="2026-11-20T12:00:00Z", keep_firing_since="2026-11-20T12:02:00Z")
     check(memory, active_since=None, keep_firing_since=None)
 
 
 async def test_rules_tells_what_is_loaded_and_how_it_fares(client, snapshots) -> None:
-    scene = Scene(EXAMPLE_RULES, [Node("a"), Node("b")])
+    profile = {"score": {"node-cpu": 2, "node-mem-usage": 1}, "method": "relative"}
+    extender = {"require_label": "a/b", "reject": ["node-cpu"], "profiles": {"mine": profile}}
+    scene = Scene({**EXAMPLE_RULES, "extender": extender}, [Node("a"), Node("b")])
     cpu = {"a": 91.0, "b": math.nan, "c": 1.0}
     snapshots.publish(scene.tick(NOON, node_cpu=cpu, node_mem_usage="503: no backend"))
     answer = await get(client, "/rules")
+    assert answer["extender"] == extender
     assert answer["guard"]["max_marked"] == "2"
     cpu_rule, memory_rule = answer["rules"]
-    check(cpu_rule, resource=None, health="ok", samples=3, unmatched_samples=1)
-    readings = {"ok": 1, "missing": 0, "stale": 0, "invalid": 1, "failed": 0}
-    check(cpu_rule, readings=readings, states={"inactive": 1, "pending": 1, "firing": 0})
+    check(cpu_rule, resource=None, health="ok", samples=3, unmatched_samples=1, by="measured")
+    check(cpu_rule, states={"inactive": 1, "pending": 1, "firing": 0}, lag=None)
     check(memory_rule, health="err", last_error="503: no backend", last_success=None)
-    assert memory_rule["readings"]["failed"] == 2
-
-
-async def test_rules_tells_the_lag_and_which_load_is_compared(client, snapshots) -> None:
-    snapshots.publish(expected_example())
-    cpu, memory = (await get(client, "/rules"))["rules"]
-    check(cpu, lag="1m", by="expected")
-    check(memory, lag=None, by="measured")
 
 
 async def test_rules_of_no_node_and_of_several_series_are_told(client, snapshots) -> None:
@@ -318,19 +261,10 @@ async def test_rules_of_no_node_and_of_several_series_are_told(client, snapshots
     scene = Scene(EXAMPLE_RULES, nodes)
     snapshots.publish(scene.tick(NOON, node_cpu=cpu, node_mem_usage={"x": 1.0}))
     for path in ("/rules", "/status"):
-        found = [rule["blind"] for rule in (await get(client, path, **JSON))["rules"]]
-        assert found == [None, "'x': no node has this name or address"]
+        of_cpu, of_memory = (rule["blind"] for rule in (await get(client, path, **JSON))["rules"])
+        assert (of_cpu, of_memory.split(":")[0]) == (None, "'x'")
     found = [rule["several_series"] for rule in (await get(client, "/rules"))["rules"]]
     assert found == [{"nodes": 1, "example": "a", "differ_in": ["instance"]}, None]
-
-
-async def test_rules_tells_what_the_extender_goes_by(client, snapshots) -> None:
-    profile = {"score": {"node-cpu": 2, "node-mem-usage": 1}, "method": "relative"}
-    extender = {"require_label": "a/b", "reject": ["node-cpu"], "profiles": {"mine": profile}}
-    scene = Scene({**EXAMPLE_RULES, "extender": extender}, [Node("a")])
-    snapshots.publish(scene.tick(NOON, node_cpu={}, node_mem_usage={}))
-    answer = await get(client, "/rules")
-    assert answer["extender"] == extender
 
 
 @pytest.mark.parametrize("odd", [2**70, 0])
@@ -351,16 +285,16 @@ async def test_no_number_is_too_odd_to_be_told(client, snapshots, odd) -> None:
     odd_rules = rule_set.model_copy(update={"guard": rule_set.guard.model_copy(update=limits)})
     snapshots.publish(replace(snapshot, rule_set=odd_rules, rules=tuple(rules), duration=math.inf))
     assert (await get(client, "/rules"))["guard"]["max_marked"]
-    for path in ("/status", "/nodes", "/nodes/worker-2", "/metrics"):
+    for path in ("/status", "/nodes", "/nodes/worker-2", "/metrics", "/page/data"):
         await get(client, path, **JSON)
 
 
 async def test_alive_before_ready(client, snapshots) -> None:
     snapshots.synced = lambda: False
     assert await get(client, "/healthz") == "ok"
-    assert await get(client, "/readyz", 503) == "the nodes are not listed yet"
+    await get(client, "/readyz", 503)
     snapshots.synced = lambda: True
-    assert await get(client, "/readyz", 503) == "no tick has finished yet"
+    await get(client, "/readyz", 503)
     snapshots.publish(replace(example(), error="no rule could be queried"))
     assert await get(client, "/readyz") == "ok"  # a Prometheus that is away is /status's business
 
@@ -370,10 +304,7 @@ FEW = {"cpu": 2.0, "memory": 2.0**30}
 SHUT = ({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},)
 
 
-async def test_the_order_tells_nodes_by_rank_and_what_is_left_out(
-    client, snapshots, monkeypatch
-) -> None:
-    monkeypatch.setattr("dynsched.api.order_status._AT_ONCE", 20)
+async def test_the_order_tells_nodes_by_rank_and_what_is_left_out(client, snapshots) -> None:
     rules = [{"name": "cpu", "expr": "cpu", "threshold": 80}]
     names = [f"n{number:02}" for number in range(50)]
     nodes = [Node(name, labels={"pool": "web"} if name < "n03" else {}) for name in names]
@@ -392,9 +323,10 @@ async def test_the_order_tells_nodes_by_rank_and_what_is_left_out(
     assert answer["counts"] == {"ranked": 50, "unknown": 1, **of_kind}
     assert answer["left_out_pools"] == {"count": 0, "first": []}
     every, web = answer["pools"]
-    assert (every["pool"], every["lists"], web["pool"], web["lists"]) == ("", 3, "web", 1)
+    assert (every["pool"], web["pool"]) == ("", "web")
     found = every["nodes"]
     assert [each["rank"] for each in found] == list(range(1, 52))
+    assert {each["list"] for each in found} == {1, 2, 3}
     assert [each["node"] for each in found if each["node"] != "new"] == names
     (unknown,) = (each for each in found if each["load"] is None)
     assert (unknown["node"], 20 < unknown["rank"] < 30) == ("new", True)
@@ -406,19 +338,17 @@ async def test_the_order_tells_nodes_by_rank_and_what_is_left_out(
     snapshots.publish(scene.tick(NOON + 10, cpu={}))
     check(await get(client, "/order"), counts=None, pools=[])
     snapshots.publish(many(3))
-    assert "docs/order.md" in (await get(client, "/order", 404))["error"]
+    await get(client, "/order", 404)
 
 
 async def test_an_old_order_is_not_told_as_the_present_one(client, snapshots, clock) -> None:
     snapshots.publish(example())
     snapshots.order_status = OrderStatus(lambda: snapshots.snapshot, error="403")
-    check(await get(client, "/order"), pool_label=None, error="403")
-    assert await get(client, "/status", 503) == "the order of the nodes cannot be kept: 403"
+    check(await get(client, "/order"), error="403")
+    assert "403" in await get(client, "/status", 503)
     assert (await get(client, "/nodes"))["order_error"] is None  # of the last tick
     snapshots.publish(example())
     assert (await get(client, "/nodes"))["order_error"] == "403"
-    shown = (await get(client, "/page/data"))["order"]
-    assert (shown["lists"], shown["loads"][0], shown["weights"][:2]) == (1, 31.5, [100, 99])
     clock.now += 600
     check(await get(client, "/order"), counts=None, pools=[])
 
@@ -433,19 +363,16 @@ async def test_head_is_answered_as_get_without_a_body(client, snapshots) -> None
 
 
 async def test_an_unknown_path_lists_paths_and_a_wrong_method_the_right_one(client) -> None:
-    answer = await get(client, "/node", 404)
-    assert answer == {"error": "there is no /node", "endpoints": list(ENDPOINTS)}
+    check(await get(client, "/node", 404), endpoints=list(ENDPOINTS))
     async with client.post("/nodes") as response:
         assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
-        assert await response.json() == {"error": "POST is not for /nodes; use GET, HEAD"}
+        assert list(await response.json()) == ["error"]
 
 
-async def test_a_bug_is_a_traceback_in_the_log(client, snapshots, caplog, monkeypatch) -> None:
-    monkeypatch.setattr(logs, "EACH_SECONDS", 0.0)  # another test may have caused the same line
+async def test_a_bug_is_a_traceback_in_the_log(client, snapshots, caplog) -> None:
     snapshots.snapshot = replace(example(), rules=None)
     with caplog.at_level(logging.ERROR):
-        answer = await get(client, "/rules", 500)
-    assert answer == {"error": "internal error; the log has the details"}
-    assert "GET /rules failed" in caplog.text
+        answer = await get(client, "/page/data", 500)
+    assert list(answer) == ["error"]
     assert "Traceback" in caplog.text
     assert await get(client, "/healthz") == "ok"

@@ -1,16 +1,13 @@
-"""`/metrics`: names, values, and what promtool says of them. The values of each node are compared
-with a plain form in `test_answers_from_columns`.
-"""
+"""`/metrics`: names, values, and what promtool says of them."""
 
 from dataclasses import replace
 
 import pytest
 from expected_scene import CPU, MEMORY, expected_example, expected_scene, known_pods
-from plain_answers import series_text
 from programs import need, run
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
-from snapshots import EXAMPLE_RULES, NOON, Scene, example
+from snapshots import EXAMPLE_RULES, NOON, Scene, example, series_text
 from store_support import Clock, make_store
 
 from dynsched import __version__
@@ -250,6 +247,51 @@ async def test_while_ticks_are_overdue_or_where_they_are_off_there_are_no_series
     assert not await has_nodes(silent)
 
 
+def of_nodes(snapshot, name):
+    """The values of one family of nodes' series, by the values of their labels."""
+    families = text_string_to_metric_families(series_text(snapshot).decode())
+    found = [each for each in families if each.name == f"dynsched_node_{name}"]
+    return {tuple(one.labels.values()): one.value for each in found for one in each.samples}
+
+
+def test_the_series_of_each_kind_of_node() -> None:
+    found = of_nodes(example(), "verdict")
+    undecided = ["control-plane-1", *(f"worker-{number}" for number in range(3, 8))]
+    expected = dict.fromkeys(undecided, 0.5) | {"worker-1": 0.0, "worker-2": 1.0}
+    assert found == {(name,): value for name, value in expected.items()}
+    loads = of_nodes(example(), "measured_load")
+    assert {node: load for (node, rule), load in loads.items() if rule == "node-cpu"} == {
+        **dict.fromkeys(("control-plane-1", "worker-1"), 31.5),
+        "worker-2": 91.25,
+        "worker-3": 66.0,
+        "worker-4": 90.0,
+        "worker-5": 83.5,
+        "worker-6": 81.0,  # and none of worker-7, which has no current value
+    }
+    unmarked = {("worker-4", "conflict"), ("worker-5", "withheld")}
+    assert of_nodes(example(), "hot_unmarked").keys() == unmarked
+    assert of_nodes(example(), "expected_load") == {}  # pods are not watched
+    expected_loads = of_nodes(expected_example(), "expected_load")
+    assert (expected_loads["worker-1", "node-cpu"], expected_loads["worker-2", "node-cpu"]) == (
+        64.9,
+        44.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"dry_run": True}, "dry_run"),
+        ({"leading": False}, "following"),
+        ({"failures": (WriteFailure("worker-2", "500"),)}, "failed"),
+        ({}, "next_tick"),
+    ],
+)
+def test_a_hot_node_without_a_mark_has_the_reason(changes, reason) -> None:
+    snapshot = replace(example(dry_run=True), **{"dry_run": False, **changes})
+    assert ("worker-2", reason) in of_nodes(snapshot, "hot_unmarked")
+
+
 def test_a_load_is_compared_with_the_mean_of_the_nodes_that_take_the_same_pods() -> None:
     taint = {"key": "example.com/team", "value": "red", "effect": "NoSchedule"}
     loads = {"a": 90.0, "b": 60.0, "c": 30.0, "r": 2.0, "s": 4.0}
@@ -259,18 +301,14 @@ def test_a_load_is_compared_with_the_mean_of_the_nodes_that_take_the_same_pods()
         {"name": "disk", "expr": "x", "threshold": 95},
     ]
     snapshot = Scene({"rules": rules}, nodes).tick(NOON, cpu=loads, disk=loads)
-    found = text_string_to_metric_families(series_text(snapshot).decode())
-    (family,) = (each for each in found if each.name == "dynsched_node_load_above_mean")
-    told = {(one.labels["node"], one.labels["rule"]): one.value for one in family.samples}
     above = {"a": 30.0, "b": 0.0, "c": -30.0, "r": -1.0, "s": 1.0}
-    assert told == {(node, "cpu"): value for node, value in above.items()}
+    assert of_nodes(snapshot, "load_above_mean") == {
+        (node, "cpu"): value for node, value in above.items()
+    }
 
 
 def test_a_rules_name_may_have_quotes_in_it() -> None:
     name = 'a "quoted" \\ name'
     scene = Scene({"rules": [{"name": name, "expr": "load", "threshold": 80}]}, [Node("n1")])
-    text = series_text(scene.tick(NOON, **{name: {"n1": 40.0}})).decode()
-    (family,) = (each for each in text_string_to_metric_families(text) if "measured" in each.name)
-    assert [(one.labels, one.value) for one in family.samples] == [
-        ({"node": "n1", "rule": name}, 40.0)
-    ]
+    found = of_nodes(scene.tick(NOON, **{name: {"n1": 40.0}}), "measured_load")
+    assert found == {("n1", name): 40.0}

@@ -23,7 +23,7 @@ BOTH = EXAMPLE_RULES | {"mark": {"label": "status=presure", "taint": TAINT}}
 
 
 def node_payload(snapshot: Snapshot, name: str) -> Any:
-    return json.loads(msgspec.json.encode(node_detail(snapshot, name)))
+    return json.loads(msgspec.json.encode(node_detail(snapshot, name), enc_hook=str))
 
 
 def ticked(rules: Any, *loads: tuple[float, dict[str, float]], **how: Any) -> Snapshot:

@@ -253,7 +253,7 @@ def test_no_label_is_changed_but_our_mark_and_what_we_are_recorded_to_have_put(
     [
         ([91], "cpu 91 > 80, disk 91 >= 0.25"),
         ([91.23456], "cpu 91.23 > 80, disk 91.23 >= 0.25"),
-        ([0.1], "no rule fires"),
+        ([0.1], "no rule fires any more"),
         ([91, 75], "cpu was > 80, is 75, disk 75 >= 0.25"),  # only held: it is not over
     ],
 )

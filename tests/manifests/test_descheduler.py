@@ -26,10 +26,9 @@ from descheduler_support import (
 from envtest import Envtest
 from manifest_support import Doc, Kubectl
 from operator_support import until
-from plain_answers import series_text
 from prometheus_support import Exporter, RealPrometheus
 from scheduling_support import PODS, clear, make_pod, replicas
-from snapshots import NOON
+from snapshots import NOON, series_text
 
 from dynsched.engine.model import Node
 from dynsched_sim.apiserver.objects import merge_patch

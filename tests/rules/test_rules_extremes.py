@@ -92,11 +92,11 @@ def use(data: dict[str, Any], values: list[float], **others: dict[str, float]) -
     snapshot = scene.tick(NOON, **answers)
     for body in (
         rules_answer(snapshot),
-        status_answer(snapshot, error=None, source="x", interval=1, leader=None),
+        status_answer(snapshot, error=None, source="x", leader=None),
         *(node_detail(snapshot, name) for name in snapshot.nodes),
         snapshot.planned,
     ):
-        assert json.loads(msgspec.json.encode(body)) is not None
+        assert json.loads(msgspec.json.encode(body, enc_hook=str)) is not None
     metrics = Metrics(CollectorRegistry())
     metrics.observe(snapshot)
     assert metrics.exposition()

@@ -115,12 +115,12 @@ class Bench:
         """What `/nodes/NAME` answers."""
         found = node_detail(self.last, name)
         assert found is not None
-        told = msgspec.json.encode(found)
+        told = msgspec.json.encode(found, enc_hook=str)
         return json.loads(told, object_hook=lambda each: SimpleNamespace(**each))
 
     def status(self) -> dict[str, Any]:
         error = self.last.error
-        found = status_answer(self.last, error=error, source="", interval=INTERVAL, leader=None)
+        found = status_answer(self.last, error=error, source="", leader=None)
         return dict(json.loads(json.dumps(found)))
 
     def rules(self) -> list[dict[str, Any]]:

@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from expected_scene import expected_example, known_pods
 from manifest_support import COMPONENTS, Doc, load_all
-from plain_answers import series_text
 from prometheus_client import CollectorRegistry
-from snapshots import example
+from snapshots import example, series_text
 
 from dynsched.api.metrics import Metrics
 from dynsched.api.order_status import LastOrder, OrderStatus

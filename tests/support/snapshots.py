@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from dynsched.api.node_series import NodeSeries
 from dynsched.api.nodes import around_nodes, encode_each
 from dynsched.engine.alerting.alerts import no_alerts
 from dynsched.engine.decide import decide
@@ -116,6 +117,13 @@ def nodes_payload(snapshot: Snapshot, views: Iterable[NodeView] | None = None) -
     views = snapshot.nodes.values() if views is None else views
     nodes = b",".join(bytes(each) for each in encode_each(snapshot, views))
     return json.loads(before + nodes + behind)
+
+
+def series_text(snapshot: Snapshot) -> bytes:
+    """The series of nodes in `/metrics`."""
+    series = NodeSeries(snapshot)
+    series.add(sorted(snapshot.nodes))
+    return series.encoded()
 
 
 def patched(node: Node, patch: NodePatch) -> Node:

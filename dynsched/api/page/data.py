@@ -4,9 +4,8 @@ third of the bytes of one object each. Times are Unix seconds.
 
 from __future__ import annotations
 
-import asyncio
+import gzip
 import math
-import zlib
 from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final
@@ -15,14 +14,19 @@ import msgspec
 import numpy as np
 
 from dynsched import __version__
-from dynsched.api.status import rules_answer
-from dynsched.api.why import reasons
+from dynsched.api.order_status import for_the_page
+from dynsched.api.page.history import LETTERS, node_states
+from dynsched.api.why import notes
 from dynsched.engine.columns import OK, QUALITIES, Bools, Floats, Ints
 from dynsched.engine.health import is_blind, unmatched_rules
+from dynsched.engine.loads import full_at
+from dynsched.engine.model import AlertState, RuleHealth
 from dynsched.engine.snapshot import NodeViews, Snapshot
+from dynsched.engine.wording import coded
+from dynsched.rules.rule_set import NO_RULES
 
-MARKED, HOT, INELIGIBLE, CONFLICT, UNKNOWN = (1 << bit for bit in range(5))
-"""The bits of a node in the column ``flags``. UNKNOWN: a rule has no current value for it."""
+MARKED, INELIGIBLE, CONFLICT = 1, 2, 4
+"""The bits of a node in the column ``flags``."""
 
 _LETTERS: Final = np.array([ord(quality.value[0]) for quality in QUALITIES], np.uint8)
 _INACTIVE, _PENDING, _FIRING, _HELD = b"ipfh"
@@ -33,92 +37,78 @@ About = Mapping[str, Any]
 """What is not in a Snapshot: see `SnapshotStore`."""
 Encoded = tuple[str, bytes, bytes]
 """The ETag, the JSON, and the same as gzip."""
-_AT_ONCE: Final = 250
-"""Nodes in one go: about two milliseconds in which no other request is answered, and ten where a
-patch is due on each."""
-
-_PIECE: Final = 32 << 10
-"""Bytes that are compressed in one go: about a millisecond in which nothing else is answered."""
 _LEVEL: Final = 3
-_GZIP: Final = 31
-"""zlib's number for gzip's format, with the largest window."""
+"""Of compression."""
 
 
-async def encoded_page(snapshot: Snapshot, about: About, etag: str) -> Encoded:
-    plain = await page_data(snapshot, about)
-    packer = zlib.compressobj(_LEVEL, wbits=_GZIP)
-    pieces = []
-    for start in range(0, len(plain), _PIECE):
-        pieces.append(packer.compress(plain[start : start + _PIECE]))
-        await asyncio.sleep(0)
-    return etag, plain, b"".join((*pieces, packer.flush()))
+def encoded_page(snapshot: Snapshot, about: About, etag: str) -> Encoded:
+    plain = page_data(snapshot, about)
+    return etag, plain, gzip.compress(plain, _LEVEL)
 
 
-async def page_data(snapshot: Snapshot, about: About, at_once: int = _AT_ONCE) -> bytes:
+def page_data(snapshot: Snapshot, about: About) -> bytes:
     nodes, rule_set = snapshot.nodes, snapshot.rule_set
-    verdicts = nodes.verdicts
-    names = sorted(nodes)
-    indices: list[int] = []
-    pools: dict[str, int] = {}
-    pool: list[int] = []
-    seen: list[int] = []
-    notes: list[tuple[int, str, str]] = []
-    for first in range(0, len(names), at_once):
-        some = names[first : first + at_once]
-        places = nodes.indices_of(some)
-        indices += places
-        pool += [pools.setdefault(each, len(pools)) for each in nodes.pools_at(places)]
-        whys = reasons(snapshot, some)
-        notes += [(at, *whys[name]) for at, name in enumerate(some, first) if name in whys]
-        seen += _flags(nodes, some)
-        await asyncio.sleep(0)
+    verdicts, names = nodes.verdicts, sorted(nodes)
+    indices = nodes.indices_of(names)
     at = np.array(indices, np.int64)
-    flags = np.array(seen, np.int64) + HOT * verdicts.hot[at]
-    asked = {rule.name for rule in rule_set.asked_rules}
-    columns = []
-    for row, rule in enumerate(rule_set.rules):
-        column, unknown = _column(snapshot, row, at)
-        columns.append(column)
-        if rule.name in asked:
-            flags |= UNKNOWN * unknown
-        await asyncio.sleep(0)
-    rules, order = rules_answer(snapshot), None
-    if snapshot.order is not None:
-        from dynsched.api.order_status import for_the_page
-
-        order = for_the_page(snapshot.order)
+    pools: dict[str, int] = {}
+    noted, blind = notes(snapshot, names), unmatched_rules(snapshot)
+    columns = [_column(snapshot, row, at) for row in range(len(rule_set.rules))]
     return msgspec.json.encode(
         {
             "version": __version__,
             **about,
             "taken_at": snapshot.taken_at,
-            "tick": snapshot.tick,
-            "duration": snapshot.duration,
             "leading": snapshot.leading,
             "leader": about["leader"] or snapshot.leader,
             "dry_run": snapshot.dry_run,
-            "rules_error": snapshot.rules_error,
+            # Without rules the error of the tick says so.
+            "rules_error": None if rule_set is NO_RULES else snapshot.rules_error,
             "capped": sorted(snapshot.capped),
             "failures": len(snapshot.failures),
             "disputes": len(snapshot.disputes),
-            "blind": {name: why for name, why in unmatched_rules(snapshot).items() if why},
             **_unseen(snapshot),
             "mark": "" if rule_set.mark.is_none else str(rule_set.mark),
-            "guard": rules["guard"],
-            "rules": rules["rules"],
+            "max_marked": str(rule_set.guard.max_marked),
+            "rules": [_rule(health, blind.get(health.rule.name)) for health in snapshot.rules],
             "has_order": rule_set.order is not None,
-            "order": order,
-            "pools": list(pools),
+            "order": snapshot.order and for_the_page(snapshot.order),
             "nodes": {
                 "name": names,
-                "pool": pool,
-                "flags": flags.tolist(),
+                "pool": [pools.setdefault(pool, len(pools)) for pool in nodes.pools_at(indices)],
+                "flags": _flags(nodes, names),
+                "state": "".join(LETTERS[index] for index in node_states(nodes)[at].tolist()),
                 "since": _sparse(~np.isnan(verdicts.since[at]), verdicts.since[at]),
-                "notes": notes,
+                "notes": [(n, *noted[name]) for n, name in enumerate(names) if name in noted],
             },
+            "pools": list(pools),
             "columns": columns,
-        }
+        },
+        enc_hook=coded,
     )
+
+
+def _rule(health: RuleHealth, blind: str | None) -> dict[str, Any]:
+    """``blind``: why none of its samples matches a node."""
+    rule = health.rule
+    return {
+        "name": rule.name,
+        "source": rule.source,
+        "expr": rule.expr,
+        "resource": rule.resource,
+        "op": rule.op,
+        "threshold": rule.threshold,
+        "clear_threshold": rule.clear_threshold,
+        "full_at": full_at(rule) if rule.rises else None,
+        "shadow": rule.shadow,
+        "error": health.error,
+        "blind": blind,
+        "took": health.duration,
+        "samples": health.samples,
+        "unmatched": health.unmatched,
+        "pending": health.states.get(AlertState.PENDING, 0),
+        "firing": health.states.get(AlertState.FIRING, 0),
+    }
 
 
 def _unseen(snapshot: Snapshot) -> dict[str, float | None]:
@@ -144,17 +134,13 @@ def _unseen(snapshot: Snapshot) -> dict[str, float | None]:
 
 
 def _flags(nodes: NodeViews, names: Sequence[str]) -> list[int]:
-    flags = np.zeros(len(names), np.int64)
-    sets = {MARKED: nodes.marked, INELIGIBLE: nodes.ineligible, CONFLICT: nodes.conflicts}
-    for bit, some in sets.items():
-        flags += bit * np.fromiter(map(some.__contains__, names), np.bool_, len(names))
-    return flags.tolist()
+    sets = ((MARKED, nodes.marked), (INELIGIBLE, nodes.ineligible), (CONFLICT, nodes.conflicts))
+    return [sum(bit for bit, some in sets if name in some) for name in names]
 
 
-def _column(snapshot: Snapshot, row: int, at: Ints) -> tuple[dict[str, Any], Bools]:
-    """One rule (its ``row`` in the table of alerts) on all nodes, and which of them have no current
-    value. ``since`` and ``known`` (when there was a value that is no longer current) are sparse:
-    indices of nodes, and their values.
+def _column(snapshot: Snapshot, row: int, at: Ints) -> dict[str, Any]:
+    """One rule (its ``row`` in the table of alerts) on all nodes. ``since`` and ``known`` (when
+    there was a value that is no longer current) are sparse: indices of nodes, and their values.
     """
     rule, alerts, cells = snapshot.rule_set.rules[row], snapshot.nodes.verdicts.alerts, (row, at)
     digits = _digits(rule.threshold)
@@ -166,14 +152,13 @@ def _column(snapshot: Snapshot, row: int, at: Ints) -> tuple[dict[str, Any], Boo
     )
     qualities = np.where(exists, _LETTERS[quality], _NO_ALERT)
     values = np.where(exists, alerts.compared[cells], np.nan).tolist()
-    column = {
+    return {
         "value": list(map(round, values, repeat(digits))),  # msgspec writes NaN as null
         "state": letters.astype(np.uint8).tobytes().decode(),
         "quality": qualities.astype(np.uint8).tobytes().decode(),
         "since": _sparse(active, alerts.since[cells]),
         "known": _sparse(exists & (quality != OK), alerts.known_at[cells]),
     }
-    return column, np.asarray(exists & (quality != OK), np.bool_)
 
 
 def _sparse(which: Bools, times: Floats) -> tuple[list[int], list[int]]:

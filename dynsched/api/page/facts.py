@@ -7,16 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from dynsched.api.order_status import place_of
+from dynsched.api.why import what_clears
 from dynsched.engine.load.recent import BoundOnNode
 from dynsched.engine.loads import full_at
 from dynsched.engine.placing.placements import PlacedOn, Placements, hottest
 from dynsched.engine.pod_values import AboveRequest
 from dynsched.engine.snapshot import Snapshot
+from dynsched.engine.wording import Reason
 
 LOOKED_AT: Final = 600.0
 """Seconds after a request for which Prometheus is asked for what the page shows."""
-OPEN: Final = 10.0
-"""Seconds after a request for which a page counts as open: it asks every 5 s or more often."""
 MAX_WANTED: Final = 8
 
 
@@ -43,14 +44,7 @@ class PageFacts:
 
     @property
     def is_looked_at(self) -> bool:
-        return self._was_looked_at(LOOKED_AT)
-
-    @property
-    def is_open(self) -> bool:
-        return self._was_looked_at(OPEN)
-
-    def _was_looked_at(self, within: float) -> bool:
-        return self._looked_at is not None and self.clock() - self._looked_at < within
+        return self._looked_at is not None and self.clock() - self._looked_at < LOOKED_AT
 
     def observe(self, snapshot: Snapshot, placed: Sequence[str] | None) -> Counter[PlacedOn] | None:
         """How many pods were ``placed`` by kind: the node of each that was bound since the Snapshot
@@ -79,6 +73,7 @@ class PageFacts:
             "bound": self.bound(node),
             "above": (self.above or {}).get(node),
             "past": past,
+            "clears": [] if known is None else _clears(known, node),
             "machine": known and _machine(known, node),
             "requested": {} if known is None else self._requested(known, node),
         }
@@ -92,17 +87,17 @@ class PageFacts:
         }
 
 
-def _machine(snapshot: Snapshot, name: str) -> dict[str, Any]:
-    place = None
-    if snapshot.order is not None:
-        from dynsched.api.order_status import place_of  # noqa: PLC0415 (most rules have no order)
+def _clears(snapshot: Snapshot, name: str) -> list[Reason]:
+    alerts = snapshot.nodes[name].verdict.alerts
+    return what_clears(snapshot.rule_set, alerts, snapshot.taken_at)
 
-        place = place_of(snapshot, snapshot.order, name)
+
+def _machine(snapshot: Snapshot, name: str) -> dict[str, Any]:
     node = snapshot.nodes.inventory.nodes[name]
     return {
         "zone": node.labels.get("topology.kubernetes.io/zone"),
         "type": node.labels.get("node.kubernetes.io/instance-type"),
         "cpu": node.allocatable.get("cpu"),
         "memory": node.allocatable.get("memory"),
-        "order": place,
+        "order": snapshot.order and place_of(snapshot, snapshot.order, name),
     }

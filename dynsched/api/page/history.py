@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dynsched.engine.columns import OK, Roster
+from dynsched.engine.columns import OK, Floats, Roster
 from dynsched.engine.health import is_blind
 from dynsched.engine.model import AlertState
 from dynsched.engine.snapshot import NodeViews, Snapshot
@@ -24,31 +24,29 @@ MAX_CHANGES: Final = 10_000
 """Changes that are kept, of all nodes: about 2 MB."""
 MAX_OF_ALL: Final = 50
 
-_LETTERS: Final = "cpkhu"
+LETTERS: Final = "cpkhu"
 """Of what was decided of a node: cool, pending, cooling, hot, unknown. In capitals where it
 was marked."""
-_MARKED: Final = len(_LETTERS)
-_UNKNOWN: Final = _LETTERS.index("u")
+_MARKED: Final = len(LETTERS)
+_UNKNOWN: Final = LETTERS.index("u")
 
-_LARGEST: Final = float(np.finfo(np.float16).max)
 _FINEST: Final = STEP / 2**5
 
 
 class _Point(NamedTuple):
-    """``values``: by rule, what 1 stands for, and the value of each node. ``states``: indices of
-    `_LETTERS`, with ``_MARKED`` more where it was marked. The arrays' last element is for nodes
-    that are not known.
+    """``values``: by rule, of each node. ``states``: indices of `LETTERS`, with ``_MARKED`` more
+    where it was marked. The arrays' last element is for nodes that are not known.
     """
 
     at: float
-    values: Mapping[str, tuple[float, NDArray[np.float16]]]
+    values: Mapping[str, NDArray[np.float32]]
     states: NDArray[np.uint8]
 
 
 class History:
-    """At most ``POINTS`` values of each rule on each node, in parts of the rule's threshold, as
-    16-bit floats of three digits. At first points are taken more often; whenever there are so many,
-    every other one is dropped and the step doubles. ``interval``: seconds between two ticks.
+    """At most ``POINTS`` values of each rule on each node. At first points are taken more often;
+    whenever there are so many, every other one is dropped and the step doubles. ``interval``:
+    seconds between two ticks.
     """
 
     def __init__(self, interval: float) -> None:
@@ -69,18 +67,14 @@ class History:
             self._points = self._points[1::2]
             self.step *= 2
         alerts = snapshot.nodes.verdicts.alerts
-        rules = {
-            rule.name: (row, abs(rule.threshold) or 1.0)
-            for row, rule in enumerate(snapshot.rule_set.rules)
-        }
-        self._follow(alerts.roster, list(rules))
-        with np.errstate(over="ignore"):  # it is kept as the largest
-            values = {
-                name: (unit, _kept(alerts.good_values(row) / unit))
-                for name, (row, unit) in rules.items()
-            }
-        point = _Point(snapshot.taken_at, values, _states(snapshot.nodes))
-        self._points = [*self._points[1 - POINTS :], point]
+        rules = [rule.name for rule in snapshot.rule_set.rules]
+        if alerts.roster is not self._roster:
+            self._follow(alerts.roster)
+        self._rules = rules
+        values = {name: _kept(alerts.good_values(row)) for row, name in enumerate(rules)}
+        states = np.append(node_states(snapshot.nodes), _UNKNOWN)
+        states[alerts.roster.indices_of(snapshot.nodes.marked)] += _MARKED
+        self._points = [*self._points[1 - POINTS :], _Point(snapshot.taken_at, values, states)]
         self._due_at = snapshot.taken_at + self.step
 
     def past(self, nodes: Sequence[str]) -> dict[str, Any]:
@@ -100,61 +94,51 @@ class History:
             "states": "".join(_letter(int(point.states[index])) for point in self._points),
         }
 
-    def _follow(self, roster: Roster, rules: list[str]) -> None:
-        if roster is self._roster and rules == self._rules:
-            return
+    def _follow(self, roster: Roster) -> None:
         indices = np.append(roster.indices_in(self._roster), -1)
         self._points = [
             _Point(
                 point.at,
-                {
-                    rule: (unit, values.take(indices))
-                    for rule, (unit, values) in point.values.items()
-                    if rule in rules
-                },
+                {rule: values.take(indices) for rule, values in point.values.items()},
                 point.states.take(indices),
             )
             for point in self._points
         ]
-        self._roster, self._rules = roster, rules
+        self._roster = roster
 
 
-def _states(views: NodeViews) -> NDArray[np.uint8]:
-    """As in the page's `stateOf`."""
+def node_states(views: NodeViews) -> NDArray[np.uint8]:
+    """Of each node as an index of `LETTERS`."""
     verdicts, limits = views.verdicts, views.inventory.limits
     alerts = views.verdicts.alerts
     exists = alerts.exists & ~limits.is_shadow
-    firing = exists & alerts.firing & np.isnan(alerts.keep_firing_since)
+    fires = (exists & alerts.firing & np.isnan(alerts.keep_firing_since)).any(axis=0)
     pending = (exists & alerts.pending).any(axis=0)
     unknown = exists.any(axis=0) & ~(exists & (alerts.quality == OK)).any(axis=0)
-    fires = firing.any(axis=0)
     kinds = [verdicts.hot & fires, verdicts.hot, pending, unknown]
-    letters = [_LETTERS.index(letter) for letter in "hkpu"]
-    states = np.append(np.select(kinds, letters, 0), _UNKNOWN).astype(np.uint8)
-    states[alerts.roster.indices_of(views.marked)] += _MARKED
-    return states
+    return np.select(kinds, [LETTERS.index(letter) for letter in "hkpu"], 0).astype(np.uint8)
 
 
 def _letter(state: int) -> str:
-    return _LETTERS[state] if state < _MARKED else _LETTERS[state - _MARKED].upper()
+    return f"{LETTERS}{LETTERS.upper()}"[state]
 
 
-def _kept(values: NDArray[np.float64]) -> NDArray[np.float16]:
-    return np.append(values.clip(-_LARGEST, _LARGEST), math.nan).astype(np.float16)
+def _kept(values: Floats) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        return np.append(values, math.nan).astype(np.float32)
 
 
 def _known(point: _Point, rule: str, index: int) -> float | None:
-    unit, values = point.values.get(rule, (1.0, None))
-    value = math.nan if values is None else float(values[index]) * unit
-    # Back from 16 bits: 31.5 and not 31.508.
-    return None if math.isnan(value) else float(f"{value:.3g}")
+    values = point.values.get(rule)
+    value = math.nan if values is None else float(values[index])
+    return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
     """``at``: Unix seconds. ``kind``: the alert's new state; or ``mark``, ``release`` or ``repair``
-    for what was written, with an empty ``rule`` and, in ``text``, why. Without a ``node``, of all:
-    ``rules`` were loaded or ``refused``, who is the ``leader``, no rule has a value (``blind``) or
-    one has again (``sees``).
+    for what was written, with an empty ``rule``. ``why`` may be a `Reason`. Without a ``node``, of
+    all: ``rules`` were loaded or ``refused``, who is the ``leader``, no rule has a value
+    (``blind``) or one has again (``sees``).
     """
 
     at: float
@@ -162,7 +146,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     kind: str
     rule: str
     value: float | None
-    text: str
+    why: str
 
 
 class Changes:

@@ -13,6 +13,7 @@ import numpy as np
 from dynsched.engine.columns import Bools, Floats, Ints
 from dynsched.engine.model import Action, NodePatch, WriteFailure
 from dynsched.engine.nodes.inventory import NodeColumns
+from dynsched.engine.wording import Reason
 from dynsched.rules.fields import Limit
 
 INCUMBENT_BONUS: Final = 0.1
@@ -23,11 +24,8 @@ BURST: Final = 10.0
 FIRST_PAUSE: Final = 5.0
 LONGEST_PAUSE: Final = 60.0
 """Seconds until a write that was refused is tried again: twice as long after each refusal."""
-UNMARKED: Final = "not marked: mark is none"
-LEFT: Final = (
-    "an older mark stays: mark is none, so dynsched writes no node; "
-    "`dynsched prune --rules rules.yaml` removes it"
-)
+UNMARKED: Final = Reason("mark_none")
+LEFT: Final = Reason("left")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +182,7 @@ class WriteLimiter:
         self._allowance.left -= len(urgent)
         room = max(0, int(self._allowance.left))
         self._allowance.left -= len(releases[:room])
-        why = f"not written yet: guard.max_writes_per_minute is {per_minute}"
+        why = Reason("max_writes", str(per_minute))
         return Chosen(
             patches=(*urgent, *releases[:room]),
             delayed={patch.node: why for patch in releases[room:]},

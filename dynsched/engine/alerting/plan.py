@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import partial, reduce
 from types import MappingProxyType
 from typing import Any
 
@@ -11,7 +12,7 @@ from dynsched.engine.alerting.guard import Selection
 from dynsched.engine.model import Action, Alert, AlertState, Node, NodePatch, Verdict
 from dynsched.engine.nodes.mark_state import MarkState, mark_state
 from dynsched.engine.pod_values import Added
-from dynsched.engine.wording import counted
+from dynsched.engine.wording import Reason
 from dynsched.rules import keys
 from dynsched.rules.labels import Mark
 from dynsched.rules.rule_set import NO_RULES, Rule, RuleSet
@@ -82,7 +83,7 @@ def _take_back(state: MarkState, mark: Mark, reason: str) -> NodePatch | None:
 def _with_rest(reason: str, state: MarkState) -> str:
     if state.unproven is None:
         return reason
-    return f"{reason}; label {state.unproven} stays: nothing shows that dynsched put it there"
+    return Reason("unproven", reason, str(state.unproven))
 
 
 def is_done(patch: NodePatch, node: Node) -> bool:
@@ -104,10 +105,10 @@ def describe(
     """The firing rules in one line: ``node-cpu 91.2 > 80``, or ``node-cpu was > 80, is 75``, or
     ``node-cpu 74 measured, 86 expected with 5 new pods > 80``.
     """
-    parts = [
+    parts: list[str] = [
         _reason(rule, alert, added.get(rule.name)) for rule, alert in _firing(verdict, rule_set)
     ]
-    return ", ".join(parts) or "no rule fires"
+    return reduce(partial(Reason, "both"), parts or [Reason("no_rule")])
 
 
 def write_evidence(mark: Mark, verdict: Verdict, rule_set: RuleSet) -> str:
@@ -139,23 +140,21 @@ def _firing(verdict: Verdict, rule_set: RuleSet) -> list[tuple[Rule, Alert]]:
 
 def _reason(rule: Rule, alert: Alert, added: Added | None) -> str:
     over, value = f"{rule.op} {format_threshold(rule.threshold)}", format_value(alert.compared)
-    if value != format_value(alert.value):
-        value = f"{format_value(alert.value)} measured, {value} expected"
-        if added is not None and added.pods:
-            value += f" with {counted(added.pods, 'new pod')}"
-    if alert.compared is None or rule.breached(alert.compared):
-        return f"{rule.name} {value} {over}"
-    return f"{rule.name} was {over}, is {value}"
+    if alert.compared is not None and not rule.breached(alert.compared):
+        return Reason("fired", rule.name, over, value)
+    measured, pods = format_value(alert.value), 0 if added is None else added.pods
+    if value == measured:
+        return Reason("fires", rule.name, value, over)
+    code = "expected_pod" if pods == 1 else "expected_pods" if pods else "expected"
+    return Reason(code, rule.name, measured, value, over, str(pods))
 
 
 def _why_taken_off(state: MarkState, verdict: Verdict) -> str:
     if state.conflict is not None:
         return state.conflict
     if state.ineligible is not None:
-        return f"the node is not eligible: {state.ineligible}"
-    if verdict.hot:
-        return "another node is hotter and the number of marks is limited"
-    return "no rule fires any more"
+        return Reason("not_eligible", state.ineligible)
+    return Reason("hotter" if verdict.hot else "no_rule")
 
 
 class _Edit:

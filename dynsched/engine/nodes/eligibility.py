@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from dynsched.engine.model import Node
+from dynsched.engine.wording import Reason
 from dynsched.rules import keys
 from dynsched.rules.sections import GuardRules, NodeRules
 
@@ -27,13 +28,13 @@ def is_eligible(node: Node, rules: NodeRules) -> bool:
 def why_ineligible(node: Node, rules: NodeRules) -> str | None:
     """The first reason against a mark, in one line; None when it is allowed."""
     if node.labels.get(keys.IGNORE_LABEL) == "true":
-        return f"it has the label {keys.IGNORE_LABEL}=true"
+        return Reason("ignored", f"{keys.IGNORE_LABEL}=true")
     if not rules.include_control_plane:
         for label in keys.CONTROL_PLANE_LABELS:
             if label in node.labels:
-                return f"it is a control-plane node (label {label})"
+                return Reason("control_plane", label)
     unmet = rules.selector.unmet(node.labels)
-    return None if unmet is None else f"nodes.selector wants {unmet}"
+    return None if unmet is None else Reason("not_selected", str(unmet))
 
 
 def pool_of(node: Node, guard: GuardRules) -> str:

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from dynsched.engine.model import Node
 from dynsched.engine.nodes.eligibility import why_ineligible
+from dynsched.engine.wording import Reason
 from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark, Mark, TaintMark, parse_label, parse_taint
 from dynsched.rules.sections import NodeRules
@@ -151,15 +152,14 @@ def mark_state(node: Node, mark: Mark, rules: NodeRules | None = None) -> MarkSt
         value = node.labels[mark.label.key]
         has_label = value == mark.label.value
         if not has_label and not (older.label and older.label.key == mark.label.key):
-            conflict = f"label {mark.label.key}={value} was set by somebody else"
+            conflict = Reason("conflict", f"label {mark.label.key}={value}")
     if mark.taint:
         has_taint = any(mark.taint.is_same(taint) for taint in node.taints)
         for taint in node.taints:
             ours = mark.taint.is_same(taint) or (older.taint and older.taint.is_same(taint))
             if mark.taint.stands_at(taint) and not ours:
-                conflict = (
-                    f"taint {mark.taint.key}={taint.get('value', '')} was set by somebody else"
-                )
+                theirs = f"taint {mark.taint.key}={taint.get('value', '')}"
+                conflict = Reason("conflict", theirs)
     ineligible = None if rules is None else why_ineligible(node, rules)
     marked = has_label or has_taint or older.label is not None or older.taint is not None
     return MarkState(

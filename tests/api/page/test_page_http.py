@@ -1,27 +1,23 @@
-"""The page's paths, asked over a real socket. What the columns say of nodes is compared with its
-plain form in `test_answers_from_columns`.
-"""
+"""The page's paths, asked over a real socket."""
 
-import asyncio
 import gzip
-import json
 import re
+from dataclasses import replace
 
-import msgspec
 import pytest
 import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
-from expected_scene import expected_example
-from plain_answers import plain_page
 from programs import ROOT
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 from store_support import make_store
 from web_support import ask, check, get
 
 from dynsched.api.app import MAX_NODES, make_app
-from dynsched.api.page.data import page_data
-from dynsched.api.page.facts import OPEN
-from dynsched.engine.model import Node
+from dynsched.api.page.facts import LOOKED_AT
+from dynsched.engine.load.recent import BoundOnNode, JustBound
+from dynsched.engine.model import Node, WriteFailure
+from dynsched.engine.pod_values import AboveRequest
+from dynsched.engine.wording import REASONS
 
 STATIC = ROOT / "dynsched/api/page/static"
 
@@ -33,41 +29,99 @@ async def packed(snapshots):
         yield found
 
 
-@pytest.fixture
-def made(monkeypatch):
-    """What was encoded for the page."""
-    found = []
-
-    async def counted(*args):
-        found.append(args)
-        return await page_data(*args)
-
-    monkeypatch.setattr("dynsched.api.page.data.page_data", counted)
-    return found
-
-
-@pytest.mark.parametrize("make", [example, expected_example])
-@pytest.mark.parametrize("dry_run", [False, True])
-async def test_the_page_gets_what_the_nodes_are(client, snapshots, make, dry_run) -> None:
-    snapshot = make(dry_run=dry_run)
-    snapshots.publish(snapshot)
+async def test_the_page_gets_columns_of_what_the_nodes_are(client, snapshots) -> None:
+    snapshots.publish(example())
     shown = await get(client, "/page/data")
-    plain = json.loads(msgspec.json.encode(plain_page(snapshot)))
-    check(shown, dry_run=dry_run, **plain)
+    check(shown, dry_run=False, capped=[""], max_marked="2", pools=[""], unseen_since=None)
+    minutes = [NOON + 60, NOON + 60, NOON + 60, NOON + 90]
+    assert shown["nodes"] == {
+        "name": ["control-plane-1", *(f"worker-{number}" for number in range(1, 8))],
+        "pool": [0] * 8,
+        "flags": [2, 0, 1, 1, 4, 0, 0, 0],
+        "state": "cchkhhpc",
+        "since": [[2, 3, 4, 5], minutes],
+        "notes": [
+            [0, "ineligible", ["control_plane", "node-role.kubernetes.io/control-plane"]],
+            [4, "conflict", ["conflict", "label status=maintenance"]],
+            [5, "withheld", ["max_marked", "2"]],
+        ],
+    }
+    cpu, memory = shown["columns"]
+    assert cpu == {
+        "value": [31.5, 31.5, 91.2, 66.0, 90.0, 83.5, 81.0, 31.5],
+        "state": "iifhffpi",
+        "quality": "ooooooom",
+        "since": [[2, 3, 4, 5, 6], [*minutes, NOON + 120]],
+        "known": [[7], [NOON + 86]],
+    }
+    check(memory, value=[42.0] * 8, state="i" * 8, quality="o" * 8)
+    of_cpu, _ = shown["rules"]
+    check(of_cpu, error=None, blind=None, samples=8, unmatched=1, pending=1, firing=4)
+    order = {"lists": 1, "loads": [31.5, 31.5, None, 66.0, 81.0], "weights": [100, 99, 98, 35, 1]}
+    check(shown["order"], **order)
+
+
+@pytest.mark.parametrize(
+    ("changes", "noted"),
+    [
+        ({"dry_run": True}, ["dry_run", ""]),
+        ({"leading": False}, ["following", ""]),
+        ({"failures": (WriteFailure("worker-2", "403"),)}, ["failed", "403"]),
+        ({}, ["next_tick", ""]),
+    ],
+)
+async def test_a_node_that_is_not_written_says_why(client, snapshots, changes, noted) -> None:
+    snapshots.publish(replace(example(dry_run=True), **{"dry_run": False, **changes}))
+    notes = (await get(client, "/page/data"))["nodes"]["notes"]
+    assert [2, *noted] in notes
+
+
+async def test_a_rule_that_sees_nothing_says_why_by_a_code(client, snapshots) -> None:
+    for answer, blind in (({}, ["no_series"]), ({"x": 1.0}, ["no_node", "'x'"]), ("refused", None)):
+        scene = Scene(EXAMPLE_RULES, [Node("a")])
+        snapshots.publish(scene.tick(NOON, node_cpu=answer, node_mem_usage={"a": 1.0}))
+        rule, _ = (await get(client, "/page/data"))["rules"]
+        assert (rule["blind"] and rule["blind"][:2]) == blind
+        assert rule["error"] == (answer if answer == "refused" else None)
+
+
+async def test_a_shadow_rule_that_has_values_does_not_hide_that_nothing_is_known(
+    client, snapshots
+) -> None:
+    rules = [{"name": name, "expr": "x", "threshold": 80} for name in ("cpu", "other")]
+    scene = Scene({"rules": [rules[0], {**rules[1], "shadow": True}]}, [Node("a")])
+    snapshots.publish(scene.tick(NOON, cpu={"a": 10.0}, other={"a": 10.0}))
+    check(await get(client, "/page/data"), unseen_since=None, marks_until=None)
+    snapshots.publish(scene.tick(NOON + 10, cpu={}, other={"a": 10.0}))
+    shown = await get(client, "/page/data")
+    check(shown, unseen_since=NOON)
+    assert [change["kind"] for change in shown["changes"]] == ["blind"]
+
+
+async def test_marks_that_wait_for_the_pace_of_releases_are_not_told_as_held(
+    client, snapshots
+) -> None:
+    rules = [{"name": "cpu", "expr": "x", "threshold": 80, "stale_after": "30s"}]
+    guard = {"max_marked": "100%", "max_releases": 1}
+    scene = Scene({"guard": guard, "rules": rules}, [Node("a"), Node("b"), Node("c")])
+    snapshots.publish(scene.tick(NOON, cpu=dict.fromkeys("abc", 90.0)))
+    until = []
+    for later in (10, 40, 50):
+        snapshots.publish(scene.tick(NOON + later, cpu={}))
+        until.append((await get(client, "/page/data"))["marks_until"] - NOON)
+    assert until == [30, 40, 50]
 
 
 async def test_placements_are_counted_where_pods_are_watched(client, snapshots) -> None:
     snapshots.publish(example())
     assert (await get(client, "/page/data"))["placements"] is None
     snapshots.publish(example(), placed=["worker-2", "worker-1", "worker-1"])
-    placements = (await get(client, "/page/data"))["placements"]
-    assert (placements["hot"], placements["marked"], placements["clean"]) == ([1], [0], [2])
+    check((await get(client, "/page/data"))["placements"], hot=[1], marked=[0], clean=[2])
 
 
 async def test_an_etag_that_was_seen_gets_no_body_until_a_tick(client, snapshots, clock) -> None:
     """The age grows while the bytes stay."""
-    answer = await get(client, "/page/data", 503)
-    assert answer == {"error": "no tick has finished yet; try again soon"}
+    await get(client, "/page/data", 503)
     snapshots.publish(example())
     first, _ = await ask(client, "/page/data")
     clock.now += 42
@@ -82,15 +136,6 @@ async def test_an_etag_that_was_seen_gets_no_body_until_a_tick(client, snapshots
     other.publish(example())
     async with TestClient(TestServer(make_app(other))) as second:
         assert (await ask(second, "/page/data"))[0]["ETag"] != first["ETag"]
-
-
-async def test_links_lead_to_where_people_reach_prometheus(client, snapshots) -> None:
-    ours, theirs = "http://prometheus:9090", "https://example.com/prometheus"
-    for graphs in (ours, theirs):
-        snapshots.graphs = graphs
-        snapshots.publish(example())
-        shown = await get(client, "/page/data")
-        assert (shown["source"], shown["graphs"]) == (ours, graphs)
 
 
 @pytest.mark.parametrize(
@@ -109,71 +154,93 @@ async def test_it_is_compressed_for_who_accepts_it(packed, snapshots, accepted, 
         assert headers["Vary"] == "Accept-Encoding"
 
 
-async def test_many_viewers_get_bytes_that_were_made_once(client, snapshots, made) -> None:
-    snapshots.publish(many(200))
-    answers = await asyncio.gather(*(ask(client, "/page/data") for _ in range(50)))
-    assert len({body for _, body in answers}) == 1
-    assert len(made) == 1
-
-
-async def test_while_a_page_is_open_a_snapshot_is_encoded_before_it_is_asked_for(
-    client, snapshots, clock, made
-) -> None:
-    snapshots.publish(many(20))
-    await asyncio.sleep(0.1)
-    assert not made
-    await ask(client, "/page/data")
-    clock.now += OPEN - 1
-    snapshots.publish(many(20))
-    await asyncio.sleep(0.1)
-    assert len(made) == 2
-    await ask(client, "/page/data")
-    assert len(made) == 2
-    clock.now += OPEN
-    snapshots.publish(many(20))
-    await asyncio.sleep(0.1)
-    assert len(made) == 2
-
-
 async def test_the_history_is_of_the_nodes_that_were_asked_for(client, snapshots) -> None:
     snapshots.publish(example())
     past = await get(client, "/page/history?node=worker-2&node=nobody")
     assert past["times"] == [NOON + 120]
     assert past["nodes"] == {
-        "worker-2": {"values": {"node-cpu": [91.2], "node-mem-usage": [42.0]}, "states": "H"}
+        "worker-2": {"values": {"node-cpu": [91.25], "node-mem-usage": [42.0]}, "states": "H"}
     }
     for query in ("", "?" + "&".join(["node=a"] * (MAX_NODES + 1))):
-        told = await get(client, f"/page/history{query}", 400)
-        assert f"1 to {MAX_NODES} nodes" in told["error"]
+        await get(client, f"/page/history{query}", 400)
 
 
-async def test_the_changes_of_a_node_are_told(client, snapshots) -> None:
+async def test_a_node_has_its_changes_and_what_would_clear_it_by_codes(client, snapshots) -> None:
     scene = Scene(EXAMPLE_RULES, [Node("a")])
     for at, cpu in ((0, 10.0), (60, 95.0), (120, 95.0)):
         snapshots.publish(scene.tick(NOON + at, node_cpu={"a": cpu}, node_mem_usage={"a": 1.0}))
-    changes = (await get(client, "/page/node?node=a"))["changes"]
-    kinds = [(change["kind"], change["at"] - NOON) for change in changes]
-    assert kinds == [("firing", 120), ("mark", 120), ("pending", 60)]
+    found = await get(client, "/page/node?node=a")
+    firing, mark, pending = found["changes"]
+    check(firing, kind="firing", at=NOON + 120, rule="node-cpu", value=95.0)
+    check(mark, kind="mark", at=NOON + 120, why=["fires", "node-cpu", "95", "> 80"])
+    check(pending, kind="pending", at=NOON + 60)
+    assert found["clears"] == [["clears_for", "node-cpu", "<= 70", "95", "2m"]]
 
 
-async def test_each_snapshot_is_remembered_though_the_next_comes_at_once(snapshots) -> None:
-    scene = Scene(EXAMPLE_RULES, [Node(f"n{n}") for n in range(250)])
-    for at in range(5):
-        hot = dict.fromkeys(scene.nodes, 95.0 if at % 2 else 1.0)
-        snapshots.publish(scene.tick(NOON + 60 * at, node_cpu={}, node_mem_usage=hot))
-    assert len(snapshots.history.past([])["times"]) == 5
-    kinds = [change.kind for change in snapshots.changes.latest(9, "n7") if change.rule]
-    assert kinds == ["inactive", "pending"] * 2
+async def test_what_is_requested_is_in_the_unit_of_each_rule(client, snapshots) -> None:
+    rules = [
+        {"name": "cpu", "expr": "x", "resource": "cpu", "threshold": 80},
+        {"name": "share", "expr": "x", "resource": "cpu", "threshold": 0.8},
+        {"name": "free", "expr": "x", "resource": "memory", "op": "<", "threshold": 10},
+        {"name": "disk", "expr": "x", "threshold": 80},
+    ]
+    scene = Scene({"rules": rules}, [Node("a"), Node("b")])
+    values = {"a": 0.5, "b": 0.5}
+    snapshots.facts.requested = {"cpu": {"a": 75}, "memory": {"a": 50}}
+    snapshots.publish(scene.tick(NOON, cpu=values, share=values, free=values, disk=values))
+    for node, requested in (("a", {"cpu": 75.0, "share": 0.75}), ("b", {}), ("c", {})):
+        check(await get(client, f"/page/node?node={node}"), requested=requested)
 
 
-async def test_whoever_asks_for_the_root_gets_the_page(client) -> None:
+async def test_the_pods_of_a_node_are_told_and_what_is_not_known_is_null(client, snapshots) -> None:
+    snapshots.publish(example())
+    unknown = {"bound": None, "above": None, "past": None}
+    machine = (await get(client, "/page/node?node=worker-2"))["machine"]
+    order = {"pools": {}, "why": "hot"}
+    assert machine == {**dict.fromkeys(("zone", "type", "cpu", "memory")), "order": order}
+    await get(client, "/page/node", 400)
+    pod = JustBound("shop/web-1", 0.5, 2.0**20, 3.1)
+    snapshots.facts.bound = lambda node: BoundOnNode(7, [pod]) if node == "a" else None
+    snapshots.facts.above = {"a": [AboveRequest("shop/web-2", "cpu", 1.5)], "b": []}
+    bound = {"pod": "shop/web-1", "cpu": 0.5, "memory": 2.0**20, "age": 3.1}
+    above = [{"pod": "shop/web-2", "resource": "cpu", "above": 1.5}]
+    check(await get(client, "/page/node?node=a"), bound={"total": 7, "pods": [bound]}, above=above)
+    check(await get(client, "/page/node?node=b"), **unknown | {"above": []})
+    check(await get(client, "/page/node?node=c"), **unknown)
+
+
+async def test_a_longer_past_is_asked_for_in_the_background_and_kept(client, snapshots) -> None:
+    facts = snapshots.facts
+    snapshots.publish(example())
+    for query in ("worker-1", "worker-1&hours=6", "nobody&hours=6"):
+        check(await get(client, f"/page/node?node={query}"), past=None)
+    assert facts.wanted == {("worker-1", 6)}
+    facts.wanted.clear()
+    for until, wanted in ((NOON + 121, set()), (NOON + 119, {("worker-1", 6)})):
+        facts.pasts = {("worker-1", 6): (until, {"node-cpu": [(NOON, 40.0)]})}
+        found = await get(client, "/page/node?node=worker-1&hours=6")
+        assert (found["past"], facts.wanted) == ({"node-cpu": [[NOON, 40]]}, wanted)
+    await get(client, "/page/node?node=worker-1&hours=7", 400)
+
+
+async def test_prometheus_is_asked_for_ten_minutes_after_the_page_was(
+    client, snapshots, clock
+) -> None:
+    await get(client, "/page/data", 503)
+    assert snapshots.facts.is_looked_at
+    clock.now += LOOKED_AT
+    snapshots.publish(example())
+    await get(client, "/nodes")
+    assert not snapshots.facts.is_looked_at
+    await get(client, "/page/node?node=worker-1")  # by `dynsched why` alone
+    assert snapshots.facts.is_looked_at
+
+
+async def test_the_root_is_the_page_and_its_files_are_not_sent_again(client) -> None:
     headers, body = await ask(client, "/")
     assert headers["Content-Type"].startswith("text/html")
     assert b"page/page.js" in body
     assert "http" not in headers["Content-Security-Policy"]  # nothing from elsewhere is loaded
-
-
-async def test_its_files_are_asked_about_again_and_not_sent_again(client) -> None:
     headers, body = await ask(client, "/page/page.js")
     assert headers["Content-Type"].startswith("text/javascript")
     assert headers["Cache-Control"] == "no-cache"
@@ -192,47 +259,13 @@ def test_every_address_in_the_files_is_relative_and_of_this_server() -> None:
         assert "style=" not in text.replace("timeStyle", ""), file.name
 
 
-def test_both_languages_have_the_same_words_with_the_same_places() -> None:
-    words = {
-        name: dict(re.findall(r'(\w+): "(.*?)",[ \n]', text.split("\n};")[0] + "\n"))
-        for name, text in (
-            (name, (STATIC / f"{file}.js").read_text())
-            for name, file in (("en", "i18n"), ("zh", "zh"))
-        )
-    }
-    assert words["en"].keys() == words["zh"].keys()
-    for key, english in words["en"].items():
-        places = [sorted(set(re.findall(r"\{\d\}", each))) for each in (english, words["zh"][key])]
-        assert places[0] == places[1], key
-
-
-async def test_a_shadow_rule_that_has_values_does_not_hide_that_nothing_is_known(
-    client, snapshots
-) -> None:
-    """As `/status` says it: a shadow rule marks no node."""
-    names = ("cpu", "other")
-    rules = [{"name": name, "expr": "x", "threshold": 80} for name in names]
-    scene = Scene({"rules": [rules[0], {**rules[1], "shadow": True}]}, [Node("a")])
-    snapshots.publish(scene.tick(NOON, cpu={"a": 10.0}, other={"a": 10.0}))
-    assert (await get(client, "/page/data"))["unseen_since"] is None
-    snapshots.publish(scene.tick(NOON + 10, cpu={}, other={"a": 10.0}))
-    shown = await get(client, "/page/data")
-    assert shown["unseen_since"] == NOON
-    assert [change["kind"] for change in shown["changes"]] == ["blind"]
-    assert "no rule says anything usable" in snapshots.why_unhealthy()
-
-
-async def test_marks_that_wait_for_the_pace_of_releases_are_not_told_as_held(
-    client, snapshots
-) -> None:
-    rules = [{"name": "cpu", "expr": "x", "threshold": 80, "stale_after": "30s"}]
-    guard = {"max_marked": "100%", "max_releases": 1}
-    scene = Scene({"guard": guard, "rules": rules}, [Node("a"), Node("b"), Node("c")])
-    snapshots.publish(scene.tick(NOON, cpu=dict.fromkeys("abc", 90.0)))
-    until = []
-    for later in (10, 40, 50, 60):
-        snapshots.publish(scene.tick(NOON + later, cpu={}))
-        shown = await get(client, "/page/data")
-        until.append(shown["marks_until"] - NOON)
-    assert until[0] == 30
-    assert until[1:3] == [40, 50]
+def test_texts_have_the_same_places_in_both_languages_and_each_reason_has_one() -> None:
+    found = re.findall(
+        r'^  (\w+): \["(.*)", "(.*)"\],$', (STATIC / "texts.js").read_text(), re.MULTILINE
+    )
+    texts = {key: languages for key, *languages in found}
+    places = {key: [set(re.findall(r"\{\d\}", each)) for each in texts[key]] for key in texts}
+    assert {key for key, (english, chinese) in places.items() if english != chinese} == set()
+    assert {f"r_{code}" for code in REASONS} == {key for key in texts if key.startswith("r_")}
+    for code, sentence in REASONS.items():
+        assert places[f"r_{code}"][0] <= set(re.findall(r"\{\d\}", sentence)), code

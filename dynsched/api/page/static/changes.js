@@ -1,7 +1,7 @@
 // What changed: of one node, or of all.
 
 import { NameLink, make } from "./draw.js";
-import { moment, t, told, valueOf } from "./i18n.js";
+import { moment, said, t, valueOf } from "./i18n.js";
 
 const MOST = 30;
 /** Nodes of one moment and kind that are named. */
@@ -22,13 +22,13 @@ export function changeList(changes, model, open) {
 
 /** @param {Change[]} same @param {import("./model.js").Model} model @param {(name: string) => void} [open] */
 function line(same, { data, shared }, open) {
-  const [{ at, kind, rule, value, text, node }] = same;
+  const [{ at, kind, rule, value, why, node }] = same;
   const limits = data.rules.find(({ name }) => name === rule);
   const colour = { mark: "marked", firing: "hot-1", pending: "pending", blind: "unknown", refused: "hot-1" }[kind] ?? "";
   const names = open && node ? same.slice(0, NAMED).map((each) => linkTo(each.node, shared, open)) : [];
   const more = same.length > NAMED ? t("more_pods", same.length - NAMED) : "";
-  const why = rule ? `${rule}${limits && value !== null ? ` ${valueOf(limits, value)}` : ""}` : same.length === 1 || !node ? told(text) : "";
-  return make("li", {}, make("time", { text: moment(at) }), make("span", { class: `tag ${colour}`, text: t(`c_${kind}`) }), make("span", { class: "what" }, ...names, more, make("span", { class: "dim", text: why })));
+  const text = rule ? `${rule}${limits && value !== null ? ` ${valueOf(limits, value)}` : ""}` : same.length === 1 || !node ? said(why) : "";
+  return make("li", {}, make("time", { text: moment(at) }), make("span", { class: `tag ${colour}`, text: t(`c_${kind}`) }), make("span", { class: "what" }, ...names, more, make("span", { class: "dim", text })));
 }
 
 /** @param {string} name @param {[string, string]} shared @param {(name: string) => void} open */

@@ -1,7 +1,7 @@
 // What is asked of the server. All addresses are relative, so that the page works below any path.
 
 /** `states`: a letter for each time, of `STATE_OF`. @typedef {{times: number[], values: Record<string, (number | null)[]>, states: string}} Past */
-/** @typedef {{at: number, node: string, kind: string, rule: string, value: number | null, text: string}} Change */
+/** @typedef {{at: number, node: string, kind: string, rule: string, value: number | null, why: import("./i18n.js").Reason}} Change */
 
 /** How long an answer may take. */
 const PATIENCE = 10_000;
@@ -70,7 +70,7 @@ export async function pastOf(names) {
 /** Null in place of a list, of the machine or of the past: that is not known. `changes`: the latest first; `requested`: by pods, by rule and in its unit; `past`: by rule, the
  * times and the load in points; without a name, 1 where the node was marked as hot.
  * @typedef {{bound: {total: number, pods: {pod: string, cpu: number, memory: number, age: number}[]} | null,
- *   above: {pod: string, resource: "cpu" | "memory", above: number}[] | null, changes: Change[],
+ *   above: {pod: string, resource: "cpu" | "memory", above: number}[] | null, changes: Change[], clears: import("./i18n.js").Reason[],
  *   machine: {zone: string | null, type: string | null, cpu: number | null, memory: number | null, order: Place | null} | null,
  *   requested: Record<string, number>, past: Record<string, [number, number][]> | null}} About */
 

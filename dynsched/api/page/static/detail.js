@@ -4,8 +4,8 @@ import { changeList } from "./changes.js";
 import { LEFT, RIGHT, chart, spansOf } from "./chart.js";
 import { aboutNode, nodeOf, pastOf } from "./data.js";
 import { get, make, strip, svg } from "./draw.js";
-import { amount, counted, number, span, t, told, valueOf } from "./i18n.js";
-import { MARKED, PRESSURED, beyond, fromPoints, sinceOf } from "./model.js";
+import { amount, counted, number, said, span, t, valueOf } from "./i18n.js";
+import { MARKED, beyond, fromPoints, sinceOf } from "./model.js";
 import { reading } from "./overview.js";
 import { describeMark } from "./row.js";
 
@@ -100,7 +100,7 @@ export class Detail {
   about(node, answer, recent, known, model, now) {
     return [
       make("p", { class: "why-so", text: whySo(node, answer, known, model, now) }),
-      ...(answer.clears.length ? [make("p", { text: t("what_clears") }), make("ul", {}, ...answer.clears.map((/** @type {string} */ text) => make("li", { text: told(text) })))] : []),
+      ...(known.clears.length ? [make("p", { text: t("what_clears") }), make("ul", {}, ...known.clears.map((reason) => make("li", { text: said(reason) })))] : []),
       facts(node, answer, known, model),
       this.ranges(), ...this.overTime(model, node, answer, recent, known, now),
       ...this.above(known.above), ...this.bound(known.bound),
@@ -179,7 +179,7 @@ export class Detail {
     if (above === null) return [];
     const title = make("h3", { text: t("pods_above") });
     if (above.length === 0) return [title, make("p", { text: t("no_pods_above") })];
-    const rows = above.map(({ pod, resource, above: more }) => [pod, t(`r_${resource}`), t("more_than_requested", amount(resource, more))]);
+    const rows = above.map(({ pod, resource, above: more }) => [pod, t(resource), t("more_than_requested", amount(resource, more))]);
     return [title, this.list(t("pods_above"), [t("pod"), t("resource"), t("above")], rows)];
   }
 
@@ -209,9 +209,9 @@ function whySo(node, answer, known, model, now) {
   const since = mark?.at ?? sinceOf(model, node);
   const why = causes.join(t("semicolon")) + t("stop");
   if (node.flags & MARKED && !node.note && causes.length) return t("marked_since", since ? span(now - since) : "–") + why;
-  if (causes.length) return `${t(`s_${node.state}`)}${t("comma")}${describeMark(node)}: ${why}`;
+  if (causes.length) return `${t(`s_${node.state}`)}${t("comma")}${describeMark(node)}${t("semicolon")}${why}`;
   const value = node.worst < 0 ? "" : `${t("semicolon")}${reading(model, node)}`;
-  return `${node.note ? describeMark(node) : t("nothing_fires")}${value}${t("stop")}`;
+  return `${node.note ? describeMark(node) : t(node.state === "unknown" ? "s_unknown" : "nothing_fires")}${value}${t("stop")}`;
 }
 
 /** Pool, machine and place in the order. @param {import("./model.js").Node} node @param {any} answer @param {import("./data.js").About} known @param {import("./model.js").Model} model */

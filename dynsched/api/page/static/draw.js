@@ -1,7 +1,7 @@
 // Elements, bars and curves. No style attributes: the Content-Security-Policy forbids them.
 
 import { t } from "./i18n.js";
-import { fullScale } from "./model.js";
+import { STATE_OF, fullScale } from "./model.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -183,10 +183,7 @@ export function topOf(rule, values) {
   return fullScale(rule) > 2.5 * most ? 1.25 * most : Math.max(most, fullScale(rule));
 }
 
-/** By the letters of the past; in capitals where the node was marked. @type {Record<string, string>} */
-const STATE_OF = { c: "cool", p: "pending", k: "held", h: "hot", u: "unknown" };
-
-/** @param {string} letter */
+/** Letters of the past are capitals where the node was marked. @param {string} letter */
 export const isMarked = (letter) => letter !== letter.toLowerCase();
 
 /**

@@ -84,13 +84,13 @@ export class Grid {
       const sorted = (byPool.get(name) ?? []).sort((a, b) => b.danger - a.danger || a.rank - b.rank);
       pool.nodes = still ? asShown(sorted, pool.nodes.map((node) => node.name), new Map(sorted.map((node) => [node.name, node]))) : sorted;
       const called = name || (names.length > 1 ? t("no_pool") : "");
-      const counts = DECIDED.slice(0, 4).flatMap((state) => {
+      const counts = DECIDED.slice(0, DECIDED.indexOf("cool")).flatMap((state) => {
         const count = sorted.filter((node) => node.state === state).length;
         return count ? t("of_state", counted(count), t(`s_${state}`)) : [];
       });
-      const about = [t("count_all", counted(sorted.length)), ...counts].join(", ");
+      const about = [t("count_all", counted(sorted.length)), ...counts].join(t("comma"));
       pool.title.hidden = called === "";
-      pool.about = `${called}: ${about}`;
+      pool.about = `${called}${t("colon")}${about}`;
       pool.canvas.setAttribute("aria-label", t("grid_label", called || t("all_nodes"), about));
     }
     this.draw();

@@ -1,9 +1,11 @@
 // The server's columns as nodes, each with what it is sorted, coloured and filtered by.
 
-/** @typedef {{name: string, source: string, expr: string | null, resource: string | null, op: string, threshold: number,
- *   clear_threshold: number, full_at: number | null, by: string, shadow: boolean, health: string,
- *   last_error: string | null, blind: string | null, for: string, query_duration_seconds: number | null, samples: number,
- *   unmatched_samples: number, states: Record<string, number>}} Rule */
+/** @typedef {import("./i18n.js").Reason} Reason */
+
+/** `error`: why its query fails; `blind`: why none of its samples matches a node.
+ * @typedef {{name: string, source: string, expr: string | null, resource: string | null, op: string, threshold: number,
+ *   clear_threshold: number, full_at: number | null, shadow: boolean, error: string | null, blind: Reason | null,
+ *   took: number | null, samples: number, unmatched: number, pending: number, firing: number}} Rule */
 
 /**
  * @typedef {object} Column
@@ -17,11 +19,12 @@
 /** What `page/data` answers; `unseen_since`: when a rule last had a value of any node, while none has; `marks_until`: when
  * the first mark ends for that.
  * @typedef {{version: string, interval: number, overdue_after: number, graphs: string, cluster: string | null,
- *   error: string | null, leader: string | null, taken_at: number, tick: number, duration: number, leading: boolean,
- *   dry_run: boolean, rules_error: string | null, capped: string[], failures: number, disputes: number,
- *   blind: Record<string, string>, unseen_since: number | null, marks_until: number | null, mark: string, has_order: boolean, guard: {max_marked: string}, rules: Rule[], pools: string[],
- *   nodes: {name: string[], pool: number[], flags: number[], since: [number[], number[]], notes: [number, string, string][]},
- *   columns: Column[], changes: import("./data.js").Change[], placements: Placements | null, order: Order | null, order_error: string | null}} Payload */
+ *   error: string | null, leader: string | null, taken_at: number, leading: boolean, dry_run: boolean,
+ *   rules_error: string | null, capped: string[], failures: number, disputes: number, unseen_since: number | null,
+ *   marks_until: number | null, mark: string, max_marked: string, rules: Rule[], has_order: boolean, order: Order | null,
+ *   order_error: string | null, nodes: {name: string[], pool: number[], flags: number[], state: string, since: [number[], number[]],
+ *   notes: [number, string, Reason][]}, pools: string[], columns: Column[], changes: import("./data.js").Change[],
+ *   placements: Placements | null}} Payload */
 
 /** How many pods were placed within each step of `step` seconds that begins at `times`; `by_chance`: on hot nodes, without regard to load.
  * @typedef {{step: number, times: number[], hot: number[], marked: number[], clean: number[], by_chance: number}} Placements */
@@ -44,18 +47,20 @@
  * @property {number | null} known when there was this value, if it is no longer current
  * @property {string} state
  * @property {number} danger what the worst are sorted by
- * @property {[string, string] | null} note kind and text: why a hot node has no mark, or a cool one has
+ * @property {[string, Reason] | null} note why it does not carry what it should: kind, and reason where that says more
  */
 
 /** `nodes`: as they came, in the order of their names as text; `shared`: what all
  * names begin and end with, where it is long.
  * @typedef {{data: Payload, nodes: Node[], shared: [string, string]}} Model */
 
-export const MARKED = 1;
-export const PRESSURED = 2;
-export const INELIGIBLE = 4;
-export const CONFLICT = 8;
-export const UNKNOWN = 16;
+/** Bits of a node's flags. */
+export const [MARKED, INELIGIBLE, CONFLICT] = [1, 2, 4];
+
+/** What was decided of a node, by the letters of the server. @type {Record<string, string>} */
+export const STATE_OF = { c: "cool", p: "pending", k: "held", h: "hot", u: "unknown" };
+/** Whether it is hot, and has cooled perhaps. @param {Pick<Node, "state">} node */
+export const isHot = ({ state }) => state === "hot" || state === "held";
 
 /** What was decided of a node, the worst first. */
 export const DECIDED = ["hot", "held", "pending", "unknown", "cool", "ineligible"];
@@ -102,19 +107,16 @@ export function fromPoints(rule, points) {
 
 /** @param {Payload} data @returns {Model} */
 export function decode(data) {
-  const { name, pool, flags, notes } = data.nodes;
+  const { name, pool, flags, state: letters, notes } = data.nodes;
   let next = 0; // notes are in the order of nodes
   /** Those that a node is judged by. */
   const counts = data.rules.flatMap((rule, at) => (rule.shadow ? [] : [at]));
   const shared = sharedBy(name);
   const rank = ranks(name);
   const nodes = name.map((text, index) => {
-    let [excess, worst, isCurrent, firing, pending] = [-Infinity, -1, false, false, false];
+    let [excess, worst, isCurrent] = [-Infinity, -1, false];
     for (const at of counts) {
       const column = data.columns[at];
-      const state = column.state[index];
-      firing ||= state === "f";
-      pending ||= state === "p";
       const value = column.value[index];
       const isNow = column.quality[index] === "o";
       // What was known goes behind what is.
@@ -123,7 +125,8 @@ export function decode(data) {
       if (found > excess || (isNow && !isCurrent)) [excess, worst] = [found, at];
       isCurrent ||= isNow;
     }
-    const state = stateOf(flags[index], firing, pending, isCurrent);
+    const decided = STATE_OF[letters[index]];
+    const state = decided === "cool" && flags[index] & INELIGIBLE ? "ineligible" : decided;
     /** @type {Node} */
     const node = {
       index,
@@ -206,15 +209,6 @@ export function ofNode([indices, values], index) {
   return indices[low] === index ? values[low] : undefined;
 }
 
-/** @param {number} flags @param {boolean} firing @param {boolean} pending @param {boolean} isCurrent whether a rule knows it now */
-function stateOf(flags, firing, pending, isCurrent) {
-  if (flags & PRESSURED) return firing ? "hot" : "held";
-  if (pending) return "pending";
-  // It cannot be cool of which nothing is known; one rule that knows it is enough to be shown by.
-  if (!isCurrent && flags & UNKNOWN) return "unknown";
-  return flags & INELIGIBLE ? "ineligible" : "cool";
-}
-
 /**
  * @typedef {object} View what the URL holds
  * @property {string} text
@@ -229,7 +223,7 @@ function stateOf(flags, firing, pending, isCurrent) {
 export function isIn(node, state) {
   switch (state) {
     case "marked": return (node.flags & MARKED) !== 0;
-    case "unmarked": return (node.flags & (MARKED | PRESSURED)) === PRESSURED;
+    case "unmarked": return isHot(node) && !(node.flags & MARKED);
     case "unknown": return node.state === "unknown" || node.known !== null;
     case "ineligible": return (node.flags & INELIGIBLE) !== 0;
     case "conflict": return (node.flags & CONFLICT) !== 0;

@@ -1,8 +1,8 @@
 // Header, the sentence that says it all, banners, how many nodes of each state, and the rules.
 
 import { Attribute, Label, get, make, say } from "./draw.js";
-import { counted, moment, number, span, t, told, took, valueOf } from "./i18n.js";
-import { DECIDED, MARKED, PRESSURED, isIn, rises, sinceOf } from "./model.js";
+import { counted, moment, number, said, span, t, took, valueOf } from "./i18n.js";
+import { DECIDED, MARKED, isHot, isIn, rises, sinceOf } from "./model.js";
 
 /** @typedef {import("./model.js").Node} Node */
 
@@ -11,22 +11,16 @@ import { DECIDED, MARKED, PRESSURED, isIn, rises, sinceOf } from "./model.js";
 
 /** What is known beside the Snapshot: its age, for how long there was no answer, and the server's clock; seconds. @typedef {{age: number, silent: number, at: number}} Now */
 
-/** Why a rule knows no node. A rule may be named as what every object has, such as "constructor".
- * @param {Model["data"]} data @param {string} rule */
-function whyBlind(data, rule) {
-  return Object.hasOwn(data.blind, rule) ? data.blind[rule] : "";
-}
-
 /** @param {Model} model @param {Now} now */
 export function facts(model, now) {
   const { data } = model;
-  const own = data.rules;
-  const failing = own.filter((rule) => rule.health !== "ok" || whyBlind(data, rule.name));
+  const total = data.rules.length;
+  const fine = data.rules.filter((rule) => (rule.error ?? rule.blind) === null).length;
   const role = data.leading ? t("leads") : data.leader ? t("follows", data.leader) : t("follows_nobody");
   const lines = [
     [t("role"), role, ""],
     [t("last_tick"), t("ago", span(now.age)), now.age > data.overdue_after ? "bad" : ""],
-    [t("rules"), t(data.rules_error ? "rules_refused" : "rules_ok", own.length - failing.length, own.length), failing.length || data.rules_error ? "bad" : ""],
+    [t("rules"), t(data.rules_error ? "rules_refused" : "rules_ok", fine, total), fine < total || data.rules_error ? "bad" : ""],
   ];
   const box = get("facts");
   if (box.children.length !== lines.length) {
@@ -66,7 +60,7 @@ function summary(model, now) {
     const stay = until === null ? t("marks_held", counted(marked)) : until <= data.taken_at ? t("marks_going", counted(marked)) : t("marks_until", counted(marked), moment(until));
     return { kind: "bad", text: end(t("blind_since", moment(data.unseen_since)), marked ? stay : "", pods) };
   }
-  const hot = nodes.filter((node) => node.flags & PRESSURED);
+  const hot = nodes.filter(isHot);
   const worst = nodes.reduce((one, node) => (node.worst >= 0 && node.danger > (one?.danger ?? -Infinity) ? node : one), /** @type {Node | undefined} */ (undefined));
   const parts = [];
   if (hot.length > 0) {
@@ -91,8 +85,8 @@ function whyLeft(nodes) {
   /** @type {Map<string, number>} */
   const reasons = new Map();
   for (const { note } of nodes) {
-    const [kind, text] = note ?? ["next_tick", ""];
-    const reason = kind === "withheld" || kind === "failed" ? told(text.replace("not marked: ", "")) : t(`n_${kind}`);
+    const [kind, why] = note ?? ["next_tick", ""];
+    const reason = kind === "withheld" || kind === "failed" ? said(why) : t(`n_${kind}`);
     reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
   }
   return [...reasons].sort((a, b) => b[1] - a[1])[0][0];
@@ -102,7 +96,7 @@ function whyLeft(nodes) {
 export function sentence(model, now, open) {
   const found = model ? summary(model, now) : { kind: "bad", text: t(now.silent ? "no_answer_yet" : "waiting"), node: undefined, about: "" };
   const box = get("sentence");
-  const hot = model?.nodes.filter((node) => node.flags & PRESSURED).length;
+  const hot = model?.nodes.filter(isHot).length;
   document.title = [found.kind === "bad" ? "(!)" : hot ? `(${counted(hot)})` : "", model?.data.cluster ?? "", "dynsched"].filter(Boolean).join(" ");
   box.className = found.kind;
   // Of what is well, the ages change all the time.
@@ -143,27 +137,32 @@ export function chips(model, state, filter) {
   });
 }
 
+/** Why no rule has a value of any node: that of the first one that has a reason. @param {Rule[]} rules */
+function unseen(rules) {
+  const reasons = rules.filter((rule) => !rule.shadow).map(({ error, blind }) => error ?? blind);
+  return said(reasons.find((reason) => reason !== null) ?? t("none_usable"));
+}
+
 /** What must not be overlooked, the worst first. @param {Model | null} model */
 export function banners(model) {
   /** @type {[string, string, boolean?][]} */
   const found = [];
   const data = model?.data;
   if (data) {
-    if (data.error) found.push(["bad", t(data.unseen_since === null ? "b_error" : "b_blind", told(data.error))]);
-    // Where none are in force, `error` says so.
-    const told_already = data.rules_error?.startsWith("no rules are in force");
-    if (data.rules_error && !told_already) found.push(["bad", t("b_rules_error", data.rules_error)]);
+    if (data.unseen_since !== null) found.push(["bad", t("b_blind", unseen(data.rules))]);
+    else if (data.error && !data.failures) found.push(["bad", t("b_error", data.error)]);
+    if (data.rules_error) found.push(["bad", t("b_rules_error", data.rules_error)]);
     if (data.capped.length > 0) {
       const pools = data.capped.filter(Boolean).join(", ");
-      found.push(["warn", pools ? t("b_capped_pools", data.guard.max_marked, pools) : t("b_capped", data.guard.max_marked)]);
+      found.push(["warn", pools ? t("b_capped_pools", data.max_marked, pools) : t("b_capped", data.max_marked)]);
     }
     if (data.order_error) found.push(["warn", t("b_order", data.order_error)]);
     if (data.failures) found.push(["warn", t("b_failures", counted(data.failures)), true]);
     if (data.disputes) found.push(["warn", t("b_disputes", counted(data.disputes)), true]);
     if (data.unseen_since === null) {
-      for (const rule of data.rules) {
-        if (rule.health !== "ok") found.push(["warn", t("b_rule_fails", rule.name, told(rule.last_error ?? ""))]);
-        else if (whyBlind(data, rule.name)) found.push(["warn", t("b_rule_blind", rule.name, told(whyBlind(data, rule.name)))]);
+      for (const { name, error, blind } of data.rules) {
+        if (error !== null) found.push(["warn", t("b_rule_fails", name, error)]);
+        else if (blind !== null) found.push(["warn", t("b_rule_blind", name, said(blind))]);
       }
     }
     if (data.dry_run) found.push(["info", t("b_dry_run")]);
@@ -186,20 +185,19 @@ export function rules(model, filter) {
   const table = get("rules");
   const head = /** @type {HTMLElement} */ (table.querySelector("thead"));
   if (!head.firstChild) head.append(make("tr", {}, ...RULE_COLUMNS.map(([key, kind]) => make("th", { scope: "col", class: kind, text: t(key) }))));
-  const own = data.rules;
-  const shows = JSON.stringify([data.graphs, own.map(({ name, expr, shadow }) => [name, expr, shadow])]);
+  const shows = JSON.stringify([data.graphs, data.rules.map(({ name, expr, shadow }) => [name, expr, shadow])]);
   if (table.dataset.shows !== shows) {
     table.dataset.shows = shows;
-    ruleRows = own.map((rule) => ruleRow(rule, data.graphs, filter));
+    ruleRows = data.rules.map((rule) => ruleRow(rule, data.graphs, filter));
     table.replaceChildren(head, ...ruleRows.map(({ element }) => element));
   }
-  own.forEach((rule, at) => ruleRows[at].show(rule, whyBlind(data, rule.name)));
+  data.rules.forEach((rule, at) => ruleRows[at].show(rule));
 }
 
 /** Their names, and the classes of their cells. */
 const RULE_COLUMNS = [["rule", ""], ["threshold", "num"], ["clear_at", "num w2"], ["health", ""], ["states", "num"], ["graph", "w2"]];
 
-/** @type {{element: Element, show: (rule: Rule, blind: string) => void}[]} */
+/** @type {{element: Element, show: (rule: Rule) => void}[]} */
 let ruleRows = [];
 
 /** A line of numbers, and below it, where something is wrong, what, what was asked, and what came. @param {Rule} rule @param {string} graphs where Prometheus's own pages are @param {(rule: string) => void} filter */
@@ -217,16 +215,16 @@ function ruleRow(rule, graphs, filter) {
   const below = make("tr", {}, make("td", { colspan: RULE_COLUMNS.length }, trouble, make("code", { text: rule.expr ?? "" }), came));
   return {
     element: make("tbody", {}, make("tr", {}, make("th", { scope: "row" }, name, ...shadow), ...cells), below),
-    show(/** @type {Rule} */ now, /** @type {string} */ blind) {
-      const wrong = now.health !== "ok" ? now.last_error : blind;
-      below.hidden = !wrong;
-      say(trouble, told(wrong ?? ""));
-      say(came, t("came", counted(now.samples), counted(now.unmatched_samples), took(now.query_duration_seconds)));
+    show(/** @type {Rule} */ now) {
+      const wrong = now.error ?? now.blind;
+      below.hidden = wrong === null;
+      say(trouble, said(wrong ?? ""));
+      say(came, t("came", counted(now.samples), counted(now.unmatched), took(now.took)));
       threshold.show(`${now.op} ${number(now.threshold)}`);
       clear.show(number(now.clear_threshold));
-      health.show(now.health !== "ok" ? t("err") : t(wrong ? "blind" : "ok"));
-      healthKind.set(wrong ? "bad" : "");
-      states.show(`${counted(now.states.pending ?? 0)} / ${counted(now.states.firing ?? 0)}`);
+      health.show(t(now.error !== null ? "err" : wrong !== null ? "blind" : "ok"));
+      healthKind.set(wrong === null ? "" : "bad");
+      states.show(`${counted(now.pending)} / ${counted(now.firing)}`);
     },
   };
 }

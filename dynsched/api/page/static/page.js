@@ -172,7 +172,7 @@ function draw(data) {
   order(model);
   placements(model);
   performance.measure("update", "draw");
-  document.documentElement.dataset.tick = String(data.tick);
+  document.documentElement.dataset.at = String(data.taken_at);
 }
 
 /** What changes by the clock alone. */

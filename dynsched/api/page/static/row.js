@@ -2,8 +2,8 @@
 // a few texts takes a tenth of the time of moving or making elements.
 
 import { Attribute, Bar, CutLabel, Label, NameLink, make } from "./draw.js";
-import { span, t, told, valueOf } from "./i18n.js";
-import { MARKED, PRESSURED, beyond, colourOf, fullScale, ofNode, sinceOf } from "./model.js";
+import { said, span, t, valueOf } from "./i18n.js";
+import { MARKED, beyond, colourOf, fullScale, isHot, ofNode, sinceOf } from "./model.js";
 
 /** @typedef {import("./model.js").Node} Node */
 /** @typedef {import("./model.js").Model} Model */
@@ -89,14 +89,12 @@ export class Row {
   }
 }
 
-/** The mark, or why it is not what the rules say; with `short` in a few words. @param {Node} node */
+/** The mark, and why it is not what the rules say; with `short` in a few words. @param {Node} node */
 export function describeMark(node, short = false) {
-  const [kind, text] = node.note ?? ["", ""];
-  const reason = kind && ((!short && told(text)) || t(`n_${kind}`));
-  const yes = t("yes");
-  if (short) return node.flags & MARKED ? yes : reason || (node.flags & PRESSURED ? t("no") : "–");
-  if (kind === "withheld") return reason; // it says what is held back, and why
-  if (node.flags & MARKED) return reason ? `${yes}: ${reason}` : yes;
-  if (node.flags & PRESSURED) return reason ? `${t("no")}: ${reason}` : t("no");
-  return reason || "–";
+  const [kind, why] = node.note ?? ["", ""];
+  const reason = kind && ((!short && said(why)) || t(`n_${kind}`));
+  if (!(node.flags & MARKED || isHot(node))) return reason || "–";
+  const isMarked = t(node.flags & MARKED ? "yes" : "no");
+  if (short) return node.flags & MARKED ? isMarked : reason || isMarked;
+  return reason ? `${isMarked}${t("colon")}${reason}` : isMarked;
 }
