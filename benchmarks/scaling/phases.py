@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
-from asking import UID, Client, times
 
 from dynsched.sources.prometheus.decode import (
     Clocks,
     answer_limit,
     read_vector,
 )
+from scaling.asking import UID, Client, times
 from scaling.cluster import Readings, node_names
 from scaling.processes import Durations, cpu_seconds, get, memory, serving, start
 

@@ -1,15 +1,10 @@
 """What the loop on kubelets makes of its readings. It runs by itself only: it takes a machine."""
 
-import signal
-import subprocess
-from pathlib import Path
-
 import kubelet_loop
 import numpy as np
 import pytest
 from closedloop.on_kubelets import CPU, EXPR, judge, scenario
 from closedloop.workload import draw
-from programs import need
 
 pytestmark = pytest.mark.thorough
 
@@ -47,33 +42,8 @@ def test_a_way_is_compared_with_those_ends_that_were_played_with_its_seed() -> N
     assert (cells[6], cells[7]) == ("2 of 20", "6 (0 to 12)")
 
 
-def test_lags_of_all_runs_are_told_with_the_most() -> None:
-    later = run("order", 2, 0.2, lags={"bound to running": [4, 2.5, 2.0, 2.5, 3.0, 9.0]})
-    assert kubelet_loop.lags([run("order", 1, 0.2), later]) == (
-        "bound to running: mean 2.0 s, median 2.0, a tenth each below 1.5 and above 2.5, "
-        "at most 9.0 (6)"
-    )
-
-
 def test_the_rules_are_the_shipped_ones_by_the_kubelets_series() -> None:
     shipped = kubelet_loop.read_rules(kubelet_loop.SHIPPED)
     (rule,), (theirs,) = kubelet_loop.rules(shipped)["rules"], shipped["rules"]
     assert (rule["expr"], theirs | rule) == (EXPR, rule)
     assert sum(pod.cpu for pod in draw(SHORT, 1)) < CPU * SHORT.nodes  # so that all find a node
-
-
-def test_the_program_ends_when_it_is_told_to(tmp_path: Path) -> None:
-    source = Path(kubelet_loop.__file__).with_name("closedloop") / "burn.c"
-    subprocess.run([need("cc", "gcc"), "-o", tmp_path / "burn", source], check=True)
-    process = subprocess.Popen([tmp_path / "burn", "0.01"])
-    while "burn" not in Path(f"/proc/{process.pid}/comm").read_text():
-        assert process.poll() is None
-    while int(_status(process.pid)["SigCgt"], 16) & 1 << signal.SIGTERM - 1 == 0:
-        assert process.poll() is None
-    process.terminate()
-    assert process.wait(60) == 0
-
-
-def _status(pid: int) -> dict[str, str]:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return dict(line.split(":\t", 1) for line in lines)

@@ -4,7 +4,6 @@ formulas name), and what a pod suffers and a user gains.
 
 from dataclasses import replace
 
-import how_full
 import numpy as np
 import pytest
 import simulated_loop
@@ -151,9 +150,3 @@ def test_a_pod_that_finds_no_node_waits_and_one_short_of_cpu_is_counted() -> Non
 
     short = simulate(one, 1, small)
     assert short.starved == short.starved_p99 == 1
-
-
-def test_the_use_at_an_overload_is_between_two_runs() -> None:
-    curve = [(0.5, 0.1), (0.6, 0.2), (0.7, 0.4)]
-    assert how_full.use_at(curve, 0.3) == pytest.approx(0.65)
-    assert how_full.use_at(curve, 0.5) is how_full.use_at(curve, 0.05) is None

@@ -325,12 +325,14 @@ def _post(url: str, body: dict[str, object]) -> dict[str, dict[str, str]]:
 
 
 def assets() -> Path | None:
-    """The folder with the programs, where it is named and complete."""
-    named = os.environ.get("KUBEBUILDER_ASSETS", "")
-    if not named:
+    """The folder that KUBEBUILDER_ASSETS names; None where it is unset. StartError where it is set
+    and a program is missing: a test run must not pass without the servers that it asked for.
+    """
+    named = os.environ.get("KUBEBUILDER_ASSETS")
+    if named is None:
         return None
-    folder = Path(named)
-    missing = [p for p in ("etcd", "kube-apiserver") if not os.access(folder / p, os.X_OK)]
+    programs = ("etcd", "kube-apiserver", "kube-scheduler")
+    missing = [each for each in programs if not os.access(Path(named) / each, os.X_OK)]
     if missing:
         raise StartError(f"KUBEBUILDER_ASSETS={named}: no {', '.join(missing)} in it")
-    return folder
+    return Path(named)
