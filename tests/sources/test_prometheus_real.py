@@ -44,17 +44,15 @@ async def test_instant_vectors(source: PrometheusSource) -> None:
 @pytest.mark.parametrize(
     ("expr", "message"),
     [
-        ("load_percent >", "HTTP 400 Bad Request: bad_data: invalid parameter"),
-        ("load_percent >", "parse error: unexpected end of input"),
+        ("load_percent >", "HTTP 400 Bad Request"),
         ("sum by (", "1:9: parse error"),
-        ("", "HTTP 400 Bad Request: bad_data: "),
-        ("nosuchfunction(up)", 'unknown function with name "nosuchfunction"'),
-        ("1 + 1", "the expression gives a scalar, which belongs to no node"),
-        ('"text"', "the expression gives a string"),
-        ("load_percent[1m]", "the expression gives a range of samples for each series"),
+        ("nosuchfunction(up)", "nosuchfunction"),
+        ("1 + 1", "gives a scalar"),
+        ('"text"', "gives a string"),
+        ("load_percent[1m]", "gives a range"),
         (
             "load_percent / on (job) load_percent",
-            "HTTP 422 Unprocessable Entity: execution: found duplicate series for the match group",
+            "HTTP 422",
         ),
     ],
 )
@@ -66,7 +64,7 @@ async def test_an_expression_that_gives_no_vector(source, expr, message) -> None
 
 async def test_the_wrong_path_prefix(real: Process) -> None:
     error = await error_of(real.url + "/prom", "up")
-    assert "HTTP 404 Not Found: 404 page not found; nothing" in error
+    assert "HTTP 404" in error
 
 
 async def test_a_range(source: PrometheusSource) -> None:
@@ -77,7 +75,7 @@ async def test_a_range(source: PrometheusSource) -> None:
     assert points[None] == tuple((begin + 60 * number, 7.0) for number in range(11))
     assert points["nodes"] == tuple((begin + 60 * number, 91.5) for number in range(11))
     error = str((await source.query_range("up", 0, NOW, 1)).error)
-    assert "exceeded maximum resolution of 11,000 points" in error
+    assert "exceeded maximum resolution" in error
 
 
 async def test_tls_and_basic_authentication(tmp_path: Path) -> None:
@@ -104,8 +102,8 @@ async def test_tls_and_basic_authentication(tmp_path: Path) -> None:
         ours = {"ca_file": authority.cert, "username": "ali", "password": "open sesame"}
         assert [s.value for s in (await ask(url, "vector(1)", **ours)).samples] == [1.0]
         for told, error in (
-            ({**ours, "password": "sesame!"}, "HTTP 401 Unauthorized: Unauthorized; it refuses"),
-            ({**ours, "ca_file": None}, "TLS: its certificate is not trusted"),
+            ({**ours, "password": "sesame!"}, "HTTP 401"),
+            ({**ours, "ca_file": None}, "is not trusted"),
         ):
             assert error in await error_of(url, **told)
         assert re.search(
