@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -34,7 +33,6 @@ from dynsched.api.responses import PROBES
 from dynsched.cli.commands import cli
 from dynsched.rules import keys
 from dynsched.rules.file import load_rules, parse_rules
-from dynsched.sources.pod_use import KUBELET_JOB, RESOURCES, of_ended_pod, of_new_pod, of_pod
 
 EXAMPLES = ROOT / "manifests/examples"
 SECOND = "real-usage-scheduler"
@@ -447,7 +445,7 @@ def test_the_extender_gets_a_port_that_the_control_plane_alone_reaches(more, tmp
 
 
 def test_all_that_is_shipped_marks_by_the_rules_of_the_working_example() -> None:
-    """The demo is twenty times as fast. That the chart does, too, is in test_chart.py."""
+    """That the chart does, too, is in test_chart.py."""
     shipped = load_rules(ROOT / "rules.yaml")
     taint = "dynsched.io/pressure=true:PreferNoSchedule"
     assert str(shipped.mark) == f"label status=presure and taint {taint}"
@@ -460,20 +458,6 @@ def test_all_that_is_shipped_marks_by_the_rules_of_the_working_example() -> None
         rules = parse_rules(yaml.safe_load(text))
         assert rules.mark == shipped.mark, name
         assert (rules.rules, rules.guard) == (shipped.rules, shipped.guard), name
-    demo = load_rules(ROOT / "dynsched_sim/demo-rules.yaml")
-    slow = [
-        rule.model_copy(
-            update={
-                "expr": (rule.expr or "").replace("[6s]", "[2m]"),
-                "hold_duration": 20 * rule.hold_duration,
-                "keep_firing_for": 20 * rule.keep_firing_for,
-            }
-        )
-        for rule in demo.rules
-    ]
-    assert slow == list(shipped.rules)
-    assert (demo.mark, demo.guard) == (shipped.mark, shipped.guard)
-    assert 20 * demo.stale_after == shipped.stale_after
 
 
 def test_a_change_of_settings_restarts_the_pod_and_one_of_the_rules_does_not() -> None:
@@ -505,19 +489,6 @@ def test_an_image_of_ones_own_reaches_the_janitor_too(tmp_path: Path) -> None:
             assert image == f"registry.example.com/platform/dynsched:{__version__}"
 
 
-def test_the_guardrails_page_shows_a_patch_that_works(tmp_path: Path) -> None:
-    page = (ROOT / "docs/guardrail.md").read_text()
-    (block,) = re.findall(r"```yaml\n(patches:.*?)```", page, re.DOTALL)
-    docs = composed(tmp_path / "overlay", "guardrail", **yaml.safe_load(block))
-    spec = the(docs, "ValidatingAdmissionPolicy", "dynsched-guardrail")["spec"]
-    (before,) = (each["spec"] for each in load_all(COMPONENTS / "guardrail/policy.yaml"))
-    marks, caller = spec["variables"].pop(0), spec["matchConditions"].pop(0)
-    assert (marks["name"], "example.com/load=high" in marks["expression"]) == ("marks", True)
-    assert "scheduling:dynsched" in caller["expression"]
-    del before["variables"][0], before["matchConditions"][0]
-    assert spec == before
-
-
 def test_two_replicas_elect_a_leader_keep_apart_and_one_stays_in_a_drain() -> None:
     docs = rendered("ha")
     deployment = the(docs, "Deployment")["spec"]
@@ -533,16 +504,6 @@ def test_two_replicas_elect_a_leader_keep_apart_and_one_stays_in_a_drain() -> No
     assert the(docs, "PodDisruptionBudget")["spec"]["minAvailable"] == 1
 
 
-def test_the_janitor_runs_one_at_a_time_and_prunes_only_after_a_long_silence() -> None:
-    job = the(rendered("janitor"), "CronJob", "dynsched-janitor")["spec"]
-    assert (job["schedule"], job["concurrencyPolicy"]) == ("*/5 * * * *", "Forbid")
-    assert job["jobTemplate"]["spec"]["activeDeadlineSeconds"] < 5 * 60
-    args = job["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert args[0] == "prune"
-    assert "--if-lease-older-than=10m" in args
-    assert "rules" not in yaml.safe_dump(job)  # they may be why dynsched does not start
-
-
 @pytest.mark.parametrize("name", ["extender", SECOND])
 def test_a_scheduler_waits_for_nothing_and_just_bound_pods_count_by_a_resource(name: str) -> None:
     (extender,) = scheduler_config(name)["extenders"]
@@ -551,16 +512,6 @@ def test_a_scheduler_waits_for_nothing_and_just_bound_pods_count_by_a_resource(n
     fixed = {"nodeCacheCapable": True, "ignorable": True, "enableHTTPS": False}
     assert extender == {**verbs, **fixed, "weight": 5, "httpTimeout": "2s"}
     assert all(rule.resource for rule in load_rules(OVERLAYS / name / "rules.yaml").rules)
-
-
-def test_the_extender_rejects_as_documented_and_can_require_a_label(tmp_path: Path) -> None:
-    file = OVERLAYS / "extender/rules.yaml"
-    rule_set = load_rules(file)
-    (rule,) = (rule for rule in rule_set.rules if rule.name == "node-mem")
-    assert (rule.op, rule.threshold, rule_set.extender.reject) == (">", 85, ("node-mem",))
-    assert rule_set.extender.require_label is None
-    (tmp_path / "r").write_text(file.read_text().replace("# require_label:", "require_label:"))
-    assert load_rules(tmp_path / "r").extender.require_label == "filter.xy.com"
 
 
 def test_the_second_scheduler_has_its_own_lease_and_a_dynsched_that_marks_nothing() -> None:
@@ -585,17 +536,6 @@ def test_the_second_scheduler_has_its_own_lease_and_a_dynsched_that_marks_nothin
     assert {k: v for k, v in ours.items() if k not in other} == {
         k: v for k, v in base.items() if k not in other
     }
-
-
-def test_the_collector_needs_as_little_memory_as_is_asked_for() -> None:
-    """`dynsched collect` does without the rest of the program."""
-    script = (
-        "import sys; from dynsched.cli.commands import main\n"
-        "try: main(['collect', '--pushgateway=http://localhost:1', '--ip=127.0.0.1', '--once'])\n"
-        "except SystemExit: pass\n"
-        "print(*[s.split()[1] for s in open('/proc/self/status') if s.startswith('VmRSS')])"
-    )
-    assert int(run(sys.executable, "-c", script).stdout) < 40 * 1024
 
 
 def test_the_scrape_example_names_the_node(tmp_path: Path) -> None:
@@ -628,17 +568,6 @@ def test_the_scrape_example_names_the_node(tmp_path: Path) -> None:
         "node-exporter": "http://10.0.0.7:9100/metrics",
         "kubernetes-cadvisor": "https://10.0.0.7:10250/metrics/cadvisor",
     }
-
-
-def test_the_scrape_example_keeps_what_is_read_of_kubelets() -> None:
-    config = yaml.safe_load((EXAMPLES / "prometheus-scrape.yaml").read_text())
-    (scrape,) = (s for s in config["scrape_configs"] if re.fullmatch(KUBELET_JOB, s["job_name"]))
-    (kept,) = scrape["metric_relabel_configs"]
-    read = (ROOT / "docs/examples/cadvisor.yaml").read_text()
-    read += "".join(of(each) for of in (of_pod, of_new_pod, of_ended_pod) for each in RESOURCES)
-    metrics = set(re.findall(r"\b(?:container|machine)_\w+", read))
-    assert len(metrics) == 5
-    assert [name for name in metrics if not re.fullmatch(kept["regex"], name)] == []
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from api_support import api_of
 from cluster import EnvtestCluster
 from fake_prometheus import FakePrometheus
 from manifest_support import COMPONENTS, Kubectl, order_component
-from operator_support import until, write_rules
+from operator_support import until
 from programs import ROOT, run
 from scheduling_support import PODS, dynsched, make_pod, rules, scheduler, set_loads
 
@@ -437,34 +437,6 @@ async def test_what_keeps_it_from_being_written_is_told(cluster, prometheus, tmp
             await until(lambda: says("somebody else wrote or deleted it"), "it is told")
         status, text = await operator.get("/status")
         assert (status, "the order of the nodes cannot be kept: somebody" in text) == (503, True)
-        for command, line in (
-            ("nodes", "The order for new pods cannot be kept: somebody else"),
-            ("order", "It cannot be kept: somebody else"),
-        ):
-            await until(is_written, "all is well")
-            _ = (await cluster.patch(ORDER, {"spec": ahead(20)})).ok
-
-            async def is_told(command: str = command, line: str = line) -> bool:
-                words = (command, "--server", f"http://{operator.address}")
-                return line in (await asyncio.to_thread(called, *words)).stdout
-
-            await until(is_told, f"dynsched {command} says it")
-
-
-async def test_that_it_cannot_be_written_is_over_where_none_is_wanted(
-    cluster, prometheus, tmp_path
-) -> None:
-    flags = ("--lease-namespace", "nowhere", "--no-leader-elect")
-    async with dynsched(cluster, prometheus, tmp_path, RULES, *flags) as operator:
-
-        async def is_well() -> bool:
-            status, text = await operator.get("/status")
-            assert status == 200 or "the order of the nodes cannot be kept: " in text
-            return status == 200
-
-        await operator.until(lambda status: status == 503, "/status")
-        write_rules(tmp_path, rules())
-        await until(is_well, "none is wanted")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
