@@ -25,7 +25,6 @@ from dynsched.engine.columns import QUALITIES
 from dynsched.engine.decide import decide
 from dynsched.engine.model import Action, Node, Quality, QueryResult, Sample, Unmatched, Verdict
 from dynsched.engine.snapshot import Decision
-from dynsched.rules.keys import IGNORE_LABEL
 from dynsched.rules.rule_set import RuleSet
 
 STATUS = {"status": "presure"}
@@ -266,14 +265,3 @@ def test_views_tell_what_is_withheld_and_what_stands_in_the_way() -> None:
         "n2": (False, NOON, None, "label status=maintenance was set by somebody else"),
         "n3": (False, None, None, None),
     }
-
-
-def test_a_node_that_moved_to_another_pool_since_is_counted_there() -> None:
-    rules = unlimited(guard={"pool_label": "pool"})
-    nodes = {name: node(name, labels={"pool": "old"}) for name in ("a", "b", "c")}
-    decision = decide(rules, {"cpu": answer({"a": 90, "b": 50, "c": 50})}, nodes, no_alerts(), NOON)
-    since = {name: replace(each, labels={"pool": "new"}) for name, each in nodes.items()}
-    since["b"] = nodes["b"]
-    since["c"] = replace(since["c"], labels={"pool": "new", IGNORE_LABEL: "true"})
-    assert decision.views(nodes).pools == {("old", True): 1, ("old", False): 2}
-    assert decision.views(since).pools == {("new", True): 1, ("old", False): 1}

@@ -47,26 +47,6 @@ def test_a_dispute_is_over_when_nothing_was_undone_for_a_while() -> None:
     assert disputes.leading(patches(Action.MARK), NODES, TIMES + WITHIN) == {}
 
 
-def test_a_node_that_was_replaced_or_is_gone_is_another_one() -> None:
-    disputes = Disputes()
-    for number in range(5):
-        replaced = {"a": Node("a", uid=f"uid-{number}")}
-        assert disputes.leading(patches(Action.MARK), replaced, number) == {}
-    for number in range(TIMES):
-        disputes.leading(patches(Action.MARK), NODES, number)
-    assert disputes.leading([], {}, TIMES) == {}
-
-
-def test_other_rules_and_other_leaders_begin_anew() -> None:
-    disputes = Disputes()
-    for number in range(10):
-        assert disputes.leading(patches(Action.REPAIR), NODES, number) == {}
-        disputes.forget()
-    for number in range(10):
-        assert disputes.leading(patches(Action.MARK), NODES, number) == {}
-        disputes.following([], "another", number)
-
-
 def test_a_leader_that_leaves_undone_what_this_replica_would_do() -> None:
     disputes = Disputes()
     planned = patches(Action.MARK) + patches(Action.RELEASE, "b")

@@ -359,8 +359,3 @@ BIG = [BoundPod("u", "a", 4.0, 8 * 2.0**30)]
 )
 def test_what_pods_add_to_a_load(resource, load, pods, options, expected) -> None:
     assert with_fresh(rule_set(rule(resource=resource)), load, pods, **options) == expected
-
-
-def test_more_pods_never_add_less() -> None:
-    added = [with_fresh(rule_set(rule()), 0, small(count)) for count in range(50)]
-    assert added == sorted(added)

@@ -143,24 +143,3 @@ async def test_a_label_changed_by_hand_is_theirs_from_then_on(
         await it.tick()
         assert await on_node(cluster) == WHOLE
         assert it.node("a").conflict is None
-
-
-async def test_a_record_that_was_wiped_leaves_an_older_mark_to_whoever_wiped_it(
-    cluster, prometheus, before, tmp_path
-) -> None:
-    prometheus.set(load={"a": HOT})
-    old = {"label": "load=high"}
-    async with bench(cluster, prometheus, tmp_path, rules(mark=old)) as it:
-        await it.tick()
-        await cluster.patch_node("a", {"metadata": {"labels": {"load": "low"}}})
-        await cluster.patch_node("a", {"metadata": {"labels": {"load": "high"}}})
-        it.write_rules(rules())
-        await it.tick()
-        labels = (await cluster.get_node("a"))["metadata"]["labels"]
-        assert (labels["load"], labels["status"]) == ("high", "presure")
-        # By the older configuration it goes, as any label of its value does.
-        for mark in (old, {}):
-            it.write_rules(rules(mark=mark))
-            prometheus.set(load={"a": COOL})
-            await it.tick()
-        assert described(await cluster.get_node("a")) == before

@@ -17,7 +17,7 @@ from operator_support import until
 
 from dynsched.engine.model import Action, NodePatch
 from dynsched.kube.client import KubeClient
-from dynsched.kube.election import LeaseTimes, is_released
+from dynsched.kube.election import LeaseTimes
 from dynsched.kube.leader import Elector
 from dynsched.kube.transport import USER_AGENT
 from dynsched.util.errors import ClusterError
@@ -173,17 +173,6 @@ async def test_a_pods_next_process_takes_its_own_lease_over_at_once(cluster, rac
     assert after == {**before, "renewTime": after["renewTime"]}
 
 
-async def test_only_at_its_start_a_process_takes_over_what_is_held_under_its_name(
-    cluster: Cluster, race: Race
-) -> None:
-    """Later it may be what it held itself before others did: a restore of etcd brings it back."""
-    await race.leader("other")
-    again = await race.start("pod_uid", of_pod=True)
-    _ = (await cluster.patch(LEASE, {"spec": {"holderIdentity": "pod_uid"}})).ok
-    await race.pass_by(TIMES.duration - 1, again)
-    assert not again.may_write
-
-
 async def test_one_that_gives_way_lets_the_other_in_and_does_not_come_back(cluster, race) -> None:
     first, second = await race.leader(), await race.start("second")
     first.give_way()
@@ -192,16 +181,6 @@ async def test_one_that_gives_way_lets_the_other_in_and_does_not_come_back(clust
     assert writers(first, second) == [False, True]
     assert first.leader == "second"
     assert (await spec_of(cluster))["leaseTransitions"] == 1
-
-
-async def test_one_that_gives_way_to_nobody_leads_again_after_the_duration(cluster, race) -> None:
-    first = await race.leader()
-    first.give_way()
-    await first.attempt()
-    assert (first.may_write, first.leader, first.error) == (False, None, None)
-    assert is_released({"spec": await spec_of(cluster)})
-    await one_leads_after_the_duration(race, first)
-    assert (await spec_of(cluster))["holderIdentity"] == "first"
 
 
 @pytest.mark.parametrize("expired", [False, True], ids=["absent", "expired"])
@@ -235,19 +214,6 @@ async def test_a_lease_taken_from_its_holder_by_hand_is_waited_for(
     if spec is None:
         assert await cluster.get_lease("dynsched") is None
     await one_leads_after_the_duration(race, first, second)
-
-
-async def test_what_others_add_to_the_lease_stays(cluster: Cluster, race: Race) -> None:
-    first = await race.leader()
-    added = {"metadata": {"labels": {"team": "blue"}, "annotations": {"why": "because"}}}
-    patched = (await cluster.patch(LEASE, added)).ok
-    await first.attempt()  # the conflict is looked at, and the Lease renewed
-    lease = await cluster.get_lease("dynsched")
-    assert lease is not None
-    assert lease["spec"]["renewTime"] > patched["spec"]["renewTime"]
-    assert lease["metadata"]["labels"] == {"team": "blue"}
-    assert lease["metadata"]["annotations"] == {"why": "because"}
-    assert (first.may_write, lease["spec"]["leaseTransitions"]) == (True, 0)
 
 
 async def looks_well(elector: Elector) -> None:
@@ -288,25 +254,6 @@ async def test_403_names_the_verb_and_the_role(cluster, tmp_path, caplog) -> Non
     assert "--no-leader-elect" in error
     told = [record for record in caplog.records if record.name == "dynsched.kube.leader"]
     assert [record.levelname for record in told] == ["WARNING"]  # once
-
-
-async def test_another_namespace_and_one_that_is_not_there(cluster: Cluster, race: Race) -> None:
-    await cluster.create_namespace("ops")
-    await race.leader(namespace="ops")
-    assert await cluster.get_lease("dynsched") is None
-    assert await cluster.get_lease("dynsched", "ops") is not None
-    assert "--lease-namespace" in str((await race.start("first", namespace="nowhere")).error)
-
-
-@pytest.mark.parametrize("answer", ["{}", "[]", "null", '"x"', '{"metadata": {}}', "<html>"])
-async def test_an_answer_that_is_no_lease_is_an_error_and_ends_nothing(
-    sim: SimCluster, sim_race: Race, answer: str
-) -> None:
-    sim.server.faults.answer(200, body=answer, resource="leases", times=1)
-    first = await sim_race.start("first")
-    assert "answered" in str(first.error)
-    await first.attempt()
-    assert first.may_write
 
 
 async def test_an_api_server_that_is_away(sim, sim_race) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -15,10 +15,8 @@ from pods_support import PODS, STARTED, create, pod, reached, start
 
 from dynsched.engine.load.recent import RecentPods
 from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY, Requested
-from dynsched.kube.failures import ExpiredError
 from dynsched.kube.pod_watch import PodWatch, _read
 from dynsched.rules.keys import ORDER_ANNOTATION
-from dynsched.util.errors import ClusterError
 from dynsched_sim.examples import make_node
 
 MIB = 2.0**20
@@ -56,10 +54,12 @@ def ends(recent: RecentPods, now: float = 0.0) -> list[str]:
 
 
 @asynccontextmanager
-async def watching(cluster: Cluster) -> AsyncIterator[tuple[RecentPods, PodWatch]]:
+async def watching(
+    cluster: Cluster, clock: Callable[[], float] = time.monotonic
+) -> AsyncIterator[tuple[RecentPods, PodWatch]]:
     bound, stop = RecentPods(), asyncio.Event()
     async with api_of(cluster.kubeconfig) as api:
-        watch = PodWatch(api, bound, wants_requests=lambda: True)
+        watch = PodWatch(api, bound, wants_requests=lambda: True, clock=clock)
         task = asyncio.create_task(watch.run(stop))
         try:
             yield bound, watch
@@ -222,12 +222,21 @@ async def test_an_outage_is_waited_out(sim: SimCluster) -> None:
         await seen(bound, a=Bound(1, 1.0, MIN_MEMORY))
 
 
-async def test_a_status_410_is_told_as_such(sim: SimCluster) -> None:
-    """A proxy may answer so in place of an event: the same version was asked for without end."""
-    sim.server.faults.answer(410, verb="watch", resource="pods")
-    async with api_of(sim.kubeconfig) as api:
-        with pytest.raises(ExpiredError):
-            await PodWatch(api, RecentPods()).follow("1")
+@pytest.mark.parametrize(("gap", "is_listed"), [(20.0, False), (3600.0, True)])
+async def test_after_a_long_gap_it_begins_anew_with_a_list(sim, gap, is_listed) -> None:
+    """The metrics show by then what was bound and ended meanwhile: it counted twice."""
+    now = [1000.0]
+    await create(sim, pod("before", "a"))
+    async with watching(sim, lambda: now[0]) as (_, watch):
+        await reached(lambda: (sim.server.open_watches, watch.running), (1, 1))
+        await sim.server.down()
+        await reached(lambda: watch.error is not None, True)
+        now[0] += gap
+        sim.server.requests.clear()
+        await sim.server.up()
+        await reached(lambda: (sim.server.open_watches, watch.running), (1, 1))
+        lists = [read.query for read in sim.server.requests.reads("pods") if read.verb == "list"]
+        assert any(query["limit"] != "1" for query in lists) is is_listed
 
 
 async def test_after_a_restore_it_sees_again_what_is_bound(cluster: Cluster) -> None:
@@ -344,14 +353,3 @@ def test_a_pod_ends_if_it_ever_ran_and_else_was_never_there(status, has_run) -> 
     bound, _ = observed(event("ADDED"), gone)
     assert ends(bound) == (["u"] if has_run else [])
     assert sums(bound, 0.0) == {}
-
-
-def test_the_place_is_kept() -> None:
-    assert observed(event("BOOKMARK", resourceVersion="99"))[1].version == "99"
-
-
-def test_an_error_ends_the_watch() -> None:
-    with pytest.raises(ClusterError, match="too old"):
-        observed({"type": "ERROR", "object": {"kind": "Status", "status": "Failure", "code": 410}})
-    with pytest.raises(ClusterError, match="500"):
-        observed({"type": "ERROR", "object": {"code": 500, "metadata": {}}})

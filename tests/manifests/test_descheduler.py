@@ -136,11 +136,6 @@ async def test_without_a_whole_answer_nothing_moves(scene: Scene, fault: str) ->
         assert "unable to find metric entry for n5" in scene.log
 
 
-async def test_one_cycle_moves_three_pods_at_the_most(scene: Scene) -> None:
-    await scene.set(*[HOT] * 5, COOL, COOL)
-    assert sum((await scene.cycle()).values()) == 3
-
-
 async def test_a_restart_in_the_middle_moves_no_more(scene: Scene) -> None:
     """Each process has a first cycle without a client: what it did before it does not repeat."""
     await scene.set(HOT, HOT, COOL, COOL, COOL, COOL, pods=5)
@@ -200,13 +195,6 @@ async def test_without_room_elsewhere_nothing_moves(scene: Scene, taken: str) ->
     assert await scene.cycle() == {}
 
 
-async def test_its_own_token_is_not_sent(scene: Scene) -> None:
-    await scene.set(HOT, COOL, COOL)
-    await scene.cycle()
-    sent = {headers.get("Authorization") for headers in scene.prometheus.headers}
-    assert sent == {"Bearer none"}
-
-
 async def test_the_query_on_a_real_prometheus(scene: Scene, tmp_path: Path) -> None:
     """Two replicas; one of them sees a node as hot before the other does."""
     await scene.set(HOT, HOT, COOL, COOL, COOL, COOL)
@@ -250,17 +238,6 @@ async def test_by_load_pods_leave_nodes_above_the_mean_of_those_that_they_can_us
             await asyncio.to_thread(prometheus.wait_for, "dynsched_node_verdict", 12)
             run = await asyncio.to_thread(scene.descheduler.cycle, prometheus.url, args=BY_LOAD)
     assert sorted(places[name] for name in run.evicted) == ["n0", "n1"]
-
-
-async def test_pods_of_kube_system_stay(scene: Scene) -> None:
-    await scene.set(HOT, COOL, COOL, pods=0)
-    path = "/api/v1/namespaces/kube-system/pods"
-    for name, node in (("a", "n0"), ("b", "n1")):
-        _ = (await scene.cluster.post(path, merge_patch(make_pod(name), owned()))).ok
-        await scene.run_on(name, node, path)
-    assert await scene.cycle() == {}
-    assert len((await scene.cluster.get(path)).ok["items"]) == 2
-    _ = (await scene.cluster.delete(path, gracePeriodSeconds=0)).ok
 
 
 async def test_a_disruption_budget_holds(scene: Scene) -> None:

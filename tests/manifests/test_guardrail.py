@@ -312,27 +312,6 @@ async def test_nobody_else_is_held_to_anything(cluster: EnvtestCluster, user: st
     assert (await ask(cluster, "DELETE", PATH, user=user)).status == 200
 
 
-async def test_the_largest_nodes_are_within_the_cost_limit(cluster: EnvtestCluster) -> None:
-    """The API server gives an expression a budget of steps, and refuses what goes over it."""
-    many = {
-        "metadata": {
-            "labels": {f"example.com/label-{n}": "x" * 63 for n in range(500)},
-            "annotations": {f"example.com/note-{n}": "x" * 2_000 for n in range(100)},
-        },
-        "spec": {"taints": [TEAM | {"key": f"example.com/taint-{n}"} for n in range(100)]},
-    }
-    before = await cluster.create_node(merge_patch(make_node(NODE, size=60_000), many))
-    mark = both(MARKED, taints(*before["spec"]["taints"], SOFT))
-    answer = await patch(cluster, Case(mark))
-    assert answer.status == 200, answer.text
-    assert without_ours(answer.body) == without_ours(before)
-    answer = await patch(cluster, Case({"metadata": {"labels": None}}))
-    # Too many keys to be listed.
-    assert answer.body["message"].endswith(NO_LABEL.removesuffix(": "))
-    answer = await patch(cluster, Case(taints(*before["spec"]["taints"][1:])))
-    assert NO_TAINT in answer.body["message"]
-
-
 def rules_of(mark: Doc, threshold: int = 80) -> Doc:
     return {"mark": mark, "rules": [{"name": "load", "expr": "load", "threshold": threshold}]}
 

@@ -1,15 +1,12 @@
 """What pods use and how often nodes are scraped, as a fake and the real Prometheus know it."""
 
 import logging
-import time
 from collections.abc import Mapping
 from itertools import islice, product
-from pathlib import Path
 
 import pytest
 from builders import rule, rule_set
 from pod_names import PODS
-from prometheus_support import Exporter, RealPrometheus
 from promql_support import check_values
 from source_past import CPU_SHARE, MEMORY, STEP
 from source_support import Fake, vector
@@ -81,24 +78,6 @@ async def test_the_use_of_each_pod_stays_for_a_round_after_it_has_ended() -> Non
     assert source.of_pods["cpu"] == {f"shop/{web}": 3.0}
 
 
-async def test_of_a_workload_that_is_new_the_first_scrape_counts_until_more_is_known() -> None:
-    web, new = "web-5d9c7b9d4f-x2x4p", "batch-zzzzz"
-    prometheus = Fake(
-        timestamp=vector(of_pod("web-5d9c7b9d4f-zzzzz", 4.0), of_pod(new, 3.0)),
-        container_cpu=vector(of_pod(web, 0.5)),
-    )
-    source = PodUseSource(prometheus, lambda: RULES)
-    await source.ask(each_pod=True)
-    await source.ask_of_recent({f"shop/{new}": 0.0}, {})
-    assert source.of_workloads["cpu"] == {"shop/web": 0.5, "shop/batch": 3.0}
-    prometheus.answers["timestamp"] = vector(of_pod(new, 2.0))
-    await source.ask_of_recent({f"shop/{new}": 0.0}, {})
-    assert source.of_workloads["cpu"] == {"shop/web": 0.5, "shop/batch": 2.0}
-    prometheus.answers["container_cpu"] = vector(of_pod(web, 0.5), of_pod(new, 1.0))
-    await source.ask(each_pod=True)
-    assert source.of_workloads["cpu"] == {"shop/web": 0.5, "shop/batch": 1.0}
-
-
 async def test_a_new_pod_is_known_by_its_first_scrape_and_for_a_round_after_its_end() -> None:
     """It may have ended before it was scraped twice, and is in no round then."""
     web, new = "web-5d9c7b9d4f-x2x4p", "web-5d9c7b9d4f-zzzzz"
@@ -167,19 +146,6 @@ async def test_what_a_pod_used_at_last_is_asked_for_once_it_has_ended() -> None:
     assert source.of_ended["cpu"] == {"shop/a": 0.5}
     await source.ask_of_recent({}, {"shop/b": 60.0})
     assert source.of_ended["cpu"] == {}
-
-
-@pytest.mark.parametrize(("kubelets", "only"), [([({}, 3.0)], True), ([], False)])
-async def test_series_of_pods_are_the_kubelets_where_their_job_is_known(kubelets, only) -> None:
-    prometheus = Fake(count=vector(*kubelets))
-    source = PodUseSource(prometheus, lambda: RULES)
-    await source.ask()
-    prometheus.answers, prometheus.asked = {}, []  # they are away
-    await source.ask()
-    await source.ask_of_recent({"shop/new": 20.0}, {"shop/done": 20.0})
-    asked = [expr for expr in prometheus.asked if "container_" in expr and "count(" not in expr]
-    assert len(asked) == 6
-    assert all((pod_use.KUBELETS in expr) is only for expr in asked)
 
 
 @pytest.mark.parametrize(
@@ -298,19 +264,3 @@ async def test_a_new_pod_is_known_to_a_real_prometheus(
     assert {sample.labels["pod"]: sample.value for sample in found.samples} == {
         "60-s": pytest.approx(use)
     }
-
-
-@pytest.mark.slow
-async def test_the_age_of_a_new_pod_is_that_of_what_was_measured(tmp_path: Path) -> None:
-    """A kubelet measures each container every 10 to 15 s, and gives what it measured last."""
-    of_pod, began = '{namespace="shop",pod="new",container="main",id="/a"}', int(time.time()) - 60
-    text = (
-        f"container_start_time_seconds{of_pod} {began}\n"
-        f"container_cpu_usage_seconds_total{of_pod} 20 {began + 40}000\n"
-    )
-    with Exporter(text) as kubelet:
-        job = {"job_name": "kubelet", "static_configs": [{"targets": [kubelet.target]}]}
-        with RealPrometheus(tmp_path, [job]) as prometheus:
-            prometheus.wait_for("container_start_time_seconds")
-            (found,) = prometheus.result(pod_use.of_new_pod("cpu", pod_use.KUBELETS))
-    assert float(found["value"][1]) == 20 / 40

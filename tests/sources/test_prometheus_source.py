@@ -396,20 +396,6 @@ async def test_a_slow_server_costs_its_own_query_the_timeout_and_not_more(
     assert len(server.seen) == 2
 
 
-async def test_a_server_that_never_accepts() -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(0)
-        fillers = [socket.socket() for _ in range(3)]
-        for filler in fillers:  # its queue is full: packets are dropped, as by a firewall
-            filler.settimeout(0)
-            filler.connect_ex(listener.getsockname())
-        error = await error_of(f"http://127.0.0.1:{listener.getsockname()[1]}", seconds=0.9)
-        for filler in fillers:
-            filler.close()
-    assert "(while connecting); is the address right, and does a firewall" in error
-
-
 async def test_more_queries_than_threads_wait_within_their_own_timeout(server) -> None:
     server.replies["hang"] = server.hang
     source = source_at(server.url, slots=2, seconds=0.5)
