@@ -94,6 +94,7 @@ def order_answer(
     """The body of `/order`. ``order``: None while none is in force."""
     written = status and status.in_force
     return {
+        "taken_at": format_time(snapshot.taken_at),
         "dry_run": snapshot.dry_run,
         "leading": snapshot.leading,
         "leader": leader,

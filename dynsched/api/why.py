@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from dynsched.engine.model import Alert, Quality
 from dynsched.engine.snapshot import Snapshot
 from dynsched.engine.wording import Reason
-from dynsched.rules.rule_set import RuleSet
+from dynsched.rules.rule_set import CLEAR_OP, RuleSet
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_threshold, format_value
-
-CLEAR_OP: Final[Mapping[str, str]] = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
-"""By the rule's op: how the value of an alert that clears compares with ``clear_threshold``."""
 
 
 class Kind(StrEnum):

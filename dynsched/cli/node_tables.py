@@ -8,10 +8,9 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from dynsched.api.why import CLEAR_OP
 from dynsched.engine.model import NodePatch, Quality
 from dynsched.engine.wording import Reason, changes, counted, listed
-from dynsched.rules.rule_set import beside_refusal
+from dynsched.rules.rule_set import CLEAR_OP, beside_refusal
 from dynsched.util.formatting import format_threshold, format_value
 from dynsched.util.tables import STYLES, ago, make_table, named, plain, sample_age, show
 

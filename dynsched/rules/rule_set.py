@@ -31,6 +31,8 @@ COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "<": operator.lt,
     "<=": operator.le,
 }
+CLEAR_OP: Final[Mapping[str, str]] = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
+"""By the rule's op: how the value of an alert that clears compares with ``clear_threshold``."""
 
 
 class Rule(RulesModel):
