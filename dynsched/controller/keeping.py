@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from dynsched.controller.reporting import report_lint
+from dynsched.controller.reporting import report_warnings
 from dynsched.engine.wording import listed
 from dynsched.kube.kept_rules import KeptRules
 from dynsched.rules.file import RulesFile, read_rules
@@ -82,7 +82,7 @@ class Keeping:
         names = listed([rule.name for rule in reading.rule_set.rules])
         text = "the rules file is refused; those that were last accepted are in force, from %s: %s"
         logger.error(text, self._kept, names)
-        report_lint(reading.rule_set)
+        report_warnings(map(str, reading.warnings))
         return None
 
     async def run(self, stop: asyncio.Event) -> None:

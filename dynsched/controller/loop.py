@@ -283,7 +283,7 @@ class Loop:
         is_new = await asyncio.to_thread(self._rules_file.changed)
         before, self._refused = self._refused, self._rules_error
         if is_new:
-            self._reporter.reloaded(self._rules_file.rule_set)
+            self._reporter.reloaded(self._rules_file.rule_set, self._rules_file.warnings)
         elif self._refused is not None and self._refused != before:
             self._reporter.refused(self._refused)
             return False, True

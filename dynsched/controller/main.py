@@ -28,7 +28,7 @@ from dynsched.controller.clients import Clients, end_election
 from dynsched.controller.keeping import Keeping
 from dynsched.controller.loop import Loop
 from dynsched.controller.pod_tracking import PodTracking
-from dynsched.controller.reporting import report_lint
+from dynsched.controller.reporting import report_warnings
 from dynsched.controller.settings import Settings
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.client import KubeClient
@@ -194,7 +194,7 @@ async def _rules_file(settings: Settings) -> RulesFile:
     instead = NO_RULES if settings.pod_uid is not None else None
     rules_file = await asyncio.to_thread(RulesFile, settings.rules, instead)
     if rules_file.error is None:
-        report_lint(rules_file.rule_set)
+        report_warnings(rules_file.warnings)
     return rules_file
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from dynsched.engine.alerting.guard import LEFT
@@ -14,7 +14,6 @@ from dynsched.engine.snapshot import Snapshot
 from dynsched.engine.wording import by_reason, named_nodes, named_rules, some
 from dynsched.kube.events import NodeEvents
 from dynsched.rules import keys
-from dynsched.rules.lint import lint
 from dynsched.rules.rule_set import RuleSet, beside_refusal
 from dynsched.util.logs import LoggedKinds
 
@@ -78,10 +77,10 @@ def _change(patch: NodePatch) -> str:
     return f"{patch.action.value} node {patch.node}: {patch.reason}"
 
 
-def report_lint(rule_set: RuleSet) -> None:
-    """A warning for each rule that is valid but probably does not do what was intended."""
-    for warned in lint(rule_set):
-        logger.warning("%s", warned, extra={"rule": warned.rule} if warned.rule else None)
+def report_warnings(warnings: Iterable[str]) -> None:
+    """What is valid in a rules file but probably does not do what was intended."""
+    for warned in warnings:
+        logger.warning("%s", warned)
 
 
 class Reporter:
@@ -194,9 +193,9 @@ class Reporter:
         if not failures and self._unwritten.forget("nodes"):
             logger.info("all writes succeed again")
 
-    def reloaded(self, rule_set: RuleSet) -> None:
+    def reloaded(self, rule_set: RuleSet, warnings: Iterable[str]) -> None:
         logger.info("rules reloaded: %s", ", ".join(rule.name for rule in rule_set.rules))
-        report_lint(rule_set)
+        report_warnings(warnings)
         count = len(rule_set.rules)
         message = f"{count} rules are in force" if count > 1 else "1 rule is in force"
         self._events.post_own(reason=keys.REASON_RULES_RELOADED, message=message)

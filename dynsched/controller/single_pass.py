@@ -13,7 +13,7 @@ from typing import Final
 from dynsched.controller.apply import Written, write_all
 from dynsched.controller.clients import Clients, end_election
 from dynsched.controller.loop import Loop
-from dynsched.controller.reporting import report_lint
+from dynsched.controller.reporting import report_warnings
 from dynsched.controller.settings import Settings
 from dynsched.engine.alerting.plan import plan_prune
 from dynsched.engine.model import WriteFailure
@@ -27,7 +27,7 @@ from dynsched.kube.leases import Holder, find_holders, why_at_work
 from dynsched.kube.node_order import NODE_ORDERS, NodeOrder, homes_of_orders
 from dynsched.kube.pod_costs import costed_pods, remove_cost
 from dynsched.rules import keys
-from dynsched.rules.file import FixedRules, RulesFileError, load_rules
+from dynsched.rules.file import FixedRules, RulesFileError, fixed_rules, load_rules
 from dynsched.rules.labels import Mark, parse_label
 from dynsched.util.errors import ClusterError, ForbiddenError, NotFoundError
 
@@ -47,12 +47,12 @@ def run_once(settings: Settings) -> Snapshot:
     and takes part in the election, it holds the Lease meanwhile; AtWorkError while another does.
     """
     # Before the loop: a pipe is waited for, and Ctrl-C should end that.
-    rules_file = FixedRules(load_rules(settings.rules))
+    rules_file = fixed_rules(settings.rules)
     return asyncio.run(_once(settings, rules_file))
 
 
 async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
-    report_lint(rules_file.rule_set)
+    report_warnings(rules_file.warnings)
     async with Clients(settings.kubeconfig, settings.context) as clients:
         leadership = await clients.leadership(settings)
         client = await clients.open(partial(KubeClient, may_write=lambda: leadership.may_write))

@@ -73,10 +73,16 @@ class Reading:
 
 def load_rules(path: Path, flag: str = "--rules") -> RuleSet:
     """From a file or a pipe, which ``flag`` names. RulesFileError with all that is wrong in it."""
+    return fixed_rules(path, flag).rule_set
+
+
+def fixed_rules(path: Path, flag: str = "--rules") -> FixedRules:
+    """As `load_rules`, with the warnings."""
     try:
-        return _used(path, read_rules(read_stream(path, MAX_BYTES)))
+        reading = read_rules(read_stream(path, MAX_BYTES))
     except OSError as error:
         raise unreadable(path, error, f"name the file with {flag}") from None
+    return FixedRules(_used(path, reading), warnings=_warnings(path, reading))
 
 
 def read_rules(raw: bytes) -> Reading:
@@ -115,6 +121,7 @@ class FixedRules:
 
     rule_set: RuleSet
     error: str | None = None
+    warnings: tuple[str, ...] = ()
 
     def changed(self) -> bool:
         """Never."""
@@ -123,8 +130,8 @@ class FixedRules:
 
 class RulesFile:
     """A rules file that is read again and again. ``rule_set`` is the last valid content, and
-    ``text`` its text; ``error`` says why the present one is refused. A reading takes READ_SECONDS
-    at most, even of a pipe or a device.
+    ``text`` its text; ``error`` says why the present one is refused, ``warnings`` what is odd in
+    it, with its place. A reading takes READ_SECONDS at most, even of a pipe or a device.
 
     ``instead``: what is in force while the first content is refused; None: RulesFileError.
     """
@@ -135,6 +142,7 @@ class RulesFile:
         self._last: tuple[bytes, Reading] | None = None
         self.text: str | None = None
         self.error: str | None = None
+        self.warnings: tuple[str, ...] = ()
         try:
             self.rule_set = self._read()
         except RulesFileError as error:
@@ -163,6 +171,7 @@ class RulesFile:
         except OSError as error:
             raise unreadable(self._path, error, "name the file with --rules") from None
         rule_set = _used(self._path, self._last[1])
+        self.warnings = _warnings(self._path, self._last[1])
         self.text = self._last[0].decode()
         return rule_set
 
@@ -178,6 +187,10 @@ def _used(path: Path, reading: Reading) -> RuleSet:
     if reading.rule_set is None:
         raise RulesFileError(placed(path, remark) for remark in reading.errors)
     return reading.rule_set
+
+
+def _warnings(path: Path, reading: Reading) -> tuple[str, ...]:
+    return tuple(placed(path, remark) for remark in reading.warnings)
 
 
 def placed(name: str | Path, remark: Remark) -> str:

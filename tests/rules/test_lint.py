@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.rules.file import load_rules, read_rules
+from dynsched.rules.file import RulesFile, fixed_rules, load_rules, read_rules
 from dynsched.rules.lint import lint
 from dynsched.rules.promql import UnreadError, parse
 
@@ -158,6 +158,18 @@ def test_keys_of_older_versions_are_read_with_a_warning_at_their_place() -> None
         (4, "scale_down"),
         (7, "extender.profiles.mine.method"),
     ]
+
+
+def test_a_warning_of_a_file_names_the_file_and_the_place(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text("scale_down: true\nrules: [{name: cpu, expr: load, threshold: 80}]\n")
+    running = RulesFile(path)
+    (warned,) = running.warnings
+    assert warned.startswith(f"{path}:1:1: scale_down: was removed in 0.3.0; instead: ")
+    assert fixed_rules(path).warnings == running.warnings
+    path.write_text("rules: [{name: cpu, expr: load, threshold: 81}]\n")
+    assert running.changed()
+    assert running.warnings == ()
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ class FakeRulesFile:
 
     def __init__(self, rules):
         self.rule_set = _parsed(rules)
-        self.error = None
+        self.error, self.warnings = None, ()
         self.next_content = None
 
     def changed(self):
