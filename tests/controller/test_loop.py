@@ -104,7 +104,6 @@ ONLY_CPU = {**RULES, "rules": RULES["rules"][:1]}
 PODS = ["10.9.0.1:9100", "10.9.0.2:9100", "pod-x", "pod-y"]
 TURNED = [dict.fromkeys((PODS[n % 4 :] + PODS[: n % 4])[: 4 - n // 3], 1.0) for n in range(6)]
 SHORT = [f"the answer of {n} bytes is cut short, request 'x{n}'" for n in range(3)]
-LOUD = {"rules": [{**ONE_RULE["rules"][0], "expr": "load > 80"}]}
 SEEN: dict[str, Any] = {"a": 1.0}
 # The rules, what is answered in one tick after the other (or the new rules), and the rules that
 # the log names, a line each.
@@ -124,7 +123,6 @@ LOGGED: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "a failing rule, whatever numbers are in the reason": (
         ONE_RULE, [{"cpu": seen} for short in SHORT for seen in (short, "refused")]
         + [{"cpu": SEEN}, {"cpu": "refused"}], ["cpu"] * 4),
-    "doubtful rules that are reloaded": (RULES, [LOUD, *[{"cpu": SEEN}] * 3], ["cpu"]),
 }  # fmt: skip
 
 
@@ -139,6 +137,16 @@ async def test_the_same_of_rules_is_logged_once(caplog, case) -> None:
         else:
             await bench.tick(**tick)
     assert [line.rule for line in caplog.records if hasattr(line, "rule")] == expected
+
+
+async def test_warnings_of_rules_that_are_reloaded_are_logged_once(caplog) -> None:
+    bench = Bench("a", rules=RULES)
+    bench.rules_file.next_content = ONE_RULE
+    bench.rules_file.warnings = ("rules.yaml:2:1: scale_down: was removed",)
+    for _ in range(3):
+        await bench.tick(cpu=SEEN)
+    told = [line.getMessage() for line in caplog.records]
+    assert [told.count(warned) for warned in bench.rules_file.warnings] == [1]
 
 
 async def test_log_lines_name_node_and_rule_in_fields_of_their_own(caplog) -> None:
