@@ -135,10 +135,10 @@ class Bench:
 
     async def told(self, node: str) -> dict[str, int]:
         """Reason and count of the Events so far, on a node."""
-        mark = Subject("Node", f"mark-{uuid.uuid4()}", "none")
-        self.events._post(mark, "Mark", "all that was queued before this is posted", warning=False)
+        mark = str(uuid.uuid4())  # all that was queued before this is posted
+        self.events.post_own(reason="Mark", message=mark)
         async with asyncio.timeout(60):
-            while not await self.cluster.list_events(mark.name):
+            while mark not in str(await self.cluster.list_events("dynsched", "Lease")):
                 await asyncio.sleep(0.02)
         found = await self.cluster.list_events(node)
         return {event["reason"]: event["count"] for event in found}
