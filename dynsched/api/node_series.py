@@ -20,8 +20,8 @@ FAMILIES: Final = {
     "0.5: all else.",
     "dynsched_node_measured_load": "The load by the rule's last value, in points: 100 is full. "
     "Absent without a good value.",
-    "dynsched_node_expected_load": "The same, with what pods change that were just bound or ended. "
-    "Absent if not watched.",
+    "dynsched_node_expected_load": "Measured load, adjusted for pods that were just bound or have "
+    "just ended. Absent where pods are not watched.",
     "dynsched_node_load_above_mean": "The measured load less the mean of nodes that take the same "
     "pods. Only with `resource`.",
     "dynsched_node_hot_unmarked": "1 for each hot node without the mark; absent for all others. "

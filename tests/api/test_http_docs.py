@@ -43,18 +43,14 @@ def docs_snapshots():
         scrape_intervals={"node-cpu": 30.0},
     )
     person = Node("worker-3", labels={"status": "maintenance"})
-    of_cpu, of_memory = EXAMPLE_RULES["rules"]
-    rules = [{**of_cpu, "resource": "cpu"}, {**of_memory, "resource": "memory"}]
-    order = {"score": {"node-cpu": 1}}
-    scene = Scene({"rules": rules, "order": order}, [*nodes, person])
+    of_cpu, _ = EXAMPLE_RULES["rules"]
+    rules = {"rules": [{**of_cpu, "resource": "cpu"}], "order": {"score": {"node-cpu": 1}}}
+    scene = Scene(rules, [*nodes, person])
     cpu = {"worker-1": 31.5, "worker-2": 91.25, "worker-3": 12.0, "10.0.9.9:9100": 55.0}
-    memory = {"worker-1": 40.0, "worker-2": 62.0, "worker-3": 20.0}
     snapshots = make_store(Clock(NOON + 95))
     snapshots.source = "http://localhost:9090"
     for seconds in (0, 30, 60, 90):
-        snapshots.publish(
-            scene.tick(NOON + seconds, node_cpu=cpu, node_mem_usage=memory, pods=pods), placed=[]
-        )
+        snapshots.publish(scene.tick(NOON + seconds, node_cpu=cpu, pods=pods), placed=[])
     written = LastOrder(snapshots.snapshot.order, NOON + 91, NOON + 119)
     snapshots.tell_of_order(OrderStatus(lambda: snapshots.snapshot, written))
     return snapshots
@@ -94,8 +90,6 @@ async def answer(client, command):
         text = await response.text()
     if response.content_type == "application/json":
         body = json.loads(text)
-        if first := re.fullmatch(r"'\.(\w+) \|= \.\[:1\]'", keys):
-            body[first[1]], keys = body[first[1]][:1], ""
         chosen = re.findall(r"\w+", keys) or body
         return laid_out({key: body[key] for key in chosen}) + "\n"
     lines = [line for line in text.splitlines() if grep in line]
