@@ -45,7 +45,7 @@ from soak_prometheus import HOUR, INTERVAL
 from soak_world import World
 
 from dynsched.kube import events, node_watch, transport
-from dynsched.util import backoff
+from dynsched.util import stopping
 
 GROWTH = 8.0
 """MB of resident memory that may be gained from the first hour on: eight bytes a node and tick.
@@ -64,14 +64,14 @@ FASTER = 50.0
 
 def hurry() -> None:
     """Shorten what waits on the machine's clock, and make the log but throw it away."""
-    usual, kopfs = backoff.jittered, node_watch.kopf_settings
+    usual, kopfs = stopping.jittered, node_watch.kopf_settings
 
     def settings() -> kopf.OperatorSettings:
         result = kopfs()
         result.watching.reconnect_backoff /= FASTER
         return result
 
-    modules = (backoff, transport, node_watch)
+    modules = (stopping, transport, node_watch)
     for module, name, value in (
         *((module, "jittered", lambda seconds: usual(seconds) / FASTER) for module in modules),
         (node_watch, "kopf_settings", settings),

@@ -23,7 +23,7 @@ from dynsched.engine.alerting.plan import plan_prune
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.cluster import NodeCluster
 from dynsched.rules.file import RulesFile
-from dynsched_sim.apiserver.faults import Fault
+from dynsched_sim.apiserver.faults import Fault, Faults
 
 Kind = TypeVar("Kind")
 
@@ -260,7 +260,7 @@ class Day:
     async def _process_restarts(self) -> None:
         if self._outage is not None:
             await self._outage
-        self.world.server.faults.clear()
+        self.world.server.faults = Faults()
         await self._process.stop()
         self._process = Process(self.world, self._kubeconfig, self._rules)
         await self._process.start()
@@ -278,7 +278,7 @@ class Day:
         """All faults end, and dynsched comes to know it."""
         if self._outage is not None:
             await self._outage
-        self.world.server.faults.clear()
+        self.world.server.faults = Faults()
         self.world.server.store.compact()  # the simulator's memory, or it would be measured too
         undo, self._undo = self._undo, []
         for _, each in undo:
