@@ -1,6 +1,7 @@
 """From a raw Node to the small `engine.model.Node`. Only those fields are decoded; the rest, nine
 tenths of the bytes, is skipped. An object whose fields are not of the expected types is kept by its
-name, version and labels alone.
+name, version, labels and taints alone; without these it is not known at all, as a patch of it might
+undo what others wrote.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ class _Body(msgspec.Struct, gc=False):
 
 class _Odd(msgspec.Struct, gc=False):
     metadata: _Identity = msgspec.field(default_factory=_Identity)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
 _BODY: Final = msgspec.json.Decoder(_Body)
@@ -84,18 +86,18 @@ _OWNED: Final = msgspec.json.Decoder(dict[str, dict[str, dict[str, Any]]])
 
 
 def read_node(body: bytes | msgspec.Raw) -> Node | None:
-    """What is kept of a Node's JSON; None where there is no name to know it by. ValueError for
-    what is no JSON.
+    """What is kept of a Node's JSON; None where its name, labels or taints cannot be read.
+    ValueError for what is no JSON.
     """
     try:
         return _projected(_BODY.decode(body))
     except (msgspec.DecodeError, UnicodeError):
         pass
     try:
-        known = _ODD.decode(body).metadata
+        odd = _ODD.decode(body)
     except msgspec.ValidationError:
         return None
-    return _projected(_Body(_Metadata(**msgspec.structs.asdict(known))))
+    return _projected(_Body(_Metadata(**msgspec.structs.asdict(odd.metadata)), odd.spec))
 
 
 def _projected(found: _Body) -> Node | None:

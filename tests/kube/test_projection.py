@@ -69,15 +69,28 @@ def wrote(manager: str, *labels: str, operation: str = "Update", **more: str) ->
         {"metadata": {"name": "a"}, "status": {"addresses": [{}, {"type": "X"}]}},
         {"metadata": {"name": "a"}, "status": {"allocatable": {"cpu": "many", "memory": None}}},
         {"metadata": {"name": "a"}, "status": {"addresses": [{"type": "X", "address": 1}]}},
-        {"metadata": {"name": "a", "annotations": {"x": 3}}, "spec": {"taints": 1}},
+        {"metadata": {"name": "a", "annotations": {"x": 3}}},
     ],
 )
 def test_a_node_of_which_little_can_be_read(raw) -> None:
     assert project(raw) == Node(name="a")
 
 
-@pytest.mark.parametrize("raw", [None, [], "a", {}, {"metadata": None}, {"metadata": {"name": ""}}])
-def test_without_a_name_there_is_no_node(raw) -> None:
+def test_an_odd_node_keeps_the_taints_that_a_patch_of_it_must_not_remove() -> None:
+    taint = {"key": "theirs", "effect": "NoSchedule"}
+    raw = {"metadata": {"name": "a"}, "spec": {"taints": [taint]}, "status": {"addresses": "odd"}}
+    assert project(raw) == Node(name="a", taints=(taint,))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        *(None, [], "a", {}, {"metadata": None}, {"metadata": {"name": ""}}),
+        {"metadata": {"name": "a"}, "spec": {"taints": 1}},
+        {"metadata": {"name": "a", "labels": {"x": 3}}},
+    ],
+)
+def test_without_name_labels_and_taints_there_is_no_node(raw) -> None:
     assert project(raw) is None
 
 
