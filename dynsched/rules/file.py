@@ -144,7 +144,7 @@ class RulesFile:
         self.error: str | None = None
         self.warnings: tuple[str, ...] = ()
         try:
-            self.rule_set = self._read()
+            self.rule_set, self.text = self._read()
         except RulesFileError as error:
             if instead is None:
                 raise
@@ -153,16 +153,17 @@ class RulesFile:
     def changed(self) -> bool:
         """Read it again: is there a new ``rule_set``?"""
         try:
-            rule_set = self._read()
+            rule_set, text = self._read()
         except RulesFileError as error:
             self.error = str(error)
             return False
         recovered, self.error = self.error is not None, None
         # The new one also where they compare equal: it matters whether an empty section is present.
         before, self.rule_set = self.rule_set, rule_set
+        self.text = text  # last: who finds it in another thread finds its rules too
         return recovered or rule_set != before
 
-    def _read(self) -> RuleSet:
+    def _read(self) -> tuple[RuleSet, str]:
         try:
             self._last = self._aside.call(partial(_read, self._path, self._last), READ_SECONDS)
         except NotDoneError:
@@ -170,10 +171,10 @@ class RulesFile:
             raise RulesFileError([f"{self._path}: {problem}"]) from None
         except OSError as error:
             raise unreadable(self._path, error, "name the file with --rules") from None
-        rule_set = _used(self._path, self._last[1])
-        self.warnings = _warnings(self._path, self._last[1])
-        self.text = self._last[0].decode()
-        return rule_set
+        raw, reading = self._last
+        rule_set = _used(self._path, reading)
+        self.warnings = _warnings(self._path, reading)
+        return rule_set, raw.decode()
 
 
 def _read(path: Path, last: tuple[bytes, Reading] | None) -> tuple[bytes, Reading]:
