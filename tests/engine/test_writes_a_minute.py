@@ -76,21 +76,6 @@ def test_what_is_refused_is_tried_less_and_less_often() -> None:
     assert tried == [0, 6, 16, 36, 76, 136, 196, 256]
 
 
-def test_what_was_given_up_waits_too_and_is_no_failure() -> None:
-    pace = WriteLimiter()
-    pace.refused([WriteFailure("a", "403")], [patch("b")], 0.0)
-    chosen = choose(pace, [patch("a"), patch("b")], 4.0)
-    assert (chosen.patches, len(chosen.refused)) == ((), 1)
-    assert sent(choose(pace, [patch("a"), patch("b")], 5.0)) == "a b"
-
-
-def test_what_is_not_due_any_more_is_forgotten() -> None:
-    pace = WriteLimiter()
-    pace.refused([WriteFailure("a", "403")], [], 0.0)
-    choose(pace, [], 1.0)
-    assert sent(choose(pace, [patch("a")], 2.0)) == "a"
-
-
 def test_a_node_says_that_its_patch_waits() -> None:
     rules = unlimited(rule("cpu"))
     nodes = {name: node(name, labels={"status": "presure"}) for name in "abc"}

@@ -57,29 +57,6 @@ def test_a_held_one_is_free_when_its_duration_is_over_since_it_was_seen(spec, he
     assert seen(body(**spec), least=400.0).duration == 400.0  # our own
 
 
-EARLIER, LATER = "2023-11-14T22:13:20.000000Z", "2023-11-14T22:13:50.000000Z"
-
-
-@pytest.mark.parametrize(
-    ("held", "before", "since"),
-    [
-        ({"leaseTransitions": 4}, {"leaseTransitions": 3}, {"leaseTransitions": 4}),
-        ({"renewTime": LATER}, {"renewTime": EARLIER}, {"renewTime": LATER}),
-    ],
-)
-def test_what_was_let_go_of_before_its_present_holder_took_it_is_not_free(
-    held, before, since
-) -> None:
-    # A restore has brought back the moment between two holders; the second may still write.
-    released = {"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 3}
-    taken = seen(body("9", **held))
-    again = seen(body("7", {**released, **before}), 110.0, taken)
-    assert not again.released
-    assert not again.is_free(125.0)
-    assert again.is_free(125.1)
-    assert seen(body("10", {**released, **since}), 110.0, taken).is_free(110.0)
-
-
 ODD = [
     None, "a string", [], {}, {"holderIdentity": None}, {"holderIdentity": ""},
     {"holderIdentity": "", "leaseDurationSeconds": 15},
@@ -102,16 +79,6 @@ def test_odd_content_is_held_for_a_whole_duration_and_can_be_taken_then(spec) ->
     assert not is_released({"spec": spec} if not isinstance(spec, dict) else {})
     for odd in ({}, {"metadata": None}, {"metadata": []}, {"metadata": {}}):
         assert seen({**odd, "spec": spec}).resource_version == ""
-
-
-@steady(100)
-@given(st.floats(1_000_000_000, 4_000_000_000))
-def test_a_renewal_changes_its_time_always_and_nothing_else(wall) -> None:
-    # Else the API server would store nothing, and others see no renewal.
-    spec = {**held_by("me", None, TIMES, wall), "strategy": "OldestEmulationVersion"}
-    again = held_by("me", seen({**body(), "spec": spec}), TIMES, wall)
-    assert again["renewTime"] > spec["renewTime"]
-    assert again == {**spec, "renewTime": again["renewTime"]}
 
 
 @pytest.mark.parametrize(

@@ -105,20 +105,6 @@ async def test_the_same_again_is_counted(cluster: Cluster) -> None:
         assert (again["message"], again["count"]) == ("94", 1)
 
 
-async def test_other_reasons_nodes_and_times_are_other_events(cluster: Cluster) -> None:
-    worker, other = await node(cluster), await node(cluster, "worker-2")
-    async with posting(cluster) as (sink, clock):
-        sink.post(worker, reason="Pressured", message="a", warning=True)
-        sink.post(worker, reason="Relieved", message="b")
-        sink.post(other, reason="Pressured", message="c", warning=True)
-        await listed(cluster, 3)
-        clock.now += events.WINDOW + 1
-        sink.post(worker, reason="Pressured", message="d", warning=True)
-        found = await listed(cluster, 4)
-    assert [event["count"] for event in found] == [1, 1, 1, 1]
-    assert found[-1]["message"] == "d"
-
-
 async def test_what_is_too_long_is_shortened(cluster: Cluster) -> None:
     name = "w" * 199 + "." + "x" * 50  # the API server does not ask whether there is such a node
     worker = Node(name=name, uid="u-1")

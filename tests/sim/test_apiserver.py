@@ -361,31 +361,6 @@ async def test_a_watch_through_a_selector_sees_nodes_enter_and_leave(cluster: Cl
     assert found == [("ADDED", marked), ("MODIFIED", both), ("DELETED", both), ("ADDED", marked)]
 
 
-async def test_a_watch_ends_by_a_bookmark_and_from_a_version_to_come_is_told_nothing_until_then(
-    cluster: Cluster,
-) -> None:
-    await cluster.create_node(node())
-    now = int(version((await cluster.get(NODES)).ok))
-    query = {"timeoutSeconds": 3, "allowWatchBookmarks": "true"}
-    async with (
-        cluster.watch(NODES, resourceVersion=now + 1000, **query) as later,
-        cluster.watch(NODES, resourceVersion=now + 3, **query) as soon,
-        cluster.watch(NODES, resourceVersion=now, **query) as at_once,
-    ):
-        for number in range(10):
-            await cluster.patch_node("a", {"metadata": {"labels": {"x": str(number)}}})
-        told = [e for e in await soon.rest() if e["type"] != "BOOKMARK"]
-        every = await at_once.rest()
-        assert await later.rest() == []
-    versions = [int(version(event["object"])) for event in told]
-    assert min(versions) == now + 4
-    assert len(versions) < 10
-    assert (every[0]["type"], every[-1]["type"]) == ("MODIFIED", "BOOKMARK")
-    assert every[-1]["object"]["kind"] == "Node"
-    versions = [int(version(event["object"])) for event in every]
-    assert versions == sorted(versions)
-
-
 async def test_a_refusal_names_who_may_not_do_what(cluster: Cluster) -> None:
     stranger = None
     if isinstance(cluster, SimCluster):

@@ -485,8 +485,8 @@ class Replica:
         fresh, before = self.watch.is_fresh, self._world.all_stored()
         may_write = self.leadership.may_write
         lived = self._world.lived
-        self.loop._follow_the_clock()
-        snapshot = await self.loop.tick(self.loop._offset + lived)
+        self.loop._follow_the_clock()  # noqa: SLF001 - as `run` does before each tick
+        snapshot = await self.loop.tick(self.loop._offset + lived)  # noqa: SLF001
         assert self.cluster.seen is not None
         told = [(node, reason) for node, reason, *_ in self.events.posted]
         self.events.posted.clear()
