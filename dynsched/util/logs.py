@@ -15,6 +15,7 @@ from typing import Final
 
 from pythonjsonlogger.json import JsonFormatter
 
+MAX_WAITING: Final = 8_000
 EACH_SECONDS: Final = 60.0
 """The time in which at most one line of each kind is logged."""
 _MAX_CHARACTERS: Final = 200
@@ -52,13 +53,14 @@ def last_words(expected: tuple[type[Exception], ...]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def logging_aside() -> Iterator[None]:
-    """Log lines are written on a thread of their own: a reader of standard error who stops reading
-    does not hold up the event loop.
+    """Log lines are written on a separate thread: a reader of standard error that stops reading
+    does not hold up the event loop. Up to MAX_WAITING lines wait for it; further ones are dropped.
     """
     root = logging.getLogger()
     before, waiting = root.handlers, queue.SimpleQueue[logging.LogRecord]()
     listener = QueueListener(waiting, *before)
     root.handlers = [_Queued(waiting)]
+    root.handlers[0].addFilter(lambda _: waiting.qsize() < MAX_WAITING)
     listener.start()
     try:
         yield

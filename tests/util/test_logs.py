@@ -6,12 +6,14 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
 
 from dynsched.util.logs import (
     MAX_KINDS,
+    MAX_WAITING,
     LoggedKinds,
     configure_logging,
     last_words,
@@ -69,6 +71,22 @@ def test_a_reader_who_stopped_holds_nobody_up_and_gets_all_lines_later(monkeypat
                 written += os.read(reading, 65536)
     os.close(reading)
     assert [line.partition("INFO    ")[2] for line in written.decode().splitlines()] == lines
+
+
+def test_only_so_many_lines_are_kept_for_a_reader_that_stopped(monkeypatch) -> None:
+    reading, writing = os.pipe()
+    lines = [f"line {number}" for number in range(2 * MAX_WAITING)]
+    with os.fdopen(reading, encoding="utf-8") as reader, ThreadPoolExecutor() as executor:
+        with os.fdopen(writing, "w", encoding="utf-8") as stream:
+            monkeypatch.setattr(sys, "stderr", stream)
+            configure_logging("text", "info")
+            with logging_aside():
+                for line in lines:
+                    logger.info(line)
+                written = executor.submit(reader.read)
+        kept = [line.partition("INFO    ")[2] for line in written.result().splitlines()]
+    assert kept[:MAX_WAITING] == lines[:MAX_WAITING]
+    assert len(kept) < len(lines)
 
 
 def test_the_last_words_come_out(capsys) -> None:
