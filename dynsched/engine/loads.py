@@ -39,9 +39,12 @@ def rule_load(rule: Rule, value: float) -> float | None:
     return rule_loads(rule, value).item() if math.isfinite(value) else None
 
 
-def with_points(rule: Rule, value: float, points: float) -> float:
-    """The value with as many points more, for a rule whose higher values are more load."""
-    return max(-_MOST, min(value + points * full_at(rule) / 100, _MOST))
+def with_points(
+    rule: Rule, values: NDArray[np.float64], points: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The values with these points more, for a rule whose higher values are more load."""
+    with np.errstate(over="ignore"):
+        return np.clip(values + points * full_at(rule) / 100, -_MOST, _MOST)
 
 
 def full_at(rule: Rule) -> float:

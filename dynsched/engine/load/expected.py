@@ -121,14 +121,10 @@ class ExpectedLoad:
         """The values that the ``measured`` ones of the nodes are expected to become, in the unit of
         the ``rule``, of which a higher value is more load.
         """
-        found = measured.copy()
-        for name, more in self.added.items():
-            index = columns.roster.indices.get(name)
-            if index is not None:
-                value = measured.item(index)
-                load = rule_loads(rule, value).item()
-                found[index] = with_points(rule, value, more.to(load) - load)
-        return found
+        loads = rule_loads(rule, measured)
+        expected = loads.copy()
+        self.add_to(expected, columns)
+        return with_points(rule, measured, expected - loads)
 
     def next_pod(self, columns: NodeColumns) -> Floats:
         """What a pod of mean use, with its margin, would add to each node, in points; POINTS_EACH
