@@ -86,12 +86,14 @@ async def order_problems(
     return found
 
 
-async def affinity_problems(api: KubeApi, label: LabelMark) -> list[Problem]:
-    """Why pods do not get the soft affinity that avoids ``label``, where its policy is installed.
-    Raises ClusterError.
+async def affinity_problems(api: KubeApi, label: LabelMark | None) -> list[Problem] | None:
+    """Why pods do not get the soft affinity that avoids ``label``; None where its policy is not
+    installed. Raises ClusterError.
     """
     policy, binding = await inspection.mutating_policy(api, keys.AVOID_POLICY)
     if policy is None:
+        return None
+    if label is None:
         return []
     wanted = _component("inject", label)
     return _differences(wanted, keys.AVOID_POLICY, policy, binding, install("inject"))

@@ -195,6 +195,7 @@ async def test_the_doctor_says_when_the_policy_is_another_or_has_no_binding(
     async def parts(label: str = "status=presure") -> list[str]:
         async with api_of(cluster.kubeconfig) as api:
             found = await affinity_problems(api, parse_label(label))
+        assert found is not None
         return [what.rpartition(" ")[2] for what, _ in found]
 
     async def changed(kind: str, **spec: Any) -> None:

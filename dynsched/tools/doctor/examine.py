@@ -19,7 +19,7 @@ from dynsched.engine.wording import some
 from dynsched.kube import inspection
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient, list_node_metrics, open_client
 from dynsched.kube.failures import OURS
-from dynsched.kube.inspection import POLICIES, Program, Right, policy
+from dynsched.kube.inspection import Program, Right, policy
 from dynsched.kube.kept_rules import CONFIG_MAPS
 from dynsched.kube.leader import LEASE_NAME
 from dynsched.kube.leases import find_holders
@@ -143,11 +143,8 @@ async def check_cluster(
 
 
 async def _check_policies(api: KubeApi, rule_set: RuleSet) -> list[Finding]:
-    label = rule_set.mark.label
-    injection = await policy(api, POLICIES, keys.AVOID_POLICY)
-    found: list[Finding] = []
-    if label is not None and injection is not None:
-        found += findings("K4", checks.affinity(await affinity_problems(api, label)))
+    injection = await affinity_problems(api, rule_set.mark.label)
+    found = list(findings("K4", checks.affinity(injection or ())))
     asking, wanted = await inspection.namespaces_that_ask(api), rule_set.order is not None
     if wanted or asking:
         problems, is_injected = await order_problems(api), injection is not None
