@@ -1,7 +1,6 @@
 """Client certificates and CAs that are replaced while the process runs."""
 
 import base64
-import contextlib
 import json
 import shutil
 import ssl
@@ -12,14 +11,12 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from api_support import api_of, kubeconfig
+from api_support import api_of, kubeconfig, takes_up
 from certificates import Authority, Pair
-from operator_support import until
 
 from dynsched.kube.client import KubeClient
 from dynsched.kube.failures import SetupError
 from dynsched.kube.kubeconfig import KubeConfigError, load_config
-from dynsched.util.errors import ClusterError
 
 pytestmark = pytest.mark.slow
 
@@ -105,17 +102,6 @@ async def client(server: ApiServer, tmp_path: Path) -> AsyncIterator[KubeClient]
     write_kubeconfig(tmp_path / "k", server, user_by_files(server.ca.issue("first"), tmp_path))
     async with api_of(tmp_path / "k", KubeClient) as found:
         yield found
-
-
-async def takes_up(client: KubeClient) -> None:
-    """For some seconds, no call is sent after one that failed."""
-
-    async def answers() -> bool:
-        with contextlib.suppress(ClusterError):
-            return await client.list_nodes() == {}
-        return False
-
-    await until(answers, "what was renewed is in use")
 
 
 @pytest.mark.parametrize("user_by", [user_by_files, user_by_data, user_by_plugin])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from api_support import api_of, kubeconfig, stranger
+from api_support import api_of, kubeconfig, stranger, takes_up
 from cluster import Cluster, SimCluster
 from misbehaving_server import MisbehavingServer, http
 from operator_support import until
@@ -279,13 +279,7 @@ async def test_a_refused_token_is_read_again(tmp_path: Path) -> None:
             await client.list_nodes()
         assert "secret" not in str(refused.value)
         sim.server.kubeconfig(sim.kubeconfig)
-
-        async def is_accepted() -> bool:
-            with contextlib.suppress(ClusterError):
-                return await client.list_nodes() == {}
-            return False
-
-        await until(is_accepted, "the new token is in use")
+        await takes_up(client)
 
 
 def service_account(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -1,15 +1,18 @@
 """What of dynsched talks to an API server: of a kubeconfig, for as long as a test needs it."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 from cluster import Cluster, EnvtestCluster, SimCluster
+from operator_support import until
 
+from dynsched.kube.client import KubeClient
 from dynsched.kube.kubeconfig import load_config
 from dynsched.kube.transport import KubeApi
+from dynsched.util.errors import ClusterError
 
 
 @asynccontextmanager
@@ -42,3 +45,16 @@ def kubeconfig(path: Path, server: str, *, user: Any = None, **cluster: Any) -> 
     }
     path.write_text(yaml.safe_dump(body))
     return path
+
+
+async def takes_up(client: KubeClient) -> None:
+    """Wait until renewed credentials are used: for some seconds after a call that failed, no
+    further one is sent.
+    """
+
+    async def answers() -> bool:
+        with suppress(ClusterError):
+            return await client.list_nodes() == {}
+        return False
+
+    await until(answers, "the renewed credentials are used")
