@@ -42,7 +42,7 @@ from dynsched.controller.ordering import APART, LASTS
 from dynsched.engine.model import Order
 from dynsched.engine.placing.order_lists import Ranked, lists_that_fit
 from dynsched.kube.client import KubeClient
-from dynsched.kube.kubeconfig import load_config
+from dynsched.kube.credentials import load_credentials
 from dynsched.kube.node_order import NodeOrder
 from dynsched.rules import keys
 
@@ -159,7 +159,7 @@ async def measure(servers: Envtest, nodes: int, pods: int) -> dict[str, Created]
         await cluster.create_namespace(OTHER)
         await cluster.create_namespace(OWN)
         await add_bare_policy(cluster)
-        client = KubeClient(await load_config(cluster.kubeconfig))
+        client = KubeClient(await load_credentials(cluster.kubeconfig))
         order = NodeOrder(client, NAMESPACE, lambda: True)
         await write(order, nodes)
         await until_told(cluster)

@@ -42,8 +42,8 @@ from dynsched.controller.loop import Loop
 from dynsched.controller.pod_tracking import PodTracking
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
+from dynsched.kube.credentials import load_credentials
 from dynsched.kube.events import NodeEvents
-from dynsched.kube.kubeconfig import load_config
 from dynsched.kube.leader import SoleWriter
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.file import FixedRules, parse_rules
@@ -108,8 +108,8 @@ async def trace(rule: dict[str, Any], folder: Path) -> list[Entry]:
     async with SimCluster(folder) as cluster, FakePrometheus() as prometheus:
         for number in range(2):
             await cluster.create_node(make_node(f"worker-{number}", number))
-        config = str(cluster.kubeconfig), None
-        client, api = KubeClient(await load_config(*config)), KubeApi(await load_config(*config))
+        credentials = await load_credentials(cluster.kubeconfig)
+        client, api = KubeClient(credentials), KubeApi(credentials)
         known = await NodeCluster.listed(client)
         source = PrometheusSource(PrometheusConfig(prometheus.url))
         use = PodUseSource(source, lambda: rules.rule_set)

@@ -17,8 +17,8 @@ from dynsched.engine.model import Node
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
+from dynsched.kube.credentials import load_credentials
 from dynsched.kube.events import NodeEvents
-from dynsched.kube.kubeconfig import load_config
 from dynsched.kube.leader import Elector
 from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.transport import KubeApi
@@ -56,7 +56,7 @@ class Process:
         clock, url = self._world.clock, self._world.prometheus.url
         self._api, self._elector = await elector(self._kubeconfig, IDENTITY)
         leads = lambda: self._elector.may_write  # noqa: E731
-        self.client = KubeClient(await load_config(self._kubeconfig), may_write=leads)
+        self.client = KubeClient(await load_credentials(self._kubeconfig), may_write=leads)
         self._prometheus = PrometheusSource(PrometheusConfig(url, timeout=5.0), clock=clock.wall)
         self._source = Source(self._world.prometheus, self._prometheus)
         self._events = NodeEvents(self.client, own=lambda: self._elector.lease, clock=clock.wall)
@@ -139,5 +139,5 @@ class Process:
 
 
 async def elector(kubeconfig: str, identity: str) -> tuple[KubeApi, Elector]:
-    api = KubeApi(await load_config(kubeconfig), in_flight=2)
+    api = KubeApi(await load_credentials(kubeconfig), in_flight=2)
     return api, Elector(api, namespace="default", identity=identity, times=LEASE)

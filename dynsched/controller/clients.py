@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Final, TypeVar
 
 from dynsched.controller.settings import Settings
 from dynsched.engine.model import Node
 from dynsched.kube.client import KubeClient, list_node_metrics
+from dynsched.kube.credentials import CredentialProvider
 from dynsched.kube.events import NodeEvents
-from dynsched.kube.kubeconfig import KubeConfig, load_config
 from dynsched.kube.leader import Elector, SoleWriter
 from dynsched.kube.transport import HOST, IDENTITY, KubeApi
 from dynsched.rules.file import FixedRules, RulesFile
@@ -31,23 +30,22 @@ C = TypeVar("C", bound=KubeApi)
 class Clients(contextlib.AsyncExitStack):
     """What is closed at the end, the last one first. Each part that calls the API server has
     connections of its own, so that none waits for another: a renewal of the Lease not behind a
-    thousand patches, patches not behind a metrics-server that hangs.
+    thousand patches, patches not behind a metrics-server that hangs. They share their credentials.
     """
 
-    def __init__(self, kubeconfig: Path | None, context: str | None) -> None:
+    def __init__(self, credentials: CredentialProvider) -> None:
         super().__init__()
-        self._named = str(kubeconfig) if kubeconfig else None, context
+        self._credentials = credentials
 
-    async def open(self, make: Callable[[KubeConfig], C]) -> C:
-        # Loaded anew for each: each sets its own limits on it, and renews it.
-        made = make(await load_config(*self._named))
+    def open(self, make: Callable[[CredentialProvider], C]) -> C:
+        made = make(self._credentials)
         self.push_async_callback(made.close)
         return made
 
-    async def leadership(self, settings: Settings) -> Elector | SoleWriter:
+    def leadership(self, settings: Settings) -> Elector | SoleWriter:
         if not settings.elects:
             return SoleWriter(may_write=not settings.dry_run)
-        api = await self.open(partial(KubeApi, in_flight=2))
+        api = self.open(partial(KubeApi, in_flight=2))
         return Elector(
             api,
             namespace=settings.lease_namespace or api.config.namespace,
@@ -71,8 +69,8 @@ class Clients(contextlib.AsyncExitStack):
             limit=lambda: answer_limit(len(nodes()), len(rules_file.rule_set.rules)),
         )
 
-    async def metrics_server(self, nodes: Callable[[], Mapping[str, Node]]) -> MetricsServerSource:
-        api = await self.open(partial(KubeApi, in_flight=1))
+    def metrics_server(self, nodes: Callable[[], Mapping[str, Node]]) -> MetricsServerSource:
+        api = self.open(partial(KubeApi, in_flight=1))
         source = MetricsServerSource(partial(list_node_metrics, api), nodes)
         self.push_async_callback(source.close)
         return source

@@ -33,6 +33,7 @@ from dynsched.controller.settings import Settings
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
+from dynsched.kube.credentials import load_credentials
 from dynsched.kube.kept_rules import KeptRules
 from dynsched.kube.leader import Elector, SoleWriter
 from dynsched.kube.node_watch import NodeWatch
@@ -69,23 +70,23 @@ async def _serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     rules_file = await _rules_file(settings)
-    async with Clients(settings.kubeconfig, settings.context) as clients:
-        leadership = await clients.leadership(settings)
-        client = await clients.open(partial(KubeClient, may_write=lambda: leadership.may_write))
+    async with Clients(await load_credentials(settings.kubeconfig, settings.context)) as clients:
+        leadership = clients.leadership(settings)
+        client = clients.open(partial(KubeClient, may_write=lambda: leadership.may_write))
         events = clients.events(client, leadership)
         watch = NodeWatch(client)
         cluster = NodeCluster(client, watch.store, lambda: watch.error)
         source = clients.prometheus(settings, rules_file, cluster.nodes)
-        metrics_server = await clients.metrics_server(cluster.nodes)
+        metrics_server = clients.metrics_server(cluster.nodes)
         binder = None
         if settings.bind and not settings.dry_run:
             from dynsched.kube.binder import Binder
 
             # Until the first list is complete, no node is known to be gone.
             is_known = lambda node: not cluster.synced or cluster.has(node)  # noqa: E731
-            binder = await clients.open(partial(Binder, is_known=is_known))
+            binder = clients.open(partial(Binder, is_known=is_known))
         pods = PodTracking(
-            await clients.open(partial(KubeApi, in_flight=4)),
+            clients.open(partial(KubeApi, in_flight=4)),
             lambda: rules_file.rule_set,
             cluster,
             binder=binder,
@@ -104,7 +105,7 @@ async def _serve(settings: Settings) -> None:
         )
         snapshots.facts.bound = pods.bound
         server = await clients.enter_async_context(
-            serving(settings, snapshots, pods.extender, await _reviews(settings, clients))
+            serving(settings, snapshots, pods.extender, _reviews(settings, clients))
         )
         logger.info("serving on %s, querying %s", server.url, settings.prometheus.url)
 
@@ -155,7 +156,7 @@ async def _serve(settings: Settings) -> None:
             from dynsched.controller.ordering import Ordering
 
             snapshots.tell_of_order(status := OrderStatus(lambda: snapshots.snapshot))
-            api = await clients.open(partial(KubeApi, in_flight=1))
+            api = clients.open(partial(KubeApi, in_flight=1))
             await Ordering(api, home, snapshots.order, status, leads).run(stop)
 
         async def tick() -> None:
@@ -179,13 +180,13 @@ async def _serve(settings: Settings) -> None:
         )
 
 
-async def _reviews(settings: Settings, clients: Clients) -> AccessReviews | None:
+def _reviews(settings: Settings, clients: Clients) -> AccessReviews | None:
     """Who may read, as the API server says; None without ``--web-auth``."""
     if not settings.web_auth:
         return None
     from dynsched.kube.reviews import IN_FLIGHT, AccessReviews
 
-    api = await clients.open(partial(KubeApi, in_flight=IN_FLIGHT))
+    api = clients.open(partial(KubeApi, in_flight=IN_FLIGHT))
     return AccessReviews(api, settings.web_auth_audience)
 
 

@@ -21,6 +21,7 @@ from dynsched.engine.snapshot import Snapshot
 from dynsched.engine.wording import counted
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
+from dynsched.kube.credentials import load_credentials
 from dynsched.kube.election import LeaseTimes
 from dynsched.kube.leader import LEASE_NAME, Elector
 from dynsched.kube.leases import Holder, find_holders, why_at_work
@@ -53,9 +54,9 @@ def run_once(settings: Settings) -> Snapshot:
 
 async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
     report_warnings(rules_file.warnings)
-    async with Clients(settings.kubeconfig, settings.context) as clients:
-        leadership = await clients.leadership(settings)
-        client = await clients.open(partial(KubeClient, may_write=lambda: leadership.may_write))
+    async with Clients(await load_credentials(settings.kubeconfig, settings.context)) as clients:
+        leadership = clients.leadership(settings)
+        client = clients.open(partial(KubeClient, may_write=lambda: leadership.may_write))
         if isinstance(leadership, Elector):
             with contextlib.suppress(ForbiddenError):  # the election says which right is missing
                 if holder := await _holder(client, settings.lease_namespace):
@@ -66,7 +67,7 @@ async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
             await clients.enter_async_context(_leading(leadership))
         cluster = await NodeCluster.listed(client)
         source = clients.prometheus(settings, rules_file, cluster.nodes)
-        metrics_server = await clients.metrics_server(cluster.nodes)
+        metrics_server = clients.metrics_server(cluster.nodes)
         loop = Loop(
             rules_file,
             sources={"prometheus": source, "metrics-server": metrics_server},
@@ -100,8 +101,8 @@ async def prune(
     ``force``: even while the Lease is held; only without ``lease_older_than``.
     """
     mark = _mark_without_evidence(rules)
-    async with Clients(kubeconfig, context) as clients:
-        client = await clients.open(partial(KubeClient, may_write=lambda: not dry_run))
+    async with Clients(await load_credentials(kubeconfig, context)) as clients:
+        client = clients.open(partial(KubeClient, may_write=lambda: not dry_run))
         if lease_older_than is not None:
             namespace = lease_namespace or client.config.namespace
             why_not = await why_at_work(client, namespace, lease_older_than)

@@ -7,8 +7,8 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
 
+from dynsched.kube.credentials import CredentialProvider
 from dynsched.kube.failures import Call, in_namespace
-from dynsched.kube.kubeconfig import KubeConfig
 from dynsched.kube.transport import KubeApi
 from dynsched.util.errors import NotFoundError
 
@@ -24,8 +24,8 @@ class Binder(KubeApi):
     whether the watch knows a node of this name.
     """
 
-    def __init__(self, config: KubeConfig, is_known: Callable[[str], bool]) -> None:
-        super().__init__(config, in_flight=AT_ONCE)
+    def __init__(self, credentials: CredentialProvider, is_known: Callable[[str], bool]) -> None:
+        super().__init__(credentials, in_flight=AT_ONCE)
         self._is_known = is_known
 
     async def bind(self, *, namespace: str, pod: str, uid: str, node: str) -> None:

@@ -15,8 +15,8 @@ from urllib.parse import quote
 import msgspec
 
 from dynsched.engine.model import Node, NodePatch, NodeUsage
+from dynsched.kube.credentials import CredentialProvider, load_credentials
 from dynsched.kube.failures import Call, in_namespace
-from dynsched.kube.kubeconfig import KubeConfig, load_config
 from dynsched.kube.lists import ListPage, Named, pages
 from dynsched.kube.projection import quantity, read_node
 from dynsched.kube.transport import Answer, KubeApi, Request
@@ -46,8 +46,10 @@ class KubeClient(KubeApi):
     waits for its turn. Events are sent without it: a late one tells of what happened while we led.
     """
 
-    def __init__(self, config: KubeConfig, may_write: Callable[[], bool] = lambda: True) -> None:
-        super().__init__(config)
+    def __init__(
+        self, credentials: CredentialProvider, may_write: Callable[[], bool] = lambda: True
+    ) -> None:
+        super().__init__(credentials)
         self._may_write = may_write
 
     async def read(self, name: str) -> Node | None:
@@ -89,7 +91,7 @@ class KubeClient(KubeApi):
 @contextlib.asynccontextmanager
 async def open_client(kubeconfig: Path | None, context: str | None) -> AsyncIterator[KubeClient]:
     """Closed at the end of the block. Raises KubeConfigError."""
-    async with KubeClient(await load_config(kubeconfig, context)) as client:
+    async with KubeClient(await load_credentials(kubeconfig, context)) as client:
         yield client
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 
 import yaml
 from kubernetes.aio.client import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import ConfigException
 from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 from kubernetes.aio.config.kube_config import load_kube_config
@@ -42,7 +44,7 @@ class KubeConfigError(ClusterError):
 
 @dataclass(slots=True, eq=False)
 class KubeConfig:
-    """To be loaded again at ``refresh_at`` (of `time.monotonic`; None: never), and after a 401.
+    """``refresh_at``: when it has to be loaded again (of `time.monotonic`; None: after a 401 only).
     ``context``: the one that counts, which a kubeconfig's new current-context does not change; None
     for a pod's service account.
     """
@@ -77,6 +79,23 @@ class KubeConfig:
     def cluster(self) -> str:
         """For people: ``production (https://10.0.0.1:6443)``."""
         return f"{self.context or 'of this pod'} ({self.server})"
+
+    @property
+    def has_expired(self) -> bool:
+        return self.refresh_at is not None and time.monotonic() >= self.refresh_at
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """None for an API server by plain HTTP. Raises KubeConfigError."""
+        if not self.server.startswith("https://"):
+            return None
+        try:
+            return RESTClientObject(self.configuration).ssl_context
+        except OSError as error:  # an SSLError is one too
+            why = getattr(error, "reason", None) or error.strerror or str(error)
+            raise KubeConfigError(
+                f"the certificates for {self.server} cannot be used, in "
+                f"{', '.join(self.tls_files)}: {str(why).replace('_', ' ').lower()}"
+            ) from error
 
     def serves(self, host: str | None, port: int | None) -> bool:
         """Whether this is where the API server listens; a redirect may lead elsewhere."""
@@ -177,9 +196,8 @@ async def _from_files(paths: str, asked: str | None, context: str | None) -> Kub
         )
     due = None
     if expiry := getattr(loader, "exec_plugin_expiry", None):
-        # A minute before its end, but not more often than once a minute, whatever the plugin says.
-        left = (expiry - datetime.now(UTC)).total_seconds()
-        due = time.monotonic() + max(left - TOKEN_MAX_AGE, TOKEN_MAX_AGE)
+        # Not before its end, as client-go: until then a plugin may answer from its own cache.
+        due = time.monotonic() + (expiry - datetime.now(UTC)).total_seconds()
     elif "tokenFile" in user:
         due = time.monotonic() + TOKEN_MAX_AGE
     namespace = chosen.get("namespace") or ""

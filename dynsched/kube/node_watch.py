@@ -19,18 +19,19 @@ import random
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, cast
 
 import aiohttp
 import kopf
-from kubernetes.aio.client.rest import RESTClientObject
 
 from dynsched.kube import failures, transport
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeStore
+from dynsched.kube.credentials import MIN_GAP
 from dynsched.kube.failures import Call, SetupError
-from dynsched.kube.kubeconfig import TOKEN_MAX_AGE, KubeConfig
+from dynsched.kube.kubeconfig import KubeConfig
 from dynsched.kube.projection import project
 from dynsched.util.errors import ClusterError, ForbiddenError
 from dynsched.util.stopping import Backoff, jittered, pause, until_done
@@ -111,8 +112,8 @@ class NodeWatch:
         """Why what we know of the nodes may be old; None while all is well."""
         self._client = client
         self._relist = relist
-        self._config = client.config
-        self._logged_in_at = -math.inf
+        self._given: KubeConfig | None = None
+        self._given_at = -math.inf
         self._logins = Backoff(2.0, 32.0)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -182,12 +183,13 @@ class NodeWatch:
         """Until ``stop`` is set, or kopf ends; then, why."""
         stopping: concurrent.futures.Future[None] = concurrent.futures.Future()
         loop = asyncio.get_running_loop()
+        self._given = None
         ended: asyncio.Future[BaseException | None] = loop.create_future()
 
         def operate() -> None:
             error: BaseException | None = None
             try:
-                asyncio.run(self._operate(stopping))
+                asyncio.run(self._operate(stopping, loop))
             except Exception as failed:  # noqa: BLE001 (whatever kopf ends by is reported)
                 error = failed
             if not loop.is_closed():
@@ -202,7 +204,9 @@ class NodeWatch:
         await asyncio.wait({ended}, timeout=STOP_TIMEOUT)
         return ended.result() if ended.done() else None
 
-    async def _operate(self, stopping: concurrent.futures.Future[None]) -> None:
+    async def _operate(
+        self, stopping: concurrent.futures.Future[None], ours: asyncio.AbstractEventLoop
+    ) -> None:
         # Not a threading.Event: kopf would wait for it in a thread, which does not end with kopf.
         stop_flag = asyncio.wrap_future(stopping)
         # Kopf logs each attempt and each object. What ends it is raised and logged once.
@@ -210,7 +214,7 @@ class NodeWatch:
         logging.getLogger("kopf").setLevel(logging.NOTSET if verbose else logging.CRITICAL)
         logging.getLogger("kopf.objects").setLevel(logging.WARNING if verbose else logging.CRITICAL)
         registry = kopf.OperatorRegistry()
-        kopf.on.login(registry=registry, id="login", backoff=TOKEN_MAX_AGE / 10)(self._login)
+        kopf.on.login(registry=registry, id="login", backoff=MIN_GAP)(partial(self._login, ours))
         kopf.on.event("", "v1", "nodes", registry=registry, id="node")(self._observe)
         try:
             await kopf.operator(
@@ -235,24 +239,26 @@ class NodeWatch:
         else:
             self.store.offer(node)
 
-    async def _login(self, **_: object) -> kopf.AiohttpSession:
-        """A session with the present credentials. kopf asks at the start, when the last ones
-        expired, and after a 401.
+    async def _login(self, ours: asyncio.AbstractEventLoop, **_: object) -> kopf.AiohttpSession:
+        """A session with the current credentials, which are loaded in ``ours``, the event loop of
+        all other clients. kopf asks at the start, when the last ones expired, and after a 401.
         """
-        since = time.monotonic() - self._logged_in_at
-        if since < TOKEN_MAX_AGE / 2:
+        if time.monotonic() - self._given_at < MIN_GAP:
             # The API server may go on saying 401; kopf itself would ask again at once, for ever.
             await asyncio.sleep(self._logins.next())
         else:
             self._logins.reset()
-        if self._logged_in_at > -math.inf:
-            self._config = await self._config.reload()
-        self._logged_in_at = time.monotonic()
-        rotates = self._config.refresh_at is not None
+        loading = self._client.credentials.current(refused=self._given)
+        config = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(loading, ours))
+        self._given, self._given_at = config, time.monotonic()
+        expiration = None
+        if config.refresh_at is not None:
+            left = max(config.refresh_at - self._given_at, MIN_GAP) + 1.0
+            expiration = datetime.now(UTC) + timedelta(seconds=left)
         return kopf.AiohttpSession(
-            server=self._config.configuration.host,
-            aiohttp_session=_session(self._config),
-            expiration=datetime.now(UTC) + timedelta(seconds=TOKEN_MAX_AGE) if rotates else None,
+            server=config.configuration.host,
+            aiohttp_session=_session(config),
+            expiration=expiration,
         )
 
 
@@ -262,9 +268,6 @@ def _resolve(future: asyncio.Future[Any], value: Any) -> None:
 
 
 def _session(config: KubeConfig) -> aiohttp.ClientSession:
-    is_tls = config.server.startswith("https")
-    tls = RESTClientObject(config.configuration).ssl_context if is_tls else True
-
     async def login(
         request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
@@ -278,7 +281,7 @@ def _session(config: KubeConfig) -> aiohttp.ClientSession:
         return await handler(request)
 
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=tls),
+        connector=aiohttp.TCPConnector(limit=0, ssl=config.ssl_context() or True),
         headers={"User-Agent": transport.USER_AGENT},
         proxy=config.configuration.proxy,
         **{**transport.SESSION, "middlewares": (login, *transport.SESSION["middlewares"])},

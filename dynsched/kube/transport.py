@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import logging
 import socket
 import time
@@ -24,8 +25,9 @@ from kubernetes.aio.client import ApiClient
 
 from dynsched import __version__
 from dynsched.kube import failures
+from dynsched.kube.credentials import CredentialProvider
 from dynsched.kube.failures import Call, ExpiredError, ProxyRefusedError, SetupError
-from dynsched.kube.kubeconfig import KubeConfig, KubeConfigError
+from dynsched.kube.kubeconfig import KubeConfig
 from dynsched.util.errors import ClusterError, NotPermittedError
 from dynsched.util.stopping import jittered
 
@@ -47,8 +49,6 @@ MAX_PAUSE: Final = 10.0
 """A Retry-After beyond this many seconds is not waited for; the next tick will come back."""
 MAX_OPEN: Final = 5.0
 """Seconds for which, at most, calls fail at once after the server could not be reached."""
-RELOGIN_GAP: Final = 5.0
-"""Seconds between two logins after a 401: an exec plugin is a process each time."""
 
 _METHODS: Final = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 
@@ -143,32 +143,45 @@ class _CircuitBreaker:
 
 
 class KubeApi:
-    """Its slots and its back-off are shared by all its calls: what must not wait behind a thousand
-    patches wants an instance of its own.
+    """Its connections, its slots and its back-off are shared by all its calls: what must not wait
+    behind a thousand patches wants an instance of its own. Instances share their ``credentials``.
     """
 
-    def __init__(self, config: KubeConfig, *, in_flight: int = IN_FLIGHT) -> None:
-        self.config = config
+    def __init__(self, credentials: CredentialProvider, *, in_flight: int = IN_FLIGHT) -> None:
+        self.credentials = credentials
         self._slots = asyncio.Semaphore(in_flight)
-        self._login = asyncio.Lock()
-        self._last_login = time.monotonic()
         self._breaker = _CircuitBreaker()
         self._in_flight = in_flight
-        self._client = self._client_of(config)
+        self._tls_files = self.config.tls_files
+        self._client = self._client_of(self.config)
         self._former: ApiClient | None = None
 
+    @property
+    def config(self) -> KubeConfig:
+        return self.credentials.config
+
     def _client_of(self, config: KubeConfig) -> ApiClient:
-        config.configuration.client_session_kwargs = dict(SESSION)
-        config.configuration.connection_pool_maxsize = self._in_flight
-        try:
-            client = ApiClient(config.configuration)
-        except OSError as error:  # an SSLError is one too
-            why = getattr(error, "reason", None) or error.strerror or str(error)
-            raise KubeConfigError(
-                f"the certificates for {config.server} cannot be used, in "
-                f"{', '.join(config.tls_files)}: {str(why).replace('_', ' ').lower()}"
-            ) from error
+        configuration = copy.copy(config.configuration)
+        configuration.client_session_kwargs = dict(SESSION)
+        configuration.connection_pool_maxsize = self._in_flight
+        client = ApiClient(configuration)
         client.user_agent = USER_AGENT
+        return client
+
+    async def _client_with(self, config: KubeConfig) -> ApiClient:
+        """The client, with these credentials. An open connection keeps its certificate, so another
+        certificate needs another client; what is under way goes on by the former one until the next
+        takes its place.
+        """
+        outdated = None
+        if config.tls_files != self._tls_files:
+            client = self._client_of(config)
+            outdated, self._former, self._client = self._former, self._client, client
+            self._tls_files = config.tls_files
+        self._client.configuration.api_key = config.configuration.api_key
+        client = self._client
+        if outdated is not None:
+            await outdated.close()  # type: ignore[no-untyped-call]
         return client
 
     async def __aenter__(self) -> Self:
@@ -223,16 +236,15 @@ class KubeApi:
                 async with self._slots:
                     # Inside the slot: a queued request must see the outcome of those before it.
                     began = await self._breaker.passed(call)
-                    await self._login_when_due()
-                    config = self.config
-                    raw = await self._send(call, timeout, request)
+                    config = await self.credentials.current()
+                    raw = await self._send(call, config, timeout, request)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 explain = partial(
                     failures.from_exception, server=self.config.server, error=error, timeout=timeout
                 )
                 failure = explain(call)
                 # Of TLS: the CA or the client certificate may have been replaced.
-                in_vain = isinstance(failure, SetupError) and not await self._login_again(config)
+                in_vain = isinstance(failure, SetupError) and not await self._renewed(config)
                 hopeless = in_vain or isinstance(error, TimeoutError)
                 self._breaker.lost(explain, began=began, hopeless=hopeless)
                 if attempt == ATTEMPTS or hopeless or not resend:
@@ -253,15 +265,14 @@ class KubeApi:
         """A good answer that is read as it comes in, until nothing came for ``silence`` seconds.
         It holds a connection, and no slot. Raises ClusterError, also inside of the block.
         """
-        await self._login_when_due()
-        config = self.config
+        config = await self.credentials.current()
         limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=silence)
         try:
-            async with await self._request(call, limit, {"query": query}) as response:
+            async with await self._request(call, config, limit, {"query": query}) as response:
                 if response.status >= HTTPStatus.MULTIPLE_CHOICES:
                     said = await response.read()
                     if response.status == HTTPStatus.UNAUTHORIZED:
-                        await self._login_again(config)  # for the next time
+                        await self._renewed(config)  # for the next time
                     if response.status == HTTPStatus.GONE:
                         raise ExpiredError(call)
                     raise failures.from_status(call, self.config.server, response.status, said)
@@ -269,18 +280,21 @@ class KubeApi:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             failure = failures.from_exception(call, self.config.server, error, silence)
             if isinstance(failure, SetupError):  # TLS
-                await self._login_again(config)
+                await self._renewed(config)
             raise failure from error
 
-    async def _send(self, call: Call, seconds: float, request: Request) -> Answer:
+    async def _send(
+        self, call: Call, config: KubeConfig, seconds: float, request: Request
+    ) -> Answer:
         limit = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, CONNECT_TIMEOUT))
-        answered = await self._request(call, limit, request)
+        answered = await self._request(call, config, limit, request)
         return Answer(answered.status, await answered.read(), answered.headers)
 
     async def _request(
-        self, call: Call, limit: aiohttp.ClientTimeout, request: Request
+        self, call: Call, config: KubeConfig, limit: aiohttp.ClientTimeout, request: Request
     ) -> aiohttp.ClientResponse:
-        method, url, headers, body, _ = await self._client.param_serialize(
+        client = await self._client_with(config)
+        method, url, headers, body, _ = await client.param_serialize(
             _METHODS.get(call.verb, "GET"),
             call.path,
             query_params=list((request.get("query") or {}).items()),
@@ -292,15 +306,13 @@ class KubeApi:
             raise NotPermittedError(
                 f"cannot {call}: not sent, because this replica is no longer the leader"
             )
-        answer = await self._client.call_api(
-            method, url, headers, body=body, _request_timeout=limit
-        )
+        answer = await client.call_api(method, url, headers, body=body, _request_timeout=limit)
         response: aiohttp.ClientResponse = answer.response
         return response
 
     async def _may_send_again(self, raw: Answer, sent_by: KubeConfig, *, resend: bool) -> bool:
         if raw.status == HTTPStatus.UNAUTHORIZED:
-            return await self._login_again(sent_by)
+            return await self._renewed(sent_by)
         if raw.status == HTTPStatus.TOO_MANY_REQUESTS:
             # The server speaks to this client, not to this call: all of its calls wait. (The form
             # of the header with a date is not used by Kubernetes.)
@@ -313,35 +325,6 @@ class KubeApi:
             return True
         return False
 
-    async def _login_when_due(self) -> None:
-        due = self.config.refresh_at
-        if due is not None and time.monotonic() >= due:
-            async with self._login:
-                if self.config.refresh_at == due:
-                    await self._reload()
-
-    async def _login_again(self, refused: KubeConfig) -> bool:
+    async def _renewed(self, refused: KubeConfig) -> bool:
         """Whether there are other credentials than the refused ones now."""
-        async with self._login:
-            stale = self.config.logs_in_as(refused)
-            if stale and time.monotonic() - self._last_login >= RELOGIN_GAP:
-                await self._reload()
-        return not self.config.logs_in_as(refused)
-
-    async def _reload(self) -> None:
-        self._last_login = time.monotonic()
-        try:
-            config = await self.config.reload()
-            if config.tls_files != self.config.tls_files:
-                client = self._client_of(config)
-                if self._former is not None:
-                    await self._former.close()  # type: ignore[no-untyped-call]
-                # An open connection keeps its certificate. What is under way goes on by the former
-                # client, until the next one takes its place.
-                self._former, self._client = self._client, client
-        except KubeConfigError as error:  # also of a certificate without its key
-            # What we have may still be good; if it is not, the server will say so.
-            logger.warning("credentials could not be read again: %s", error)
-            return
-        self.config = config
-        self._client.configuration.api_key = config.configuration.api_key
+        return not (await self.credentials.current(refused)).logs_in_as(refused)

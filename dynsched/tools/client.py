@@ -12,16 +12,19 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from dynsched.util.connection_errors import Cause, find_failure, no_answer
 from dynsched.util.errors import ExpectedError
 from dynsched.util.files import FileTooLargeError, read_file
 from dynsched.util.proxies import ProxyError, opener, parse_http_url, proxy_for, through
+
+if TYPE_CHECKING:
+    from dynsched.kube.credentials import CredentialProvider
 
 TIMEOUT: Final = 10.0
 """Seconds without a byte after which the server counts as hung."""
@@ -38,7 +41,7 @@ class ServerError(ExpectedError):
     """dynsched could not be asked, or refused; the message is for the person at the terminal."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Where:
     """Which dynsched the user means: the one at the URL ``server``, or the Service in the cluster
     of ``kubeconfig`` and ``context``, in ``namespace`` or in any. ``token_file``: the token that
@@ -52,6 +55,16 @@ class Where:
     context: str | None = None
     namespace: str | None = None
     timeout: float | None = None
+    _credentials: CredentialProvider | None = field(default=None, init=False, repr=False)
+
+    async def credentials(self) -> CredentialProvider:
+        """Those of the cluster, loaded once. Raises KubeConfigError."""
+        # Here, not above: to import it takes half a second, which --server has no use for.
+        from dynsched.kube.credentials import load_credentials
+
+        if self._credentials is None:
+            self._credentials = await load_credentials(self.kubeconfig, self.context)
+        return self._credentials
 
 
 class Answer(NamedTuple):
@@ -126,12 +139,10 @@ def _why(error: Exception, url: str, timeout: float) -> str:
 
 
 async def _by_service(where: Where, path: str) -> Answer:
-    # Here, not above: to import them takes half a second, which --server has no use for.
     from dynsched.kube import services
-    from dynsched.kube.kubeconfig import load_config
     from dynsched.kube.transport import KubeApi
 
-    async with KubeApi(await load_config(where.kubeconfig, where.context)) as api:
+    async with KubeApi(await where.credentials()) as api:
         async with asyncio.timeout(where.timeout):
             service = await services.find_service(api, where.namespace)
             answer = await services.ask_service(api, service, path)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from api_support import api_of, kubeconfig, stranger, takes_up
+from api_support import api_of, kubeconfig, stranger
 from cluster import Cluster, SimCluster
 from misbehaving_server import MisbehavingServer, http
 from operator_support import until
@@ -266,20 +266,6 @@ async def test_something_that_is_no_api_server(tmp_path: Path) -> None:
         async with api_of(kubeconfig(tmp_path / "k", server.url), KubeClient) as client:
             with pytest.raises(SetupError, match="not JSON"):
                 await client.list_nodes()
-
-
-async def test_a_refused_token_is_read_again(tmp_path: Path) -> None:
-    async with (
-        SimCluster(tmp_path, token="first-secret") as sim,
-        api_of(sim.kubeconfig, KubeClient) as client,
-    ):
-        assert await client.list_nodes() == {}
-        sim.server.token = "second-secret"
-        with pytest.raises(SetupError, match=r"401.*not accepted") as refused:
-            await client.list_nodes()
-        assert "secret" not in str(refused.value)
-        sim.server.kubeconfig(sim.kubeconfig)
-        await takes_up(client)
 
 
 def service_account(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -1,18 +1,17 @@
 """What of dynsched talks to an API server: of a kubeconfig, for as long as a test needs it."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 from cluster import Cluster, EnvtestCluster, SimCluster
-from operator_support import until
 
-from dynsched.kube.client import KubeClient
-from dynsched.kube.kubeconfig import load_config
+from dynsched.kube.credentials import load_credentials
 from dynsched.kube.transport import KubeApi
-from dynsched.util.errors import ClusterError
+
+_EXEC = "client.authentication.k8s.io/v1"
 
 
 @asynccontextmanager
@@ -20,7 +19,7 @@ async def api_of(
     kubeconfig: Path, kind: Callable[..., Any] = KubeApi, *more: Any, **options: Any
 ) -> AsyncIterator[Any]:
     """``kind``: KubeClient for nodes, or what else is closed."""
-    api = kind(await load_config(str(kubeconfig)), *more, **options)
+    api = kind(await load_credentials(str(kubeconfig)), *more, **options)
     try:
         yield api
     finally:
@@ -47,14 +46,39 @@ def kubeconfig(path: Path, server: str, *, user: Any = None, **cluster: Any) -> 
     return path
 
 
-async def takes_up(client: KubeClient) -> None:
-    """Wait until renewed credentials are used: for some seconds after a call that failed, no
-    further one is sent.
+class ExecPlugin:
+    """A kubeconfig whose user is an exec plugin. It gives ``token``; that of its first run expires
+    after ``lasts`` seconds, all later ones after an hour.
     """
 
-    async def answers() -> bool:
-        with suppress(ClusterError):
-            return await client.list_nodes() == {}
-        return False
+    def __init__(self, folder: Path, sim: SimCluster, lasts: float) -> None:
+        self._runs, self._token = folder / "runs", folder / "token"
+        self.token = sim.token
+        program = folder / "plugin"
+        program.write_text(
+            f"""#!/bin/sh
+            [ -s {self._runs} ] && lasts=3600 || lasts={lasts}
+            expiry=$(date -u -d "$lasts seconds" +%Y-%m-%dT%H:%M:%S.%3NZ)
+            printf '{{"apiVersion": "{_EXEC}", "kind": "ExecCredential", "status":
+                {{"token": "%s", "expirationTimestamp": "%s"}}}}' "$(cat {self._token})" "$expiry"
+            date +%s.%N >> {self._runs}
+            """
+        )
+        program.chmod(0o700)
+        config = yaml.safe_load(sim.kubeconfig.read_text())
+        config["users"][0]["user"] = {"exec": {"apiVersion": _EXEC, "command": str(program)}}
+        self.kubeconfig = folder / "kubeconfig-exec"
+        self.kubeconfig.write_text(yaml.safe_dump(config))
 
-    await until(answers, "the renewed credentials are used")
+    @property
+    def token(self) -> str:
+        return self._token.read_text()
+
+    @token.setter
+    def token(self, token: str) -> None:
+        self._token.write_text(token)
+
+    @property
+    def runs(self) -> list[float]:
+        """When each has answered."""
+        return [float(line) for line in self._runs.read_text().splitlines()]

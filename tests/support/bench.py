@@ -23,8 +23,8 @@ from dynsched.engine.model import NodePatch
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
+from dynsched.kube.credentials import load_credentials
 from dynsched.kube.events import NodeEvents, Subject
-from dynsched.kube.kubeconfig import load_config
 from dynsched.kube.leader import SoleWriter
 from dynsched.kube.node_watch import NodeWatch
 from dynsched.rules.file import RulesFile
@@ -176,7 +176,7 @@ async def bench(
     if content is not None:
         write_rules(folder, content)
     clock = prometheus.clock
-    client = KubeClient(await load_config(str(cluster.kubeconfig)))
+    client = KubeClient(await load_credentials(str(cluster.kubeconfig)))
     source = PrometheusSource(PrometheusConfig(prometheus.url, timeout=2.0), clock=clock)
     running = Bench(cluster, source, client, file, clock)
     stop = asyncio.Event()

@@ -9,7 +9,7 @@ from cluster import Cluster, SimCluster
 
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
-from dynsched.kube.kubeconfig import load_config
+from dynsched.kube.credentials import load_credentials
 from dynsched.kube.node_watch import NodeWatch
 
 STOPS_WITHIN = 30.0
@@ -72,7 +72,7 @@ class Watching:
 
 @asynccontextmanager
 async def watching(kubeconfig: Path, *, relist: float = 60.0) -> AsyncIterator[Watching]:
-    client = KubeClient(await load_config(str(kubeconfig)))
+    client = KubeClient(await load_credentials(str(kubeconfig)))
     running = Watching(client, relist=relist)
     try:
         yield running

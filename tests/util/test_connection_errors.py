@@ -13,7 +13,7 @@ from asking import fetch
 from prometheus_support import free_port
 
 from dynsched.kube.client import KubeClient
-from dynsched.kube.kubeconfig import load_config
+from dynsched.kube.credentials import load_credentials
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.client import ServerError
 from dynsched.tools.collect import Collect, Memory, push
@@ -90,7 +90,7 @@ async def test_four_clients_say_of_a_refused_connection_the_same(tmp_path) -> No
         clusters: [{{name: c, cluster: {{server: "{url}"}}}}], users: [{{name: c, user: {{}}}}],
         contexts: [{{name: c, context: {{cluster: c, user: c}}}}]}}"""
     )
-    client = KubeClient(await load_config(str(kubeconfig)))
+    client = KubeClient(await load_credentials(str(kubeconfig)))
     with pytest.raises(ClusterError) as called:
         await client.read("a")
     await client.close()

@@ -17,7 +17,7 @@ from dynsched.engine.model import Node
 from dynsched.engine.nodes.match import index_nodes
 from dynsched.engine.wording import some
 from dynsched.kube import inspection
-from dynsched.kube.client import EVENT_NAMESPACE, KubeClient, list_node_metrics, open_client
+from dynsched.kube.client import EVENT_NAMESPACE, KubeClient, list_node_metrics
 from dynsched.kube.failures import OURS
 from dynsched.kube.inspection import Program, Right, policy
 from dynsched.kube.kept_rules import CONFIG_MAPS
@@ -61,8 +61,8 @@ def examine(
     async def checked() -> bool:
         async with contextlib.AsyncExitStack() as stack:
             try:
-                connected = open_client(where.kubeconfig, where.context)
-                client = await stack.enter_async_context(connected)
+                client = KubeClient(await where.credentials())
+                await stack.enter_async_context(client)
                 nodes = await client.list_nodes()
             except ExpectedError as error:
                 report.unreachable.append(str(error))

@@ -1,22 +1,28 @@
-"""Client certificates and CAs that are replaced while the process runs."""
+"""Tokens, client certificates and CAs that are replaced while the process runs."""
 
+import asyncio
 import base64
 import json
 import shutil
 import ssl
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from api_support import api_of, kubeconfig, takes_up
+from api_support import ExecPlugin, kubeconfig
 from certificates import Authority, Pair
+from cluster import SimCluster
+from operator_support import until
 
 from dynsched.kube.client import KubeClient
+from dynsched.kube.credentials import CredentialProvider, load_credentials
 from dynsched.kube.failures import SetupError
 from dynsched.kube.kubeconfig import KubeConfigError, load_config
+from dynsched.util.errors import ClusterError
 
 pytestmark = pytest.mark.slow
 
@@ -96,52 +102,111 @@ def write_kubeconfig(path: Path, server: ApiServer, user: dict[str, Any]) -> Non
 
 
 @pytest.fixture
-async def client(server: ApiServer, tmp_path: Path) -> AsyncIterator[KubeClient]:
-    """With the first certificate, in files."""
+def file(server: ApiServer, tmp_path: Path) -> Path:
+    """A kubeconfig with the first certificate, in files."""
     shutil.copy(server.ca.cert, tmp_path / "ca.pem")
     write_kubeconfig(tmp_path / "k", server, user_by_files(server.ca.issue("first"), tmp_path))
-    async with api_of(tmp_path / "k", KubeClient) as found:
-        yield found
+    return tmp_path / "k"
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Callable[[Path, int], Any]]:
+    """Makes clients that share their credentials, which may be loaded again at once."""
+    async with AsyncExitStack() as opened:
+
+        async def make(file: Path, count: int = 1) -> list[KubeClient]:
+            credentials = CredentialProvider(await load_config(file), min_gap=0.0)
+            clients = [KubeClient(credentials) for _ in range(count)]
+            for client in clients:
+                opened.push_async_callback(client.close)
+            return clients
+
+        yield make
 
 
 @pytest.mark.parametrize("user_by", [user_by_files, user_by_data, user_by_plugin])
-async def test_a_renewed_client_certificate_is_taken_up_when_the_former_one_is_refused(
-    server, tmp_path, client, user_by
+async def test_a_renewed_certificate_is_used_by_all_when_the_former_is_refused(
+    server, tmp_path, file, connect, user_by
 ) -> None:
-    write_kubeconfig(tmp_path / "k", server, user_by(server.ca.issue("first"), tmp_path))
-    assert await client.list_nodes() == {}
-    server.accepted = {"second"}  # the connection is open, and the former certificate expired
+    write_kubeconfig(file, server, user_by(server.ca.issue("first"), tmp_path))
+    clients = await connect(file, 2)
+    assert [await client.list_nodes() for client in clients] == [{}, {}]
+    server.accepted = {"second"}  # the connections are open, and the former certificate expired
     with pytest.raises(SetupError, match="401"):
-        await client.list_nodes()
-    write_kubeconfig(tmp_path / "k", server, user_by(server.ca.issue("second"), tmp_path))
-    await takes_up(client)
+        await clients[0].list_nodes()
+    write_kubeconfig(file, server, user_by(server.ca.issue("second"), tmp_path))
+    assert [await client.list_nodes() for client in clients] == [{}, {}]
 
 
-async def test_a_certificate_without_its_key_yet_is_not_taken_up(server, tmp_path, client) -> None:
+async def test_a_certificate_without_its_key_yet_is_not_used(
+    server, tmp_path, file, connect
+) -> None:
+    [client] = await connect(file)
     renewed = server.ca.issue("second")
     shutil.copy(renewed.cert, tmp_path / "tls.crt")
     server.accepted = {"second"}
     with pytest.raises(SetupError, match="401"):
         await client.list_nodes()
     shutil.copy(renewed.key, tmp_path / "tls.key")
-    await takes_up(client)
+    assert await client.list_nodes() == {}
 
 
-async def test_a_file_that_is_no_certificate_is_one_line(server, tmp_path, client) -> None:
-    (tmp_path / "ca.pem").write_text("no certificate")
-    config = await load_config(str(tmp_path / "k"))
-    with pytest.raises(KubeConfigError) as refused:
-        KubeClient(config)
-    assert str(tmp_path / "ca.pem") in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
-async def test_a_ca_that_was_rotated_is_taken_up(server, tmp_path, client) -> None:
+async def test_a_rotated_ca_is_used(server, tmp_path, file, connect) -> None:
     server.kept_open = False
+    [client] = await connect(file)
     assert await client.list_nodes() == {}
     second = Authority(tmp_path, "second-ca")
     server.rotate(second)
     with pytest.raises(SetupError, match="certificate is not trusted"):
         await client.list_nodes()
     shutil.copy(second.cert, tmp_path / "ca.pem")
-    await takes_up(client)
+
+    async def answers() -> bool:
+        with suppress(ClusterError):  # for a moment after one that failed, no call is sent
+            return await client.list_nodes() == {}
+        return False
+
+    await until(answers, "the CA is used")
+
+
+async def test_a_file_that_is_no_certificate_is_one_line(tmp_path, file) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    with pytest.raises(KubeConfigError) as refused:
+        await load_credentials(file)
+    assert str(tmp_path / "ca.pem") in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+async def test_a_refused_token_is_read_again(tmp_path, connect) -> None:
+    async with SimCluster(tmp_path, token="first-secret") as sim:
+        [client] = await connect(sim.kubeconfig)
+        assert await client.list_nodes() == {}
+        sim.server.token = "second-secret"
+        with pytest.raises(SetupError, match=r"401.*not accepted") as refused:
+            await client.list_nodes()
+        assert "secret" not in str(refused.value)
+        sim.server.kubeconfig(sim.kubeconfig)
+        assert await client.list_nodes() == {}
+
+
+async def test_an_exec_plugin_runs_once_for_all_clients(tmp_path, connect) -> None:
+    """At the start, after its expiry, and after a 401; also where a call ends before the plugin."""
+    async with SimCluster(tmp_path, token="first-secret") as sim:
+        plugin = ExecPlugin(tmp_path, sim, lasts=2.0)
+        clients = await connect(plugin.kubeconfig, 5)
+
+        async def list_by_all() -> None:
+            calls = (client.list_nodes() for client in clients * 4)
+            assert await asyncio.gather(*calls) == [{}] * 20
+
+        await list_by_all()
+        assert len(plugin.runs) == 1
+        await asyncio.sleep(2.0)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.0):
+                await clients[0].list_nodes()
+        await list_by_all()
+        assert len(plugin.runs) == 2
+        sim.server.token = plugin.token = "second-secret"
+        await list_by_all()
+        assert len(plugin.runs) == 3
