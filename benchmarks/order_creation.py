@@ -43,6 +43,7 @@ from dynsched.engine.model import Order
 from dynsched.engine.placing.order_lists import Ranked, lists_that_fit
 from dynsched.kube.client import KubeClient
 from dynsched.kube.credentials import load_credentials
+from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.node_order import NodeOrder
 from dynsched.rules import keys
 
@@ -160,7 +161,7 @@ async def measure(servers: Envtest, nodes: int, pods: int) -> dict[str, Created]
         await cluster.create_namespace(OWN)
         await add_bare_policy(cluster)
         client = KubeClient(await load_credentials(cluster.kubeconfig))
-        order = NodeOrder(client, NAMESPACE, lambda: True)
+        order = NodeOrder(client, NAMESPACE, LeaderWriter())
         await write(order, nodes)
         await until_told(cluster)
         renewing = asyncio.create_task(renew(order, nodes))

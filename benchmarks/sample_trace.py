@@ -44,7 +44,7 @@ from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.credentials import load_credentials
 from dynsched.kube.events import NodeEvents
-from dynsched.kube.leader import SoleWriter
+from dynsched.kube.leader import NoElection
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.file import FixedRules, parse_rules
 from dynsched.sources.pod_use import PodUseSource
@@ -121,7 +121,7 @@ async def trace(rule: dict[str, Any], folder: Path) -> list[Entry]:
             histories={"prometheus": source},
             cluster=known,
             events=NodeEvents(client, own=lambda: None),
-            leadership=SoleWriter(may_write=True),
+            leadership=NoElection(may_write=True),
             publish=lambda _: None,
             pods=pods,
         )

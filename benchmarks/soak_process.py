@@ -55,8 +55,7 @@ class Process:
         """Back when it leads and knows all nodes."""
         clock, url = self._world.clock, self._world.prometheus.url
         self._api, self._elector = await elector(self._kubeconfig, IDENTITY)
-        leads = lambda: self._elector.may_write  # noqa: E731
-        self.client = KubeClient(await load_credentials(self._kubeconfig), may_write=leads)
+        self.client = KubeClient(await load_credentials(self._kubeconfig), self._elector.writer)
         self._prometheus = PrometheusSource(PrometheusConfig(url, timeout=5.0), clock=clock.wall)
         self._source = Source(self._world.prometheus, self._prometheus)
         self._events = NodeEvents(self.client, own=lambda: self._elector.lease, clock=clock.wall)

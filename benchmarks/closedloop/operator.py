@@ -33,7 +33,7 @@ from dynsched.engine.load.recent import WINDOW, RecentPods
 from dynsched.engine.model import Node, NodePatch, Order, QueryResult, Sample
 from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.snapshot import Snapshot
-from dynsched.kube.leader import SoleWriter
+from dynsched.kube.leader import NoElection
 from dynsched.rules import keys
 from dynsched.rules.file import FixedRules, parse_rules
 from dynsched.rules.labels import SOFT_EFFECT, Mark
@@ -176,7 +176,7 @@ class Operator:
             histories={},
             cluster=cluster,
             events=_NoEvents(),
-            leadership=SoleWriter(),
+            leadership=NoElection(),
             publish=self._publish,
             pods=self,
             dry_run=not marks,

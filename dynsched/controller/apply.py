@@ -19,9 +19,6 @@ AT_ONCE: Final = 20
 """Writes in flight."""
 CONFLICT_RETRIES: Final = 3
 """How often a 409 is read and planned again; after that the next pass sees to it."""
-WRITE_TIMEOUT: Final = 5.0
-"""Seconds that one write takes at most, whatever the transport makes of it: a leader's last write
-must be over before another can lead."""
 FAILURES_BEFORE_GIVING_UP: Final = 20
 """Number of failed writes after which a pass stops writing, to spare an overloaded API server."""
 
@@ -86,10 +83,7 @@ async def _write(
     due, changed = patch, False
     for _attempt in range(1 + CONFLICT_RETRIES):
         try:
-            async with asyncio.timeout(WRITE_TIMEOUT):
-                return await cluster.patch(due), due
-        except TimeoutError:
-            raise ClusterError(f"no answer to the patch in {WRITE_TIMEOUT:g} s") from None
+            return await cluster.patch(due), due
         except ConflictError:
             fresh = await cluster.read(due.node)
             if fresh is None:

@@ -13,7 +13,7 @@ from dynsched.engine.model import Node
 from dynsched.kube.client import KubeClient, list_node_metrics
 from dynsched.kube.credentials import CredentialProvider
 from dynsched.kube.events import NodeEvents
-from dynsched.kube.leader import Elector, SoleWriter
+from dynsched.kube.leader import Elector, NoElection
 from dynsched.kube.transport import HOST, IDENTITY, KubeApi
 from dynsched.rules.file import FixedRules, RulesFile
 from dynsched.sources.metrics_server import MetricsServerSource
@@ -42,9 +42,9 @@ class Clients(contextlib.AsyncExitStack):
         self.push_async_callback(made.close)
         return made
 
-    def leadership(self, settings: Settings) -> Elector | SoleWriter:
+    def leadership(self, settings: Settings) -> Elector | NoElection:
         if not settings.elects:
-            return SoleWriter(may_write=not settings.dry_run)
+            return NoElection(may_write=not settings.dry_run)
         api = self.open(partial(KubeApi, in_flight=2))
         return Elector(
             api,
@@ -53,7 +53,7 @@ class Clients(contextlib.AsyncExitStack):
             of_pod=settings.pod_uid is not None,
         )
 
-    def events(self, client: KubeClient, leadership: Elector | SoleWriter) -> NodeEvents:
+    def events(self, client: KubeClient, leadership: Elector | NoElection) -> NodeEvents:
         events = NodeEvents(client, own=lambda: leadership.lease)
         self.push_async_callback(events.close)
         return events
@@ -77,7 +77,7 @@ class Clients(contextlib.AsyncExitStack):
 
 
 async def end_election(election: asyncio.Task[None], released: asyncio.Event) -> None:
-    """Let go of the Lease. To be called when no write is under way any more."""
+    """Release the Lease; where writes under way last longer than that may take, leave it."""
     released.set()
     await asyncio.wait([election], timeout=RELEASE_SECONDS)
     election.cancel()

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from dynsched.controller.apply import Written, write_all
-from dynsched.controller.giving_way import GivingWay
 from dynsched.controller.pod_tracking import PodTracking
 from dynsched.controller.reporting import Reporter
 from dynsched.controller.restore import PastSources, past_alerts
+from dynsched.controller.step_down import StepDownTimer
 from dynsched.engine.alerting.alerts import no_alerts
 from dynsched.engine.alerting.disputes import Disputes
 from dynsched.engine.alerting.guard import Chosen, WriteLimiter
@@ -25,7 +25,7 @@ from dynsched.engine.nodes.inventory import Inventory
 from dynsched.engine.snapshot import Decision, NodeViews, Snapshot
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.events import NodeEvents
-from dynsched.kube.leader import Elector, SoleWriter
+from dynsched.kube.leader import Elector, NoElection
 from dynsched.rules.fields import SourceName
 from dynsched.rules.file import FixedRules, RulesFile
 from dynsched.rules.rule_set import NO_RULES, NONE_IN_FORCE, Rule, RuleSet
@@ -82,7 +82,7 @@ class Loop:
         histories: PastSources,
         cluster: NodeCluster,
         events: NodeEvents,
-        leadership: Elector | SoleWriter,
+        leadership: Elector | NoElection,
         publish: Callable[[Snapshot], None],
         pods: PodTracking | None = None,
         dry_run: bool = False,
@@ -109,7 +109,7 @@ class Loop:
         self._offset = clock() - monotonic()
         self._alerts = no_alerts()
         self._disputes = Disputes()
-        self._giving_way = GivingWay()
+        self._step_down = StepDownTimer()
         self._pace = WriteLimiter()
         self._last_success: dict[str, float] = {}
         self._ticks = self._released = self._pod_changes = 0
@@ -152,7 +152,7 @@ class Loop:
         answers = _Answers(rule_set, results, at, began, reloaded, refused)
         self._answers = answers
         snapshot = await self._act(answers)
-        self._give_way_if_blind(answers)
+        self._step_down_if_blind(answers)
         return snapshot
 
     async def respond(self) -> None:
@@ -321,11 +321,11 @@ class Loop:
             logger.exception(text, rule.name, extra={"rule": rule.name})
             return QueryResult(error=f"unexpected {type(error).__name__}: {error}")
 
-    def _give_way_if_blind(self, answers: _Answers) -> None:
+    def _step_down_if_blind(self, answers: _Answers) -> None:
         sees = any(answers.results[r.name].error is None for r in answers.rule_set.asked_rules)
-        if self._giving_way.is_over(self._monotonic(), sees=sees, leads=self._leadership.may_write):
+        if self._step_down.is_due(self._monotonic(), sees=sees, leads=self._leadership.may_write):
             logger.warning("no rule can be asked: the Lease is given up for another replica")
-            self._leadership.give_way()
+            self._leadership.step_down()
 
     async def _respond_until(self, stop: asyncio.Event, until: float) -> None:
         """Until the next tick, decide again as soon as pods were bound or ended: the next pods

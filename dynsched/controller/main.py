@@ -35,7 +35,7 @@ from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.credentials import load_credentials
 from dynsched.kube.kept_rules import KeptRules
-from dynsched.kube.leader import Elector, SoleWriter
+from dynsched.kube.leader import Elector, NoElection
 from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.file import RulesFile
@@ -72,7 +72,8 @@ async def _serve(settings: Settings) -> None:
     rules_file = await _rules_file(settings)
     async with Clients(await load_credentials(settings.kubeconfig, settings.context)) as clients:
         leadership = clients.leadership(settings)
-        client = clients.open(partial(KubeClient, may_write=lambda: leadership.may_write))
+        writer = leadership.writer
+        client = clients.open(partial(KubeClient, writer=writer))
         events = clients.events(client, leadership)
         watch = NodeWatch(client)
         cluster = NodeCluster(client, watch.store, lambda: watch.error)
@@ -127,10 +128,9 @@ async def _serve(settings: Settings) -> None:
                 cluster=settings.cluster_name,
             ).run(stop)
 
-        leads = lambda: leadership.may_write  # noqa: E731
         home = settings.lease_namespace or client.config.namespace
         keeping = Keeping(
-            *(KeptRules(client, home, leads), rules_file, leads),
+            *(KeptRules(client, home, writer), rules_file, writer.may_write),
             in_use=lambda: None if snapshots.snapshot is None else snapshots.snapshot.rule_set,
         )
         loop = Loop(
@@ -157,7 +157,7 @@ async def _serve(settings: Settings) -> None:
 
             snapshots.tell_of_order(status := OrderStatus(lambda: snapshots.snapshot))
             api = clients.open(partial(KubeApi, in_flight=1))
-            await Ordering(api, home, snapshots.order, status, leads).run(stop)
+            await Ordering(api, home, snapshots.order, status, writer).run(stop)
 
         async def tick() -> None:
             await keeping.recall(stop)
@@ -202,13 +202,13 @@ async def _rules_file(settings: Settings) -> RulesFile:
 async def _until_stopped(
     stop: asyncio.Event,
     parts: Sequence[asyncio.Task[None]],
-    leadership: Elector | SoleWriter,
+    leadership: Elector | NoElection,
     *,
     meanwhile: Callable[[], Awaitable[None]],
 ) -> None:
     """Wait for ``stop``; let the parts end. A part that ends earlier ends all, by raising. The
-    Lease is let go of last, when no write can be under way any more; ``meanwhile`` is done beside
-    that, for each waits for an API server that may not answer.
+    Lease is released last; ``meanwhile`` runs alongside, because each waits for an API server that
+    may not answer.
     """
     stopping = asyncio.create_task(stop.wait(), name="stop")
     released = asyncio.Event()

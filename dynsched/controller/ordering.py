@@ -10,6 +10,7 @@ from typing import Final
 
 from dynsched.api.order_status import LastOrder, OrderStatus
 from dynsched.engine.model import Order
+from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.node_order import NodeOrder
 from dynsched.kube.transport import KubeApi
 from dynsched.util.errors import ClusterError
@@ -38,9 +39,7 @@ _DISPUTED: Final = (
 
 
 class Ordering:
-    """Writes the order that is ``wanted`` to ``namespace``, and says in ``status`` what came of it.
-    ``leads``: whether this replica writes.
-    """
+    """Writes the order that is ``wanted`` to ``namespace``, and keeps the result in ``status``."""
 
     def __init__(
         self,
@@ -48,14 +47,14 @@ class Ordering:
         namespace: str,
         wanted: Callable[[], Order | None],
         status: OrderStatus,
-        leads: Callable[[], bool],
+        writer: LeaderWriter,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._cluster = NodeOrder(api, namespace, leads)
+        self._cluster = NodeOrder(api, namespace, writer)
         self._wanted = wanted
         self._status = status
-        self._leads = leads
+        self._leads = writer.may_write
         self._clock = clock
         self._told = LoggedKinds()
         self._tried_at, self._took = -RENEW, 0.0

@@ -24,6 +24,7 @@ from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.credentials import load_credentials
 from dynsched.kube.election import LeaseTimes
 from dynsched.kube.leader import LEASE_NAME, Elector
+from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.leases import Holder, find_holders, why_at_work
 from dynsched.kube.node_order import NODE_ORDERS, NodeOrder, homes_of_orders
 from dynsched.kube.pod_costs import costed_pods, remove_cost
@@ -56,7 +57,7 @@ async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
     report_warnings(rules_file.warnings)
     async with Clients(await load_credentials(settings.kubeconfig, settings.context)) as clients:
         leadership = clients.leadership(settings)
-        client = clients.open(partial(KubeClient, may_write=lambda: leadership.may_write))
+        client = clients.open(partial(KubeClient, writer=leadership.writer))
         if isinstance(leadership, Elector):
             with contextlib.suppress(ForbiddenError):  # the election says which right is missing
                 if holder := await _holder(client, settings.lease_namespace):
@@ -102,7 +103,7 @@ async def prune(
     """
     mark = _mark_without_evidence(rules)
     async with Clients(await load_credentials(kubeconfig, context)) as clients:
-        client = clients.open(partial(KubeClient, may_write=lambda: not dry_run))
+        client = clients.open(KubeClient)
         if lease_older_than is not None:
             namespace = lease_namespace or client.config.namespace
             why_not = await why_at_work(client, namespace, lease_older_than)
@@ -145,7 +146,7 @@ async def _withdraw_orders(
     try:
         for home in await homes_of_orders(client, namespace):
             if not dry_run:
-                await NodeOrder(client, home, lambda: True).withdraw()
+                await NodeOrder(client, home, LeaderWriter()).withdraw()
             done = "would be deleted" if dry_run else "deleted"
             logger.info("%s in namespace %s: %s", name, home, done)
     except ForbiddenError as error:  # who may only see to nodes prunes these, as the janitor does

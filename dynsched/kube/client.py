@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,7 @@ import msgspec
 from dynsched.engine.model import Node, NodePatch, NodeUsage
 from dynsched.kube.credentials import CredentialProvider, load_credentials
 from dynsched.kube.failures import Call, in_namespace
+from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.lists import ListPage, Named, pages
 from dynsched.kube.projection import quantity, read_node
 from dynsched.kube.transport import Answer, KubeApi, Request
@@ -42,15 +43,13 @@ _AWAY: Final = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStat
 class KubeClient(KubeApi):
     """Every method raises ClusterError (or ForbiddenError, SetupError, ...), after bounded retries.
 
-    ``may_write`` is asked right before a node's patch is sent: the Lease can be lost while a patch
-    waits for its turn. Events are sent without it: a late one tells of what happened while we led.
+    Nodes are patched by ``writer``. Events are sent without it: a late one reports what happened
+    while we led.
     """
 
-    def __init__(
-        self, credentials: CredentialProvider, may_write: Callable[[], bool] = lambda: True
-    ) -> None:
+    def __init__(self, credentials: CredentialProvider, writer: LeaderWriter | None = None) -> None:
         super().__init__(credentials)
-        self._may_write = may_write
+        self._writer = writer or LeaderWriter()
 
     async def read(self, name: str) -> Node | None:
         """The node as it is now; None when there is none of this name."""
@@ -63,9 +62,9 @@ class KubeClient(KubeApi):
         body it is safe to send again: had it arrived, the second is a conflict. NotPermittedError.
         """
         call = Call("patch", "nodes", _object(_NODES, patch.node), patch.node)
-        request = merge(patch.body, self._may_write)
+        request = merge(patch.body)
         request["resend"] = bool(patch.version)
-        return _node(call, await self.call(call, **request, shape=msgspec.Raw))
+        return _node(call, await self._writer.write(self, call, **request, shape=msgspec.Raw))
 
     async def list_nodes(self) -> dict[str, Node]:
         """All by name. ConflictError when the list's snapshot expired between two pages."""
@@ -133,16 +132,16 @@ def _usage(item: _NodeMetrics) -> NodeUsage:
     return NodeUsage(item.metadata.name, amounts, parse_time(item.timestamp))
 
 
-def merge(body: Mapping[str, Any], may_write: Callable[[], bool] | None = None) -> Request:
+def merge(body: Mapping[str, Any]) -> Request:
     """The parts of a `KubeApi.call` that sends a JSON merge patch."""
-    return {"query": _WRITE, "body": body, "headers": _MERGE_PATCH, "may_write": may_write}
+    return {"query": _WRITE, "body": body, "headers": _MERGE_PATCH}
 
 
-def apply(body: Mapping[str, Any], may_write: Callable[[], bool]) -> Request:
+def apply(body: Mapping[str, Any]) -> Request:
     """The parts of a `KubeApi.call` by server-side apply: it creates the object where it is
     missing, by a right that names it.
     """
-    return {"query": _FORCED, "body": body, "headers": _APPLY, "may_write": may_write}
+    return {"query": _FORCED, "body": body, "headers": _APPLY}
 
 
 def _events(namespace: str) -> str:

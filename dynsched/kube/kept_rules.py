@@ -4,12 +4,12 @@ them (docs/reliability.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
 from dynsched.kube.client import apply, merge
 from dynsched.kube.failures import Call, in_namespace
+from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 
@@ -18,12 +18,12 @@ _KEY: Final = "rules.yaml"
 
 
 class KeptRules:
-    """One ConfigMap in ``namespace``. It is written while ``may_write``. Raises ClusterError."""
+    """One ConfigMap in ``namespace``. Raises ClusterError."""
 
-    def __init__(self, api: KubeApi, namespace: str, may_write: Callable[[], bool]) -> None:
+    def __init__(self, api: KubeApi, namespace: str, writer: LeaderWriter) -> None:
         self._api = api
         self._namespace = namespace
-        self._may_write = may_write
+        self._writer = writer
 
     def __str__(self) -> str:
         return f"ConfigMap {self._namespace}/{keys.KEPT_RULES}"
@@ -44,8 +44,8 @@ class KeptRules:
             "kind": "ConfigMap",
             "metadata": {"name": keys.KEPT_RULES, "namespace": self._namespace},
         }
-        await self._api.call(call, **apply(body, self._may_write))
-        await self._api.call(call, **merge({"data": {_KEY: text}}, self._may_write))
+        await self._writer.write(self._api, call, **apply(body))
+        await self._writer.write(self._api, call, **merge({"data": {_KEY: text}}))
 
     def _call(self, verb: str) -> Call:
         path = f"/api/v1{in_namespace(self._namespace)}/{CONFIG_MAPS}/{keys.KEPT_RULES}"

@@ -25,6 +25,7 @@ from dynsched.kube.election import (
 )
 from dynsched.kube.events import Subject
 from dynsched.kube.failures import Call, in_namespace
+from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.transport import Answer, KubeApi
 from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 from dynsched.util.formatting import as_mapping
@@ -99,7 +100,7 @@ class Leases:
 
 
 @dataclass(eq=False)
-class SoleWriter:
+class NoElection:
     """For a process in no election: the only one by the user's word, or one that writes nothing."""
 
     may_write: bool = True
@@ -107,7 +108,10 @@ class SoleWriter:
     error: str | None = None
     lease: Subject | None = None
 
-    def give_way(self) -> None:
+    def __post_init__(self) -> None:
+        self.writer = LeaderWriter(lambda: self.may_write)
+
+    def step_down(self) -> None:
         """There is nobody else."""
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -144,6 +148,7 @@ class Elector:
         self._renewals: deque[str] = deque(maxlen=_RENEWALS)
         self._named = f"{self.namespace}/{LEASE_NAME}"
         self._may_succeed, self._times = of_pod, times or LeaseTimes()
+        self.writer = LeaderWriter(lambda: self.may_write, self._times.write_timeout)
 
     @property
     def may_write(self) -> bool:
@@ -154,9 +159,9 @@ class Elector:
             and self.clock() >= self._aside_until
         )
 
-    def give_way(self) -> None:
-        """Release the Lease, and take it again only when nobody has for its duration. To be called
-        while no write is under way.
+    def step_down(self) -> None:
+        """Begin no more writes, release the Lease when those under way have ended, and take it
+        again only when nobody has for its duration.
         """
         self._aside_until = self.clock() + self._times.duration
 
@@ -176,7 +181,7 @@ class Elector:
         return Subject("Lease", LEASE_NAME, uid, API_VERSION, self.namespace)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """No write may be under way any more when ``stop`` is set: the Lease is released. Where
+        """When ``stop`` is set, the Lease is released after the writes under way have ended. Where
         this is cancelled instead, it is left to expire.
         """
         try:
@@ -257,7 +262,6 @@ class Elector:
         return lease.body["spec"].get("renewTime") in self._renewals
 
     async def _let_go(self) -> None:
-        self._renewed_at = None
         try:
             try:
                 await self._give_up()
@@ -268,6 +272,8 @@ class Elector:
             logger.info("the Lease is left to expire: %s", error)
 
     async def _give_up(self) -> None:
+        self._renewed_at = None  # no write begins any more
+        await self.writer.wait_for_writes()
         if self._lease is not None and self._is_ours(self._lease):
             await self._write(self._lease, given_up(self._lease, self.wall()))
             self._renewals.clear()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import email.utils
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
 from dynsched.engine.model import Order
 from dynsched.kube.client import apply
 from dynsched.kube.failures import Call, in_namespace
+from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.lists import METADATA_ONLY, Named, pages
 from dynsched.kube.transport import Answer, KubeApi
 from dynsched.rules import keys
@@ -50,15 +51,15 @@ async def homes_of_orders(api: KubeApi, namespace: str | None) -> list[str]:
 
 
 class NodeOrder:
-    """Writes and deletes the object, while ``may_write``.
+    """Writes and deletes the object.
 
     ``until`` in it is in the API server's time, which its answers carry: the clocks may differ.
     """
 
-    def __init__(self, api: KubeApi, namespace: str, may_write: Callable[[], bool]) -> None:
+    def __init__(self, api: KubeApi, namespace: str, writer: LeaderWriter) -> None:
         self._api = api
         self._namespace = namespace
-        self._may_write = may_write
+        self._writer = writer
         self._ahead: float | None = None
         """Of the server's time before `time.monotonic`."""
         self._last: tuple[str, int] | None = None
@@ -79,7 +80,7 @@ class NodeOrder:
         }
         call = _call("patch", self._namespace)
         try:
-            answer = await self._api.call(call, **apply(body, self._may_write))
+            answer = await self._writer.write(self._api, call, **apply(body))
         except NotFoundError as error:
             raise ClusterError(_UNKNOWN_KIND) from error
         self._ahead = _ahead(answer)
@@ -95,8 +96,7 @@ class NodeOrder:
     async def withdraw(self) -> None:
         """Delete it, if it is there: pods are created as always. Raises ClusterError."""
         call = _call("delete", self._namespace)
-        accepted = (HTTPStatus.NOT_FOUND,)
-        await self._api.call(call, accept=accepted, may_write=self._may_write)
+        await self._writer.write(self._api, call, accept=(HTTPStatus.NOT_FOUND,))
         self.forget()
 
 

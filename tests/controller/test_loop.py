@@ -318,7 +318,7 @@ async def test_a_follower_decides_and_does_not_write() -> None:
     assert snapshot.leading
 
 
-async def test_a_leader_that_can_ask_no_rule_for_a_minute_gives_way_and_keeps_its_marks() -> None:
+async def test_a_leader_that_can_ask_no_rule_for_a_minute_steps_down_and_keeps_its_marks() -> None:
     bench = Bench("a")
     for _ in range(30):  # one that answers is enough
         await bench.tick(cpu="connection refused", mem={"a": 10})
@@ -609,7 +609,7 @@ def test_ticks_stay_on_their_schedule_while_pods_are_bound() -> None:
 
 async def test_without_any_rules_marks_stay_as_they_are_and_go_after_stale_after() -> None:
     bench = Bench(*"abcd", rules=NO_RULES)
-    bench.leadership.give_way = lambda: None  # there is no other replica
+    bench.leadership.step_down = lambda: None  # there is no other replica
     bench.rules_file.error = "rules.yaml:3:5: treshold: unknown key\nrules.yaml:4:1: is empty"
     hot = {"label": "load=high", "taint": "dynsched.io/load=high:PreferNoSchedule", "rules": []}
     taint = {"key": "dynsched.io/load", "value": "high", "effect": "PreferNoSchedule"}

@@ -12,6 +12,7 @@ from dynsched.api.order_status import OrderStatus
 from dynsched.controller.ordering import RENEW, Ordering
 from dynsched.engine.model import Level, Order
 from dynsched.kube.failures import Call
+from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.transport import Answer, KubeApi
 
 
@@ -39,7 +40,7 @@ def writes(takes: float, weight: Callable[[], int]) -> list[float]:
             def wanted() -> Order:
                 return Order({"": ((Level(weight(), ("a",)),),)})
 
-            await Ordering(api, "d", wanted, status, lambda: True, clock=clock).run(stop)
+            await Ordering(api, "d", wanted, status, LeaderWriter(), clock=clock).run(stop)
 
         runner.run(run())
     return at

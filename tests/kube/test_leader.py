@@ -15,13 +15,9 @@ from api_support import api_of, stranger
 from cluster import LEASES, Cluster, SimCluster
 from operator_support import until
 
-from dynsched.engine.model import Action, NodePatch
-from dynsched.kube.client import KubeClient
 from dynsched.kube.election import LeaseTimes
 from dynsched.kube.leader import Elector
 from dynsched.kube.transport import USER_AGENT
-from dynsched.util.errors import ClusterError
-from dynsched_sim.examples import make_node
 
 LEASE = f"{LEASES}/dynsched"
 TIMES = LeaseTimes()
@@ -173,9 +169,9 @@ async def test_a_pods_next_process_takes_its_own_lease_over_at_once(cluster, rac
     assert after == {**before, "renewTime": after["renewTime"]}
 
 
-async def test_one_that_gives_way_lets_the_other_in_and_does_not_come_back(cluster, race) -> None:
+async def test_one_that_steps_down_lets_the_other_in_and_does_not_return(cluster, race) -> None:
     first, second = await race.leader(), await race.start("second")
-    first.give_way()
+    first.step_down()
     assert not first.may_write
     await race.pass_by(2 * TIMES.duration, first, second)
     assert writers(first, second) == [False, True]
@@ -286,22 +282,3 @@ async def test_an_answer_that_is_lost_after_the_write_was_done(sim, sim_race, ve
     assert spec["renewTime"] > lost["renewTime"]
     assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("first", 0)
     assert (first.may_write, first.error) == (True, None)
-
-
-def mark(node: dict[str, Any]) -> NodePatch:
-    version = node["metadata"]["resourceVersion"]
-    body = {"metadata": {"resourceVersion": version, "labels": {"status": "presure"}}}
-    return NodePatch(node["metadata"]["name"], Action.MARK, body, "because")
-
-
-async def test_a_patch_is_not_sent_again_when_the_lease_is_lost_meanwhile(sim: SimCluster) -> None:
-    node = await sim.create_node(make_node("a"))
-    fault = sim.server.faults.answer(429, retry_after=1, verb="patch")
-    permissions = iter([True])
-    async with api_of(
-        sim.kubeconfig, KubeClient, may_write=lambda: next(permissions, False)
-    ) as client:
-        with pytest.raises(ClusterError, match="no longer the leader"):
-            await client.patch(mark(node))
-    assert fault.hits == 1
-    assert "status" not in (await sim.get_node("a"))["metadata"]["labels"]

@@ -25,7 +25,7 @@ from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.credentials import load_credentials
 from dynsched.kube.events import NodeEvents, Subject
-from dynsched.kube.leader import SoleWriter
+from dynsched.kube.leader import NoElection
 from dynsched.kube.node_watch import NodeWatch
 from dynsched.rules.file import RulesFile
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
@@ -66,7 +66,7 @@ class Bench:
         self.storage = Interfered(client, self.watch)
         self.events = NodeEvents(client, own=lambda: _OURSELVES)
         self.metrics = Metrics(CollectorRegistry())
-        self.leadership = SoleWriter()
+        self.leadership = NoElection()
         self.loop = Loop(
             RulesFile(file),
             sources={"prometheus": source},

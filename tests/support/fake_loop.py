@@ -124,7 +124,7 @@ class FakeLeadership:
     leader = "me"
     error = None
 
-    def give_way(self):
+    def step_down(self):
         self.may_write = False
 
 

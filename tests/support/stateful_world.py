@@ -28,6 +28,7 @@ from dynsched.engine.model import AlertState, Node, NodePatch, QueryResult, Samp
 from dynsched.engine.snapshot import NodeView, Snapshot
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster, NodeStore
+from dynsched.kube.election import LeaseTimes
 from dynsched.kube.projection import project
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.util.errors import (
@@ -196,7 +197,8 @@ class Api:
         if fault in (Fault.LOST, Fault.ECHOED, Fault.HUNG_APPLIED):
             self._apply(patch)
         if fault in (Fault.HUNG, Fault.HUNG_APPLIED):
-            await asyncio.sleep(3600)
+            await asyncio.sleep(LeaseTimes().write_timeout)
+            raise ClusterError(f"cannot patch nodes {name}: no answer")
         if fault is Fault.DEMOTED:
             self._world.lead(None)
         if fault in ERRORS:
@@ -364,7 +366,7 @@ class Leadership:
     leader: str | None = None
     error: str | None = None
 
-    def give_way(self) -> None:
+    def step_down(self) -> None:
         """The test says who leads."""
 
 

@@ -1,4 +1,4 @@
-"""When a leader that sees nothing lets another replica lead."""
+"""When a leader that can query no rule steps down."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ LONGEST_WAIT: Final = 3600.0
 """Seconds."""
 
 
-class GivingWay:
-    """When a leader that can ask no rule gives way to another replica, which perhaps can: after a
-    minute, then each time twice as long as before, up to an hour, so that replicas that are all cut
-    off do not take turns for ever.
+class StepDownTimer:
+    """A leader that can query no rule steps down, because another replica may be able to: after a
+    minute, then after twice the previous time, up to an hour. So replicas that are all cut off do
+    not take turns forever.
     """
 
     def __init__(self) -> None:
         self._since: float | None = None
         self._seconds = FIRST_WAIT
 
-    def is_over(self, now: float, *, sees: bool, leads: bool) -> bool:
-        """Whether to give way now. ``sees``: a rule was answered; ``now`` in seconds of a clock
+    def is_due(self, now: float, *, sees: bool, leads: bool) -> bool:
+        """Whether to step down now. ``sees``: a rule was answered; ``now`` in seconds of a clock
         that never steps.
         """
         if sees:

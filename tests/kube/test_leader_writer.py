@@ -1,0 +1,146 @@
+"""What the leader writes: only while it holds the Lease, and not for longer than others wait."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from api_support import api_of
+from cluster import SimCluster
+from virtual_loop import VirtualLoop
+
+from dynsched.engine.model import Action, Level, NodePatch, Order
+from dynsched.kube.client import KubeClient
+from dynsched.kube.election import LeaseTimes
+from dynsched.kube.failures import Call
+from dynsched.kube.kept_rules import KeptRules
+from dynsched.kube.leader import Elector
+from dynsched.kube.leader_writer import LeaderWriter
+from dynsched.kube.node_order import NodeOrder
+from dynsched.kube.transport import Answer
+from dynsched.util.errors import ClusterError, NotPermittedError
+from dynsched_sim.examples import make_node
+
+LIMIT = LeaseTimes().write_timeout
+PATCH = NodePatch("a", Action.MARK, {"metadata": {"labels": {"status": "presure"}}}, "because")
+
+Write = Callable[[Any, LeaderWriter], Awaitable[Any]]
+
+
+def write_order(api: Any, writer: LeaderWriter) -> Awaitable[Any]:
+    return NodeOrder(api, "default", writer).write(Order({"": ((Level(1, ("a",)),),)}), 28)
+
+
+def withdraw_order(api: Any, writer: LeaderWriter) -> Awaitable[Any]:
+    return NodeOrder(api, "default", writer).withdraw()
+
+
+def keep_rules(api: Any, writer: LeaderWriter) -> Awaitable[Any]:
+    return KeptRules(api, "default", writer).write("rules: []")
+
+
+async def patch_node(api: Any, writer: LeaderWriter) -> Any:
+    async with KubeClient(api.credentials, writer) as client:
+        return await client.patch(PATCH)
+
+
+class SlowServer:
+    """Stands for the KubeApi. Writes take ``takes`` seconds, except those of the Lease."""
+
+    def __init__(self, takes: float) -> None:
+        self.config = SimpleNamespace(server="http://api")
+        self.log: list[tuple[str, float]] = []
+        self._takes = takes
+        self._lease: Any = None
+
+    async def call(
+        self, call: Call, *, body: Any = None, may_write: Any = None, **_: Any
+    ) -> Answer:
+        if call.resource == "leases":
+            if body is not None:
+                self._lease = {**body, "metadata": {"resourceVersion": f"{len(self.log)}"}}
+                self._record("released" if not body["spec"]["holderIdentity"] else "renewed")
+            return Answer(200 if self._lease else 404, self._lease)
+        if may_write is not None:
+            if not may_write():
+                raise NotPermittedError
+            self._record("write begins")
+            try:
+                await asyncio.sleep(self._takes)
+            finally:
+                self._record("write ends")
+        return Answer(200, {"metadata": {"uid": "u", "generation": 1}})
+
+    def _record(self, what: str) -> None:
+        self.log.append((what, asyncio.get_running_loop().time()))
+
+
+@pytest.mark.parametrize("write", [write_order, withdraw_order, keep_rules])
+@pytest.mark.parametrize("takes", [2.0, 3600.0])
+@pytest.mark.parametrize("how", ["steps down", "stops", "stops, its parts cancelled"])
+def test_the_lease_is_released_after_the_write_under_way(
+    write: Write, takes: float, how: str
+) -> None:
+    server: Any = SlowServer(takes)
+
+    async def lead() -> None:
+        clock = asyncio.get_running_loop().time
+        elector = Elector(server, namespace="default", identity="me", clock=clock)
+        stop = asyncio.Event()
+        running = asyncio.create_task(elector.run(stop))
+        await asyncio.sleep(0.5)
+        writing = asyncio.create_task(write(server, elector.writer))  # type: ignore[arg-type]
+        await asyncio.sleep(0.5)
+        if how == "steps down":
+            elector.step_down()
+        else:
+            stop.set()
+        if "cancelled" in how:
+            writing.cancel()
+        await asyncio.sleep(LIMIT + 2.0)
+        stop.set()
+        await asyncio.gather(running, writing, return_exceptions=True)
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(lead())
+    at = dict(server.log)
+    assert [what for what, _ in server.log if what != "renewed"] == [
+        *("write begins", "write ends", "released")
+    ]
+    assert at["write ends"] - at["write begins"] == pytest.approx(min(takes, LIMIT))
+    assert at["released"] - at["write ends"] <= LeaseTimes().renew_every
+
+
+@pytest.mark.parametrize("write", [write_order, withdraw_order, keep_rules, patch_node])
+async def test_nothing_is_written_once_the_lease_is_lost(sim: SimCluster, write: Write) -> None:
+    await sim.create_node(make_node("a"))
+    now = [1000.0]
+    async with api_of(sim.kubeconfig) as api:
+        elector = Elector(api, namespace="default", identity="me", clock=lambda: now[0])
+        await elector.attempt()
+        sim.server.requests.clear()
+        now[0] += LeaseTimes().write_for
+        with pytest.raises(NotPermittedError):
+            await write(api, elector.writer)
+    assert sim.server.requests.writes() == []
+
+
+async def test_a_patch_is_not_sent_again_when_the_lease_is_lost_meanwhile(sim: SimCluster) -> None:
+    await sim.create_node(make_node("a"))
+    fault = sim.server.faults.answer(429, retry_after=1, verb="patch")
+    permissions = iter([True])
+    writer = LeaderWriter(lambda: next(permissions, False))
+    async with api_of(sim.kubeconfig) as api:
+        with pytest.raises(NotPermittedError):
+            await patch_node(api, writer)
+    assert fault.hits == 1
+    assert "status" not in (await sim.get_node("a"))["metadata"]["labels"]
+
+
+async def test_a_write_that_is_not_answered_fails_at_the_limit(sim: SimCluster) -> None:
+    await sim.create_node(make_node("a"))
+    sim.server.faults.delay(3600, verb="patch")
+    async with api_of(sim.kubeconfig) as api:
+        with pytest.raises(ClusterError, match=r"patch nodes a: no answer in 0\.2 s"):
+            await patch_node(api, LeaderWriter(limit=0.2))
