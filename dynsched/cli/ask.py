@@ -44,8 +44,9 @@ def nodes(context: click.Context, /, *, output: str, marked: bool, **given: Any)
     from dynsched.cli.node_tables import render_nodes
 
     path = "/nodes?marked=true" if marked else "/nodes"
-    with _or_evidence(given, output):
-        print_answer(answer_of(context, given, path), output, render_nodes)
+    where = where_of(context, given)
+    with _or_evidence(where, output):
+        print_answer(answer_of(where, path), output, render_nodes)
 
 
 def _names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -54,7 +55,7 @@ def _names(context: click.Context, _parameter: click.Parameter, incomplete: str)
     with contextlib.suppress(ExpectedError, click.ClickException, TimeoutError):
         from dynsched.tools.client import ask_json
 
-        _, found = ask_json(_where(context, given, _COMPLETION_SECONDS), "/nodes")
+        _, found = ask_json(where_of(context, given, _COMPLETION_SECONDS), "/nodes")
         names = [str(node["name"]) for node in found["nodes"]]
         return [name for name in names if name.startswith(incomplete)]
     return []
@@ -74,24 +75,25 @@ def why(context: click.Context, /, *, node: str, output: str, **given: Any) -> N
     """
     from dynsched.cli.node_tables import render_why
 
-    with _or_evidence(given, output, node):
+    where = where_of(context, given)
+    with _or_evidence(where, output, node):
         path = f"/nodes/{quote(node, safe='')}"
-        print_answer(answer_of(context, given, path), output, render_why)
+        print_answer(answer_of(where, path), output, render_why)
 
 
-def answer_of(context: click.Context, given: Mapping[str, Any], path: str) -> dict[str, Any]:
+def answer_of(where: Where, path: str) -> dict[str, Any]:
     """The JSON at ``path``. Where it is from is printed before it, so that nobody takes it for that
     of another cluster. ExpectedError.
     """
     from dynsched.tools.client import ask_json
 
-    source, found = ask_json(_where(context, given), path)
+    source, found = ask_json(where, path)
     print_source(source)
     return found
 
 
 @contextlib.contextmanager
-def _or_evidence(given: Mapping[str, Any], output: str, node: str | None = None) -> Iterator[None]:
+def _or_evidence(where: Where, output: str, node: str | None = None) -> Iterator[None]:
     """Where no dynsched is running, print the marks by the evidence on nodes before the error."""
     try:
         yield
@@ -100,11 +102,11 @@ def _or_evidence(given: Mapping[str, Any], output: str, node: str | None = None)
         from functools import partial
 
         from dynsched.cli.node_tables import render_left
-        from dynsched.kube.client import open_client
+        from dynsched.kube.client import KubeClient
         from dynsched.tools.left_marks import left_marks
 
         async def left() -> dict[str, Any]:
-            async with open_client(given["kubeconfig"], given["context"]) as client:
+            async with KubeClient(await where.credentials()) as client:
                 found = await left_marks(client, node)
                 print_source(f"cluster {client.config.cluster}")
                 return found
@@ -117,7 +119,9 @@ def _or_evidence(given: Mapping[str, Any], output: str, node: str | None = None)
         raise
 
 
-def _where(context: click.Context, given: Mapping[str, Any], timeout: float | None = None) -> Where:
+def where_of(
+    context: click.Context, given: Mapping[str, Any], timeout: float | None = None
+) -> Where:
     """Which dynsched is asked. What was typed counts more than the environment: a cluster that is
     named on the command line is asked although DYNSCHED_SERVER is set. UsageError where both are
     typed.

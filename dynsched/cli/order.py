@@ -38,10 +38,10 @@ def order(context: click.Context, /, *, pod: str | None, output: str, **given: A
       dynsched order
       dynsched order web-7d4b9c-x2x5z -n shop
     """
-    from dynsched.cli.ask import answer_of, print_answer, print_source
+    from dynsched.cli.ask import answer_of, print_answer, print_source, where_of
 
     if pod is None:
-        print_answer(answer_of(context, given, "/order"), output, render_order)
+        print_answer(answer_of(where_of(context, given), "/order"), output, render_order)
         return
     from dynsched.kube.client import open_client
     from dynsched.tools.policies import pod_told, render_told
