@@ -43,11 +43,13 @@ def order(context: click.Context, /, *, pod: str | None, output: str, **given: A
     if pod is None:
         print_answer(answer_of(where_of(context, given), "/order"), output, render_order)
         return
-    from dynsched.kube.client import open_client
+    from dynsched.kube.client import KubeClient
+    from dynsched.kube.credentials import load_credentials
     from dynsched.tools.policies import pod_told, render_told
 
     async def ask() -> dict[str, Any]:
-        async with open_client(given["kubeconfig"], given["context"]) as api:
+        credentials = await load_credentials(given["kubeconfig"], given["context"])
+        async with KubeClient(credentials) as api:
             found = await pod_told(api, given["namespace"] or api.config.namespace, pod)
             print_source(f"cluster {api.config.cluster}")
             return found

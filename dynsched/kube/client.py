@@ -5,17 +5,15 @@ in the modules that are about them; `dynsched.kube.node_watch` watches.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 
 from dynsched.engine.model import Node, NodePatch, NodeUsage
-from dynsched.kube.credentials import CredentialProvider, load_credentials
+from dynsched.kube.credentials import CredentialProvider
 from dynsched.kube.failures import Call, in_namespace
 from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.lists import ListPage, Named, pages
@@ -85,13 +83,6 @@ class KubeClient(KubeApi):
         call = Call("patch", "events", _object(_events(namespace), name), name)
         answer = await self.call(call, **merge(body), accept=(HTTPStatus.NOT_FOUND,))
         return answer.status != HTTPStatus.NOT_FOUND
-
-
-@contextlib.asynccontextmanager
-async def open_client(kubeconfig: Path | None, context: str | None) -> AsyncIterator[KubeClient]:
-    """Closed at the end of the block. Raises KubeConfigError."""
-    async with KubeClient(await load_credentials(kubeconfig, context)) as client:
-        yield client
 
 
 class _NodeMetrics(Named, gc=False):

@@ -13,7 +13,8 @@ from dynsched.engine.load.lag import DEFAULT_SCRAPE
 from dynsched.engine.model import Node, Sample
 from dynsched.engine.nodes.match import NodeIndex, index_nodes
 from dynsched.engine.wording import some
-from dynsched.kube.client import open_client
+from dynsched.kube.client import KubeClient
+from dynsched.kube.credentials import load_credentials
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.pod_use import scrape_interval
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
@@ -143,7 +144,7 @@ async def _gather(
 async def _list_nodes(kubeconfig: Path | None, context: str | None) -> dict[str, Node]:
     """The nodes of the cluster; ExpectedError names the way that needs none."""
     try:
-        async with open_client(kubeconfig, context) as client:
+        async with KubeClient(await load_credentials(kubeconfig, context)) as client:
             return await client.list_nodes()
     except ExpectedError as error:
         raise ExpectedError(

@@ -12,6 +12,7 @@ from unittest.mock import AsyncMock
 import pytest
 import yaml
 from aiohttp.test_utils import TestClient, TestServer
+from api_support import api_of
 from builders import node as make_node
 from canned_cluster import (
     ADMISSION,
@@ -40,7 +41,7 @@ from service_support import Pages, served
 from dynsched.api.app import make_app
 from dynsched.engine.model import QueryResult, Sample
 from dynsched.engine.nodes.match import index_nodes
-from dynsched.kube.client import open_client
+from dynsched.kube.client import KubeClient
 from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import ServerClock
@@ -134,7 +135,7 @@ def injection(**spec: Any) -> dict[str, Any]:
 
 async def asked_of(cluster: Any, rule_set: RuleSet) -> Report:
     report = Report()
-    async with open_client(cluster.kubeconfig, None) as client:
+    async with api_of(cluster.kubeconfig, KubeClient) as client:
         report.add(await check_cluster(client, await client.list_nodes(), rule_set, None))
     return report
 
