@@ -113,7 +113,7 @@ TYPESCRIPT := typescript@5.9.3
 .PHONY: types
 types: ## types of the page's JavaScript; left out where npm cannot bring TypeScript
 	@if npx --yes --package=$(TYPESCRIPT) -- tsc --version >/dev/null 2>&1 </dev/null; then \
-	  npx --yes --package=$(TYPESCRIPT) -- tsc -p dynsched/api/page/jsconfig.json; \
+	  npx --yes --package=$(TYPESCRIPT) -- tsc -p dynsched/web/page/jsconfig.json; \
 	else \
 	  echo 'types: left out, because npx (of npm) cannot bring $(TYPESCRIPT)'; \
 	fi

@@ -38,13 +38,13 @@ from rich.console import Console
 from rich.table import Table
 from scheduling_support import make_pod
 
-from dynsched.controller.ordering import APART, LASTS
-from dynsched.engine.model import Order
-from dynsched.engine.placing.order_lists import Ranked, lists_that_fit
+from dynsched.features.order.ranks import Order
+from dynsched.features.order.resource import NodeOrder
+from dynsched.features.order.tiers import Ranked, lists_that_fit
+from dynsched.features.order.writer import APART, LASTS
 from dynsched.kube.client import KubeClient
 from dynsched.kube.credentials import load_credentials
 from dynsched.kube.leader_writer import LeaderWriter
-from dynsched.kube.node_order import NodeOrder
 from dynsched.rules import keys
 
 OTHER, BARE, OWN = "without", "annotation-alone", "terms-of-its-own"
@@ -79,17 +79,17 @@ def named(nodes: int) -> list[Ranked]:
 
 
 def order_of(nodes: int) -> Order:
-    lists, further, _ = lists_that_fit({"": named(nodes)}, {"": nodes}, threshold=800)
-    return Order(lists, further)
+    lists, overflow, _ = lists_that_fit({"": named(nodes)}, {"": nodes}, threshold=800)
+    return Order(lists, overflow)
 
 
 def affinity(nodes: int) -> dict[str, Any]:
     """What the policy makes of the first of the lists."""
-    (levels, *_) = order_of(nodes).lists[""]
+    (tiers, *_) = order_of(nodes).lists[""]
     host = {"key": keys.HOSTNAME_LABEL, "operator": "In"}
     terms = [
         {"weight": weight, "preference": {"matchExpressions": [{**host, "values": names}]}}
-        for weight, names in levels
+        for weight, names in tiers
     ]
     return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
 

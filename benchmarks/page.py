@@ -2,7 +2,7 @@
 
     python benchmarks/page.py [--nodes 5000] [--rules 3] [--no-browser]
 
-Snapshots are made by the real core. The browser is this machine's Chromium, and loads the page from
+Ticks are made by the real core. The browser is this machine's Chromium, and loads the page from
 a server in this process.
 """
 
@@ -23,14 +23,14 @@ import aiohttp
 from aiohttp.test_utils import TestServer
 from rich.console import Console
 from rich.table import Table
-from snapshots import Scene
+from scenes import Scene
 from store_support import make_store
 
-from dynsched.api.app import make_app
-from dynsched.api.page.data import encoded_page
-from dynsched.api.page.history import Changes, History
-from dynsched.engine.model import Node
-from dynsched.engine.snapshot import Snapshot
+from dynsched.core.nodes import Node
+from dynsched.core.tick import Tick
+from dynsched.web.app import make_app
+from dynsched.web.page.data import encoded_page
+from dynsched.web.page.history import Changes, History
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession
@@ -39,10 +39,10 @@ Row = tuple[str, str]
 TICKS = 8
 SETTLED = 0.6
 """Seconds after an update in which the browser lays out and paints."""
-ABOUT = {"interval": 2.0, "graphs": "http://prometheus:9090", "leader": None}
+ABOUT = {"interval": 2.0, "graphs": "http://prometheus:9090", "leader": None, "order": None}
 
 
-def make_ticks(nodes: int, rules: int) -> list[Snapshot]:
+def make_ticks(nodes: int, rules: int) -> list[Tick]:
     """A minute apart; every value changes with each."""
     names = [f"ip-10-0-{n // 250}-{n % 250}.eu-west-1.compute.internal" for n in range(nodes)]
     made: list[dict[str, Any]] = [
@@ -79,13 +79,13 @@ def cpu_ms(work: Callable[[], object]) -> float:
     return (time.process_time() - began) * 1000
 
 
-async def the_process(ticks: list[Snapshot]) -> list[Row]:
-    snapshots = make_store(time.monotonic)
+async def the_process(ticks: list[Tick]) -> list[Row]:
+    store = make_store(time.monotonic)
     history, changes = History(2.0), Changes()
     remember, encode, first, again, unchanged = [], [], [], [], []
     size = 0
     async with (
-        TestServer(make_app(snapshots)) as server,
+        TestServer(make_app(store)) as server,
         aiohttp.ClientSession(server.make_url("/"), auto_decompress=False) as session,
     ):
 
@@ -95,12 +95,12 @@ async def the_process(ticks: list[Snapshot]) -> list[Row]:
                 body = await answer.read()
             return (time.perf_counter() - began) * 1000, len(body), answer.headers["ETag"]
 
-        for snapshot in ticks:
+        for tick in ticks:
             remember.append(
-                cpu_ms(lambda tick=snapshot: (history.observe(tick), changes.observe(tick)))
+                cpu_ms(lambda tick=tick: (history.observe(tick), changes.observe(tick)))
             )
-            encode.append(cpu_ms(lambda tick=snapshot: encoded_page(tick, ABOUT, "")))
-            snapshots.publish(snapshot)
+            encode.append(cpu_ms(lambda tick=tick: encoded_page(tick, ABOUT, "")))
+            store.publish(tick)
             took, size, etag = await ask()
             first.append(took)
             again += [(await ask())[0] for _ in range(5)]
@@ -115,12 +115,12 @@ async def the_process(ticks: list[Snapshot]) -> list[Row]:
     ]
 
 
-async def the_browser(ticks: list[Snapshot]) -> list[Row]:
+async def the_browser(ticks: list[Tick]) -> list[Row]:
     from browser import chromium, tab  # noqa: PLC0415 (without it there are the other figures)
 
-    snapshots = make_store(time.monotonic)
-    async with TestServer(make_app(snapshots)) as server, chromium() as browser:
-        snapshots.publish(ticks[0])
+    store = make_store(time.monotonic)
+    async with TestServer(make_app(store)) as server, chromium() as browser:
+        store.publish(ticks[0])
         url = str(server.make_url("/"))
         filled, everything = [], []
         for _ in range(3):
@@ -131,11 +131,11 @@ async def the_browser(ticks: list[Snapshot]) -> list[Row]:
             await opened.until("document.querySelectorAll('#nodes tbody tr').length > 9")
             session = await opened.page.context.new_cdp_session(opened.page)
             await session.send("Performance.enable")
-            for snapshot in ticks[1:]:
-                snapshots.publish(snapshot)
+            for tick in ticks[1:]:
+                store.publish(tick)
                 began = await busy(session)
                 await opened.look_again()
-                at = f"{snapshot.taken_at:.0f}"
+                at = f"{tick.taken_at:.0f}"
                 await opened.until("document.documentElement.dataset.at === given", at)
                 await asyncio.sleep(SETTLED)
                 everything.append((await busy(session) - began) * 1000)

@@ -2,10 +2,10 @@
 
     python benchmarks/sample_trace.py [--calls]
 
-A tick of `dynsched run`'s own loop, with the source for Prometheus and the client of the API server
-as they are in use, on a simulated API server and a small Prometheus on loopback. One of two nodes
-is marked, as it was some ticks before, so that nothing is imported or made for the first time; once
-with a rule alone, once by the expected load, with a pod that was just bound.
+A tick of the evaluator of `dynsched run`, with the source for Prometheus and the client of the API
+server as they are in use, on a simulated API server and a small Prometheus on loopback. One of two
+nodes is marked, as it was some ticks before, so that nothing is imported or made for the first
+time; once with a rule alone, once by the expected load, with a pod that was just bound.
 
 An entry is a call of a function by another module of `dynsched/`, or by none (as the event loop and
 a thread's begin are). The continuation of a coroutine is none, nor is a call that Python makes for
@@ -38,8 +38,11 @@ from pods_support import pod
 
 import dynsched
 import dynsched_sim
-from dynsched.controller.loop import Loop
+from dynsched.controller.evaluator import Evaluator
 from dynsched.controller.pod_tracking import PodTracking
+from dynsched.controller.queries import Queries
+from dynsched.controller.reporting import Reporter
+from dynsched.core.tick import Tick
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.credentials import load_credentials
@@ -49,12 +52,13 @@ from dynsched.kube.transport import KubeApi
 from dynsched.rules.file import FixedRules, parse_rules
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+from dynsched.util.latest import Latest
 from dynsched_sim.examples import make_node
 
 ROOT = str(Path(dynsched.__file__).parent) + "/"
 SIMULATOR = str(Path(dynsched_sim.__file__).parent) + "/"
-TOLD = "controller/reporting"
-"""The module that tells what was written."""
+REPORTED = "controller/reporting"
+"""The module that reports what was written."""
 RULE: dict[str, Any] = {"name": "node-cpu", "expr": "cpu", "threshold": 80, "resource": "cpu"}
 EXPECTED = {"by": "expected", "lag": "1m"}
 
@@ -108,21 +112,21 @@ async def trace(rule: dict[str, Any], folder: Path) -> list[Entry]:
     async with SimCluster(folder) as cluster, FakePrometheus() as prometheus:
         for number in range(2):
             await cluster.create_node(make_node(f"worker-{number}", number))
-        credentials = await load_credentials(cluster.kubeconfig)
+        credentials = await load_credentials(str(cluster.kubeconfig))
         client, api = KubeClient(credentials), KubeApi(credentials)
         known = await NodeCluster.listed(client)
         source = PrometheusSource(PrometheusConfig(prometheus.url))
         use = PodUseSource(source, lambda: rules.rule_set)
-        pods = PodTracking(api, lambda: rules.rule_set, known, binder=None, pod_use=use)
+        pods = PodTracking(api, rules, known, use)
         watch = asyncio.create_task(pods.run(stop))
-        loop = Loop(
+        evaluator = Evaluator(
             rules,
-            sources={"prometheus": source},
+            queries=Queries({"prometheus": source}),
             histories={"prometheus": source},
             cluster=known,
-            events=NodeEvents(client, own=lambda: None),
-            leadership=NoElection(may_write=True),
-            publish=lambda _: None,
+            reporter=Reporter(NodeEvents(client)),
+            leadership=NoElection(),
+            publish=Latest[Tick]().publish,
             pods=pods,
         )
         if "by" in rule:
@@ -137,11 +141,12 @@ async def trace(rule: dict[str, Any], folder: Path) -> list[Entry]:
             # The pool's threads are new ones, so that they are traced.
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
             with Trace() as found:
-                snapshot = await loop.tick()
-        assert [patch.node for patch in snapshot.applied] == ["worker-0"], snapshot.error
+                tick = await evaluator.tick()
+        assert tick is not None
+        assert [patch.node for patch in tick.writes.applied] == ["worker-0"], tick.error
         await asyncio.gather(client.close(), api.close())
-    told = next(at for at, entry in enumerate(found.entries) if entry.module == TOLD)
-    return found.entries[:told]
+    end = next(at for at, entry in enumerate(found.entries) if entry.module == REPORTED)
+    return found.entries[:end]
 
 
 def main() -> None:

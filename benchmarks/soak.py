@@ -3,7 +3,7 @@
     python benchmarks/soak.py [--hours 24] [--nodes 500] [--seed 1]
 
 Real, in this process: `Loop.run`, the rules file and its reload, kopf's watch in its thread, the
-store, the client with its retries, the Lease's election, Events, the snapshot store with its
+store, the client with its retries, the Lease's election, Events, the store of ticks with its
 metrics, and (in one tick of ten) the Prometheus source. Simulated: the API server (over HTTP on
 loopback), Prometheus, and time. A tick does not wait for the next one, but is told that 40 s have
 passed: at the default interval of 10 s a day would be four times as many. What waits on the

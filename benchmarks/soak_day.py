@@ -19,8 +19,8 @@ from soak_prometheus import FIRST_RULE, HOUR, INTERVAL
 from soak_world import World
 
 from dynsched.controller.apply import write_all
-from dynsched.engine.alerting.plan import plan_prune
-from dynsched.engine.snapshot import Snapshot
+from dynsched.core.marks import plan_prune
+from dynsched.core.tick import Tick
 from dynsched.kube.cluster import NodeCluster
 from dynsched.rules.file import RulesFile
 from dynsched_sim.apiserver.faults import Fault, Faults
@@ -117,21 +117,21 @@ class Day:
         await self._process.stop()
         await self._rivals_api.close()
 
-    async def _do_tick(self, *, still: bool = False) -> Snapshot:
+    async def _do_tick(self, *, still: bool = False) -> Tick:
         if not still:
             self.world.heat()
             self.world.beat()
-        snapshot = await self._process.tick()
+        tick = await self._process.tick()
         counts = self.world.happened
         counts["ticks"] += 1
-        counts["ticks that failed"] += snapshot.error is not None
-        counts["ticks as a follower"] += not snapshot.leading
-        counts["ticks under the cap"] += bool(snapshot.capped)
-        counts["writes that failed"] += len(snapshot.failures)
-        counts["rules reloaded"] += snapshot.reloaded
-        counts["rules refused"] += snapshot.refused
-        counts["queries that failed"] += sum(health.error is not None for health in snapshot.rules)
-        return snapshot
+        counts["ticks that failed"] += tick.error is not None
+        counts["ticks as a follower"] += not tick.leadership.leading
+        counts["ticks under the cap"] += bool(tick.evaluation.decision.capped)
+        counts["writes that failed"] += len(tick.writes.failures)
+        counts["rules reloaded"] += tick.rules_status.reloaded
+        counts["rules refused"] += tick.rules_status.refused
+        counts["queries that failed"] += sum(health.error is not None for health in tick.rules)
+        return tick
 
     # --- what befalls ---
 
@@ -286,17 +286,17 @@ class Day:
         async with asyncio.timeout(30):
             while not self._process.is_calm():  # noqa: ASYNC110 - no event tells it
                 await asyncio.sleep(0.05)
-        snapshot = await self._do_tick(still=True)
-        seen = {name for name, view in snapshot.nodes.items() if view.state.marked}
+        tick = await self._do_tick(still=True)
+        seen = set(tick.evaluation.table.marked)
         if odd := sorted((seen ^ self.world.marked) - self.world.strays()):
-            self.world.violations.append(f"the snapshot's marks are not the cluster's: {odd[:5]}")
+            self.world.violations.append(f"the tick's marks are not the cluster's: {odd[:5]}")
 
     async def _rest(self) -> None:
         """Nothing changes any more: soon nothing is written any more."""
         for number in range(REST):
-            snapshot = await self._do_tick(still=True)
-            if number >= REST * 2 // 3 and snapshot.planned:
-                self.world.violations.append(f"at rest, {snapshot.planned[0]} is due")
+            tick = await self._do_tick(still=True)
+            if number >= REST * 2 // 3 and tick.planned:
+                self.world.violations.append(f"at rest, {tick.planned[0]} is due")
 
     async def _prune(self) -> None:
         mark = self._rules.rule_set.mark

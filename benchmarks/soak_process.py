@@ -10,11 +10,11 @@ from prometheus_client import CollectorRegistry
 from soak_prometheus import INTERVAL, Source
 from soak_world import IDENTITY, LEASE, World
 
-from dynsched.api.metrics import Metrics
-from dynsched.api.snapshots import SnapshotStore
-from dynsched.controller.loop import Loop
-from dynsched.engine.model import Node
-from dynsched.engine.snapshot import Snapshot
+from dynsched.controller.evaluator import Evaluator
+from dynsched.controller.queries import Queries
+from dynsched.controller.reporting import Reporter
+from dynsched.core.nodes import Node
+from dynsched.core.tick import Tick
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.credentials import load_credentials
@@ -24,10 +24,12 @@ from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.file import RulesFile
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+from dynsched.web.metrics import Metrics
+from dynsched.web.ticks import TickStore
 
 
-class LoopsCluster(NodeCluster):
-    """The cluster as the loop has it. The judge is told of the very nodes that the loop reads: the
+class EvaluatorsCluster(NodeCluster):
+    """The cluster as the evaluator has it. The judge gets the very nodes that it reads: the
     watch, in its thread, may change them between any two reads.
     """
 
@@ -49,7 +51,7 @@ class Process:
         self._kubeconfig = str(kubeconfig)
         self._rules = rules_file
         self._stop = asyncio.Event()
-        self._ticks: asyncio.Queue[Snapshot] = asyncio.Queue()
+        self._ticks: asyncio.Queue[Tick] = asyncio.Queue()
 
     async def start(self) -> None:
         """Back when it leads and knows all nodes."""
@@ -61,19 +63,19 @@ class Process:
         self._events = NodeEvents(self.client, own=lambda: self._elector.lease, clock=clock.wall)
         self._watch = NodeWatch(self.client, relist=0.5)
         self.cluster = NodeCluster(self.client, self._watch.store, lambda: self._watch.error)
-        self._snapshots = SnapshotStore(
+        self._store = TickStore(
             clock=clock.monotonic,
             interval=INTERVAL,
             source=url,
             synced=lambda: self.cluster.synced,
             metrics=Metrics(CollectorRegistry()),
         )
-        loop = Loop(
+        evaluator = Evaluator(
             self._rules,
-            sources={"prometheus": self._source},
+            queries=Queries({"prometheus": self._source}),
             histories={"prometheus": self._prometheus},
-            cluster=LoopsCluster(self.client, self._watch, self._world),
-            events=self._events,
+            cluster=EvaluatorsCluster(self.client, self._watch, self._world),
+            reporter=Reporter(self._events),
             leadership=self._elector,
             publish=self._publish,
             clock=clock.wall,
@@ -81,18 +83,18 @@ class Process:
         )
         self._parts = [
             asyncio.create_task(part)
-            for part in (self._watch.run(self._stop), loop.run(self._stop, INTERVAL))
+            for part in (self._watch.run(self._stop), evaluator.run(self._stop, INTERVAL))
         ]
         self.lead()
         async with asyncio.timeout(60):
             while not (self.cluster.synced and self._elector.may_write):  # noqa: ASYNC110 - no event tells it
                 await asyncio.sleep(0.01)
 
-    def _publish(self, snapshot: Snapshot) -> None:
+    async def _publish(self, tick: Tick) -> None:
         """A tick is over: the time until the next one passes."""
-        self._snapshots.publish(snapshot)
+        self._store.publish(tick)
         self._world.clock.passed += INTERVAL
-        self._ticks.put_nowait(snapshot)
+        self._ticks.put_nowait(tick)
 
     def lead(self) -> None:
         """Stand for election."""
@@ -114,7 +116,7 @@ class Process:
         known = {name: node.resource_version for name, node in self.cluster.nodes().items()}
         return known == {entry.name: str(entry.version) for entry in self._world.entries()}
 
-    async def tick(self) -> Snapshot:
+    async def tick(self) -> Tick:
         """Let one tick go on, until its end."""
         self._source.go_on()
         try:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from dynsched.engine.model import QueryResult, Sample
+from dynsched.core.samples import QueryResult, Sample
 from dynsched.rules.rule_set import Rule
 from dynsched.sources.prometheus import PrometheusSource
 
@@ -137,7 +137,7 @@ class Source:
         self._gate.release()
 
     async def query(self, rule: Rule) -> QueryResult:
-        """As `controller.loop.Source` has it."""
+        """As `controller.queries.Source` has it."""
         if rule.name == FIRST_RULE:
             await self._gate.acquire()
             self._ticks += 1

@@ -15,12 +15,11 @@ from typing import Any
 
 from soak_prometheus import INTERVAL, Clock, Prometheus
 
-from dynsched.engine.alerting.guard import count_of
-from dynsched.engine.model import Node
-from dynsched.engine.nodes.eligibility import is_eligible
-from dynsched.engine.nodes.mark_state import mark_state
+from dynsched.core.guard import count_of
+from dynsched.core.marks import mark_state
+from dynsched.core.nodes import Node, why_ineligible
+from dynsched.kube.decode_node import node_of
 from dynsched.kube.election import LeaseTimes
-from dynsched.kube.projection import project
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
 from dynsched_sim.apiserver.api_server import ApiServer
@@ -236,7 +235,7 @@ class World:
         """The API server stops, an older state of etcd is put back, and it starts again."""
         await self.server.restore(past.stored)
         self._numbers, self._unproven = dict(past.numbers), dict(past.unproven)
-        nodes = (project(entry.decode()) for entry in self.entries())
+        nodes = (node_of(entry.decode()) for entry in self.entries())
         self.marked = {node.name for node in nodes if node is not None and _is_marked(node)}
         self.is_known, self._restored_at = False, time.monotonic()
 
@@ -250,13 +249,13 @@ class World:
 
     def _judge(self, change: StoreChange) -> None:
         entry, previous = change.entry, change.previous
-        node = None if change.type is ChangeType.DELETED else project(entry.decode())
+        node = None if change.type is ChangeType.DELETED else node_of(entry.decode())
         had = entry.name in self.marked
         has = node is not None and _is_marked(node)
         (self.marked.add if has else self.marked.discard)(entry.name)
         if node is None or not has or _has_evidence(node):
             self._unproven.pop(entry.name, None)
-        elif self._is_others and previous and _has_evidence(project(previous.decode())):
+        elif self._is_others and previous and _has_evidence(node_of(previous.decode())):
             self._unproven[entry.name] = node.labels["status"]
         if node is None:
             return
@@ -310,7 +309,7 @@ def _is_marked(node: Node) -> bool:
 def _room(rules: RuleSet, nodes: Mapping[str, Node]) -> int:
     """How many of these nodes may be marked."""
     eligible = sum(
-        is_eligible(node, rules.nodes) and mark_state(node, rules.mark).conflict is None
+        why_ineligible(node, rules.nodes) is None and mark_state(node, rules.mark).conflict is None
         for node in nodes.values()
     )
     return count_of(rules.guard.max_marked, eligible)

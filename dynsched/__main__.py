@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from types import FrameType
@@ -20,8 +19,6 @@ def main() -> None:
     run on until it is killed.
     """
     signal.signal(signal.SIGTERM, _end)
-    # numpy's linear algebra would start a thread for each core of the machine as it is imported.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from dynsched.cli.commands import main as run_command_line
 
     run_command_line()

@@ -12,11 +12,8 @@ import math
 import random
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from statistics import fmean
 from typing import Final, NamedTuple
-
-import numpy as np
-
-from dynsched.engine.columns import Bools, Floats
 
 HOT: Final = 80.0
 """Per cent of CPU."""
@@ -52,16 +49,21 @@ class DemoPod(NamedTuple):
 
 
 class DemoLoad:
-    """``pods``: those that run, by number. They are there from the start."""
+    """``pods``: those that run, by number. They are there from the start.
+
+    What is kept twice is kept for the nodes where marks are avoided, and for those where no node is
+    ever marked (`DemoPod.otherwise`).
+    """
 
     def __init__(self, nodes: int, seed: int = 0) -> None:
         self._chance = chance = random.Random(f"dynsched/{seed}")  # noqa: S311 (no cryptography)
         self._lively = min(nodes, _LIVELY)
-        self._cpu = np.array([[chance.uniform(5, 12) for _ in range(nodes)]] * 2)  # as DemoPod has
-        self._memory = np.array([chance.uniform(22, 34) for _ in range(nodes)])
-        self._placed = np.zeros((2, nodes))
-        self._past: deque[tuple[float, Floats, Floats]] = deque(maxlen=1200)
-        self._hot, self._now, self._count = np.zeros(2), 0.0, 0
+        cpu = [chance.uniform(5, 12) for _ in range(nodes)]
+        self._cpu = cpu, [*cpu]
+        self._memory = [chance.uniform(22, 34) for _ in range(nodes)]
+        self._placed = [0] * nodes, [0] * nodes
+        self._past: deque[tuple[float, list[float], list[float]]] = deque(maxlen=1200)
+        self._hot, self._now, self._count = [0.0, 0.0], 0.0, 0
         self.pods: dict[int, DemoPod] = {}
         self._come(_JOB, -_GROWS / 2, ())
         for _ in range(_PODS * self._lively):
@@ -71,8 +73,9 @@ class DemoLoad:
     @property
     def hot(self) -> tuple[float, float]:
         """The share of node-time over HOT, and what it would be if no node was ever marked."""
-        by_marks, otherwise = (self._hot / (self._lively * max(1.0, self._now))).tolist()
-        return by_marks, otherwise
+        whole = self._lively * max(1.0, self._now)
+        by_marks, otherwise = self._hot
+        return by_marks / whole, otherwise / whole
 
     def step(
         self, now: float, marked: Collection[int]
@@ -86,11 +89,14 @@ class DemoLoad:
             number = share * _PODS * self._lively * passed / _LIFE[workload]
             for _ in range(math.floor(number + self._chance.random())):
                 self._come(workload, now, marked)
-        memory = self._memory.copy()
+        memory = [*self._memory]
         for pod in self.pods.values():
             memory[pod.node] += pod.memory(now)
-        self._hot += passed * np.count_nonzero(self._cpu > HOT, axis=1)
-        self._past.append((now, np.minimum(100, self._cpu[0]), np.minimum(100, memory)))
+        for which, cpu in enumerate(self._cpu):
+            self._hot[which] += passed * sum(used > HOT for used in cpu)
+        self._past.append(
+            (now, [min(100.0, u) for u in self._cpu[0]], [min(100.0, u) for u in memory])
+        )
         return ended, [self.pods[number] for number in range(first, self._count)]
 
     def at(self, time: float) -> Mapping[str, Sequence[float]] | None:
@@ -99,29 +105,34 @@ class DemoLoad:
         if not rows:
             return None
         last, _, memory = rows[-1]
-        cpu = np.mean([used for at, used, _ in rows if at > last - _RANGE], axis=0)
-        return {"node-cpu": cpu.tolist(), "node-mem-usage": memory.tolist()}
+        recent = [cpu for at, cpu, _ in rows if at > last - _RANGE]
+        return {"node-cpu": [*map(fmean, zip(*recent, strict=True))], "node-mem-usage": memory}
 
     def _come(self, workload: str, now: float, marked: Collection[int]) -> None:
-        avoided = np.zeros((2, len(self._memory)), np.bool_)
         life, cpu = _LIFE[workload], 1.0
-        if workload != _JOB:
-            avoided[0, list(marked)] = True
+        if workload == _JOB:
+            marked = ()
+        else:
             life, cpu = self._chance.expovariate(1 / life), self._chance.lognormvariate(1.6, 0.8)
-        places = (self._cooler(at, avoided[at]) for at in range(2))
+        places = self._cooler(0, marked), self._cooler(1, ())
         pod = DemoPod(workload, self._count, now, now + life, min(50.0, cpu), *places)
         self.pods[pod.number] = pod
         self._put(pod, 1)
         self._count += 1
 
-    def _cooler(self, at: int, avoided: Bools) -> int:
+    def _cooler(self, which: int, avoided: Collection[int]) -> int:
         """As kube-scheduler chooses where all request the same: a node with the fewest pods, among
-        those that are not avoided, if there are such. At the start, that of the least load.
+        those that are not avoided, if there are such. At the start, the one with the least load.
         """
-        rank = (self._placed[at] + 1000 * avoided if self._past else self._cpu[at])[: self._lively]
-        return int(self._chance.choice(np.flatnonzero(rank == rank.min()).tolist()))
+        placed, cpu = self._placed[which], self._cpu[which]
+        ranks = [
+            (node in avoided, placed[node]) if self._past else (False, cpu[node])
+            for node in range(self._lively)
+        ]
+        least = min(ranks)
+        return self._chance.choice([node for node, rank in enumerate(ranks) if rank == least])
 
     def _put(self, pod: DemoPod, sign: int) -> None:
-        for at, node in enumerate((pod.node, pod.otherwise)):
-            self._placed[at, node] += sign
-            self._cpu[at, node] += sign * pod.cpu
+        for which, node in enumerate((pod.node, pod.otherwise)):
+            self._placed[which][node] += sign
+            self._cpu[which][node] += sign * pod.cpu

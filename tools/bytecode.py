@@ -14,12 +14,9 @@ from pathlib import Path
 import dynsched
 
 NOT_IN_THE_IMAGE = "dynsched_sim"  # `dynsched demo` says so
-WHEN_CALLED = ("numpy.ma",)  # by numpy.median and numpy.unique
 
 
 def load() -> None:
-    for name in WHEN_CALLED:
-        importlib.import_module(name)
     package = Path(dynsched.__path__[0])
     for path in sorted(package.rglob("*.py")):
         module = path.relative_to(package.parent).with_suffix("")

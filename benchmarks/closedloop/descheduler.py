@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from closedloop.workload import Pod
-from dynsched.engine.snapshot import COOL, HOT
+from dynsched.web.node_series import COOL, HOT
 
 EVERY: Final = 300
 """Seconds between two cycles: the range of the rate, a scrape, and a pod's stop and start."""

@@ -12,13 +12,14 @@ from typing import Any
 
 from closedloop import kubelets
 from closedloop.workload import Kind, Scenario
-from dynsched.controller import loop, ordering
-from dynsched.engine.load import use_by_age
+from dynsched.controller import evaluator
+from dynsched.core.load import use_by_age
+from dynsched.features.order import writer
 from dynsched.sources import pod_use
 from dynsched.util.durations import format_duration, parse_duration
 
 FASTER = 10
-"""So many times faster than life."""
+"""This many times faster than life."""
 LIVES = 90.0
 """Mean life of a pod in seconds: 15 minutes of life."""
 TICK = 1.0
@@ -55,13 +56,12 @@ def scenario(
 
 
 def hasten() -> None:
-    """Divide dynsched's own intervals in this process too: those between two decisions, between two
-    writes of the order, and between two questions what pods use, and over which. The simulator's
-    too.
+    """Divide dynsched's own intervals in this process too, and the simulator's: between two
+    evaluations, two writes of the order, and two queries of what pods use, and the range of these.
     """
     for module, *names in (
-        (loop, "RESPONSE", "POLL"),
-        (ordering, "APART", "POLL", "RENEW"),
+        (evaluator, "REEVALUATE", "POLL"),
+        (writer, "APART", "RENEW"),
         (pod_use, "EVERY", "EVERY_OF_RECENT", "YOUNGEST", "OLDEST"),
         (use_by_age, "LATE"),
         (kubelets, "HOUSEKEEPING"),

@@ -10,7 +10,7 @@ import numpy as np
 
 from closedloop.workload import Pod
 from closedloop.world import World
-from dynsched.engine.load.use_by_age import Counts, counted, start_factor, uses_of
+from dynsched.core.load.use_by_age import Counts, counted, start_factor, uses_of
 from dynsched.sources import pod_use
 from dynsched.util.durations import parse_duration
 

@@ -1,14 +1,12 @@
-"""dynsched in the closed loop: its `Loop` over the nodes, and its `Extender`, both as they are."""
+"""dynsched in the closed loop: its `Evaluator`, its `Extender` and its order, as they are."""
 
 from __future__ import annotations
 
 import json
 import math
 import random
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,26 +16,27 @@ from closedloop.meters import Floats
 from closedloop.scheduler import Ints
 from closedloop.workload import Pod
 from closedloop.world import Clock, World
-
-sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "support"))
-
-from snapshots import patched
-
-from dynsched.api.extender.answers import Extender
-from dynsched.api.extender.scoring import ScoringSnapshot
-from dynsched.controller import ordering
-from dynsched.controller.loop import Loop
-from dynsched.engine.load.expected import NO_PODS, KnownPods
-from dynsched.engine.load.lag import longest_lag
-from dynsched.engine.load.recent import WINDOW, RecentPods
-from dynsched.engine.model import Node, NodePatch, Order, QueryResult, Sample
-from dynsched.engine.pod_values import BoundPod
-from dynsched.engine.snapshot import Snapshot
+from dynsched.controller.evaluator import Evaluator
+from dynsched.controller.queries import Queries
+from dynsched.controller.reporting import Reporter
+from dynsched.core.load.expected import NO_PODS, KnownPods
+from dynsched.core.load.lag import longest_lag
+from dynsched.core.load.pods import BoundPod
+from dynsched.core.load.recent import WINDOW, RecentPods
+from dynsched.core.marks import NodePatch, apply_patch
+from dynsched.core.nodes import Node
+from dynsched.core.samples import QueryResult, Sample
+from dynsched.core.tick import Tick
+from dynsched.features.extender.answers import Extender
+from dynsched.features.extender.scoring import Scoring
+from dynsched.features.order import writer
+from dynsched.features.order.ranks import Order, compute_order
 from dynsched.kube.leader import NoElection
 from dynsched.rules import keys
 from dynsched.rules.file import FixedRules, parse_rules
 from dynsched.rules.labels import SOFT_EFFECT, Mark
 from dynsched.rules.rule_set import Rule
+from dynsched.web.node_series import verdict
 
 EXTENDER_WEIGHT = 5
 """As in the shipped configurations of the scheduler."""
@@ -96,7 +95,7 @@ class SimulatedCluster:
     async def patch(self, patch: NodePatch) -> Node:
         """As of `dynsched.kube.cluster.NodeCluster`."""
         self.writes += 1
-        node = patched(self._nodes[patch.node], patch)
+        node = apply_patch(self._nodes[patch.node], patch)
         self._nodes = {**self._nodes, node.name: node}
         place = self.places[node.name]
         self._ledger.taints[place] = sum(taint["effect"] == SOFT_EFFECT for taint in node.taints)
@@ -132,9 +131,9 @@ class _Prometheus:
 
 
 class Operator:
-    """`dynsched run` without its shells: `tick` decides and writes, `scores` is the extender.
-    ``kubelets``: Prometheus scrapes them, and tells what pods use.
-    ``knows_each``: it is known from its start, which nothing tells in life.
+    """`dynsched run` without its shells: `tick` evaluates and writes, `scores` is the extender.
+    ``kubelets``: Prometheus scrapes them, and so knows the use of pods. ``knows_each``: the use of
+    each pod is known from its start, as it never is in life.
     """
 
     def __init__(
@@ -170,48 +169,49 @@ class Operator:
             clock=clock,
             bound=self._pods,
         )
-        self._loop = Loop(
+        self._evaluator = Evaluator(
             FixedRules(rule_set),
-            sources={"prometheus": self._source},
+            queries=Queries({"prometheus": self._source}),
             histories={},
             cluster=cluster,
-            events=_NoEvents(),
-            leadership=NoElection(),
+            reporter=Reporter(_NoEvents()),
+            leadership=NoElection(may_write=marks),
             publish=self._publish,
             pods=self,
-            dry_run=not marks,
             clock=clock,
             monotonic=clock,
         )
-        self._snapshot: Snapshot | None = None
+        self._tick: Tick | None = None
         self._order: Order | None = None
         self._ordered: Order | None = None
         self._ordered_at = -math.inf
         self._chance = random.Random(0)
         self._names = [f'"{name}"'.encode() for name in cluster.names]
 
-    def _publish(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._extender.take(ScoringSnapshot(snapshot))
-        self._order = snapshot.order
+    async def _publish(self, tick: Tick) -> None:
+        self._tick = tick
+        self._extender.use(Scoring(tick.evaluation, tick.pods, tick.taken_at))
+        self._order = compute_order(tick.evaluation, tick.pods)
         self._renew_order()
 
     def verdicts(self) -> dict[int, float]:
-        """What `/metrics` says of each node, by its place in the ledger."""
-        if self._snapshot is None:
+        """The verdict of each node in `/metrics`, by its place in the ledger."""
+        if self._tick is None:
             return {}
-        views = self._snapshot.nodes
-        known = {name: at for at, name in enumerate(self._cluster.names) if name in views}
-        return dict(zip(known.values(), views.verdict_values(list(known)), strict=True))
+        evaluation = self._tick.evaluation
+        return {
+            self._cluster.places[name]: verdict(evaluation, name)
+            for name in evaluation.table.entries
+        }
 
     async def tick(self, values: Floats) -> None:
         """One tick on what Prometheus answers, in per cent by node; NaN: no sample."""
         self._source.values = dict(zip(self._cluster.names, values.tolist(), strict=True))
-        await self._loop.tick(self._clock())
+        await self._evaluator.tick(self._clock())
 
-    async def respond(self) -> None:
-        """What `Loop.run` and `Ordering` do between two ticks."""
-        await self._loop.respond()
+    async def reevaluate(self) -> None:
+        """What `Evaluator.run` and `NodeOrderWriter` do between two ticks."""
+        await self._evaluator.reevaluate()
         self._renew_order()
 
     def bound(self, pod: Pod, node: str) -> None:
@@ -260,17 +260,17 @@ class Operator:
         weights = np.zeros(len(self._cluster.names))
         lists = self._ordered.lists[""] if self._ordered else ()
         if self._ordered and not pod.spreads:
-            lists += self._ordered.further.get("", ())
-        for level in self._chance.choice(lists) if lists else ():
-            weights[[self._cluster.places[name] for name in level.nodes]] = level.weight
+            lists += self._ordered.overflow_lists.get("", ())
+        for tier in self._chance.choice(lists) if lists else ():
+            weights[[self._cluster.places[name] for name in tier.nodes]] = tier.weight
         weights = weights[found]
         best = weights.max()
         return 2 * np.floor(100 * weights / best) if best else weights
 
     def _renew_order(self) -> None:
-        """As `Ordering` does."""
+        """As `NodeOrderWriter` does."""
         order = self._order
-        if order is self._ordered or self._clock() - self._ordered_at < ordering.APART:
+        if order is self._ordered or self._clock() - self._ordered_at < writer.APART:
             return
         self._ordered, self._ordered_at = order, self._clock()
 

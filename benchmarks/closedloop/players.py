@@ -38,7 +38,7 @@ class Default:
     def gone(self, pod: Pod, node: int) -> None:
         """Nobody counts."""
 
-    async def respond(self) -> None:
+    async def reevaluate(self) -> None:
         """Nobody looks at pods."""
 
     def joined(self, node: int) -> None:
@@ -131,9 +131,9 @@ class Dynsched(Default):
         """One tick on what Prometheus answers now."""
         await self.operator.tick(self.world.measured())
 
-    async def respond(self) -> None:
+    async def reevaluate(self) -> None:
         """What follows from the pods that were bound and ended since."""
-        await self.operator.respond()
+        await self.operator.reevaluate()
 
     def bound(self, pod: Pod, node: int) -> None:
         """The watch of pods tells."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closedloop.workload import MIB, Pod
-from dynsched.engine.placing.order_lists import nodes_looked_at
+from dynsched.features.order.tiers import nodes_looked_at
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

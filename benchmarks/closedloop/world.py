@@ -88,7 +88,7 @@ class Player(Protocol):
     async def tick(self) -> None:
         """Called every ``scenario.tick`` seconds."""
 
-    async def respond(self) -> None:
+    async def reevaluate(self) -> None:
         """Called between two ticks, every second."""
 
     def bound(self, pod: Pod, node: int) -> None:
@@ -221,7 +221,7 @@ class _Run:
                 self._evict(now, judged=now >= warm)
                 await self._player.tick()
             else:
-                await self._player.respond()
+                await self._player.reevaluate()
         seconds = scenario.seconds - warm
         outcome.hot /= seconds
         outcome.beyond /= seconds

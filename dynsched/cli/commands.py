@@ -254,7 +254,7 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) ->
 
 
 def _print_checked(reports: Sequence[Checked], output: str) -> None:
-    from dynsched.engine.wording import counted
+    from dynsched.core.wording import counted
     from dynsched.rules.prometheus_rules import as_prometheus_rules
 
     if output == "json":

@@ -8,9 +8,10 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from dynsched.engine.model import NodePatch, Quality
-from dynsched.engine.wording import Reason, changes, counted, listed
-from dynsched.rules.rule_set import CLEAR_OP, beside_refusal
+from dynsched.core.marks import NodePatch
+from dynsched.core.samples import Quality
+from dynsched.core.wording import Reason, changes, counted, listed
+from dynsched.rules.rule_set import CLEAR_OP
 from dynsched.util.formatting import format_threshold, format_value
 from dynsched.util.tables import STYLES, ago, make_table, named, plain, sample_age, show
 
@@ -54,7 +55,8 @@ def _head(payload: Part) -> Iterator[str]:
         head += f", {partly} only in part or by an older configuration"
     yield f"{head}, at {payload['taken_at']}{', dry run' if payload['dry_run'] else ''}"
     if refused := payload["rules_error"]:
-        yield from f"The rules file is refused{beside_refusal(refused)}: {refused}".splitlines()
+        stay = "what was in force before stays in force"
+        yield from f"The rules file is refused; {stay}: {refused}".splitlines()
     if failed := payload["order_error"]:
         yield f"The order for new pods cannot be kept: {failed}"
 
@@ -91,8 +93,7 @@ def _notes(node: Part, payload: Part) -> Iterator[str]:
     if node["marked"] and not _carries(node, payload):
         yield f"carries {listed(node['carries'])}"
     if due := node["due"]:
-        done = _DONE[due["action"]]
-        yield f"would be {done}" if payload["dry_run"] else f"is to be {done}: {due['waits']}"
+        yield f"is to be {_DONE[due['action']]}: {due['waits']}"
     if _is_unknown(node):
         yield "nothing is known"
 

@@ -9,26 +9,26 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Final
 
 import click
 import msgspec
 from rich.console import Console
 
-from dynsched.api.nodes import encode_each
-from dynsched.api.status import rules_answer
 from dynsched.cli.node_tables import render_patches, rule_cells
 from dynsched.controller import single_pass
 from dynsched.controller.settings import Settings
-from dynsched.engine.health import several_series, unmatched_rules
-from dynsched.engine.model import AlertState, NodePatch
-from dynsched.engine.snapshot import Snapshot
-from dynsched.engine.wording import by_reason, counted, listed, named_rules, some
+from dynsched.core.alerts import AlertState
+from dynsched.core.health import several_series, unmatched_rules
+from dynsched.core.marks import NodePatch
+from dynsched.core.tick import Tick
+from dynsched.core.wording import by_reason, counted, listed, named_rules, some
 from dynsched.rules.lint import lint
 from dynsched.util.defaults import MAX_ROWS
 from dynsched.util.formatting import format_time
 from dynsched.util.tables import ago, make_table, named, show
+from dynsched.web.nodes import encode_each
+from dynsched.web.status import rules_answer
 
 WITHOUT_PODS: Final = (
     "by: expected of {}: one pass watches no pods, so the expected load is the measured one"
@@ -39,33 +39,33 @@ _Row = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 def once(settings: Settings) -> None:
     """`run --once`. Like all here: ClickException when not everything could be done."""
-    snapshot = single_pass.run_once(settings)
-    for rule in snapshot.rules:
+    tick = single_pass.run_once(settings)
+    for rule in tick.rules:
         pending = rule.states.get(AlertState.PENDING, 0)
         if pending:
             count = f"{counted(pending, 'node')} {'is' if pending == 1 else 'are'}"
             click.echo(f"rule {rule.rule.name}: {count} pending", err=True)
-    expected = [rule.name for rule in snapshot.rule_set.rules if rule.by == "expected"]
+    expected = [rule.name for rule in tick.rule_set.rules if rule.by == "expected"]
     if expected:
         click.echo(WITHOUT_PODS.format(named_rules(expected)), err=True)
-    errors = why_incomplete(snapshot)
-    _end(errors, snapshot.planned if settings.dry_run else snapshot.applied)
+    errors = why_incomplete(tick)
+    _end(errors, tick.planned if settings.dry_run else tick.writes.applied)
 
 
 def plan(settings: Settings, output: str, *, every: bool, fail_on_blind: bool) -> None:
     """`plan`; ``every``: the values of all rules on all nodes. ``fail_on_blind``: as if a rule that
     sees no node could not be queried.
     """
-    snapshot = single_pass.run_once(settings)
-    report, errors = pass_report(snapshot), [*why_incomplete(snapshot)]
+    tick = single_pass.run_once(settings)
+    report, errors = pass_report(tick), [*why_incomplete(tick)]
     if fail_on_blind:
-        blind = unmatched_rules(snapshot).items()
+        blind = unmatched_rules(tick).items()
         errors += [f"no sample of rule {name} matched a node: {why}" for name, why in blind if why]
     if output == "json":
         click.echo(msgspec.json.format(report, indent=2))
-    elif any(rule.ok for rule in snapshot.rules):  # else no value is known, and none is shown
+    elif any(rule.ok for rule in tick.rules):  # else no value is known, and none is shown
         render_findings(json.loads(report), Console(), every=every)
-    _end(errors, None if output == "json" else snapshot.planned)
+    _end(errors, None if output == "json" else tick.planned)
 
 
 def prune(output: str, **options: Any) -> None:
@@ -73,12 +73,13 @@ def prune(output: str, **options: Any) -> None:
     if output == "json":
         told = [
             {"node": patch.node, "action": patch.action, "body": patch.body, "reason": patch.reason}
-            for patch in written.applied
+            for patch in (() if written is None else written.applied)
         ]
         click.echo(msgspec.json.format(msgspec.json.encode(told, enc_hook=str), indent=2))
     # Why nothing was looked at stands in the log.
-    printed = None if output == "json" or written.why_not is not None else written.applied
-    _end([str(failure) for failure in written.failures], printed)
+    failures = () if written is None else written.failures
+    printed = None if written is None or output == "json" else written.applied
+    _end([str(failure) for failure in failures], printed)
 
 
 def _end(errors: Sequence[str], patches: Sequence[NodePatch] | None) -> None:
@@ -89,29 +90,30 @@ def _end(errors: Sequence[str], patches: Sequence[NodePatch] | None) -> None:
         raise click.ClickException("\n".join(errors))
 
 
-def why_incomplete(snapshot: Snapshot) -> tuple[str, ...]:
+def why_incomplete(tick: Tick) -> tuple[str, ...]:
     """What a single pass could not do, one line each; none when it did all. Unlike a tick, which
     the next one follows, a pass fails when one rule of several could not be queried.
     """
-    failed = {each.rule.name: each.error for each in snapshot.rules if each.error is not None}
+    failed = {each.rule.name: each.error for each in tick.rules if each.error is not None}
     reasons = by_reason(failed)
-    if len(failed) == len(snapshot.rules) and len(reasons) == 1:
-        reasons = {}  # the Snapshot's error says it
+    if len(failed) == len(tick.rules) and len(reasons) == 1:
+        reasons = {}  # the Tick's error says it
     lines = [
         f"{named_rules(names)} could not be queried: {reason}" for reason, names in reasons.items()
     ]
-    if snapshot.error is not None and not (lines and len(failed) == len(snapshot.rules)):
-        lines.append(snapshot.error)
-    left = snapshot.nodes.due_of(snapshot.nodes)
-    if left and not (snapshot.dry_run or snapshot.failures):
+    if tick.error is not None and not (lines and len(failed) == len(tick.rules)):
+        lines.append(tick.error)
+    evaluation = tick.evaluation
+    left = [name for name in evaluation.table.entries if evaluation.due(name) is not None]
+    if left and not (tick.leadership.dry_run or tick.writes.failures):
         lines.append(f"due and not written: {some(left)}; run it again")
     return tuple(lines)
 
 
-def pass_report(snapshot: Snapshot) -> bytes:
+def pass_report(tick: Tick) -> bytes:
     """On one line: what would be written, rules as in `/rules`, nodes as in `/nodes`."""
-    errors, rule_set = why_incomplete(snapshot), snapshot.rule_set
-    repeated = several_series(snapshot).items()
+    errors, rule_set = why_incomplete(tick), tick.rule_set
+    repeated = several_series(tick).items()
     return msgspec.json.encode(
         {
             "ok": not errors,
@@ -125,11 +127,13 @@ def pass_report(snapshot: Snapshot) -> bytes:
                 ),
             ],
             "mark": str(rule_set.mark),
-            "taken_at": format_time(snapshot.taken_at),
-            "patches": snapshot.planned,
-            "rules": rules_answer(snapshot)["rules"],
-            "nodes": encode_each(snapshot, snapshot.nodes.of(sorted(snapshot.nodes))),
-            "unmatched_samples": list(map(asdict, snapshot.unmatched)),
+            "taken_at": format_time(tick.taken_at),
+            "patches": tick.planned,
+            "rules": rules_answer(tick)["rules"],
+            "nodes": encode_each(tick, sorted(tick.evaluation.table.entries)),
+            "unmatched_samples": [
+                sample for found in tick.evaluation.matched.values() for sample in found.unmatched
+            ],
         },
         enc_hook=str,
     )
@@ -145,8 +149,7 @@ def render_findings(report: Mapping[str, Any], console: Console, *, every: bool 
     marked = sum(node["marked"] for node in report["nodes"])
     head = (
         f"{counted(len(asked), 'rule')} on {counted(len(report['nodes']), 'node')}, of which "
-        f"{marked} {'is' if marked == 1 else 'are'} marked ({report['mark']}), at "
-        f"{report['taken_at']}"
+        f"{marked} would be marked ({report['mark']}), at {report['taken_at']}"
     )
     show(console, head)
     if len(shown) < len(known):

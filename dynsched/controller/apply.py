@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
-from dynsched.engine.alerting.plan import is_done
-from dynsched.engine.model import Node, NodePatch, WriteFailure
+from dynsched.core.marks import NodePatch, is_done
+from dynsched.core.nodes import Node
+from dynsched.core.pace import WriteFailure
+from dynsched.core.tick import WriteResult
 from dynsched.kube.cluster import NodeCluster
 from dynsched.util.errors import ClusterError, ConflictError, NotFoundError, NotPermittedError
 
@@ -23,28 +24,21 @@ FAILURES_BEFORE_GIVING_UP: Final = 20
 """Number of failed writes after which a pass stops writing, to spare an overloaded API server."""
 
 
-@dataclass(slots=True)
-class Written:
-    """``untried``: not sent, for too many had failed; ``why_not``: why nothing was read at all."""
-
-    applied: list[NodePatch] = field(default_factory=list)
-    failures: list[WriteFailure] = field(default_factory=list)
-    untried: list[NodePatch] = field(default_factory=list)
-    why_not: str | None = None
-
-
 async def write_all(
     cluster: NodeCluster,
     patches: Sequence[NodePatch],
     *,
     replan: Callable[[Node], NodePatch | None],
     on_written: Callable[[Node, NodePatch], None],
-) -> Written:
+) -> WriteResult:
     """Send every patch. ``replan`` gives what is due on a node that changed meanwhile;
     ``on_written`` gets the node as stored. One that fails does not stop the others. After
     NotPermittedError (the Lease was lost) none is sent, and none counts as a failure.
     """
-    written, permitted = Written(), True
+    applied: list[NodePatch] = []
+    failures: list[WriteFailure] = []
+    untried: list[NodePatch] = []
+    permitted = True
     queue = iter(patches)
 
     async def work() -> None:
@@ -52,8 +46,8 @@ async def write_all(
         for patch in queue:
             if not permitted:
                 return
-            if len(written.failures) >= FAILURES_BEFORE_GIVING_UP:
-                written.untried.append(patch)
+            if len(failures) >= FAILURES_BEFORE_GIVING_UP:
+                untried.append(patch)
                 continue
             try:
                 done = await _write(cluster, patch, replan)
@@ -62,15 +56,15 @@ async def write_all(
             except NotFoundError:
                 continue  # deleted between plan and apply: there is nothing left to mark
             except ClusterError as error:
-                written.failures.append(WriteFailure(patch.node, str(error)))
+                failures.append(WriteFailure(patch.node, str(error)))
             else:
                 if done is not None:
                     node, sent = done
-                    written.applied.append(sent)
+                    applied.append(sent)
                     on_written(node, sent)
 
     await asyncio.gather(*(work() for _ in range(min(AT_ONCE, len(patches)))))
-    return written
+    return WriteResult(tuple(applied), tuple(failures), tuple(untried))
 
 
 async def _write(

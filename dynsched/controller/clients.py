@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from dynsched.controller.settings import Settings
-from dynsched.engine.model import Node
+from dynsched.core.nodes import Node
 from dynsched.kube.client import KubeClient, list_node_metrics
 from dynsched.kube.credentials import CredentialProvider
 from dynsched.kube.events import NodeEvents
@@ -66,7 +66,7 @@ class Clients(contextlib.AsyncExitStack):
     ) -> PrometheusSource:
         return PrometheusSource(
             settings.prometheus,
-            limit=lambda: answer_limit(len(nodes()), len(rules_file.rule_set.rules)),
+            limit=lambda: answer_limit(len(nodes()), len(rules_file.in_force.rules)),
         )
 
     def metrics_server(self, nodes: Callable[[], Mapping[str, Node]]) -> MetricsServerSource:

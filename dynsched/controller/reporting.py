@@ -6,15 +6,17 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from dynsched.engine.alerting.guard import LEFT
-from dynsched.engine.health import several_series, unmatched_rules
-from dynsched.engine.model import Action, Node, NodePatch, WriteFailure
-from dynsched.engine.nodes.mark_state import fired_rules
-from dynsched.engine.snapshot import Snapshot
-from dynsched.engine.wording import by_reason, named_nodes, named_rules, some
+from dynsched.core.evaluate import OLDER_STAYS
+from dynsched.core.health import several_series, unmatched_rules
+from dynsched.core.mark_record import fired_rules
+from dynsched.core.marks import Action, NodePatch
+from dynsched.core.nodes import Node
+from dynsched.core.pace import WriteFailure
+from dynsched.core.tick import Tick
+from dynsched.core.wording import by_reason, named_nodes, named_rules, some
 from dynsched.kube.events import NodeEvents
 from dynsched.rules import keys
-from dynsched.rules.rule_set import RuleSet, beside_refusal
+from dynsched.rules.rule_set import RuleSet
 from dynsched.util.logs import LoggedKinds
 
 logger = logging.getLogger(__name__)
@@ -86,8 +88,9 @@ def report_warnings(warnings: Iterable[str]) -> None:
 class Reporter:
     """Logs changes and posts Events. It remembers what it reported and does not repeat it."""
 
-    def __init__(self, events: NodeEvents) -> None:
+    def __init__(self, events: NodeEvents, *, dry_run: bool = False) -> None:
         self._events = events
+        self._dry_run = dry_run
         self._failing = _Trouble(
             "rule", "the query of %s failed: %s", "the query of %s succeeds again"
         )
@@ -108,10 +111,13 @@ class Reporter:
         self._unwritten = LoggedKinds()
 
     def change(self, node: Node, patch: NodePatch) -> None:
-        """A mark was set, updated or released: a log line and an Event. A disputed mark changes at
-        every tick, so these changes are logged at level debug: the log has one line about the
-        dispute instead.
+        """A mark was set, updated or released: a log line and an Event; in a dry run, that it would
+        be. A disputed mark changes at every tick, so these changes are logged at level debug: the
+        log has one line about the dispute instead.
         """
+        if self._dry_run:
+            logger.info("would %s", _change(patch))
+            return
         evidence = (patch.body["metadata"].get("annotations") or {}).get(keys.EVIDENCE_ANNOTATION)
         rules = fired_rules(evidence) if evidence is not None else ()
         about = {"node": node.name} | (_fields("rule", rules) if rules else {})
@@ -125,43 +131,37 @@ class Reporter:
         warning = reason == keys.REASON_PRESSURED
         self._events.post(node, reason=reason, message=message, warning=warning)
 
-    def tick(self, snapshot: Snapshot) -> None:
+    def tick(self, tick: Tick) -> None:
         """Events are for the process that writes: else each replica would post the same ones."""
-        writes = snapshot.leading and not snapshot.dry_run
-        self._rules(snapshot)
-        self._nodes(snapshot, may_post=writes)
+        writes = tick.leadership.leading and not tick.leadership.dry_run
+        self._rules(tick)
+        self._nodes(tick, may_post=writes)
         if writes:  # otherwise nothing was sent, so that nothing is known about writes
-            self._writes(snapshot.failures)
-            if (refusal := snapshot.rules_error) not in (None, self._refusal):
-                reason = keys.REASON_RULES_REFUSED
-                self._events.post_own(reason=reason, message=str(refusal), warning=True)
-            self._refusal = refusal
-        if snapshot.dry_run:
-            for patch in snapshot.planned:
-                logger.info("would %s", _change(patch))
+            self._writes(tick.writes.failures)
+            self._post_refusal(tick.rules_status.error)
 
-    def _rules(self, snapshot: Snapshot) -> None:
-        self._failing.tell({each.rule.name: each.error for each in snapshot.rules})
+    def _rules(self, tick: Tick) -> None:
+        self._failing.tell({each.rule.name: each.error for each in tick.rules})
         # Where a rule's query fails now, its failure is reported, and not its past beside it.
         unknown = {
             each.rule.name: each.past_error
-            for each in snapshot.rules
+            for each in tick.rules
             if each.past_error is not None and each.error is None
         }
         for why, names in by_reason(unknown).items():
             text = "%s: no history available, so durations count from now: %s"
             logger.warning(text, named_rules(names), why, extra=_fields("rule", names))
-        self._blind.tell(unmatched_rules(snapshot))
-        self._crowded.tell(several_series(snapshot))
+        self._blind.tell(unmatched_rules(tick))
+        self._crowded.tell(several_series(tick))
 
-    def _nodes(self, snapshot: Snapshot, *, may_post: bool) -> None:
-        nodes, max_marked = snapshot.nodes.inventory.nodes, snapshot.rule_set.guard.max_marked
+    def _nodes(self, tick: Tick, *, may_post: bool) -> None:
+        table, max_marked = tick.evaluation.table, tick.rule_set.guard.max_marked
 
         def posting(reason: str, before: str = "") -> Post | None:
             def post(name: str, why: str) -> None:
-                if name in nodes:
-                    message = f"{before}{why}"
-                    self._events.post(nodes[name], reason=reason, message=message, warning=True)
+                if name in table.nodes:
+                    node, message = table.nodes[name], f"{before}{why}"
+                    self._events.post(node, reason=reason, message=message, warning=True)
 
             return post if may_post else None
 
@@ -170,13 +170,13 @@ class Reporter:
             self._events.post_own(reason=keys.REASON_CLUSTER_HOT, message=message, warning=True)
 
         conflicts = posting(keys.REASON_CONFLICT, "not changed: ")
-        self._conflicts.tell(snapshot.nodes.conflicts, conflicts)
-        self._disputed = snapshot.disputes
-        self._disputes.tell(snapshot.disputes, posting(keys.REASON_DISPUTED))
-        left = snapshot.nodes.marked if snapshot.rule_set.mark.is_none else ()
-        self._left.tell(dict.fromkeys(sorted(left), LEFT))
+        self._conflicts.tell(table.conflicts, conflicts)
+        self._disputed = tick.disputes
+        self._disputes.tell(tick.disputes, posting(keys.REASON_DISPUTED))
+        left = table.marked if tick.rule_set.mark.is_none else ()
+        self._left.tell(dict.fromkeys(sorted(left), OLDER_STAYS))
         over = f"more of its nodes are hot than guard.max_marked {max_marked} allows to mark"
-        capped = dict.fromkeys(sorted(snapshot.capped), over)
+        capped = dict.fromkeys(sorted(tick.evaluation.decision.capped), over)
         self._capped.tell(capped, post_hot if may_post else None)
 
     def _writes(self, failures: Sequence[WriteFailure]) -> None:
@@ -200,5 +200,15 @@ class Reporter:
         message = f"{count} rules are in force" if count > 1 else "1 rule is in force"
         self._events.post_own(reason=keys.REASON_RULES_RELOADED, message=message)
 
-    def refused(self, error: str) -> None:
-        logger.error("the new rules are refused%s:\n%s", beside_refusal(error), error)
+    def refused(self, error: str, in_force: RuleSet | None, *, may_post: bool) -> None:
+        """The rules file was refused; ``in_force``: the rules that stay."""
+        before = "no rules are in force" if in_force is None else "those before stay in force"
+        logger.error("the rules are refused, %s:\n%s", before, error)
+        if in_force is None and may_post:  # else the tick that follows posts it
+            self._post_refusal(error)
+
+    def _post_refusal(self, error: str | None) -> None:
+        if error not in (None, self._refusal):
+            reason = keys.REASON_RULES_REFUSED
+            self._events.post_own(reason=reason, message=str(error), warning=True)
+        self._refusal = error

@@ -8,10 +8,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from dynsched.engine.alerting.alerts import AlertTable
-from dynsched.engine.alerting.restore import adopted_alerts, finish_replay, replay, replay_times
-from dynsched.engine.model import Node, Series
-from dynsched.engine.nodes.inventory import take_inventory
+from dynsched.core.alerts import Alerts
+from dynsched.core.evaluate import Evaluation
+from dynsched.core.marks import MarkDecision
+from dynsched.core.node_table import NodeTable
+from dynsched.core.nodes import Node
+from dynsched.core.restore import finish_replay, replay, replay_times
+from dynsched.core.samples import Series
 from dynsched.rules.fields import SourceName
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import PrometheusSource
@@ -28,14 +31,14 @@ PastSources = Mapping[SourceName, PrometheusSource]
 """Those that remember, by the rules' ``source``."""
 
 
-async def past_alerts(
+async def past_evaluation(
     sources: PastSources,
     rule_set: RuleSet,
     nodes: Mapping[str, Node],
     *,
     now: float,
     interval: float,
-) -> tuple[AlertTable | None, dict[str, str]]:
+) -> tuple[Evaluation | None, dict[str, str]]:
     """The alerts as if ticks had gone on until ``now``, every ``interval`` seconds; None when the
     rules need no past, or there are no nodes. By rule: why its past could not be had.
     """
@@ -43,8 +46,8 @@ async def past_alerts(
     if not times or not nodes:
         return None, {}
     step = now - times[-1]
-    seen = await asyncio.to_thread(take_inventory, nodes, rule_set)
-    alerts = await asyncio.to_thread(adopted_alerts, seen, times[0])
+    table = await asyncio.to_thread(NodeTable.of, nodes, rule_set)
+    alerts: Alerts = {}
     unknown = {
         rule.name: f"source {rule.source} keeps none"
         for rule in rule_set.rules
@@ -61,12 +64,13 @@ async def past_alerts(
         unknown |= failed
         asked = [rule for rule in asked if rule.name not in failed]
         alerts = await asyncio.to_thread(
-            partial(replay, seen, past, alerts, times=moments, step=step, until=now)
+            partial(replay, table, past, alerts, times=moments, step=step, until=now)
         )
     if asked:
         lasted = format_duration(round(now - times[0]))
         logger.info("replayed the last %s from Prometheus's history", lasted)
-    return await asyncio.to_thread(finish_replay, seen, alerts, now), unknown
+    alerts = await asyncio.to_thread(finish_replay, table, alerts, now)
+    return Evaluation(rule_set, table, alerts, {}, MarkDecision(frozenset(), {})), unknown
 
 
 async def _of_rules(

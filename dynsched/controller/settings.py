@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from dynsched.api.server import parse_address
 from dynsched.sources.prometheus import PrometheusConfig
 from dynsched.util.tls import TlsConfig
+from dynsched.web.server import parse_address
 
 
 @dataclass(frozen=True, slots=True)

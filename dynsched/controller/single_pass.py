@@ -6,32 +6,35 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from dynsched.controller.apply import Written, write_all
+from dynsched.controller.apply import write_all
 from dynsched.controller.clients import Clients, end_election
-from dynsched.controller.loop import Loop
-from dynsched.controller.reporting import report_warnings
+from dynsched.controller.evaluator import Evaluator
+from dynsched.controller.queries import Queries
+from dynsched.controller.reporting import Reporter, report_warnings
 from dynsched.controller.settings import Settings
-from dynsched.engine.alerting.plan import plan_prune
-from dynsched.engine.model import WriteFailure
-from dynsched.engine.snapshot import Snapshot
-from dynsched.engine.wording import counted
+from dynsched.core.marks import plan_prune
+from dynsched.core.pace import WriteFailure
+from dynsched.core.tick import Tick, WriteResult
+from dynsched.core.wording import counted
+from dynsched.features.order.resource import NODE_ORDERS, NodeOrder, homes_of_orders
 from dynsched.kube.client import KubeClient
-from dynsched.kube.cluster import NodeCluster
+from dynsched.kube.cluster import DryRunCluster, NodeCluster
 from dynsched.kube.credentials import load_credentials
 from dynsched.kube.election import LeaseTimes
 from dynsched.kube.leader import LEASE_NAME, Elector
 from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.leases import Holder, find_holders, why_at_work
-from dynsched.kube.node_order import NODE_ORDERS, NodeOrder, homes_of_orders
 from dynsched.kube.pod_costs import costed_pods, remove_cost
 from dynsched.rules import keys
 from dynsched.rules.file import FixedRules, RulesFileError, fixed_rules, load_rules
 from dynsched.rules.labels import Mark, parse_label
 from dynsched.util.errors import ClusterError, ForbiddenError, NotFoundError
+from dynsched.util.latest import Latest
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +47,7 @@ class AtWorkError(ClusterError):
     """An instance is running and would undo what is about to be written; nothing was written."""
 
 
-def run_once(settings: Settings) -> Snapshot:
+def run_once(settings: Settings) -> Tick:
     """One tick on the nodes as they are listed now, without a watch or a server. Where it writes
     and takes part in the election, it holds the Lease meanwhile; AtWorkError while another does.
     """
@@ -53,7 +56,7 @@ def run_once(settings: Settings) -> Snapshot:
     return asyncio.run(_once(settings, rules_file))
 
 
-async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
+async def _once(settings: Settings, rules_file: FixedRules) -> Tick:
     report_warnings(rules_file.warnings)
     async with Clients(await load_credentials(settings.kubeconfig, settings.context)) as clients:
         leadership = clients.leadership(settings)
@@ -66,21 +69,25 @@ async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
                         "plan` shows what is due; --no-leader-elect writes all the same"
                     )
             await clients.enter_async_context(_leading(leadership))
-        cluster = await NodeCluster.listed(client)
+        kind = DryRunCluster if settings.dry_run else NodeCluster
+        cluster = await kind.listed(client)
         source = clients.prometheus(settings, rules_file, cluster.nodes)
         metrics_server = clients.metrics_server(cluster.nodes)
-        loop = Loop(
+        ticks = Latest[Tick]()
+        evaluator = Evaluator(
             rules_file,
-            sources={"prometheus": source, "metrics-server": metrics_server},
+            queries=Queries({"prometheus": source, "metrics-server": metrics_server}),
             histories={"prometheus": source},
             cluster=cluster,
-            events=clients.events(client, leadership),
+            reporter=Reporter(clients.events(client, leadership), dry_run=settings.dry_run),
             leadership=leadership,
-            publish=lambda _: None,  # one pass has no readers
+            publish=ticks.publish,
             dry_run=settings.dry_run,
         )
-        await loop.remember(settings.interval)
-        return await loop.tick()
+        await evaluator.restore(settings.interval)
+        tick = await evaluator.tick()
+        assert tick is not None  # noqa: S101 (there are rules)
+        return tick
 
 
 async def prune(
@@ -92,10 +99,11 @@ async def prune(
     lease_older_than: float | None = None,
     lease_namespace: str | None = None,
     force: bool = False,
-) -> Written:
+) -> WriteResult | None:
     """Remove everything that was ever put on nodes, as the evidence on them says, the order, and
     pods' deletion costs.
-    AtWorkError while an instance is running, but with ``mark: none``.
+    AtWorkError while an instance is running, but with ``mark: none``. None: nothing was looked at,
+    for the reason in the log.
 
     ``rules``: a file with one more mark, which counts without evidence too, as the default one.
     ``lease_older_than``: only if the Lease was not renewed for so many seconds or does not exist.
@@ -109,7 +117,7 @@ async def prune(
             why_not = await why_at_work(client, namespace, lease_older_than)
             if why_not is not None:
                 logger.info("nothing is pruned: %s", why_not)
-                return Written(why_not=why_not)
+                return None
         elif not mark.is_none:
             await _refuse_prune(client, lease_namespace, anyway=force or dry_run)
         failures = await _withdraw_orders(client, lease_namespace, dry_run=dry_run)
@@ -117,15 +125,14 @@ async def prune(
         cluster = await NodeCluster.listed(client)
         patches = plan_prune(cluster.nodes().values(), mark)
         if dry_run:
-            return Written(applied=patches, failures=failures)
+            return WriteResult(tuple(patches), tuple(failures))
         written = await write_all(
             cluster,
             patches,
             replan=lambda node: next(iter(plan_prune([node], mark)), None),
             on_written=lambda node, patch: logger.debug("%s: %s", node.name, patch.reason),
         )
-        written.failures += failures
-        return written
+        return replace(written, failures=(*written.failures, *failures))
 
 
 def _mark_without_evidence(rules: Path | None) -> Mark:

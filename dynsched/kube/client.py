@@ -12,12 +12,14 @@ from urllib.parse import quote
 
 import msgspec
 
-from dynsched.engine.model import Node, NodePatch, NodeUsage
+from dynsched.core.marks import NodePatch
+from dynsched.core.nodes import Node
+from dynsched.core.samples import NodeUsage
 from dynsched.kube.credentials import CredentialProvider
+from dynsched.kube.decode_node import decode_node, quantity
 from dynsched.kube.failures import Call, in_namespace
 from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.lists import ListPage, Named, pages
-from dynsched.kube.projection import quantity, read_node
 from dynsched.kube.transport import Answer, KubeApi, Request
 from dynsched.rules.keys import FIELD_MANAGER
 from dynsched.util.errors import ClusterError
@@ -68,7 +70,7 @@ class KubeClient(KubeApi):
         """All by name. ConflictError when the list's snapshot expired between two pages."""
         nodes: dict[str, Node] = {}
         async for page in pages(self, _LIST_NODES, msgspec.Raw):
-            found = map(read_node, page.items or ())
+            found = map(decode_node, page.items or ())
             nodes.update((node.name, node) for node in found if node is not None)
             del page  # or two pages would be in memory while the next one comes
         return nodes
@@ -144,7 +146,7 @@ def _object(collection: str, name: str) -> str:
 
 
 def _node(call: Call, answer: Answer) -> Node:
-    node = read_node(answer.body)
+    node = decode_node(answer.body)
     if node is None:
         raise ClusterError(f"cannot {call}: the answer is not a Node")
     return node

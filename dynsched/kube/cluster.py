@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 from types import MappingProxyType
+from typing import Self
 
-from dynsched.engine.model import Node, NodePatch
+from dynsched.core.marks import NodePatch, apply_patch, own_taints
+from dynsched.core.nodes import Node
 from dynsched.kube.client import KubeClient
 from dynsched.util.errors import NotFoundError
 
@@ -97,13 +100,19 @@ class NodeStore:
         self._view = None
 
 
+WhyOld = Callable[[], str | None]
+"""Why what is known may be old; None while all is well."""
+
+
+def _all_is_well() -> None:
+    return None
+
+
 class NodeCluster:
-    """The nodes, and the only way to read and patch one. ``why_old``: why what is known may be old;
-    None while all is well.
-    """
+    """The nodes, and the only way to read and patch one."""
 
     def __init__(
-        self, client: KubeClient, store: NodeStore, why_old: Callable[[], str | None] = lambda: None
+        self, client: KubeClient, store: NodeStore, why_old: WhyOld = _all_is_well
     ) -> None:
         self._client = client
         self._store = store
@@ -152,8 +161,54 @@ class NodeCluster:
         return node
 
     @classmethod
-    async def listed(cls, client: KubeClient) -> NodeCluster:
+    async def listed(cls, client: KubeClient) -> Self:
         """As it is listed now, and as our own calls will find it; without a watch."""
         store = NodeStore()
         store.correct(await client.list_nodes(), store.changes)
         return cls(client, store)
+
+
+class DryRunCluster(NodeCluster):
+    """A cluster whose patches change a copy of the nodes and are not sent: the next pass decides on
+    the nodes as this one would have left them. Where somebody else changes what a patch changed,
+    the copy is dropped.
+    """
+
+    def __init__(
+        self, client: KubeClient, store: NodeStore, why_old: WhyOld = _all_is_well
+    ) -> None:
+        super().__init__(client, store, why_old)
+        self._patches: dict[str, tuple[Node, list[NodePatch]]] = {}
+        """By name: the node as it really was at the last patch, and all patches."""
+
+    def nodes(self) -> Mapping[str, Node]:
+        """All by name, with the patches."""
+        real = super().nodes()
+        patched: dict[str, Node] = {}
+        for name, (before, patches) in list(self._patches.items()):
+            node = real.get(name)
+            if node is not None and _own_part(node, patches) == _own_part(before, patches):
+                patched[name] = reduce(apply_patch, patches, node)
+            else:
+                del self._patches[name]
+        return {**real, **patched}
+
+    async def read(self, name: str) -> Node | None:
+        """The copy."""
+        return self.nodes().get(name)
+
+    async def patch(self, patch: NodePatch) -> Node:
+        """Change the copy. NotFoundError where there is no such node any more."""
+        node = super().nodes().get(patch.node)
+        if node is None:
+            raise NotFoundError(f"node {patch.node} is gone")
+        _, patches = self._patches.setdefault(patch.node, (node, []))
+        patches.append(patch)
+        self._patches[patch.node] = node, patches
+        return self.nodes()[patch.node]
+
+
+def _own_part(node: Node, patches: Iterable[NodePatch]) -> tuple[object, ...]:
+    keys = {key for patch in patches for key in patch.body["metadata"].get("labels", {})}
+    labels = {key: node.labels.get(key) for key in keys}
+    return node.uid, labels, node.annotations, own_taints(node.taints)

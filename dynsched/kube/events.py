@@ -15,13 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from dynsched.engine.model import Node
+from dynsched.core.nodes import Node
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient
 from dynsched.kube.transport import HOST
 from dynsched.rules.keys import FIELD_MANAGER
 from dynsched.util.errors import ClusterError
 from dynsched.util.formatting import format_time
 from dynsched.util.logs import LoggedKinds
+from dynsched.util.token_bucket import TokenBucket
 
 logger = logging.getLogger(__name__)
 
@@ -91,8 +92,7 @@ class NodeEvents:
     _queue: OrderedDict[_Key, _EventSeries] = field(default_factory=OrderedDict, init=False)
     _told: OrderedDict[_Key, _EventSeries] = field(default_factory=OrderedDict, init=False)
     _worker: asyncio.Task[None] | None = field(default=None, init=False)
-    _allowed: float = field(default_factory=lambda: float(BURST), init=False)
-    _filled: float = field(default_factory=time.monotonic, init=False)
+    _bucket: TokenBucket = field(default_factory=lambda: TokenBucket(BURST), init=False)
     _closed: bool = field(default=False, init=False)
     _lost: LoggedKinds = field(default_factory=LoggedKinds, init=False)
 
@@ -132,13 +132,11 @@ class NodeEvents:
 
     async def _work(self) -> None:
         while self._queue:
-            now = time.monotonic()
-            refilled = self._allowed + (now - self._filled) * RATE
-            self._allowed, self._filled = min(float(BURST), refilled), now
-            if self._allowed < 1:
-                await asyncio.sleep((1 - self._allowed) / RATE)
+            self._bucket.refill(RATE, BURST, time.monotonic())
+            if self._bucket.tokens < 1:
+                await asyncio.sleep((1 - self._bucket.tokens) / RATE)
                 continue
-            self._allowed -= 1
+            self._bucket.tokens -= 1
             await self._tell(*self._queue.popitem(last=False))
 
     async def _tell(self, key: _Key, new: _EventSeries) -> None:

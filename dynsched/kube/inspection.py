@@ -57,7 +57,7 @@ class Program(NamedTuple):
     config_maps: tuple[str, ...]
 
 
-async def account(api: KubeApi) -> str | None:
+async def whoami(api: KubeApi) -> str | None:
     """The name of our account; None where the server does not tell."""
     resource = "selfsubjectreviews"
     call = Call("create", resource, f"/apis/authentication.k8s.io/v1/{resource}")

@@ -30,9 +30,9 @@ from dynsched.kube import failures, transport
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeStore
 from dynsched.kube.credentials import MIN_GAP
+from dynsched.kube.decode_node import node_of
 from dynsched.kube.failures import Call, SetupError
 from dynsched.kube.kubeconfig import KubeConfig
-from dynsched.kube.projection import project
 from dynsched.util.errors import ClusterError, ForbiddenError
 from dynsched.util.stopping import Backoff, jittered, pause, until_done
 
@@ -231,7 +231,7 @@ class NodeWatch:
 
     async def _observe(self, event: kopf.RawEvent, **_: object) -> None:
         """One event, in kopf's thread; its type is None for an object of kopf's list."""
-        node = project(event["object"])
+        node = node_of(event["object"])
         if node is None:
             logger.warning("an event of the watch has no usable node; it is ignored")
         elif event["type"] == "DELETED":

@@ -9,19 +9,19 @@ from typing import Final
 
 import msgspec
 
-from dynsched.engine.pod_values import Requested
+from dynsched.core.load.pods import PodRequestTotals
 
 
 class Counted(msgspec.Struct, frozen=True, gc=False):
     """Of one pod. ``node`` is empty where requests are not wanted."""
 
     node: str = ""
-    requests: Requested = Requested()
+    requests: PodRequestTotals = PodRequestTotals()
     has_order: bool = False
 
 
 NOTHING: Final = Counted()
-requests = lru_cache(maxsize=4096)(Requested)
+requests = lru_cache(maxsize=4096)(PodRequestTotals)
 """Many pods share what they request."""
 node_name = lru_cache(maxsize=16_384)(str)
 """Likewise. With `sys.intern`, Python 3.12 keeps a name for good, and a pod may name any node."""
@@ -32,7 +32,7 @@ class PodAccount:
 
     def __init__(self) -> None:
         self._pods: dict[str, Counted] = {}
-        self.requested: dict[str, Requested] = {}
+        self.requested: dict[str, PodRequestTotals] = {}
         self.with_order = 0
 
     def __len__(self) -> int:
@@ -56,7 +56,7 @@ class PodAccount:
             return
         pods, cpu, memory = self.requested.get(pod.node, NOTHING.requests)
         if pods + sign:
-            self.requested[pod.node] = Requested(
+            self.requested[pod.node] = PodRequestTotals(
                 pods + sign, cpu + sign * pod.requests.cpu, memory + sign * pod.requests.memory
             )
         else:

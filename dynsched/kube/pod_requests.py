@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY
+from dynsched.core.load.pods import MIN_CPU, MIN_MEMORY
+from dynsched.kube.decode_node import Amounts, quantity
 from dynsched.kube.lists import ObjectMeta
-from dynsched.kube.projection import Amounts, quantity
 from dynsched.rules.keys import ORDER_ANNOTATION
 
 _MAX_CPU: Final = 1e6

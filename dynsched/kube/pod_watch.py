@@ -17,8 +17,8 @@ from typing import ClassVar, Final, NoReturn
 
 import msgspec
 
-from dynsched.engine.load.recent import RecentPods
-from dynsched.engine.pod_values import BoundPod, workload_of
+from dynsched.core.load.pods import BoundPod, workload_of
+from dynsched.core.load.recent import RecentPods
 from dynsched.kube import failures
 from dynsched.kube.cluster import is_older
 from dynsched.kube.failures import Call, ExpiredError
@@ -28,7 +28,7 @@ from dynsched.kube.pod_requests import RUNNING, PodMeta, PodSpec, PodStatus, req
 from dynsched.kube.transport import KubeApi
 from dynsched.util.errors import ClusterError
 from dynsched.util.logs import LoggedKinds
-from dynsched.util.stopping import Backoff, jittered, unless_stopped
+from dynsched.util.stopping import Backoff, jittered, run_until_stopped
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class ListWatch(ABC):
 
     async def run(self, stop: asyncio.Event) -> None:
         """List and watch, again and again, until ``stop`` is set."""
-        await unless_stopped(stop, self._follow_on())
+        await run_until_stopped(stop, self._follow_on())
 
     async def follow(self, version: str) -> None:
         """Watch from ``version`` on until the server ends it or was silent for long. ExpiredError

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dynsched.engine.model import User
 from dynsched.kube.failures import Call
 from dynsched.kube.transport import KubeApi
 from dynsched.util.formatting import as_mapping
@@ -14,6 +14,18 @@ CALL_TIMEOUT: Final = 3.0
 """Seconds that one review may take: a person waits for it."""
 IN_FLIGHT: Final = 4
 """Reviews at once: tokens that somebody makes up must not keep the API server busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who asks over HTTP, as the API server knows them: RBAC goes by name and groups, a webhook
+    perhaps by all.
+    """
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class AccessReviews:

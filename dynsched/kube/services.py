@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
-from dynsched.engine.wording import listed
+from dynsched.core.wording import listed
 from dynsched.kube import failures
 from dynsched.kube.failures import Call, in_namespace
 from dynsched.kube.lists import pages

@@ -123,6 +123,11 @@ class FixedRules:
     error: str | None = None
     warnings: tuple[str, ...] = ()
 
+    @property
+    def in_force(self) -> RuleSet:
+        """As of `RulesFile`."""
+        return self.rule_set
+
     def changed(self) -> bool:
         """Never."""
         return False
@@ -133,22 +138,30 @@ class RulesFile:
     ``text`` its text; ``error`` says why the present one is refused, ``warnings`` what is odd in
     it, with its place. A reading takes READ_SECONDS at most, even of a pipe or a device.
 
-    ``instead``: what is in force while the first content is refused; None: RulesFileError.
+    A first content that is refused raises RulesFileError, unless it ``may_be_refused``: then no
+    rules are in force, and ``rule_set`` is None.
     """
 
-    def __init__(self, path: Path, instead: RuleSet | None = None) -> None:
+    def __init__(self, path: Path, *, may_be_refused: bool = False) -> None:
         self._path = path
         self._aside: Aside[tuple[bytes, Reading]] = Aside("rules file")
         self._last: tuple[bytes, Reading] | None = None
         self.text: str | None = None
         self.error: str | None = None
         self.warnings: tuple[str, ...] = ()
+        self.rule_set: RuleSet | None = None
         try:
             self.rule_set, self.text = self._read()
         except RulesFileError as error:
-            if instead is None:
+            if not may_be_refused:
                 raise
-            self.rule_set, self.error = instead, str(error)
+            self.error = str(error)
+
+    @property
+    def in_force(self) -> RuleSet:
+        """``rule_set``, for what runs only once there is one."""
+        assert self.rule_set is not None  # noqa: S101 (see above)
+        return self.rule_set
 
     def changed(self) -> bool:
         """Read it again: is there a new ``rule_set``?"""

@@ -7,7 +7,14 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from dynsched.rules import fields
 from dynsched.rules.fields import MAX_RULES, Number, PositiveDuration
@@ -33,6 +40,8 @@ COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 }
 CLEAR_OP: Final[Mapping[str, str]] = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
 """By the rule's op: how the value of an alert that clears compares with ``clear_threshold``."""
+OF_THE_FILE: Final = ("stale_after", "on_stale")
+"""Keys of a rule that has the file's own values where it does not set them."""
 
 
 class Rule(RulesModel):
@@ -42,7 +51,7 @@ class Rule(RulesModel):
     source: fields.SourceName = "prometheus"
     expr: fields.Expr | None = Field(default=None, validate_default=True)
     resource: Literal["cpu", "memory"] | None = Field(default=None, validate_default=True)
-    """For metrics-server; beside ``expr``: the unit in which the use of pods is added."""
+    """What metrics-server measures; with ``expr``: the unit in which the use of pods is added."""
     op: Literal[">", ">=", "<", "<="] = ">"
     threshold: Number
     clear_threshold: Number = Field(default_factory=lambda data: data.get("threshold", 0.0))
@@ -51,10 +60,11 @@ class Rule(RulesModel):
     keep_firing_for: fields.Duration = 0.0
     node_label: fields.Key | None = None
     full_at: Annotated[Number, Field(gt=0)] | None = None
-    """The value that is 100 points of load; None: derived from the threshold."""
-    stale_after: PositiveDuration | None = None
-    on_stale: Literal["release", "hold"] | None = None
-    """None, for both: as for the whole file."""
+    """The value at full load (100 %); None: derived from the threshold."""
+    stale_after: PositiveDuration = 300.0
+    """How old the last OK reading may be before an alert is unknown."""
+    on_stale: Literal["release", "hold"] = "release"
+    """Whether a firing alert ends (release) or goes on firing (hold) once it is unknown."""
     lag: PositiveDuration | None = None
     """Until the value shows all that a new pod uses; None: by the expression's ranges and the
     scrape interval."""
@@ -64,6 +74,14 @@ class Rule(RulesModel):
     selector: SelectorText = Selector()
     shadow: Flag = False
     """On trial: it is evaluated and shown, and marks no node."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_not_set(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        nulls = {key for key in OF_THE_FILE if data.get(key, "") is None}
+        return {key: value for key, value in data.items() if key not in nulls}
 
     @field_validator("expr", "resource")
     @classmethod
@@ -118,9 +136,22 @@ class Rule(RulesModel):
             )
         return value
 
+    def holds(self, value: float) -> bool:
+        """Whether a firing alert goes on at this value."""
+        return bool(COMPARE[self.op](value, self.clear_threshold))
+
+    def excess(self, value: float | None) -> float:
+        """How far a value is beyond the threshold, as a share of it; 0 when it is not, or None."""
+        return 0.0 if value is None else max(0.0, self.distance(value))
+
+    def distance(self, value: float) -> float:
+        """The same, negative below the threshold."""
+        beyond = value - self.threshold if self.higher_is_worse else self.threshold - value
+        return beyond / (abs(self.threshold) or 1.0)
+
     @property
-    def rises(self) -> bool:
-        """Whether more is worse, as of CPU in use; else less is, as of free memory."""
+    def higher_is_worse(self) -> bool:
+        """As for CPU in use; lower is worse for free memory."""
         return self.op in (">", ">=")
 
     def applies_to(self, labels: Mapping[str, str]) -> bool:
@@ -137,9 +168,7 @@ class RuleSet(RulesModel):
     nodes: NodeRules = Field(default_factory=NodeRules)
     guard: GuardRules = Field(default_factory=GuardRules)
     stale_after: PositiveDuration = 300.0
-    """How old the last OK reading may be before an alert is unknown, in seconds."""
     on_stale: Literal["release", "hold"] = "release"
-    """Whether a firing alert ends (release) or goes on firing (hold) once it is unknown."""
     rules: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)]
     extender: ExtenderRules = Field(default_factory=ExtenderRules)
     order: OrderRules | None = None
@@ -147,17 +176,23 @@ class RuleSet(RulesModel):
 
     @field_validator("rules")
     @classmethod
-    def _has_one(cls, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    def _has_one(cls, rules: tuple[Rule, ...], info: ValidationInfo) -> tuple[Rule, ...]:
         if not rules:
             raise problem("is empty: there must be at least one rule")
-        return rules
+        of_file = {key: info.data[key] for key in OF_THE_FILE if key in info.data}
+        return tuple(
+            rule.model_copy(
+                update={k: v for k, v in of_file.items() if k not in rule.model_fields_set}
+            )
+            for rule in rules
+        )
 
     @cached_property
     def by_name(self) -> Mapping[str, Rule]:
         return {rule.name: rule for rule in self.rules}
 
     @cached_property
-    def asked_rules(self) -> tuple[Rule, ...]:
+    def queried_rules(self) -> tuple[Rule, ...]:
         """Those that may mark nodes (if all are shadow rules, those): where none of them has a
         value, nothing is known.
         """
@@ -172,6 +207,11 @@ class RuleSet(RulesModel):
     def uses_expected_load(self) -> bool:
         """Whether marks, scores or the order go by what pods use."""
         return self.has_expected or self.scores_nodes
+
+    @cached_property
+    def follows_pods(self) -> bool:
+        """Whether marks or the order change as soon as pods are bound or end."""
+        return self.has_expected or self.order is not None
 
     @cached_property
     def scores_nodes(self) -> bool:
@@ -196,39 +236,3 @@ class RuleSet(RulesModel):
     def model_post_init(self, context: tuple[RuleError, ...] | None) -> None:
         """``context``: the removed keys that `rules.file` found."""
         self._removed_keys = context or ()
-
-    def stale_after_of(self, rule: Rule) -> float:
-        """In seconds: the rule's own value, or that of the file."""
-        return self.stale_after if rule.stale_after is None else rule.stale_after
-
-    def holds_stale(self, rule: Rule) -> bool:
-        """Whether a firing alert of the rule goes on while it is unknown."""
-        return (rule.on_stale or self.on_stale) == "hold"
-
-
-NONE_IN_FORCE: Final = "no rules are in force"
-"""So `rules_error` begins where there are `NO_RULES`."""
-
-
-def beside_refusal(rules_error: str) -> str:
-    """What is told after "refused": older rules are in force, or none."""
-    is_none = rules_error.startswith(NONE_IN_FORCE)
-    return "" if is_none else "; what was in force before stays in force"
-
-
-NO_RULES: Final = RuleSet.model_validate(
-    {
-        "nodes": {"include_control_plane": True},
-        "guard": {"max_marked": "100%"},
-        "rules": [
-            {
-                "name": "no-rules",
-                "source": "metrics-server",
-                "resource": "cpu",
-                "threshold": 100.0,
-            }
-        ],
-    }
-)
-"""What is in force where no rules were ever accepted: one rule that is never asked, so that no node
-is marked, and any mark that is found goes after ``stale_after`` as it is."""

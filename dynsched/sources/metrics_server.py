@@ -1,4 +1,4 @@
-"""Samples from metrics-server: usage of cpu or memory, in per cent of the node's allocatable."""
+"""Samples from metrics-server: usage of cpu or memory, in percent of the node's allocatable."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from dynsched.engine.model import Node, NodeUsage, QueryResult, Sample
-from dynsched.engine.wording import some
+from dynsched.core.nodes import Node
+from dynsched.core.samples import NodeUsage, QueryResult, Sample
+from dynsched.core.wording import some
 from dynsched.rules.rule_set import Rule
 from dynsched.util.errors import ClusterError
 
@@ -25,7 +26,7 @@ _MAX_NAMED: Final = 3
 
 
 class MetricsServerSource:
-    """Queries that run side by side share one list."""
+    """Queries that run at the same time share one list."""
 
     def __init__(
         self, fetch: Fetch, nodes: Callable[[], Mapping[str, Node]], *, timeout: float = TIMEOUT
@@ -56,11 +57,11 @@ class MetricsServerSource:
     async def _usages(self) -> Sequence[NodeUsage]:
         task = self._under_way
         if task is None or task.done():
-            task = self._under_way = asyncio.create_task(self._ask(), name="metrics-server")
-        # One query that is given up must not take the answer from the others.
+            task = self._under_way = asyncio.create_task(self._list(), name="metrics-server")
+        # A query that is cancelled must not take the answer from the others.
         return await asyncio.shield(task)
 
-    async def _ask(self) -> Sequence[NodeUsage]:
+    async def _list(self) -> Sequence[NodeUsage]:
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._fetch()
@@ -74,8 +75,9 @@ class MetricsServerSource:
 def _utilization(
     resource: str, usages: Iterable[NodeUsage], nodes: Mapping[str, Node], *, label: str = "node"
 ) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
-    """Samples, in per cent of allocatable, and warnings. One without a value is NaN, hence unknown,
-    never 0. What was measured before a node was made is of a former one of its name: left out.
+    """Samples in percent of allocatable, and warnings. A sample without a value is NaN, which is
+    unknown, never 0. A measurement from before the node was created is left out: it is of another
+    node that had its name.
     """
     samples = []
     unreadable: dict[str, list[str]] = {}

@@ -1,5 +1,5 @@
-"""What is asked of Prometheus for the page alone, while one is open. kube-state-metrics may run
-twice: hence ``max by``.
+"""The queries that only the page needs, while one is open. Their ``max by`` is there because
+kube-state-metrics may run twice.
 """
 
 from __future__ import annotations
@@ -12,22 +12,23 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from dynsched.engine.model import Node, Sample, Series
-from dynsched.engine.pod_values import AboveRequest
+from dynsched.core.load.pods import AboveRequest
+from dynsched.core.nodes import Node
+from dynsched.core.samples import Sample, Series
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.pod_use import EVERY_OF_MANY as EVERY
 from dynsched.sources.pod_use import RESOURCES, of_pod
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.util.logs import LoggedKinds
-from dynsched.util.stopping import pause, unless_stopped
+from dynsched.util.stopping import pause, run_until_stopped
 
 logger = logging.getLogger(__name__)
 
 _MAX_PERCENT: Final = 1000.0
 HOTTEST: Final = 100
-"""Nodes whose pods are asked for: the hottest."""
+"""The number of nodes whose pods are queried."""
 _RETRY: Final = 30.0
-"""Seconds until a past that could not be had is asked for again."""
+"""Seconds until the query of a past that failed is sent again."""
 _POLL: Final = 2.0
 """Seconds between two checks whether a page is open."""
 MAX_PODS: Final = 5
@@ -38,8 +39,8 @@ MAX_PASTS: Final = 8
 """Nodes of which the past is kept."""
 
 
-class Board(Protocol):
-    """What shows the answers: `PageFacts`."""
+class PageState(Protocol):
+    """Where the answers go: `PageFacts`."""
 
     requested: Mapping[str, Mapping[str, int]]
     above: Mapping[str, Sequence[AboveRequest]] | None
@@ -51,17 +52,17 @@ class Board(Protocol):
         """Whether anybody has the page open."""
 
     def hottest(self, most: int) -> list[str]:
-        """The names of at most so many nodes, the worst first."""
+        """The names of at most ``most`` nodes, the worst first."""
 
 
 @dataclass(eq=False)
 class PageQueries:
-    """Hands the answers to ``board``; what fails keeps what was known. ``namespace`` and
-    ``cluster``: of several dynsched in one Prometheus this one.
+    """Hands the answers to ``page``; where a query fails, the last answer stays. ``namespace`` and
+    ``cluster`` tell this instance from others in the same Prometheus.
     """
 
     prometheus: PrometheusSource
-    board: Board
+    page: PageState
     rule_set: Callable[[], RuleSet]
     nodes: Callable[[], Mapping[str, Node]]
     namespace: str
@@ -70,20 +71,20 @@ class PageQueries:
     monotonic: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        self._told = LoggedKinds()
+        self._logged = LoggedKinds()
         self._due: dict[Callable[[], Awaitable[float]], float] = dict.fromkeys(
-            (self._ask_pasts, self._ask_requested, self._ask_above), -math.inf
+            (self._query_past, self._query_requested, self._query_above), -math.inf
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Ask again and again, while the page is looked at, until ``stop`` is set."""
+        """Query again and again while the page is looked at, until ``stop`` is set."""
         while not stop.is_set():
-            if self.board.is_looked_at:
-                await unless_stopped(stop, self.ask())
+            if self.page.is_looked_at:
+                await run_until_stopped(stop, self.query())
             await pause(stop, _POLL)
 
-    async def ask(self) -> None:
-        """Ask for every part that is due. Never raises."""
+    async def query(self) -> None:
+        """Query every part that is due. Never raises."""
         for part, due in self._due.items():
             now = self.monotonic()
             if now < due:
@@ -97,51 +98,53 @@ class PageQueries:
 
     # Each part returns after how many seconds it is due again.
 
-    async def _ask_pasts(self) -> float:
-        """One: callers name the nodes, and must not decide how often Prometheus is asked."""
-        board = self.board
-        if board.wanted:
-            key = node, hours = next(iter(board.wanted))
+    async def _query_past(self) -> float:
+        """One at a time: visitors name the nodes, and must not decide how often this queries."""
+        page = self.page
+        if page.wanted:
+            key = node, hours = next(iter(page.wanted))
             step = hours * _OF_AN_HOUR
             end = self.clock() // step * step
-            ask = self.prometheus.query_range
-            answer = await ask(past(node), end - hours * 3600, end, step, "rule")
+            query = past(node), end - hours * 3600, end, step, "rule"
+            answer = await self.prometheus.query_range(*query)
             if not self._lacks("the past of a node", answer.error):
                 own = self._of_own(answer.series)
-                points = {each.labels.get("rule", ""): each.points for each in own}
-                found: tuple[float, object] = end + step, points
+                by_rule = {each.labels.get("rule", ""): each.points for each in own}
+                found: tuple[float, object] = end + step, by_rule
             else:
-                known = board.pasts.get(key)
+                known = page.pasts.get(key)
                 found = self.clock() + _RETRY, known[1] if known else {}
-            others = [item for item in board.pasts.items() if item[0] != key]
-            board.pasts = dict([*others[1 - MAX_PASTS :], (key, found)])
-            board.wanted.discard(key)
+            others = [item for item in page.pasts.items() if item[0] != key]
+            page.pasts = dict([*others[1 - MAX_PASTS :], (key, found)])
+            page.wanted.discard(key)
         return 0.0
 
     def _of_own(self, found: Sequence[Series]) -> Sequence[Series]:
-        """Where there are several dynsched, what is of this one."""
+        """The series of this instance, where there are several instances."""
         for label, value in (("namespace", self.namespace), ("cluster", self.cluster)):
             whose = {(each.labels.get("namespace"), each.labels.get("cluster")) for each in found}
             if len(whose) > 1:
                 found = [each for each in found if each.labels.get(label) == value]
         return found
 
-    async def _ask_requested(self) -> float:
+    async def _query_requested(self) -> float:
         rules = self.rule_set().rules
-        resources = sorted({rule.resource for rule in rules if rule.resource and rule.rises})
+        resources = sorted(
+            {rule.resource for rule in rules if rule.resource and rule.higher_is_worse}
+        )
         found: dict[str, Mapping[str, int]] = {}
         nodes = self.nodes()
         for resource in resources:
             samples = await self._samples(f"requests of {resource}", requested(resource))
-            if samples is None and resource in self.board.requested:
-                found[resource] = self.board.requested[resource]
+            if samples is None and resource in self.page.requested:
+                found[resource] = self.page.requested[resource]
             elif samples:
                 found[resource] = _percent(samples, resource, nodes)
-        self.board.requested = found
+        self.page.requested = found
         return EVERY
 
-    async def _ask_above(self) -> float:
-        names = self.board.hottest(HOTTEST)
+    async def _query_above(self) -> float:
+        names = self.page.hottest(HOTTEST)
         if not names:
             return _POLL
         found: dict[str, list[AboveRequest]] = {name: [] for name in names}
@@ -159,7 +162,7 @@ class PageQueries:
                     of_node.append(AboveRequest(pod, resource, sample.value))
         for of_node in found.values():
             of_node.sort(key=lambda pod: (pod.resource, -pod.above))
-        self.board.above = found if is_known else None
+        self.page.above = found if is_known else None
         return EVERY
 
     async def _samples(self, what: str, expr: str) -> Sequence[Sample] | None:
@@ -168,14 +171,14 @@ class PageQueries:
 
     def _lacks(self, what: str, error: str | None) -> bool:
         if error is None:
-            self._told.forget(what)
-        elif self._told.is_new(what, error):
+            self._logged.forget(what)
+        elif self._logged.is_new(what, error):
             logger.info("the page lacks %s: %s", what, error)
         return error is not None
 
 
 def _percent(samples: Iterable[Sample], resource: str, nodes: Mapping[str, Node]) -> dict[str, int]:
-    """Of allocatable. Whole numbers and known names: half a megabyte for both at 5,000 nodes."""
+    """By node, of allocatable. Whole numbers and the names of known nodes take little memory."""
     found = {}
     for sample in samples:
         node = nodes.get(sample.labels.get("node", ""))
@@ -195,8 +198,9 @@ def requested(resource: str) -> str:
 
 
 def above(resource: str, nodes: Sequence[str]) -> str:
-    """By node, namespace and pod: how much more than requested the furthest ones use; without a
-    request, all of it. Where there is none, a sample without labels; where unknown, nothing.
+    """By node, namespace and pod: the use beyond the request, of the pods with the most of it.
+    A pod without a request counts with all of its use. A sample without labels: no pod is above
+    its request. No sample: nothing is known.
     """
     on_nodes = f',node=~"{"|".join(name.replace(".", "[.]") for name in nodes)}"'
     by_pod = "namespace, pod, node"
@@ -209,7 +213,7 @@ def above(resource: str, nodes: Sequence[str]) -> str:
 
 
 def past(node: str) -> str:
-    """By ``rule`` the load in points; without a rule whether it was hot."""
+    """By ``rule`` the load in percent; without a rule whether the node was hot."""
     return (
         f'max by (cluster, namespace, rule) (dynsched_node_measured_load{{node="{node}"}}) '
         f'or max by (cluster, namespace) (dynsched_node_verdict{{node="{node}"}})'

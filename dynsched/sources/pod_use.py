@@ -1,4 +1,4 @@
-"""For the expected load: what the pods of each workload use, and how often nodes are scraped."""
+"""Queries for the expected load: what pods use, and how often nodes are scraped."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from functools import partial
 from statistics import fmean
 from typing import Final
 
-from dynsched.engine.load.recent import RecentPods
-from dynsched.engine.load.use_by_age import Counts, counted, start_factor, uses_of
-from dynsched.engine.model import Sample
-from dynsched.engine.pod_values import POD_NAME, workload_of
-from dynsched.engine.wording import by_reason, some
+from dynsched.core.load.pods import POD_NAME, workload_of
+from dynsched.core.load.recent import RecentPods
+from dynsched.core.load.use_by_age import Counts, counted, start_factor, uses_of
+from dynsched.core.samples import Sample
+from dynsched.core.wording import by_reason, some
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.util.formatting import escaped
 from dynsched.util.logs import LoggedKinds
-from dynsched.util.stopping import pause, unless_stopped
+from dynsched.util.stopping import pause, run_until_stopped
 
 logger = logging.getLogger(__name__)
 
 MOST_PODS: Final = 10_000
-"""Running pods up to which each one's use is asked for; of more, that of new pods, and the means of
-workloads."""
+"""Up to this number of running pods the use of each is queried; beyond it, the use of new pods and
+the means of workloads."""
 EVERY: Final = 60.0
 EVERY_OF_MANY: Final = 300.0
-"""Seconds between two rounds of queries, of so many pods and of more."""
+"""Seconds between two rounds of queries, with up to MOST_PODS pods and with more."""
 EVERY_OF_RECENT: Final = 10.0
-"""Seconds between two queries of the pods that are new, and of those that have just ended."""
+"""Seconds between two queries of new pods and of pods that have just ended."""
 MOST_NAMED: Final = 2_000
-"""Pods that one query names, the latest: some 100 kB."""
+"""Pods that one query names, the latest ones: some 100 kB."""
 SCRAPES_OVER: Final = 600.0
 """Seconds over which scrapes are counted."""
 Ask = Callable[[str, str], Awaitable[Sequence[Sample] | None]]
@@ -42,24 +42,23 @@ Ask = Callable[[str, str], Awaitable[Sequence[Sample] | None]]
 
 YOUNGEST: Final = 5.0
 OLDEST: Final = 180.0
-"""How many seconds old a new container is, at least and at most, at its last scrape."""
+"""Age in seconds of a new container at its last scrape, at least and at most."""
 RESOURCES: Final = ("cpu", "memory")
 RANGE: Final = "5m"
-"""Over which use is asked for."""
+"""The range of the queries of use."""
 _MOST: Final = 1e18
-"""Of cores or bytes; more is an error of what was scraped, and must not make a sum infinite."""
+"""Cores or bytes. A larger value is an error of the target, and must not make a sum infinite."""
 KUBELET_JOB: Final = "(?i).*(kubelet|cadvisor).*"
-"""The jobs by which kubelets are scraped, as all common installations name them. A pod that is
-scraped for series of its own may have any there, of any pod.
-"""
+"""The names of the jobs that scrape kubelets in all common installations. Any other target may
+claim to have series of any pod."""
 KUBELETS: Final = f',job=~"{KUBELET_JOB}"'
 _CPU: Final = "container_cpu_usage_seconds_total"
 _MEMORY: Final = "container_memory_working_set_bytes"
 _STARTED: Final = "container_start_time_seconds"
 _CONTAINER: Final = "namespace, pod, container"
 _KEYS: Final = f"{_CONTAINER}, id, instance"
-"""Of one container on one node: the resource endpoint tells no id, and the next pod of a name, as
-StatefulSets have, may be on another node."""
+"""One container on one node: the resource endpoint has no id, and the next pod of a StatefulSet's
+name may be on another node."""
 
 
 def _series(metric: str, more: str) -> str:
@@ -67,20 +66,20 @@ def _series(metric: str, more: str) -> str:
 
 
 def _of_pods(each: str) -> str:
-    """``max``: two Prometheus servers may scrape the same, and a kubelet tells it twice: cAdvisor's
-    series have the label cpu, and those of the resource endpoint do not.
+    """``max``, because two Prometheus servers may scrape the same kubelet, and a kubelet has each
+    value twice: cAdvisor's series have the label cpu, those of the resource endpoint do not.
     """
     return f"sum by (namespace, pod) (max by ({_CONTAINER}) (sum without (cpu) ({each})))"
 
 
 def of_pod(resource: str, more: str = "") -> str:
-    """What each pod uses, of the series that ``more`` matchers select. Not ``rate``, which divides
-    by the whole range: of a pod that is one minute old it gives a fifth. ``deriv`` is the slope of
-    the samples that there are; below 0 where a restarted container has no series of its own.
+    """The use of each pod, by the series that ``more`` matchers select. ``rate`` would divide by
+    the whole range: a pod that is one minute old would count a fifth. ``deriv`` is the slope of the
+    samples that there are; it is below 0 where a restarted container has no series of its own.
 
     A container that has ended (an init container, or the one before a restart) has samples in the
-    range for minutes. Its start time is gone: kubelets give that one without a time, so that
-    Prometheus knows when it ends. Where no container of a pod runs, all count, as they did at last.
+    range for minutes. Its start time is gone: kubelets expose that one without a timestamp, so
+    Prometheus knows when it ends. Where no container of a pod runs, all count with their last use.
     """
     each = _series(_MEMORY, more)
     if resource == "cpu":
@@ -90,12 +89,12 @@ def of_pod(resource: str, more: str = "") -> str:
 
 
 def of_new_pod(resource: str, more: str = "") -> str:
-    """The same of new pods: their CPU time by their age, for which one scrape is enough. Each is
-    one series of a container before they are joined: one odd series must not fail the query.
+    """The use of new pods: their CPU time divided by their age, which needs one scrape only. The
+    ``max by`` makes one series of each container: a duplicate must not fail the query.
     """
     measured = _series(_MEMORY if resource == "memory" else _CPU, more)
     started = f"max by ({_KEYS}) ({_series(_STARTED, more)})"
-    # By the time of the sample, which the kubelet may have taken long before it was scraped.
+    # The kubelet may have taken the sample long before it was scraped.
     taken = f"max by ({_KEYS}, cpu) (timestamp({measured}))"
     age = f"({taken} - on ({_KEYS}) group_left () {started} > {YOUNGEST:g} < {OLDEST:g})"
     value = f"max by ({_KEYS}, cpu) ({measured})"
@@ -103,21 +102,21 @@ def of_new_pod(resource: str, more: str = "") -> str:
 
 
 def of_ended_pod(resource: str, more: str = "") -> str:
-    """The same of pods that have ended: by their last two scrapes."""
+    """The last use of pods that have ended, from their last two scrapes."""
     if resource == "memory":
         return _of_pods(f"last_over_time({_series(_MEMORY, more)}[{RANGE}])")
     return _of_pods(f"irate({_series(_CPU, more)}[{RANGE}])")
 
 
 def _named(pods: Sequence[str]) -> str:
-    """The matcher of ``namespace/name``; that another namespace has a pod of the name is rare."""
+    """The matcher for ``namespace/name``. It is rare that two namespaces have a pod of one name."""
     names = "|".join(pod.partition("/")[2].replace(".", "\\\\.") for pod in pods[-MOST_NAMED:])
     return f',pod=~"{names}"'
 
 
 class LastUses:
-    """Each pod's last use, of those that were in an answer since the round before the last one: a
-    pod that has ended is not in every answer, and its use is needed then.
+    """The last use of each pod that was in an answer of this round or the one before. The use of a
+    pod that has ended is needed, and not every answer has it.
     """
 
     def __init__(self) -> None:
@@ -125,27 +124,27 @@ class LastUses:
         self._since: dict[str, float] = {}
 
     def begin_round(self) -> None:
-        """Forget what was not in an answer since the round before."""
+        """Forget the pods that were in no answer of the round that ends."""
         self._before, self._since = self._since, {}
 
     def add(self, uses: Mapping[str, float]) -> dict[str, float]:
-        """All that are known, with those of one more answer."""
+        """All known uses, with those of one more answer."""
         self._since.update(uses)
         return {**self._before, **self._since}
 
 
 class PodUseSource:
-    """``of_workloads``: by resource and workload, a pod's mean use (cores, bytes); ``of_pods``: by
-    resource and pod (`LastUses`); ``of_ended``: likewise, what pods that ended used at last.
-    ``cpu_by_age``: by pod, of new ones, where they use more at their start; ``start_factor``: as of
-    `KnownPods`.
-    ``scrape_intervals``: by rule, seconds.
+    """The answers, named as in `KnownPods`. Uses are in cores or bytes.
+
+    ``of_workloads``: by resource and workload, the mean use of a pod. ``of_pods``: by resource and
+    pod (`LastUses`). ``of_ended``: the last use of pods that ended. ``cpu_by_age``: by new pod,
+    where pods use more at their start. ``scrape_intervals``: by rule, in seconds.
     """
 
     def __init__(self, prometheus: PrometheusSource, rule_set: Callable[[], RuleSet]) -> None:
         self._prometheus = prometheus
         self._rule_set = rule_set
-        self._told = LoggedKinds()
+        self._logged = LoggedKinds()
         self._unknown: dict[str, str] = {}
         self._intervals: dict[str, float] = {}
         self._means: dict[str, Mapping[str, float]] = {}
@@ -162,31 +161,31 @@ class PodUseSource:
     async def run(
         self, stop: asyncio.Event, running: Callable[[], int | None], recent: RecentPods
     ) -> None:
-        """Until ``stop`` is set. ``running``: how many pods run; None where that is not known."""
-        asked_at = -math.inf
+        """Query until ``stop`` is set. ``running``: the number of running pods, if it is known."""
+        queried_at = -math.inf
         while not stop.is_set():
             number, now = running(), time.monotonic()
             each_pod = number is not None and number <= MOST_PODS
             try:
                 if self._rule_set().uses_expected_load:
-                    if now - asked_at >= (EVERY if each_pod else EVERY_OF_MANY):
-                        asked_at = now
-                        await unless_stopped(stop, self.ask(each_pod=each_pod))
-                    await unless_stopped(stop, self.ask_of_recent(*recent.names(now)))
+                    if now - queried_at >= (EVERY if each_pod else EVERY_OF_MANY):
+                        queried_at = now
+                        await run_until_stopped(stop, self.query(each_pod=each_pod))
+                    await run_until_stopped(stop, self.query_recent(*recent.names(now)))
             except Exception:
                 # Nothing depends on it, so that a defect here must not end the process.
                 logger.exception("what pods use could not be asked for")
             await pause(stop, EVERY_OF_RECENT)
 
-    async def ask_of_recent(self, bound: Mapping[str, float], ended: Mapping[str, float]) -> None:
-        """What these pods of these ages use, and what those used at last, each by itself. A
-        workload's mean goes by new pods only where no others run for longer: a pod's first seconds
-        tell less than these.
+    async def query_recent(self, bound: Mapping[str, float], ended: Mapping[str, float]) -> None:
+        """The use of new pods, and the last use of those that ended. Both: by ``namespace/name``,
+        with the seconds since then. New pods count in a workload's mean only where it has no older
+        ones, which say more than the first seconds of a pod.
         """
         for resource, means in self._means.items():
             if bound:
-                asked = of_new_pod(resource, self._jobs + _named(list(bound)))
-                of_new = await self._uses(f"the {resource} of new pods", asked)
+                expr = of_new_pod(resource, self._jobs + _named(list(bound)))
+                of_new = await self._uses(f"the {resource} of new pods", expr)
                 if of_new is not None:
                     if resource == "cpu":
                         of_new |= self._follow(of_new, bound, ended)
@@ -195,20 +194,20 @@ class PodUseSource:
                     self._add(resource, of_new)
             known = self.of_ended.get(resource, {})
             known = {name: known[name] for name in ended if name in known}
-            # Once more soon after an end: it may be the next pod of a name that is known.
+            # Again soon after an end: what is known may be of an earlier pod with the same name.
             just = 2 * EVERY_OF_RECENT
             if unknown := [name for name, ago in ended.items() if name not in known or ago < just]:
-                asked = of_ended_pod(resource, self._jobs + _named(unknown))
-                found = await self._uses(f"the {resource} of pods that ended", asked) or {}
+                expr = of_ended_pod(resource, self._jobs + _named(unknown))
+                found = await self._uses(f"the {resource} of pods that ended", expr) or {}
                 known |= {name: found[name] for name in unknown if name in found}
             self.of_ended = {**self.of_ended, resource: known}
-        self._tell()
+        self._log_unknown()
 
     def _follow(
         self, means: Mapping[str, float], bound: Mapping[str, float], ended: Collection[str]
     ) -> dict[str, float]:
-        """What new pods use by now: since the scrape before the last one. Nothing where they start
-        as they go on: there a pod that gets less by and by is one on a node that is full.
+        """The use of new pods since the scrape before the last one. Empty where new pods do not use
+        more at their start: there, a pod whose use falls is one on a node that is full.
         """
         before = self._counts
         of_ended = {name: before[name] for name in ended if name in before}
@@ -219,25 +218,25 @@ class PodUseSource:
         self.cpu_by_age = self._counts if self.start_factor > 1 else {}
         return {name: uses_of(found[name])[-1] for name in found if name in self.cpu_by_age}
 
-    async def ask(self, *, each_pod: bool = False) -> None:
-        """One round. What fails keeps its last values."""
+    async def query(self, *, each_pod: bool = False) -> None:
+        """One round. Where a query fails, its last values stay."""
         rules = [rule for rule in self._rule_set().rules if rule.source == "prometheus"]
         if rules:
             await self._prometheus.ask_clock()
         resources = {rule.resource for rule in rules if rule.resource}
         self._means = {name: each for name, each in self._means.items() if name in resources}
         if resources:
-            asked = f"count({_series(_CPU, KUBELETS)})"
-            if await self._samples("the kubelets' series", asked, "job"):
-                self._jobs = KUBELETS  # for good: others must not count once these are away
+            expr = f"count({_series(_CPU, KUBELETS)})"
+            if await self._samples("the kubelets' series", expr, "job"):
+                self._jobs = KUBELETS  # for good: other jobs must not count while these are down
         for resource in sorted(resources):
-            asked = of_pod(resource, self._jobs)
+            expr = of_pod(resource, self._jobs)
             what = f"the {resource} of pods"
-            uses = await self._uses(what, asked) if each_pod else None
+            uses = await self._uses(what, expr) if each_pod else None
             self._last_uses[resource].begin_round()
             self._add(resource, uses or {})
             if uses is None:
-                means = await self._uses(what, _by_workload(asked), "workload")
+                means = await self._uses(what, _by_workload(expr), "workload")
             else:
                 means = _means_of_workloads(uses)
             if means is not None:
@@ -248,13 +247,13 @@ class PodUseSource:
             interval = await scrape_interval(partial(self._samples, what), rule)
             if interval is not None:
                 self._intervals[rule.expr or ""] = interval
-        # By the expression: after a reload a rule of the same name may ask for another thing.
+        # By the expression: after a reload a rule of the same name may have another one.
         self.scrape_intervals = {
             rule.name: self._intervals[expr]
             for rule in rules
             if (expr := rule.expr or "") in self._intervals
         }
-        self._tell()
+        self._log_unknown()
 
     def _add(self, resource: str, uses: Mapping[str, float]) -> None:
         self.of_pods = {**self.of_pods, resource: self._last_uses[resource].add(uses)}
@@ -278,16 +277,16 @@ class PodUseSource:
             return None
         return answer.samples
 
-    def _tell(self) -> None:
-        """One line for all that is unknown for the same reason."""
-        new = {what: why for what, why in self._unknown.items() if self._told.is_new(what, why)}
+    def _log_unknown(self) -> None:
+        """Log one line for all that is unknown for the same reason."""
+        new = {what: why for what, why in self._unknown.items() if self._logged.is_new(what, why)}
         self._unknown = {}
         for why, names in by_reason(new).items():
             logger.info("the expected load is worked out without %s: %s", some(names), why)
 
 
 def _means_of_workloads(uses: Mapping[str, float]) -> dict[str, float]:
-    """By workload, from the uses of its pods by ``namespace/name``."""
+    """The mean use of a pod by workload. ``uses``: by ``namespace/name`` of the pod."""
     found: dict[str, list[float]] = {}
     for name, use in uses.items():
         found.setdefault(workload_of(*name.split("/", 1)), []).append(use)
@@ -295,14 +294,14 @@ def _means_of_workloads(uses: Mapping[str, float]) -> dict[str, float]:
 
 
 def _by_workload(of_pod: str) -> str:
-    """The mean of a workload's pods. A pod that no controller named is a workload of its own."""
+    """The mean use of each workload's pods. A pod without a controller is a workload by itself."""
     named = f'label_replace({of_pod}, "workload", "$1", "pod", "(.*)")'
     by_controller = f'label_replace({named}, "workload", "$1", "pod", "{POD_NAME}")'
     return f"avg by (namespace, workload) ({by_controller})"
 
 
 async def scrape_interval(ask: Ask, rule: Rule) -> float | None:
-    """In seconds, of the target which has the label by which the rule's samples name their node."""
+    """In seconds, of the target that has the same node label as the rule's first sample."""
     for sample in (await ask(rule.expr or "", rule.node_labels[-1]) or ())[:1]:
         for label in rule.node_labels:
             value = sample.labels.get(label)
@@ -312,10 +311,10 @@ async def scrape_interval(ask: Ask, rule: Rule) -> float | None:
 
 
 async def _interval_of(ask: Ask, label: str, value: str) -> float | None:
-    # kube-prometheus scrapes /metrics/slis every 5 s, which tells no load.
+    # kube-prometheus scrapes /metrics/slis every 5 s; it has no load metrics.
     target = f'up{{{label}="{escaped(value)}",metrics_path!="/metrics/slis"}}'
     over = f"{SCRAPES_OVER:.0f}s"
-    # A target that is younger was scraped seldom within the time, and not at a long interval.
+    # A younger target has few scrapes within the time, whatever its interval is.
     expr = f"max(count_over_time({target}[{over}]) and {target} offset {over})"
     samples = await ask(expr, label) or ()
     counts = [sample.value for sample in samples if sample.value > 1]

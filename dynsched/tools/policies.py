@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 import yaml
 from rich.console import Console
 
+from dynsched.features.order.resource import NODE_ORDERS, order_left
 from dynsched.kube import inspection
 from dynsched.kube.inspection import POLICIES, PREFERRED
-from dynsched.kube.node_order import NODE_ORDERS, order_left
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark

@@ -1,5 +1,5 @@
-"""What can go wrong outside of the engine, as the loop needs to tell it apart. Each message is one
-line for a person: what, where, what to do.
+"""What can go wrong outside of the core, as the evaluator needs to tell it apart. Each message is
+one line for a person: what, where, what to do.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ async def pause(stop: asyncio.Event, seconds: float) -> None:
             await stop.wait()
 
 
-async def until_so(stop: asyncio.Event, is_so: Callable[[], bool], every: float = 0.1) -> None:
+async def wait_for(stop: asyncio.Event, is_so: Callable[[], bool], every: float = 0.1) -> None:
     """Until ``is_so()``, asked ``every`` so many seconds, or ``stop`` is set."""
     while not is_so() and not stop.is_set():
         await pause(stop, every)
@@ -35,7 +35,7 @@ async def until_done(stop: asyncio.Event, *work: asyncio.Future[Any]) -> None:
         stopping.cancel()
 
 
-async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+async def run_until_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
     """None when ``stop`` is set before; ``work`` is then cancelled, and has ended on return."""
     task = asyncio.create_task(work)
     try:

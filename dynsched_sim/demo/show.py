@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dynsched.engine.wording import counted
+from dynsched.core.wording import counted
 from dynsched.util.formatting import format_threshold, format_value
 from dynsched.util.tables import ago
 from dynsched_sim.load import HOT

@@ -10,9 +10,9 @@ import click
 import pytest
 from programs import ROOT, run
 
-from dynsched.api.certificates import TlsConfig
 from dynsched.cli import commands
 from dynsched.controller.settings import Settings, settings_of
+from dynsched.web.certificates import TlsConfig
 from tools.cli_docs import render
 
 

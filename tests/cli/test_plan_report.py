@@ -9,26 +9,28 @@ from functools import partial
 from command_line import compare, shown
 from expected_scene import CPU, MEMORY, expected_scene
 from programs import ROOT
-from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
+from scenes import EXAMPLE_RULES, NOON, Scene, example, many
+from web_support import nodes_payload
 
-from dynsched.api.nodes import encode_each
-from dynsched.api.status import rules_answer
 from dynsched.cli.node_tables import render_patches
 from dynsched.cli.single_pass import pass_report, render_findings, why_incomplete
-from dynsched.engine.model import Node, WriteFailure
+from dynsched.core.nodes import Node
+from dynsched.core.pace import WriteFailure
+from dynsched.core.tick import WriteResult
+from dynsched.web.status import rules_answer
 
 PAGE = ROOT / "docs/plan.md"
 PLAN = re.compile(r"(<!-- plan -->\n```console\n).*?(```\n<!-- end of plan -->)", re.DOTALL)
 
 
-def found(snapshot):
-    return shown(render_findings, json.loads(pass_report(snapshot)))
+def found(tick):
+    return shown(render_findings, json.loads(pass_report(tick)))
 
 
 def printed():
     """The example as `plan` prints it."""
-    snapshot = example(dry_run=True)
-    lines = found(snapshot) + shown(render_patches, snapshot.planned)
+    tick = example(dry_run=True)
+    lines = found(tick) + shown(render_patches, tick.planned)
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -44,8 +46,8 @@ def test_the_page_shows_what_is_printed() -> None:
 
 def test_a_value_that_should_not_fall_is_the_worse_the_lower_it_is() -> None:
     rules = {"rules": [{"name": "free", "expr": "free", "op": "<", "threshold": 100}]}
-    snapshot = Scene(rules, map(Node, "abc")).tick(NOON, free={"a": 150.0, "b": 20.0, "c": 90.0})
-    assert [line.split()[0] for line in found(snapshot)[2:5]] == ["b", "c", "a"]
+    tick = Scene(rules, map(Node, "abc")).tick(NOON, free={"a": 150.0, "b": 20.0, "c": 90.0})
+    assert [line.split()[0] for line in found(tick)[2:5]] == ["b", "c", "a"]
 
 
 def test_the_worst_values_are_shown_or_all() -> None:
@@ -58,29 +60,29 @@ def test_the_worst_values_are_shown_or_all() -> None:
 def test_what_a_pass_does_not_know_is_told() -> None:
     names = [f"n{number:02}" for number in range(30)]
     blind = Scene(EXAMPLE_RULES, map(Node, "abc"))
-    snapshot = blind.tick(NOON, node_cpu={"a": 1.0, "x": 1.0, "y": 1.0}, node_mem_usage={})
-    cpu, memory = snapshot.rules
+    tick = blind.tick(NOON, node_cpu={"a": 1.0, "x": 1.0, "y": 1.0}, node_mem_usage={})
+    cpu, memory = tick.rules
     rules = (replace(cpu, warnings=("a store is away",)), replace(memory, past_error="HTTP 422"))
     series = Scene(
         {"rules": [{"name": "cpu", "expr": "cpu_busy > 80", "threshold": 80}]},
         [Node("a", addresses=(("InternalIP", "10.0.0.1"),))],
     )
-    snapshots = {
-        "no series, and no node": snapshot,
-        "a part of the answer, and no history": replace(snapshot, rules=rules),
+    ticks = {
+        "no series, and no node": tick,
+        "a part of the answer, and no history": replace(tick, rules=rules),
         "no value for many nodes": Scene(EXAMPLE_RULES, map(Node, names)).tick(
             NOON, node_cpu={"n00": 1.0}, node_mem_usage={"n00": 1.0}
         ),
         "by the expected load": expected_scene().tick(NOON, node_cpu=CPU, node_mem=MEMORY),
         "warnings": series.tick(NOON, cpu={"a": 91.0, "10.0.0.1:9100": 85.0}, dry_run=True),
     }
-    compare("plan", ((title, found(each)) for title, each in snapshots.items()))
-    assert len(json.loads(pass_report(snapshots["warnings"]))["warnings"]) == 2
+    compare("plan", ((title, found(each)) for title, each in ticks.items()))
+    assert len(json.loads(pass_report(ticks["warnings"]))["warnings"]) == 2
 
 
 def test_the_json_has_all_of_it() -> None:
-    snapshot = example(dry_run=True)
-    report = json.loads(pass_report(snapshot))
+    tick = example(dry_run=True)
+    report = json.loads(pass_report(tick))
     keys = "ok errors warnings mark taken_at patches rules nodes unmatched_samples"
     assert " ".join(report) == keys
     assert (report["ok"], report["errors"], report["warnings"]) == (True, [], [])
@@ -88,9 +90,8 @@ def test_the_json_has_all_of_it() -> None:
     assert patches == [("worker-2", "mark"), ("worker-5", "mark")]
     assert report["patches"][0]["reason"] == "node-cpu 91.25 > 80"
     assert report["patches"][0]["body"]["metadata"]["labels"] == {"status": "presure"}
-    assert report["rules"] == json.loads(json.dumps(rules_answer(snapshot)["rules"]))
-    views = [snapshot.nodes[name] for name in sorted(snapshot.nodes)]
-    assert report["nodes"] == [json.loads(bytes(each)) for each in encode_each(snapshot, views)]
+    assert report["rules"] == json.loads(json.dumps(rules_answer(tick)["rules"]))
+    assert report["nodes"] == nodes_payload(tick)["nodes"]
     (unmatched,) = report["unmatched_samples"]
     assert (unmatched["rule"], unmatched["value"]) == ("node-cpu", "10.0.9.9:9100")
 
@@ -110,18 +111,17 @@ def test_a_rule_that_could_not_be_queried_makes_a_pass_incomplete() -> None:
         (away, away, away, [f"no rule could be queried: {away}"]),
         (away, away, "403", [f"rules a and b {one} {away}", f"rule c {one} 403"]),
     ):
-        snapshot = answered(a=a, b=b, c=c)
+        tick = answered(a=a, b=b, c=c)
         if a == away:
-            snapshot = replace(snapshot, error=f"no rule could be queried: {away}")
-        assert list(why_incomplete(snapshot)) == expected
-        assert json.loads(pass_report(snapshot))["errors"] == expected
+            tick = replace(tick, error=f"no rule could be queried: {away}")
+        assert list(why_incomplete(tick)) == expected
+        assert json.loads(pass_report(tick))["errors"] == expected
 
 
 def test_what_is_due_and_was_not_written_makes_a_pass_incomplete() -> None:
-    snapshot = example(dry_run=True)
-    assert why_incomplete(snapshot) == ()
-    stopped = replace(snapshot, dry_run=False)
+    assert why_incomplete(example(dry_run=True)) == ()
+    stopped = example(writes=False)
     assert why_incomplete(stopped) == ("due and not written: worker-2 and worker-5; run it again",)
-    failures = (WriteFailure("worker-2", "500"),)
-    failed = replace(stopped, failures=failures, error="1 of 2 nodes could not be ...")
+    writes = WriteResult(failures=(WriteFailure("worker-2", "500"),))
+    failed = replace(stopped, writes=writes, error="1 of 2 nodes could not be ...")
     assert why_incomplete(failed) == ("1 of 2 nodes could not be ...",)

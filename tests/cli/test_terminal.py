@@ -8,25 +8,27 @@ from typing import Any
 import msgspec
 from command_line import compare, shown
 from expected_scene import expected_example
-from snapshots import EXAMPLE_RULES, NOON, Scene, example, many, nodes_payload
+from scenes import EXAMPLE_RULES, NOON, Scene, example, many
+from web_support import nodes_payload
 
-from dynsched.api.nodes import node_detail
 from dynsched.cli.node_tables import render_nodes, render_patches, render_why
 from dynsched.cli.order import render_order
-from dynsched.engine.alerting.plan import plan_prune
-from dynsched.engine.model import Action, Node, NodePatch, WriteFailure
-from dynsched.engine.snapshot import Snapshot
+from dynsched.core.marks import Action, NodePatch, plan_prune
+from dynsched.core.nodes import Node
+from dynsched.core.pace import WriteFailure
+from dynsched.core.tick import Leadership, RulesStatus, Tick, WriteResult
 from dynsched.rules.file import parse_rules
+from dynsched.web.nodes import node_detail
 
 TAINT = "dynsched.io/pressure=true:PreferNoSchedule"
 BOTH = EXAMPLE_RULES | {"mark": {"label": "status=presure", "taint": TAINT}}
 
 
-def node_payload(snapshot: Snapshot, name: str) -> Any:
-    return json.loads(msgspec.json.encode(node_detail(snapshot, name), enc_hook=str))
+def node_payload(tick: Tick, name: str) -> Any:
+    return json.loads(msgspec.json.encode(node_detail(tick, name), enc_hook=str))
 
 
-def ticked(rules: Any, *loads: tuple[float, dict[str, float]], **how: Any) -> Snapshot:
+def ticked(rules: Any, *loads: tuple[float, dict[str, float]], **how: Any) -> Tick:
     """After a tick at each of these seconds, with what node-cpu says then."""
     scene = Scene(rules, map(Node, loads[0][1] or "a"))
     *before, (at, cpu) = loads
@@ -39,7 +41,7 @@ HOT, COOL = {"a": 99.0, "b": 98.0, "c": 1.0, "d": 1.0}, dict.fromkeys("abcd", 1.
 COOLED = ((0, HOT), (60, HOT), (90, COOL), (400, COOL))
 
 
-def relabelled(**after: Any) -> Snapshot:
+def relabelled(**after: Any) -> Tick:
     """A node that is marked by one label, in the tick in which another one is configured and
     cannot be written.
     """
@@ -48,54 +50,58 @@ def relabelled(**after: Any) -> Snapshot:
     for seconds in (0, 60):
         scene.tick(NOON + seconds, node_cpu=hot, node_mem_usage=hot)
     scene.rule_set = parse_rules(EXAMPLE_RULES | {"mark": {"label": "example.com/load=high"}})
-    snapshot = scene.tick(NOON + 70, node_cpu=hot, node_mem_usage=hot, dry_run=True)
-    return replace(snapshot, **{"dry_run": False} | after)
+    return replace(scene.tick(NOON + 70, node_cpu=hot, node_mem_usage=hot, writes=False), **after)
+
+
+def refused(*failures: WriteFailure) -> Tick:
+    """`relabelled`, where these writes failed."""
+    return relabelled(writes=WriteResult(failures=failures))
 
 
 REFUSED = WriteFailure("a", "may not patch nodes")
 
 
 def test_nodes() -> None:
-    snapshot, none = example(), {"label": None, "taint": TAINT}
+    tick, none = example(), {"label": None, "taint": TAINT}
     partly = Scene(BOTH, [Node("a", labels={"status": "presure"})])
     odd = nodes_payload(partly.tick(NOON, node_cpu={"a": 90}, node_mem_usage={}))
     odd["nodes"][0] |= {"carries": ["label status=presure"], "conflict": "two\nlines\x1b"}
-    marked = [snapshot.nodes[name] for name in ("worker-2", "worker-3")]
-    refused = replace(snapshot, rules_error="rules.yaml:3:5: no\nrules.yaml:4:5: no")
+    every = nodes_payload(tick)
+    marked = [node for node in every["nodes"] if node["marked"]]
+    status = RulesStatus("rules.yaml:3:5: no\nrules.yaml:4:5: no")
+    bad_file = nodes_payload(replace(tick, rules_status=status))
     payloads = {
-        "all": nodes_payload(snapshot),
-        "--marked": nodes_payload(snapshot, marked) | {"num": 2},
+        "all": every,
+        "--marked": every | {"nodes": marked},
         "dry run": nodes_payload(example(dry_run=True)),
         "by the expected load": nodes_payload(expected_example()),
-        "the rules file is refused": nodes_payload(refused, views=()),
+        "the rules file is refused": bad_file | {"nodes": []},
         "a taint alone": nodes_payload(ticked(EXAMPLE_RULES | {"mark": none}, (0, {}))),
         "no marks": nodes_payload(ticked(EXAMPLE_RULES | {"mark": "none"}, (0, {}))),
         "a part of the mark, and control characters": odd,
-        "a mark of before that cannot be written": nodes_payload(relabelled(failures=(REFUSED,))),
+        "a mark of before that cannot be written": nodes_payload(refused(REFUSED)),
     }
     compare("nodes", ((title, shown(render_nodes, each)) for title, each in payloads.items()))
 
 
 def test_why() -> None:
     def scenes() -> Iterator[tuple[str, list[str]]]:
-        for name in sorted(example().nodes):
+        for name in sorted(example().evaluation.table.entries):
             yield name, shown(render_why, node_payload(example(), name))
-        for title, snapshot, name in (
-            ("dry run", example(dry_run=True), "worker-2"),
+        for title, tick, name in (
             ("held back", ticked(EXAMPLE_RULES, *COOLED), "b"),
-            ("not released in a dry run", ticked(EXAMPLE_RULES, *COOLED, dry_run=True), "a"),
             ("by the expected load", expected_example(), "worker-1"),
             ("never sampled", ticked(EXAMPLE_RULES, (0, {})), "a"),
-            ("the write failed", relabelled(failures=(REFUSED,)), "a"),
+            ("the write failed", refused(REFUSED), "a"),
         ):
-            yield title, shown(render_why, node_payload(snapshot, name))
-        for title, state in (
-            ("another leads", {"leading": False, "leader": "pod-2"}),
-            ("none leads", {"leading": False}),
-            ("others failed", {"failures": (WriteFailure("b", "500"), WriteFailure("c", "500"))}),
-            ("the next tick", {}),
+            yield title, shown(render_why, node_payload(tick, name))
+        for title, tick in (
+            ("another leads", relabelled(leadership=Leadership(leading=False, leader="pod-2"))),
+            ("none leads", relabelled(leadership=Leadership(leading=False))),
+            ("others failed", refused(WriteFailure("b", "500"), WriteFailure("c", "500"))),
+            ("the next tick", relabelled()),
         ):
-            yield title, [node_payload(relabelled(**state), "a")["due"]["waits"]]
+            yield title, [node_payload(tick, "a")["due"]["waits"]]
 
     compare("why", scenes())
 
@@ -127,16 +133,8 @@ def test_patches() -> None:
     compare("patches", ((title, shown(render_patches, each)) for title, each in scenes.items()))
 
 
-def test_a_dry_run_notes_what_would_be_written() -> None:
-    for snapshot in (example(dry_run=True), ticked(EXAMPLE_RULES, *COOLED, dry_run=True)):
-        due = {node["name"]: node["due"] for node in nodes_payload(snapshot)["nodes"]}
-        planned = {patch.node: str(patch.action) for patch in snapshot.planned}
-        assert planned
-        assert {name: each["action"] for name, each in due.items() if each} == planned
-
-
 def test_a_mark_that_no_node_carries_is_not_claimed() -> None:
-    answer = nodes_payload(relabelled(failures=(REFUSED,)))
+    answer = nodes_payload(refused(REFUSED))
     assert answer["type"] == "Label example.com/load=high Nodes"
     assert (answer["num"], answer["node_names"]) == (0, [])
     first, second = answer["nodes"]
@@ -147,11 +145,11 @@ def test_a_mark_that_no_node_carries_is_not_claimed() -> None:
 
 
 def test_a_name_is_whole_on_every_terminal_and_colours_are_on_a_terminal_only() -> None:
-    snapshot = many(3)
+    tick = many(3)
     terminals = [{"width": width, "force_terminal": True} for width in (40, 120)]
     for console in ({}, {"width": 20}, *terminals):
-        text = "\n".join(shown(render_nodes, nodes_payload(snapshot), **console))
-        assert all(name in text for name in snapshot.nodes)
+        text = "\n".join(shown(render_nodes, nodes_payload(tick), **console))
+        assert all(name in text for name in tick.evaluation.table.entries)
         coloured = "\n".join(shown(render_nodes, nodes_payload(example()), **console))
         wide_enough = console == terminals[1]
         assert ("\x1b[1;31m" in coloured) is ("\x1b[" in coloured) is wide_enough

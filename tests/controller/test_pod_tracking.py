@@ -10,9 +10,10 @@ from pods_support import PODS, create, pod, reached, start
 from source_support import Fake, vector
 
 from dynsched.controller.pod_tracking import PodTracking
-from dynsched.engine.alerting.alerts import no_alerts
-from dynsched.engine.decide import decide
-from dynsched.engine.model import Node, QueryResult, Sample
+from dynsched.core.evaluate import evaluate
+from dynsched.core.nodes import Node
+from dynsched.core.samples import QueryResult, Sample
+from dynsched.rules.file import FixedRules
 from dynsched.sources.pod_use import PodUseSource
 from dynsched_sim.examples import make_node
 
@@ -47,9 +48,8 @@ async def test_what_ended_pods_take_off_is_what_they_used_at_last(
     stop, follows = asyncio.Event(), SimpleNamespace(synced=True, nodes=lambda: nodes)
     async with api_of(cluster.kubeconfig) as api:
         tracking = PodTracking(
-            *(api, lambda: rules, follows),  # type: ignore[arg-type]
-            binder=None,
-            pod_use=PodUseSource(prometheus, lambda: rules),  # type: ignore[arg-type]
+            *(api, FixedRules(rules), follows),  # type: ignore[arg-type]
+            PodUseSource(prometheus, lambda: rules),  # type: ignore[arg-type]
         )
         running = asyncio.create_task(tracking.run(stop))
         await reached(lambda: tracking.known().running, 3)
@@ -60,7 +60,7 @@ async def test_what_ended_pods_take_off_is_what_they_used_at_last(
         await reached(lambda: tracking.known().use_of_ended, ended)
         samples = tuple(Sample({"node": name}, value, NOON) for name, value in values.items())
         answers = {"cpu": QueryResult(samples)}
-        found = decide(rules, answers, nodes, no_alerts(), NOON, pods=tracking.known())
+        found = evaluate(rules, answers, nodes, None, NOON, pods=tracking.known())
         stop.set()
         await running
     assert found.expected["cpu"].added["hot"].ended == pytest.approx(takes_off)

@@ -11,15 +11,15 @@ from certificates import Authority
 from extender_support import World
 from prometheus_support import free_port
 from reader_support import bearer
-from snapshots import NOON, example
+from scenes import NOON, example
 from store_support import Clock, make_store
 
-from dynsched.api.certificates import TlsConfig
-from dynsched.api.server import ListenError
-from dynsched.controller.main import serving
+from dynsched.controller.serving import serving
 from dynsched.controller.settings import Settings
-from dynsched.engine.model import User
+from dynsched.kube.reviews import User
 from dynsched.sources.prometheus import PrometheusConfig
+from dynsched.web.certificates import TlsConfig
+from dynsched.web.server import ListenError
 
 PROMETHEUS = PrometheusConfig("http://prometheus:9090")
 ASKED = {"NodeNames": ["a"]}

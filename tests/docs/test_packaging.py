@@ -99,7 +99,7 @@ def test_one_version_everywhere() -> None:
     )
     pages = [ROOT / name for name in ("README.md", "README.zh-CN.md", "Dockerfile")]
     pages += [ROOT / "docs/http.md", ROOT / "docs/examples/gitops/flux-helm.yaml"]
-    pages += [ROOT / "dynsched/api/openapi.json", ROOT / "charts/dynsched/Chart.yaml"]
+    pages += [ROOT / "dynsched/web/openapi.json", ROOT / "charts/dynsched/Chart.yaml"]
     named: dict[str, set[str]] = {}
     for path in (*ROOT.glob("manifests/**/kustomization.yaml"), *pages):
         named[path.name] = set(said.findall(path.read_text()))

@@ -8,7 +8,7 @@ import pytest
 from bench import COOL, HOT, bench, rules
 from cluster import Cluster
 
-from dynsched.engine.model import Quality
+from dynsched.core.samples import Quality
 from dynsched_sim.examples import make_node
 
 KEY = "dynsched.io/pressure"

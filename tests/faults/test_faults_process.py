@@ -136,7 +136,7 @@ async def test_whatever_becomes_of_the_rules_file(sim, prometheus, run) -> None:
             assert said in (await status(operator))["rules_error"]
         assert (await status(operator))["ok"]
         assert await metric(operator, "dynsched_rules_reload_success") == 0
-        assert operator.log.count("the new rules are refused") == len(REFUSED)
+        assert operator.log.count("the rules are refused") == len(REFUSED)
         prometheus.set(load={"a": COOL, "b": HOT})
         await run.until_marked("b")  # by the old rules
 

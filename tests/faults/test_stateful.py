@@ -24,8 +24,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from stateful_checks import check_prune, check_remembered, check_rest, check_tick
-from stateful_model import CONTROL_PLANE, EVIDENCE, IGNORE
-from stateful_world import INTERVAL, NAMES, Fault, Replica, Tick, World
+from stateful_model import CONTROL_PLANE, IGNORE, RECORD
+from stateful_world import INTERVAL, NAMES, Fault, Moment, Replica, World
 from virtual_loop import VirtualLoop
 
 from dynsched.rules.file import parse_rules
@@ -106,11 +106,11 @@ ANNOTATIONS = st.sampled_from(
         *(("other.io/note", value) for value in ('{"a":"ü"}', "", None)),
         *(("dynsched.io/note", value) for value in ("kept", None)),
         *(
-            (EVIDENCE, value)
+            (RECORD, value)
             for value in (None, "{", "[]", '{"label":5,"rules":[{}]}', "[" * 9999, "{}")
         ),
         *(
-            (EVIDENCE, json.dumps({"label": label, "rules": []}))
+            (RECORD, json.dumps({"label": label, "rules": []}))
             for label in ("team=blue", "status=maintenance", "load=high")
         ),
     ]
@@ -186,7 +186,7 @@ class Histories(RuleBasedStateMachine):
             world.load(which, dict(zip(NAMES, values, strict=True)))
         self.go_on(1)
 
-    def go_on(self, ticks: int, interval: float = INTERVAL) -> list[Tick]:
+    def go_on(self, ticks: int, interval: float = INTERVAL) -> list[Moment]:
         """Ticks of all replicas; the last one of each."""
         world, last = self.here, []
         for _ in range(ticks):
@@ -194,10 +194,10 @@ class Histories(RuleBasedStateMachine):
             last = [world.run(self.tick(replica)) for replica in world.replicas]
         return last
 
-    async def tick(self, replica: Replica) -> Tick:
-        tick = await replica.tick()
-        check_tick(self.here, tick)
-        return tick
+    async def tick(self, replica: Replica) -> Moment:
+        moment = await replica.tick()
+        check_tick(self.here, moment)
+        return moment
 
     @property
     def here(self) -> World:
@@ -340,7 +340,7 @@ class Histories(RuleBasedStateMachine):
         world.loop.now += 5.0
         replica = world.restart(number % len(world.replicas), dry_run=dry_run)
         if interval is not None:
-            world.run(replica.remember(interval))
+            world.run(replica.restore(interval))
             check_remembered(world, world.run(self.tick(replica)), interval)
 
     @step(rules=rules_bodies(), faults=FAULTS)
@@ -374,14 +374,14 @@ class Histories(RuleBasedStateMachine):
         quiet = 0
         for _ in range(3 * len(NAMES) + QUIET):
             lines = len(self.log)
-            ticks = self.go_on(1, 65.0)
-            wrote = any(tick.replica.api.attempts or tick.told for tick in ticks)
+            moments = self.go_on(1, 65.0)
+            wrote = any(each.replica.api.attempts or each.posted for each in moments)
             logged = self.log[lines:] if "raises" not in world.modes.values() else []
             quiet = 0 if wrote or logged else quiet + 1
             if quiet == QUIET:
                 break
         assert quiet == QUIET, f"it does not come to rest: {logged}"
-        check_rest(world, ticks[0])
+        check_rest(world, moments[0])
 
 
 @pytest.fixture

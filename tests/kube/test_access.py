@@ -11,8 +11,7 @@ from api_support import api_of, stranger
 from cluster import Cluster, SimCluster
 from reader_support import reader
 
-from dynsched.engine.model import User
-from dynsched.kube.reviews import AccessReviews
+from dynsched.kube.reviews import AccessReviews, User
 from dynsched.kube.transport import Answer
 from dynsched.util.errors import ClusterError, ForbiddenError
 

@@ -11,14 +11,15 @@ import msgspec
 import pytest
 from api_support import api_of
 from cluster import Cluster, SimCluster, Write
-from extender_support import World, snapshots
+from extender_support import World
 from pods_support import PODS, create, pod, reached
+from store_support import Clock, make_store
 
-from dynsched.api.app import make_app
-from dynsched.api.extender.wire import Binding
-from dynsched.api.server import Address, WebServer
+from dynsched.features.extender.wire import Binding
 from dynsched.kube.binder import Binder
 from dynsched.util.errors import ClusterError, ConflictError, NotFoundError
+from dynsched.web.app import make_app
+from dynsched.web.server import Address, WebServer
 from dynsched_sim.examples import make_node
 
 OTHER = "11111111-2222-3333-4444-555555555555"
@@ -130,7 +131,7 @@ async def test_what_the_scheduler_does_not_wait_for_any_more_is_not_sent(sim: Si
             finally:
                 over.set()
 
-        app = make_app(snapshots(), World(bind=bound).asked)
+        app = make_app(make_store(Clock()), World(bind=bound).asked)
         asked = await waiting(sim)
         told = {"PodName": "p", "PodNamespace": "default", "PodUID": asked["uid"], "Node": "a"}
         async with WebServer(app, Address("127.0.0.1", 0)) as server:

@@ -14,7 +14,7 @@ from cluster import EVENTS, Cluster, SimCluster
 from pods_support import reached
 from store_support import Clock
 
-from dynsched.engine.model import Node
+from dynsched.core.nodes import Node
 from dynsched.kube import events
 from dynsched.kube.client import KubeClient
 from dynsched.kube.events import NodeEvents

@@ -15,7 +15,8 @@ from misbehaving_server import MisbehavingServer, http
 from operator_support import until
 from pods_support import reached
 
-from dynsched.engine.model import Action, Node, NodePatch
+from dynsched.core.marks import Action, NodePatch
+from dynsched.core.nodes import Node
 from dynsched.kube import kubeconfig as kube_config
 from dynsched.kube import transport
 from dynsched.kube.client import KubeClient

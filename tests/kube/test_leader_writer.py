@@ -10,14 +10,16 @@ from api_support import api_of
 from cluster import SimCluster
 from virtual_loop import VirtualLoop
 
-from dynsched.engine.model import Action, Level, NodePatch, Order
+from dynsched.core.marks import Action, NodePatch
+from dynsched.features.order.ranks import Order
+from dynsched.features.order.resource import NodeOrder
+from dynsched.features.order.tiers import PreferenceTier
 from dynsched.kube.client import KubeClient
 from dynsched.kube.election import LeaseTimes
 from dynsched.kube.failures import Call
-from dynsched.kube.kept_rules import KeptRules
 from dynsched.kube.leader import Elector
 from dynsched.kube.leader_writer import LeaderWriter
-from dynsched.kube.node_order import NodeOrder
+from dynsched.kube.rules_config_map import RulesConfigMap
 from dynsched.kube.transport import Answer
 from dynsched.util.errors import ClusterError, NotPermittedError
 from dynsched_sim.examples import make_node
@@ -29,7 +31,7 @@ Write = Callable[[Any, LeaderWriter], Awaitable[Any]]
 
 
 def write_order(api: Any, writer: LeaderWriter) -> Awaitable[Any]:
-    return NodeOrder(api, "default", writer).write(Order({"": ((Level(1, ("a",)),),)}), 28)
+    return NodeOrder(api, "default", writer).write(Order({"": ((PreferenceTier(1, ("a",)),),)}), 28)
 
 
 def withdraw_order(api: Any, writer: LeaderWriter) -> Awaitable[Any]:
@@ -37,7 +39,7 @@ def withdraw_order(api: Any, writer: LeaderWriter) -> Awaitable[Any]:
 
 
 def keep_rules(api: Any, writer: LeaderWriter) -> Awaitable[Any]:
-    return KeptRules(api, "default", writer).write("rules: []")
+    return RulesConfigMap(api, "default", writer).write("rules: []")
 
 
 async def patch_node(api: Any, writer: LeaderWriter) -> Any:

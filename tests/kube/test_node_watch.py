@@ -10,7 +10,8 @@ import pytest
 from cluster import Cluster, SimCluster
 from watch_support import watching
 
-from dynsched.engine.model import Action, Node, NodePatch
+from dynsched.core.marks import Action, NodePatch
+from dynsched.core.nodes import Node
 from dynsched.kube.failures import SetupError
 from dynsched.util.errors import ForbiddenError
 from dynsched_sim.examples import make_node

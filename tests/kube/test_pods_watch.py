@@ -13,8 +13,8 @@ from api_support import api_of
 from cluster import Cluster, EnvtestCluster, SimCluster
 from pods_support import PODS, STARTED, create, pod, reached, start
 
-from dynsched.engine.load.recent import RecentPods
-from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY, Requested
+from dynsched.core.load.pods import MIN_CPU, MIN_MEMORY, PodRequestTotals
+from dynsched.core.load.recent import RecentPods
 from dynsched.kube.pod_watch import PodWatch, _read
 from dynsched.rules.keys import ORDER_ANNOTATION
 from dynsched_sim.examples import make_node
@@ -169,19 +169,19 @@ async def test_what_is_counted_of_a_pod_follows_its_changes_and_goes_with_it(clu
     async with watching(cluster) as (bound, watch):
         await started(cluster, bound)
 
-        def counted() -> tuple[dict[str, Requested], int]:
+        def counted() -> tuple[dict[str, PodRequestTotals], int]:
             return dict(watch.account.requested), watch.account.with_order
 
-        await reached(counted, ({"a": Requested(2, 2.0, 128 * MIB)}, 0))
+        await reached(counted, ({"a": PodRequestTotals(2, 2.0, 128 * MIB)}, 0))
         path = f"{PODS}/grows" + ("/resize" if isinstance(cluster, EnvtestCluster) else "")
         _ = (await cluster.patch(path, {"spec": {"containers": [larger]}})).ok
         _ = (await cluster.patch(f"{PODS}/stays", told)).ok
-        await reached(counted, ({"a": Requested(2, 5.0, 128 * MIB)}, 1))
+        await reached(counted, ({"a": PodRequestTotals(2, 5.0, 128 * MIB)}, 1))
         await create(cluster, pod("without", "a"))
-        await reached(counted, ({"a": Requested(3, 5.0, 128 * MIB)}, 1))
+        await reached(counted, ({"a": PodRequestTotals(3, 5.0, 128 * MIB)}, 1))
         await cluster.delete(f"{PODS}/without", {"gracePeriodSeconds": 0})
         await cluster.delete(f"{PODS}/grows", {"gracePeriodSeconds": 0})
-        await reached(counted, ({"a": Requested(1, 1.0, 64 * MIB)}, 1))
+        await reached(counted, ({"a": PodRequestTotals(1, 1.0, 64 * MIB)}, 1))
         await cluster.delete(f"{PODS}/stays", {"gracePeriodSeconds": 0})
         await reached(counted, ({}, 0))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import snapshots
+import scenes
 from cluster import EnvtestCluster
 from descheduler_support import (
     BY_LOAD,
@@ -27,10 +27,11 @@ from envtest import Envtest
 from manifest_support import Doc, Kubectl
 from operator_support import until
 from prometheus_support import Exporter, RealPrometheus
+from scenes import NOON
 from scheduling_support import PODS, clear, make_pod, replicas
-from snapshots import NOON, series_text
 
-from dynsched.engine.model import Node
+from dynsched.core.nodes import Node
+from dynsched.web.node_series import node_series
 from dynsched_sim.apiserver.objects import merge_patch
 from dynsched_sim.examples import make_node
 
@@ -231,8 +232,8 @@ async def test_by_load_pods_leave_nodes_above_the_mean_of_those_that_they_can_us
         await scene.cluster.create_node(merge_patch(body, {"spec": {"taints": [RESERVED]}}))
     seen = [*map(Node, (*known, "n5")), *(Node(name, taints=(RESERVED,)) for name in reserved)]
     rules = [{"name": "node-cpu", "expr": "x", "resource": "cpu", "threshold": 95}]
-    snapshot = snapshots.Scene({"rules": rules}, seen).tick(NOON, node_cpu=known | reserved)
-    with Exporter(series_text(snapshot).decode()) as dynsched:
+    tick = scenes.Scene({"rules": rules}, seen).tick(NOON, node_cpu=known | reserved)
+    with Exporter("".join(node_series(tick))) as dynsched:
         job = {"job_name": "dynsched", "static_configs": [{"targets": [dynsched.target]}]}
         with RealPrometheus(tmp_path / "prometheus", [job]) as prometheus:
             await asyncio.to_thread(prometheus.wait_for, "dynsched_node_verdict", 12)

@@ -28,11 +28,11 @@ from programs import ROOT, need, run
 from scheduling_support import scheduler_config
 
 from dynsched import __version__
-from dynsched.api.app import ENDPOINTS
-from dynsched.api.responses import PROBES
 from dynsched.cli.commands import cli
 from dynsched.rules import keys
 from dynsched.rules.file import load_rules, parse_rules
+from dynsched.web.app import ENDPOINTS
+from dynsched.web.responses import PROBES
 
 EXAMPLES = ROOT / "manifests/examples"
 SECOND = "real-usage-scheduler"

@@ -15,7 +15,7 @@ from manifest_support import Doc, kustomize, shipped, the
 from monitoring_support import ALERTS, DASHBOARD, RECORDS, RULE, asked, exposed, queries
 from programs import ROOT, need, run
 
-from dynsched.api.app import ENDPOINTS
+from dynsched.web.app import ENDPOINTS
 
 FOLDER = ROOT / "tests/promtool"
 # As text: `0x300` is no number.

@@ -25,7 +25,7 @@ from operator_support import until
 from programs import ROOT, run
 from scheduling_support import PODS, dynsched, make_pod, rules, scheduler, set_loads
 
-from dynsched.controller.ordering import LASTS
+from dynsched.features.order.writer import LASTS
 from dynsched.rules import keys
 from dynsched.tools.policies import order_problems
 from dynsched.util.formatting import format_time, seconds_between

@@ -38,7 +38,7 @@ async def marked(cluster: Cluster) -> bool:
 async def prune(cluster: Cluster, **more: Any) -> list[str]:
     """The nodes from which marks were taken."""
     written = await single_pass.prune(kubeconfig=cluster.kubeconfig, **more)
-    return [patch.node for patch in written.applied]
+    return [] if written is None else [patch.node for patch in written.applied]
 
 
 def lease(age: float = 0.0, *, released: bool = False) -> dict[str, Any]:

@@ -33,10 +33,10 @@ from scheduling_support import (
     set_loads,
 )
 
-from dynsched.engine.load.recent import RecentPods
-from dynsched.engine.placing.order import is_full
+from dynsched.core.load.recent import RecentPods
+from dynsched.features.order.ranks import is_full
+from dynsched.kube.decode_node import node_of
 from dynsched.kube.pod_watch import PodWatch
-from dynsched.kube.projection import project
 from dynsched_sim.examples import make_node
 
 pytestmark = pytest.mark.slow
@@ -234,6 +234,6 @@ async def test_what_is_full_by_the_order_is_what_has_no_room_for_a_scheduler(
     async with api_of(cluster.kubeconfig) as api:
         watch = PodWatch(api, RecentPods(), wants_requests=lambda: True)
         await watch.begin()
-    nodes = {name: project((await cluster.get(f"{NODES}/{name}")).ok) for name in of_node}
+    nodes = {name: node_of((await cluster.get(f"{NODES}/{name}")).ok) for name in of_node}
     full = {name for name, node in nodes.items() if is_full(node, watch.account.requested[name])}
     assert full == {"few-places", "too-fat"}

@@ -4,7 +4,6 @@ import math
 import re
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 from builders import rule, rule_set
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from programs import ROOT
 from properties import steady
 
-from dynsched.engine.limits import Limits
 from dynsched.rules.fields import Limit
 from dynsched.rules.file import parse_rules
 from dynsched.rules.labels import LabelMark, Mark, Selector, TaintMark, parse_selector
@@ -39,7 +37,7 @@ def test_what_is_left_out_is_as_documented() -> None:
     assert (found.source, found.resource, found.op) == ("prometheus", None, ">")
     assert (found.clear_threshold, found.hold_duration, found.keep_firing_for) == (80, 0, 0)
     assert (found.node_label, found.node_labels) == (None, ("node", "instance"))
-    assert (found.stale_after, found.on_stale) == (None, None)
+    assert (found.stale_after, found.on_stale) == (300, "release")
 
 
 def test_profiles_of_rules_of_both_sources() -> None:
@@ -145,17 +143,17 @@ def test_a_key_of_a_rule(key: str, written: object, attribute: str, read: object
         ("stale_after", None, "2m", 120),
         ("stale_after", "30s", "2m", 30),
         ("stale_after", "10m", "2m", 600),
-        ("on_stale", None, "release", False),
-        ("on_stale", None, "hold", True),
-        ("on_stale", "hold", "release", True),
-        ("on_stale", "release", "hold", False),
+        ("on_stale", None, "release", "release"),
+        ("on_stale", None, "hold", "hold"),
+        ("on_stale", "hold", "release", "hold"),
+        ("on_stale", "release", "hold", "release"),
     ],
 )
-def test_a_rules_own_value_counts(key: str, own: str | None, files: str, counts: float) -> None:
-    rules = rule_set(rule(**{key: own}), **{key: files})
-    (found,) = rules.rules
-    of = {"stale_after": rules.stale_after_of, "on_stale": rules.holds_stale}
-    assert of[key](found) == counts
+def test_a_rules_own_value_counts(key: str, own: str | None, files: str, counts: object) -> None:
+    """``null`` is none."""
+    rules = [rule(**{key: own}), *([rule("bare")] if own is None else [])]
+    for found in rule_set(*rules, **{key: files}).rules:
+        assert getattr(found, key) == counts
 
 
 @pytest.mark.parametrize(
@@ -172,15 +170,15 @@ def test_a_rules_own_value_counts(key: str, own: str | None, files: str, counts:
     ],
 )
 def test_what_breaches_a_threshold_and_what_holds_an_alert(op, clear, breached, holds) -> None:
-    rules = rule_set(rule(op=op, clear_threshold=clear))
-    values = np.array([69, 70, 79, 80, 81, 90, 91])
-    limits = Limits.of(rules.rules, rules)
-    assert [set(values[found[0]]) for found in limits.beyond([values])] == [breached, holds]
-    assert {value for value in values if rules.rules[0].breached(value)} == breached
+    (found,) = rule_set(rule(op=op, clear_threshold=clear)).rules
+    values = {69, 70, 79, 80, 81, 90, 91}
+    assert set(filter(found.breached, values)) == breached
+    assert set(filter(found.holds, values)) == holds
+    assert not found.breached(None)
 
 
 @pytest.mark.parametrize(
-    ("op", "threshold", "value", "excess"),
+    ("op", "threshold", "value", "distance"),
     [
         (">", 80, 80, 0),
         (">", 80, 100, 0.25),
@@ -191,12 +189,13 @@ def test_what_breaches_a_threshold_and_what_holds_an_alert(op, clear, breached, 
         ("<", 0, -3, 3),
         (">", -10, -5, 0.5),
         ("<", -10, -15, 0.5),
+        (">", 1e-308, 1e308, math.inf),
     ],
 )
-def test_how_far_over_as_a_share_of_the_threshold(op, threshold, value, excess) -> None:
-    rules = rule_set(rule(op=op, threshold=threshold))
-    limits = Limits.of(rules.rules, rules)
-    assert limits.excess(np.array([[value]])).item() == pytest.approx(excess)
+def test_how_far_over_as_a_share_of_the_threshold(op, threshold, value, distance) -> None:
+    (found,) = rule_set(rule(op=op, threshold=threshold)).rules
+    assert found.distance(value) == pytest.approx(distance)
+    assert found.excess(value) == pytest.approx(max(0, distance))
 
 
 REFUSED: list[tuple[str, list[object]]] = [
@@ -274,6 +273,22 @@ def test_one_error_does_not_bring_another() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("section", "path"),
+    [
+        ({"extender": {"reject": ["trial"]}}, "extender.reject[0]"),
+        (
+            {"extender": {"profiles": {"default": {"score": {"trial": 1}}}}},
+            "extender.profiles.default.score.trial",
+        ),
+        ({"order": {"score": {"trial": 1}}}, "order.score.trial"),
+    ],
+)
+def test_no_pod_is_placed_by_a_shadow_rule(section: dict[str, Any], path: str) -> None:
+    (error,) = errors_of({"rules": [rule("trial", shadow=True), rule("cpu")], **section})
+    assert error.startswith(f"{path}: ")
+
+
 NUMBERS = st.floats(-1e6, 1e6)
 
 
@@ -286,8 +301,6 @@ def test_a_clear_threshold_is_refused_or_makes_a_dead_band(op, threshold, clear,
         (text,) = errors_of({"rules": [raw]})
         assert text.startswith("rules[0].clear_threshold: ")
         return
-    rules = rule_set(raw)
-    limits, values = Limits.of(rules.rules, rules), np.array([[value]])
-    breached, holds = limits.beyond(values)
-    assert breached <= holds
-    assert breached <= (limits.excess(values) >= 0)
+    (found,) = rule_set(raw).rules
+    assert found.holds(value) or not found.breached(value)
+    assert found.distance(value) >= 0 or not found.breached(value)

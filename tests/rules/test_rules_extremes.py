@@ -6,22 +6,20 @@ import json
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from properties import steady
-from snapshots import NOON, Scene
+from scenes import NOON, Scene
 
-from dynsched.api.extender.scoring import ScoringSnapshot
-from dynsched.api.metrics import Metrics
-from dynsched.api.nodes import node_detail
-from dynsched.api.status import rules_answer, status_answer
-from dynsched.engine.model import Node
-from dynsched.engine.placing.score import scores_by_load
+from dynsched.core.nodes import Node
+from dynsched.features.extender.scoring import Scoring, break_ties, scores_by_load
 from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_errors import RulesInvalidError
+from dynsched.web.metrics import Metrics
+from dynsched.web.nodes import node_detail
+from dynsched.web.status import rules_answer, status_answer
 
 NUMBERS = st.one_of(
     st.sampled_from(
@@ -89,18 +87,20 @@ def use(data: dict[str, Any], values: list[float], **others: dict[str, float]) -
     answer = {f"n{number}": float(value) for number, value in enumerate(values)}
     answers = dict.fromkeys((rule["name"] for rule in data["rules"]), answer) | others
     scene.tick(NOON - 60, **answers)
-    snapshot = scene.tick(NOON, **answers)
+    tick = scene.tick(NOON, **answers)
+    nodes = list(tick.evaluation.table.entries)
     for body in (
-        rules_answer(snapshot),
-        status_answer(snapshot, error=None, source="x", leader=None),
-        *(node_detail(snapshot, name) for name in snapshot.nodes),
-        snapshot.planned,
+        rules_answer(tick),
+        status_answer(tick, error=None, source="x", leader=None, rules_error=None),
+        *(node_detail(tick, name) for name in nodes),
+        tick.planned,
     ):
         assert json.loads(msgspec.json.encode(body, enc_hook=str)) is not None
     metrics = Metrics(CollectorRegistry())
-    metrics.observe(snapshot)
+    metrics.observe(tick)
     assert metrics.exposition()
-    readings = ScoringSnapshot(snapshot)
-    profile = readings.profile("default")
-    loads = profile.of(np.arange(len(readings.numbers.names)))
-    assert set(scores_by_load(loads, profile.method)[loads].tolist()) <= set(range(11))
+    profile = Scoring(tick.evaluation, tick.pods, NOON).profile("default")
+    loads = profile.of(nodes)
+    scores = scores_by_load(loads, profile.method)
+    break_ties(scores, loads)
+    assert {scores[load] for load in loads} <= set(range(11))

@@ -9,10 +9,11 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from properties import steady
 
-from dynsched.engine.alerting.plan import write_evidence
-from dynsched.engine.model import Alert, AlertState, Verdict
+from dynsched.core.alerts import AlertState, NodePressure, new_alert
+from dynsched.core.mark_record import write_record
 from dynsched.rules.file import RulesFileError, load_rules, parse_rules
 
 BAD = sorted((Path(__file__).parent).glob("*.bad.yaml"))
@@ -86,12 +87,10 @@ def test_the_evidence_of_all_rules_fits_into_an_annotation(file: Path) -> None:
     rules = [{"name": name, "expr": "load", "threshold": -1.5e-300} for name in names]
     file.write_text(yaml.safe_dump({"rules": rules}))
     rule_set = load_rules(file)
-    alerts = tuple(
-        Alert(name, "n", AlertState.FIRING, since=0, updated_at=0, known_at=0, value=-1.5e300)
-        for name in names
-    )
-    verdict = Verdict("n", hot=True, since=0, severity=1, alerts=alerts)
-    assert len(write_evidence(rule_set.mark, verdict, rule_set).encode()) < 100_000
+    new = (new_alert(name, "n", "", 0) for name in names)
+    alerts = [replace(each, state=AlertState.FIRING, compared=-1.5e300) for each in new]
+    pressure = NodePressure("n", tuple(alerts), tuple(zip(rule_set.rules, alerts, strict=True)), 1)
+    assert 20_000 < len(write_record(rule_set.mark, pressure).encode()) < 100_000
 
 
 def test_what_a_file_may_hold_does_not_run_code(file: Path, tmp_path: Path) -> None:

@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 from api_support import api_of, stranger
 from cluster import Cluster
-from evaluating import alerts_of
 from metrics_support import metrics_api, set_usage
 from operator_support import Operator, until, write_rules
 from prometheus_support import free_port
 from replica_support import is_marked, some_ticks
 
-from dynsched.engine.alerting.alerts import no_alerts
-from dynsched.engine.decide import decide
-from dynsched.engine.model import Node, NodeUsage, Quality
+from dynsched.core.evaluate import evaluate
+from dynsched.core.nodes import Node
+from dynsched.core.samples import NodeUsage, Quality
 from dynsched.kube.client import list_node_metrics
 from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_set import Rule
@@ -128,8 +127,7 @@ async def test_what_is_not_known_of_a_node_is_unknown_and_neither_marks_nor_clea
     nodes = {"a": nodes["a"]}
     (rule,) = rule_set.rules
     result = await source(*usages, nodes=nodes).query(rule)
-    decision = decide(rule_set, {"mem": result}, nodes, no_alerts(), 1000.0)
-    alert = alerts_of(decision.verdicts.alerts)["mem"]["a"]
+    alert = evaluate(rule_set, {"mem": result}, nodes, None, 1000.0).alerts["a"]["mem"]
     assert (alert.quality, alert.value, alert.firing) == (quality, None, False)
     assert result.warnings == ((warning,) if warning else ())
 
@@ -138,8 +136,8 @@ async def test_metrics_of_a_node_that_is_not_there_match_nothing() -> None:
     rule_set = parse_rules({"rules": RULES["rules"][:1]})
     result = await source(usage("gone")).query(MEMORY)
     assert math.isnan(result.samples[0].value)
-    decision = decide(rule_set, {"mem": result}, NODES, no_alerts(), 1000.0)
-    assert [entry.value for entry in decision.unmatched] == ["gone"]
+    matched = evaluate(rule_set, {"mem": result}, NODES, None, 1000.0).matched["mem"]
+    assert [entry.value for entry in matched.unmatched] == ["gone"]
 
 
 async def test_the_list_as_an_api_server_gives_it(cluster: Cluster) -> None:

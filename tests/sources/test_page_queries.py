@@ -1,5 +1,5 @@
-"""What is asked of Prometheus for the page, and when: of a fake one, and of the real program with
-the series of kube-state-metrics and the kubelets."""
+"""The page's queries and when they are sent: to a fake Prometheus, and to a real one with the
+series of kube-state-metrics and the kubelets."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,8 +11,9 @@ from source_past import NOW
 from source_support import Fake, vector
 from store_support import Clock
 
-from dynsched.engine.model import Node, QueryResult, Series
-from dynsched.engine.pod_values import AboveRequest
+from dynsched.core.load.pods import AboveRequest
+from dynsched.core.nodes import Node
+from dynsched.core.samples import QueryResult, Series
 from dynsched.sources import page_queries
 from dynsched.sources.page_queries import EVERY, HOTTEST, MAX_PASTS, PageQueries
 from dynsched.sources.prometheus import PrometheusSource
@@ -23,8 +24,8 @@ CORES = {"cpu": 4.0, "memory": 2.0**33}
 NODES = {name: Node(name, allocatable=CORES) for name in ("a", "b.example")}
 
 
-class Board:
-    """What the source was told."""
+class Page:
+    """Where the answers go."""
 
     def __init__(self, *hottest: str) -> None:
         self.requested: Mapping[str, Mapping[str, int]] = {}
@@ -41,13 +42,13 @@ class Board:
 class World:
     """A source on a clock that the test moves."""
 
-    def __init__(self, board: Board, rules=RULES, **answers: Any) -> None:
+    def __init__(self, page: Page, rules=RULES, **answers: Any) -> None:
         self.prometheus = Fake(**answers)
-        self.board = board
+        self.page = page
         self.clock = Clock(NOON)
         self.source = PageQueries(
             self.prometheus,
-            board,
+            page,
             rule_set=lambda: rules,
             nodes=lambda: NODES,
             namespace="dynsched",
@@ -59,7 +60,7 @@ class World:
         """The expressions with ``part`` in them that are asked after so many more seconds."""
         self.clock.now += seconds
         self.prometheus.asked.clear()
-        await self.source.ask()
+        await self.source.query()
         return [expr for expr in self.prometheus.asked if part in expr]
 
 
@@ -67,54 +68,54 @@ async def test_the_past_that_a_page_waits_for_is_asked_for_once_and_little_is_ke
     """Of dynsched's own metrics: the load by rule, and whether the node was marked."""
     load = Series({"rule": "node-cpu"}, ((NOON - 720, 40.0), (NOON, 50.0)))
     marked = Series({}, ((NOON, 1.0),))
-    world = World(Board(), dynsched_node_measured_load=RangeResult((load, marked)))
-    world.board.wanted.add(("a", 24))
+    world = World(Page(), dynsched_node_measured_load=RangeResult((load, marked)))
+    world.page.wanted.add(("a", 24))
     assert len(await world.ask(125, 'dynsched_node_verdict{node="a"}')) == 1
     past = {"node-cpu": load.points, "": marked.points}
-    assert world.board.pasts == {("a", 24): ((NOON + 125) // 720 * 720 + 720, past)}
+    assert world.page.pasts == {("a", 24): ((NOON + 125) // 720 * 720 + 720, past)}
     assert not await world.ask(2, "verdict")
-    world.board.wanted |= {("b.example", 6), ("c", 6)}  # however many, one at a time
+    world.page.wanted |= {("b.example", 6), ("c", 6)}  # however many, one at a time
     for _ in range(2):
         assert len(await world.ask(2, "verdict")) == 1
-    assert not world.board.wanted
+    assert not world.page.wanted
     for hours in range(1, 30):
-        world.board.wanted.add(("a", hours))
+        world.page.wanted.add(("a", hours))
         await world.ask()
-    assert len(world.board.pasts) <= MAX_PASTS
+    assert len(world.page.pasts) <= MAX_PASTS
     world.prometheus.answers = {"dynsched": RangeResult(error="refused")}
-    world.board.wanted.add(("b.example", 6))
+    world.page.wanted.add(("b.example", 6))
     await world.ask()
-    assert world.board.pasts["b.example", 6][1] == {}
+    assert world.page.pasts["b.example", 6][1] == {}
 
 
 async def test_of_clusters_in_one_prometheus_it_takes_the_past_of_its_own() -> None:
     both = ({"namespace": "dynsched", "cluster": each, "rule": "cpu"} for each in "ab")
     series = tuple(Series(labels, ((NOON, at + 1.0),)) for at, labels in enumerate(both))
-    world = World(Board(), dynsched_node_measured_load=RangeResult(series))
+    world = World(Page(), dynsched_node_measured_load=RangeResult(series))
     for world.source.cluster, past in (("b", {"cpu": ((NOON, 2.0),)}), (None, {})):
-        world.board.wanted.add(("a", 6))
+        world.page.wanted.add(("a", 6))
         await world.ask()
-        assert world.board.pasts["a", 6][1] == past
+        assert world.page.pasts["a", 6][1] == past
 
 
 async def test_requests_are_compared_with_what_the_node_can_give_and_kept_when_a_query_fails():
     cpu = vector(({"node": "a"}, 3.0), ({"node": "gone"}, 1.0))
     memory = vector(({"node": "b.example"}, 2.0**32))
-    world = World(Board(), **{'resource="cpu"': cpu, 'resource="memory"': memory})
+    world = World(Page(), **{'resource="cpu"': cpu, 'resource="memory"': memory})
     await world.ask()
-    assert world.board.requested == {"cpu": {"a": 75}, "memory": {"b.example": 50}}
+    assert world.page.requested == {"cpu": {"a": 75}, "memory": {"b.example": 50}}
     world.prometheus.answers['resource="cpu"'] = QueryResult(error="connection refused")
     assert not await world.ask(EVERY - 1, "resource_requests")  # however often somebody looks
     assert await world.ask(2, "resource_requests")
-    assert world.board.requested == {"cpu": {"a": 75}, "memory": {"b.example": 50}}
+    assert world.page.requested == {"cpu": {"a": 75}, "memory": {"b.example": 50}}
     # Only for resources that a rule names whose values rise with load.
     free = rule("free", resource="memory", op="<", threshold=10)
-    assert not await World(Board(), rule_set(free, rule("load"))).ask(0, "resource_requests")
+    assert not await World(Page(), rule_set(free, rule("load"))).ask(0, "resource_requests")
 
 
 async def test_pods_above_their_requests_are_asked_of_the_hottest_nodes_the_furthest_first():
     names = [f"n{number}" for number in range(500)]
-    asked = await World(Board(*names)).ask(0, "topk")
+    asked = await World(Page(*names)).ask(0, "topk")
     assert len(asked) == 2
     assert all(f"n{HOTTEST - 1}" in expr and f"n{HOTTEST}|" not in expr for expr in asked)
 
@@ -122,12 +123,12 @@ async def test_pods_above_their_requests_are_asked_of_the_hottest_nodes_the_furt
         return {"node": "a", "namespace": "shop", "pod": pod}, above
 
     world = World(
-        Board("a", "b.example"),
+        Page("a", "b.example"),
         container_memory=vector(used(2.0**30, "web")),
         container_cpu=vector(used(0.5, "web"), used(2.5, "batch"), used(float("nan"), "odd")),
     )
     await world.ask()
-    assert world.board.above == {
+    assert world.page.above == {
         "a": [
             AboveRequest("shop/batch", "cpu", 2.5),
             AboveRequest("shop/web", "cpu", 0.5),
@@ -137,15 +138,15 @@ async def test_pods_above_their_requests_are_asked_of_the_hottest_nodes_the_furt
     }
     # A sample without labels says that no pod is above; no sample, that it is not known.
     for answers, above in (({"container_cpu": vector(({}, 0.0))}, {"a": []}), ({}, None)):
-        world = World(Board("a"), **answers)
+        world = World(Page("a"), **answers)
         await world.ask()
-        assert world.board.above == above
+        assert world.page.above == above
 
 
 async def test_nothing_is_asked_while_nobody_looks() -> None:
     for is_looked_at in (False, True):
-        world, stop = World(Board("a")), asyncio.Event()
-        world.board.is_looked_at = is_looked_at
+        world, stop = World(Page("a")), asyncio.Event()
+        world.page.is_looked_at = is_looked_at
         task = asyncio.create_task(world.source.run(stop))
         for _ in range(50):
             await asyncio.sleep(0)
@@ -155,7 +156,7 @@ async def test_nothing_is_asked_while_nobody_looks() -> None:
 
 
 async def test_a_defect_in_one_part_does_not_end_the_others() -> None:
-    world = World(Board("a"))
+    world = World(Page("a"))
     world.source.rule_set = None  # type: ignore[assignment]  # a defect
     assert await world.ask(0, "topk")
 

@@ -11,9 +11,9 @@ from promql_support import check_values
 from source_past import CPU_SHARE, MEMORY, STEP
 from source_support import Fake, vector
 
-from dynsched.engine.load.use_by_age import FEWEST
-from dynsched.engine.model import QueryResult
-from dynsched.engine.pod_values import workload_of
+from dynsched.core.load.pods import workload_of
+from dynsched.core.load.use_by_age import FEWEST
+from dynsched.core.samples import QueryResult
 from dynsched.sources import pod_use
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.sources.prometheus import PrometheusSource
@@ -43,7 +43,7 @@ async def test_uses_by_workload_and_scrape_intervals_by_rule() -> None:
     )
     source = PodUseSource(prometheus, lambda: RULES)
     assert (source.of_workloads, source.scrape_intervals) == ({}, {})
-    await source.ask()
+    await source.query()
     assert prometheus.clocks_asked == 1  # what it is behind makes samples older
     assert source.of_workloads == {
         "cpu": {"shop/web": 0.5, "shop/batch": 1.5},
@@ -62,19 +62,19 @@ async def test_the_use_of_each_pod_stays_for_a_round_after_it_has_ended() -> Non
     web, other = "web-5d9c7b9d4f-x2x4p", "web-5d9c7b9d4f-zzzzz"
     prometheus = prometheus_with(container_cpu=vector(of_pod(web, 0.5), of_pod(other, 1.5)))
     source = PodUseSource(prometheus, lambda: RULES)
-    await source.ask(each_pod=True)
+    await source.query(each_pod=True)
     assert source.of_pods["cpu"] == {f"shop/{web}": 0.5, f"shop/{other}": 1.5}
     assert source.of_workloads["cpu"] == {"shop/web": 1.0}
     prometheus.answers["container_cpu"] = vector(of_pod(other, 2.0))
-    await source.ask(each_pod=True)
+    await source.query(each_pod=True)
     assert source.of_pods["cpu"] == {f"shop/{web}": 0.5, f"shop/{other}": 2.0}
     assert source.of_workloads["cpu"] == {"shop/web": 2.0}
-    await source.ask(each_pod=True)
+    await source.query(each_pod=True)
     assert source.of_pods["cpu"] == {f"shop/{other}": 2.0}
     prometheus.answers["timestamp"] = vector(of_pod(web, 3.0))
     for _ in range(2):  # the cluster has grown
-        await source.ask()
-        await source.ask_of_recent({f"shop/{web}": 0.0}, {})
+        await source.query()
+        await source.query_recent({f"shop/{web}": 0.0}, {})
     assert source.of_pods["cpu"] == {f"shop/{web}": 3.0}
 
 
@@ -83,15 +83,15 @@ async def test_a_new_pod_is_known_by_its_first_scrape_and_for_a_round_after_its_
     web, new = "web-5d9c7b9d4f-x2x4p", "web-5d9c7b9d4f-zzzzz"
     prometheus = prometheus_with(container_cpu=vector(of_pod(web, 0.5)))
     source = PodUseSource(prometheus, lambda: RULES)
-    await source.ask(each_pod=True)
+    await source.query(each_pod=True)
     prometheus.answers["timestamp"] = vector(of_pod(new, 2.0))
-    await source.ask_of_recent({f"shop/{new}": 0.0, "shop/db.1": 0.0}, {})
+    await source.query_recent({f"shop/{new}": 0.0, "shop/db.1": 0.0}, {})
     assert all(f'pod=~"{new}|db\\\\.1"' in expr for expr in prometheus.asked[-2:])
     assert source.of_pods["cpu"] == {f"shop/{web}": 0.5, f"shop/{new}": 2.0}
     assert source.of_workloads["cpu"] == {"shop/web": 0.5}
     prometheus.answers["timestamp"] = vector()
     for known in (True, False):
-        await source.ask(each_pod=True)
+        await source.query(each_pod=True)
         assert (f"shop/{new}" in source.of_pods["cpu"]) is known
 
 
@@ -107,15 +107,15 @@ async def test_a_new_pod_counts_what_it_uses_by_now_where_pods_use_more_at_their
     names = [f"shop/{pod}" for pod in new]
     prometheus = prometheus_with(container_cpu=vector(of_pod(f"{web}zzzzz", mean)))
     source = PodUseSource(prometheus, lambda: RULES)
-    await source.ask(each_pod=True)
+    await source.query(each_pod=True)
     for age, since_start in ((30.0, 4.0), (60.0, 4.0), (90.0, 2.5)):
         prometheus.answers["timestamp"] = vector(*(of_pod(pod, since_start) for pod in new))
-        await source.ask_of_recent(dict.fromkeys(names, age), {})
+        await source.query_recent(dict.fromkeys(names, age), {})
     by_now = (80 * 2.5 - 20 * 4.0) / 60 if starts_slowly else 2.5
     assert source.of_pods["cpu"][names[0]] == pytest.approx(by_now)
     assert source.of_pods["memory"][names[0]] == 2.5  # a gauge
     for ended in ({names[0]: 60.0}, {}):  # for as long as its node's metric may show it
-        await source.ask_of_recent(dict.fromkeys(names[1:], 100.0), ended)
+        await source.query_recent(dict.fromkeys(names[1:], 100.0), ended)
         assert list(source.cpu_by_age) == ([*ended, *names[1:]] if starts_slowly else [])
 
 
@@ -125,7 +125,7 @@ async def test_what_is_no_use_does_not_count() -> None:
     odd = [of_pod(f"web-{number}", value) for number, value in enumerate(values)]
     prometheus = prometheus_with(container_cpu=vector(*odd, of_pod("ok", 0.0)))
     source = PodUseSource(prometheus, lambda: RULES)
-    await source.ask(each_pod=True)
+    await source.query(each_pod=True)
     assert source.of_workloads["cpu"] == {"shop/ok": 0.0}
 
 
@@ -133,18 +133,18 @@ async def test_what_a_pod_used_at_last_is_asked_for_once_it_has_ended() -> None:
     """Until that is known, so often; and kept as long as it is remembered."""
     prometheus = Fake(irate=vector(), load=vector(), count=vector())
     source = PodUseSource(prometheus, lambda: RULES)
-    await source.ask(each_pod=True)
-    await source.ask_of_recent({}, {"shop/a": 60.0, "shop/b": 60.0})
+    await source.query(each_pod=True)
+    await source.query_recent({}, {"shop/a": 60.0, "shop/b": 60.0})
     assert source.of_ended["cpu"] == {}
     prometheus.answers["irate"] = vector(of_pod("a", 0.25))
     for asked in ("a|b", "b"):
-        await source.ask_of_recent({}, {"shop/a": 60.0, "shop/b": 60.0})
+        await source.query_recent({}, {"shop/a": 60.0, "shop/b": 60.0})
         assert source.of_ended["cpu"] == {"shop/a": 0.25}
         assert f'pod=~"{asked}"' in [expr for expr in prometheus.asked if "irate" in expr][-1]
     prometheus.answers["irate"] = vector(of_pod("a", 0.5))
-    await source.ask_of_recent({}, {"shop/a": 5.0})  # another one of the name
+    await source.query_recent({}, {"shop/a": 5.0})  # another one of the name
     assert source.of_ended["cpu"] == {"shop/a": 0.5}
-    await source.ask_of_recent({}, {"shop/b": 60.0})
+    await source.query_recent({}, {"shop/b": 60.0})
     assert source.of_ended["cpu"] == {}
 
 
@@ -154,7 +154,7 @@ async def test_what_a_pod_used_at_last_is_asked_for_once_it_has_ended() -> None:
 async def test_without_two_scrapes_no_interval_is_claimed(scrapes: QueryResult) -> None:
     up = {"load": vector(({"node": "a"}, 1.0)), "count_over_time": scrapes}
     source = PodUseSource(Fake(**up), lambda: RULES)
-    await source.ask()
+    await source.query()
     assert source.scrape_intervals == {}
 
 
@@ -166,11 +166,11 @@ async def test_what_fails_is_told_once_and_keeps_its_last_values(caplog) -> None
         count_over_time=vector(({}, 20.0)),
     )
     source = PodUseSource(prometheus, lambda: rule_set(rule(expr="load", resource="cpu")))
-    await source.ask()
+    await source.query()
     away = "Prometheus at http://p: connection refused"
     prometheus.answers = {"": QueryResult(error=away)}
     for _ in range(3):
-        await source.ask()
+        await source.query()
     assert source.of_workloads == {"cpu": {"shop/web": 0.5}}
     assert source.scrape_intervals == {"cpu": 30.0}
     (told,) = caplog.records
@@ -238,7 +238,7 @@ async def test_what_a_real_prometheus_knows_of_pods_and_scrapes(source: Promethe
         rule("node-mem", expr="load_percent", resource="memory"),
     )
     use = PodUseSource(source, lambda: measured)
-    await use.ask()
+    await use.query()
     by_python = {workload_of("names", pod) for pod in PODS}
     assert by_python == {f"names/{workload}" for workload in PODS.values()}
     for resource, each in (("cpu", CPU_SHARE), ("memory", MEMORY)):
@@ -247,7 +247,7 @@ async def test_what_a_real_prometheus_knows_of_pods_and_scrapes(source: Promethe
         assert uses == pytest.approx(dict.fromkeys(by_python, 2 * each))
     assert use.scrape_intervals == dict.fromkeys(("node-cpu", "node-mem"), STEP)
     names = [f"names/{pod}" for pod in PODS]
-    await use.ask_of_recent({}, dict.fromkeys(names, 20.0))
+    await use.query_recent({}, dict.fromkeys(names, 20.0))
     for resource, each in (("cpu", CPU_SHARE), ("memory", MEMORY)):
         assert use.of_ended[resource] == pytest.approx(dict.fromkeys(names, 2 * each))
 

@@ -14,7 +14,7 @@ from programs import run
 from prometheus_support import free_port
 from source_support import ask, error_of, source_at
 
-from dynsched.controller.loop import Source
+from dynsched.controller.queries import Source
 from dynsched.rules.rule_set import Rule
 from dynsched.sources.prometheus.decode import AnswerLimit, answer_limit
 from dynsched.sources.prometheus.query_errors import READING, WAITING

@@ -1,4 +1,4 @@
-"""The whole loop, ticked by hand: its source, watch, writer and Events are the real ones."""
+"""The whole evaluator, ticked by hand: its source, watch, writer and Events are the real ones."""
 
 import asyncio
 import json
@@ -15,12 +15,11 @@ from fake_prometheus import Clock, FakePrometheus
 from operator_support import write_rules
 from prometheus_client import CollectorRegistry
 
-from dynsched.api.metrics import Metrics
-from dynsched.api.nodes import node_detail
-from dynsched.api.status import rules_answer, status_answer
-from dynsched.controller.loop import Loop
-from dynsched.engine.model import NodePatch
-from dynsched.engine.snapshot import Snapshot
+from dynsched.controller.evaluator import Evaluator
+from dynsched.controller.queries import Queries
+from dynsched.controller.reporting import Reporter
+from dynsched.core.marks import NodePatch
+from dynsched.core.tick import Tick
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.credentials import load_credentials
@@ -29,6 +28,9 @@ from dynsched.kube.leader import NoElection
 from dynsched.kube.node_watch import NodeWatch
 from dynsched.rules.file import RulesFile
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+from dynsched.web.metrics import Metrics
+from dynsched.web.nodes import node_detail
+from dynsched.web.status import rules_answer, status_answer
 
 INTERVAL = 10.0
 _METADATA = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
@@ -48,7 +50,7 @@ def rules(*, guard: Mapping[str, Any] = OPEN, mark: Any = None, **rule: Any) -> 
 
 
 class Bench:
-    """One life of the loop. Made by `bench`; its clock is the Prometheus's."""
+    """One life of the evaluator. Made by `bench`; its clock is the Prometheus's."""
 
     def __init__(
         self,
@@ -67,31 +69,33 @@ class Bench:
         self.events = NodeEvents(client, own=lambda: _OURSELVES)
         self.metrics = Metrics(CollectorRegistry())
         self.leadership = NoElection()
-        self.loop = Loop(
+        self.evaluator = Evaluator(
             RulesFile(file),
-            sources={"prometheus": source},
+            queries=Queries({"prometheus": source}),
             histories={"prometheus": source},
             cluster=self.storage,
-            events=self.events,
+            reporter=Reporter(self.events),
             leadership=self.leadership,
             publish=self._publish,
             clock=clock,
             monotonic=clock,
         )
-        self.last: Snapshot
+        self.last: Tick
 
-    def _publish(self, snapshot: Snapshot) -> None:
-        self.last = snapshot
-        self.metrics.observe(snapshot)
+    async def _publish(self, tick: Tick) -> None:
+        self.last = tick
+        self.metrics.observe(tick)
 
     def write_rules(self, content: Mapping[str, Any]) -> None:
         write_rules(self.file.parent, content)
 
-    async def tick(self, after: float = INTERVAL) -> Snapshot:
+    async def tick(self, after: float = INTERVAL) -> Tick:
         """So many seconds pass, the watch brings all that happened, and a tick is due."""
         await self.caught_up()
         self.clock.ahead += after
-        return await self.loop.tick(self.clock())
+        tick = await self.evaluator.tick(self.clock())
+        assert tick is not None
+        return tick
 
     async def caught_up(self) -> None:
         """Until the watch knows every node as the API server has it."""
@@ -120,7 +124,7 @@ class Bench:
 
     def status(self) -> dict[str, Any]:
         error = self.last.error
-        found = status_answer(self.last, error=error, source="", leader=None)
+        found = status_answer(self.last, error=error, source="", leader=None, rules_error=None)
         return dict(json.loads(json.dumps(found)))
 
     def rules(self) -> list[dict[str, Any]]:
@@ -183,7 +187,7 @@ async def bench(
     watching = asyncio.create_task(running.watch.run(stop))
     try:
         await running.caught_up()
-        await running.loop.remember(INTERVAL)
+        await running.evaluator.restore(INTERVAL)
         yield running
     finally:
         stop.set()

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dynsched.engine.model import Node, NodePatch, QueryResult, Sample
+from dynsched.core.nodes import Node
+from dynsched.core.samples import QueryResult, Sample
 from dynsched.rules.file import parse_rules
-from dynsched.rules.keys import ANNOTATION_PREFIX, EVIDENCE_ANNOTATION
+from dynsched.rules.keys import EVIDENCE_ANNOTATION
 from dynsched.rules.rule_set import RuleSet
-from dynsched_sim.apiserver.objects import merge_patch
 
 Body = dict[str, Any]
 
@@ -38,37 +38,6 @@ def soft(key: str = "dynsched.io/pressure", value: str = "true") -> Body:
     return {"key": key, "value": value, "effect": "PreferNoSchedule"}
 
 
-def body(
-    name: str = "n1",
-    *,
-    labels: Mapping[str, str] | None = None,
-    annotations: Mapping[str, str] | None = None,
-    taints: Iterable[Body] = (),
-) -> Body:
-    """A raw Node, cut to what is looked at; empty parts are not there, as on a real one."""
-    metadata: Body = {"name": name, "resourceVersion": "1"}
-    if labels:
-        metadata["labels"] = dict(labels)
-    if annotations:
-        metadata["annotations"] = dict(annotations)
-    taints = list(taints)
-    return {"metadata": metadata, "spec": {"taints": taints} if taints else {}}
-
-
-def project(raw: Body) -> Node:
-    """The Node that is kept of a raw one."""
-    metadata = raw["metadata"]
-    annotations = metadata.get("annotations", {})
-    return Node(
-        name=metadata["name"],
-        resource_version=metadata["resourceVersion"],
-        labels=metadata.get("labels", {}),
-        annotations={k: v for k, v in annotations.items() if k.startswith(ANNOTATION_PREFIX)},
-        taints=tuple(raw["spec"].get("taints") or ()),
-        owned=frozenset(raw.get("owned", ())),
-    )
-
-
 def node(
     name: str = "n1",
     *,
@@ -89,27 +58,6 @@ def node(
 
 def named(*names: str, uid: str = "") -> dict[str, Node]:
     return {name: Node(name, uid=uid and f"{uid}-{name}") for name in names}
-
-
-def apply(raw: Body, patch: NodePatch) -> Body:
-    """What the API server makes of a patch: checks the version, merges, counts the version up.
-
-    ``owned`` stands for its record of the labels that we wrote.
-    """
-    metadata = raw["metadata"]
-    assert patch.node == metadata["name"]
-    assert patch.body["metadata"]["resourceVersion"] == metadata["resourceVersion"]
-    merged = merge_patch(raw, patch.body)
-    merged["metadata"]["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
-    labels = patch.body["metadata"].get("labels", {})
-    owned = {*raw.get("owned", ()), *labels} & merged["metadata"].get("labels", {}).keys()
-    merged.pop("owned", None)
-    if owned:
-        merged["owned"] = sorted(owned)
-    for key in ("labels", "annotations"):
-        if merged["metadata"].get(key) == {}:
-            del merged["metadata"][key]
-    return merged
 
 
 def answer(values: Mapping[str, float], at: float = NOON, label: str = "node") -> QueryResult:

@@ -1,109 +1,61 @@
-"""Evaluations, and what they take, from objects instead of columns."""
+"""A cluster in which each evaluation's patches are applied at once."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from msgspec import Struct
+from builders import NOON, answer, node, rule, unlimited
 
-from dynsched.engine.alerting.alerts import AlertTable, Verdicts, next_alerts
-from dynsched.engine.columns import CODES, MISSING, QUALITIES, Roster
-from dynsched.engine.model import Alert, Node, Quality, Verdict
-from dynsched.engine.nodes.inventory import NodeColumns, take_inventory
-from dynsched.engine.nodes.match import NodeReadings
+from dynsched.core.alerts import Alert
+from dynsched.core.evaluate import Evaluation, evaluate
+from dynsched.core.marks import apply_patch
+from dynsched.core.nodes import Node
+from dynsched.core.samples import QueryResult
 from dynsched.rules.rule_set import RuleSet
 
-Alerts = Mapping[str, Mapping[str, Alert]]
-"""Rule name -> node name -> alert."""
+Answer = QueryResult | Mapping[str, float]
 
 
-class Reading(Struct, frozen=True):
-    """A sample that was matched to a node."""
+class Cluster:
+    """Nodes, and the last evaluation. Tests may change both."""
 
-    node: str
-    value: float
-    timestamp: float
-    quality: Quality = Quality.OK
+    def __init__(self, rules: RuleSet, nodes: Iterable[Node]) -> None:
+        self.rules = rules
+        self.nodes = {node.name: node for node in nodes}
+        self.last: Evaluation | None = None
+        self.writes: list[str] = []
 
+    def tick(self, at: float = 0.0, *, pods: Any = None, **answers: Answer) -> Evaluation:
+        """One tick ``at`` seconds after noon. ``answers`` by rule, or values by node."""
+        results = {
+            name: found if isinstance(found, QueryResult) else answer(found, NOON + at)
+            for name, found in answers.items()
+        }
+        known = {} if pods is None else {"pods": pods}
+        found = evaluate(self.rules, results, dict(self.nodes), self.last, NOON + at, **known)
+        for patch in found.patches:
+            self.nodes[patch.node] = apply_patch(self.nodes[patch.node], patch)
+            self.writes.append(f"{patch.action} {patch.node}")
+        self.last = found.after_writes(dict(self.nodes))
+        return found
 
-@dataclass(frozen=True, slots=True)
-class RuleReadings:
-    """One rule's readings in one tick."""
+    @property
+    def marked(self) -> str:
+        """The names of the nodes that carry the default mark."""
+        labels = {name: node.labels.get("status") for name, node in self.nodes.items()}
+        return " ".join(name for name, value in labels.items() if value == "presure")
 
-    readings: Mapping[str, Reading] = field(default_factory=dict)
-    """By node name; empty when the query failed."""
-    failed: bool = False
-    """Whether the query failed."""
-
-
-def evaluate(
-    rule_set: RuleSet,
-    readings: Mapping[str, RuleReadings],
-    nodes: Mapping[str, Node],
-    previous: AlertTable,
-    now: float,
-) -> Verdicts:
-    """One evaluation of every rule on every node that its ``selector`` selects, as a tick does it;
-    ``nodes`` by name. A rule without an entry in ``readings`` counts as failed.
-    """
-    seen = take_inventory(nodes, rule_set)
-    roster = seen.index.roster
-    before = previous.on([rule.name for rule in rule_set.rules], roster)
-    columns = {
-        name: columns_of(answer.readings, roster)
-        for name, answer in readings.items()
-        if not answer.failed
-    }
-    table = next_alerts(seen.limits, columns, before, seen.columns.applies, now)
-    return Verdicts.of(table, seen.limits)
+    def alert(self, node: str, rule: str = "cpu") -> Alert:
+        """As of the last evaluation."""
+        assert self.last is not None
+        return self.last.alerts[node][rule]
 
 
-def columns_of(readings: Mapping[str, Reading], roster: Roster) -> NodeReadings:
-    """Readings as columns of these nodes."""
-    found = NodeReadings.none(roster)
-    for name, reading in readings.items():
-        place = roster.indices.get(name)
-        if place is not None:
-            found.value[place], found.taken[place] = reading.value, reading.timestamp
-            found.quality[place] = CODES[reading.quality]
-    return found
+def fleet(size: int, *rules: str, **sections: object) -> Cluster:
+    """Nodes n0, n1, ..., and a guard that never binds unless one is named."""
+    found = unlimited(*map(rule, rules or ("cpu",)), **sections)
+    return Cluster(found, map(node, (f"n{number}" for number in range(size))))
 
 
-def node_columns(nodes: Mapping[str, Node], rule_set: RuleSet) -> NodeColumns:
-    """What a tick finds of these nodes."""
-    return take_inventory(nodes, rule_set).columns
-
-
-def table_of(alerts: Alerts, rules: Sequence[str], roster: Roster) -> AlertTable:
-    """Alerts as a table of these rules and nodes."""
-    known = [
-        alert
-        for rule in rules
-        for alert in alerts.get(rule, {}).values()
-        if (alert.node, alert.uid) in zip(roster.names, roster.uids, strict=True)
-    ]
-    return AlertTable.new(rules, roster).having(known)
-
-
-def alerts_of(table: AlertTable) -> dict[str, dict[str, Alert]]:
-    """All alerts of a table, as objects."""
-    each = table.of_nodes(range(len(table.roster.names)))
-    return {
-        rule: {alert.node: alert for alerts in each for alert in alerts if alert.rule == rule}
-        for rule in table.rules
-    }
-
-
-def verdicts_of(verdicts: Verdicts) -> dict[str, Verdict]:
-    """All verdicts, as objects."""
-    names = verdicts.alerts.roster.names
-    return dict(zip(names, verdicts.of_nodes(range(len(names))), strict=True))
-
-
-def readings_of(found: NodeReadings) -> dict[str, Reading]:
-    """All readings, as objects; without those that are MISSING."""
-    columns = (found.value.tolist(), found.taken.tolist(), found.quality.tolist())
-    return {
-        name: Reading(name, value, taken, QUALITIES[quality])
-        for name, value, taken, quality in zip(found.roster.names, *columns, strict=True)
-        if quality != MISSING
-    }
+def heats(cluster: Cluster, *hot: str) -> dict[str, float]:
+    """90 of these nodes, and 50 of all others."""
+    return {name: 90.0 if name in hot else 50.0 for name in cluster.nodes}

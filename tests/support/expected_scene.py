@@ -1,14 +1,14 @@
-"""A small cluster with a mark by the expected load, for the tests of what people are told of it."""
+"""A small cluster with a mark by the expected load, for the tests of reports."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from snapshots import NOON, Scene
+from scenes import NOON, Scene
 
-from dynsched.engine.load.expected import KnownPods
-from dynsched.engine.model import Node
-from dynsched.engine.pod_values import BoundPod, RecentPod
-from dynsched.engine.snapshot import Snapshot
+from dynsched.core.load.expected import KnownPods
+from dynsched.core.load.pods import BoundPod, RecentPod
+from dynsched.core.nodes import Node
+from dynsched.core.tick import Tick
 
 EXPECTED_RULES: Final[Mapping[str, Any]] = {
     "rules": [
@@ -58,7 +58,7 @@ def known_pods(**changed: Any) -> KnownPods:
     return KnownPods(**{**about, **changed})
 
 
-def expected_example(*, dry_run: bool = False) -> Snapshot:
+def expected_example(*, dry_run: bool = False) -> Tick:
     """worker-1 is marked by its expected load alone, worker-4 by its measured one too."""
     scene = expected_scene()
     return scene.tick(NOON, node_cpu=CPU, node_mem=MEMORY, pods=known_pods(), dry_run=dry_run)

@@ -7,15 +7,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from snapshots import NOON, Scene
-from store_support import Clock, make_store
+from scenes import NOON, Scene
 
-from dynsched.api.extender.answers import Bind, Extender
-from dynsched.api.extender.scoring import ScoringSnapshot
-from dynsched.api.snapshots import SnapshotStore
-from dynsched.engine.load.expected import KnownPods
-from dynsched.engine.load.recent import RecentPods
-from dynsched.engine.model import Node
+from dynsched.core.load.expected import KnownPods
+from dynsched.core.load.recent import RecentPods
+from dynsched.core.nodes import Node
+from dynsched.features.extender.answers import Bind, Extender
+from dynsched.features.extender.scoring import Scoring
 
 RULES: Mapping[str, Any] = {
     "rules": [
@@ -40,7 +38,7 @@ class World:
     """Nodes a to d: c is hot by CPU, d by memory. ``now`` is the clock."""
 
     def __init__(
-        self, rules: Mapping[str, Any] = RULES, *, bind: Bind | None = None, told: bool = True
+        self, rules: Mapping[str, Any] = RULES, *, bind: Bind | None = None, watched: bool = True
     ) -> None:
         self.made_up: set[str] = set()
         self.nodes = {
@@ -57,7 +55,7 @@ class World:
             rules=lambda: self.scene.rule_set.extender,
             clock=lambda: self.now,
             bound=self.bound,
-            waits=lambda uid: told and uid not in self.made_up,
+            waits=lambda uid: watched and uid not in self.made_up,
             bind_pod=bind,
         )
 
@@ -67,8 +65,8 @@ class World:
         self.bound.follow(self.nodes)
         recent = self.bound.pods(self.now)
         pods = KnownPods(recent=recent, running=running, sequence=self.bound.sequence)
-        snapshot = self.scene.tick(at, pods=pods, node_cpu=cpu, node_mem_usage=memory)
-        self.extender.take(ScoringSnapshot(snapshot))
+        tick = self.scene.tick(at, pods=pods, node_cpu=cpu, node_mem_usage=memory)
+        self.extender.use(Scoring(tick.evaluation, pods, at))
         return self
 
     def asked(self) -> Extender:
@@ -113,7 +111,3 @@ def whole(name: str, **labels: str) -> dict[str, Any]:
 def ask_whole(*nodes: Any) -> dict[str, Any]:
     """By whole Nodes, as with ``nodeCacheCapable: false``."""
     return {"Pod": {}, "Nodes": {"metadata": {}, "items": list(nodes)}, "NodeNames": None}
-
-
-def snapshots() -> SnapshotStore:
-    return make_store(Clock())

@@ -45,6 +45,7 @@ def http(
     lines = {
         "Content-Type": content_type,
         "Content-Length": str(len(body) if length is None else length),
+        "Connection": "close",  # as this server does; else the client may send on it once more
         **({} if date is None else {"Date": formatdate(date, usegmt=True)}),
         **{name.replace("_", "-"): value for name, value in headers.items()},
     }

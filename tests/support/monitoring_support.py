@@ -10,12 +10,14 @@ from typing import Any, Final
 from expected_scene import expected_example, known_pods
 from manifest_support import COMPONENTS, Doc, load_all
 from prometheus_client import CollectorRegistry
-from snapshots import example, series_text
+from scenes import example
 
-from dynsched.api.metrics import Metrics
-from dynsched.api.order_status import LastOrder, OrderStatus
-from dynsched.engine.placing.placements import PlacedOn
-from dynsched.engine.snapshot import Snapshot
+from dynsched.core.tick import Tick
+from dynsched.features.order.ranks import compute_order
+from dynsched.features.order.status import LastOrder, OrderStatus
+from dynsched.web.metrics import Metrics
+from dynsched.web.node_series import node_series
+from dynsched.web.placements import PlacedOn
 
 FOLDER: Final = COMPONENTS / "monitoring"
 DASHBOARD: Final[Doc] = json.loads((FOLDER / "dashboard.json").read_text())
@@ -78,17 +80,18 @@ def metrics_texts(pods: int = 0) -> dict[str, str]:
     """
     watching = Metrics(CollectorRegistry())
     watching.placed(dict.fromkeys(PlacedOn, pods))
-    ordered = replace(example(), pods=known_pods())
-    written = ordered.order and LastOrder(ordered.order, time.time(), time.time() + 28)
+    order = compute_order(example().evaluation, known_pods())
+    assert order is not None
+    written = LastOrder(order, time.time(), time.time() + 28)
     ordering = Metrics(CollectorRegistry())
-    ordering.registry.register(OrderStatus(lambda: ordered, written))
+    ordering.registry.register(OrderStatus(order, known_pods(), written))
     expected = replace(expected_example(), pods=known_pods())
     return {"plain": _text(example(), ordering), "expected": _text(expected, watching)}
 
 
-def _text(snapshot: Snapshot, metrics: Metrics) -> str:
-    metrics.observe(snapshot)
-    return (metrics.exposition() + series_text(snapshot)).decode()
+def _text(tick: Tick, metrics: Metrics) -> str:
+    metrics.observe(tick)
+    return metrics.exposition().decode() + "".join(node_series(tick))
 
 
 def _replaced(expr: str, chosen: Mapping[str, str]) -> str:

@@ -14,11 +14,11 @@ from aiohttp.test_utils import TestServer
 from cluster import Cluster, EnvtestCluster, SimCluster
 from manifest_support import RESTRICTED
 from programs import ROOT
-from snapshots import EXAMPLE_RULES, NOON, Scene
+from scenes import EXAMPLE_RULES, NOON, Scene
 from store_support import Clock, make_store
 
-from dynsched.api.app import make_app
-from dynsched.engine.model import Node
+from dynsched.core.nodes import Node
+from dynsched.web.app import make_app
 
 LABELS = {"app.kubernetes.io/name": "dynsched"}
 OURS = ("dynsched", "dynsched")

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dynsched.engine.model import QueryResult, Sample
+from dynsched.core.samples import QueryResult, Sample
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource, RangeResult
 from dynsched.sources.prometheus.decode import AnswerLimit
 

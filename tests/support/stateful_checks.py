@@ -4,14 +4,14 @@ import math
 from collections.abc import Mapping
 
 from stateful_model import (
-    EVIDENCE,
+    RECORD,
     conflict_on,
-    evidence_of,
     holds,
     is_eligible,
     marks_on,
     pool_of,
     pools_of,
+    record_of,
     rules_behind,
     texts_of,
     texts_on,
@@ -22,18 +22,17 @@ from stateful_world import (
     PASSING,
     AlertSeen,
     Fault,
+    Moment,
     Stored,
-    Tick,
     World,
     foreign,
 )
 
 from dynsched.controller.apply import CONFLICT_RETRIES
-from dynsched.engine.alerting.guard import count_of
-from dynsched.engine.alerting.plan import plan_prune
-from dynsched.engine.model import Action, Alert, AlertState
-from dynsched.engine.nodes.mark_state import carried
-from dynsched.kube.projection import project
+from dynsched.core.alerts import Alert, AlertState
+from dynsched.core.guard import count_of
+from dynsched.core.marks import Action, carried_parts, plan_prune
+from dynsched.kube.decode_node import node_of
 from dynsched.rules.rule_set import RuleSet
 
 GRAIN = 0.001
@@ -41,18 +40,18 @@ AlertKey = tuple[str, str, str]
 """The rule, the node and its uid."""
 
 
-def check_tick(world: World, tick: Tick) -> None:
+def check_tick(world: World, moment: Moment) -> None:
     """Everything that one tick can be held to."""
     check_foreign(world)
-    _check_who_wrote(tick)
-    _check_alerts(tick)
-    _check_each_write(tick)
-    _check_cap(tick)
-    _check_releases(tick)
-    _check_snapshot(tick)
-    if tick.wrote_freely:
-        _check_marks(tick)
-    _count(world, tick)
+    _check_who_wrote(moment)
+    _check_alerts(moment)
+    _check_each_write(moment)
+    _check_cap(moment)
+    _check_releases(moment)
+    _check_what_is_published(moment)
+    if moment.wrote_freely:
+        _check_marks(moment)
+    _count(world, moment)
 
 
 def check_foreign(world: World) -> None:
@@ -66,34 +65,36 @@ def check_foreign(world: World) -> None:
         assert foreign(each.body) == foreign(world.others[name]), name
 
 
-def _check_alerts(tick: Tick) -> None:
+def _check_alerts(moment: Moment) -> None:
     """A state changes by a good reading, or once nothing is known for longer than ``stale_after``:
     in seconds that really passed, whatever the wall clock was set to meanwhile.
     """
-    before, now = tick.replica.alerts, {}
-    for name, view in tick.views.items():
-        read = [_check_alert(tick, alert, before, now) for alert in view.verdict.alerts]
-        node = tick.decided_on[name]
-        is_new = not any((rule.name, name, node.uid) in before for rule in tick.rule_set.rules)
-        if tick.replica.replays:  # what its past says counts
+    before, now = moment.replica.alerts, {}
+    for name, pressure in moment.evaluation.pressures.items():
+        read = [_check_alert(moment, alert, before, now) for alert in pressure.alerts]
+        node = moment.decided_on[name]
+        is_new = not any((rule.name, name, node.uid) in before for rule in moment.rule_set.rules)
+        if moment.replica.replays:  # what its past says counts
             continue
-        if is_new and marks_on(node, tick.rule_set.mark) and read and not any(read):
-            assert view.verdict.hot, f"the mark on {name} is not taken over"
-    tick.replica.alerts, tick.replica.replays = now, False
+        if is_new and marks_on(node, moment.rule_set.mark) and read and not any(read):
+            assert pressure.hot, f"the mark on {name} is not taken over"
+    moment.replica.alerts, moment.replica.replays = now, False
 
 
 def _check_alert(
-    tick: Tick, alert: Alert, before: Mapping[AlertKey, AlertSeen], now: dict[AlertKey, AlertSeen]
+    moment: Moment,
+    alert: Alert,
+    before: Mapping[AlertKey, AlertSeen],
+    now: dict[AlertKey, AlertSeen],
 ) -> bool:
     """Whether the tick had a good reading for it."""
-    rule, key = tick.rule_set.by_name[alert.rule], (alert.rule, alert.node, alert.uid)
+    rule, key = moment.rule_set.by_name[alert.rule], (alert.rule, alert.node, alert.uid)
     old = before.get(key)
-    patience = tick.rule_set.stale_after_of(rule)
-    value, known = tick.read(rule, alert.node, patience)
+    value, known = moment.read(rule, alert.node)
     is_good = known is not None
     known = max(known if is_good else -math.inf, old.known if old else -math.inf)
     changed = old is None or alert.state is not old.state
-    since = (tick.lived if old else -math.inf) if changed else old.since
+    since = (moment.lived if old else -math.inf) if changed else old.since
     now[key] = AlertSeen(alert.state, since, known)
     if is_good:
         if rule.breached(value) and rule.hold_duration == 0:
@@ -104,11 +105,11 @@ def _check_alert(
         return is_good
     if not is_good:
         assert alert.state is AlertState.INACTIVE, alert
-        assert tick.lived - old.known > patience, alert
-        assert old.state is AlertState.PENDING or not tick.rule_set.holds_stale(rule), alert
+        assert moment.lived - old.known > rule.stale_after, alert
+        assert old.state is AlertState.PENDING or rule.on_stale == "release", alert
     elif alert.firing:
         assert rule.breached(value), alert
-        lasted = tick.lived - old.since if old.state is AlertState.PENDING else 0.0
+        lasted = moment.lived - old.since if old.state is AlertState.PENDING else 0.0
         assert lasted >= rule.hold_duration - GRAIN, alert
     elif old.state is AlertState.FIRING:
         assert not holds(rule, value), alert
@@ -117,50 +118,50 @@ def _check_alert(
     return is_good
 
 
-def _check_who_wrote(tick: Tick) -> None:
-    api = tick.replica.api
-    if not tick.leads:
+def _check_who_wrote(moment: Moment) -> None:
+    api = moment.replica.api
+    if not moment.leads:
         assert not api.attempts
-        assert tick.before == tick.after
-        assert {reason for _, reason in tick.told} <= {"RulesReloaded", "RulesRefused"}
-    assert tick.snapshot.leading is tick.may_write
-    assert tick.snapshot.dry_run is tick.replica.dry_run
-    applied = {patch.node for patch in tick.snapshot.applied}
+        assert moment.before == moment.after
+        assert {reason for _, reason in moment.posted} <= {"RulesReloaded", "RulesRefused"}
+    leadership, writes = moment.tick.leadership, moment.tick.writes
+    assert leadership.leading is moment.may_write
+    assert leadership.dry_run is moment.replica.dry_run
+    applied = {patch.node for patch in writes.applied}
     written = {each.patch.node for each in api.written}
     assert written - api.unwritten <= applied
     # A patch of which the answer was lost counts when it is found done; and where somebody else
     # did what we were about to do, it cannot be told whose it was.
-    assert applied <= written or not tick.fresh_before or MEDDLING & api.struck
-    failures = tick.snapshot.failures
-    assert {failure.node for failure in failures if not failure.again} <= api.unwritten
-    waiting = {failure.node for failure in failures if failure.again}
-    assert waiting <= {patch.node for patch in tick.snapshot.planned} - api.attempts.keys()
-    if tick.fresh_before and Fault.DEMOTED not in api.struck:
+    assert applied <= written or not moment.fresh_before or MEDDLING & api.struck
+    assert {failure.node for failure in writes.failures if not failure.again} <= api.unwritten
+    waiting = {failure.node for failure in writes.failures if failure.again}
+    assert waiting <= {patch.node for patch in moment.tick.planned} - api.attempts.keys()
+    if moment.fresh_before and Fault.DEMOTED not in api.struck:
         for name, attempts in api.attempts.items():
             if len(attempts) <= CONFLICT_RETRIES and {each.fault for each in attempts} <= PASSING:
                 assert attempts[-1].error is None, f"{name} is left though it could be written"
 
 
-def _check_each_write(tick: Tick) -> None:
+def _check_each_write(moment: Moment) -> None:
     """On the node as it was at the moment of the write, however old the view was."""
-    mark = tick.rule_set.mark
-    for written in tick.replica.api.written:
+    mark = moment.rule_set.mark
+    for written in moment.replica.api.written:
         before, after = written.before, written.after
         gained = texts_on(after) - texts_on(before)
         lost = texts_on(before) - texts_on(after)
         assert gained <= texts_of(mark)
         assert lost <= marks_on(before, mark)
         if marks_on(after, mark):
-            assert is_eligible(before, tick.rule_set)
+            assert is_eligible(before, moment.rule_set)
             assert not conflict_on(before, mark)
             assert texts_of(mark) <= texts_on(after)
-            said = evidence_of(after)
+            said = record_of(after)
             assert {said["label"], said["taint"]} - {None} == texts_of(mark)
         else:
-            assert EVIDENCE not in after.annotations
+            assert RECORD not in after.annotations
         if written.patch.action is Action.MARK:
-            assert tick.is_hot(before.name)
-            assert tick.decided_on[before.name].uid == before.uid
+            assert moment.is_hot(before.name)
+            assert moment.decided_on[before.name].uid == before.uid
         if marks_on(before, mark) and not marks_on(after, mark):
             assert written.patch.action is Action.RELEASE
 
@@ -169,18 +170,18 @@ def _marked(things: Mapping[str, Stored], names: set[str], rule_set: RuleSet) ->
     return {name for name in names & things.keys() if marks_on(things[name], rule_set.mark)}
 
 
-def _check_cap(tick: Tick) -> None:
+def _check_cap(moment: Moment) -> None:
     """No mark is added beyond the cap, whichever of the writes came through, in whatever order."""
-    if not tick.wrote_freely:
+    if not moment.wrote_freely:
         return
-    rule_set = tick.rule_set
-    pools = pools_of(tick.before.values(), rule_set)
+    rule_set = moment.rule_set
+    pools = pools_of(moment.before.values(), rule_set)
     # A mark takes a place also where it has to go, because its node may not be marked any more.
     marked: dict[str, set[str]] = {pool: set() for pool in pools}
-    for name, stored in tick.before.items():
+    for name, stored in moment.before.items():
         if marks_on(stored, rule_set.mark):
             marked.setdefault(pool_of(stored, rule_set.guard), set()).add(name)
-    for written in tick.replica.api.written:
+    for written in moment.replica.api.written:
         before, after = written.before, written.after
         pool = pool_of(before, rule_set.guard)
         if pool not in pools:
@@ -193,66 +194,68 @@ def _check_cap(tick: Tick) -> None:
             marked[pool].discard(before.name)
 
 
-def _check_releases(tick: Tick) -> None:
+def _check_releases(moment: Moment) -> None:
     """Few at a time, and never none where one is due."""
-    if not tick.wrote_freely:
+    if not moment.wrote_freely:
         return
-    rule_set = tick.rule_set
-    pools = pools_of(tick.before.values(), rule_set)
+    rule_set = moment.rule_set
+    pools = pools_of(moment.before.values(), rule_set)
     possible = {name for names in pools.values() for name in names}
-    before = _marked(tick.before, possible, rule_set)
-    gone = before - _marked(tick.after, possible, rule_set)
+    before = _marked(moment.before, possible, rule_set)
+    gone = before - _marked(moment.after, possible, rule_set)
     allowed = max(1, count_of(rule_set.guard.max_releases, len(before)))
     assert len(gone) <= allowed, f"{gone} were released at once, of at most {allowed}"
-    if tick.undone:
+    if moment.undone:
         return
     over = any(
         len(before & names) > count_of(rule_set.guard.max_marked, len(names))
         for names in pools.values()
     )
-    cool = {name for name in before if not tick.is_hot(name)}
+    cool = {name for name in before if not moment.is_hot(name)}
     assert gone or not (cool or over), f"none is released of {cool or before}"
 
 
-def _check_snapshot(tick: Tick) -> None:
+def _check_what_is_published(moment: Moment) -> None:
     """What it says of marks is what the cluster has, where the replica could know."""
-    assert tick.views.keys() <= tick.decided_on.keys()
-    if not tick.fresh_after:
+    entries, rule_set = moment.evaluation.table.entries, moment.rule_set
+    assert entries.keys() <= moment.decided_on.keys()
+    assert entries.keys() == moment.evaluation.alerts.keys() == moment.evaluation.pressures.keys()
+    if not moment.fresh_after or moment.replica.dry_run:
         return
-    for name, view in tick.views.items():
-        stored = tick.after[name]
-        found = {text.partition(" ")[2] for text in carried(view.state, tick.rule_set.mark)}
-        assert found == marks_on(stored, tick.rule_set.mark), name
-        assert view.state.marked is bool(found), name
-        assert (view.state.ineligible is None) is is_eligible(stored, tick.rule_set), name
-        assert (view.state.conflict is not None) is conflict_on(stored, tick.rule_set.mark), name
+    for name, entry in entries.items():
+        stored, mark = moment.after[name], entry.mark
+        found = {text.partition(" ")[2] for text in carried_parts(mark, rule_set.mark)}
+        assert found == marks_on(stored, rule_set.mark), name
+        assert mark.marked is bool(found), name
+        assert (mark.ineligible is None) is is_eligible(stored, rule_set), name
+        assert (mark.conflict is not None) is conflict_on(stored, rule_set.mark), name
 
 
-def _check_marks(tick: Tick) -> None:
+def _check_marks(moment: Moment) -> None:
     """No mark without a reason; the reasons are a rule that fires, a release that waits, and a
     write that failed.
     """
-    mark = tick.rule_set.mark
-    for name, stored in tick.after.items():
-        if name in tick.undone:
+    mark = moment.rule_set.mark
+    for name, stored in moment.after.items():
+        if name in moment.undone:
             continue
         ours = marks_on(stored, mark)
         if not ours:
-            assert EVIDENCE not in stored.annotations, name
+            assert RECORD not in stored.annotations, name
             continue
-        assert is_eligible(stored, tick.rule_set), name
+        assert is_eligible(stored, moment.rule_set), name
         assert not conflict_on(stored, mark), name
         assert ours == texts_of(mark), name
-        if not tick.is_hot(name):
-            assert marks_on(tick.before[name], mark), name
-            assert "release delayed" in str(tick.views[name].withheld)
+        if not moment.is_hot(name):
+            assert marks_on(moment.before[name], mark), name
+            assert "release delayed" in moment.evaluation.decision.limited[name]
 
 
-def check_remembered(world: World, tick: Tick, interval: float) -> None:
+def check_remembered(world: World, moment: Moment, interval: float) -> None:
     """The first tick of a process that replayed its past: what was kept, is kept; what was over
     ``for``, fires.
     """
-    rule_set, now = tick.rule_set, tick.lived
+    rule_set, now = moment.rule_set, moment.lived
     window = max(max(rule.hold_duration, rule.keep_firing_for) for rule in rule_set.rules)
     if not window:
         return
@@ -260,15 +263,15 @@ def check_remembered(world: World, tick: Tick, interval: float) -> None:
     for rule in rule_set.rules:
         is_known = world.modes.get(rule.name) not in ("failed", "raises")
         past = [world.values(rule, moment) for moment in moments]
-        for name, view in tick.views.items():
-            node = tick.decided_on[name]
+        for name, alerts in moment.evaluation.alerts.items():
+            node = moment.decided_on[name]
             values = [values.get(name, math.nan) for values in past if is_known]
             known = [value for value in values if math.isfinite(value)]
             complete = len(known) == len(values) > 0
             is_marked = marks_on(node, rule_set.mark) and rule.name in rules_behind(node, rule_set)
-            value, read = tick.read(rule, name, rule_set.stale_after_of(rule))
+            value, read = moment.read(rule, name)
             seen = known if read is None else [*known, value]
-            fires = any(alert.firing for alert in view.verdict.alerts if alert.rule == rule.name)
+            fires = alerts[rule.name].firing
             if is_marked and (complete or not known) and all(holds(rule, each) for each in seen):
                 assert fires, f"{rule.name} on {name}"
                 world.tally["marks remembered"] += 1
@@ -277,52 +280,50 @@ def check_remembered(world: World, tick: Tick, interval: float) -> None:
                 world.tally["alerts remembered"] += 1
 
 
-def check_rest(world: World, tick: Tick) -> None:
+def check_rest(world: World, moment: Moment) -> None:
     """When nothing changes any more: marked is what fires, as many as may be."""
-    rule_set = tick.rule_set
-    pools = pools_of(tick.after.values(), rule_set)
+    rule_set = moment.rule_set
+    pools = pools_of(moment.after.values(), rule_set)
     for pool, names in pools.items():
-        hot = {name for name in names if tick.is_hot(name)}
-        marked = _marked(tick.after, names, rule_set)
+        hot = {name for name in names if moment.is_hot(name)}
+        marked = _marked(moment.after, names, rule_set)
         assert marked <= hot
         assert len(marked) == min(len(hot), count_of(rule_set.guard.max_marked, len(names)))
-        assert (pool in tick.snapshot.capped) is (marked != hot)
+        assert (pool in moment.evaluation.decision.capped) is (marked != hot)
     possible = {name for names in pools.values() for name in names}
-    assert not _marked(tick.after, tick.after.keys() - possible, rule_set)
+    assert not _marked(moment.after, moment.after.keys() - possible, rule_set)
     check_foreign(world)
 
 
 def check_prune(world: World) -> None:
     """`prune` gives back the nodes as they would be had we never been there.
 
-    Marks of which nobody can know that they are ours (their evidence was destroyed by hand, or
+    Marks of which nobody can know that they are ours (their record was destroyed by hand, or
     they were put by hand) go by `prune` with the rules that name them.
     """
-    nodes = [project(each) for each in world.objects.all("nodes")]
+    nodes = [node_of(each) for each in world.objects.all("nodes")]
     mark = world.rule_set.mark
     for patch in plan_prune([node for node in nodes if node is not None], mark):
         world.objects.patch("nodes", patch.node, dict(patch.body))
     check_foreign(world)
     for name, stored in world.all_stored().items():
-        assert EVIDENCE not in stored.annotations, name
+        assert RECORD not in stored.annotations, name
         left = texts_on(stored) & OUR_TEXTS
         assert left <= world.strays[name] - texts_of(mark), name
-    again = [project(each) for each in world.objects.all("nodes")]
+    again = [node_of(each) for each in world.objects.all("nodes")]
     assert plan_prune([node for node in again if node is not None], mark) == []
 
 
-def _count(world: World, tick: Tick) -> None:
+def _count(world: World, moment: Moment) -> None:
     """So that a test can see that the histories were not idle."""
-    tally, snapshot = world.tally, tick.snapshot
+    tally, evaluation = world.tally, moment.evaluation
     tally["ticks"] += 1
-    tally["ticks that lead"] += tick.leads
-    tally["ticks on an old view"] += not tick.fresh_before
-    tally["ticks under the cap"] += bool(snapshot.capped)
-    tally["releases that wait"] += any(
-        view.withheld and not view.verdict.hot for view in tick.views.values()
-    )
-    tally["conflicts"] += any(view.state.conflict for view in tick.views.values())
+    tally["ticks that lead"] += moment.leads
+    tally["ticks on an old view"] += not moment.fresh_before
+    tally["ticks under the cap"] += bool(evaluation.decision.capped)
+    tally["releases that wait"] += bool(evaluation.decision.limited.keys() - evaluation.hot)
+    tally["conflicts"] += bool(evaluation.table.conflicts)
     tally["adoptions"] += any(
-        a.adopted for view in tick.views.values() for a in view.verdict.alerts
+        alert.adopted for of_node in evaluation.alerts.values() for alert in of_node.values()
     )
-    tally["writes planned again"] += any(len(a) > 1 for a in tick.replica.api.attempts.values())
+    tally["writes planned again"] += any(len(a) > 1 for a in moment.replica.api.attempts.values())

@@ -9,7 +9,7 @@ from dynsched.rules.labels import Mark
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.rules.sections import GuardRules
 
-EVIDENCE = "dynsched.io/pressure"
+RECORD = "dynsched.io/pressure"
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 IGNORE = "dynsched.io/ignore"
 
@@ -26,7 +26,7 @@ class Thing(Protocol):
     @property
     def annotations(self) -> Mapping[str, str]: ...
     @property
-    def owned(self) -> frozenset[str]: ...
+    def managed_labels(self) -> frozenset[str]: ...
     @property
     def taints(self) -> Iterable[Mapping[str, Any]]: ...
 
@@ -48,9 +48,9 @@ def _read(text: str) -> Mapping[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def evidence_of(thing: Thing) -> Mapping[str, Any]:
-    """What the evidence says; nothing where there is none, or none that can be read."""
-    return _read(thing.annotations.get(EVIDENCE, ""))
+def record_of(thing: Thing) -> Mapping[str, Any]:
+    """What the record says; nothing where there is none, or none that can be read."""
+    return _read(thing.annotations.get(RECORD, ""))
 
 
 def texts_on(thing: Thing) -> set[str]:
@@ -65,22 +65,22 @@ def texts_of(mark: Mark) -> frozenset[str]:
 
 
 def _meant(thing: Thing, mark: Mark) -> frozenset[str]:
-    return _meant_by(thing.annotations.get(EVIDENCE, ""), frozenset(thing.owned), mark)
+    return _meant_by(thing.annotations.get(RECORD, ""), frozenset(thing.managed_labels), mark)
 
 
 @lru_cache(10_000)  # each node is asked about many times in a tick
-def _meant_by(evidence: str, owned: frozenset[str], mark: Mark) -> frozenset[str]:
-    said = _read(evidence)
+def _meant_by(record: str, managed: frozenset[str], mark: Mark) -> frozenset[str]:
+    said = _read(record)
     label, taint = said.get("label"), said.get("taint")
     proven = isinstance(label, str) and (
-        label == "status=presure" or label.partition("=")[0] in owned
+        label == "status=presure" or label.partition("=")[0] in managed
     )
     found = (label if proven else None, taint)
     return texts_of(mark) | {text for text in found if isinstance(text, str)}
 
 
 def marks_on(thing: Thing, mark: Mark) -> frozenset[str]:
-    """What of ours stands on it: of the present mark, or of an older one as the evidence tells,
+    """What of ours stands on it: of the present mark, or of an older one as the record tells,
     where the API server's record of who wrote what does not say otherwise.
     """
     return _meant(thing, mark) & texts_on(thing)
@@ -131,9 +131,9 @@ def holds(rule: Rule, value: float) -> bool:
 
 
 def rules_behind(thing: Thing, rule_set: RuleSet) -> set[str]:
-    """The rules that a mark which is found stands for: those of the evidence, or else all."""
+    """The rules that a mark which is found stands for: those of the record, or else all."""
     known = {rule.name for rule in rule_set.rules}
-    said = evidence_of(thing).get("rules")
+    said = record_of(thing).get("rules")
     entries = said if isinstance(said, list) else []
     named = {entry.get("rule") for entry in entries if isinstance(entry, dict)}
     return known & named or known

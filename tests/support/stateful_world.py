@@ -1,6 +1,6 @@
-"""A small cluster with others in it, faults on order, and replicas of the Loop that live there.
+"""A small cluster with others in it, faults on order, and replicas that live there.
 
-Real are the Loop, the NodeCluster with its store, and the simulator's objects with their
+Real are the Evaluator, the NodeCluster with its store, and the simulator's objects with their
 resourceVersions. Between the two stands an `Api` that fails as it is told to, and a watch whose
 events can be held back, come in another order, or get lost.
 
@@ -19,17 +19,23 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar, cast
 
-from fake_loop import FakeEvents, FakeRulesFile
-from stateful_model import EVIDENCE, label_text, taint_text, texts_on
+from fake_evaluator import FakeEvents, FakeRulesFile
+from stateful_model import RECORD, label_text, taint_text, texts_on
 from virtual_loop import VirtualLoop
 
-from dynsched.controller.loop import Loop
-from dynsched.engine.model import AlertState, Node, NodePatch, QueryResult, Sample, Series
-from dynsched.engine.snapshot import NodeView, Snapshot
+from dynsched.controller.evaluator import Evaluator
+from dynsched.controller.queries import Queries
+from dynsched.controller.reporting import Reporter
+from dynsched.core.alerts import AlertState
+from dynsched.core.evaluate import Evaluation
+from dynsched.core.marks import NodePatch
+from dynsched.core.nodes import Node
+from dynsched.core.samples import QueryResult, Sample, Series
+from dynsched.core.tick import Tick
 from dynsched.kube.client import KubeClient
-from dynsched.kube.cluster import NodeCluster, NodeStore
+from dynsched.kube.cluster import DryRunCluster, NodeCluster, NodeStore
+from dynsched.kube.decode_node import node_of
 from dynsched.kube.election import LeaseTimes
-from dynsched.kube.projection import project
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.util.errors import (
     ClusterError,
@@ -73,7 +79,7 @@ class Stored:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     taints: Sequence[Mapping[str, Any]]
-    owned: frozenset[str]
+    managed_labels: frozenset[str]
     body: Body
 
     @classmethod
@@ -85,7 +91,7 @@ class Stored:
         return cls(
             *(entry.name, entry.uid, entry.version),
             *(meta.get("labels", {}), meta.get("annotations", {}), body["spec"].get("taints", [])),
-            owned=frozenset(key.removeprefix("f:") for key in fields),
+            managed_labels=frozenset(key.removeprefix("f:") for key in fields),
             body=body,
         )
 
@@ -168,7 +174,7 @@ class Api:
         if self._world.away or name in self._unreadable:
             raise ClusterError(f"cannot get nodes {name}: 500")
         entry = self._world.objects.store.get(NODES, "", name)
-        return None if entry is None else project(entry.decode())
+        return None if entry is None else node_of(entry.decode())
 
     async def patch(self, patch: NodePatch) -> Node:
         replica = self._replica
@@ -237,7 +243,7 @@ class Api:
         assert before is not None
         self.written.append(Written(patch, before, Stored.of(written)))
         self._world.tally[f"patches applied: {patch.action}"] += 1
-        node = project(written.decode())
+        node = node_of(written.decode())
         assert node is not None
         return node
 
@@ -308,13 +314,13 @@ def _version(node: Node) -> int:
 
 
 def _projected(entry: Entry) -> Node:
-    node = project(entry.decode())
+    node = node_of(entry.decode())
     assert node is not None
     return node
 
 
 class Source:
-    """Where samples and their past come from; ``served`` is what the last tick was told."""
+    """Where samples and their past come from; ``served`` is what the last tick got."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -389,32 +395,37 @@ class AlertSeen(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Tick:
+class Moment:
     """One tick of one replica, and all that was there before and after."""
 
     replica: Replica
-    rule_set: RuleSet
     may_write: bool
     fresh_before: bool
     fresh_after: bool
     before: Mapping[str, Stored]
     after: Mapping[str, Stored]
     decided_on: Mapping[str, Node]
-    snapshot: Snapshot
-    views: Mapping[str, NodeView]
-    told: Sequence[tuple[str, str]]
+    tick: Tick
+    posted: Sequence[tuple[str, str]]
     """Events: node and reason."""
     lived: float
     served: Mapping[str, Mapping[str, Answered] | None]
 
-    def is_hot(self, name: str) -> bool:
-        view = self.views.get(name)
-        return view is not None and view.verdict.hot
+    @property
+    def rule_set(self) -> RuleSet:
+        return self.tick.rule_set
 
-    def read(self, rule: Rule, node: str, patience: float) -> tuple[float, float | None]:
+    @property
+    def evaluation(self) -> Evaluation:
+        return self.tick.evaluation
+
+    def is_hot(self, name: str) -> bool:
+        return name in self.evaluation.hot
+
+    def read(self, rule: Rule, node: str) -> tuple[float, float | None]:
         """The value of a good reading and when it was taken; None where there was none."""
         found = (self.served.get(rule.name) or {}).get(node)
-        if found is None or not math.isfinite(found.value) or found.age > patience:
+        if found is None or not math.isfinite(found.value) or found.age > rule.stale_after:
             return math.nan, None
         return found.value, self.lived - max(0.0, found.age)
 
@@ -427,7 +438,7 @@ class Tick:
     @property
     def undone(self) -> set[str]:
         """The nodes that were not written though it was due: a fault, or given up for too many."""
-        due = {patch.node for patch in self.snapshot.planned}
+        due = {patch.node for patch in self.tick.planned}
         return self.replica.api.unwritten | due - self.replica.api.attempts.keys()
 
     @property
@@ -435,20 +446,8 @@ class Tick:
         return self.may_write and not self.replica.dry_run
 
 
-class _Cluster(NodeCluster):
-    """Notes what the nodes were when the tick looked at them first."""
-
-    seen: Mapping[str, Node] | None = None
-
-    def nodes(self) -> Mapping[str, Node]:
-        found = super().nodes()
-        if self.seen is None:
-            self.seen = found
-        return found
-
-
 class Replica:
-    """One process: a Loop with all that it holds."""
+    """One process: an Evaluator with all that it holds."""
 
     def __init__(
         self, world: World, *, dry_run: bool = False, leadership: Leadership | None = None
@@ -462,51 +461,53 @@ class Replica:
         self.events = FakeEvents()
         self.alerts: dict[tuple[str, str, str], AlertSeen] = {}
         self.replays = False
-        self.cluster = _Cluster(cast("KubeClient", self.api), self.watch.store)
+        kind = DryRunCluster if dry_run else NodeCluster
+        self.cluster = kind(cast("KubeClient", self.api), self.watch.store)
         self._world = world
-        self.loop = Loop(
+        self.evaluator = Evaluator(
             self.rules_file,
-            sources={"prometheus": self.source},
+            queries=Queries({"prometheus": self.source}),
             histories={"prometheus": self.source},
             cluster=self.cluster,
-            events=self.events,
+            reporter=Reporter(self.events, dry_run=dry_run),
             leadership=self.leadership,
-            publish=lambda _: None,
+            publish=_nobody_waits,
             dry_run=dry_run,
             clock=world.wall,
             monotonic=lambda: world.lived,
         )
 
-    async def remember(self, interval: float) -> None:
-        await self.loop.remember(interval)
+    async def restore(self, interval: float) -> None:
+        await self.evaluator.restore(interval)
         self.replays = True
 
-    async def tick(self) -> Tick:
+    async def tick(self) -> Moment:
         self.api.forget()
-        self.cluster.seen = None
         fresh, before = self.watch.is_fresh, self._world.all_stored()
+        nodes = self.cluster.nodes()
         may_write = self.leadership.may_write
         lived = self._world.lived
-        self.loop._follow_the_clock()  # noqa: SLF001 - as `run` does before each tick
-        snapshot = await self.loop.tick(self.loop._offset + lived)  # noqa: SLF001
-        assert self.cluster.seen is not None
-        told = [(node, reason) for node, reason, *_ in self.events.posted]
+        tick = await self.evaluator.tick(lived)
+        assert tick is not None
+        posted = [(node, reason) for node, reason, *_ in self.events.posted]
         self.events.posted.clear()
-        return Tick(
+        return Moment(
             replica=self,
-            rule_set=snapshot.rule_set,
             may_write=may_write,
             fresh_before=fresh,
             fresh_after=self.watch.is_fresh,
             before=before,
             after=self._world.all_stored(),
-            decided_on=self.cluster.seen,
-            snapshot=snapshot,
-            views=dict(snapshot.nodes),  # each is made anew whenever it is asked for
-            told=told,
+            decided_on=nodes,
+            tick=tick,
+            posted=posted,
             lived=lived,
             served=dict(self.source.served),
         )
+
+
+async def _nobody_waits(tick: Tick) -> None:
+    """Who would be told of it."""
 
 
 class World:
@@ -633,7 +634,7 @@ class Somebody:
     def annotates(self, name: str, key: str, value: str | None) -> None:
         stored = self._world.stored(name)
         self._patch(name, lambda _: {"metadata": {"annotations": {key: value}}})
-        if stored is not None and key == EVIDENCE:
+        if stored is not None and key == RECORD:
             self._world.strays[name] |= texts_on(stored) & OUR_TEXTS
 
     def taints(self, name: str, taint: Body, *, first: bool = False) -> None:
@@ -651,7 +652,7 @@ class Somebody:
         """Remove whatever stands where a mark can be."""
         for key in ("status", "load"):
             self.labels(name, key, None)
-        self.untaints(name, EVIDENCE, "PreferNoSchedule")
+        self.untaints(name, RECORD, "PreferNoSchedule")
 
     def _edit_taints(
         self, name: str, place: tuple[str, str], front: list[Body], behind: list[Body]
@@ -684,7 +685,7 @@ def foreign(body: Body) -> str:
     return json.dumps(
         [
             {k: v for k, v in labels.items() if label_text(k, v) not in OUR_TEXTS},
-            {k: v for k, v in annotations.items() if k != EVIDENCE},
+            {k: v for k, v in annotations.items() if k != RECORD},
             [each for each in taints if taint_text(each) not in OUR_TEXTS],
             {**body, "metadata": meta, "spec": spec},
         ],

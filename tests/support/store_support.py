@@ -1,11 +1,11 @@
-"""A SnapshotStore on a clock that the test moves."""
+"""A TickStore on a clock that the test moves."""
 
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from dynsched.api.metrics import Metrics
-from dynsched.api.snapshots import SnapshotStore
+from dynsched.web.metrics import Metrics
+from dynsched.web.ticks import TickStore
 
 
 class Clock:
@@ -18,9 +18,9 @@ class Clock:
         return self.now
 
 
-def make_store(clock: Clock, **more: Any) -> SnapshotStore:
+def make_store(clock: Clock, **more: Any) -> TickStore:
     """With an interval of 10 s."""
-    return SnapshotStore(
+    return TickStore(
         clock=clock,
         interval=10.0,
         source="http://prometheus:9090",

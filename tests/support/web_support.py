@@ -8,12 +8,14 @@ from typing import Any
 from aiohttp import web
 from aiohttp.test_utils import TestClient
 from extender_support import World
-from snapshots import NOON, example
+from scenes import NOON, example
 from store_support import Clock, make_store
 
-from dynsched.api.app import ENDPOINTS, make_app
-from dynsched.api.snapshots import SnapshotStore
-from dynsched.engine.model import User
+from dynsched.core.tick import Tick
+from dynsched.kube.reviews import User
+from dynsched.web.app import ENDPOINTS, make_app
+from dynsched.web.nodes import around_nodes, encode_each
+from dynsched.web.ticks import TickStore
 
 JSON = {"Accept": "application/json"}
 OF_A_NODE = ("/page/history", "/page/node")
@@ -40,16 +42,23 @@ async def get(client: TestClient[Any, Any], path: str, status: int = 200, **head
     return json.loads(body) if "json" in found["Content-Type"] else body.decode()
 
 
+def nodes_payload(tick: Tick) -> Any:
+    """What `/nodes` answers, decoded."""
+    before, behind = around_nodes(tick)
+    nodes = encode_each(tick, sorted(tick.evaluation.table.entries))
+    return json.loads(before + b",".join(nodes) + behind)
+
+
 def check(found: Mapping[str, Any], **expected: Any) -> None:
     """These keys of an answer have these values."""
     assert {key: found[key] for key in expected} == expected
 
 
-def application(**more: Any) -> tuple[web.Application, SnapshotStore]:
+def application(**more: Any) -> tuple[web.Application, TickStore]:
     """With an extender, after the tick of `example`."""
-    snapshots = make_store(Clock(NOON + 125))
-    snapshots.publish(example())
-    return make_app(snapshots, World().tick().asked, **more), snapshots
+    ticks = make_store(Clock(NOON + 125))
+    ticks.publish(example())
+    return make_app(ticks, World().tick().asked, **more), ticks
 
 
 class Kubernetes:

@@ -17,7 +17,7 @@ from misbehaving_server import GOOD, MisbehavingServer, Seen, http
 from prometheus_support import free_port
 from watch_support import watching
 
-from dynsched.engine.load.recent import RecentPods
+from dynsched.core.load.recent import RecentPods
 from dynsched.kube.failures import Call
 from dynsched.kube.kubeconfig import KubeConfigError, load_config
 from dynsched.kube.pod_watch import PodWatch

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from virtual_loop import VirtualLoop
 
-from dynsched.util.stopping import pause, unless_stopped, until_done
+from dynsched.util.stopping import pause, run_until_stopped, until_done
 
 
 def passed(coroutine) -> float:
@@ -42,9 +42,9 @@ def test_work_that_ends_before_the_stop_gives_its_result_or_raises():
         raise OSError("broken")
 
     async def main():
-        assert await unless_stopped(stops_in(11), slow("it")) == "it"
+        assert await run_until_stopped(stops_in(11), slow("it")) == "it"
         with pytest.raises(OSError, match="broken"):
-            await unless_stopped(asyncio.Event(), fails())
+            await run_until_stopped(asyncio.Event(), fails())
 
     assert passed(main()) == pytest.approx(10.0)
 
@@ -60,7 +60,7 @@ def test_work_is_cancelled_by_the_stop_and_has_ended_then():
                 await asyncio.sleep(1)
                 ended.set()
 
-        assert await unless_stopped(stops_in(2), cleans_up()) is None
+        assert await run_until_stopped(stops_in(2), cleans_up()) is None
         assert ended.is_set()
 
     assert passed(main()) == pytest.approx(3.0)

@@ -66,7 +66,7 @@ class SoftTainter(Peer):
         self._load = np.full(self.nodes, np.nan)
         self.writes = 0
 
-    async def respond(self) -> None:
+    async def reevaluate(self) -> None:
         """Between two ticks: pressure."""
         self._waited.append((self.world.demand > self.world.capacity).astype(float))
 

@@ -1,23 +1,20 @@
-"""Prometheus's JSON, from bytes to columns: instant and range vectors, and the data of other pages.
-Nothing here raises but QueryFailedError.
+"""Prometheus's JSON, from bytes to samples and series, or to the data of other pages of its API.
+The only exception raised here is QueryFailedError.
 
 An answer: ``{"status", "data": {"resultType", "result"}, "warnings", "errorType", "error"}``.
 ``infos`` (hints on the expression, since Prometheus 3) say nothing about completeness: not read.
-Native histograms are left out, with a warning; an answer with anything else that is not in
-Prometheus's form fails as a whole.
+Native histograms are left out, with a warning. An answer that has any other form fails as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import msgspec
-import numpy as np
 
-from dynsched.engine.columns import Floats, RangeVector, Vector
-from dynsched.engine.model import Sample, Series
+from dynsched.core.samples import Sample, Series
 from dynsched.sources.prometheus.query_errors import QueryFailedError, excerpt
 from dynsched.util.formatting import one_line
 
@@ -115,10 +112,10 @@ class Clocks:
     date: float | None = None
     behind: float = 0.0
 
-    def local_of(self, timestamps: Floats) -> Floats:
-        """By our clock: now, less each sample's age by the server's, and no age is negative."""
+    def local_of(self, timestamp: float) -> float:
+        """By our clock: now, less the sample's age by the server's; no age is negative."""
         now = self.received if self.date is None else self.date
-        return self.received - np.maximum(0.0, now - timestamps) - self.behind
+        return self.received - max(0.0, now - timestamp) - self.behind
 
 
 def parse_data(
@@ -183,13 +180,14 @@ def read_vector(
 ) -> tuple[Sequence[Sample], tuple[str, ...]]:
     """An instant query's samples and warnings."""
     rows, warnings = _read(body, "vector", most)
-    points = [row.value for row in rows if row.value]
-    if not points and rows:
+    samples = [
+        Sample(row.metric, _number(row.value[1]), clocks.local_of(row.value[0]))
+        for row in rows
+        if row.value
+    ]
+    if not samples and rows:
         raise QueryFailedError(f"every series of the answer is a native histogram; {_BY_NODE}")
-    times, values = _columns(points)
-    keys = [tuple(row.metric.items()) for row in rows if row.value]
-    found = Vector(keys, _labels_of, values, clocks.local_of(times))
-    return found, _all_warnings(warnings, len(rows) - len(keys))
+    return samples, _all_warnings(warnings, len(rows) - len(samples))
 
 
 def read_spans(
@@ -197,12 +195,12 @@ def read_spans(
 ) -> tuple[Sequence[Series], tuple[str, ...]]:
     """A range query's series and warnings."""
     rows, warnings = _read(body, "matrix", most)
-    usable = [row for row in rows if row.values]
-    times, values = _columns([point for row in usable for point in row.values])
-    keys = [tuple(row.metric.items()) for row in usable]
-    counts = np.array([len(row.values) for row in usable], np.int64)
-    found = RangeVector(keys, _labels_of, times, values, counts)
-    return found, _all_warnings(warnings, len(rows) - len(usable))
+    series = [
+        Series(row.metric, tuple([(at, _number(text)) for at, text in row.values]))
+        for row in rows
+        if row.values
+    ]
+    return series, _all_warnings(warnings, len(rows) - len(series))
 
 
 def _read(body: bytearray, wanted: str, most: AnswerLimit) -> tuple[list[_Row], list[str]]:
@@ -216,15 +214,14 @@ def _read(body: bytearray, wanted: str, most: AnswerLimit) -> tuple[list[_Row], 
     return rows, warnings
 
 
-def _columns(points: Sequence[tuple[float, str]]) -> tuple[Floats, Floats]:
-    """Times, and values with NaN and infinities."""
+def _number(text: str) -> float:
+    """NaN and infinities included."""
     try:
-        values = np.array([float(text) for _, text in points], np.float64)
+        return float(text)
     except ValueError:
         raise QueryFailedError(
             "a value of the answer is not a number; is this Prometheus's query API?"
         ) from None
-    return np.array([at for at, _ in points], np.float64), values
 
 
 def _all_warnings(warnings: list[str], left_out: int) -> tuple[str, ...]:
@@ -233,7 +230,3 @@ def _all_warnings(warnings: list[str], left_out: int) -> tuple[str, ...]:
     if (more := len(warnings) - _MAX_WARNINGS) > 0:
         warnings[_MAX_WARNINGS:] = [f"and {more} more warnings"]
     return tuple(warnings)
-
-
-def _labels_of(key: Hashable) -> Mapping[str, str]:
-    return dict(cast("Iterable[tuple[str, str]]", key))

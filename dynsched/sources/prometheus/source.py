@@ -14,8 +14,7 @@ import urllib3
 import urllib3.exceptions
 from prometheus_api_client import PrometheusConnect
 
-from dynsched.engine.columns import RangeVector
-from dynsched.engine.model import QueryResult, Series
+from dynsched.core.samples import QueryResult, Series
 from dynsched.rules.rule_set import Rule
 from dynsched.sources.prometheus.config import PrometheusConfig
 from dynsched.sources.prometheus.decode import (
@@ -33,8 +32,8 @@ _PAGE_LIMIT: Final = AnswerLimit(0, 50_000, 32 << 20)
 
 
 class ServerClock(NamedTuple):
-    """``now``: Unix seconds by the server's clock, which is so many ``ahead`` of ours. ``behind``:
-    by how many it answers as of before where a query names no time (VictoriaMetrics: 30).
+    """``now``: Unix seconds by the server's clock, which is ``ahead`` seconds ahead of ours.
+    ``behind``: a query that names no time is answered as of so long ago (VictoriaMetrics: 30 s).
     """
 
     now: float
@@ -54,9 +53,7 @@ class RangeResult:
 
 
 class PrometheusSource:
-    """Satisfies ``controller.loop.Source``. Used from one event loop. ``limit``: how large an
-    answer may be, at each query.
-    """
+    """Used from one event loop. ``limit``: how large an answer may be, at each query."""
 
     def __init__(
         self,
@@ -80,7 +77,7 @@ class PrometheusSource:
         return await self.query_expr(rule.expr or "", rule.node_labels[-1])
 
     async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
-        """The same of any expression; ``label`` names the node in its series."""
+        """The samples of any expression; ``label`` names the node in its series."""
         return QueryResult(*await self._instant(expr, read_vector, self._most(label)))
 
     async def raw(self, selector: str, label: str = "instance") -> RangeResult:
@@ -127,8 +124,8 @@ class PrometheusSource:
         return items[0] if items else None, error
 
     async def ask_clock(self) -> tuple[ServerClock, str | None]:
-        """Ours where the server's is not known, and why where it could not be asked. From now on
-        samples are older by what it is behind. Never raises.
+        """The server's clock, or ours where it is not known; and why the query failed. From now on
+        samples count as older by the seconds that the server is behind. Never raises.
         """
         began = self._client.clock()
         answer, error = await self.read("query", {"query": "vector(time())"}, only_get=False)
@@ -155,7 +152,7 @@ class PrometheusSource:
                 raise PastUnknownError(found.error)
             if abs(self._client.ahead - ahead) <= SAME_TIME:
                 break
-        return RangeVector.of(found.series).moved(-ahead) if ahead else found.series
+        return [series.moved(-ahead) for series in found.series] if ahead else found.series
 
     async def _instant(self, expr: str, parse: Parse[_T], most: AnswerLimit) -> Result[_T]:
         # No `time`: the server takes its own now. Ours, on a host whose clock is off, would query

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from dynsched.engine.load.lag import DEFAULT_SCRAPE
-from dynsched.engine.model import Node, Sample
-from dynsched.engine.nodes.match import NodeIndex, index_nodes
-from dynsched.engine.wording import some
+from dynsched.core.load.lag import DEFAULT_SCRAPE
+from dynsched.core.nodes import AddressLookup, Node
+from dynsched.core.samples import Sample
+from dynsched.core.wording import some
 from dynsched.kube.client import KubeClient
 from dynsched.kube.credentials import load_credentials
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.pod_use import scrape_interval
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.tools.backtest.engine import Scene, Span, make_world, replay
-from dynsched.tools.backtest.fetching import Fetcher, Past, Query, Window, step_within, window_of
+from dynsched.tools.backtest.history import Fetcher, Past, Query, Window, step_within, window_of
+from dynsched.tools.backtest.replay import History, Span, replay
 from dynsched.tools.backtest.summary import ENOUGH, difference, side
 from dynsched.util.durations import format_duration
 from dynsched.util.errors import ExpectedError
@@ -30,7 +30,7 @@ Pasts = Mapping[Query, Past]
 
 _MOMENTS: Final = 24  # moments at which the series of an expression are counted beforehand
 _UNKNOWN_SERIES: Final = 100
-"""How many series a query is taken to have of which nothing could be counted."""
+"""The number of series that is assumed where none could be counted."""
 _MAX_NAMED: Final = 5
 _CLOCKS_DIFFER: Final = 60.0
 """Seconds that ``--until`` may be ahead of Prometheus's clock."""
@@ -39,8 +39,8 @@ _GRACE: Final = 600.0  # seconds by which a history may be shorter: `rate` begin
 
 @dataclass(frozen=True, slots=True)
 class BacktestOptions:
-    """The options of `dynsched backtest` that say what is replayed. ``folder``: where the history
-    is kept. Durations are seconds.
+    """The options of `dynsched backtest`. ``folder``: where the history is kept. Durations are in
+    seconds.
     """
 
     prometheus: PrometheusConfig
@@ -57,36 +57,37 @@ class BacktestOptions:
     context: str | None
 
 
-async def backtest(order: BacktestOptions, say: Callable[[str], None]) -> Json:
-    """The report, and under ``incomplete`` whether parts of the history are missing. ``say``: for
-    a line beforehand. ExpectedError where nothing can be had at all.
+async def backtest(options: BacktestOptions, log: Callable[[str], None]) -> Json:
+    """The report, and under ``incomplete`` whether parts of the history are missing. ``log`` takes
+    a line beforehand. ExpectedError where no part of the history came.
     """
-    source = PrometheusSource(order.prometheus)
-    nodes, spans, scene, heading = await _gather(order, source, say)
-    each = order.rule_sets
-    records = [replay(rules, scene, make_world(nodes, rules, spans)) for rules in each]
-    sides = list(map(side, each, records))
+    source = PrometheusSource(options.prometheus)
+    nodes, spans, history, heading = await _gather(options, source, log)
+    records = [replay(rules, history, nodes, spans) for rules in options.rule_sets]
+    sides = list(map(side, options.rule_sets, records))
     report = {**heading, **sides[0]}
     if len(sides) > 1:
         changed = difference(*records)
         report = {**heading, "before": sides[0], "after": sides[1], "difference": changed}
-    return {**report, "incomplete": any(past.missing for past in scene.pasts.values())}
+    return {**report, "incomplete": any(past.missing for past in history.pasts.values())}
 
 
 async def _gather(
-    order: BacktestOptions, source: PrometheusSource, say: Callable[[str], None]
-) -> tuple[dict[str, Node], dict[str, Span], Scene, Json]:
+    options: BacktestOptions, source: PrometheusSource, log: Callable[[str], None]
+) -> tuple[dict[str, Node], dict[str, Span], History, Json]:
     """Nodes by name, from when to when each is there, what came, and the report's first part."""
     now = await _server_time(source)
-    nodes = {} if order.nodes_from_series else await _list_nodes(order.kubeconfig, order.context)
-    rules = [rule for rule_set in order.rule_sets for rule in rule_set.rules]
-    until = now if order.until is None else order.until
+    nodes = (
+        {} if options.nodes_from_series else await _list_nodes(options.kubeconfig, options.context)
+    )
+    rules = [rule for rule_set in options.rule_sets for rule in rule_set.rules]
+    until = now if options.until is None else options.until
     if until > now + _CLOCKS_DIFFER:
         raise ExpectedError(
             f"--until {format_time(until)} is in the future: by Prometheus's clock it is "
             f"{format_time(now)}"
         )
-    since = until - order.since
+    since = until - options.since
     series = await _series(source, rules, since, until, len(nodes))
     if not series:
         raise ExpectedError(
@@ -96,13 +97,13 @@ async def _gather(
     scrape = await _scrape(source, rules)
     # Between two scrapes nothing is known. Rounded: a scrape more or less gives 29.9 s.
     least = max(1.0, float(round(scrape))) if scrape else None
-    wanted = max(order.step, least or 0.0) if order.step else least or DEFAULT_SCRAPE
-    step = step_within(order.budget, wanted, since, until, sum(series.values()))
+    wanted = max(options.step, least or 0.0) if options.step else least or DEFAULT_SCRAPE
+    step = step_within(options.budget, wanted, since, until, sum(series.values()))
     window = window_of(since, until, step)
     if step > wanted:
         notes.append(
             f"The step is {format_duration(step)} instead of {format_duration(wanted)}, to stay "
-            f"within {order.budget:,} samples (--budget)."
+            f"within {options.budget:,} samples (--budget)."
         )
     notes += [
         f"Rule {rule.name}: `for` is {format_duration(rule.hold_duration)}, shorter than "
@@ -111,20 +112,20 @@ async def _gather(
         if 0 < rule.hold_duration < step
     ]
     samples = sum(series.values()) * window.count
-    say(f"{window.count:,} steps of {format_duration(step)}, about {samples:,} samples")
-    pasts = await Fetcher(source, window, order.folder, order.prometheus.url).fetch(series)
+    log(f"{window.count:,} steps of {format_duration(step)}, about {samples:,} samples")
+    pasts = await Fetcher(source, window, options.folder, options.prometheus.url).fetch(series)
     if not any(past.files for past in pasts.values()):
         errors = sorted({missing.error for past in pasts.values() for missing in past.missing})
-        told = "no part of the history could be had, so there is nothing to replay"
-        raise ExpectedError("; ".join([*errors[:_MAX_NAMED], told]))
-    spans = _spans(order.rule_sets, pasts, window) if order.nodes_from_series else {}
+        lacking = "no part of the history could be had, so there is nothing to replay"
+        raise ExpectedError("; ".join([*errors[:_MAX_NAMED], lacking]))
+    spans = _spans(options.rule_sets, pasts, window) if options.nodes_from_series else {}
     nodes |= {each: Node(each) for each in spans}
     nodes = dict(sorted(nodes.items()))
-    index = index_nodes(nodes.values())
+    lookup = AddressLookup(nodes.values())
     notes[:0] = _little_history(pasts, window, nodes.values())
-    if any(rule_set.mark.is_none for rule_set in order.rule_sets):
+    if any(rule_set.mark.is_none for rule_set in options.rule_sets):
         notes.append("`mark: none`: no node is marked; a rule's row says when nodes were hot.")
-    notes += _about_rules(rules, pasts, window, index)
+    notes += _about_rules(rules, pasts, window, lookup)
     heading = {
         "since": format_time(window.start),
         "until": format_time(window.end),
@@ -135,10 +136,10 @@ async def _gather(
         "samples": sum(len(past.seen) for past in pasts.values()) * window.count,
         "queries": sum(past.asked for past in pasts.values()),
         "node_count": len(nodes),
-        "nodes_from": "series" if order.nodes_from_series else "cluster",
+        "nodes_from": "series" if options.nodes_from_series else "cluster",
         "notes": notes,
     }
-    return nodes, spans, Scene(pasts, index, window), heading
+    return nodes, spans, History(pasts, window), heading
 
 
 async def _list_nodes(kubeconfig: Path | None, context: str | None) -> dict[str, Node]:
@@ -154,7 +155,7 @@ async def _list_nodes(kubeconfig: Path | None, context: str | None) -> dict[str,
 
 
 async def _server_time(source: PrometheusSource) -> float:
-    """Prometheus's own clock, by which its history goes. ExpectedError when it cannot be asked."""
+    """Prometheus's own clock, by which its history goes. ExpectedError when the query fails."""
     clock, error = await source.ask_clock()
     # What answers some expressions only may still answer those of the rules.
     if error is not None and not re.search(r"HTTP (400|422)", error):
@@ -165,7 +166,7 @@ async def _server_time(source: PrometheusSource) -> float:
 async def _series(
     source: PrometheusSource, rules: Iterable[Rule], since: float, until: float, nodes: int
 ) -> dict[Query, int]:
-    """How many series each query has at most, as far as a few moments show."""
+    """The most series that each query has at some moments of the window."""
     found, step = {}, max(1.0, (until - since) / _MOMENTS)
     for query in dict.fromkeys(filter(None, map(Query.of, rules))):
         answer = await source.query_range(f"count({query.expr})", since, until, step)
@@ -187,7 +188,7 @@ async def _scrape(source: PrometheusSource, rules: Iterable[Rule]) -> float | No
 
 def _spans(rule_sets: Iterable[RuleSet], pasts: Pasts, window: Window) -> dict[str, Span]:
     """By name: from its first value to its last, and until it is stale."""
-    stale_after = max(each.stale_after_of(rule) for each in rule_sets for rule in each.rules)
+    stale_after = max(rule.stale_after for each in rule_sets for rule in each.rules)
     spans: dict[str, Span] = {}
     for name, (first, last) in (item for past in pasts.values() for item in past.seen.items()):
         begun, ended = spans.get(name, (math.inf, -math.inf))
@@ -219,7 +220,7 @@ def _little_history(pasts: Pasts, window: Window, nodes: Iterable[Node]) -> Iter
 
 
 def _about_rules(
-    rules: Iterable[Rule], pasts: Pasts, window: Window, index: NodeIndex
+    rules: Iterable[Rule], pasts: Pasts, window: Window, lookup: AddressLookup
 ) -> Iterator[str]:
     # Of rules with the same query, one is named.
     by_query = {Query.of(rule) or rule.name: rule for rule in reversed([*rules])}
@@ -227,10 +228,12 @@ def _about_rules(
         if isinstance(query, str):
             yield f"Rule {query}: source {rule.source} keeps no history, so it is not replayed."
         else:
-            yield from (f"Rule {rule.name}: {each}" for each in _about(pasts[query], window, index))
+            yield from (
+                f"Rule {rule.name}: {each}" for each in _about(pasts[query], window, lookup)
+            )
 
 
-def _about(past: Past, window: Window, index: NodeIndex) -> Iterator[str]:
+def _about(past: Past, window: Window, lookup: AddressLookup) -> Iterator[str]:
     stretches: list[tuple[str, int, int]] = []
     for missing in past.missing:
         first, last = missing.part.start, missing.part.stop
@@ -243,11 +246,11 @@ def _about(past: Past, window: Window, index: NodeIndex) -> Iterator[str]:
         yield f"no data from {begun} to {ended}: {error}."
     for warning, parts in past.warnings.items():
         begun, ended = (format_time(window.at(each)) for each in (parts[0].start, parts[-1][-1]))
-        told = "Nodes that are missing in them count as unknown."
-        yield f"partial answers from {begun} to {ended}: {warning}. {told}"
+        unknown = "Nodes that are missing in them count as unknown."
+        yield f"partial answers from {begun} to {ended}: {warning}. {unknown}"
     if past.unnamed:
         yield f"{past.unnamed} series have no label that names a node."
-    lost = [name for name in past.seen if index.find(name)[0] < 0]
+    lost = [name for name in past.seen if lookup.find(name).node is None]
     if lost:
         named = some(sorted(lost), _MAX_NAMED)
         yield f"no node now has the name or address {named}; what was measured there is left out."

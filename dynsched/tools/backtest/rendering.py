@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from dynsched.engine.wording import counted, listed
+from dynsched.core.wording import counted, listed
 from dynsched.util.defaults import MAX_ROWS
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_threshold

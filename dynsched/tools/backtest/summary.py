@@ -1,17 +1,16 @@
-"""A replay in numbers, as JSON. The names are a contract (docs/backtest.md): none is ever left out,
-and a number that is not known is null.
+"""A replay in numbers, as JSON. The names are a contract (docs/backtest.md): no key is ever left
+out, and a number that is not known is null.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Iterable, Iterator
+from itertools import pairwise
+from statistics import median
+from typing import Any, Final
 
-import numpy as np
-
-from dynsched.engine.columns import Bools, Floats, Ints
 from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.tools.backtest.engine import Record
+from dynsched.tools.backtest.replay import NodeRecord, Record, Runs
 
 Json = dict[str, Any]
 
@@ -24,71 +23,50 @@ less, a rule's numbers say little."""
 _CELLS: Final = 56  # of a node's strip: three hours each for a week
 
 
-class Runs(NamedTuple):
-    """Times without a break, by node and then by time. ``ended``: the step after the last."""
-
-    node: Ints
-    begun: Ints
-    ended: Ints
-
-    def flaps(self, step: float) -> Bools:
-        """Which of them began within FLAP after the one before on the same node."""
-        again = np.zeros(len(self.node), np.bool_)
-        gap = (self.begun[1:] - self.ended[:-1]) * step
-        again[1:] = (self.node[1:] == self.node[:-1]) & (gap <= FLAP)
-        return again
-
-
-def runs_of(active: Bools) -> Runs:
-    """The runs in an array of shape (steps, nodes); what is active at the end ends there."""
-    node, changed = np.nonzero(np.diff(active.T, axis=1, prepend=False, append=False))
-    # Of each node, every second change is an end.
-    return Runs(node[::2], changed[::2], changed[1::2])
-
-
 def side(rule_set: RuleSet, record: Record) -> Json:
-    counted = record.counted
-    rules = [_rule(rule, index, record, counted) for index, rule in enumerate(rule_set.rules)]
+    rules = [_rule(rule, record) for rule in rule_set.rules]
     rules.sort(key=lambda rule: (-(rule["flaps"] or 0), -(rule["node_time_marked"] or 0)))
-    known = record.any_known
     return {
         "rules": rules,
-        "total": _total(record, counted, known),
-        "pools": list(_pools(rule_set, record, counted, known)),
-        "nodes": _nodes(record, counted, known),
+        "total": _total(record),
+        "pools": list(_pools(rule_set, record)),
+        "nodes": _nodes(record),
     }
 
 
 def difference(before: Record, after: Record) -> list[Json]:
-    """The nodes are the same in both; only those that differ are told."""
-    (old, old_marks), (new, new_marks) = map(_by_node, (before, after))
-    found = [
-        {
-            "node": before.world.names[index],
-            "marked_before": _share(old[index]),
-            "marked_after": _share(new[index]),
-            "marks_before": int(old_marks[index]),
-            "marks_after": int(new_marks[index]),
-            "difference": _share(new[index] - old[index]),
-        }
-        for index in np.flatnonzero((old != new) | (old_marks != new_marks)).tolist()
-    ]
+    """The nodes that differ, of the same nodes in both."""
+    found = []
+    for name, old in before.nodes.items():
+        new = after.nodes[name]
+        if (old.marked.steps, len(old.marked.runs)) != (new.marked.steps, len(new.marked.runs)):
+            found.append(
+                {
+                    "node": name,
+                    "marked_before": _share(_time_marked(old)),
+                    "marked_after": _share(_time_marked(new)),
+                    "marks_before": len(old.marked.runs),
+                    "marks_after": len(new.marked.runs),
+                    "difference": _share(_time_marked(new) - _time_marked(old)),
+                }
+            )
     return sorted(found, key=lambda one: (-abs(one["difference"]), one["node"]))
 
 
-def _rule(rule: Rule, index: int, record: Record, counted: Bools) -> Json:
-    known = record.known[rule.name]
-    counted = counted & record.world.selected(rule)
-    coverage = share(known, counted) * record.lasted
-    firing = record.firing[index]
-    # Where nothing is marked, what is told is when it would be.
-    active = firing & (counted if rule.shadow or record.marks_nothing else record.marked)
-    numbers = tally(active, counted, record.window.step, record.lasted)
-    pools = [
-        name
-        for number, name in enumerate(record.world.pools)
-        if (there := counted & (record.world.pool == number)).any() and share(known, there) < ENOUGH
-    ]
+def _rule(rule: Rule, record: Record) -> Json:
+    nodes = [node for node in record.nodes.values() if node.eligible and rule.name in node.rules]
+
+    def covered(nodes: Collection[NodeRecord]) -> float:
+        return _ratio(sum(node.rules[rule.name].known for node in nodes), _present(nodes))
+
+    coverage = covered(nodes) * record.lasted
+    numbers = tally(
+        [node.rules[rule.name].active for node in nodes],
+        _present(nodes),
+        record.window.step,
+        record.lasted,
+    )
+    by_pool = {name: [node for node in nodes if node.pool == name] for name in record.pools}
     return {
         "rule": rule.name,
         "shadow": rule.shadow,
@@ -100,104 +78,117 @@ def _rule(rule: Rule, index: int, record: Record, counted: Bools) -> Json:
         **(numbers if coverage else dict.fromkeys(numbers)),
         "coverage": _share(coverage),
         "enough_data": coverage >= ENOUGH,
-        "pools_without_enough_data": pools,
+        "pools_without_enough_data": [
+            name
+            for name, of_pool in by_pool.items()
+            if _present(of_pool) and covered(of_pool) < ENOUGH
+        ],
     }
 
 
-def _total(record: Record, counted: Bools, known: Bools) -> Json:
-    step, moments = record.window.step, max(1, record.moments)
-    writes, is_enough = int(record.writes.sum()), record.lasted >= ENOUGH
+def _total(record: Record) -> Json:
+    nodes = [node for node in record.nodes.values() if node.eligible]
+    step, moments, present = record.window.step, max(1, record.moments), _present(nodes)
+    per_day = round(record.writes / (moments * step / DAY), 2) if record.lasted >= ENOUGH else None
     return {
-        **tally(record.marked, counted, step, record.lasted),
-        "writes": writes,
-        "writes_per_day": round(writes / (moments * step / DAY), 2) if is_enough else None,
-        "peak_marked": int(record.marked.sum(axis=1).max(initial=0)),
-        "time_at_cap": _share(record.withheld.any(axis=1).sum() / moments),
-        "coverage": _share(share(known, counted) * record.lasted),
-        "node_days": round(float(counted.sum()) * step / DAY, 3),
+        **tally([node.marked for node in nodes], present, step, record.lasted),
+        "writes": record.writes,
+        "writes_per_day": per_day,
+        "peak_marked": record.peak,
+        "time_at_cap": _share(record.capped / moments),
+        "coverage": _coverage(nodes, record),
+        "node_days": round(present * step / DAY, 3),
     }
 
 
-def _pools(rule_set: RuleSet, record: Record, counted: Bools, known: Bools) -> Iterator[Json]:
-    for number, pool in enumerate(record.world.pools):
-        here = record.world.pool == number
-        marked = record.marked[:, here].sum(axis=1)
-        peak = int(marked.argmax())
+def _pools(rule_set: RuleSet, record: Record) -> Iterator[Json]:
+    for name, pool in record.pools.items():
+        nodes = [node for node in record.nodes.values() if node.pool == name]
+        eligible = [node for node in nodes if node.eligible]
         yield {
-            "pool": pool,
-            "nodes": int(here.sum()),
-            "eligible": int((here & record.world.eligible).sum()),
+            "pool": name,
+            "nodes": len(nodes),
+            "eligible": len(eligible),
             "max_marked": str(rule_set.guard.max_marked),
-            "peak_marked": int(marked[peak]),
-            "cap_at_peak": int(record.caps[peak, number]),
-            "time_at_cap": _share(record.withheld[:, number].sum() / max(1, record.moments)),
-            "coverage": _share(share(known, counted & here) * record.lasted),
+            "peak_marked": pool.peak,
+            "cap_at_peak": pool.cap_at_peak,
+            "time_at_cap": _share(pool.capped / max(1, record.moments)),
+            "coverage": _coverage(eligible, record),
         }
 
 
-def _nodes(record: Record, counted: Bools, known: Bools) -> list[Json]:
-    world = record.world
-    times, marks = _by_node(record)
-    there, covered = counted.sum(axis=0), (known & counted).sum(axis=0) * record.lasted
-    known_cells = cells(known & record.present, _CELLS)
-
-    def strip(active: Floats, node: int) -> list[float | None]:
-        """The share of each stretch of time in which it was marked; null: nothing is known."""
-        found = zip(known_cells[:, node].tolist(), active[:, node].tolist(), strict=True)
-        return [round(marked, 2) if known or marked else None for known, marked in found]
-
-    marked = cells(record.marked, _CELLS)
+def _nodes(record: Record) -> list[Json]:
     found = [
         {
             "node": name,
-            "pool": world.pools[int(world.pool[index])],
-            "eligible": bool(world.eligible[index]),
-            "marks": int(marks[index]),
-            "node_time_marked": _share(times[index]),
-            "coverage": _share(covered[index] / there[index]) if there[index] else None,
-            "strip": strip(marked, index),
+            "pool": node.pool,
+            "eligible": node.eligible,
+            "marks": len(node.marked.runs),
+            "node_time_marked": _share(_time_marked(node)),
+            "coverage": _coverage([node] if node.eligible else [], record)
+            if node.present
+            else None,
+            "strip": _strip(node, record.window.count),
         }
-        for index, name in enumerate(world.names)
+        for name, node in record.nodes.items()
     ]
     return sorted(found, key=lambda one: (-one["node_time_marked"], one["node"]))
 
 
-def _by_node(record: Record) -> tuple[Floats, Ints]:
-    """The share of each node's time that it is marked, and how often it was."""
-    there = np.maximum(1, record.present.sum(axis=0))
-    marks = np.bincount(runs_of(record.marked).node, minlength=len(there))
-    return record.marked.sum(axis=0) / there, marks
+def _strip(node: NodeRecord, steps: int) -> list[float | None]:
+    """The share of each stretch of time in which it was marked; null: nothing is known."""
+    known, marked = cells(node.known, steps, _CELLS), cells(node.marked, steps, _CELLS)
+    both = zip(known, marked, strict=True)
+    return [round(marked, 2) if known or marked else None for known, marked in both]
+
+
+def _present(nodes: Iterable[NodeRecord]) -> int:
+    return sum(node.present for node in nodes)
+
+
+def _coverage(nodes: Collection[NodeRecord], record: Record) -> float:
+    """The share of the nodes' time in which any rule has a good value, and of the whole window."""
+    return _share(_ratio(sum(n.known.steps for n in nodes), _present(nodes)) * record.lasted)
+
+
+def _time_marked(node: NodeRecord) -> float:
+    return node.marked.steps / max(1, node.present)
+
+
+def _ratio(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
 
 
 def _share(value: float) -> float:
-    return round(float(value), 6)
+    return round(value, 6)
 
 
-def tally(active: Bools, counted: Bools, step: float, lasts: float = 1.0) -> dict[str, Any]:
-    """Under their names in the report. ``counted``: the nodes and times that count; of too little
-    time there are no numbers per day.
+def tally(
+    by_node: Iterable[Runs], present: int, step: float, lasted: float = 1.0
+) -> dict[str, Any]:
+    """Under their names in the report. ``present``: the steps of all nodes that count. Of too short
+    a time there are no numbers per day.
     """
-    found, total = runs_of(active), int(counted.sum())
-    lasted, days = (found.ended - found.begun) * step, max(1, total) * step / DAY
+    nodes = [each.runs for each in by_node]
+    runs = [(ended - begun) * step for runs in nodes for begun, ended in runs]
+    gaps = [(later[0] - earlier[1]) * step for runs in nodes for earlier, later in pairwise(runs)]
+    days = max(1, present) * step / DAY
     return {
-        "marks": len(found.node),
-        "marks_per_node_day": round(len(found.node) / days, 4) if lasts >= ENOUGH else None,
-        "median_mark_seconds": float(np.median(lasted)) if len(found.node) else None,
-        "longest_mark_seconds": float(lasted.max()) if len(found.node) else None,
-        "flaps": int(found.flaps(step).sum()),
-        "node_time_marked": round(float(active.sum() / total), 6) if total else 0.0,
+        "marks": len(runs),
+        "marks_per_node_day": round(len(runs) / days, 4) if lasted >= ENOUGH else None,
+        "median_mark_seconds": float(median(runs)) if runs else None,
+        "longest_mark_seconds": max(runs, default=None),
+        "flaps": sum(gap <= FLAP for gap in gaps),
+        "node_time_marked": _share(_ratio(sum(e - b for runs in nodes for b, e in runs), present)),
     }
 
 
-def share(part: Bools, whole: Bools) -> float:
-    """Of the cells where ``whole`` is, those where ``part`` is too; 0 where there are none."""
-    total = int(whole.sum())
-    return float((part & whole).sum() / total) if total else 0.0
-
-
-def cells(array: Bools, number: int) -> Floats:
-    """The means of ``number`` stretches of time, shape (stretches, nodes)."""
-    edges = np.linspace(0, len(array), min(number, len(array)) + 1).round().astype(int)[:-1]
-    sums = np.add.reduceat(array.astype(np.int32), edges, axis=0)
-    lengths = np.diff([*edges.tolist(), len(array)])
-    return np.asarray(sums / lengths[:, None], np.float64)
+def cells(active: Runs, steps: int, number: int) -> list[float]:
+    """The active share of each of ``number`` stretches of time, or of each step."""
+    number = min(number, steps)
+    edges = [round(index * (steps / number)) for index in range(number + 1)]
+    return [
+        sum(max(0, min(ended, last) - max(begun, first)) for begun, ended in active.runs)
+        / (last - first)
+        for first, last in pairwise(edges)
+    ]

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from dynsched.engine.model import Sample
+from dynsched.core.samples import Sample
 from dynsched.sources.prometheus import PrometheusSource, ServerClock
 from dynsched.tools.doctor.expressions import Matcher, SeriesSelector, quoted
 

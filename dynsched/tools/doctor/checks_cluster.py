@@ -10,13 +10,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
-from dynsched.engine.alerting.guard import count_of
-from dynsched.engine.model import Node
-from dynsched.engine.nodes.eligibility import is_eligible, pool_of
-from dynsched.engine.nodes.mark_state import mark_state
-from dynsched.engine.placing.order import host_names
-from dynsched.engine.placing.order_lists import Ranked, lists_that_fit
-from dynsched.engine.wording import by_reason, counted, listed, some
+from dynsched.core.guard import count_of
+from dynsched.core.marks import mark_state
+from dynsched.core.nodes import Node, pool_of, why_ineligible
+from dynsched.core.wording import by_reason, counted, listed, some
+from dynsched.features.order.ranks import host_names
+from dynsched.features.order.tiers import Ranked, lists_that_fit
 from dynsched.kube.inspection import PREFERRED, Program, Right
 from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark
@@ -327,7 +326,9 @@ def no_marks(nodes: Mapping[str, Node], rule_set: RuleSet) -> Iterator[Finding]:
     """N2: a selector or a limit that allows no mark."""
     guard = rule_set.guard
     pools = Counter(
-        pool_of(node, guard) for node in nodes.values() if is_eligible(node, rule_set.nodes)
+        pool_of(node, guard)
+        for node in nodes.values()
+        if why_ineligible(node, rule_set.nodes) is None
     )
     if nodes and not pools:
         yield error(

@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
 
-from dynsched.engine.model import QueryResult, Sample
-from dynsched.engine.nodes.match import match_samples
-from dynsched.engine.wording import counted, some
+from dynsched.core.samples import QueryResult, Sample, match_samples
+from dynsched.core.wording import counted, some
 from dynsched.rules.lint import lint
 from dynsched.rules.rule_set import Rule
 from dynsched.sources.pod_use import KUBELET_JOB
@@ -164,8 +163,8 @@ def _one_series_a_node(rule: CheckedRule) -> Iterator[Finding]:
 
 
 def _several(rule: CheckedRule) -> str | None:
-    if rule.world.index is not None:
-        found = match_samples(rule.rule, rule.answer.samples, rule.world.index).several
+    if rule.world.lookup is not None:
+        found = match_samples(rule.rule, rule.answer.samples, rule.world.lookup).several
         if found is None:
             return None
         differ = ", ".join(found.labels) or "nothing"

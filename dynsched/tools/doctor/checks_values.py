@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
-
-from dynsched.engine.load.lag import lag_of
-from dynsched.engine.model import Node, QueryResult
-from dynsched.engine.nodes.eligibility import is_eligible, pool_of
-from dynsched.engine.nodes.match import NodeIndex, match_samples
-from dynsched.engine.wording import by_reason, counted, listed, some
+from dynsched.core.load.lag import lag_of
+from dynsched.core.nodes import AddressLookup, Node, pool_of, why_ineligible
+from dynsched.core.samples import QueryResult, match_samples
+from dynsched.core.wording import by_reason, counted, listed, some
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import ServerClock
 from dynsched.tools.doctor.ask_prometheus import PastValues, Questions
@@ -48,8 +46,8 @@ class RuleContext:
     rule_set: RuleSet
     interval: float = 10.0
     nodes: Mapping[str, Node] = field(default_factory=dict)
-    index: NodeIndex | None = None
-    """Of the nodes; None where the API server did not tell."""
+    lookup: AddressLookup | None = None
+    """Of the nodes; None where the API server did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +76,13 @@ def values_against_thresholds(rule: CheckedRule) -> Iterator[Finding]:
     # A cluster that is idle also has values below 1: a multiplication by 100 tells it apart.
     are_shares = form.divides and not form.is_percent and seen.least >= 0
     are_shares &= seen.most <= _RATIO + 1e-9
-    if limit.rises and are_shares and _RATIO < threshold <= _PERCENT:
+    if limit.higher_is_worse and are_shares and _RATIO < threshold <= _PERCENT:
         yield error(
             "the values are shares of 1, and the threshold is in percent: it is never passed",
             evidence,
             f"write threshold: {threshold / 100:g}, or multiply the expression by 100",
         )
-    elif limit.rises and form.is_percent and 0 < threshold <= _RATIO < seen.most:
+    elif limit.higher_is_worse and form.is_percent and 0 < threshold <= _RATIO < seen.most:
         yield error(
             "the values are in percent, and the threshold is a share of 1: it is always passed",
             evidence,
@@ -95,7 +93,7 @@ def values_against_thresholds(rule: CheckedRule) -> Iterator[Finding]:
 
 
 def _never_or_always(limit: Rule, seen: PastValues, evidence: str) -> Iterator[Finding]:
-    coolest, hottest = (seen.least, seen.most) if limit.rises else (seen.most, seen.least)
+    coolest, hottest = (seen.least, seen.most) if limit.higher_is_worse else (seen.most, seen.least)
     small, large = sorted((abs(limit.threshold), abs(hottest)))
     if limit.breached(coolest):
         yield error(
@@ -141,7 +139,7 @@ async def late_samples(rule: CheckedRule) -> AsyncIterator[Finding]:
     lag, late = max(lags, key=lambda each: each[0], default=(0.0, None))
     if late is None or lag <= LAG or lag <= 3 * (await rule.asked.interval(late))[0]:
         return
-    yield (error if lag > rule.world.rule_set.stale_after_of(rule.rule) else warning)(
+    yield (error if lag > rule.rule.stale_after else warning)(
         "the samples come late: a node is hot for that long before the rule can see it",
         f"the newest sample of {late.text} is {format_duration(round(lag))} old",
         "scrape more often, or ask the Prometheus that scrapes",
@@ -153,7 +151,7 @@ async def late_for_new_pods(rule: CheckedRule) -> AsyncIterator[Finding]:
         return
     intervals = [(await rule.asked.interval(each))[0] for each in rule.expression.selectors]
     lag = lag_of(rule.rule, max(intervals, default=0.0) or None).total + rule.asked.behind
-    lost = REMOVED[0] - float(np.interp(lag, LAGS, REMOVED))
+    lost = REMOVED[0] - _removed_at(lag)
     if lost > _MATTERS:
         yield hint(
             "the values show a new pod late, so that the pods after it may go to the same node",
@@ -163,18 +161,27 @@ async def late_for_new_pods(rule: CheckedRule) -> AsyncIterator[Finding]:
         )
 
 
+def _removed_at(lag: float) -> float:
+    """From REMOVED, linear between two of its lags."""
+    if lag <= LAGS[0] or lag >= LAGS[-1]:
+        return REMOVED[0] if lag <= LAGS[0] else REMOVED[-1]
+    after = bisect_left(LAGS, lag)
+    (x0, x1), (y0, y1) = LAGS[after - 1 : after + 1], REMOVED[after - 1 : after + 1]
+    return y0 + (y1 - y0) * (lag - x0) / (x1 - x0)
+
+
 def uncovered(rule: CheckedRule) -> Iterator[Finding]:
     world = rule.world
-    if world.index is None or not rule.answer.samples:
+    if world.lookup is None or not rule.answer.samples:
         return
     guard, nodes = world.rule_set.guard, world.rule_set.nodes
     asked = [
         node
         for node in world.nodes.values()
-        if is_eligible(node, nodes) and rule.rule.applies_to(node.labels)
+        if why_ineligible(node, nodes) is None and rule.rule.applies_to(node.labels)
     ]
-    found = match_samples(rule.rule, rule.answer.samples, world.index)
-    missing = [node for node in asked if not found.readings.has(node.name)]
+    found = match_samples(rule.rule, rule.answer.samples, world.lookup)
+    missing = [node for node in asked if node.name not in found.readings]
     if missing:
         pools = Counter(pool_of(node, guard) for node in asked)
         without = Counter(pool_of(node, guard) for node in missing)

@@ -13,17 +13,16 @@ from typing import Any, Final, TypeVar
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from dynsched.engine.model import Node
-from dynsched.engine.nodes.match import index_nodes
-from dynsched.engine.wording import some
+from dynsched.core.nodes import AddressLookup, Node
+from dynsched.core.wording import some
+from dynsched.features.order.resource import NODE_ORDERS
 from dynsched.kube import inspection
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient, list_node_metrics
 from dynsched.kube.failures import OURS
 from dynsched.kube.inspection import Program, Right, policy
-from dynsched.kube.kept_rules import CONFIG_MAPS
 from dynsched.kube.leader import LEASE_NAME
 from dynsched.kube.leases import find_holders
-from dynsched.kube.node_order import NODE_ORDERS
+from dynsched.kube.rules_config_map import CONFIG_MAPS
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
@@ -68,7 +67,7 @@ def examine(
                 report.unreachable.append(str(error))
                 await _check_rules(prometheus, report, RuleContext(rule_set, interval))
                 return False
-            world = RuleContext(rule_set, interval, nodes, index_nodes(nodes.values()))
+            world = RuleContext(rule_set, interval, nodes, AddressLookup(nodes.values()))
             # Side by side: each waits for its own server, most of the time.
             found, _ = await asyncio.gather(
                 check_cluster(client, nodes, rule_set, lease_namespace),
@@ -129,7 +128,7 @@ async def check_cluster(
         found += findings("W1", checks.few_react(reach, with_order=with_order))
         found += findings("W2", checks.cancelled(reach))
     refused = await asked("K1", _refused(client, _needed_rights(rule_set, home)))
-    account = await asked("K1", inspection.account(client)) if refused else None
+    account = await asked("K1", inspection.whoami(client)) if refused else None
     person = account if account and not OURS.fullmatch(account) else None
     found += findings("K1", checks.rights(refused or (), person))
     guardrail = await asked("K1", policy(client, "validatingadmissionpolicies", _GUARDRAIL))

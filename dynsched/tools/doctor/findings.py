@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from dynsched.engine.wording import by_reason, counted, listed
+from dynsched.core.wording import by_reason, counted, listed
 from dynsched.util.tables import plain, show
 
 CODES: Final = (

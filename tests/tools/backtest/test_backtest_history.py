@@ -3,15 +3,15 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
-import numpy as np
 import pytest
 from builders import NOON
 
-from dynsched.engine.model import Series
+from dynsched.core.samples import Series
 from dynsched.sources.prometheus import RangeResult
-from dynsched.tools.backtest.fetching import (
+from dynsched.tools.backtest.history import (
     GIVE_UP,
     Fetcher,
     Past,
@@ -25,7 +25,8 @@ from dynsched.util.errors import ExpectedError
 
 START = 1_700_000_100.0
 STEP = 30.0
-CPU = Query("cpu", ("node", "instance"), rises=True)
+LABELS = ("node", "instance")
+CPU = Query("cpu", LABELS, higher_is_worse=True)
 
 
 def series(values: list[float], start: float = START, **labels: str) -> Series:
@@ -60,8 +61,9 @@ async def fetch(server: Server, folder: Path, count: int, expected: int) -> Past
     return (await fetcher.fetch({CPU: expected}))[CPU]
 
 
-def column(past: Past, count: int) -> list[float]:
-    return past.values(0, count, lambda name: -(name != "a"), 1, rises=True)[:, 0].tolist()
+def column(past: Past, count: int) -> list[float | None]:
+    """The values of node ``a``; None where there is none, or where the query failed."""
+    return [None if values is None else values.get("a") for values in past.by_step(count)]
 
 
 def test_the_moments_are_multiples_of_the_step() -> None:
@@ -76,7 +78,7 @@ def test_the_moments_are_multiples_of_the_step() -> None:
 def test_parts_cover_every_step_once_and_are_the_same_a_minute_later(number: int) -> None:
     whole = Window(START, STEP, 40_000 if number < 5_000 else 200)
     parts = list(parts_of(whole, number))
-    assert [p.start for p in parts] + [whole.count] == [0, *np.cumsum([len(p) for p in parts])]
+    assert [p.start for p in parts] + [whole.count] == [0, *accumulate(len(p) for p in parts)]
     most = max(len(part) for part in parts)
     assert most <= 8192
     assert most * number <= 250_000 or most == 1
@@ -85,32 +87,29 @@ def test_parts_cover_every_step_once_and_are_the_same_a_minute_later(number: int
     assert moments <= {(later.at(part.start), len(part)) for part in parts_of(later, number)}
 
 
-NAN = math.nan
-ODD = [NAN, math.inf, -math.inf, 4]
+ODD = [math.nan, math.inf, -math.inf, 4]
 LATER = series([3, 4], START + 2 * STEP, node="a", z="y")
 TWO = [series([1, 9] * 20, node="a", d="x"), series([5, 3] * 20, node="a")]
 
 
 @pytest.mark.parametrize(
-    ("found", "rises", "wanted"),
+    ("found", "higher_is_worse", "wanted"),
     [
-        # Its labels change in the middle: one column.
+        # Its labels change in the middle.
         ([series([1, 2], node="a", z="x"), LATER], True, [1, 2, 3, 4]),
         # Of several series of a node the worst value counts.
         (TWO, True, [5, 9] * 20),
         (TWO, False, [1, 3] * 20),
-        # What is no finite number is not known, and what names no node is left out.
-        ([series(ODD, node="a"), series([1], cluster="x")], True, [NAN, NAN, NAN, 4]),
-        # As are moments that were not asked for.
+        # A value that is no finite number is not known. A series without a node is left out.
+        ([series(ODD, node="a"), series([1], cluster="x")], True, [None, None, None, 4]),
+        # So are moments that were not asked for.
         ([series([1, 2, 3], START - STEP, node="a")], True, [2, 3]),
     ],
 )
-def test_series_become_a_column_for_each_node(found, rises, wanted) -> None:
-    count = len(wanted)
-    answer, labels = RangeResult(tuple(found)), ("node", "instance")
-    block = to_block(answer, labels, window(count), range(count), rises=rises)
-    np.testing.assert_array_equal(block.values[:, 0], wanted)
-    assert block.names == ("a",)
+def test_an_answer_becomes_a_value_a_node_and_moment(found, higher_is_worse, wanted) -> None:
+    count, query = len(wanted), Query("cpu", LABELS, higher_is_worse)
+    block = to_block(RangeResult(tuple(found)), query, window(count), range(count))
+    assert block.values == {"a": wanted}
     assert block.unnamed == sum("node" not in each.labels for each in found)
 
 
@@ -157,9 +156,8 @@ async def test_a_part_that_fails_leaves_a_hole_and_the_next_run_asks_only_for_it
     broken = Server(lambda start, end: "HTTP 500: block is broken" if start <= bad <= end else None)
     past = await fetch(broken, tmp_path, count, expected)
     (missing,) = past.missing
-    values = np.full(count, 7.0)
-    values[missing.part.start : missing.part.stop] = NAN
-    np.testing.assert_array_equal(column(past, count), values)
+    values = column(past, count)
+    assert {step for step, value in enumerate(values) if value is None} == set(missing.part)
 
     mended = Server()
     past = await fetch(mended, tmp_path, count, expected)

@@ -1,41 +1,48 @@
 """A replay in numbers."""
 
-import numpy as np
 import pytest
 
-from dynsched.tools.backtest.summary import cells, runs_of, tally
+from dynsched.tools.backtest.replay import Runs
+from dynsched.tools.backtest.summary import cells, tally
 
 STEP = 60.0
 
 
-def lanes(*rows: str) -> np.ndarray:
-    """A row for each lane, ``#`` where it is active -> shape (steps, lanes)."""
-    return np.array([[mark == "#" for mark in row] for row in rows]).T
+def runs(text: str) -> Runs:
+    """``#`` where it is active."""
+    found = Runs()
+    for step, mark in enumerate(text):
+        if mark == "#":
+            found.add(step)
+    return found
 
 
-def test_runs_are_found_by_lane_and_time() -> None:
-    found = runs_of(lanes("##..#", ".....", "..###"))
-    assert np.transpose(found).tolist() == [[0, 0, 2], [0, 4, 5], [2, 2, 5]]
+def test_runs_have_a_beginning_and_an_end() -> None:
+    found = [runs(text) for text in ("##..#", ".....", "..###")]
+    assert [each.runs for each in found] == [[[0, 2], [4, 5]], [], [[2, 5]]]
+    assert [each.steps for each in found] == [3, 0, 3]
+    numbers = tally(found, 15, STEP)
+    assert (numbers["marks"], numbers["node_time_marked"]) == (3, 0.4)
+    assert (numbers["median_mark_seconds"], numbers["longest_mark_seconds"]) == (120, 180)
 
 
 @pytest.mark.parametrize(
-    ("rows", "flaps"),
+    ("nodes", "flaps"),
     [
         (["#" + "." * 10 + "#."], 1),  # within ten minutes of the one before on the same node
         (["#" + "." * 11 + "#"], 0),
         (["#............", "..#.........."], 0),
     ],
 )
-def test_a_flap_follows_soon_on_the_same_node(rows: list[str], flaps: int) -> None:
-    active = lanes(*rows)
-    assert tally(active, np.ones(active.shape, bool), STEP)["flaps"] == flaps
+def test_a_flap_follows_soon_on_the_same_node(nodes: list[str], flaps: int) -> None:
+    assert tally(map(runs, nodes), 13, STEP)["flaps"] == flaps
 
 
 @pytest.mark.parametrize("steps", [1, 3, 7, 56, 100])
 def test_cells_cover_the_whole_time(steps: int) -> None:
-    active = np.ones((steps, 2), bool)
-    active[:, 1] = False
-    found = cells(active, 7)
-    assert found.shape == (min(7, steps), 2)
-    assert found[:, 0].tolist() == [1.0] * min(7, steps)
-    assert not found[:, 1].any()
+    assert cells(runs("#" * steps), steps, 7) == [1.0] * min(7, steps)
+    assert not any(cells(runs("." * steps), steps, 7))
+
+
+def test_a_cell_is_the_share_of_its_time() -> None:
+    assert cells(runs("##.#...#"), 8, 4) == [1.0, 0.5, 0.0, 0.5]

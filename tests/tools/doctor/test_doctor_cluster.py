@@ -33,14 +33,14 @@ from canned_cluster import (
     CannedCluster,
 )
 from extender_support import World as Extending
-from extender_support import snapshots
 from manifest_support import BASE, COMPONENTS, kustomize, templates
 from programs import ROOT
 from service_support import Pages, served
+from store_support import Clock, make_store
 
-from dynsched.api.app import make_app
-from dynsched.engine.model import QueryResult, Sample
-from dynsched.engine.nodes.match import index_nodes
+from dynsched.core.nodes import AddressLookup
+from dynsched.core.samples import QueryResult, Sample
+from dynsched.core.tick import RulesStatus
 from dynsched.kube.client import KubeClient
 from dynsched.rules.file import parse_rules
 from dynsched.rules.rule_set import Rule, RuleSet
@@ -58,6 +58,7 @@ from dynsched.tools.doctor.examine import check_cluster, check_extender, check_r
 from dynsched.tools.doctor.expressions import read
 from dynsched.tools.doctor.findings import Finding, NotChecked, Report, Severity
 from dynsched.util.formatting import format_time
+from dynsched.web.app import make_app
 
 RULE = {"name": "cpu", "expr": "load", "threshold": 80}
 MEMORY = {"name": "memory", "source": "metrics-server", "resource": "memory", "threshold": 85}
@@ -353,7 +354,7 @@ def test_nodes_without_samples_and_samples_without_nodes_are_told(
     pools = zip("abc", "xxy", strict=True)
     there = {name: make_node(name, labels={"pool": pool}) for name, pool in pools}
     by_pool = rules(guard={"pool_label": "pool"})
-    world = RuleContext(by_pool, nodes=there, index=index_nodes(there.values()))
+    world = RuleContext(by_pool, nodes=there, lookup=AddressLookup(there.values()))
     told = list(uncovered(asked(world, names, **more)))
     assert [each.severity for each in told] == found
     assert evidence in (told[0].evidence if told else "")
@@ -396,7 +397,7 @@ async def of_extender(where: Where, rule_set: RuleSet | None = None) -> list[Any
 
 
 async def test_an_extender_that_nobody_asks_is_told_and_one_that_is_asked_is_not() -> None:
-    app = make_app(snapshots(), Extending().tick().asked)
+    app = make_app(make_store(Clock()), Extending().tick().asked)
     async with TestClient(TestServer(app)) as client:
         where = Where(str(client.make_url("")))
         (found,) = await of_extender(where)
@@ -418,9 +419,9 @@ async def test_a_running_dynsched_that_refuses_its_rules_is_told_and_a_busy_one_
         pages.tick()
         assert await of_running(Where(pages.url)) == []
         refused = "rules.yaml:3:5: rules[0].treshold: unknown key\nrules.yaml:4:5: no"
-        snapshot = pages.snapshots.snapshot
-        assert snapshot is not None
-        pages.snapshots.publish(replace(snapshot, rules_error=refused))
+        tick = pages.snapshots.tick
+        assert tick is not None
+        pages.snapshots.publish(replace(tick, rules_status=RulesStatus(error=refused)))
         (found,) = await of_running(Where(pages.url))
     assert (found.code, found.severity) == ("K5", Severity.ERROR)
     assert found.evidence == "rules.yaml:3:5: rules[0].treshold: unknown key and rules.yaml:4:5: no"

@@ -4,7 +4,6 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping
-from unittest.mock import AsyncMock
 
 import pytest
 from prometheus_support import RealPrometheus
@@ -13,7 +12,6 @@ from dynsched.rules.file import parse_rules
 from dynsched.rules.lint import lint
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource, ServerClock
-from dynsched.tools.doctor import checks_rules
 from dynsched.tools.doctor.checks_rules import check_rules
 from dynsched.tools.doctor.checks_values import RuleContext
 from dynsched.tools.doctor.findings import Finding, NotChecked, Severity
@@ -67,9 +65,17 @@ def rule_set(rules: Mapping[str, Mapping[str, object]]) -> RuleSet:
     return parse_rules({"rules": [{"name": name, **rule} for name, rule in rules.items()]})
 
 
-async def found_by(url: str, rules: RuleSet, interval: float = 10.0) -> list[Finding | NotChecked]:
-    source = PrometheusSource(PrometheusConfig(url))
-    return await check_rules(source, RuleContext(rules, interval))
+class LateSource(PrometheusSource):
+    """Answers with the values of some minutes ago."""
+
+    async def ask_clock(self) -> tuple[ServerClock, None]:
+        return ServerClock(time.time(), behind=150.0), None
+
+
+async def found_by(
+    url: str, rules: RuleSet, kind: type[PrometheusSource] = PrometheusSource
+) -> list[Finding | NotChecked]:
+    return await check_rules(kind(PrometheusConfig(url)), RuleContext(rules))
 
 
 @pytest.fixture(scope="module")
@@ -109,8 +115,8 @@ async def test_a_warning_about_no_rule_ends_in_no_traceback(history) -> None:
     assert "P5" not in {each.code for each in await found_by(history.url, unmarked)}
 
 
-async def test_values_that_show_a_new_pod_late_are_told_where_pods_are_placed_by_them(
-    history, monkeypatch
+async def test_values_that_show_a_new_pod_late_are_found_where_pods_are_placed_by_them(
+    history,
 ) -> None:
     slow = {"expr": "rate(slow_seconds_total[4m]) * 100", "threshold": 90}
     quick = {"expr": "memory_used_ratio * 100", "threshold": 80, "by": "expected"}
@@ -121,21 +127,15 @@ async def test_values_that_show_a_new_pod_late_are_told_where_pods_are_placed_by
         found = await found_by(history.url, rule_set(rules))
         assert [each.rule for each in found if each.code == "P12"] == told
         assert "N1" not in {each.code for each in found}
-    # So do answers that are of minutes ago.
-    late = AsyncMock(return_value=(ServerClock(time.time(), behind=150.0), None))
-    monkeypatch.setattr(PrometheusSource, "ask_clock", late)
-    found = await found_by(history.url, rule_set({"quick": quick}))
+    found = await found_by(history.url, rule_set({"quick": quick}), LateSource)
     assert [each.rule for each in found if each.code == "P12"] == ["quick"]
     assert [each.code for each in found].count("N1") == 1
 
 
-async def test_a_job_that_is_not_named_after_the_kubelet_is_told(history, monkeypatch) -> None:
-    quick = {"expr": "memory_used_ratio * 100", "threshold": 80}
-    for more, job, told in (
-        ({"by": "expected"}, checks_rules.KUBELET_JOB, [Severity.INFO]),
-        ({"by": "expected"}, "k8s-.*", []),
-        ({}, checks_rules.KUBELET_JOB, []),
-    ):
-        monkeypatch.setattr(checks_rules, "KUBELET_JOB", job)
-        found = await found_by(history.url, rule_set({"quick": quick | more}))
-        assert [each.severity for each in found if each.code == "P13"] == told
+async def test_a_job_that_is_not_named_after_the_kubelet_is_a_hint_where_pods_count(
+    history,
+) -> None:
+    for more, severities in (({"by": "expected"}, [Severity.INFO]), ({}, [])):
+        rules = {"quick": {"expr": "memory_used_ratio * 100", "threshold": 80, **more}}
+        found = await found_by(history.url, rule_set(rules))
+        assert [each.severity for each in found if each.code == "P13"] == severities

@@ -1,1 +1,0 @@
-"""What others call over HTTP; answered from the last Snapshot in memory."""

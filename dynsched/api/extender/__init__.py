@@ -1,1 +1,0 @@
-"""The scheduler extender: its wire format, its bodies, its answers, and their HTTP paths."""

@@ -1,0 +1,135 @@
+"""The features that rules may want. Each is imported and started once they do."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from dynsched.controller.clients import Clients
+from dynsched.controller.pod_tracking import PodTracking
+from dynsched.controller.settings import Settings
+from dynsched.core.tick import Tick
+from dynsched.kube.cluster import NodeCluster
+from dynsched.kube.leader import Elector, NoElection
+from dynsched.kube.transport import KubeApi
+from dynsched.rules.file import RulesFile
+from dynsched.rules.rule_set import RuleSet
+from dynsched.sources.prometheus import PrometheusSource
+from dynsched.util.latest import Latest
+from dynsched.util.stopping import run_until_stopped, wait_for
+from dynsched.web.ticks import TickStore
+
+if TYPE_CHECKING:
+    from dynsched.features.extender.answers import Extender
+    from dynsched.features.extender.wire import Binding
+    from dynsched.kube.binder import Binder
+
+_POLL: Final = 1.0
+"""Seconds between two checks whether the rules want a feature."""
+
+
+@dataclass(eq=False, kw_only=True)
+class Features:
+    """``namespace`` has the NodeOrder and the Lease."""
+
+    settings: Settings
+    rules_file: RulesFile
+    clients: Clients
+    cluster: NodeCluster
+    pods: PodTracking
+    leadership: Elector | NoElection
+    namespace: str
+    ticks: Latest[Tick]
+    store: TickStore
+    stop: asyncio.Event
+    _extender: Extender | None = field(default=None, init=False)
+    _binder: Binder | None = field(default=None, init=False)
+
+    def extender(self) -> Extender | None:
+        """What answers the scheduler; None while the rules have no section ``extender``."""
+        rule_set = self.rules_file.rule_set
+        if rule_set is None or not rule_set.has_extender:
+            return None
+        if self._extender is None:
+            from dynsched.features.extender.answers import Extender
+
+            self._extender = Extender(
+                nodes=self.cluster.nodes,
+                synced=lambda: self.cluster.synced,
+                rules=lambda: self.rules_file.in_force.extender,
+                clock=time.monotonic,
+                bound=self.pods.recent,
+                waits=self.pods.waits,
+                bind_pod=None if self._binder is None else self._bind,
+            )
+        return self._extender
+
+    def open_binder(self) -> None:
+        """With ``--bind``."""
+        if self.settings.bind and not self.settings.dry_run:
+            from dynsched.kube.binder import Binder
+
+            # Until the first list is complete, no node is known to be gone.
+            cluster = self.cluster
+            is_known = lambda node: not cluster.synced or cluster.has(node)  # noqa: E731
+            self._binder = self.clients.open(partial(Binder, is_known=is_known))
+
+    async def answer_scheduler(self) -> None:
+        """Prepare each tick for the scheduler's requests."""
+        await self._until_wanted(lambda _: self.extender() is not None)
+        extender = self.extender()
+        if extender is not None:
+            await run_until_stopped(self.stop, extender.follow(self.ticks))
+
+    async def keep_order(self) -> None:
+        """Compute the order of each tick, and write it unless this is a dry run."""
+        await self._until_wanted(lambda rules: rules.order is not None)
+        if self.stop.is_set():
+            return
+        from dynsched.features.order.status import OrderStatus
+        from dynsched.features.order.writer import NodeOrderWriter
+
+        self.store.show_order(status := OrderStatus())
+        writer = NodeOrderWriter(
+            self.clients.open(partial(KubeApi, in_flight=1)),
+            self.namespace,
+            status,
+            self.leadership.writer,
+            self.settings.interval,
+        )
+        await writer.run(self.stop, self.ticks)
+
+    async def query_for_page(self, source: PrometheusSource) -> None:
+        """The page's own queries, once somebody looks at it."""
+        # How large an answer may be depends on the number of nodes, which is 0 until they are
+        # listed. What is refused before is queried again only after minutes.
+        store, cluster = self.store, self.cluster
+        await wait_for(self.stop, lambda: store.facts.is_looked_at and cluster.synced, _POLL)
+        await self._until_wanted(lambda _: True)
+        if self.stop.is_set():
+            return
+        from dynsched.sources.page_queries import PageQueries
+
+        await PageQueries(
+            source,
+            self.store.facts,
+            rule_set=lambda: self.rules_file.in_force,
+            nodes=self.cluster.nodes,
+            namespace=self.namespace,
+            cluster=self.settings.cluster_name,
+        ).run(self.stop)
+
+    async def _until_wanted(self, is_wanted: Callable[[RuleSet], bool]) -> None:
+        file = self.rules_file
+        wants = lambda: file.rule_set is not None and is_wanted(file.rule_set)  # noqa: E731
+        await wait_for(self.stop, wants, _POLL)
+
+    async def _bind(self, binding: Binding) -> None:
+        assert self._binder is not None  # noqa: S101 (otherwise this method is not passed on)
+        await self._binder.bind(**msgspec.structs.asdict(binding))

@@ -1,0 +1,92 @@
+"""The rules' queries, side by side: one that hangs delays no other rule and no tick."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+from dynsched.core.samples import QueryResult
+from dynsched.rules.fields import SourceName
+from dynsched.rules.rule_set import Rule
+
+logger = logging.getLogger(__name__)
+
+PATIENCE: Final = 0.8
+"""Share of the interval for which a tick waits for answers."""
+_NOT_YET: Final = QueryResult(error="the query has not been answered yet")
+
+
+class Source(Protocol):
+    """Where a rule's samples come from."""
+
+    async def query(self, rule: Rule) -> QueryResult:
+        """One aggregate query. A bad answer is a QueryResult with an error, never an exception."""
+
+
+class Queries:
+    """At most one query of a rule is under way. A rule counts with its last answer until the next
+    one is there; its samples grow old meanwhile. A tick does not wait for a rule whose last query
+    took too long, or still runs.
+    """
+
+    def __init__(self, sources: Mapping[SourceName, Source]) -> None:
+        self._sources = sources
+        self._under_way: dict[Rule, asyncio.Task[QueryResult]] = {}
+        self._last: dict[Rule, QueryResult] = {}
+        self._took: dict[Rule, float] = {}
+        """Seconds, of the last query that ended."""
+
+    async def ask(self, rules: Iterable[Rule], patience: float | None) -> dict[str, QueryResult]:
+        """Begin the queries that are due, and wait for ``patience`` seconds for those that should
+        be answered by then; None: for all. The last answer of each rule, by its name.
+        """
+        rules = tuple(rules)
+        self._forget_all_but(rules)
+        self._collect()
+        awaited = []
+        for rule in rules:
+            if rule not in self._under_way:
+                task = asyncio.create_task(self._query(rule), name=f"query of {rule.name}")
+                self._under_way[rule] = task
+                if patience is None or self._took.get(rule, 0.0) <= patience:
+                    awaited.append(task)
+        if awaited:
+            await asyncio.wait(awaited, timeout=patience)
+        self._collect()
+        return {rule.name: self._last.get(rule, _NOT_YET) for rule in rules}
+
+    def _collect(self) -> None:
+        for rule in [rule for rule, task in self._under_way.items() if task.done()]:
+            self._last[rule] = self._under_way.pop(rule).result()
+
+    async def close(self) -> None:
+        """End what is under way."""
+        self._forget_all_but(())
+
+    def _forget_all_but(self, rules: tuple[Rule, ...]) -> None:
+        for rule in self._under_way.keys() - set(rules):
+            self._under_way.pop(rule).cancel()
+        self._last = {rule: self._last[rule] for rule in rules if rule in self._last}
+        self._took = {rule: self._took[rule] for rule in rules if rule in self._took}
+
+    async def _query(self, rule: Rule) -> QueryResult:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            return await self._answer(rule)
+        finally:
+            self._took[rule] = loop.time() - began
+
+    async def _answer(self, rule: Rule) -> QueryResult:
+        source = self._sources.get(rule.source)
+        if source is None:
+            return QueryResult(error=f"source {rule.source} is not set up in this process")
+        try:
+            return await source.query(rule)
+        except Exception as error:
+            # A source must not raise; if one does, its rule is unknown and all others go on.
+            text = "rule %s: its source failed in an unexpected way"
+            logger.exception(text, rule.name, extra={"rule": rule.name})
+            return QueryResult(error=f"unexpected {type(error).__name__}: {error}")

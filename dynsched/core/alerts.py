@@ -1,0 +1,190 @@
+"""An alert: one rule on one node, and its one transition.
+
+The transition is Prometheus's (``rules/alerting.go``). Two things differ:
+
+- Hysteresis: a firing alert goes on while ``value op clear_threshold`` is true; any other alert
+  becomes active by ``value op threshold``.
+- Unknown is a third value: a missing, old or invalid sample and a failed query change no state,
+  until there has been no good reading for ``stale_after``. Then the alert becomes inactive, unless
+  it fires and ``on_stale`` is ``hold``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct, structs
+
+from dynsched.core.samples import Quality, Reading
+from dynsched.rules.rule_set import Rule
+
+GRAIN: Final = 0.001
+"""Tolerance in seconds when durations are compared. ``for: 4s`` must have passed after two
+intervals of 2 s, even if the difference of the floats is slightly less than 4."""
+
+
+class AlertState(StrEnum):
+    """The states of Prometheus. An alert that fires only because of ``keep_firing_for`` is FIRING,
+    with ``keep_firing_since`` set.
+    """
+
+    INACTIVE = "inactive"
+    PENDING = "pending"
+    FIRING = "firing"
+
+
+class Alert(Struct, frozen=True, gc=False):
+    """The state of one rule on one node after one evaluation. All times are Unix seconds."""
+
+    rule: str
+    node: str
+    uid: str
+    """The node's: a node that was created again under its name gets new alerts."""
+    state: AlertState
+    since: float
+    updated_at: float
+    """Never decreases, even if the clock is set back."""
+    known_at: float
+    """When there last was an OK reading, or when the alert was adopted: stale since then."""
+    quality: Quality = Quality.MISSING
+    value: float | None = None
+    """The value of the last OK reading; None before the first."""
+    compared: float | None = None
+    """The value that was compared with the threshold then, measured or expected (``by``)."""
+    sampled_at: float | None = None
+    active_since: float | None = None
+    """When the threshold was first breached, while PENDING or FIRING (Prometheus's ActiveAt)."""
+    keep_firing_since: float | None = None
+    """While it fires only because of ``keep_firing_for``: when the value first was on the clear
+    side of ``clear_threshold`` (Prometheus's KeepFiringSince)."""
+    adopted: bool = False
+    """Whether it was derived from a mark on the node, without an OK reading since."""
+
+    @property
+    def firing(self) -> bool:
+        """Also while it fires because of ``keep_firing_for`` alone."""
+        return self.state is AlertState.FIRING
+
+    @property
+    def good_value(self) -> float | None:
+        """The value, if it is current."""
+        return self.value if self.quality is Quality.OK else None
+
+    def shifted(self, seconds: float) -> Alert:
+        """The same with all times changed by ``seconds``."""
+
+        def moved(at: float | None) -> float | None:
+            return None if at is None else at + seconds
+
+        return structs.replace(
+            self,
+            since=self.since + seconds,
+            updated_at=self.updated_at + seconds,
+            known_at=self.known_at + seconds,
+            sampled_at=moved(self.sampled_at),
+            active_since=moved(self.active_since),
+            keep_firing_since=moved(self.keep_firing_since),
+        )
+
+
+Alerts = Mapping[str, Mapping[str, Alert]]
+"""By the name of the node, then by that of the rule."""
+
+
+def new_alert(rule: str, node: str, uid: str, now: float) -> Alert:
+    """An alert of which nothing is known yet."""
+    return Alert(rule, node, uid, AlertState.INACTIVE, since=now, updated_at=now, known_at=now)
+
+
+def next_alert(alert: Alert, rule: Rule, reading: Reading, now: float) -> Alert:
+    """``alert`` after one evaluation at ``now`` (Unix seconds)."""
+    quality = reading.quality
+    # The age of a sample counts by `now` itself: after the clock was set back, new samples have
+    # timestamps of the new time. The times of an alert must not go back.
+    if quality is Quality.OK and not now - reading.taken <= rule.stale_after:
+        quality = Quality.STALE
+    now = max(alert.updated_at, now)
+    if quality is not Quality.OK:
+        return _next_unknown(alert, rule, quality, now)
+    compared = reading.value if reading.expected is None else reading.expected
+    state = alert.state
+    active_since, keep_since = alert.active_since, alert.keep_firing_since
+    if state is AlertState.FIRING:
+        if rule.holds(compared):
+            keep_since = None
+        else:
+            keep_since = now if keep_since is None else keep_since
+            if now - keep_since >= rule.keep_firing_for - GRAIN:
+                state = AlertState.INACTIVE
+    elif rule.breached(compared):
+        active_since = now if active_since is None else active_since
+        is_over = now - active_since >= rule.hold_duration - GRAIN
+        state = AlertState.FIRING if is_over else AlertState.PENDING
+    else:
+        state = AlertState.INACTIVE
+    if state is AlertState.INACTIVE:
+        active_since = keep_since = None
+    return Alert(
+        rule=alert.rule,
+        node=alert.node,
+        uid=alert.uid,
+        state=state,
+        since=alert.since if state is alert.state else now,
+        updated_at=now,
+        known_at=max(alert.known_at, min(now, reading.taken)),
+        quality=quality,
+        value=reading.value,
+        compared=compared,
+        sampled_at=reading.taken,
+        active_since=active_since,
+        keep_firing_since=keep_since,
+    )
+
+
+def _next_unknown(alert: Alert, rule: Rule, quality: Quality, now: float) -> Alert:
+    """Without a good reading: the same state, or inactive once the last good one is too old."""
+    stays = rule.on_stale == "hold" if alert.firing else alert.state is AlertState.INACTIVE
+    ends = not stays and now - alert.known_at > rule.stale_after
+    return Alert(
+        rule=alert.rule,
+        node=alert.node,
+        uid=alert.uid,
+        state=AlertState.INACTIVE if ends else alert.state,
+        since=now if ends else alert.since,
+        updated_at=now,
+        known_at=alert.known_at,
+        quality=quality,
+        value=alert.value,
+        compared=alert.compared,
+        sampled_at=alert.sampled_at,
+        active_since=None if ends else alert.active_since,
+        keep_firing_since=None if ends else alert.keep_firing_since,
+        adopted=alert.adopted and not ends,
+    )
+
+
+class NodePressure(Struct, frozen=True, gc=False):
+    """What the alerts of one node come to together. Alerts of shadow rules do not count."""
+
+    node: str
+    alerts: tuple[Alert, ...]
+    """One per rule that applies to the node, in the order of the rules."""
+    firing: tuple[tuple[Rule, Alert], ...]
+    """Those that fire and count, each with its rule."""
+    severity: float
+    """How far the worst firing alert is beyond its threshold, as a share of the threshold; 0 when
+    none fires or no value is known."""
+    new_pods: Mapping[str, int] = {}
+    """By rule, the pods that were just bound and count in its expected load."""
+
+    @property
+    def hot(self) -> bool:
+        """At least one alert fires."""
+        return bool(self.firing)
+
+    @property
+    def since(self) -> float | None:
+        """When the first of the firing alerts began to fire."""
+        return min((alert.since for _, alert in self.firing), default=None)

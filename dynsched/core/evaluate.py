@@ -1,0 +1,269 @@
+"""One evaluation: what the rules' queries answered, and the nodes -> alerts, marks and patches.
+
+    evaluate(rules, answers, nodes, previous, now) -> Evaluation
+
+The controller, ``dynsched plan``, the replay at a start and the tests all decide by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final
+
+from msgspec import structs
+
+from dynsched.core.adoption import alerts_before
+from dynsched.core.alerts import (
+    Alert,
+    Alerts,
+    NodePressure,
+    new_alert,
+    next_alert,
+)
+from dynsched.core.guard import MarkCandidate, decide_marks
+from dynsched.core.load.expected import NO_PODS, ExpectedLoad, KnownPods, expected_load
+from dynsched.core.load.percent import load_percent
+from dynsched.core.marks import (
+    MarkDecision,
+    NodePatch,
+    mark_state,
+    plan_node,
+)
+from dynsched.core.node_table import NodeEntry, NodeTable
+from dynsched.core.nodes import Node
+from dynsched.core.samples import (
+    FAILED,
+    MISSING,
+    Matched,
+    Quality,
+    QueryResult,
+    Reading,
+    match_samples,
+)
+from dynsched.core.wording import Reason
+from dynsched.rules.rule_set import Rule, RuleSet
+
+NOT_MARKED: Final = Reason("mark_none")
+OLDER_STAYS: Final = Reason("left")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What one evaluation came to. Mappings are by the name of the node, or by that of the rule."""
+
+    rule_set: RuleSet
+    table: NodeTable
+    alerts: Alerts
+    pressures: Mapping[str, NodePressure]
+    decision: MarkDecision
+    patches: tuple[NodePatch, ...] = ()
+    """Those that are due; nothing has been written yet. The hottest nodes come first."""
+    matched: Mapping[str, Matched] = field(default_factory=dict)
+    """By rule; without rules whose query failed."""
+    expected: Mapping[str, ExpectedLoad] = field(default_factory=dict)
+    """By rule, where pods are known."""
+
+    @cached_property
+    def hot(self) -> frozenset[str]:
+        """The names of the nodes on which an alert fires."""
+        return frozenset(name for name, pressure in self.pressures.items() if pressure.hot)
+
+    def replan(self, node: Node) -> NodePatch | None:
+        """The patch for one node that changed since; None when nothing is due any more, or when it
+        has replaced the node of its name: it is evaluated in the next tick.
+        """
+        entry = self.table.entries.get(node.name)
+        if entry is None or entry.node.uid != node.uid:
+            return None
+        state = mark_state(node, self.rule_set.mark, self.rule_set.nodes)
+        return plan_node(state, self.pressures[node.name], self.rule_set, self.decision)
+
+    def due(self, name: str) -> NodePatch | None:
+        """The patch that a node needs; None when nothing is due."""
+        mark = self.table.entries[name].mark
+        return plan_node(mark, self.pressures[name], self.rule_set, self.decision)
+
+    def after_writes(self, nodes: Mapping[str, Node]) -> Evaluation:
+        """The same on ``nodes`` as they are now; nodes that are new wait for the next one."""
+        entries = self.table.entries
+        known = {
+            name: node
+            for name, node in nodes.items()
+            if name in entries and entries[name].node.uid == node.uid
+        }
+        return replace(
+            self,
+            table=NodeTable.of(known, self.rule_set, self.table),
+            alerts={name: self.alerts[name] for name in known},
+            pressures={name: self.pressures[name] for name in known},
+        )
+
+    def limit(self, delayed: Mapping[str, str]) -> Evaluation:
+        """The same, where the patches of some nodes are ``delayed``; by node: why."""
+        limited = {**self.decision.limited, **delayed}
+        return replace(self, decision=replace(self.decision, limited=limited))
+
+    def shifted(self, seconds: float) -> Evaluation:
+        """The same with the times of all alerts changed, after the clock was set by as much."""
+        alerts = {
+            node: {rule: alert.shifted(seconds) for rule, alert in of_node.items()}
+            for node, of_node in self.alerts.items()
+        }
+        return replace(self, alerts=alerts)
+
+    def measured_load(self, rule: Rule, node: str) -> float | None:
+        """In percent; None where there is no good reading."""
+        alert = self.alerts[node].get(rule.name)
+        value = None if alert is None else alert.good_value
+        return None if value is None else load_percent(rule, value)
+
+    def stays_hot(self, rule: Rule, node: str) -> bool:
+        """Whether the rule fires on the node, and its expected load is not below the threshold.
+
+        A node whose expected load has dropped accepts pods before its delayed metric clears the
+        alert. Otherwise the remaining nodes would receive them all.
+        """
+        alert = self.alerts[node].get(rule.name)
+        if alert is None or not alert.firing:
+            return False
+        load, expected = self.measured_load(rule, node), self.expected.get(rule.name)
+        if load is not None and expected is not None:
+            load = expected.of(node, load)
+        return load is None or load >= load_percent(rule, rule.threshold)
+
+
+def evaluate(
+    rule_set: RuleSet,
+    answers: Mapping[str, QueryResult],
+    nodes: Mapping[str, Node],
+    previous: Evaluation | None,
+    now: float,
+    *,
+    pods: KnownPods = NO_PODS,
+    released: int = 0,
+) -> Evaluation:
+    """Decide over all nodes. ``answers`` by rule; ``released``: how many marks went in this tick
+    before, of those that ``guard.max_releases`` allows in one.
+
+    A node that carries our mark and has no alert in ``previous`` is adopted as firing; so is one
+    that has replaced another of its name.
+    """
+    table = NodeTable.of(nodes, rule_set, None if previous is None else previous.table)
+    matched, expected = read_answers(table, answers, pods, now)
+    readings = {name: each.readings for name, each in matched.items()}
+    alerts = next_alerts(table, readings, {} if previous is None else previous.alerts, now)
+    pressures = {
+        name: node_pressure(entry, alerts[name], _new_pods(name, expected))
+        for name, entry in table.entries.items()
+    }
+    decision = _decide(table, pressures, released)
+    concerned = [
+        name
+        for name, entry in table.entries.items()
+        if pressures[name].hot or entry.mark.has_our_keys
+    ]
+    concerned.sort(key=lambda name: -pressures[name].severity)
+    planned = (
+        plan_node(table.entries[name].mark, pressures[name], rule_set, decision)
+        for name in concerned
+    )
+    patches = tuple(patch for patch in planned if patch is not None)
+    return Evaluation(rule_set, table, alerts, pressures, decision, patches, matched, expected)
+
+
+def read_answers(
+    table: NodeTable, answers: Mapping[str, QueryResult], pods: KnownPods, now: float
+) -> tuple[dict[str, Matched], dict[str, ExpectedLoad]]:
+    """By rule: the samples on their nodes, without rules whose query failed; and the expected load,
+    where pods are known and the rules use it.
+    """
+    rule_set, matched, expected = table.rule_set, {}, {}
+    for rule in rule_set.rules:
+        answer = answers.get(rule.name)
+        if answer is None or answer.error is not None:
+            continue
+        fresh_since = now - rule.stale_after
+        found = match_samples(rule, answer.samples, table.lookup, fresh_since=fresh_since)
+        matched[rule.name] = found
+        if pods is NO_PODS or not (rule.by == "expected" or rule_set.scores_nodes):
+            continue
+        good = {
+            node: reading
+            for node, reading in found.readings.items()
+            if reading.quality is Quality.OK
+            and reading.taken >= fresh_since
+            and rule.applies_to(table.nodes[node].labels)
+        }
+        load = expected_load(rule, good, table.nodes, table.groups, pods=pods, now=now)
+        expected[rule.name] = load
+        if rule.by == "expected":
+            changed = {
+                node: structs.replace(
+                    good[node], expected=load.value_of(rule, node, good[node].value)
+                )
+                for node in load.added
+            }
+            matched[rule.name] = structs.replace(found, readings={**found.readings, **changed})
+    return matched, expected
+
+
+def next_alerts(
+    table: NodeTable,
+    readings: Mapping[str, Mapping[str, Reading]],
+    previous: Alerts,
+    now: float,
+) -> dict[str, dict[str, Alert]]:
+    """The alerts after one evaluation. ``readings`` by rule; a rule without an entry has failed."""
+    found: dict[str, dict[str, Alert]] = {}
+    for name, entry in table.entries.items():
+        before = alerts_before(entry, previous.get(name, {}), table.rule_set, now)
+        found[name] = {
+            rule.name: next_alert(
+                before.get(rule.name) or new_alert(rule.name, name, entry.node.uid, now),
+                rule,
+                readings[rule.name].get(name, MISSING) if rule.name in readings else FAILED,
+                now,
+            )
+            for rule in entry.rules
+        }
+    return found
+
+
+def _new_pods(node: str, expected: Mapping[str, ExpectedLoad]) -> Mapping[str, int]:
+    return {name: load.added[node].pods for name, load in expected.items() if node in load.added}
+
+
+def node_pressure(
+    entry: NodeEntry, alerts: Mapping[str, Alert], new_pods: Mapping[str, int] = {}
+) -> NodePressure:
+    """What the alerts of a node come to together."""
+    firing = tuple(
+        (rule, alerts[rule.name])
+        for rule in entry.rules
+        if not rule.shadow and alerts[rule.name].firing
+    )
+    severity = max((rule.excess(alert.compared) for rule, alert in firing), default=0.0)
+    return NodePressure(entry.node.name, tuple(alerts.values()), firing, severity, new_pods)
+
+
+def _decide(table: NodeTable, pressures: Mapping[str, NodePressure], released: int) -> MarkDecision:
+    candidates = [
+        MarkCandidate(
+            name=name,
+            pool=entry.group.pool,
+            hot=pressures[name].hot,
+            marked=entry.mark.marked,
+            may_mark=entry.mark.may_mark,
+            severity=pressures[name].severity,
+        )
+        for name, entry in table.entries.items()
+        if pressures[name].hot or entry.mark.marked
+    ]
+    if table.rule_set.mark.is_none:
+        unmarked = (each.name for each in candidates if each.hot and each.may_mark)
+        limited = dict.fromkeys(unmarked, NOT_MARKED)
+        limited |= dict.fromkeys((each.name for each in candidates if each.marked), OLDER_STAYS)
+        return MarkDecision(frozenset(), limited)
+    return decide_marks(table.rule_set.guard, candidates, table.pool_sizes, released)

@@ -1,0 +1,346 @@
+"""What a node's metric will show once it has caught up: the expected load.
+
+    expected = measured + sum of use x unseen(bound) - sum of use x unseen(ended)
+
+docs/expected-load.md says why, and how the use of a pod is estimated. All loads are in percent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import Final
+
+from dynsched.core.load.lag import Lag, lag_of
+from dynsched.core.load.percent import load_percent, with_load
+from dynsched.core.load.pods import (
+    HEAVIEST,
+    MARGIN,
+    MAX_POD_LOAD,
+    Added,
+    Allocatable,
+    BoundPod,
+    PodRequestTotals,
+    PodUse,
+    RecentPod,
+    median_request,
+)
+from dynsched.core.load.use_by_age import Counts, changes_unseen
+from dynsched.core.nodes import Node, NodeGroup
+from dynsched.core.samples import Reading
+from dynsched.rules.rule_set import Rule
+
+LOAD_OF_FIRST: Final = 4.0
+LOAD_OF_FURTHER: Final = 2.0
+FIRST: Final = 10
+"""Load of a pod of unknown use, however little it requests: 4 % for each of the first ten, 2 % for
+each further one. Without it a hundred pods of 0.1 % each would all go to the one coolest node. It
+flattens, because small pods by the dozen should not make a node at 20 % look nearly hot."""
+BELOW_MEAN: Final = 10.0
+"""Percent below the mean measured load of its group to which pods that ended, and were not measured
+themselves, may take a node; on a hot node this holds for all pods that ended."""
+FEW: Final = 30
+"""Below this number of pods one busy pod dominates the mean, so the median is used if every pod is
+measured."""
+_NOTHING_LEFT: Final = 1e-9
+"""Pods; what is left after all are taken away is rounding."""
+
+
+class UnseenPods:
+    """What the pods on one node add to what one rule measures there. Mutable."""
+
+    __slots__ = ("_bound", "_cpu", "_ended", "_memory", "_pods")
+
+    def __init__(self) -> None:
+        self._bound = self._ended = 0.0
+        self._pods = self._cpu = self._memory = 0.0  # of unknown use, each by its unseen share
+
+    def bound(self, pod: BoundPod, load: float | None, share: float) -> None:
+        """Count a bound pod; ``share`` (negative: count it no longer) of it is unseen."""
+        if load is not None:
+            self._bound += share * load
+            return
+        self._pods += share
+        self._cpu += share * pod.cpu
+        self._memory += share * pod.memory
+        if self._pods <= _NOTHING_LEFT:
+            self._pods = self._cpu = self._memory = 0.0
+
+    def ended(self, load: float | None, share: float) -> None:
+        """Count an ended pod. A pod of unknown use counts nothing: a guess may make a node look
+        busier than it is, but must not make a busy one look idle.
+        """
+        if load is not None:
+            self._ended += share * load
+
+    def parts(self, allocatable: Allocatable, resource: str | None) -> tuple[float, float]:
+        """The load to add for bound pods, and the load to subtract for ended ones. Pods of unknown
+        use count by the resource that the rule measures; where that is not known, by the one of
+        which more is requested.
+        """
+        shares = [
+            100 * requested / allocatable[name]
+            for name, requested in (("cpu", self._cpu), ("memory", self._memory))
+            if resource in (None, name) and allocatable.get(name, 0) > 0
+        ]
+        first = min(self._pods, FIRST)
+        by_number = LOAD_OF_FIRST * first + LOAD_OF_FURTHER * (self._pods - first)
+        return self._bound + max([by_number, *shares]), self._ended
+
+
+_NOTHING_ADDED: Final = Added(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedLoad:
+    """For one rule: what a pod is expected to use, what pods add to each node, and what the next
+    pod would add. Mappings are by node name.
+    """
+
+    use: PodUse = field(default_factory=PodUse)
+    added: Mapping[str, Added] = field(default_factory=dict)
+    next_pod: Mapping[str, float] = field(default_factory=dict)
+    """The load that a pod of mean use, with its margin, would add to a node of known capacity."""
+    least_next: float = LOAD_OF_FIRST
+    """The least of these, which is taken for all other nodes too."""
+
+    def of(self, node: str, measured: float) -> float:
+        """The expected load of a node whose ``measured`` load is known."""
+        return self.added.get(node, _NOTHING_ADDED).to(measured)
+
+    def value_of(self, rule: Rule, node: str, measured: float) -> float:
+        """The value that the ``measured`` one is expected to become, in the unit of the rule."""
+        if node not in self.added:
+            return measured
+        load = load_percent(rule, measured)
+        return with_load(rule, measured, self.added[node].to(load) - load)
+
+    def to_place(self, node: str, measured: float) -> float:
+        """The load by which pods are placed: with the margin of pods that were just bound, and with
+        the load that the next pod adds beyond the least, which leaves the larger of two nodes
+        cooler.
+        """
+        more = self.next(node) - self.least_next
+        return self.added.get(node, _NOTHING_ADDED).to(measured, margin=True) + more
+
+    def next(self, node: str) -> float:
+        """The load that the next pod adds to a node, in percent."""
+        return self.next_pod.get(node, self.least_next)
+
+
+NO_EXPECTATION: Final = ExpectedLoad()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPods:
+    """What the watch of pods and Prometheus report of pods, as of one moment."""
+
+    recent: Collection[RecentPod] = ()
+    running: int | None = None
+    """How many run in the cluster; None when that is not known."""
+    use_of_workloads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By resource (``cpu`` in cores, ``memory`` in bytes), then by workload: the use of one pod."""
+    scrape_intervals: Mapping[str, float] = field(default_factory=dict)
+    """By rule, in seconds."""
+    sequence: int = 0
+    """The number of the last change of ``recent`` (`RecentPods.sequence`)."""
+    requested: Mapping[str, PodRequestTotals] = field(default_factory=dict)
+    """By node, where it has pods; empty while the rules have no `order`."""
+    use_of_pods: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """As ``use_of_workloads``, by ``namespace/name`` of the pod itself."""
+    use_of_ended: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Likewise: the last use of pods that ended, where it is known."""
+    cpu_by_age: Mapping[str, Counts] = field(default_factory=dict)
+    """By ``namespace/name``: the CPU time of new pods."""
+    start_factor: float = 1.0
+    """By how much the use of new pods at first exceeds their mean."""
+    with_order: int = 0
+    """How many running pods got the order (docs/order.md) at their creation."""
+    error: str | None = None
+    """Why the watch of pods does not work at the moment; None while it does."""
+
+
+NO_PODS: Final = KnownPods()
+
+
+def expected_load(
+    rule: Rule,
+    readings: Mapping[str, Reading],
+    nodes: Mapping[str, Node],
+    groups: Mapping[str, NodeGroup],
+    *,
+    pods: KnownPods,
+    now: float,
+) -> ExpectedLoad:
+    """One rule's expected load. ``readings``: the good ones, by node; ``now`` in Unix seconds."""
+    lag = lag_of(rule, pods.scrape_intervals.get(rule.name))
+    by_age = pods.cpu_by_age if rule.resource == "cpu" else {}
+    unseen = list(_unseen(pods.recent, lag, readings, now, by_age))
+    loads = {node: load_percent(rule, reading.value) for node, reading in readings.items()}
+    capacity = _bounded_capacity(nodes, rule.resource)
+    use = _pod_use(rule, loads, capacity, nodes=nodes, pods=pods, unseen=unseen)
+    added = dict(_added(rule, use, unseen, loads, nodes=nodes, groups=groups))
+    next_pod = _next_pod(use, capacity)
+    return ExpectedLoad(use, added, next_pod, min(next_pod.values(), default=LOAD_OF_FIRST))
+
+
+_Unseen = tuple[BoundPod, float, float, float]
+"""A pod on a node with a reading: the share of its use that is still to show; of an ended pod the
+share that the reading still shows; and the cores that it adds by changes of its use."""
+
+
+def _unseen(
+    recent: Collection[RecentPod],
+    lag: Lag,
+    readings: Mapping[str, Reading],
+    now: float,
+    by_age: Mapping[str, Counts],
+) -> Iterator[_Unseen]:
+    unseen = lag.unseen
+    for pod, bound, ended in recent:
+        reading = readings.get(pod.node)
+        if reading is None:
+            continue
+        ago = max(0.0, now - reading.taken)
+        begun = 0.0 if bound is None else unseen(bound - ago)
+        changed = 0.0
+        if bound is not None and pod.name in by_age:
+            changed = changes_unseen(by_age[pod.name], bound - ago, unseen)
+        if ended is None:
+            yield pod, begun, 0.0, changed
+        else:
+            yield pod, 0.0, unseen(ended - ago) - begun, changed
+
+
+def _bounded_capacity(nodes: Mapping[str, Node], resource: str | None) -> Mapping[str, float]:
+    """By node, in cores or bytes, where it is known; capped, so that one node that claims any
+    capacity does not decide about all others.
+    """
+    if resource is None:
+        return {}
+    known = {
+        name: node.allocatable[resource]
+        for name, node in nodes.items()
+        if resource in node.allocatable
+    }
+    most = HEAVIEST * sorted(known.values())[len(known) // 2] if known else 0.0
+    return {name: min(amount, most) for name, amount in known.items()}
+
+
+def _pod_use(
+    rule: Rule,
+    loads: Mapping[str, float],
+    capacity: Mapping[str, float],
+    *,
+    nodes: Mapping[str, Node],
+    pods: KnownPods,
+    unseen: Collection[_Unseen],
+) -> PodUse:
+    resource = rule.resource or ""
+    of_pod = pods.use_of_pods.get(resource, {})
+    if rule.higher_is_worse and of_pod and pods.running is not None and pods.running < FEW:
+        mean: float | None = median(of_pod.values())
+    else:
+        shown = _shown(pods.running, unseen, len(loads), len(nodes))
+        mean = _mean_use(rule, loads, capacity, shown)
+    return PodUse(
+        rule.resource,
+        mean,
+        pods.use_of_workloads.get(resource, {}),
+        of_pod,
+        pods.use_of_ended.get(resource, {}),
+        pods.start_factor if resource == "cpu" else 1.0,
+        # Only nodes that exist: a pod may name any, and the mapping changes meanwhile.
+        median_request(filter(None, map(pods.requested.get, nodes)), resource),
+    )
+
+
+def _shown(
+    running: int | None, unseen: Iterable[_Unseen], with_value: int, nodes: int
+) -> float | None:
+    """How many pods the values show: those that run, less the unseen part of those just bound, and
+    with the part still seen of those that ended; where only some nodes have a value, that share of
+    the running pods. None when it is not known.
+    """
+    if running is None or not nodes:
+        return None
+    share = min(1.0, with_value / nodes)
+    return running * share - sum(more - less for _, more, less, _ in unseen)
+
+
+def _mean_use(
+    rule: Rule, loads: Mapping[str, float], capacity: Mapping[str, float], shown: float | None
+) -> float | None:
+    """What a running pod uses on average: all that is measured, over the number of pods ``shown``.
+    None where fewer pods run than nodes have a value: most of the load is not that of pods then.
+    """
+    if not shown or shown < len(loads) or not rule.higher_is_worse:
+        return None
+    if rule.resource is None:
+        return sum(loads.values()) / shown
+    used = (load * capacity[node] for node, load in loads.items() if node in capacity)
+    return sum(used) / 100 / shown
+
+
+def _added(
+    rule: Rule,
+    use: PodUse,
+    unseen: Iterable[_Unseen],
+    loads: Mapping[str, float],
+    *,
+    nodes: Mapping[str, Node],
+    groups: Mapping[str, NodeGroup],
+) -> Iterator[tuple[str, Added]]:
+    counted: dict[str, UnseenPods] = {}
+    pods_on: dict[str, int] = {}
+    margins: dict[str, float] = {}  # of bound pods: what counts in addition where pods are placed
+    measured: dict[str, float] = {}  # what is taken off for pods that were measured themselves
+    for pod, more, less, changed in unseen:
+        if not (more or less or changed) or pod.node not in nodes:
+            continue
+        allocatable = nodes[pod.node].allocatable
+        pods_on[pod.node] = pods_on.get(pod.node, 0) + (more > 0)
+        load = use.load(pod, allocatable, ended=less > 0)
+        if load is None:
+            if more:
+                counted.setdefault(pod.node, UnseenPods()).bound(pod, None, more)
+            continue
+        node, net = counted.setdefault(pod.node, UnseenPods()), (more - less) * load
+        if changed:
+            net += min(max(100 * changed / allocatable["cpu"], -MAX_POD_LOAD), MAX_POD_LOAD)
+        node.bound(pod, max(0.0, net), 1.0)
+        node.ended(max(0.0, -net), 1.0)
+        margins[pod.node] = margins.get(pod.node, 0.0) + more * load * use.margin(pod)
+        if net < 0 and pod.name in use.of_pod:
+            measured[pod.node] = measured.get(pod.node, 0.0) - net
+    hot_from = load_percent(rule, rule.threshold)
+    means = group_means(loads, groups) if counted else {}
+    for name, node in counted.items():
+        more, less = node.parts(nodes[name].allocatable, rule.resource)
+        itself = 0.0 if loads[name] >= hot_from else measured.get(name, 0.0)
+        room = max(0.0, loads[name] - means[groups[name]] + BELOW_MEAN)
+        yield (
+            name,
+            Added(more, min(less, max(room, itself)), margins.get(name, 0.0), pods_on.get(name, 0)),
+        )
+
+
+def group_means(
+    loads: Mapping[str, float], groups: Mapping[str, NodeGroup]
+) -> dict[NodeGroup, float]:
+    """The mean of the loads that are known in each group of nodes."""
+    known: dict[NodeGroup, list[float]] = {}
+    for node, load in loads.items():
+        known.setdefault(groups[node], []).append(load)
+    return {group: fmean(found) for group, found in known.items()}
+
+
+def _next_pod(use: PodUse, capacity: Mapping[str, float]) -> dict[str, float]:
+    if use.resource is None or use.mean is None:
+        return {}
+    amount = 100 * (1 + MARGIN) * use.mean
+    return {
+        node: min(amount / capacity[node], MAX_POD_LOAD) if capacity[node] > 0 else MAX_POD_LOAD
+        for node in capacity
+    }

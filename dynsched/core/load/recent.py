@@ -1,0 +1,264 @@
+"""Pods that were bound or ended a moment ago: no load metric shows that yet.
+
+A metric is an average over its range, and is scraped now and then: a node that took ten pods five
+seconds ago still looks cool, and one that lost ten still looks hot. `expected` works out what
+follows for the load. Here the pods are remembered, each once by its uid.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+import msgspec
+
+from dynsched.core.load.pods import BoundPod, PodChange, RecentPod
+from dynsched.core.nodes import Node
+
+WINDOW: Final = 60.0
+"""Seconds for which a change is remembered at least; and for which an assumed pod counts, if its
+binding is never observed."""
+TO_START: Final = 30.0
+"""Seconds for which a pod counts of which no container has started; it counts again from its start
+on. Without this, pods that are never started would hold a node's load up."""
+MAX_PODS: Final = 50_000
+"""Pods that are remembered at most; beyond it the oldest are forgotten first."""
+MOST_BOUND: Final = 20
+"""Pods of one node that are listed, the latest ones."""
+
+
+class _Entry(NamedTuple):
+    """Never changed: a thread may be reading it. A new one takes its place."""
+
+    pod: BoundPod
+    bound: float | None
+    ended: float | None = None
+    started: bool = False
+
+    def counts(self, now: float) -> bool:
+        """Whether it runs, or may be about to; or has ended."""
+        if self.started or self.pod.assumed or self.bound is None or self.ended is not None:
+            return True
+        return now - self.bound < TO_START
+
+
+class _Remembered(Collection[RecentPod]):
+    """The pods that are remembered at one moment. Their ages are worked out when this is iterated
+    over, in the thread that does so: of 15,000 pods that takes longer than an answer of the
+    extender may.
+    """
+
+    def __init__(self, entries: tuple[_Entry, ...], now: float) -> None:
+        self._entries = entries
+        self._now = now
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, pod: object) -> bool:
+        return pod in list(self)
+
+    def __iter__(self) -> Iterator[RecentPod]:
+        now = self._now
+        for entry in self._entries:
+            bound, ended = entry.bound, entry.ended
+            yield RecentPod(
+                entry.pod,
+                None if bound is None else now - bound,
+                None if ended is None else now - ended,
+            )
+
+
+class RecentPods:
+    """What happened to pods in the last ``window`` seconds, which may be changed at any time. Times
+    are seconds of any one clock that does not go back; ``most`` bounds the memory.
+    """
+
+    def __init__(self, window: float = WINDOW, *, most: int = MAX_PODS) -> None:
+        self.window = window
+        self._most = most
+        self._entries: dict[str, _Entry] = {}
+        self._order: deque[tuple[float, str]] = deque()
+        self._journal: deque[PodChange] = deque()
+        self._journal_begins = 0
+        self._nodes: Mapping[str, Node] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, pod: BoundPod, now: float) -> None:
+        """A pod was bound, or is assumed to be. One that is known keeps its time, and may correct
+        its requests; the time of one that was assumed begins with its binding. A binding that was
+        observed is never overwritten by an assumed one.
+        """
+        self._forget(now)
+        known = self._entries.get(pod.uid)
+        if known is None:
+            self._entries[pod.uid] = _Entry(pod, now)
+            self._remember(pod.uid, now)
+            self._tell(PodChange(pod, 1))
+            return
+        if known.ended is not None or known.pod == pod or (pod.assumed and not known.pod.assumed):
+            return
+        self._tell(PodChange(known.pod, -1), PodChange(pod, 1))
+        is_new = known.pod.assumed and not pod.assumed
+        self._entries[pod.uid] = known._replace(pod=pod, bound=now if is_new else known.bound)
+        if is_new:
+            self._remember(pod.uid, now)
+
+    def start(self, uid: str, now: float) -> None:
+        """The first container of a pod was started: it uses something from now on."""
+        known = self._entries.get(uid)
+        if known is None or known.started or known.ended is not None or known.pod.assumed:
+            return
+        self._entries[uid] = known._replace(bound=now, started=True)
+        self._remember(uid, now)
+
+    def end(self, pod: BoundPod, now: float) -> None:
+        """A pod that ran on a node uses nothing more: it finished, or was deleted."""
+        self._forget(now)
+        known = self._entries.get(pod.uid)
+        if known is None:
+            self._entries[pod.uid] = _Entry(pod, None, now)
+            self._remember(pod.uid, now)
+            self._tell(PodChange(pod, -1, is_recent=False))
+        elif known.pod.assumed:  # its binding was missed, so its use is not to be taken off
+            self.remove(pod.uid)
+        elif known.ended is None:
+            self._entries[pod.uid] = known._replace(ended=now)
+            self._remember(pod.uid, now)
+            self._tell(PodChange(known.pod, -1))
+
+    def never_ran(self, uid: str) -> None:
+        """A pod is gone of which no container ever ran. That is no change: a part of its count
+        has faded, and a change would take off all of it until loads are worked out again.
+        """
+        self._entries.pop(uid, None)
+
+    def remove(self, uid: str) -> None:
+        """As if it had never been on its node."""
+        known = self._entries.pop(uid, None)
+        if known is not None and known.ended is None:
+            self._tell(PodChange(known.pod, -1))
+
+    def follow(self, nodes: Mapping[str, Node]) -> None:
+        """Forget the pods of nodes that were deleted or replaced since this was last called. A node
+        that was never seen may be on its way: the watch of pods can be ahead of that of nodes.
+        """
+        before, self._nodes = self._nodes, nodes
+        if before is nodes:
+            return
+        gone = {
+            name
+            for name in {entry.pod.node for entry in self._entries.values()} & before.keys()
+            if name not in nodes or nodes[name].uid != before[name].uid
+        }
+        for uid in [uid for uid, entry in self._entries.items() if entry.pod.node in gone]:
+            self.remove(uid)
+
+    def pods(self, now: float, *, ago: float = 0.0) -> Collection[RecentPod]:
+        """All that is remembered, its ages as of ``ago`` seconds before ``now`` (negative for what
+        happened since), without those that wait to be started for long, and without assumed pods
+        whose binding should have come by now: these are removed.
+        """
+        self._forget(now)
+        late = [
+            uid
+            for uid, entry in self._entries.items()
+            if entry.pod.assumed and entry.bound is not None and now - entry.bound >= WINDOW
+        ]
+        # With a change: who counted such a pod must not take it off again when it is bound later.
+        for uid in late:
+            self.remove(uid)
+        counting = (entry for entry in self._entries.values() if entry.counts(now))
+        return _Remembered(tuple(counting), now - ago)
+
+    def names(self, now: float) -> tuple[dict[str, float], dict[str, float]]:
+        """``namespace/name`` of those that were bound, and of those that ended; with the seconds
+        since then, of several pods of a name the least.
+        """
+        bound: dict[str, float] = {}
+        ended: dict[str, float] = {}
+        for entry in self._entries.values():
+            if entry.pod.name and not entry.pod.assumed:
+                if entry.ended is not None:
+                    ago = now - entry.ended
+                    ended[entry.pod.name] = min(ago, ended.get(entry.pod.name, ago))
+                elif entry.bound is not None:
+                    bound[entry.pod.name] = now - entry.bound
+        return bound, ended
+
+    def changes_after(self, sequence: int) -> list[PodChange]:
+        """What changed after the change of this number, in its order; as far as it is kept."""
+        skipped = max(0, sequence - self._journal_begins)
+        return list(islice(self._journal, skipped, None))
+
+    @property
+    def sequence(self) -> int:
+        """The number of the last change, for `changes_after`."""
+        return self._journal_begins + len(self._journal)
+
+    def _tell(self, *changes: PodChange) -> None:
+        for change in changes:
+            if len(self._journal) == self._most:
+                self._journal.popleft()
+                self._journal_begins += 1
+            self._journal.append(change)
+
+    def forget_changes(self, sequence: int) -> None:
+        """Up to the change of this number: nobody asks for them again."""
+        while self._journal and self._journal_begins < sequence:
+            self._journal.popleft()
+            self._journal_begins += 1
+
+    def _remember(self, uid: str, now: float) -> None:
+        self._order.append((now, uid))
+        while len(self._order) > self._most:
+            self._drop(*self._order.popleft())
+
+    def _forget(self, now: float) -> None:
+        order = self._order
+        while order and order[0][0] <= now - self.window:
+            self._drop(*order.popleft())
+
+    def _drop(self, at: float, uid: str) -> None:
+        """Forget the pod, unless something else happened to it since ``at``. That is no change: by
+        then the metrics show the pod.
+        """
+        entry = self._entries.get(uid)
+        if entry is not None and at == (entry.bound if entry.ended is None else entry.ended):
+            del self._entries[uid]
+
+
+class JustBound(msgspec.Struct, frozen=True):
+    """A pod whose binding was observed a moment ago, ``age`` seconds. ``pod``: ``namespace/name``;
+    where only its workload is known, that. ``cpu`` in cores and ``memory`` in bytes: its requests.
+    """
+
+    pod: str
+    cpu: float
+    memory: float
+    age: float
+
+
+class BoundOnNode(msgspec.Struct, frozen=True):
+    """The latest ``MOST_BOUND`` of ``total`` pods, the latest first."""
+
+    total: int
+    pods: list[JustBound]
+
+
+def just_bound(pods: Iterable[RecentPod], node: str) -> BoundOnNode:
+    """Those that were bound to ``node`` and have not ended; ones that are only assumed to be do not
+    count.
+    """
+    found = [
+        JustBound(pod.name or pod.workload, pod.cpu, pod.memory, age)
+        for pod, age, ended in pods
+        if pod.node == node and age is not None and ended is None and not pod.assumed
+    ]
+    return BoundOnNode(len(found), heapq.nsmallest(MOST_BOUND, found, key=attrgetter("age")))

@@ -1,0 +1,87 @@
+"""The nodes of one evaluation, each with what follows from it without its load."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from msgspec import Struct
+
+from dynsched.core.marks import MarkState, mark_state
+from dynsched.core.nodes import AddressLookup, Node, NodeGroup, group_of
+from dynsched.rules.rule_set import Rule, RuleSet
+
+
+class NodeEntry(Struct, frozen=True, gc=False):
+    """A node, and what follows from it without its load."""
+
+    node: Node
+    mark: MarkState
+    group: NodeGroup
+    rules: tuple[Rule, ...]
+    """The rules that apply to it."""
+
+
+@dataclass(frozen=True)
+class NodeTable:
+    """The nodes of one evaluation, by name. A node is replaced and never changed, so what follows
+    from it is taken over from one evaluation to the next.
+    """
+
+    rule_set: RuleSet
+    entries: Mapping[str, NodeEntry]
+    lookup: AddressLookup
+
+    @classmethod
+    def of(
+        cls, nodes: Mapping[str, Node], rule_set: RuleSet, before: NodeTable | None = None
+    ) -> NodeTable:
+        """``before``: the last table, from which entries by the same rules are taken over."""
+        known = before.entries if before is not None and before.rule_set is rule_set else {}
+        entries = {}
+        for name, node in nodes.items():
+            entry = known.get(name)
+            if entry is None or entry.node is not node:
+                entry = _entry(node, rule_set)
+            entries[name] = entry
+        addresses = [node.known_as for node in nodes.values()]
+        if before is not None and addresses == [n.known_as for n in before.nodes.values()]:
+            return cls(rule_set, entries, before.lookup)
+        return cls(rule_set, entries, AddressLookup(nodes.values()))
+
+    @cached_property
+    def nodes(self) -> Mapping[str, Node]:
+        """By name."""
+        return {name: entry.node for name, entry in self.entries.items()}
+
+    @cached_property
+    def groups(self) -> Mapping[str, NodeGroup]:
+        """By name of the node."""
+        return {name: entry.group for name, entry in self.entries.items()}
+
+    @cached_property
+    def marked(self) -> frozenset[str]:
+        """The names of the nodes that carry the mark, or a part of it."""
+        return frozenset(name for name, entry in self.entries.items() if entry.mark.marked)
+
+    @cached_property
+    def conflicts(self) -> Mapping[str, str]:
+        """By name of the node, what somebody else has put where the mark would be."""
+        marks = ((name, entry.mark.conflict) for name, entry in self.entries.items())
+        return {name: conflict for name, conflict in marks if conflict is not None}
+
+    @cached_property
+    def pool_sizes(self) -> Counter[str]:
+        """How many nodes may be marked in each pool."""
+        return Counter(each.group.pool for each in self.entries.values() if each.mark.may_mark)
+
+
+def _entry(node: Node, rule_set: RuleSet) -> NodeEntry:
+    return NodeEntry(
+        node,
+        mark_state(node, rule_set.mark, rule_set.nodes),
+        group_of(node, rule_set.guard),
+        tuple(rule for rule in rule_set.rules if rule.applies_to(node.labels)),
+    )

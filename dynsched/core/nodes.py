@@ -1,0 +1,157 @@
+"""A node, the names and addresses by which samples know it, and which nodes may be marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import AddressValueError, IPv6Address
+from typing import Any, Final, NamedTuple
+
+from dynsched.core.wording import Reason, some
+from dynsched.rules import keys
+from dynsched.rules.sections import GuardRules, NodeRules
+
+_HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
+_MAX_NAMED: Final = 3
+"""Nodes that a message names where many share one address."""
+
+
+def canonical(text: str) -> str:
+    """The one spelling of a name or an address.
+
+    An IPv6 address is compressed and in lower case (RFC 5952), without its zone; one that wraps an
+    IPv4 address becomes that address. Everything else is a name: lower case, no trailing dot.
+    """
+    if ":" in text:
+        try:
+            address = IPv6Address(text.partition("%")[0])
+        except AddressValueError:
+            return text.lower()
+        return str(address.ipv4_mapped or address)
+    lowered = text.lower().removesuffix(".")
+    return text if lowered == text else lowered  # the same object: it is kept for every node
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The fields of a Kubernetes Node that dynsched keeps (the whole object is 9 KB and more)."""
+
+    name: str
+    uid: str = ""
+    """Differs for a node that was deleted and created again under its name."""
+    resource_version: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Only the annotations under ``dynsched.io/``."""
+    taints: tuple[Mapping[str, Any], ...] = ()
+    """As they came: ``spec.taints`` is an atomic list, so a write must send the taints of others
+    back unchanged."""
+    addresses: tuple[tuple[str, str], ...] = ()
+    """Pairs ``(type, address)``."""
+    allocatable: Mapping[str, float] = field(default_factory=dict)
+    """``cpu`` in cores, ``memory`` in bytes."""
+    created: float = 0.0
+    """In whole Unix seconds, by the API server's clock; 0 when it is unknown."""
+    managed_labels: frozenset[str] = frozenset()
+    """Keys of the labels whose present values dynsched wrote, according to managedFields."""
+    known_as: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The name, then the addresses, as `canonical` gives them."""
+
+    def __post_init__(self) -> None:
+        texts = (self.name, *(address for _type, address in self.addresses))
+        object.__setattr__(self, "known_as", tuple(dict.fromkeys(map(canonical, texts))))
+
+
+def why_ineligible(node: Node, rules: NodeRules) -> str | None:
+    """The first reason why the node must not be marked, in one line; None when it may be."""
+    if node.labels.get(keys.IGNORE_LABEL) == "true":
+        return Reason("ignored", f"{keys.IGNORE_LABEL}=true")
+    if not rules.include_control_plane:
+        for label in keys.CONTROL_PLANE_LABELS:
+            if label in node.labels:
+                return Reason("control_plane", label)
+    unmet = rules.selector.unmet(node.labels)
+    return None if unmet is None else Reason("not_selected", str(unmet))
+
+
+def pool_of(node: Node, guard: GuardRules) -> str:
+    """The value of ``guard.pool_label``; "" where that is not set."""
+    return node.labels.get(guard.pool_label, "") if guard.pool_label else ""
+
+
+Taint = tuple[str, str, str]
+"""Key, value and effect."""
+
+
+def hard_taints(node: Node) -> frozenset[Taint]:
+    """The taints that keep pods away which do not tolerate them."""
+    taints = [taint for taint in node.taints if taint.get("effect") in _HARD_EFFECTS]
+    return frozenset((str(t.get("key")), str(t.get("value")), str(t["effect"])) for t in taints)
+
+
+class NodeGroup(NamedTuple):
+    """Nodes of one group take the same pods: they have the same pool and the same hard taints."""
+
+    pool: str
+    taints: frozenset[Taint]
+
+
+def group_of(node: Node, guard: GuardRules) -> NodeGroup:
+    """The group of a node."""
+    return NodeGroup(pool_of(node, guard), hard_taints(node))
+
+
+def spellings(text: str) -> Iterable[str]:
+    """What a sample's label may stand for, in the order of lookup: the whole text, the text before
+    the port and without brackets, and the canonical form of that.
+    """
+    yield text
+    host, colon, port = text.rpartition(":")
+    # The last group of a bare IPv6 address is no port, though it may be all digits.
+    has_port = colon and port.isdigit() and (":" not in host or host.startswith("["))
+    bare = (host if has_port else text).removeprefix("[").removesuffix("]")
+    yield bare
+    yield canonical(bare)
+
+
+class Found(NamedTuple):
+    """The name of a node, or None and the reason why no node was found."""
+
+    node: str | None
+    reason: str = ""
+
+
+class AddressLookup:
+    """From a label's value to a node: by name and by every address. A name wins over an address."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        nodes = tuple(nodes)
+        self._nodes: dict[str, str] = {}
+        self._shared: dict[str, list[str]] = {}
+        self._found: dict[str, Found] = {}
+        for node in nodes:
+            for address in node.known_as[1:]:
+                other = self._nodes.setdefault(address, node.name)
+                if other != node.name:
+                    self._shared.setdefault(address, [other]).append(node.name)
+        for node in nodes:
+            self._nodes[node.known_as[0]] = node.name
+            self._shared.pop(node.known_as[0], None)
+
+    def find(self, text: str) -> Found:
+        """The node of a label's value. Results are cached: each tick asks for the same texts."""
+        found = self._found.get(text)
+        if found is None:
+            if len(self._found) > 4 * len(self._nodes) + 1000:  # series come and go
+                self._found.clear()
+            found = self._found[text] = self._find(text)
+        return found
+
+    def _find(self, text: str) -> Found:
+        for spelling in spellings(text):
+            if spelling in self._shared:
+                names = some(sorted(self._shared[spelling]), _MAX_NAMED)
+                return Found(None, f"more than one node has the address {spelling}: {names}")
+            if spelling in self._nodes:
+                return Found(self._nodes[spelling])
+        return Found(None, "no node has this name or address")

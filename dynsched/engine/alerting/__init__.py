@@ -1,1 +1,0 @@
-"""From readings to alerts, to marks, to patches. Begin with `alerts`."""

@@ -1,1 +1,0 @@
-"""The expected load of each node. Begin with `expected`."""

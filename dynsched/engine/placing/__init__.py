@@ -1,1 +1,0 @@
-"""By which new pods go, and what came of it. Begin with `score`."""

@@ -1,0 +1,1 @@
+"""Features subscribe to ticks. Each has a section of the rules and one pure computation."""

@@ -1,0 +1,1 @@
+"""The scheduler extender: kube-scheduler asks, and the last evaluation answers."""

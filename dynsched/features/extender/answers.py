@@ -1,0 +1,185 @@
+"""The scheduler's requests, bytes in and bytes out. All but `/bind` are answered from memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec import Raw
+
+from dynsched.core.load.pods import BoundPod
+from dynsched.core.load.recent import RecentPods
+from dynsched.core.nodes import Node
+from dynsched.core.tick import Tick
+from dynsched.features.extender import wire
+from dynsched.features.extender.scoring import (
+    NEUTRAL,
+    Refusal,
+    Scoring,
+    break_ties,
+    missing_label,
+    scores_by_load,
+)
+from dynsched.rules.sections import ExtenderRules
+from dynsched.util.errors import ClusterError
+from dynsched.util.latest import Latest
+from dynsched.util.logs import quiet_logger
+
+logger = quiet_logger(__name__)
+
+Bind = Callable[[wire.Binding], Awaitable[None]]
+"""Binds a pod to a node; raises ClusterError with one line when that was not possible."""
+
+Body = bytes | bytearray
+
+MAX_NAMED_NODES: Final = 8
+"""With more refused nodes their messages lack the value, so that the pod's event counts them."""
+_BIND_OFF: Final = (
+    "/bind is off: start dynsched with --bind, or remove bindVerb from the scheduler's "
+    "configuration"
+)
+
+
+@dataclass(kw_only=True)
+class Extender:
+    """``rules``: those in force. ``bound`` counts by ``clock`` too. ``waits``: whether a pod of
+    this uid is known to wait for a node; nothing is assumed of others, as nothing would correct it.
+    """
+
+    nodes: Callable[[], Mapping[str, Node]]
+    synced: Callable[[], bool]
+    rules: Callable[[], ExtenderRules]
+    clock: Callable[[], float]
+    bound: RecentPods = field(default_factory=RecentPods)
+    waits: Callable[[str], bool] = lambda _: True
+    bind_pod: Bind | None = None
+    _scoring: Scoring | None = field(default=None, init=False)
+    _scored_at: float = field(default=0.0, init=False)
+    _counted: int = field(default=0, init=False)
+    """The number of the last change of ``bound`` that is in the loads."""
+
+    async def follow(self, ticks: Latest[Tick]) -> None:
+        """Answer from the newest tick. It is prepared in a thread: HTTP should not wait for it."""
+        async for tick in ticks.values():
+            self.use(await asyncio.to_thread(Scoring, tick.evaluation, tick.pods, tick.taken_at))
+
+    def use(self, scoring: Scoring) -> None:
+        """Answer from ``scoring`` from now on."""
+        self.bound.follow(self.nodes())
+        self._counted = scoring.pod_changes
+        self.bound.forget_changes(self._counted)
+        self._scoring, self._scored_at = scoring, self.clock()
+
+    def filter(self, body: Body) -> bytes:
+        """ExtenderArgs -> ExtenderFilterResult. Like the others, WireError for another body."""
+        asked, key = wire.read_args(body), self.rules().require_label
+        if key is not None and asked.nodes is None and not self.synced():
+            return wire.filter_answer(error="dynsched does not know the nodes' labels yet")
+        try:
+            if asked.names is not None:
+                return self._filter_names(asked.names, key)
+            return self._filter_nodes(asked.nodes, key)
+        except wire.WireError:
+            raise
+        except Exception:
+            logger.exception("/filter failed; every node passes")
+            return wire.filter_answer(names=asked.names, nodes=asked.nodes)
+
+    def prioritize(self, body: Body) -> bytes:
+        """ExtenderArgs -> HostPriorityList."""
+        asked = wire.read_args(body)
+        names = asked.names
+        if names is None:
+            names = [name for name, _ in wire.read_heads(asked.nodes, None)]
+        try:
+            scores = self._scores(names, asked)
+        except Exception:
+            logger.exception("/prioritize failed; every node scores the same")
+            scores = [NEUTRAL] * len(names)
+        return wire.prioritize_answer(names, scores)
+
+    def preempt(self, body: Body) -> bytes:
+        """ExtenderPreemptionArgs -> ExtenderPreemptionResult."""
+        refused, key = self._refused(), self.rules().require_label
+        nodes = self.nodes() if key is not None else {}
+        return wire.preempt_answer(
+            {
+                name: victims
+                for name, victims in wire.read_preemption(body).items()
+                if name not in refused and (name not in nodes or key in nodes[name].labels)
+            }
+        )
+
+    async def bind(self, body: Body) -> bytes:
+        """ExtenderBindingArgs -> ExtenderBindingResult."""
+        binding, failure = wire.read_binding(body), ""
+        if self.bind_pod is None:
+            return wire.error_answer(_BIND_OFF)
+        try:
+            await self.bind_pod(binding)
+        except ClusterError as error:
+            failure = str(error)
+        except Exception as error:
+            logger.exception("/bind failed in an unexpected way")
+            failure = f"unexpected {type(error).__name__}; dynsched's log has more"
+        return wire.error_answer(failure)
+
+    def _fresh(self) -> Scoring | None:
+        """None before the first tick, and while the last one is too old."""
+        scoring = self._scoring
+        if scoring is None or self.clock() - self._scored_at > scoring.stale_after:
+            return None
+        return scoring
+
+    def _refused(self) -> Mapping[str, Refusal]:
+        scoring = self._fresh()
+        return {} if scoring is None else scoring.refused
+
+    def _filter_names(self, names: Sequence[str], key: str | None) -> bytes:
+        refused, failed = self._refused(), dict[str, str]()
+        unresolvable = _reasons([name for name in names if name in refused], refused)
+        if key is not None:
+            nodes = self.nodes()
+            for name in names:
+                if name not in nodes:
+                    failed[name] = f"node is not known, nor whether it carries the label {key}"
+                elif key not in nodes[name].labels:
+                    unresolvable[name] = missing_label(key)
+        passed = [name for name in names if name not in unresolvable and name not in failed]
+        return wire.filter_answer(names=passed, failed=failed, unresolvable=unresolvable)
+
+    def _filter_nodes(self, raw: Raw | None, key: str | None) -> bytes:
+        """Whole nodes: those that pass go back as they came; their own labels count."""
+        refused, heads, nodes = self._refused(), wire.read_heads(raw, key), wire.read_nodes(raw)
+        bare = [name for name, is_labelled in heads if not is_labelled]
+        stopped = [name for name, is_labelled in heads if is_labelled and name in refused]
+        unresolvable = _reasons(stopped, refused) | dict.fromkeys(bare, missing_label(key or ""))
+        nodes.items = [
+            item
+            for (name, is_labelled), item in zip(heads, nodes.items or (), strict=True)
+            if is_labelled and name not in refused
+        ]
+        return wire.filter_answer(nodes=nodes, unresolvable=unresolvable)
+
+    def _scores(self, names: Sequence[str], asked: wire.Candidates) -> list[int]:
+        scoring = self._fresh()
+        if scoring is None:
+            return [NEUTRAL] * len(names)
+        changes = self.bound.changes_after(self._counted)
+        if changes:
+            scoring.add(changes, self.nodes())
+            self._counted = self.bound.sequence
+        profile = scoring.profile(asked.scheduler)
+        loads = profile.of(names)
+        scores = scores_by_load(loads, profile.method)
+        best = break_ties(scores, loads)
+        if best is not None and asked.uid and self.waits(asked.uid):
+            self.bound.add(BoundPod(asked.uid, names[best], assumed=True), self.clock())
+        return list(map(scores.__getitem__, loads))
+
+
+def _reasons(stopped: Sequence[str], refused: Mapping[str, Refusal]) -> dict[str, str]:
+    few = len(stopped) <= MAX_NAMED_NODES
+    return {name: refused[name].long if few else refused[name].short for name in stopped}

@@ -1,0 +1,230 @@
+"""The state that the extender answers from: the loads of nodes, their scores 0..10 (higher is
+better), and the nodes that are refused because of their load.
+
+A profile's rules make one load a node, and a method makes scores of the loads of the candidates;
+docs/extender.md has the formulas.
+
+A node on which one of the profile's rules fires scores 0 while there is a candidate on which none
+does. The best of the others then scores 10, whatever its load, and none less than 5: a burst of
+pods onto the cool nodes must not make a hot one look good.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median_low
+from typing import Final, NamedTuple
+
+from dynsched.core.alerts import Alert
+from dynsched.core.evaluate import Evaluation
+from dynsched.core.load.expected import BELOW_MEAN, KnownPods, UnseenPods
+from dynsched.core.load.pods import PodChange, PodUse
+from dynsched.core.nodes import Node
+from dynsched.core.samples import Quality
+from dynsched.features.placing import (
+    FIRING,
+    FULL,
+    TENTHS,
+    Method,
+    WeightedProfile,
+    placing_loads,
+    weighted_profile,
+    without_firing,
+)
+from dynsched.rules.rule_set import Rule
+from dynsched.util.formatting import format_threshold, format_value
+
+BEST: Final = 10
+"""``extenderv1.MaxExtenderPriority``. A score beyond it would outweigh every plugin."""
+NEUTRAL: Final = BEST // 2
+"""Where no candidate's load is known."""
+MIN_COOL: Final = 5
+"""What a node on which nothing fires scores at least, alongside one on which something does."""
+SPREAD: Final = 10.0
+"""Percent. ``relative``: loads that differ by less count as if they were this far apart, so that
+one percent does not become 10 against 0."""
+FEW_BEST: Final = 16
+"""Where no more candidates than these share the best score, the least loaded is put before them, so
+that it is known which node a pod gets: the next pods are asked about before the watch reports it.
+Among more, the scheduler's own choice spreads them."""
+MAX_CANDIDATES_ASSUMED: Final = 1000
+"""Among more candidates it is not done either. A scheduler asks about a tenth of 5,000 nodes,
+unless percentageOfNodesToScore is set."""
+UNKNOWN: Final = 2 * FIRING + 1
+"""In a list of loads: nothing is known of this node. Any load is less."""
+_MAX_ADDED: Final = 2500
+"""Tenths."""
+_NOTHING_KNOWN: Final = PodUse()
+
+Scores = dict[int, int]
+"""The score of each distinct load among the candidates'."""
+
+
+def scores_by_load(loads: Sequence[int], method: Method) -> Scores:
+    """The score of each distinct load. UNKNOWN scores what the median of the others does."""
+    known = sorted(set(loads) - {UNKNOWN})
+    if not known:
+        return {UNKNOWN: NEUTRAL}
+    first_hot = bisect_left(known, FIRING)
+    cool, hot = known[:first_hot], [load - FIRING for load in known[first_hot:]]
+    ends = [each for some in (cool, hot) if some for each in (some[0], some[-1])]
+    is_linear, least = method == "linear", 0
+    spread = FULL if is_linear else max(max(ends) - min(ends), SPREAD * TENTHS)
+    best = 0 if is_linear else min(ends)
+    if cool and hot:
+        best, least = cool[0], MIN_COOL
+    # A load's score is one less for each tenth of the spread between it and the best one, rounded.
+    steps = [best + (step + 0.5) * spread / BEST for step in range(BEST - least)]
+    scores = {load: BEST - bisect_left(steps, load) for load in cool}
+    scores |= {load + FIRING: 0 if cool else BEST - bisect_left(steps, load) for load in hot}
+    if UNKNOWN in loads:
+        scores[UNKNOWN] = median_low([scores[load] for load in loads if load != UNKNOWN])
+    return scores
+
+
+def break_ties(scores: Scores, loads: Sequence[int]) -> int | None:
+    """Among few that share the best score, put the least loaded one point before the others. The
+    index in ``loads`` of the node that a pod gets; None where many are as good, or where its load
+    is unknown. ``scores`` (of `scores_by_load`) is changed.
+    """
+    if not 0 < len(loads) <= MAX_CANDIDATES_ASSUMED:
+        return None
+    most = max(scores[load] for load in loads)
+    best = [index for index, load in enumerate(loads) if scores[load] == most]
+    first = min(best, key=loads.__getitem__)  # of equal ones the first
+    if len(best) > FEW_BEST or loads[first] == UNKNOWN:
+        return None
+    others = {loads[index] for index in best} - {loads[first]}
+    if most > 0:
+        scores.update(dict.fromkeys(others, most - 1))
+    elif others:
+        scores[loads[first]] = 1
+    return first
+
+
+class Refusal(NamedTuple):
+    """Why a node is refused: with the value, for a few nodes; without it, for the scheduler's
+    event, which counts nodes by equal reasons (``3 node load high: node-mem-usage > 85``).
+    """
+
+    long: str
+    short: str
+
+
+def load_refusals(evaluation: Evaluation, now: float) -> dict[str, Refusal]:
+    """The nodes that `/filter` and `/preempt` refuse: a rule of ``extender.reject`` fires, and
+    something was known of the node within the rule's ``stale_after`` (also with ``on_stale: hold``:
+    that keeps a soft mark, and must not close a node for ever).
+    """
+    reject = evaluation.rule_set.extender.reject
+    rules = [rule for rule in evaluation.rule_set.rules if rule.name in reject]
+    refused: dict[str, Refusal] = {}
+    for name in evaluation.table.entries if rules else ():
+        for rule in rules:
+            alert = evaluation.alerts[name].get(rule.name)
+            if alert is not None and alert.firing and alert.known_at >= now - rule.stale_after:
+                refused[name] = _refusal(rule, alert)
+                break
+    return refused
+
+
+def missing_label(key: str) -> str:
+    """The words for the scheduler's event."""
+    return f"node does not carry the label {key}"
+
+
+def _refusal(rule: Rule, alert: Alert) -> Refusal:
+    limit, value = f"{rule.op} {format_threshold(rule.threshold)}", alert.compared
+    short = f"node load high: {rule.name} {limit}"
+    if alert.quality is Quality.OK and value is not None and rule.breached(value):
+        return Refusal(f"node load high: {rule.name} {format_value(value)} {limit}", short)
+    # Kept by clear_threshold, keep_firing_for, or through a gap in the data.
+    return Refusal(f"node load high: {rule.name} was {limit} and is held", short)
+
+
+class _FreshPods:
+    """Pods that came to one node, or ended there, since the evaluation. Mutable."""
+
+    def __init__(self, profile: WeightedProfile) -> None:
+        self._parts = [(rule, weight, UnseenPods()) for rule, weight in profile.rules]
+
+    def count(
+        self, change: PodChange, uses: Mapping[str, PodUse], allocatable: Mapping[str, float]
+    ) -> None:
+        """Count one pod more or less. ``uses`` by rule."""
+        for rule, _, unseen in self._parts:
+            use = uses.get(rule.name, _NOTHING_KNOWN)
+            load = use.load(change.pod, allocatable, ended=not change.is_recent)
+            if not change.is_recent:
+                unseen.ended(load, -change.sign)
+                continue
+            if load is not None:
+                load += load * use.margin(change.pod)
+            unseen.bound(change.pod, load, change.sign)
+
+    def add_to(self, load: int, allocatable: Mapping[str, float], least: int) -> int:
+        """The load in tenths, with these pods; it stays on its side of FIRING. Pods that ended take
+        it down to ``least`` at most.
+        """
+        added = 0.0
+        for rule, weight, unseen in self._parts:
+            bound, ended = unseen.parts(allocatable, rule.resource)
+            added += weight * (bound - ended)
+        room = max(0, without_firing(load) - least)
+        return load + max(-room, round(min(TENTHS * added, _MAX_ADDED)))
+
+
+class ProfileLoads:
+    """Every node's load for one profile; pods that are bound or end since are counted as they come.
+    Those that end take none far below the mean of all, because their use is partly a guess.
+    """
+
+    def __init__(self, evaluation: Evaluation, profile: WeightedProfile) -> None:
+        self.method = profile.method
+        self._profile = profile
+        self._uses = {name: expected.use for name, expected in evaluation.expected.items()}
+        self._evaluated = placing_loads(evaluation, profile)
+        mean = sum(map(without_firing, self._evaluated.values())) / max(1, len(self._evaluated))
+        self._least = max(0, round(mean - TENTHS * BELOW_MEAN))
+        self._fresh: dict[str, _FreshPods] = {}
+        self._loads = dict(self._evaluated)
+
+    def of(self, names: Iterable[str]) -> list[int]:
+        """The load of each of these nodes; UNKNOWN where nothing is known."""
+        find = self._loads.get
+        return [find(name, UNKNOWN) for name in names]
+
+    def add(self, changes: Iterable[PodChange], nodes: Mapping[str, Node]) -> None:
+        """Count these pods. A node of unknown load stays unknown."""
+        for change in changes:
+            name = change.pod.node
+            if name not in self._evaluated:
+                continue
+            allocatable = nodes[name].allocatable if name in nodes else {}
+            fresh = self._fresh.setdefault(name, _FreshPods(self._profile))
+            fresh.count(change, self._uses, allocatable)
+            self._loads[name] = fresh.add_to(self._evaluated[name], allocatable, self._least)
+
+
+class Scoring:
+    """One evaluation, prepared for the scheduler's requests outside of the event loop."""
+
+    def __init__(self, evaluation: Evaluation, pods: KnownPods, now: float) -> None:
+        rule_set = evaluation.rule_set
+        self.stale_after = rule_set.stale_after
+        self.pod_changes = pods.sequence
+        self.refused = load_refusals(evaluation, now)
+        self._profiles = {
+            name: ProfileLoads(evaluation, weighted_profile(rule_set, name))
+            for name in {"default", *rule_set.extender.profiles}
+        }
+
+    def profile(self, scheduler: str) -> ProfileLoads:
+        """The loads for pods of this schedulerName."""
+        return self._profiles.get(scheduler, self._profiles["default"])
+
+    def add(self, changes: Sequence[PodChange], nodes: Mapping[str, Node]) -> None:
+        """Count pods that were bound or ended since the evaluation."""
+        for profile in self._profiles.values():
+            profile.add(changes, nodes)

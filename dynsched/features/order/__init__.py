@@ -1,0 +1,1 @@
+"""The order: which nodes new pods prefer (docs/order.md)."""

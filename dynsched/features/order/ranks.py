@@ -1,0 +1,138 @@
+"""Which nodes are cooler: the order by which the API server gives new pods preferences.
+
+`tiers` turns it into lists (docs/decisions/0022-the-order-is-a-kind-of-its-own.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import median_low
+from typing import Final
+
+from dynsched.core.evaluate import Evaluation
+from dynsched.core.load.expected import KnownPods
+from dynsched.core.load.pods import MIN_CPU, MIN_MEMORY, PodRequestTotals
+from dynsched.core.nodes import Node, hard_taints
+from dynsched.features.order.tiers import NodeList, Ranked, lists_that_fit
+from dynsched.features.placing import (
+    FIRING,
+    next_pod_loads,
+    placing_loads,
+    threshold_load,
+    weighted,
+)
+from dynsched.rules import keys
+from dynsched.rules.labels import is_label_value
+
+_OF_KUBERNETES: Final = "node.kubernetes.io/"
+_NOTHING: Final = PodRequestTotals()
+UNLISTED: Final = ("hot", "closed", "full", "unnamed")
+"""Why a node is in no list: see `Order.counts`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """``lists`` by pool, a value of the label ``pool_label``; under the empty string those of all
+    nodes, for pods that choose no pool. ``overflow_lists``: in addition, for pods that
+    kube-scheduler does not spread by itself; a pool that has none is missing.
+    """
+
+    lists: Mapping[str, tuple[NodeList, ...]]
+    overflow_lists: Mapping[str, tuple[NodeList, ...]] = field(default_factory=dict)
+    pool_label: str | None = None
+    loads: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
+    """Tenths of a percent, by host name, where they are known. An order is equal to one with other
+    loads and the same ranks: it need not be written."""
+    counts: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """How many nodes are ``ranked`` by their load, of ``unknown`` load, or in no list because they
+    are ``hot``, ``closed`` (unschedulable), ``full`` or ``unnamed`` (see `host_names`)."""
+    left_out: tuple[str, ...] = field(default=(), compare=False)
+    """Pools for which the object has no room."""
+
+
+def compute_order(evaluation: Evaluation, pods: KnownPods) -> Order | None:
+    """The order; None where the rules want none, or no node is known to be cool.
+
+    A node of unknown load comes in the middle: it is neither avoided nor preferred.
+    """
+    rule_set = evaluation.rule_set
+    if rule_set.order is None:
+        return None
+    profile = weighted(rule_set, rule_set.order.score)
+    loads = placing_loads(evaluation, profile)
+    cool = [load for load in loads.values() if load < FIRING]
+    if not cool:
+        return None
+    middle, label = median_low(cool), rule_set.guard.pool_label
+    entries, pools = evaluation.table.entries, dict[str, list[Ranked]]({"": []})
+    hosts = host_names(evaluation.table.nodes.values())
+    not_listed = {name: why_not_listed(evaluation, pods, name, hosts) for name in entries}
+    steps = next_pod_loads(evaluation, profile)
+    listed = [name for name, why in not_listed.items() if why is None]
+    for name in sorted(listed, key=lambda name: (loads.get(name, middle), name)):
+        entry = entries[name]
+        ranked = Ranked(hosts[name], loads.get(name, middle), steps[name])
+        if not entry.group.taints:  # a tainted node takes only pods of its pool
+            pools[""].append(ranked)
+        if label and entry.group.pool:
+            pools.setdefault(entry.group.pool, []).append(ranked)
+    sizes = Counter(entry.group.pool for entry in entries.values())
+    sizes[""] = len(entries)
+    lists, overflow, left_out = lists_that_fit(pools, sizes, threshold_load(profile))
+    kinds = Counter(
+        why or ("ranked" if name in loads else "unknown") for name, why in not_listed.items()
+    )
+    return Order(
+        lists,
+        overflow,
+        label,
+        {hosts[name]: load for name, load in loads.items() if name in hosts},
+        {kind: kinds[kind] for kind in ("ranked", "unknown", *UNLISTED)},
+        left_out,
+    )
+
+
+def why_not_listed(
+    evaluation: Evaluation, pods: KnownPods, name: str, hosts: Mapping[str, str]
+) -> str | None:
+    """Why a node is in no list, one of UNLISTED; None when it is in one."""
+    node, rules = evaluation.table.entries[name].node, evaluation.table.entries[name].rules
+    if name not in hosts:
+        return "unnamed"
+    if any(evaluation.stays_hot(rule, name) for rule in rules if not rule.shadow):
+        return "hot"
+    if is_unschedulable(node):
+        return "closed"
+    return "full" if is_full(node, pods.requested.get(name, _NOTHING)) else None
+
+
+def host_names(nodes: Iterable[Node]) -> dict[str, str]:
+    """By the node's name, the value of its hostname label, which stands for it in a preference;
+    without nodes that no preference can name. kube-scheduler never places a pod whose preference
+    has a value that no label can have; an empty value fits no node; a shared one fits both nodes.
+    """
+    found = {node.name: node.labels.get(keys.HOSTNAME_LABEL, "") for node in nodes}
+    nodes_of = Counter(found.values())
+    return {
+        name: host
+        for name, host in found.items()
+        if host and is_label_value(host) and nodes_of[host] == 1
+    }
+
+
+def is_unschedulable(node: Node) -> bool:
+    """Whether it takes no pods: it is cordoned, not ready, or under pressure by the kubelet."""
+    return any(key.startswith(_OF_KUBERNETES) for key, _, _ in hard_taints(node))
+
+
+def is_full(node: Node, requested: PodRequestTotals) -> bool:
+    """Whether even the smallest pod has no room, by the number of pods or by their requests."""
+    with_one_more = (
+        ("pods", requested.pods + 1),
+        ("cpu", requested.cpu + MIN_CPU),
+        ("memory", requested.memory + MIN_MEMORY),
+    )
+    return any(need > node.allocatable.get(name, math.inf) for name, need in with_one_more)

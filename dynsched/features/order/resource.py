@@ -1,0 +1,128 @@
+"""The order in the cluster: the one object `dynsched` of the kind NodeOrder (docs/order.md)."""
+
+from __future__ import annotations
+
+import email.utils
+import time
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from dynsched.features.order.ranks import Order
+from dynsched.kube.client import apply
+from dynsched.kube.failures import Call, in_namespace
+from dynsched.kube.leader_writer import LeaderWriter
+from dynsched.kube.lists import METADATA_ONLY, Named, pages
+from dynsched.kube.transport import Answer, KubeApi
+from dynsched.rules import keys
+from dynsched.util.errors import ClusterError, NotFoundError
+from dynsched.util.formatting import format_time, parse_time
+
+NODE_ORDERS: Final = "nodeorders"
+_UNKNOWN_KIND: Final = (
+    "the definition of NodeOrder is missing (404); install it with "
+    "`kubectl apply -f manifests/components/order/crd.yaml`"
+)
+_VERSION: Final = Call("get", "version", "/version")
+
+
+async def order_left(api: KubeApi, namespace: str) -> float | None:
+    """Seconds for which the order there says to be in force, by the API server's clock; None where
+    there is none, or no definition of the kind. Raises ClusterError.
+    """
+    answer = await api.call(_call("get", namespace), accept=(HTTPStatus.NOT_FOUND,))
+    if answer.body is None:
+        return None
+    until = parse_time(answer.body.get("spec", {}).get("until")) or 0.0
+    return until - _ahead(answer) - time.monotonic()
+
+
+async def homes_of_orders(api: KubeApi, namespace: str | None) -> list[str]:
+    """The namespaces that have one: ``namespace``, or any. Raises ClusterError."""
+    path = f"/apis/{keys.ORDER_API}{in_namespace(namespace)}/{NODE_ORDERS}"
+    call = Call("list", NODE_ORDERS, path)
+    found = pages(api, call, Named, headers=METADATA_ONLY, may_be_unknown=True)
+    return [
+        item.metadata.namespace
+        async for page in found
+        for item in page.items or ()
+        if item.metadata.name == keys.ORDER_NAME
+    ]
+
+
+class NodeOrder:
+    """Writes and deletes the object.
+
+    ``until`` in it is in the API server's time, which its answers carry: the clocks may differ.
+    """
+
+    def __init__(self, api: KubeApi, namespace: str, writer: LeaderWriter) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._writer = writer
+        self._ahead: float | None = None
+        """Of the server's time before `time.monotonic`."""
+        self._last: tuple[str, int] | None = None
+        """The object's uid and generation after our last write."""
+        self.is_disputed = False
+        """Whether somebody else wrote or deleted it between our last two writes."""
+
+    async def write(self, order: Order, lasts: float) -> float:
+        """Put ``order`` in force for ``lasts`` seconds: until when. Raises ClusterError."""
+        if self._ahead is None:
+            self._ahead = _ahead(await self._api.call(_VERSION))
+        until = time.monotonic() + self._ahead + lasts
+        body = {
+            "apiVersion": keys.ORDER_API,
+            "kind": "NodeOrder",
+            "metadata": {"name": keys.ORDER_NAME, "namespace": self._namespace},
+            "spec": spec_of(order, until),
+        }
+        call = _call("patch", self._namespace)
+        try:
+            answer = await self._writer.write(self._api, call, **apply(body))
+        except NotFoundError as error:
+            raise ClusterError(_UNKNOWN_KIND) from error
+        self._ahead = _ahead(answer)
+        before, metadata = self._last, answer.body["metadata"]
+        self._last = uid, generation = metadata["uid"], metadata["generation"]
+        self.is_disputed = before is not None and (uid != before[0] or generation > before[1] + 1)
+        return until
+
+    def forget(self) -> None:
+        """Another one may have written it since."""
+        self._last = None
+
+    async def withdraw(self) -> None:
+        """Delete it, if it is there: pods are created as always. Raises ClusterError."""
+        call = _call("delete", self._namespace)
+        await self._writer.write(self._api, call, accept=(HTTPStatus.NOT_FOUND,))
+        self.forget()
+
+
+def _call(verb: str, namespace: str) -> Call:
+    path = f"/apis/{keys.ORDER_API}{in_namespace(namespace)}/{NODE_ORDERS}/{keys.ORDER_NAME}"
+    return Call(verb, NODE_ORDERS, path, keys.ORDER_NAME, namespace)
+
+
+def _ahead(answer: Answer) -> float:
+    said = answer.headers.get("Date")  # by RFC 9110 a server without a clock sends none
+    now = email.utils.parsedate_to_datetime(said).timestamp() if said else time.time()
+    return now - time.monotonic()
+
+
+def spec_of(order: Order, until: float) -> Mapping[str, Any]:
+    """The ``spec`` of a NodeOrder; ``until`` in Unix seconds by the API server's clock."""
+    spec: dict[str, Any] = {
+        "until": format_time(until),
+        **{
+            name: {
+                pool: [{"levels": [tier._asdict() for tier in tiers]} for tiers in lists]
+                for pool, lists in pools.items()
+            }
+            for name, pools in (("lists", order.lists), ("further", order.overflow_lists))
+        },
+    }
+    if order.pool_label is not None:
+        spec["poolLabel"] = order.pool_label
+    return spec

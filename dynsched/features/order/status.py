@@ -1,0 +1,162 @@
+"""The state of the order (docs/order.md), for `/order`, metrics and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from dynsched.core.load.expected import NO_PODS, KnownPods
+from dynsched.core.tick import Tick
+from dynsched.features.order.ranks import UNLISTED, Order, host_names, why_not_listed
+from dynsched.features.placing import TENTHS
+from dynsched.rules.keys import HOSTNAME_LABEL
+from dynsched.util.formatting import format_time
+
+MAX_LISTED: Final = 20
+"""Pools without room that `/order` lists; it counts all."""
+
+
+class LastOrder(NamedTuple):
+    """Times are Unix seconds, ``until`` by the API server's clock."""
+
+    order: Order
+    at: float
+    until: float
+
+
+@dataclass(slots=True, eq=False)
+class OrderStatus:
+    """The newest order and the results of its writes; also their metrics, as a collector."""
+
+    order: Order | None = None
+    """None before the first tick, while ticks are overdue, while the rules have no `order`, and
+    while no node is known to be cool."""
+    pods: KnownPods = NO_PODS
+    """What was known of pods in the tick of the order."""
+    in_force: LastOrder | None = None
+    """What this replica wrote; None on a follower, in a dry run, and after a withdrawal."""
+    error: str | None = None
+    """Why the last call to the API server failed; None when it did not."""
+    calls: dict[str, int] = field(default_factory=lambda: {"ok": 0, "failed": 0})
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry of metrics."""
+        text = "Writes and deletions of the order, by result."
+        writes = CounterMetricFamily("dynsched_order_writes", text, labels=["result"])
+        for result, count in self.calls.items():
+            writes.add_metric([result], count)
+        yield writes
+        if self.in_force is not None:
+            text = "When this replica wrote the order in force."
+            yield _gauge("last_write_timestamp_seconds", text, value=self.in_force.at)
+        order = self.order
+        if order is None:
+            return
+        text = "Nodes in the order, by pool; empty: for pods that choose no pool."
+        yield _gauge("nodes", text, "pool", {pool: _length(order, pool) for pool in order.lists})
+        unlisted = {kind: order.counts[kind] for kind in UNLISTED}
+        yield _gauge(
+            "unlisted_nodes", "Nodes in no list of the order, by reason.", "reason", unlisted
+        )
+        text = "Pools for which the order has no room."
+        yield _gauge("left_out_pools", text, value=len(order.left_out))
+        if self.pods.running is not None:
+            text = "Pods with a node that have not ended and got the order at their creation."
+            yield _gauge("pods", text, value=self.pods.with_order)
+
+
+def _gauge(
+    name: str,
+    text: str,
+    label: str = "",
+    values: Mapping[str, float] | None = None,
+    value: float = 0.0,
+) -> Metric:
+    """The ``values`` by their label, or one ``value`` without a label."""
+    family = GaugeMetricFamily(f"dynsched_order_{name}", text)
+    for key, each in ({"": value} if values is None else values).items():
+        family.add_sample(family.name, {label: key} if label else {}, each)
+    return family
+
+
+class NodeInOrder(msgspec.Struct, frozen=True, gc=False):
+    """``rank``: by load, from 1 in each pool. ``list``, from 1: which of the pool's lists has the
+    node, with this ``weight``. ``load``: the expected one, in percent; None when it is not known.
+    """
+
+    node: str
+    rank: int
+    list: int
+    weight: int
+    load: float | None
+
+
+def nodes_of(order: Order, pool: str) -> Iterator[NodeInOrder]:
+    """The nodes of a pool, by rank."""
+    lists = [
+        [(node, tier.weight) for tier in tiers for node in tier.nodes]
+        for tiers in order.lists[pool]
+    ]
+    # Each list has every nth node by rank.
+    by_rank = (found for row in zip_longest(*lists) for found in row if found is not None)
+    for at, (node, weight) in enumerate(by_rank):
+        load = order.loads.get(node)
+        percent = None if load is None else load / TENTHS
+        yield NodeInOrder(node, at + 1, at % len(lists) + 1, weight, percent)
+
+
+def order_answer(tick: Tick, status: OrderStatus, leader: str | None) -> dict[str, Any]:
+    """The body of `/order`."""
+    order, written = status.order, status.in_force
+    return {
+        "taken_at": format_time(tick.taken_at),
+        "dry_run": tick.leadership.dry_run,
+        "leading": tick.leadership.leading,
+        "leader": leader,
+        "written_at": written and format_time(written.at),
+        "until": written and format_time(written.until),
+        "error": status.error,
+        "counts": order and order.counts,
+        "left_out_pools": order
+        and {"count": len(order.left_out), "first": order.left_out[:MAX_LISTED]},
+        "pools": [{"pool": pool, "nodes": list(nodes_of(order, pool))} for pool in order.lists]
+        if order
+        else [],
+    }
+
+
+def place_of(tick: Tick, order: Order, name: str) -> dict[str, Any]:
+    """The ranks of a node, in its pool and for pods that choose none; or why it has none."""
+    table = tick.evaluation.table
+    host = table.nodes[name].labels.get(HOSTNAME_LABEL)
+    pools = dict.fromkeys(("", table.entries[name].group.pool))
+    found = {
+        pool: {"rank": each.rank, "of": _length(order, pool), "weight": each.weight}
+        for pool in pools
+        if pool in order.lists
+        for each in nodes_of(order, pool)
+        if each.node == host
+    }
+    hosts = host_names(table.nodes.values())
+    why = None if found else why_not_listed(tick.evaluation, tick.pods, name, hosts)
+    return {"pools": found, "why": why}
+
+
+def for_the_page(order: Order) -> dict[str, Any]:
+    """The order for pods that choose no pool: loads and weights of the nodes, by rank."""
+    nodes = list(nodes_of(order, ""))
+    return {
+        "counts": order.counts,
+        "lists": len(order.lists[""]),
+        "loads": [node.load for node in nodes],
+        "weights": [node.weight for node in nodes],
+    }
+
+
+def _length(order: Order, pool: str) -> int:
+    return sum(len(tier.nodes) for tiers in order.lists[pool] for tier in tiers)

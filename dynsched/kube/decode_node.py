@@ -1,0 +1,176 @@
+"""From a raw Node to the small `core.nodes.Node`. Only those fields are decoded; the rest, nine
+tenths of the bytes, is skipped. An object whose fields are not of the expected types is kept by its
+name, version, labels and taints alone; without these it is not known at all, as a patch of it might
+undo what others wrote.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+from kubernetes.utils.quantity import parse_quantity
+
+from dynsched.core.nodes import Node
+from dynsched.kube.lists import ObjectMeta
+from dynsched.rules.keys import ANNOTATION_PREFIX, FIELD_MANAGER
+from dynsched.util.formatting import parse_time
+
+_NO_KEYS: Final[frozenset[str]] = frozenset()
+_NO_TEXTS: Final[Mapping[str, str]] = {}
+
+
+class _Writer(msgspec.Struct, gc=False):
+    """An entry of managedFields; the fields are decoded only for the writer that we look for."""
+
+    manager: str = ""
+    operation: str = ""
+    subresource: str = ""
+    fields: msgspec.Raw = msgspec.field(name="fieldsV1", default=msgspec.Raw(b"{}"))
+
+
+class _Identity(ObjectMeta, gc=False):
+    labels: dict[str, str] | None = None
+
+
+class _Metadata(_Identity, gc=False):
+    annotations: dict[str, str] | None = None
+    created: str = msgspec.field(name="creationTimestamp", default="")
+    writers: list[_Writer] | None = msgspec.field(name="managedFields", default=None)
+
+
+class _Spec(msgspec.Struct, gc=False):
+    taints: list[dict[str, Any]] | None = None
+
+
+class _Address(msgspec.Struct, gc=False):
+    type: str = ""
+    address: str = ""
+
+
+class Amounts(msgspec.Struct, gc=False):
+    """Kubernetes quantities, as they are written."""
+
+    cpu: str | int | float | None = None
+    memory: str | int | float | None = None
+
+
+class _Allocatable(Amounts, gc=False):
+    pods: str | int | float | None = None
+
+
+class _Status(msgspec.Struct, gc=False):
+    addresses: list[_Address] | None = None
+    allocatable: _Allocatable = msgspec.field(default_factory=_Allocatable)
+
+
+class _Body(msgspec.Struct, gc=False):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _Odd(msgspec.Struct, gc=False):
+    metadata: _Identity = msgspec.field(default_factory=_Identity)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+_BODY: Final = msgspec.json.Decoder(_Body)
+_ODD: Final = msgspec.json.Decoder(_Odd)
+_FIELDS: Final = msgspec.json.Decoder(dict[str, dict[str, dict[str, Any]]])
+
+
+def decode_node(body: bytes | msgspec.Raw) -> Node | None:
+    """What is kept of a Node's JSON; None where its name, labels or taints cannot be read.
+    ValueError for what is no JSON.
+    """
+    try:
+        return _projected(_BODY.decode(body))
+    except (msgspec.DecodeError, UnicodeError):
+        pass
+    try:
+        odd = _ODD.decode(body)
+    except msgspec.ValidationError:
+        return None
+    return _projected(_Body(_Metadata(**msgspec.structs.asdict(odd.metadata)), odd.spec))
+
+
+def _projected(found: _Body) -> Node | None:
+    metadata, status = found.metadata, found.status
+    if not metadata.name:
+        return None
+    name = sys.intern(metadata.name)
+    ours = (
+        (key, text)
+        for key, text in (metadata.annotations or {}).items()
+        if key.startswith(ANNOTATION_PREFIX)
+    )
+    return Node(
+        name=name,
+        uid=metadata.uid,
+        resource_version=metadata.version,
+        labels=_interned((metadata.labels or {}).items()),
+        annotations=dict(ours) or _NO_TEXTS,
+        taints=tuple(found.spec.taints or ()),
+        addresses=tuple(
+            # The hostname usually is the name, and then the same object.
+            (sys.intern(each.type), name if each.address == name else each.address)
+            for each in status.addresses or ()
+            if each.address
+        ),
+        allocatable=_allocatable(**msgspec.structs.asdict(status.allocatable)),
+        created=parse_time(metadata.created) or 0.0,
+        managed_labels=_managed_labels(metadata.writers or ()),
+    )
+
+
+def node_of(raw: object) -> Node | None:
+    """As `decode_node`, of a decoded Node."""
+    return decode_node(msgspec.json.encode(raw))
+
+
+def quantity(value: object) -> float | None:
+    """A Kubernetes quantity (``3920m``, ``7901212Ki``, ``8``) as a number; None when it is none."""
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        return None
+    try:
+        number: Decimal = parse_quantity(value)  # type: ignore[no-untyped-call]
+        amount = float(number)  # infinity, where the number has hundreds of digits
+    except ValueError:
+        return None
+    return amount if math.isfinite(amount) and amount >= 0 else None
+
+
+def _interned(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
+    """Thousands of nodes share most keys and values; those that have none share the mapping."""
+    return {sys.intern(key): sys.intern(text) for key, text in pairs} or _NO_TEXTS
+
+
+def _managed_labels(writers: Iterable[_Writer]) -> frozenset[str]:
+    """The labels that managedFields records as written by dynsched, and by no manager since."""
+    keys = [
+        key[2:]
+        for each in writers
+        if each.manager == FIELD_MANAGER and each.operation == "Update" and not each.subresource
+        for key in _FIELDS.decode(each.fields).get("f:metadata", {}).get("f:labels", ())
+        if key[:2] == "f:"
+    ]
+    return _shared_set(tuple(sorted(keys))) if keys else _NO_KEYS
+
+
+@lru_cache(maxsize=64)
+def _shared_set(keys: tuple[str, ...]) -> frozenset[str]:
+    """One set for all nodes that carry the same mark."""
+    return frozenset(map(sys.intern, keys))
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _allocatable(**amounts: str | float | None) -> Mapping[str, float]:
+    """One mapping for all nodes of a size; of these a cluster has a few."""
+    numbers = ((name, quantity(amount)) for name, amount in amounts.items())
+    return {name: number for name, number in numbers if number is not None}

@@ -1,0 +1,52 @@
+"""The rules that were last accepted, kept in the cluster: a start whose file is refused goes on by
+them (docs/reliability.md).
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from dynsched.kube.client import apply, merge
+from dynsched.kube.failures import Call, in_namespace
+from dynsched.kube.leader_writer import LeaderWriter
+from dynsched.kube.transport import KubeApi
+from dynsched.rules import keys
+
+CONFIG_MAPS: Final = "configmaps"
+_KEY: Final = "rules.yaml"
+
+
+class RulesConfigMap:
+    """One ConfigMap in ``namespace``. Raises ClusterError."""
+
+    def __init__(self, api: KubeApi, namespace: str, writer: LeaderWriter) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._writer = writer
+
+    def __str__(self) -> str:
+        return f"ConfigMap {self._namespace}/{keys.KEPT_RULES}"
+
+    async def read(self) -> str | None:
+        """The text of the rules file; None where none is kept."""
+        answer = await self._api.call(self._call("get"), accept=(HTTPStatus.NOT_FOUND,))
+        text: str | None = ((answer.body or {}).get("data") or {}).get(_KEY)
+        return text
+
+    async def write(self, text: str) -> None:
+        """The object is applied first, by which it is created; the text goes by a merge patch: in
+        JSON that is read as YAML there may be no character beyond U+FFFF.
+        """
+        call = self._call("patch")
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": keys.KEPT_RULES, "namespace": self._namespace},
+        }
+        await self._writer.write(self._api, call, **apply(body))
+        await self._writer.write(self._api, call, **merge({"data": {_KEY: text}}))
+
+    def _call(self, verb: str) -> Call:
+        path = f"/api/v1{in_namespace(self._namespace)}/{CONFIG_MAPS}/{keys.KEPT_RULES}"
+        return Call(verb, CONFIG_MAPS, path, keys.KEPT_RULES, self._namespace)

@@ -1,0 +1,183 @@
+"""A replay: `evaluate` at every moment of the history, on nodes to which its patches are applied.
+
+Writes are assumed to succeed. No pods are known of the past, so rules with ``by: expected`` are
+replayed with their measured values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dynsched.core.evaluate import Evaluation, evaluate
+from dynsched.core.guard import count_of
+from dynsched.core.marks import apply_patch, plan_prune
+from dynsched.core.node_table import NodeTable
+from dynsched.core.nodes import Node
+from dynsched.core.samples import Quality, QueryResult, Sample
+from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.tools.backtest.history import Past, Query, Window
+
+Span = tuple[float, float]
+"""When a node was there first and last, in Unix seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What was fetched, and for which moments."""
+
+    pasts: Mapping[Query, Past]
+    window: Window
+
+
+class Runs:
+    """The steps at which something was so, as runs without a break: ``[begun, ended]``, where
+    ``ended`` is the step after the last.
+    """
+
+    __slots__ = ("runs",)
+
+    def __init__(self) -> None:
+        self.runs: list[list[int]] = []
+
+    def add(self, step: int) -> None:
+        """Steps are added in their order."""
+        if self.runs and self.runs[-1][1] == step:
+            self.runs[-1][1] = step + 1
+        else:
+            self.runs.append([step, step + 1])
+
+    @property
+    def steps(self) -> int:
+        return sum(ended - begun for begun, ended in self.runs)
+
+
+@dataclass(slots=True)
+class RuleRecord:
+    """Of one rule on one node. ``known``: the number of steps with a good value."""
+
+    known: int = 0
+    active: Runs = field(default_factory=Runs)
+    """Where the rule fires and the node is marked. Where the rule marks nothing: where it fires."""
+
+
+@dataclass(slots=True)
+class NodeRecord:
+    pool: str
+    eligible: bool
+    """Whether it may be marked: by the rules, and because nobody else uses the mark's key."""
+    rules: Mapping[str, RuleRecord]
+    """By the name of the rule; those that apply to the node."""
+    present: int = 0
+    """The number of steps at which it was there."""
+    known: Runs = field(default_factory=Runs)
+    """Where any rule has a good value."""
+    marked: Runs = field(default_factory=Runs)
+
+
+@dataclass(slots=True)
+class PoolRecord:
+    peak: int = -1
+    """The most nodes that were marked at a time."""
+    cap_at_peak: int = 0
+    capped: int = 0
+    """The number of steps at which a hot node was not marked because of ``max_marked``."""
+
+
+class Record:
+    """What a replay came to."""
+
+    def __init__(self, rule_set: RuleSet, nodes: Mapping[str, Node], window: Window) -> None:
+        self.window = window
+        self.nodes = {
+            name: NodeRecord(
+                entry.group.pool,
+                entry.mark.may_mark,
+                {rule.name: RuleRecord() for rule in entry.rules},
+            )
+            for name, entry in sorted(NodeTable.of(nodes, rule_set).entries.items())
+        }
+        self.pools = {pool: PoolRecord() for pool in sorted({n.pool for n in self.nodes.values()})}
+        self.moments = 0
+        """The number of steps at which any node could be marked: numbers per day are of these."""
+        self.writes = self.peak = self.capped = 0
+        self._guard = rule_set.guard
+        self._marks_nothing = frozenset(
+            rule.name for rule in rule_set.rules if rule.shadow or rule_set.mark.is_none
+        )
+
+    @property
+    def lasted(self) -> float:
+        """The share of the window in which any node could be marked; nothing else is known."""
+        return self.moments / self.window.count
+
+    def add(self, step: int, evaluation: Evaluation) -> None:
+        marked = evaluation.decision.marked
+        for name, alerts in evaluation.alerts.items():
+            node, is_marked, is_known = self.nodes[name], name in marked, False
+            node.present += 1
+            for rule, alert in alerts.items():
+                if alert.quality is Quality.OK:
+                    node.rules[rule].known += 1
+                    is_known = True
+                if alert.firing and (is_marked or (node.eligible and rule in self._marks_nothing)):
+                    node.rules[rule].active.add(step)
+            if is_known:
+                node.known.add(step)
+            if is_marked:
+                node.marked.add(step)
+        self.moments += bool(evaluation.table.pool_sizes)
+        self.writes += len(evaluation.patches)
+        self.peak = max(self.peak, len(marked))
+        self._add_pools(evaluation)
+
+    def _add_pools(self, evaluation: Evaluation) -> None:
+        marked = Counter(self.nodes[name].pool for name in evaluation.decision.marked)
+        capped = set()
+        if not evaluation.rule_set.mark.is_none:
+            limited = evaluation.decision.limited
+            capped = {self.nodes[name].pool for name in limited if evaluation.pressures[name].hot}
+        self.capped += bool(capped)
+        for name, pool in self.pools.items():
+            pool.capped += name in capped
+            if marked[name] > pool.peak:
+                pool.peak = marked[name]
+                pool.cap_at_peak = count_of(
+                    self._guard.max_marked, evaluation.table.pool_sizes[name]
+                )
+
+
+def replay(
+    rule_set: RuleSet, history: History, nodes: Mapping[str, Node], spans: Mapping[str, Span]
+) -> Record:
+    """It begins without marks: with the ``nodes`` as `dynsched prune` would leave them. A node
+    without an entry in ``spans`` is there from its creation on.
+    """
+    window = history.window
+    nodes = dict(nodes)
+    for patch in plan_prune(nodes.values(), rule_set.mark):
+        nodes[patch.node] = apply_patch(nodes[patch.node], patch)
+    record = Record(rule_set, nodes, window)
+    spans = {n: spans.get(n, (each.created or -math.inf, math.inf)) for n, each in nodes.items()}
+    queries = {rule: query for rule in rule_set.rules if (query := Query.of(rule))}
+    streams = {query: history.pasts[query].by_step(window.count) for query in queries.values()}
+    evaluation: Evaluation | None = None
+    for step in range(window.count):
+        now = window.at(step)
+        values = {query: next(stream) for query, stream in streams.items()}
+        answers = {rule.name: _answer(rule, values[query], now) for rule, query in queries.items()}
+        there = {n: each for n, each in nodes.items() if spans[n][0] <= now <= spans[n][1]}
+        evaluation = evaluate(rule_set, answers, there, evaluation, now)
+        for patch in evaluation.patches:
+            nodes[patch.node] = apply_patch(nodes[patch.node], patch)
+        record.add(step, evaluation)
+    return record
+
+
+def _answer(rule: Rule, values: Mapping[str, float] | None, now: float) -> QueryResult:
+    if values is None:
+        return QueryResult(error="this part of the history is missing")
+    label = rule.node_labels[0]
+    return QueryResult([Sample({label: name}, value, now) for name, value in values.items()])

@@ -1,0 +1,164 @@
+"""Tick -> the JSON of `/nodes` and `/nodes/NAME`. Pure. Times are RFC 3339 in UTC, ages seconds
+as of the tick. msgspec writes NaN and infinity as null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from dynsched.core.alerts import Alert
+from dynsched.core.load.expected import ExpectedLoad
+from dynsched.core.load.percent import load_percent
+from dynsched.core.load.pods import Added
+from dynsched.core.marks import NodePatch, carried_parts
+from dynsched.core.tick import Tick
+from dynsched.core.wording import changes
+from dynsched.rules.rule_set import Rule
+from dynsched.util.formatting import format_time
+from dynsched.web.why import what_clears, why_unwritten
+
+# Most alerts of a tick began at a few distinct times; formatting each anew is a third of the cost.
+_time = lru_cache(maxsize=4096)(format_time)
+
+MAX_ON_A_PAGE: Final = 500
+"""Each page is made for one caller; the list of all nodes is made once for all."""
+
+_NOTHING: Final = Added(0.0, 0.0)
+
+
+def encode_each(tick: Tick, names: Iterable[str]) -> list[msgspec.Raw]:
+    """The JSON of these nodes, in their order."""
+    encode = msgspec.json.Encoder(enc_hook=str).encode
+    return [msgspec.Raw(encode(_answer(tick, name))) for name in names]
+
+
+def around_nodes(
+    tick: Tick, order_error: str | None = None, more: str | None = None
+) -> tuple[bytes, bytes]:
+    """The body of `/nodes` before the nodes and after them. ``more``: the last of them, where
+    others follow. ``counts``: what ``num`` counts: a part of the mark, as in ``carries``, or with
+    ``mark: none`` hot nodes.
+    """
+    mark, evaluation = tick.rule_set.mark, tick.evaluation
+    if mark.is_none:
+        part, named = "hot", evaluation.hot
+    else:
+        part = f"label {mark.label}" if mark.label else f"taint {mark.taint}"
+        entries = evaluation.table.entries
+        named = frozenset(
+            name
+            for name in evaluation.table.marked
+            if part in carried_parts(entries[name].mark, mark)
+        )
+    # The first three keys, their names and their order are dynamicScheduler's.
+    before = {
+        "type": f"{part[0].upper()}{part[1:]} Nodes",
+        "num": len(named),
+        "node_names": sorted(named),
+    }
+    behind = {
+        "taken_at": _time(tick.taken_at),
+        "dry_run": tick.leadership.dry_run,
+        "rules_error": tick.rules_status.error,
+        "order_error": order_error,
+        "counts": part,
+        "mark": str(mark),
+        **({} if more is None else {"continue": more}),
+    }
+    encode = msgspec.json.encode
+    return encode(before)[:-1] + b',"nodes":[', b"]," + encode(behind)[1:]
+
+
+def node_detail(tick: Tick, name: str) -> dict[str, Any] | None:
+    """``clears``: for each rule that fires, what would end that."""
+    if name not in tick.evaluation.table.entries:
+        return None
+    alerts = tick.evaluation.pressures[name].alerts
+    return {
+        **_answer(tick, name),
+        "clears": what_clears(tick.rule_set, alerts, tick.taken_at),
+        "taken_at": _time(tick.taken_at),
+    }
+
+
+def _answer(tick: Tick, name: str) -> dict[str, Any]:
+    """``carries``: what of ours is on it, whatever the mark should be."""
+    evaluation, rules = tick.evaluation, tick.rule_set.by_name
+    mark, pressure = evaluation.table.entries[name].mark, evaluation.pressures[name]
+    limited, due = evaluation.decision.limited.get(name), evaluation.due(name)
+    return {
+        "name": name,
+        "marked": mark.marked,
+        "pressured": pressure.hot,
+        "since": _time_or_none(pressure.since),
+        "rules": [
+            _rule_on_node(
+                rules[alert.rule], alert, tick.taken_at, evaluation.expected.get(alert.rule)
+            )
+            for alert in pressure.alerts
+        ],
+        "conflict": mark.conflict,
+        "withheld": limited,
+        "ineligible": mark.ineligible,
+        "carries": carried_parts(mark, tick.rule_set.mark),
+        "due": None if due is None else _due(tick, due, limited),
+    }
+
+
+def _due(tick: Tick, patch: NodePatch, limited: str | None) -> dict[str, Any]:
+    """``waits``: why it is not written."""
+    return {
+        "action": patch.action,
+        "changes": list(changes(patch.body)),
+        "reason": patch.reason,
+        "waits": limited or why_unwritten(tick, patch.node),
+    }
+
+
+def _rule_on_node(
+    rule: Rule, alert: Alert, now: float, expected: ExpectedLoad | None
+) -> dict[str, Any]:
+    """``sample_age_seconds``: the last good sample's, when the tick ran. ``expected_value``: what
+    is compared with the threshold in place of ``value``, which is the measured one.
+    """
+    sampled_at = alert.sampled_at
+    return {
+        "rule": alert.rule,
+        "state": alert.state,
+        "value": alert.value,
+        "threshold": rule.threshold,
+        "clear_threshold": rule.clear_threshold,
+        "sample_age_seconds": None if sampled_at is None else round(max(0.0, now - sampled_at), 3),
+        "since": _time(alert.since),
+        "quality": alert.quality,
+        "op": rule.op,
+        "active_since": _time_or_none(alert.active_since),
+        "keep_firing_since": _time_or_none(alert.keep_firing_since),
+        "adopted": alert.adopted,
+        "by": rule.by,
+        "expected_value": alert.compared if rule.by == "expected" else None,
+        "expected": None if expected is None else _expected(rule, alert, expected),
+        "shadow": rule.shadow,
+    }
+
+
+def _expected(rule: Rule, alert: Alert, expected: ExpectedLoad) -> dict[str, float] | None:
+    """In percent: ``load`` is ``measured`` and ``bound``, less ``ended``, and at least 0."""
+    if alert.good_value is None:
+        return None
+    measured = load_percent(rule, alert.good_value)
+    added = expected.added.get(alert.node, _NOTHING)
+    return {
+        "load": round(added.to(measured), 3),
+        "measured": round(measured, 3),
+        "bound": round(added.bound, 3),
+        "ended": round(added.ended, 3),
+    }
+
+
+def _time_or_none(seconds: float | None) -> str | None:
+    return None if seconds is None else _time(seconds)

@@ -1,0 +1,177 @@
+"""Tick -> the JSON from which the page is drawn. Pure. Nodes are columns: at 5,000 of them a
+third of the bytes of one object each. Times are Unix seconds.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from dynsched import __version__
+from dynsched.core.alerts import Alert, AlertState
+from dynsched.core.health import is_blind, unmatched_rules
+from dynsched.core.load.percent import full_at
+from dynsched.core.marks import MarkState
+from dynsched.core.samples import Quality
+from dynsched.core.tick import RuleHealth, Tick
+from dynsched.core.wording import coded
+from dynsched.rules.rule_set import Rule
+from dynsched.web.node_series import counting_alerts
+from dynsched.web.page.history import node_state
+from dynsched.web.why import note_of
+
+MARKED, INELIGIBLE, CONFLICT = 1, 2, 4
+"""The bits of a node in the column ``flags``."""
+
+About = Mapping[str, Any]
+"""What is not in a Tick: see `TickStore`."""
+Encoded = tuple[str, bytes, bytes]
+"""The ETag, the JSON, and the same as gzip."""
+_LEVEL: Final = 3
+"""Of compression."""
+
+
+def encoded_page(tick: Tick, about: About, etag: str) -> Encoded:
+    """All that the page shows of a tick."""
+    evaluation, rule_set, blind = tick.evaluation, tick.rule_set, unmatched_rules(tick)
+    names = sorted(evaluation.table.entries)
+    entries = [evaluation.table.entries[name] for name in names]
+    pools: dict[str, int] = {}
+    since = [(n, evaluation.pressures[name].since) for n, name in enumerate(names)]
+    notes = [(n, note_of(tick, name)) for n, name in enumerate(names)]
+    plain = msgspec.json.encode(
+        {
+            "version": __version__,
+            **about,
+            "taken_at": tick.taken_at,
+            "leading": tick.leadership.leading,
+            "leader": about["leader"] or tick.leadership.leader,
+            "dry_run": tick.leadership.dry_run,
+            "rules_error": tick.rules_status.error,
+            "capped": sorted(evaluation.decision.capped),
+            "failures": len(tick.writes.failures),
+            "disputes": len(tick.disputes),
+            **_unseen(tick),
+            "mark": "" if rule_set.mark.is_none else str(rule_set.mark),
+            "max_marked": str(rule_set.guard.max_marked),
+            "rules": [_rule(health, blind.get(health.rule.name)) for health in tick.rules],
+            "has_order": rule_set.order is not None,
+            "nodes": {
+                "name": names,
+                "pool": [pools.setdefault(each.group.pool, len(pools)) for each in entries],
+                "flags": [_flags(each.mark) for each in entries],
+                "state": "".join(node_state(evaluation, name) for name in names),
+                "since": _sparse([(n, at) for n, at in since if at is not None]),
+                "notes": [(n, *note) for n, note in notes if note is not None],
+            },
+            "pools": list(pools),
+            "columns": [_column(tick, rule, names) for rule in rule_set.rules],
+        },
+        enc_hook=coded,
+    )
+    return etag, plain, gzip.compress(plain, _LEVEL)
+
+
+def _rule(health: RuleHealth, blind: str | None) -> dict[str, Any]:
+    """``blind``: why none of its samples matches a node."""
+    rule = health.rule
+    return {
+        "name": rule.name,
+        "source": rule.source,
+        "expr": rule.expr,
+        "resource": rule.resource,
+        "op": rule.op,
+        "threshold": rule.threshold,
+        "clear_threshold": rule.clear_threshold,
+        "full_at": full_at(rule) if rule.higher_is_worse else None,
+        "shadow": rule.shadow,
+        "error": health.error,
+        "blind": blind,
+        "took": health.duration,
+        "samples": health.samples,
+        "unmatched": health.unmatched,
+        "pending": health.states.get(AlertState.PENDING, 0),
+        "firing": health.states.get(AlertState.FIRING, 0),
+    }
+
+
+def _unseen(tick: Tick) -> dict[str, float | None]:
+    """While `is_blind`: since when, and when the first mark ends for that reason: by now, where
+    those that are left wait for `guard.max_releases`; None where marks are held.
+    """
+    evaluation, queried = tick.evaluation, {rule.name for rule in tick.rule_set.queried_rules}
+    known_at = [
+        alert.known_at
+        for name in evaluation.table.entries
+        for alert in evaluation.pressures[name].alerts
+        if alert.rule in queried
+    ]
+    if not (is_blind(tick) and known_at):
+        return {"unseen_since": None, "marks_until": None}
+    ends = [_mark_ends(tick, name) for name in evaluation.table.marked]
+    first = min((end for end in ends if end is not None), default=math.floor(tick.taken_at))
+    return {
+        "unseen_since": round(max(known_at)),
+        "marks_until": round(first) if math.isfinite(first) else None,
+    }
+
+
+def _mark_ends(tick: Tick, name: str) -> float | None:
+    """When the last alert of a node is too old; None where none fires."""
+    rules = tick.rule_set.by_name
+    firing = [alert for alert in counting_alerts(tick.evaluation, name) if alert.firing]
+    ends = [
+        alert.known_at + rules[alert.rule].stale_after
+        if rules[alert.rule].on_stale == "release"
+        else math.inf
+        for alert in firing
+    ]
+    return max(ends, default=None)
+
+
+def _flags(mark: MarkState) -> int:
+    bits = ((MARKED, mark.marked), (INELIGIBLE, mark.ineligible), (CONFLICT, mark.conflict))
+    return sum(bit for bit, is_so in bits if is_so)
+
+
+def _column(tick: Tick, rule: Rule, names: Sequence[str]) -> dict[str, Any]:
+    """One rule on all nodes. ``since`` and ``known`` (when there was a value that is no longer
+    current) are sparse: indices of nodes, and their values.
+    """
+    digits = _digits(rule.threshold)
+    alerts = [tick.evaluation.alerts[name].get(rule.name) for name in names]
+    values = [None if alert is None else alert.compared for alert in alerts]
+    known = [(n, alert) for n, alert in enumerate(alerts) if alert is not None]
+    active = [(n, each.since) for n, each in known if each.state is not AlertState.INACTIVE]
+    unknown = [(n, each.known_at) for n, each in known if each.quality is not Quality.OK]
+    return {
+        "value": [None if value is None else round(value, digits) for value in values],
+        "state": "".join(map(_state, alerts)),
+        "quality": "".join("-" if alert is None else alert.quality[0] for alert in alerts),
+        "since": _sparse(active),
+        "known": _sparse(unknown),
+    }
+
+
+def _state(alert: Alert | None) -> str:
+    """A letter: (i)nactive, (p)ending, (f)iring, (h)eld by ``keep_firing_for``; ``-`` where the
+    rule's selector does not select the node.
+    """
+    if alert is None:
+        return "-"
+    return "h" if alert.keep_firing_since is not None else alert.state[0]
+
+
+def _sparse(times: Sequence[tuple[int, float]]) -> tuple[list[int], list[int]]:
+    return [n for n, _ in times], [int(at) for _, at in times]
+
+
+def _digits(threshold: float) -> int:
+    """Decimals of values: three more than the threshold needs; negative for large ones (bytes)."""
+    if threshold == 0:
+        return 2
+    return 3 - max(-9, min(300, math.ceil(math.log10(abs(threshold)))))

@@ -1,0 +1,110 @@
+"""What the page shows in addition to the last tick: placements, answers of Prometheus."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dynsched.core.load.percent import full_at
+from dynsched.core.load.pods import AboveRequest
+from dynsched.core.load.recent import BoundOnNode
+from dynsched.core.tick import Tick
+from dynsched.features.order.ranks import Order
+from dynsched.features.order.status import place_of
+from dynsched.rules.rule_set import RuleSet
+from dynsched.web.placements import PlacedOn, Placements, hottest
+from dynsched.web.why import what_clears
+
+LOOKED_AT: Final = 600.0
+"""Seconds after a request for which Prometheus is asked for what the page shows."""
+MAX_WANTED: Final = 8
+
+
+@dataclass(slots=True)
+class PageFacts:
+    """``clock`` gives seconds and is never set. ``requested``: by resource and node, in percent of
+    allocatable. ``above``: by node, the pods furthest above their requests; None while unknown.
+    ``bound``: the pods that were just bound to a node; None where pods are not watched. ``pasts``:
+    by node and hours, from Prometheus; ``wanted``: those that a page waits for.
+    """
+
+    clock: Callable[[], float]
+    bound: Callable[[str], BoundOnNode | None] = lambda _: None
+    requested: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    above: Mapping[str, Sequence[AboveRequest]] | None = None
+    pasts: Mapping[tuple[str, int], tuple[float, Any]] = field(default_factory=dict)
+    wanted: set[tuple[str, int]] = field(default_factory=set)
+    _looked_at: float | None = field(default=None, init=False)
+    placements: Placements | None = field(default=None, init=False)
+    _tick: Tick | None = field(default=None, init=False)
+
+    def look(self) -> None:
+        """Somebody has the page open."""
+        self._looked_at = self.clock()
+
+    @property
+    def is_looked_at(self) -> bool:
+        """Whether somebody had the page open a moment ago."""
+        return self._looked_at is not None and self.clock() - self._looked_at < LOOKED_AT
+
+    def observe(self, tick: Tick, placed: Sequence[str] | None) -> Counter[PlacedOn] | None:
+        """How many pods were ``placed`` by kind: the node of each that was bound since the tick
+        before; None where pods are not watched.
+        """
+        before, self._tick = self._tick, tick
+        if placed is None:
+            return None
+        self.placements = self.placements or Placements()
+        if before is None:  # what their nodes were is not known: that is not clean
+            return self.placements.count((), tick.evaluation, tick.taken_at)
+        return self.placements.count(placed, before.evaluation, tick.taken_at)
+
+    def hottest(self, most: int) -> list[str]:
+        """The names of at most so many nodes, the worst first."""
+        return [] if self._tick is None else hottest(self._tick.evaluation, most)
+
+    def of_node(self, node: str, order: Order | None, hours: int = 0) -> dict[str, Any]:
+        """None for what is not known; with ``hours`` the past as Prometheus has it."""
+        until, past = self.pasts.get((node, hours), (0.0, None))
+        about = {
+            "bound": self.bound(node),
+            "above": (self.above or {}).get(node),
+            "past": past,
+            "clears": [],
+            "machine": None,
+            "requested": {},
+        }
+        tick = self._tick
+        if tick is None or node not in tick.evaluation.table.entries:
+            return about
+        if hours and tick.taken_at > until and len(self.wanted) < MAX_WANTED:
+            self.wanted.add((node, hours))
+        alerts = tick.evaluation.pressures[node].alerts
+        return {
+            **about,
+            "clears": what_clears(tick.rule_set, alerts, tick.taken_at),
+            "machine": _machine(tick, order, node),
+            "requested": self._requested(tick.rule_set, node),
+        }
+
+    def _requested(self, rule_set: RuleSet, node: str) -> dict[str, float]:
+        """What pods request, by rule and in its unit, as far as it is known."""
+        return {
+            rule.name: of_nodes[node] * full_at(rule) / 100
+            for rule in rule_set.rules
+            if rule.higher_is_worse
+            and node in (of_nodes := self.requested.get(rule.resource or "", {}))
+        }
+
+
+def _machine(tick: Tick, order: Order | None, name: str) -> dict[str, Any]:
+    node = tick.evaluation.table.entries[name].node
+    return {
+        "zone": node.labels.get("topology.kubernetes.io/zone"),
+        "type": node.labels.get("node.kubernetes.io/instance-type"),
+        "cpu": node.allocatable.get("cpu"),
+        "memory": node.allocatable.get("memory"),
+        "order": order and place_of(tick, order, name),
+    }

@@ -1,0 +1,199 @@
+"""What the answers are made from: the last tick, and the few facts that are not in it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from dynsched.core.health import overdue_after, why_unhealthy
+from dynsched.core.tick import Tick
+from dynsched.features.order.status import OrderStatus, for_the_page
+from dynsched.web.metrics import Metrics
+from dynsched.web.node_series import node_series
+from dynsched.web.nodes import around_nodes, encode_each
+from dynsched.web.page.data import About, Encoded, encoded_page
+from dynsched.web.page.facts import PageFacts
+from dynsched.web.page.history import Changes, History
+
+_T = TypeVar("_T")
+
+_BATCH: Final = 50
+"""Nodes that are encoded in one go: about a millisecond in which no other request is answered."""
+_LINES: Final = 500
+"""Series that are written in one go: likewise."""
+_MAX_CHANGES: Final = 60
+"""What was written, and what concerns all nodes, that the page lists."""
+
+
+@dataclass(slots=True)
+class TickStore:
+    """``clock`` gives seconds and is never set. ``source`` is shown to every client: a URL without
+    user, password or token. ``leader``: which replica writes; None where that is not known.
+    ``graphs``: where people reach Prometheus's own pages; None: at ``source``. ``cluster``: its
+    name.
+    """
+
+    clock: Callable[[], float]
+    interval: float
+    source: str
+    synced: Callable[[], bool]
+    metrics: Metrics
+    node_series: bool = True
+    leader: Callable[[], str | None] = lambda: None
+    graphs: str | None = None
+    cluster: str | None = None
+    rules_error: Callable[[], str | None] = lambda: None
+    """Why no rules are in force, so that there are no ticks; None while there are rules."""
+    history: History = field(init=False)
+    changes: Changes = field(default_factory=Changes, init=False)
+    facts: PageFacts = field(init=False)
+    tick: Tick | None = field(default=None, init=False)
+    """None before the first one is done."""
+    order: OrderStatus = field(default_factory=OrderStatus, init=False)
+    """Empty while the rules want no order."""
+    _published_at: float = field(default=0.0, init=False)
+    _published: int = field(default=0, init=False)
+    # Another process counts from 1 as well: its bytes must not pass for this one's.
+    _process: str = field(default_factory=lambda: os.urandom(4).hex(), init=False)
+    _made: dict[Hashable, asyncio.Task[Any]] = field(default_factory=dict, init=False)
+    """What was made of the last tick, or is being made."""
+    _order_error: str | None = field(default=None, init=False)
+    """As of the last tick."""
+
+    def __post_init__(self) -> None:
+        self.history = History(self.interval)
+        self.facts = PageFacts(self.clock)
+
+    def publish(self, tick: Tick, placed: Sequence[str] | None = None) -> None:
+        """It is encoded at the first request only. ``placed``: the node of each pod that was bound
+        since the one before; None where pods are not watched.
+        """
+        found = self.facts.observe(tick, placed)
+        if found is not None:
+            self.metrics.placed(found)
+        self.tick = tick
+        self._published_at = self.clock()
+        self._published += 1
+        self._made = {}
+        self._order_error = self.order.error
+        self.metrics.observe(tick)
+        self.changes.observe(tick)
+        self.history.observe(tick)
+
+    @property
+    def etag(self) -> str:
+        """The ETag of everything that is answered from the last tick alone, with quotes."""
+        return f'"{self._process}-{self._published}"'
+
+    def why_unhealthy(self) -> str | None:
+        """Why `/status` is not ok, in one line; None when it is."""
+        refused = self.rules_error()
+        if refused is not None:
+            return f"no rules are in force: {refused}"
+        why = why_unhealthy(self.tick, self.age(), self.interval)
+        if why is None and self.order.error is not None:
+            return f"the order of the nodes cannot be kept: {self.order.error}"
+        return why
+
+    def why_not_ready(self) -> str | None:
+        """Why `/readyz` is not ok. Without rules it is: `/status` has the reason."""
+        if not self.synced():
+            return "the nodes are not listed yet"
+        return None if self.tick or self.rules_error() else "no tick has finished yet"
+
+    def age(self) -> float:
+        """Seconds since the last tick."""
+        return self.clock() - self._published_at
+
+    def show_order(self, status: OrderStatus) -> None:
+        """Show the order in all answers and in `/metrics`."""
+        self.order = status
+        self.metrics.registry.register(status)
+
+    async def encoded_page(self, tick: Tick) -> Encoded:
+        """Made once for all pages that are open."""
+        return await self._once("page", partial(self._encode_page, tick, self.etag))
+
+    async def _encode_page(self, tick: Tick, etag: str) -> Encoded:
+        return await asyncio.to_thread(encoded_page, tick, self._about(tick), etag)
+
+    def _about(self, tick: Tick) -> About:
+        return {
+            "interval": self.interval,
+            "overdue_after": overdue_after(self.interval),
+            "graphs": self.graphs or self.source,
+            # Of the tick itself: how old it is, the page sees for itself.
+            "error": why_unhealthy(tick, 0.0, self.interval),
+            "leader": self.leader(),
+            "order": self.order.order and for_the_page(self.order.order),
+            "order_error": self.order.error,
+            "cluster": self.cluster,
+            "changes": self.changes.of_all(_MAX_CHANGES),
+            "placements": self.facts.placements and self.facts.placements.columns(),
+        }
+
+    async def encoded_nodes(
+        self, tick: Tick, *, marked: bool | None, limit: int | None = None, after: str = ""
+    ) -> bytes:
+        """The body of `/nodes`. That of all nodes is made once; with a ``limit`` it has so many, by
+        name, after ``after``. ``marked`` narrows the nodes, never names and number of the marked.
+        """
+        encode = partial(_encode, tick, self._order_error, marked=marked)
+        if limit is None:
+            return await self._once(marked, encode)
+        return await encode(limit=limit, after=after)
+
+    async def exposition(self) -> bytes:
+        """`/metrics`. While ticks are overdue, there are no series of nodes: a program that acts on
+        them must not go by an old state.
+        """
+        common, tick = self.metrics.exposition(), self.tick
+        if not self.node_series or tick is None or self.age() > overdue_after(self.interval):
+            return common
+        return common + await self._once("series", partial(_encode_series, tick))
+
+    def _once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, _T]]) -> Awaitable[_T]:
+        task = self._made.get(key)
+        if task is None:
+            task = self._made[key] = asyncio.create_task(make())
+        # Shielded: one caller that hangs up must not take it from the others.
+        return asyncio.shield(task)
+
+
+async def _encode(
+    tick: Tick,
+    order_error: str | None,
+    *,
+    marked: bool | None,
+    limit: int | None = None,
+    after: str = "",
+) -> bytes:
+    table = tick.evaluation.table
+    names = sorted(n for n in table.entries if marked is None or (n in table.marked) is marked)
+    names, more = names[bisect_right(names, after) :], None
+    if limit is not None and limit < len(names):
+        names, more = names[:limit], names[limit - 1]
+    before, behind = around_nodes(tick, order_error, more)
+    pieces: list[msgspec.Raw] = []
+    # In batches, between which other requests are answered. In a thread the interpreter's lock
+    # would hold those up for 5 ms at a time.
+    for first in range(0, len(names), _BATCH):
+        pieces += encode_each(tick, names[first : first + _BATCH])
+        await asyncio.sleep(0)
+    return before + b",".join(pieces) + behind
+
+
+async def _encode_series(tick: Tick) -> bytes:
+    lines: list[str] = []
+    for line in node_series(tick):
+        lines.append(line)
+        if len(lines) % _LINES == 0:
+            await asyncio.sleep(0)
+    return "".join(lines).encode()

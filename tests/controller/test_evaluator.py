@@ -1,0 +1,631 @@
+"""The evaluator with everything around it faked: order, retries, what is reported and when."""
+
+import asyncio
+import logging
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+from fake_evaluator import RULES, Bench
+from virtual_loop import VirtualLoop
+
+from dynsched.controller.apply import CONFLICT_RETRIES, FAILURES_BEFORE_GIVING_UP
+from dynsched.controller.evaluator import REEVALUATE
+from dynsched.core.evaluate import OLDER_STAYS
+from dynsched.core.load.expected import KnownPods
+from dynsched.core.load.pods import BoundPod, RecentPod
+from dynsched.core.marks import Action, apply_patch, plan_prune
+from dynsched.core.nodes import Node
+from dynsched.core.samples import QueryResult, Sample
+from dynsched.rules.labels import Mark
+from dynsched.util.errors import ClusterError
+
+
+async def test_a_hot_node_is_marked_told_and_released_and_what_is_somebody_elses_stays(
+    caplog,
+) -> None:
+    caplog.set_level(logging.INFO, logger="dynsched.controller.reporting")
+    mark = {"taint": "dynsched.io/pressure=true:PreferNoSchedule"}
+    bench = Bench("a", "b", rules={**RULES, "mark": mark})
+    theirs = {"key": "team", "value": "pay", "effect": "NoSchedule"}
+    ours = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
+    bench.cluster.stored["a"] = replace(bench.cluster.stored["a"], taints=(theirs,))
+    tick = await bench.tick(cpu={"a": 91.5, "b": 12.0}, mem={"a": 5.0, "b": 5.0})
+    assert (bench.label("a"), bench.label("b")) == ("presure", None)
+    assert bench.cluster.stored["a"].taints == (theirs, ours)
+    assert [(patch.node, patch.action) for patch in tick.writes.applied] == [("a", Action.MARK)]
+    assert tick.evaluation.table.entries["a"].mark.marked  # as it is after the write, not before it
+    assert bench.events.posted == [("a", "Pressured", "cpu 91.5 > 80", True)]
+    assert (await bench.tick(cpu={"a": 91.5, "b": 12.0}, mem={"a": 5.0, "b": 5.0})).planned == ()
+    assert caplog.messages == ["mark node a: cpu 91.5 > 80"]
+    for _ in range(2):
+        await bench.tick(cpu={"a": 65.0, "b": 12.0}, mem={"a": 5.0, "b": 5.0})
+    assert (bench.label("a"), bench.cluster.stored["a"].taints) == (None, (theirs,))
+    assert bench.events.posted[1:] == [("a", "Relieved", "no rule fires any more", False)]
+    assert caplog.messages[1:] == ["release node a: no rule fires any more"]
+
+
+async def test_with_mark_none_nothing_is_written_and_what_marks_are_left_is_told(caplog) -> None:
+    caplog.set_level(logging.INFO, logger="dynsched.controller.reporting")
+    bench = Bench("a", "b", "c")
+    hot = {"a": 91.0, "b": 12.0, "c": 12.0}
+    await bench.tick(cpu=hot)
+    bench.rules_file.next_content = {**RULES, "mark": "none"}
+    caplog.clear()
+    for cpu in ({**hot, "b": 95.0}, {**hot, "a": 12.0, "b": 95.0}):
+        evaluation = (await bench.tick(cpu=cpu)).evaluation
+        limited = evaluation.decision.limited
+        assert limited == {"a": OLDER_STAYS, "b": "not marked: mark is none"}
+        assert [evaluation.due(name) for name in "ab"] == [None, None]
+    assert evaluation.hot == {"b"}
+    assert ("node a: " + OLDER_STAYS, len(bench.cluster.writes)) == (caplog.messages[-1], 1)
+    a = bench.cluster.stored["a"]
+    (patch,) = plan_prune([a], Mark(None))  # as `dynsched prune` does it by the same rules
+    bench.cluster.stored["a"] = apply_patch(a, patch)
+    assert bench.label("a") is None
+    await bench.tick(cpu=cpu)
+    assert caplog.messages[-1] == "node a: no older mark is left there any more"
+    bench.rules_file.next_content = RULES
+    await bench.tick(cpu=cpu)
+    assert [bench.label(name) for name in "abc"] == [None, "presure", None]
+    assert [reason for _, reason, *_ in bench.events.posted if "Rules" not in reason] == [
+        "Pressured",
+        "Pressured",
+    ]
+
+
+ONE_RULE = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80}]}
+FOUR = {"rules": [{"name": name, "expr": "load", "threshold": 80} for name in "pqrs"]}
+DOWN, AWAY = "Prometheus at http://p: connection refused", "Prometheus answered 503"
+ONLY_CPU = {**RULES, "rules": RULES["rules"][:1]}
+# Pods come and go, in any order.
+PODS = ["10.9.0.1:9100", "10.9.0.2:9100", "pod-x", "pod-y"]
+TURNED = [dict.fromkeys((PODS[n % 4 :] + PODS[: n % 4])[: 4 - n // 3], 1.0) for n in range(6)]
+SHORT = [f"the answer of {n} bytes is cut short, request 'x{n}'" for n in range(3)]
+SEEN: dict[str, Any] = {"a": 1.0}
+# The rules, what is answered in one tick after the other (or the new rules), and the rules that
+# the log names, a line each.
+LOGGED: dict[str, tuple[Any, list[Any], list[Any]]] = {
+    "a failed rule": (
+        RULES, [*[{"cpu": AWAY, "mem": SEEN}] * 2, {"cpu": SEEN, "mem": SEEN}], ["cpu", "cpu"]),
+    "rules that fail for one reason share a line": (
+        FOUR, [{"p": DOWN, "q": DOWN, "r": "bad", "s": SEEN}, dict.fromkeys("pqrs", SEEN)],
+        [["p", "q"], "r", ["p", "q", "r"]]),
+    "a rule that says nothing of any node": (
+        ONE_RULE, [{"cpu": seen} for seen in (
+            {}, {}, *[{"nobody": 1.0}] * 2, *[{"nobody": 1.0, "a": 1.0}] * 2)], ["cpu"] * 3),
+    "a blind rule": (ONE_RULE, [{"cpu": seen} for seen in TURNED], ["cpu"]),
+    "a blind rule that fails or goes has not begun to see": (
+        RULES, [{"cpu": {}, "mem": {}}, {"cpu": AWAY, "mem": {}}, ONLY_CPU, {"cpu": SEEN}],
+        [["cpu", "mem"], "cpu", "cpu"]),
+    "a failing rule, whatever numbers are in the reason": (
+        ONE_RULE, [{"cpu": seen} for short in SHORT for seen in (short, "refused")]
+        + [{"cpu": SEEN}, {"cpu": "refused"}], ["cpu"] * 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LOGGED)
+async def test_the_same_of_rules_is_logged_once(caplog, case) -> None:
+    caplog.set_level(logging.INFO, logger="dynsched")
+    rules, ticks, expected = LOGGED[case]
+    bench = Bench("a", "b", rules=rules)
+    for answers in ticks:
+        if "rules" in answers:
+            bench.rules_file.next_content = answers
+        else:
+            await bench.tick(**answers)
+    assert [line.rule for line in caplog.records if hasattr(line, "rule")] == expected
+
+
+async def test_warnings_of_rules_that_are_reloaded_are_logged_once(caplog) -> None:
+    bench = Bench("a", rules=RULES)
+    bench.rules_file.next_content = ONE_RULE
+    bench.rules_file.warnings = ("rules.yaml:2:1: scale_down: was removed",)
+    for _ in range(3):
+        await bench.tick(cpu=SEEN)
+    told = [line.getMessage() for line in caplog.records]
+    assert [told.count(warned) for warned in bench.rules_file.warnings] == [1]
+
+
+async def test_log_lines_name_node_and_rule_in_fields_of_their_own(caplog) -> None:
+    bench = Bench("a", "b", rules={**RULES, "guard": {"max_marked": 2, "max_releases": 2}})
+    bench.cluster.stored["b"] = Node("b", labels={"status": "theirs"}, resource_version="1")
+    with caplog.at_level(logging.INFO):
+        await bench.tick(cpu={"a": 91.0, "b": 91.0}, mem={"a": 95.0, "b": 1.0})
+        await bench.tick(cpu={"a": 1.0, "b": 1.0}, mem={"a": 1.0, "b": 1.0})
+    told = {
+        record.message.partition(":")[0]: (record.node, getattr(record, "rule", None))
+        for record in caplog.records
+    }
+    marked = {"mark node a": ("a", ("cpu", "mem")), "release node a": ("a", None)}
+    assert told == {"node b": ("b", None), **marked}
+
+
+async def test_a_source_with_a_bug_or_none_fails_its_rule_only() -> None:
+    none = {"name": "m", "source": "metrics-server", "resource": "cpu", "threshold": 1}
+    bench = Bench("a", rules={**RULES, "rules": [*RULES["rules"], none]})
+    tick = await bench.tick(cpu=RuntimeError("oops"), mem={"a": 95.0})
+    absent = "source metrics-server is not set up in this process"
+    errors = [health.error for health in tick.rules]
+    assert errors == ["unexpected RuntimeError: oops", None, absent]
+    assert [health.last_success for health in tick.rules] == [None, 1010.0, None]
+    assert (bench.label("a"), tick.error) == ("presure", None)
+
+
+@pytest.mark.parametrize(
+    ("labels", "times", "written", "left"),
+    [
+        ({"team": "x"}, 1, 2, {"team": "x", "status": "presure"}),  # it is planned again
+        ({"status": "maintenance"}, 1, 1, {"status": "maintenance"}),  # our place is taken
+        ({}, 100, 1 + CONFLICT_RETRIES, {}),  # it changes all the time: left to the next tick
+    ],
+    ids=["other label", "our label", "for ever"],
+)
+async def test_a_conflict_is_read_and_planned_again(labels, times, written, left) -> None:
+    bench = Bench("a")
+    versions = iter(range(2, 2 + times))
+
+    def somebody_is_faster():
+        version = next(versions, None)
+        if version is not None:
+            bench.cluster.stored["a"] = Node("a", "a", str(version), labels)
+
+    bench.cluster.before_patch["a"] = somebody_is_faster
+    tick = await bench.tick(cpu={"a": 91.0})
+    assert bench.cluster.stored["a"].labels == left
+    assert len(bench.cluster.writes) == written
+    assert (len(tick.writes.applied), tick.writes.failures) == (left.get("status") == "presure", ())
+
+
+async def test_reads_that_are_older_than_what_is_refused_are_told() -> None:
+    bench = Bench("a", "b")
+    observed = bench.cluster.stored["a"]
+
+    async def read(name):
+        return observed  # from an API server, or a cache, that is behind
+
+    bench.cluster.read = read
+    bench.cluster.nodes = lambda: {**bench.cluster.stored, "a": observed}
+    bench.cluster.stored["a"] = Node("a", "a", "2", {"team": "theirs"})
+    tick = await bench.tick(cpu={"a": 91.0, "b": 91.0})
+    assert [patch.node for patch in tick.writes.applied] == ["b"]
+    assert tick.error.startswith("1 of 2 nodes ")
+    assert bench.cluster.stored["a"].labels == {"team": "theirs"}
+
+
+async def test_writes_that_are_refused_are_tried_less_and_less_often_and_are_told_meanwhile(
+    caplog,
+) -> None:
+    names = [f"n{i}" for i in range(500)]
+    bench = Bench(*names)
+    bench.cluster.faults = dict.fromkeys(names, ClusterError("403"))
+    counts = []
+    for _ in range(30):
+        tick = await bench.tick(cpu=dict.fromkeys(names, 91.0))
+        counts.append(len(bench.cluster.writes))
+        assert tick.error is not None
+    minutes = [after - before for before, after in zip(counts[5::6], counts[11::6], strict=False)]
+    assert counts[0] < 2 * FAILURES_BEFORE_GIVING_UP
+    assert max(minutes) < 2 * FAILURES_BEFORE_GIVING_UP  # one pass in a minute
+    assert "all writes succeed again" not in caplog.messages
+    bench.cluster.faults.clear()
+    for _ in range(6):
+        tick = await bench.tick(cpu=dict.fromkeys(names, 91.0))
+    due = [name for name in names if tick.evaluation.due(name)]
+    assert (tick.error, due) == (None, [])
+
+
+async def test_releases_beyond_the_bound_wait_and_are_counted() -> None:
+    rules = {**EXPECTED, "guard": {**EXPECTED["guard"], "max_writes_per_minute": 6}}
+    names = [f"n{i}" for i in range(9)]
+    bench = Bench(*names, rules=rules)
+    found = []
+    for load in (90.0, *[5.0] * 6):
+        tick = await bench.tick(cpu=dict.fromkeys(names, load))
+        found.append(
+            (len(tick.writes.applied), tick.delayed, len(tick.evaluation.decision.limited))
+        )
+    # Three marks more than a minute allows are made up for.
+    assert found == [(9, 0, 0), (0, 9, 9), (0, 9, 9), (0, 9, 9), (1, 8, 8), (1, 7, 7), (1, 6, 6)]
+
+
+async def nothing() -> None:
+    pass
+
+
+def run_for(
+    seconds: float, bench: Bench, virtual: VirtualLoop, *, interval: float, beside=nothing
+) -> None:
+    """Let the loop run for so long, by the time of ``virtual``."""
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        running = asyncio.create_task(bench.evaluator.run(stop, interval))
+        other = asyncio.create_task(beside())
+        await asyncio.sleep(seconds)
+        assert not running.done()
+        stop.set()
+        await asyncio.gather(running, other)
+
+    with asyncio.Runner(loop_factory=lambda: virtual) as runner:
+        runner.run(run())
+
+
+@pytest.mark.parametrize(
+    ("delay", "starts", "ends"),
+    [(0.5, [0, 1, 2, 3], [0.5, 1.5, 2.5]), (1.5, [0, 2], [0.8, 1, 2, 3])],
+    ids=["short", "too long"],
+)
+def test_ticks_stay_an_interval_apart_and_no_rule_is_queried_twice_at_once(
+    delay, starts, ends
+) -> None:
+    virtual = VirtualLoop()
+    bench = Bench("a", clock=virtual.time, monotonic=virtual.time)
+    bench.source.delay = delay
+    begun, ended = [], []
+    query = bench.source.query
+
+    async def recorded(rule):
+        if rule.name == "cpu":
+            begun.append(virtual.time())
+        return await query(rule)
+
+    bench.source.query = recorded
+    bench.on_tick = lambda _: ended.append(virtual.time())
+    run_for(3.25, bench, virtual, interval=1.0)
+    assert begun == pytest.approx(starts)
+    assert ended[: len(ends)] == pytest.approx(ends)
+    assert bench.source.most_at_once == 2  # two rules of one tick, never of two
+
+
+def test_no_tick_before_the_nodes_are_listed_and_stop_ends_the_wait_between_two() -> None:
+    virtual = VirtualLoop()
+    bench = Bench("a", clock=virtual.time, monotonic=virtual.time)
+    bench.cluster.synced = False
+
+    async def listed() -> None:
+        await asyncio.sleep(60)
+        assert bench.ticks == []
+        bench.cluster.synced = True
+
+    run_for(120, bench, virtual, interval=3600.0, beside=listed)
+    assert len(bench.ticks) == 1
+    assert virtual.time() == pytest.approx(120)
+
+
+async def test_a_follower_decides_and_does_not_write() -> None:
+    bench = Bench("a")
+    bench.leadership.may_write = False
+    tick = await bench.tick(cpu={"a": 91.0})
+    assert [patch.node for patch in tick.planned] == ["a"]
+    assert (tick.leadership.leading, bench.cluster.writes, bench.events.posted) == (False, [], [])
+    bench.leadership.may_write = True
+    tick = await bench.tick(cpu={"a": 91.0})
+    assert bench.label("a") == "presure"
+    assert tick.leadership.leading
+
+
+async def test_a_leader_that_can_ask_no_rule_for_a_minute_steps_down_and_keeps_its_marks() -> None:
+    bench = Bench("a")
+    for _ in range(30):  # one that answers is enough
+        await bench.tick(cpu="connection refused", mem={"a": 10})
+        assert bench.leadership.may_write
+    await bench.tick(cpu={"a": 90})
+    for _ in range(6):
+        tick = await bench.tick(cpu="connection refused", mem="connection refused")
+        assert "connection refused" in tick.error
+        assert bench.leadership.may_write
+    await bench.tick(cpu="connection refused", mem="connection refused")
+    assert not bench.leadership.may_write
+    bench.leadership.may_write = True  # nobody else took the Lease
+    await bench.tick(cpu="connection refused", mem="connection refused")
+    assert bench.leadership.may_write
+    assert bench.label("a") == "presure"
+    assert [patch.action for patch in bench.cluster.writes] == [Action.MARK]
+
+
+async def test_a_leader_that_loses_the_lease_stops_in_the_middle_of_a_pass() -> None:
+    names = [f"n{i:02}" for i in range(50)]
+    bench = Bench(*names)
+
+    def lost():
+        bench.leadership.may_write = False
+
+    bench.cluster.before_patch["n10"] = lost
+    tick = await bench.tick(cpu=dict.fromkeys(names, 91.0))
+    assert len(bench.cluster.writes) <= 30  # those that were under way: AT_ONCE at most
+    assert tick.writes.failures == ()  # what was not sent has not failed
+
+
+@pytest.mark.parametrize("part", ["leadership", "cluster"])
+async def test_why_nobody_leads_or_watches_is_the_ticks_error(part) -> None:
+    bench = Bench("a")
+    getattr(bench, part).error = "cannot get leases dynsched: forbidden"
+    assert (await bench.tick()).error == "cannot get leases dynsched: forbidden"
+
+
+async def test_new_rules_take_over_the_state_of_their_names() -> None:
+    bench = Bench("a", rules={**RULES, "rules": [RULES["rules"][0] | {"for": "10s"}]})
+    await bench.tick(cpu={"a": 91.0})
+    assert bench.label("a") is None
+    bench.rules_file.next_content = {**RULES, "rules": [RULES["rules"][0] | {"for": "20s"}]}
+    tick = await bench.tick(cpu={"a": 91.0})
+    assert (tick.rules_status.reloaded, bench.label("a")) == (True, None)
+    await bench.tick(cpu={"a": 91.0})
+    assert bench.label("a") == "presure"  # 20 s after the first, though the rules are 10 s old
+    reloaded = [post for post in bench.events.posted if post[1] == "RulesReloaded"]
+    assert reloaded == [("dynsched", "RulesReloaded", "1 rule is in force", False)]
+
+
+async def test_the_cap_is_told_when_it_begins_to_bind() -> None:
+    bench = Bench("a", "b", rules={**RULES, "guard": {"max_marked": 1, "max_releases": "100%"}})
+    for _ in range(3):
+        tick = await bench.tick(cpu={"a": 91.0, "b": 95.0})
+    assert tick.evaluation.decision.capped == {""}
+    told = [post for post in bench.events.posted if post[1] == "ClusterHot"]
+    assert len(told) == 1
+    assert "guard.max_marked 1 " in told[0][2]
+
+
+HOLDING = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80, "for": "5m"}]}
+
+
+async def test_a_restart_in_the_middle_of_for_does_not_start_it_again() -> None:
+    bench = Bench("a", "b", rules=HOLDING)
+    over = [(t, 91.0) for t in range(0, 1000, 10)]
+    bench.history.points["cpu"] = {"a": over, "b": [(t, 91.0 if t > 800 else 5) for t, _ in over]}
+    await bench.evaluator.restore(10.0)
+    tick = await bench.tick(cpu={"a": 91.0, "b": 91.0})
+    alerts = {name: found["cpu"] for name, found in tick.evaluation.alerts.items()}
+    assert alerts["a"].firing
+    assert (alerts["b"].state, alerts["b"].active_since) == ("pending", 810)
+    name, start, end, step = bench.history.asked[0]
+    assert (name, end, step) == ("cpu", 990.0, 10.0)
+    assert start <= 1000 - 300
+
+
+async def test_a_restart_never_releases_a_mark_that_would_have_been_kept() -> None:
+    keeping = {"rules": [HOLDING["rules"][0] | {"for": "0s", "keep_firing_for": "2m"}]}
+    bench = Bench("kept", "over", "unknown", rules=keeping)
+    for name in bench.cluster.stored:
+        bench.cluster.stored[name] = Node(name, name, "1", {"status": "presure"})
+    bench.history.points["cpu"] = {
+        "kept": [(t, 91.0 if t < 950 else 5.0) for t in range(500, 1000, 10)],
+        "over": [(t, 5.0) for t in range(500, 1000, 10)],
+    }
+    await bench.evaluator.restore(10.0)
+    await bench.tick(cpu={"kept": 5.0, "over": 5.0})
+    assert bench.label("kept") == "presure"  # cool for one minute, of two
+    assert bench.label("over") is None  # cool for longer
+    assert bench.label("unknown") == "presure"
+
+
+async def test_a_start_makes_no_mark_of_what_is_over() -> None:
+    """It said `node-mem-usage 70.3 > 85`."""
+    keeping = HOLDING["rules"][0] | {"for": "0s", "keep_firing_for": "2m", "clear_threshold": 60}
+    bench = Bench("held", "between", "hot", rules={"rules": [keeping]})
+    bench.history.points["cpu"] = {
+        "held": [(t, 91.0 if t < 950 else 5.0) for t in range(500, 1000, 10)],
+        "between": [(t, 91.0 if t < 950 else 70.0) for t in range(500, 1000, 10)],
+        "hot": [(t, 91.0) for t in range(500, 1000, 10)],
+    }
+    await bench.evaluator.restore(10.0)
+    tick = await bench.tick(cpu={"held": 5.0, "between": 70.0, "hot": 91.0})
+    assert tick.evaluation.hot == {"hot"}
+    assert [bench.label(name) for name in ("held", "between", "hot")] == [None, None, "presure"]
+
+
+async def test_several_series_for_one_node_are_told_once_and_the_worst_counts(caplog) -> None:
+    """Two clusters in one Prometheus: they were averaged, or the last one won, in silence."""
+    caplog.set_level(logging.INFO, logger="dynsched")
+    bench = Bench("a", "b", rules=ONE_RULE)
+
+    async def tick_with(*of_a, cluster="cluster"):
+        samples = [Sample({"node": "b"}, 5.0, bench.now + 10)] + [
+            Sample({"node": "a", cluster: f"c{number}"}, value, bench.now + 10)
+            for number, value in enumerate(of_a)
+        ]
+        bench.source.query = partial(_answer, samples)
+        return await bench.tick()
+
+    for values in ((91.0, 12.0), (12.0, 91.0), (91.0, 12.0, 50.0)):
+        tick = await tick_with(*values)
+        assert tick.evaluation.alerts["a"]["cpu"].value == 91.0
+        assert tick.rules[0].several.labels == ("cluster",)
+    await tick_with(91.0, 12.0, cluster="region")
+    await tick_with(91.0)
+    assert len([text for text in caplog.messages if "series" in text]) == 3
+
+
+async def _answer(samples, _rule):
+    return QueryResult(tuple(samples))
+
+
+LOOKING_BACK = {**RULES, "rules": [rule | {"for": "5m"} for rule in RULES["rules"]]}
+
+
+async def test_rules_that_do_not_look_back_ask_for_no_past() -> None:
+    bench = Bench("a")
+    await bench.evaluator.restore(10.0)
+    assert bench.history.asked == []
+
+
+async def test_of_rules_without_a_past_marks_are_adopted_and_for_begins_anew() -> None:
+    """Where it cannot be had, it is asked for once."""
+    usage = {"name": "m", "source": "metrics-server", "resource": "cpu", "threshold": 1}
+    rules = [*LOOKING_BACK["rules"], usage | {"for": "5m"}]
+    bench = Bench("marked", "hot", rules={**RULES, "rules": rules})
+    bench.sources["metrics-server"] = bench.source
+    bench.cluster.stored["marked"] = Node("marked", "m", "1", {"status": "presure"})
+    bench.history.points = {"cpu": "HTTP 422", "mem": {"hot": [(t, 95.0) for t in range(1000)]}}
+    await bench.evaluator.restore(10.0)
+    tick = await bench.tick(cpu={"hot": 91.0}, mem={"hot": 95.0}, m={"hot": 0.0})
+    assert bench.label("marked") == "presure"
+    alerts = {rule: alert.state for rule, alert in tick.evaluation.alerts["hot"].items()}
+    assert (alerts["cpu"], alerts["mem"]) == ("pending", "firing")
+    past_errors = {health.rule.name: health.past_error for health in tick.rules}
+    assert (past_errors["cpu"], past_errors["mem"]) == ("HTTP 422", None)
+    assert past_errors["m"] is not None
+    assert [name for name, *_ in bench.history.asked].count("cpu") == 1
+
+
+EXPECTED = {
+    "guard": {"max_marked": "100%", "max_releases": "100%"},
+    "rules": [{"name": "cpu", "expr": "cpu", "threshold": 70, "resource": "cpu", "by": "expected"}],
+}
+
+
+class FakePods:
+    """Pods that are bound by hand; each of them to half of a node."""
+
+    def __init__(self):
+        self.sequence = 0
+        self.recent = []
+
+    def bind(self, node):
+        self.sequence += 1
+        bound = BoundPod(str(self.sequence), node, cpu=4.0)
+        self.recent.append(RecentPod(bound, 0.0, None))
+
+    def known(self, ago=0.0):
+        recent = tuple(pod._replace(bound=pod.bound - ago) for pod in self.recent)
+        return KnownPods(recent, sequence=self.sequence)
+
+
+def expected_bench(rules=EXPECTED, **options):
+    pods = FakePods()
+    bench = Bench("a", "b", rules=rules, pods=pods, **options)
+    for name, node in bench.cluster.stored.items():
+        bench.cluster.stored[name] = replace(node, allocatable={"cpu": 8.0})
+    return bench, pods
+
+
+async def test_pods_that_are_bound_between_two_ticks_are_decided_on_at_once() -> None:
+    bench, pods = expected_bench()
+    await bench.evaluator.reevaluate()
+    assert bench.ticks == []  # before the first tick there is nothing to decide on
+    await bench.tick(cpu={"a": 30.0, "b": 30.0})
+    bench.source.query = None  # the sources are not asked
+    await bench.evaluator.reevaluate()
+    assert len(bench.ticks) == 1  # nothing happened
+    pods.bind("a")
+    await bench.evaluator.reevaluate()
+    assert len(bench.ticks) == 1  # too soon after the last decision
+    bench.now += REEVALUATE
+    await bench.evaluator.reevaluate()
+    assert bench.label("a") == "presure"
+    tick = bench.ticks[-1]
+    assert (tick.number, tick.pods.sequence) == (2, 1)
+    assert tick.evaluation.expected["cpu"].added["a"].bound == 50
+    await bench.evaluator.reevaluate()
+    assert len(bench.ticks) == 2  # decided on already
+
+
+async def test_between_two_ticks_for_does_not_run_out() -> None:
+    """The next sample may take the value back."""
+    rules = {**EXPECTED, "rules": [{**EXPECTED["rules"][0], "for": "5s"}]}
+    bench, pods = expected_bench(rules)
+    await bench.tick(cpu={"a": 90.0, "b": 90.0})
+    pods.bind("b")
+    bench.now += 8
+    await bench.evaluator.reevaluate()
+    assert bench.ticks[-1].evaluation.alerts["a"]["cpu"].state == "pending"
+
+
+@pytest.mark.parametrize("step", [3600, -3600])
+def test_a_clock_that_is_set_while_the_nodes_are_awaited_counts_once(step) -> None:
+    """NTP set the clock by an hour before the first tick: a hot node was not hot after minutes."""
+    virtual, ahead = VirtualLoop(), [10_000.0]
+    clock = lambda: virtual.time() + ahead[0]  # noqa: E731
+    rules = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80, "for": "1m"}]}
+    bench = Bench("a", "b", rules=rules, clock=clock, monotonic=virtual.time)
+    bench.source.clock, bench.cluster.synced = clock, False
+    bench.source.values = {"cpu": {"a": 95.0, "b": 5.0}}
+    bench.history.points["cpu"] = {"a": [(10_000.0 + step + t, 95.0) for t in range(-40, 40)]}
+
+    async def listed() -> None:
+        await asyncio.sleep(5)
+        ahead[0] += step
+        bench.cluster.synced = True
+
+    run_for(60, bench, virtual, interval=10.0, beside=listed)
+    fired = next(tick.taken_at for tick in bench.ticks if tick.evaluation.hot)
+    assert fired - (10_000 + step) == pytest.approx(25, abs=5)  # a minute after -40
+
+
+@pytest.mark.parametrize("step", [600, -600])
+async def test_a_clock_that_is_set_between_two_ticks_makes_no_pod_older_or_younger(step) -> None:
+    """By it all pods of the last minutes counted anew until the next tick, or none did."""
+    passed = [1000.0]
+    bench, pods = expected_bench(monotonic=lambda: passed[0])
+    passed[0] += 10
+    await bench.tick(cpu={"a": 30.0, "b": 30.0})
+    known, ago = pods.known, []
+    pods.known = lambda seconds: ago.append(seconds) or known(seconds)
+    pods.bind("a")
+    passed[0] += REEVALUATE
+    bench.now += REEVALUATE + step
+    await bench.evaluator.reevaluate()
+    assert ago == [REEVALUATE]
+
+
+async def test_a_replica_that_follows_does_not_dispute_marks_by_the_expected_load() -> None:
+    """It may have seen other moments than the leader."""
+    bench, _ = expected_bench()
+    bench.leadership.may_write = False
+    for _ in range(40):
+        await bench.tick(cpu={"a": 90.0, "b": 30.0})
+    assert bench.ticks[-1].planned
+    assert bench.ticks[-1].disputes == {}
+
+
+async def test_by_measured_values_nothing_is_decided_between_two_ticks() -> None:
+    bench, pods = expected_bench(RULES)
+    await bench.tick(cpu={"a": 30.0, "b": 30.0}, mem={})
+    pods.bind("a")
+    await bench.evaluator.reevaluate()
+    assert len(bench.ticks) == 1
+
+
+def test_ticks_stay_on_their_schedule_while_pods_are_bound() -> None:
+    """And it is decided every other second in between, as long as pods come."""
+    virtual = VirtualLoop()
+    clock = virtual.time
+    bench, pods = expected_bench(clock=clock, monotonic=clock)
+    asked, decided = [], []
+    answer = bench.source.query
+
+    async def query(rule):
+        asked.append(clock())
+        bench.now = clock()
+        return await answer(rule)
+
+    def publish(tick):
+        decided.append(clock())
+        if clock() < 20:
+            pods.bind("a")
+
+    bench.source.query = query
+    bench.source.values = {"cpu": {"a": 30.0, "b": 30.0}}
+    bench.on_tick = publish
+    run_for(45, bench, virtual, interval=10.0)
+    assert asked == pytest.approx([0, 10, 20, 30, 40])
+    assert decided == pytest.approx([*range(21), 30, 40])
+
+
+async def test_without_any_rules_nothing_is_written_and_the_lease_is_given_up() -> None:
+    bench = Bench("a", rules=None)
+    bench.rules_file.error = "rules.yaml:3:5: treshold: unknown key"
+    bench.cluster.stored["a"] = Node("a", "a", "1", {"status": "presure"})
+    for _ in range(7):
+        assert bench.leadership.may_write
+        assert await bench.tick() is None
+    assert not bench.leadership.may_write
+    assert (bench.ticks, bench.cluster.writes) == ([], [])
+    refused = [message for _, reason, message, _ in bench.events.posted if reason == "RulesRefused"]
+    assert refused == [bench.rules_file.error]
+    bench.leadership.may_write = True
+    bench.rules_file.next_content = RULES
+    tick = await bench.tick(cpu={"a": 91.0})
+    assert (tick.error, tick.rules_status.error, bench.label("a")) == (None, None, "presure")

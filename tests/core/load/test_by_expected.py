@@ -1,0 +1,153 @@
+"""Rules with `by: expected`: one kind of mark, by the load that the metric does not show yet."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from builders import FAILED, answer, rule, rule_set, unlimited
+from evaluating import Cluster
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import steady
+
+from dynsched.core.load.expected import KnownPods
+from dynsched.core.load.pods import BoundPod, RecentPod
+from dynsched.core.marks import is_done, plan_prune
+from dynsched.core.nodes import Node
+from dynsched.rules.keys import EVIDENCE_ANNOTATION
+from dynsched.rules.rule_errors import RulesInvalidError
+
+EXPECTED: Mapping[str, Any] = {"resource": "cpu", "by": "expected", "lag": "1m"}
+
+
+def cluster(**options: Any) -> Cluster:
+    """Nodes of 10 cores, so that a tenth of a core is a percent."""
+    nodes = [Node(name, allocatable={"cpu": 10.0}) for name in "abcd"]
+    return Cluster(unlimited(rule(**options)), nodes)
+
+
+def bound(node: str, cores: float, number: int = 1) -> KnownPods:
+    """Pods of a workload whose pods use this many cores each, bound to the node just now."""
+    pods = [
+        RecentPod(BoundPod(f"u{n}", node, workload="shop/web"), 0.0, None) for n in range(number)
+    ]
+    return KnownPods(pods, running=100, use_of_workloads={"cpu": {"shop/web": cores}})
+
+
+def test_the_expected_load_marks_and_the_reason_has_both_values() -> None:
+    some = cluster(**EXPECTED, threshold=80, clear_threshold=70)
+    found = some.tick(cpu={"a": 74.0, "b": 74.0}, pods=bound("a", 0.24, 5))
+    assert [patch.reason for patch in found.patches] == [
+        "cpu 74 measured, 86 expected with 5 new pods > 80"
+    ]
+    assert (some.alert("a").value, some.alert("a").compared) == (74.0, 86.0)
+    fired = json.loads(some.nodes["a"].annotations[EVIDENCE_ANNOTATION])["rules"]
+    assert [(each["value"], each["threshold"]) for each in fired] == [(86.0, 80.0)]
+    some.tick(10, cpu={"a": 74.0, "b": 74.0})  # the dead band holds the mark
+    assert some.marked == "a"
+    some.tick(20, cpu={"a": 69.0, "b": 74.0})
+    assert some.writes == ["mark a", "release a"]
+
+
+def test_pods_that_end_count_too_and_without_pods_the_measured_load_is_compared() -> None:
+    some = cluster(**EXPECTED)
+    gone = RecentPod(BoundPod("u", "a", workload="shop/web", name="shop/web-1"), None, 0.0)
+    pods = KnownPods([gone], running=100, use_of_pods={"cpu": {"shop/web-1": 0.5}})
+    some.tick(cpu={"a": 84.0, "b": 20.0}, pods=pods)
+    # It is hot by what is measured: only what was measured of the pod itself is taken off.
+    assert (some.marked, some.alert("a").compared) == ("", 79.0)
+    some.tick(10, cpu={"a": 84.0, "b": 20.0})
+    assert some.marked == "a"
+
+
+def test_a_node_whose_expected_load_has_gone_accepts_pods_before_its_alert_clears() -> None:
+    some = cluster(resource="cpu", lag="1m", keep_firing_for="10m")
+    some.rules = unlimited(rule(resource="cpu", lag="1m", keep_firing_for="10m"), extender={})
+    gone = [RecentPod(BoundPod("u", "a", workload="w"), None, 0.0)]
+    pods = KnownPods(gone, running=100, use_of_workloads={"cpu": {"w": 3.0}})
+    hot = {"a": 85.0, "b": 85.0, "c": 20.0}
+    some.tick(cpu=hot)
+    found = some.tick(10, cpu=hot, pods=pods)
+    (of,) = some.rules.rules
+    assert found.hot == {"a", "b"}
+    assert {name for name in some.nodes if found.stays_hot(of, name)} == {"b"}
+    unknown = some.tick(20, cpu=FAILED)
+    assert {name for name in some.nodes if unknown.stays_hot(of, name)} == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("by", "others", "rules"),
+    [
+        ("measured", {}, set()),
+        ("expected", {}, {"cpu"}),
+        ("measured", {"extender": {}}, {"cpu", "memory"}),
+        ("measured", {"order": {"score": {"cpu": 1}}}, {"cpu", "memory"}),
+    ],
+)
+def test_of_which_rules_the_expected_load_is_worked_out(by, others, rules) -> None:
+    some = cluster()
+    some.rules = unlimited(rule("cpu", resource="cpu", by=by), rule("memory"), **others)
+    values = {"a": 50.0}
+    found = some.tick(cpu=values, memory=values, pods=bound("a", 0.1))
+    assert found.expected.keys() == rules
+
+
+@steady(100)
+@given(
+    st.lists(st.floats(0, 100), min_size=1, max_size=12),
+    st.sampled_from([{}, {"for": "20s"}, {"keep_firing_for": "20s"}, {"clear_threshold": 70}]),
+)
+def test_the_state_machine_is_that_of_the_measured_value(loads, options) -> None:
+    """A rule by the expected load of a steady use does what one by the sum would do."""
+    measured, expected = cluster(**options), cluster(**EXPECTED, **options)
+    for number, load in enumerate(loads):
+        measured.tick(10 * number, cpu={"a": load + 5.0})
+        expected.tick(10 * number, cpu={"a": load}, pods=bound("a", 0.5))
+    assert measured.writes == expected.writes
+
+
+@pytest.mark.parametrize("gone", [FAILED, answer({"a": 76.0})], ids=["failed", "old"])
+def test_it_stays_while_nothing_is_known_until_that_is_stale(gone) -> None:
+    some = cluster(**EXPECTED)
+    some.tick(cpu={"a": 76.0}, pods=bound("a", 0.5))
+    for at in (10, 200, 400):
+        some.tick(at, cpu=gone, pods=bound("a", 0.5))
+        assert some.marked == ("" if at == 400 else "a")
+
+
+def test_a_mark_that_an_older_version_put_early_is_adopted_and_released() -> None:
+    rules = [{"rule": "cpu-early", "value": 4.1, "threshold": 0.0}]
+    record = {"label": "status=presure", "taint": None, "rules": rules, "early": True}
+    marked = Node(
+        "a",
+        labels={"status": "presure"},
+        annotations={EVIDENCE_ANNOTATION: json.dumps(record)},
+        managed_labels=frozenset({"status"}),
+    )
+    some = Cluster(unlimited(rule(clear_threshold=70)), [marked])
+    (pruned,) = plan_prune([marked], some.rules.mark)
+    assert is_done(pruned, Node("a"))
+    some.tick(cpu=FAILED)
+    assert (some.marked, some.alert("a").adopted) == ("a", True)
+    some.tick(10, cpu={"a": 65.0})
+    assert some.writes == ["release a"]
+    assert EVIDENCE_ANNOTATION not in some.nodes["a"].annotations
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"op": "<"}, "rises with load"),
+        ({"op": "<="}, "rises with load"),
+        ({"threshold": 500}, "full_at"),
+        ({"threshold": 0}, "full_at"),
+        ({"by": "guess"}, "measured"),
+    ],
+)
+def test_where_there_is_no_expected_load_it_is_an_error(options: Any, says: str) -> None:
+    with pytest.raises(RulesInvalidError) as caught:
+        rule_set(rule(**{**EXPECTED, **options}))
+    (error,) = caught.value.errors
+    assert error.path == ("rules", 0, "by")
+    assert says in str(error)

@@ -1,0 +1,336 @@
+"""The expected load: what is measured, and what pods add and take off that it does not show yet."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from builders import NOON, rule, rule_set
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dynsched.core.load.expected import (
+    BELOW_MEAN,
+    LOAD_OF_FIRST,
+    ExpectedLoad,
+    KnownPods,
+    expected_load,
+)
+from dynsched.core.load.lag import METRICS_SERVER, Lag, lag_of
+from dynsched.core.load.pods import Added, BoundPod, PodRequestTotals, RecentPod
+from dynsched.core.nodes import Node, group_of
+from dynsched.core.samples import Quality, Reading
+from dynsched.rules.rule_set import Rule
+
+GIB = 2.0**30
+LAG = "100s"
+
+
+def made(**options: Any) -> Rule:
+    (found,) = rule_set(rule(**options)).rules
+    return found
+
+
+def added(
+    recent: list[RecentPod],
+    *,
+    measured: Mapping[str, float] | None = None,
+    cores: Mapping[str, float] | None = None,
+    read_ago: float = 0.0,
+    running: int | None = None,
+    workloads: Mapping[str, float] | None = None,
+    uses: Mapping[str, float] | None = None,
+    lately: Mapping[str, float] | None = None,
+    requested: Mapping[str, PodRequestTotals] | None = None,
+    **options: Any,
+) -> Mapping[str, Added]:
+    """By node; nodes a and b of 8 cores by default, a rule of CPU in percent that lags 100 s."""
+    nodes = {
+        name: Node(name, allocatable={"cpu": size, "memory": 32 * GIB})
+        for name, size in (cores or {"a": 8.0, "b": 8.0}).items()
+    }
+    loads = {"a": 50.0, "b": 50.0} if measured is None else measured
+    pods = KnownPods(
+        tuple(recent),
+        running,
+        use_of_workloads={"cpu": workloads or {}},
+        use_of_pods={"cpu": uses or {}},
+        use_of_ended={"cpu": lately or {}},
+        requested=requested or {},
+    )
+    found = made(**{"resource": "cpu", "lag": LAG, **options})
+    added = load_of(found, loads, nodes, pods, read_ago).added
+    return {name: each._replace(pods=0) for name, each in added.items()}
+
+
+def test_where_each_pod_is_measured_one_that_is_new_counts_half_as_much_beside() -> None:
+    nodes = {name: Node(name, allocatable={"cpu": 8.0}) for name in "abc"}
+    web = {"name": "d/web-2", "workload": "d/web"}
+    recent = (bound(ago=50, **web), bound("b", uid="2", name="d/web-1"), ended("c", uid="3", **web))
+    uses = {"use_of_workloads": {"cpu": {"d/web": 2.0}}}
+    for of_pods, margin in (({"d/web-1": 1.0}, 0.5 * 12.5), ({}, 0)):
+        pods = KnownPods(recent, 20, **uses, use_of_pods={"cpu": of_pods})
+        found = load_of(made(resource="cpu", lag=LAG), dict.fromkeys(nodes, 50.0), nodes, pods)
+        assert found.added["a"] == Added(12.5, 0, margin, 1)
+        assert not any(each.margin for name, each in found.added.items() if name != "a")
+
+
+def load_of(
+    found: Rule,
+    loads: Mapping[str, float],
+    nodes: Mapping[str, Node],
+    pods: KnownPods,
+    read_ago: float = 0.0,
+) -> ExpectedLoad:
+    readings = {name: Reading(load, NOON - read_ago, Quality.OK) for name, load in loads.items()}
+    groups = {name: group_of(node, rule_set().guard) for name, node in nodes.items()}
+    return expected_load(found, readings, nodes, groups, pods=pods, now=NOON)
+
+
+def bound(node: str = "a", ago: float = 0.0, uid: str = "u", **options: Any) -> RecentPod:
+    return RecentPod(BoundPod(uid, node, **options), ago, None)
+
+
+def ended(node: str = "a", ago: float = 0.0, uid: str = "u", **options: Any) -> RecentPod:
+    return RecentPod(BoundPod(uid, node, **options), None, ago)
+
+
+def test_nothing_is_seen_for_the_delay_then_more_and_more_and_at_the_end_all() -> None:
+    lag = Lag(15, 90)
+    assert lag.total == 105
+    seen = {-5: 1, 0: 1, 15: 1, 60: 0.5, 105: 0, 1000: 0}
+    assert {age: lag.unseen(age) for age in seen} == seen
+    assert [Lag(10, 0).unseen(age) for age in (9, 10, 11)] == [1, 0, 0]  # without a span
+
+
+@pytest.mark.parametrize(
+    ("options", "scrape", "expected"),
+    [
+        ({"expr": "rate(x[2m])"}, 30.0, Lag(15, 90)),
+        ({"expr": "rate(x[2m])"}, None, Lag(15, 90)),  # a quarter of the range
+        ({"expr": "rate(x[1m]) + rate(y[5m])"}, 30.0, Lag(15, 270)),
+        ({"expr": "max_over_time(rate(x[1m])[10m:30s])"}, 30.0, Lag(15, 570)),
+        ({"expr": "rate(x[10s])"}, 30.0, Lag(15, 15)),
+        ({"expr": "memory_used"}, 15.0, Lag(0, 15)),
+        ({"expr": "memory_used"}, None, Lag(0, 30)),
+        ({"expr": "not promql (("}, None, Lag(0, 30)),
+        ({"expr": "rate(x[2m])", "lag": "45s"}, 30.0, Lag(0, 45)),
+        ({"source": "metrics-server", "resource": "cpu", "expr": None}, None, METRICS_SERVER),
+    ],
+)
+def test_the_lag_of_a_rule(options: dict[str, Any], scrape: float | None, expected: Lag) -> None:
+    assert lag_of(made(**options), scrape) == expected
+
+
+def on_a(bound: float, ended: float = 0.0, margin: float = 0.0) -> Mapping[str, Added]:
+    return {"a": Added(bound, ended, margin)}
+
+
+WEB, USED = {"workload": "d/web"}, {"workloads": {"d/web": 2.0}}
+ANY = {"workloads": {"": 2.0}}
+HOT = {"measured": {"a": 79.0, "b": 45.0}}
+IT_ENDED = [ended(name="d/web-1", **WEB)]
+MEASURED = {"uses": {"d/web-1": 3.2}, "lately": {"d/web-1": 3.2}}
+REQUESTED = {"a": PodRequestTotals(40, 0.04), "b": PodRequestTotals(10, 0.49)}
+"""0.025 cores in the median; 4 times 0.001 of it is 0.16."""
+DOZEN = [bound(uid=str(number), cpu=0.01) for number in range(12)]
+BIG_SMALL = {"cores": {"a": 16.0, "b": 4.0}}
+CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = {
+    "a bound pod adds what its workload uses": ([bound(**WEB)], USED, on_a(25)),
+    "one that ended takes it off": ([ended(**WEB)], USED | HOT, on_a(0, 25)),
+    "to 10 points below the mean": ([ended(**WEB)], USED, on_a(0, 10)),
+    "or as much as was measured of itself": (IT_ENDED, USED | MEASURED, on_a(0, 40)),
+    "but no more than it used at last": (
+        IT_ENDED,
+        USED | MEASURED | {"lately": {"d/web-1": 0.4}},
+        on_a(0, 5),
+    ),
+    "and the next one of its name, as StatefulSets have, counts in full": (
+        [bound(name="d/web-1", **WEB)],
+        USED | {"lately": {"d/web-1": 0.4}},
+        on_a(25),
+    ),
+    "and what it used over minutes until that is known": (
+        IT_ENDED,
+        USED | MEASURED | {"lately": {}},
+        on_a(0, 40),
+    ),
+    "and always on a hot node": (
+        IT_ENDED,
+        USED | MEASURED | {"measured": {"a": 80.0, "b": 75.0}},
+        on_a(0, 12.5),
+    ),
+    "both": (
+        [bound(uid="1", **WEB), bound(**WEB), ended(uid="3", **WEB)],
+        USED | HOT,
+        on_a(50, 25),
+    ),
+    "its own use goes before that of its workload": (
+        [bound(name="d/web-1", **WEB), bound(uid="2", name="d/web-2", **WEB)],
+        USED | {"uses": {"d/web-1": 1.0}},
+        on_a(37.5, margin=12.5),
+    ),
+    "no more than its node has": ([bound(**WEB)], {"workloads": {"d/web": 1e9}}, on_a(100)),
+    # without the others' use and the system's: its node was measured at 7 %, and expected at 103 %
+    "the median of few pods that are measured": (
+        [bound(name="d/new-1")],
+        {"running": 7, "uses": {f"d/{each}": 0.08 for each in "abcde"} | {"d/busy": 4.0}},
+        on_a(1, margin=0.5),
+    ),
+    # two nodes of 8 cores, half used: 8 cores, of the 16 pods that the value shows; it shows those
+    # that ended too, and none that was just bound
+    "the mean of the running pods": ([bound()], {"running": 17}, on_a(6.25)),
+    "no more of the mean than four times its share of what pods request": (
+        [bound(cpu=0.001), bound("b", uid="2", cpu=0.05)],
+        {"running": 18, "requested": REQUESTED},
+        {"a": Added(pytest.approx(6.25 * 0.16), 0), "b": Added(6.25, 0)},
+    ),
+    "what pods request that name nodes which are not there does not count": (
+        [bound(cpu=0.001)],
+        {
+            "running": 17,
+            "requested": REQUESTED | dict.fromkeys("uvwxyz", PodRequestTotals(1, 1e-9)),
+        },
+        on_a(pytest.approx(6.25 * 0.16)),
+    ),
+    "the mean takes off too": ([ended()], {"running": 15}, on_a(0, 6.25)),
+    "in percent without a resource": ([bound()], {"running": 21, "resource": None}, on_a(5)),
+    "half of the nodes have a value": (
+        [bound()],
+        {"measured": {"a": 50.0}, "running": 2 * 8 + 2},
+        on_a(6.25),
+    ),
+    # the first pod that is bound, and the second, used all the load that is not of pods
+    "load that is not of pods": ([bound()], {"running": 1}, on_a(4)),
+    "without a mean the requests": ([bound(cpu=4.0)], {}, on_a(50)),
+    "for each": (DOZEN, {}, on_a(44)),
+    "of unknown use, ended": ([ended(cpu=4.0)], {}, {}),
+    "of unknown use, came and went": ([RecentPod(BoundPod("u", "a", 4.0), 20.0, 10.0)], {}, {}),
+    "a rule that falls has no mean": (
+        [bound(memory=8 * GIB)],
+        {"running": 16, "op": "<", "resource": "memory"},
+        on_a(25),
+    ),
+    # it fades as the metric takes it in
+    "half seen": ([bound(ago=50)], ANY, on_a(12.5)),
+    "all seen": ([bound(ago=100)], ANY, {}),
+    "half seen, ended": ([ended(ago=50)], ANY | HOT, on_a(0, 12.5)),
+    "came and went": ([RecentPod(BoundPod("u", "a"), 75.0, 50.0)], ANY, on_a(0, 25 * 0.25)),
+    # a sample that was taken before the pod was bound shows nothing of it
+    "older sample": ([bound(ago=50)], {"read_ago": 50, **ANY}, on_a(25)),
+    "without a reading": ([bound("b"), bound("gone", uid="2")], {"measured": {"a": 50.0}}, {}),
+    "a smaller node": (
+        [bound("a"), bound("b", uid="2")],
+        {**BIG_SMALL, **ANY},
+        {"a": Added(12.5, 0), "b": Added(50, 0)},
+    ),
+    "the mean on a smaller node": (  # 10 cores of 20 are used
+        [bound("a"), bound("b", uid="2")],
+        {**BIG_SMALL, "running": 12},
+        {"a": Added(6.25, 0), "b": Added(25, 0)},
+    ),
+    "a node counts four times the median at most": (  # 8 cores are used, and 5 % of 32
+        [bound()],
+        {
+            "cores": {"a": 8.0, "b": 8.0, "virtual": 1e4},
+            "measured": {"a": 50.0, "b": 50.0, "virtual": 5.0},
+            "running": 17,
+        },
+        on_a(7.5),
+    ),
+    "unknown size": ([bound()], {"cores": {"a": 0.0, "b": 8.0}, **ANY}, on_a(4)),
+}
+
+
+@pytest.mark.parametrize(("recent", "options", "expected"), CASES.values(), ids=CASES)
+def test_what_pods_add_and_take_off(recent, options, expected) -> None:
+    assert added(recent, **options) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "measured", "load"),
+    [
+        (Added(0, 25), 10.0, 0),
+        (Added(5, 25), 30.0, 10),
+        # pods that idled and were deleted took the load of others off: 30 points of new pods too
+        (Added(30, 85), 78.0, 30),
+    ],
+)
+def test_no_load_is_below_nothing(change: Added, measured: float, load: float) -> None:
+    assert change.to(measured) == load
+
+
+@given(
+    st.lists(st.floats(0, 100), min_size=2, max_size=6),
+    st.lists(st.tuples(st.integers(0, 5), st.floats(0, 120), st.none() | st.floats(0, 120))),
+    st.integers(0, 60),
+    st.sampled_from([{}, {"": 8.0}]),
+)
+def test_idle_pods_that_are_deleted_together_do_not_make_a_busy_node_the_coolest(
+    loads, pods, running, uses
+) -> None:
+    """Whether the use of their workload is known or not. Of each pod: its node, when it ended, and
+    how long before that it was bound.
+    """
+    names = "abcdef"[: len(loads)]
+    recent = [
+        RecentPod(BoundPod(str(number), names[at]), None if ran is None else end + ran, end)
+        for number, (at, end, ran) in enumerate(pods)
+        if at < len(names)
+    ]
+    measured = dict(zip(names, loads, strict=True))
+    cores = dict.fromkeys(names, 8.0)
+    found = added(recent, measured=measured, cores=cores, running=running, workloads=uses)
+    for name, more in found.items():
+        least = min(measured[name], sum(loads) / len(loads) - BELOW_MEAN)
+        assert more.to(measured[name]) >= least - 1e-9
+
+
+def test_the_mean_is_that_of_nodes_that_take_the_same_pods() -> None:
+    """Idle nodes that no ordinary pod can use leave the others where they are."""
+    nodes = {name: Node(name, allocatable={"cpu": 8.0}) for name in "abcd"}
+    closed = ({"key": "gpu", "value": "", "effect": "NoSchedule"},)
+    nodes |= {name: replace(nodes[name], taints=closed) for name in "cd"}
+    values = {"a": 80.0, "b": 70.0, "c": 1.0, "d": 1.0}
+    pods = KnownPods(tuple(ended(uid=str(number)) for number in range(30)), 20)
+    found = load_of(made(resource="cpu", lag=LAG), values, nodes, pods)
+    assert found.added == {"a": Added(0, 15)}
+
+
+SIZES = {"small": 4.0, "large": 16.0, "huge": 1e9, "nothing": 0.0, "unknown": None}
+
+
+def test_the_next_pod_adds_more_to_a_smaller_node() -> None:
+    """Of mean use, with its margin; a node of unknown size is taken for the largest."""
+    nodes = {
+        name: Node(name, allocatable={} if size is None else {"cpu": size})
+        for name, size in SIZES.items()
+    }
+    loads = dict.fromkeys(nodes, 50.0)
+    found = load_of(made(resource="cpu"), loads, nodes, KnownPods(running=42))
+    # 2, 8 and 32 cores are used (a node counts four times the median at most): one core a pod
+    assert found.use.mean == 1
+    assert {name: found.next(name) for name in nodes} == pytest.approx(
+        {"small": 37.5, "large": 9.375, "huge": 2.34375, "nothing": 100, "unknown": 2.34375}
+    )
+    assert found.to_place("small", 10) - found.to_place("large", 10) == pytest.approx(28.125)
+    assert found.to_place("unknown", 10) == 10
+    unknown = load_of(made(resource="cpu"), loads, nodes, KnownPods())
+    assert {unknown.next(name) for name in nodes} == {LOAD_OF_FIRST}
+    assert unknown.to_place("small", 10) == 10
+
+
+@pytest.mark.parametrize(
+    ("options", "load", "more", "value"),
+    [
+        ({"threshold": 0.8}, 0.5, Added(10, 0), 0.6),
+        ({"threshold": 300, "full_at": 400}, 200.0, Added(10, 0), 240.0),
+        ({"threshold": 800, "full_at": 100}, 700.0, Added(10, 0), 700.0),  # a load has no more
+        ({}, 50.0, Added(10, 25), 35.0),
+        ({}, 10.0, Added(0, 25), 0.0),
+    ],
+)
+def test_the_expected_value_is_in_the_unit_of_the_rule(options, load, more, value) -> None:
+    found = ExpectedLoad(added={"a": more})
+    assert found.value_of(made(**options), "a", load) == pytest.approx(value)
+    assert found.value_of(made(**options), "b", load) == load

@@ -1,0 +1,179 @@
+"""Pods that were bound or ended a moment ago: each once, for one window, in bounded memory."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from builders import named
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dynsched.core.load.pods import BoundPod, PodChange
+from dynsched.core.load.recent import RecentPods
+
+
+def pod(uid: str, node: str = "a", cpu: float = 1.0, memory: float = 2.0) -> BoundPod:
+    return BoundPod(uid, node, cpu, memory)
+
+
+def on_nodes(recent: RecentPods, now: float) -> dict[str, int]:
+    """How many pods are on each node, of those that are remembered."""
+    return dict(Counter(found.node for found, _, ended in recent.pods(now) if ended is None))
+
+
+def test_pods_are_remembered_until_the_window_has_passed() -> None:
+    recent = RecentPods(60)
+    recent.add(pod("1"), 0)
+    recent.start("1", 0)
+    recent.end(pod("of before", "b"), 30)
+    assert tuple(recent.pods(59.5)) == ((pod("1"), 59.5, None), (pod("of before", "b"), None, 29.5))
+    assert len(recent.pods(60)) == 1
+    recent.window = 300  # a longer one keeps what is remembered
+    assert len(recent.pods(329)) == 1
+    assert len(recent.pods(330)) == len(recent) == 0
+
+
+def test_a_pod_counts_for_half_a_minute_and_again_from_the_start_of_a_container_on() -> None:
+    """One that is never started would hold its node's load up: 38 of them, at no cost."""
+    recent = RecentPods(120)
+    recent.add(pod("1"), 0)
+    before = recent.sequence
+    assert len(recent.pods(29.9)) == 1
+    assert len(recent.pods(30)) == 0
+    recent.add(pod("1", cpu=4.0), 45)  # its requests are corrected
+    assert len(recent.pods(50)) == 0
+    recent.start("1", 60)
+    recent.start("1", 70)  # a container that was started again
+    assert tuple(recent.pods(100)) == ((pod("1", cpu=4.0), 40, None),)
+    assert len(recent.pods(179.9)) == 1
+    assert len(recent.pods(180)) == len(recent) == 0
+    recent.start("1", 181)
+    assert len(recent) == 0
+    assert sum(change.sign for change in recent.changes_after(before)) == 0
+    recent.add(pod("2"), 200)
+    before = recent.sequence
+    recent.never_ran("2")  # what it counted has faded: it takes nothing off
+    recent.never_ran("never seen")
+    assert (tuple(recent.pods(200)), recent.changes_after(before)) == ((), [])
+
+
+def test_changes_are_told_in_their_order_from_any_place() -> None:
+    recent = RecentPods(60)
+    recent.add(pod("1"), 0)
+    first = recent.sequence
+    recent.add(pod("2", node="b"), 10)
+    recent.end(pod("1"), 20)
+    recent.end(pod("of before"), 20)
+    changes = [
+        PodChange(pod("1"), 1),
+        PodChange(pod("2", node="b"), 1),
+        PodChange(pod("1"), -1),
+        PodChange(pod("of before"), -1, is_recent=False),
+    ]
+    assert recent.changes_after(0) == changes
+    assert recent.changes_after(first) == changes[1:]
+    assert recent.changes_after(recent.sequence) == []
+
+
+def test_forgotten_changes_keep_the_numbers_of_the_others() -> None:
+    recent = RecentPods(60)
+    for number in range(5):
+        recent.add(pod(str(number)), 0)
+    recent.forget_changes(3)
+    assert recent.sequence == 5
+    assert [change.pod.uid for change in recent.changes_after(0)] == ["3", "4"]
+    assert [change.pod.uid for change in recent.changes_after(4)] == ["4"]
+    recent.forget_changes(99)
+    assert recent.sequence == 5
+    assert recent.changes_after(0) == []
+
+
+def test_pods_of_a_node_that_was_deleted_or_replaced_count_no_longer() -> None:
+    recent = RecentPods(60)
+    before = named("a", "b", "c", uid="1")
+    recent.follow(before)
+    for name in before:
+        recent.add(pod(f"on-{name}", node=name), 0)
+        recent.end(pod(f"ended-on-{name}", node=name), 0)
+    seen = recent.sequence
+    recent.follow({**named("a", uid="1"), **named("b", uid="2")})
+    assert {found.uid for found, _, _ in recent.pods(1)} == {"on-a", "ended-on-a"}
+    gone = [(change.pod.uid, change.sign) for change in recent.changes_after(seen)]
+    assert gone == [("on-b", -1), ("on-c", -1)]
+    recent.add(pod("new", node="b"), 2)
+    recent.add(pod("ahead", node="unheard-of"), 2)  # the watch of nodes is behind
+    recent.follow(named("a", "b", "unheard-of", uid="1") | named("b", uid="2"))
+    assert on_nodes(recent, 2) == {"a": 1, "b": 1, "unheard-of": 1}
+
+
+@pytest.mark.parametrize("how", ["bound", "removed", "ended", "assumed", "moved"])
+def test_memory_is_bounded_and_the_oldest_go_first(how: str) -> None:
+    recent = RecentPods(60, most=100)
+    for number in range(1000):
+        uid, node = str(number), f"n{number}"
+        recent.add(replace(pod(uid, node), assumed=how in ("assumed", "moved")), 0)
+        if how == "removed":
+            recent.remove(uid)
+        elif how == "ended":
+            recent.end(pod(uid, node), 0)
+        elif how == "moved":
+            recent.add(pod(uid, "b"), 0)
+    assert len(recent) <= 100
+    assert len(recent.changes_after(0)) <= 100
+    assert recent.sequence >= 1000
+    if how == "bound":
+        assert set(on_nodes(recent, 0)) == {f"n{number}" for number in range(900, 1000)}
+
+
+@pytest.mark.parametrize(
+    ("steps", "after", "nodes"),
+    [
+        ("assumed:a", 59.9, {"a": 1}),
+        ("assumed:a", 60, {}),  # it was never bound there
+        ("assumed:a told:a", 29.9, {"a": 1}),
+        ("assumed:a told:b", 29.9, {"b": 1}),
+        ("told:a assumed:b", 29.9, {"a": 1}),  # what was seen counts more
+        ("assumed:a ended:a", 0, {}),
+        ("told:a ended:a told:a", 0, {}),
+        ("told:a gone:a", 0, {}),
+    ],
+)
+def test_a_pod_counts_once_whoever_tells_of_it(steps: str, after: float, nodes: Any) -> None:
+    recent = RecentPods(90)
+    _follow(recent, [("u", *step.split(":")[::-1]) for step in steps.split()])
+    assert on_nodes(recent, after) == nodes
+
+
+def _follow(recent: RecentPods, steps: Iterable[tuple[str, str, str]]) -> None:
+    """Each: which pod, on which node, what became of it."""
+    for uid, node, what in steps:
+        if what == "gone":
+            recent.remove(uid)
+        elif what == "ended":
+            recent.end(pod(uid, node), 0)
+        else:
+            recent.add(replace(pod(uid, node), assumed=what == "assumed"), 0)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abc"),
+            st.sampled_from("xyz"),
+            st.sampled_from(["told", "told", "assumed", "ended"]),
+        ),
+        max_size=30,
+    )
+)
+def test_the_changes_add_up_to_the_pods_that_are_remembered(steps) -> None:
+    """A pod that ended and was bound before anything was remembered is taken off."""
+    recent = RecentPods(90)
+    _follow(recent, steps)
+    changes, pods = Counter[str](), Counter[str]()
+    for change in recent.changes_after(0):
+        changes[change.pod.node] += change.sign
+    for found, bound, ended in recent.pods(0):
+        pods[found.node] += (bound is not None) - (ended is not None)
+    assert all(changes[name] == pods[name] for name in "xyz")

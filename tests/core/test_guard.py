@@ -1,0 +1,215 @@
+from collections import Counter
+from collections.abc import Iterable
+from itertools import product
+from typing import Any
+
+import pytest
+from builders import rule_set
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import steady
+
+from dynsched.core.guard import INCUMBENT_BONUS, MarkCandidate, count_of, decide_marks
+from dynsched.core.marks import MarkDecision
+from dynsched.rules.fields import Limit
+from dynsched.rules.sections import GuardRules
+
+
+def candidate(
+    name: str, heat: float | None, *, marked: bool = False, may_mark: bool = True, pool: str = ""
+) -> MarkCandidate:
+    """``heat``: how far it is over its threshold; None for a cool one."""
+    return MarkCandidate(name, pool, heat is not None, marked, may_mark, heat or 0.0)
+
+
+def decided(
+    nodes: Iterable[MarkCandidate],
+    guard: GuardRules | None = None,
+    *,
+    released: int = 0,
+    **options: Any,
+) -> MarkDecision:
+    """Of all nodes, also those that are neither hot nor marked; no limits but those named."""
+    nodes, limits = list(nodes), {"max_marked": "100%", "max_releases": "100%", **options}
+    sizes = Counter(each.pool for each in nodes if each.may_mark)
+    concerned = [each for each in nodes if each.hot or each.marked]
+    return decide_marks(guard or rule_set(guard=limits).guard, concerned, sizes, released)
+
+
+def read(heat: str, marked: Iterable[str] = ()) -> list[MarkCandidate]:
+    """``a5 b-``: node a is five tenths over its threshold, b is cool."""
+    found = []
+    for name, *rest in heat.split():
+        text = "".join(rest)
+        value = None if text == "-" else float(text) / 10
+        found.append(candidate(name, value, marked=name in marked))
+    return found
+
+
+def names(text: str) -> frozenset[str]:
+    return frozenset(text)
+
+
+@pytest.mark.parametrize(
+    ("heat", "before", "guard", "marked", "limited"),
+    [
+        ("", "", {}, "", ""),
+        ("a- b-", "", {}, "", ""),
+        ("a1 b2 c- d-", "", {"max_marked": "50%"}, "ab", ""),  # a share of all, not of the hot ones
+        ("a20", "", {"max_marked": "50%"}, "", "a"),
+        ("d5 b5 c5 a5", "", {"max_marked": 2}, "ab", "cd"),
+        # a marked node keeps its place before one about as hot
+        ("z5 a5", "z", {"max_marked": 1}, "z", "a"),
+        ("z5 a6", "z", {"max_marked": 1}, "z", "a"),
+        # a place is free only when its mark is gone: the release may fail, or come later
+        ("z5 a6.1", "z", {"max_marked": 1}, "", "az"),
+        ("z5 a6.1", "", {"max_marked": 1}, "a", "z"),
+        # nodes that are still hot count for the share of releases, and stay
+        ("a- b- c- d- e5 f5 g5 h5", "abcdefgh", {"max_releases": "25%"}, "cdefgh", "cd"),
+        # what waits for its release counts under the cap
+        ("a- b- x9 y8", "ab", {"max_marked": 2, "max_releases": 1}, "b", "bxy"),
+        ("a- b- x9 y8", "b", {"max_marked": 2, "max_releases": 1}, "x", "y"),
+        ("a- b- c- x9", "abc", {"max_marked": 1, "max_releases": 1}, "bc", "bcx"),
+        # cool nodes go before hot ones over the cap
+        ("a1 b2 c- d-", "abcd", {"max_marked": 1, "max_releases": 2}, "ab", ""),
+    ],
+)
+def test_which_nodes_are_marked(heat, before, guard, marked, limited) -> None:
+    decision = decided(read(heat, before), **guard)
+    assert (decision.marked, decision.limited.keys()) == (names(marked), names(limited))
+    for name, why in decision.limited.items():
+        key = "max_releases" if name in decision.marked else "max_marked"
+        assert f"guard.{key} is {guard[key]}" in why
+
+
+def test_the_cap_counts_in_each_pool_and_releases_over_all() -> None:
+    pools = {"gpu": "a1 b2 c3 d4", "web": "e90 f80 g- h-", "": "i50 j60"}
+    nodes = [
+        candidate(each.name, each.severity if each.hot else None, marked=each.marked, pool=pool)
+        for pool, heat in pools.items()
+        for each in read(heat, "gh")
+    ]
+    decision = decided(nodes, max_marked="50%", max_releases=1)
+    assert decision.marked == names("cdhj")
+    assert decision.limited.keys() == names("abefhi")
+    assert decision.capped == {"gpu", ""}
+
+
+def test_a_mark_that_must_go_takes_a_place_until_it_is_gone() -> None:
+    """A node that has become ineligible, or somebody's own: it is not the guard's to release."""
+    outgoing = candidate("z", 0.9, marked=True, may_mark=False)
+    decision = decided([outgoing, *read("a5 b4")], max_marked=2)
+    assert (decision.marked, decision.limited.keys()) == (names("a"), names("b"))
+
+
+@pytest.mark.parametrize(("released", "gone"), [(0, 2), (1, 2), (2, 0), (5, 0)])
+def test_what_was_released_in_this_tick_before_counts(released: int, gone: int) -> None:
+    """Of eight marks, six are left when two are gone: a quarter of all eight may go in a tick."""
+    nodes = read("a- b- c- d- e- f- g- h-"[: 24 - 3 * released], "abcdefgh")
+    decision = decided(nodes, released=released, max_releases="25%")
+    assert len(nodes) - len(decision.marked) == max(0, gone - released)
+
+
+@pytest.mark.parametrize(
+    ("max_releases", "ticks"),
+    [
+        ("25%", "cdefgh defgh efgh fgh gh h -"),
+        ("50%", "efgh gh h -"),
+        ("100%", "-"),
+        (3, "defgh gh -"),
+        ("1%", "bcdefgh cdefgh defgh"),
+        ("0%", "bcdefgh cdefgh defgh"),
+        (0, "bcdefgh cdefgh defgh"),
+        (99, "-"),
+    ],
+)
+def test_cooled_nodes_do_not_return_as_one_herd(max_releases: str | int, ticks: str) -> None:
+    marked = names("abcdefgh")
+    for expected in ticks.replace("-", "").split(" "):
+        nodes = read("a- b- c- d- e- f- g- h-", marked)
+        decision = decided(nodes, max_releases=max_releases)
+        assert decision.marked == names(expected)
+        reason = f"release delayed: guard.max_releases is {max_releases}"
+        assert decision.limited == dict.fromkeys(expected, reason)
+        assert decision.capped == frozenset()
+        marked = decision.marked
+
+
+LIMITS = st.sampled_from(["0%", "1%", "25%", "50%", "99%", "100%", 0, 1, 2, 5])
+HEAT = st.none() | st.sampled_from([0.0, 0.1, 0.15, 0.2, 0.5]) | st.floats(0, 5)
+GUARDS = st.builds(
+    lambda marked, releases: rule_set(guard={"max_marked": marked, "max_releases": releases}).guard,
+    LIMITS,
+    LIMITS,
+)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> list[MarkCandidate]:
+    return [
+        candidate(
+            f"n{number}",
+            draw(HEAT),
+            marked=draw(st.booleans()),
+            may_mark=draw(st.sampled_from([True, True, True, False])),
+            pool=draw(st.sampled_from(["", "x", "y"])),
+        )
+        for number in range(draw(st.integers(0, 12)))
+    ]
+
+
+@steady(300)
+@given(clusters(), GUARDS)
+def test_what_always_holds(nodes: list[MarkCandidate], guard: GuardRules) -> None:
+    result = decided(nodes, guard)
+    assert decided(nodes[::-1], guard) == result  # the order of the nodes does not matter
+    allowed = [each for each in nodes if each.may_mark]
+    hot = {each.name for each in allowed if each.hot}
+    before = {each.name for each in allowed if each.marked}
+    # only hot ones are added; only cool ones wait; only hot ones are refused
+    assert result.marked - before <= hot
+    assert result.limited.keys() == (result.marked - hot) | (hot - result.marked)
+    # few leave at once, and one always may
+    gone = before - result.marked
+    assert len(gone) <= max(1, count_of(guard.max_releases, len(before)))
+    assert gone or not before - hot
+    for pool in {each.pool for each in nodes}:
+        here = {each.name for each in allowed if each.pool == pool}
+        there = {each.name for each in nodes if each.pool == pool and each.marked}
+        cap, now = count_of(guard.max_marked, len(here)), result.marked & here
+        if now - before:  # also when no mark that is to go goes
+            assert len(now | there) <= cap
+        assert (pool in result.capped) == (len(hot & here) > cap)
+        # no free place stays empty while a hot node wants it
+        if (hot - result.marked - before) & here:
+            assert len(now | there) >= cap
+
+
+@steady(100)
+@given(clusters(), GUARDS)
+def test_it_comes_to_rest_with_the_hottest_marked(
+    nodes: list[MarkCandidate], guard: GuardRules
+) -> None:
+    heat = {each.name: each.severity for each in nodes}
+    nodes = [each for each in nodes if each.may_mark]  # the other marks go, whatever the guard says
+    for _ in range(len(nodes) + 1):
+        marked = decided(nodes, guard).marked
+        nodes = [
+            candidate(n.name, n.severity if n.hot else None, marked=n.name in marked, pool=n.pool)
+            for n in nodes
+        ]
+    assert decided(nodes, guard).marked == marked
+    for pool in {each.pool for each in nodes}:
+        here = [each for each in nodes if each.pool == pool]
+        hot = {each.name for each in here if each.hot}
+        mine = {each.name for each in here if each.marked}
+        assert mine <= hot
+        assert len(mine) == min(len(hot), count_of(guard.max_marked, len(here)))
+        if mine and hot - mine:
+            coolest = min(heat[name] for name in mine)
+            assert max(heat[name] for name in hot - mine) <= coolest + INCUMBENT_BONUS + 1e-9
+
+
+def test_a_share_is_never_more_than_said_and_never_a_whole_node_less() -> None:
+    for share, total in product(range(101), (*range(120), 999, 5000)):
+        assert count_of(Limit(share / 100, is_share=True), total) == share * total // 100

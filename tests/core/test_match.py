@@ -1,0 +1,266 @@
+import math
+from ipaddress import IPv4Address, IPv6Address
+from itertools import permutations
+
+import pytest
+from builders import NOON, node, rule, rule_set
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import steady
+
+from dynsched.core.nodes import AddressLookup
+from dynsched.core.samples import (
+    Quality,
+    Reading,
+    Sample,
+    SeveralSeries,
+    Unmatched,
+    match_samples,
+)
+from dynsched.rules.rule_set import Rule
+
+NODES = [
+    node(
+        "worker-3",
+        addresses={"InternalIP": "10.0.0.7", "Hostname": "host-3", "ExternalIP": "203.0.113.9"},
+    ),
+    node("worker-4", addresses={"InternalIP": "fd00::7", "Hostname": "worker-4"}),
+    node("worker-5", addresses={"InternalIP": "192.168.0.1", "ExternalIP": "203.0.113.10"}),
+    node("worker-6", addresses={"InternalIP": "192.168.0.1", "Hostname": "worker-3"}),
+    node("ip-10-0-0-9.eu.internal"),
+    node("worker-8", addresses={"InternalIP": "10.0.0.8", "ExternalIP": "10.0.0.8"}),
+    node("winhost02", addresses={"InternalIP": "FD00:10::A", "Hostname": "WINHOST02"}),
+    node(
+        "worker-9",
+        addresses={
+            "InternalIP": "fd00:10::9",
+            "InternalDNS": "Worker-9.internal.example",
+            "ExternalDNS": "worker-9.example.com.",
+        },
+    ),
+    node("worker-10", addresses={"InternalIP": "::ffff:10.0.0.10"}),
+]
+LOOKUP = AddressLookup(NODES)
+
+
+def name_of(text: str, lookup: AddressLookup = LOOKUP) -> str | None:
+    return lookup.find(text).node
+
+
+STRANGERS = ("z1", "z2", "z3")
+
+
+def one_rule(**options: object) -> Rule:
+    return rule_set(rule(**options)).rules[0]
+
+
+def samples(*labels_and_values: tuple[dict[str, str], float]) -> list[Sample]:
+    return [Sample(labels, value, NOON) for labels, value in labels_and_values]
+
+
+NAMED = {
+    "worker-3": [
+        *("worker-3", "worker-3:9100", "WORKER-3", "worker-3.", "host-3", "host-3:9100"),
+        *("10.0.0.7", "10.0.0.7:9100", "203.0.113.9", "203.0.113.9:443"),
+        *("::ffff:10.0.0.7", "[::ffff:a00:7]:9100"),
+    ],
+    "worker-4": ["fd00::7", "[fd00::7]", "[fd00::7]:9100"],
+    "worker-5": ["203.0.113.10"],  # the address that is not shared
+    "worker-8": ["10.0.0.8:9100"],  # one address under two types
+    "worker-9": [
+        *("[FD00:10::9]", "[fd00:10:0:0:0:0:0:9]:9100", "fd00:0010::0009"),
+        *("fd00:10::9%eth0", "[fd00:10::9%25eth0]:9100"),
+        *(
+            "worker-9.internal.example:9100",
+            "worker-9.internal.example.",
+            "worker-9.example.com:9100",
+        ),
+    ],
+    "worker-10": ["10.0.0.10:9100"],
+    "winhost02": ["WINHOST02:9182", "fd00:10::a"],
+    "ip-10-0-0-9.eu.internal": ["ip-10-0-0-9.eu.internal:9100"],
+    "": [
+        *("10.0.0.70", "10.0.0", "10.0.0.7:", "10.0.0.7:http", "http://10.0.0.7:9100", ""),
+        *("fd00::7:10", "fd00:10::9:9100"),  # other addresses: without brackets this is no port
+        *("worker-9.other.example", "worker-3.internal.example"),  # domains that no address says
+        "010.0.0.7",  # with zeros in front, which are octal for some
+    ],
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_how_a_node_may_be_named(name) -> None:
+    assert {text: name_of(text) for text in NAMED[name]} == dict.fromkeys(NAMED[name], name or None)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "text", "who"),
+    [
+        (["10.1.1.1", "10.1.1.1"], "10.1.1.1:9100", "10.1.1.1: n0 and n1"),
+        (["10.1.1.1"] * 3, "10.1.1.1", "10.1.1.1: n0, n1 and n2"),
+        (["fd00::1", "FD00:0:0::1"], "fd00::1", "fd00::1: n0 and n1"),
+        (["FD01::1"] * 300, "[fd01:0::1]:443", "fd01::1: n0, n1, n10 and 297 more"),
+    ],
+)
+def test_an_address_of_several_nodes_names_none(addresses: list[str], text: str, who: str) -> None:
+    """All nodes behind one gateway have its ExternalIP."""
+    lookup = AddressLookup(
+        node(f"n{number}", addresses={"InternalIP": f"fd09::{number}", "ExternalIP": shared})
+        for number, shared in enumerate(addresses)
+    )
+    assert lookup.find(text) == (None, f"more than one node has the address {who}")
+    assert name_of("[fd09::001]:9100", lookup) == "n1"
+
+
+@pytest.mark.parametrize(
+    ("option", "labels", "name"),
+    [
+        (None, {"node": "worker-3"}, "worker-3"),
+        (None, {"instance": "10.0.0.7:9100"}, "worker-3"),
+        (None, {"node": "worker-3", "instance": "[fd00::7]:9100"}, "worker-3"),
+        ("instance", {"node": "worker-3", "instance": "[fd00::7]:9100"}, "worker-4"),
+        ("kubernetes_node", {"kubernetes_node": "worker-4", "node": "worker-3"}, "worker-4"),
+    ],
+)
+def test_which_label_names_the_node(option: str | None, labels: dict[str, str], name: str) -> None:
+    matched = match_samples(one_rule(node_label=option), samples((labels, 91.0)), LOOKUP)
+    assert matched.readings == {name: Reading(91.0, NOON, Quality.OK)}
+    assert (matched.unmatched, matched.several) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("option", "labels", "value", "reason"),
+    [
+        (None, {}, "", "the sample has no label node or instance"),
+        (None, {"job": "a"}, "", "the sample has no label node or instance"),
+        ("host", {"node": "worker-3"}, "", "the sample has no label host"),
+        (None, {"node": "gone"}, "gone", "no node has this name or address"),
+        (None, {"node": "x", "instance": "10.0.0.7"}, "x", "no node has this name or address"),
+        (
+            None,
+            {"instance": "192.168.0.1:9100"},
+            "192.168.0.1:9100",
+            "more than one node has the address 192.168.0.1: worker-5 and worker-6",
+        ),
+    ],
+)
+def test_samples_without_a_node_are_listed_in_the_same_order(option, labels, value, reason) -> None:
+    found = [
+        (labels, 99.0),
+        ({"node": "worker-4", "host": "worker-4"}, 50.0),
+        *(({"node": name, "host": name}, 1.0) for name in STRANGERS[::-1]),
+    ]
+    gone = [Unmatched("cpu", each, "no node has this name or address") for each in STRANGERS]
+    for order in permutations(found):
+        matched = match_samples(one_rule(node_label=option), samples(*order), LOOKUP)
+        assert matched.unmatched == (Unmatched("cpu", value, reason), *gone)
+        assert matched.readings == {"worker-4": Reading(50.0, NOON, Quality.OK)}
+
+
+NAN, INF = math.nan, math.inf
+
+
+ONE = {"instance": "10.0.0.7:9100", "job": "node"}
+OTHER = {"instance": "[fd00::7]:9100", "job": "node", "cluster": "mine"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "differ"),
+    [
+        # two clusters in one Prometheus: whichever came last counted, in silence
+        ([{**ONE, "cluster": "mine"}, {**ONE, "cluster": "theirs"}, OTHER], ("cluster",)),
+        (
+            [
+                {"node": "worker-3", "cpu": "0"},
+                {"node": "worker-3", "cpu": "1"},
+                {"node": "worker-3", "cpu": "1", "mode": "idle"},
+                {"instance": "10.0.0.7:9100", "cpu": "1"},
+                {"node": "worker-4", "zone": "a"},
+            ],
+            ("cpu", "instance", "mode", "node"),
+        ),
+        ([{"node": "worker-3", "pod": "a"}, {"node": "worker-3", "cpu": "1"}], ("cpu", "pod")),
+    ],
+)
+def test_several_series_of_a_node_are_told_with_every_label_in_which_they_differ(
+    labels: list[dict[str, str]], differ: tuple[str, ...]
+) -> None:
+    for order in permutations(labels):  # one lookup, which must not remember a series that is gone
+        several = match_samples(one_rule(), samples(*((e, 1.0) for e in order)), LOOKUP).several
+        assert several == SeveralSeries("cpu", 1, "worker-3", differ)
+
+
+SERIES = st.builds(
+    Sample,
+    st.fixed_dictionaries(
+        {"node": st.sampled_from(["worker-3", "WORKER-3", "worker-4"])},
+        optional={"cluster": st.sampled_from("ab"), "cpu": st.sampled_from("01")},
+    ),
+    st.sampled_from([0.0, 70.0, 80.0, 95.0, NAN, INF, -INF]),
+    st.sampled_from([NOON - 400, NOON - 300, NOON - 10, NOON]),
+)
+
+
+@steady(300)
+@given(
+    found=st.lists(SERIES, max_size=8),
+    op=st.sampled_from([">", ">=", "<", "<="]),
+    order=st.randoms(use_true_random=False),
+)
+def test_the_worst_fresh_sample_of_a_node_counts_in_whatever_order(found, op, order) -> None:
+    """The worst of the valid ones that are not stale; else of the valid ones the latest; else one
+    that is not valid, and never zero. The sample keeps its own time.
+    """
+    rules, since = one_rule(op=op), NOON - 300
+    shuffled = order.sample(found, len(found))
+    one = match_samples(rules, found, LOOKUP, fresh_since=since)
+    assert one.several == match_samples(rules, shuffled, LOOKUP, fresh_since=since).several
+    assert one.unmatched == ()
+    of_nodes: dict[str | None, list[Sample]] = {}
+    for each in found:
+        of_nodes.setdefault(name_of(each.labels["node"]), []).append(each)
+    readings = one.readings
+    assert readings.keys() == of_nodes.keys()
+    sign = 1 if op[0] == ">" else -1
+    for name, of_node in of_nodes.items():
+        reading = readings[str(name)]
+        valid = [e for e in of_node if math.isfinite(e.value)]
+        fresh = [e for e in valid if e.timestamp >= since]
+        assert (reading.quality is Quality.OK) == bool(valid)
+        if fresh:
+            best = max(fresh, key=lambda e: (sign * e.value, e.timestamp))
+        elif valid:
+            best = max(valid, key=lambda e: (e.timestamp, sign * e.value))
+        else:
+            assert reading.taken == max(e.timestamp for e in of_node)
+            assert not math.isfinite(reading.value)
+            continue
+        assert (reading.value, reading.taken) == (best.value, best.timestamp)
+
+
+@st.composite
+def spelled(draw: st.DrawFn, address: IPv4Address | IPv6Address) -> str:
+    """One address, as some exporter may write it, with or without a port."""
+    if isinstance(address, IPv4Address):
+        text = draw(st.sampled_from([str(address), f"::ffff:{address}"]))
+        if ":" in text and draw(st.booleans()):
+            text = IPv6Address(text).exploded
+    else:
+        groups = [group.lstrip("0") or "0" for group in address.exploded.split(":")]
+        text = draw(st.sampled_from([str(address), address.exploded, ":".join(groups)]))
+    if ":" in text:
+        text = draw(st.sampled_from([text, text.upper()]))
+        text += draw(st.sampled_from(["", "%eth0", "%25en1"]))
+    port = draw(st.sampled_from(["", ":9100"]))
+    brackets = ":" in text and (port or draw(st.booleans()))
+    return f"[{text}]{port}" if brackets else f"{text}{port}"
+
+
+@steady(300)
+@given(data=st.data(), address=st.ip_addresses(), other=st.ip_addresses())
+def test_an_address_finds_its_node_however_it_is_spelled_and_no_other(data, address, other) -> None:
+    kept = data.draw(spelled(address)).partition(":9100")[0].strip("[]").partition("%")[0]
+    lookup = AddressLookup([node("n1", addresses={"InternalIP": kept})])
+    assert name_of(data.draw(spelled(address)), lookup) == "n1"
+    if len({getattr(each, "ipv4_mapped", None) or each for each in (address, other)}) == 2:
+        assert name_of(data.draw(spelled(other)), lookup) is None

@@ -1,0 +1,314 @@
+"""The extender's answers, without HTTP. What each forerunner did wrong is a test of its own."""
+
+import asyncio
+import json
+import logging
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from extender_support import NAMES, RULES, World, ask, ask_whole, raw, whole
+from hypothesis import given
+from hypothesis import strategies as st
+from scenes import NOON, Scene
+
+from dynsched.core.load.pods import BoundPod
+from dynsched.core.nodes import Node
+from dynsched.core.tick import Tick
+from dynsched.features.extender.wire import Binding, WireError
+from dynsched.util.errors import ConflictError
+from dynsched.util.latest import Latest
+
+UID = "11111111-2222-3333-4444-555555555555"
+
+
+def test_load_refuses_where_preemption_cannot_help() -> None:
+    assert World().tick().filter(ask()) == {
+        "Nodes": None,
+        "NodeNames": ["a", "b", "c"],
+        "FailedNodes": {},
+        "FailedAndUnresolvableNodes": {"d": "node load high: node-mem-usage 91.2 > 85"},
+        "Error": "",
+    }
+
+
+def test_what_passes_goes_back_byte_for_byte() -> None:
+    node = '{"metadata":{"name":"a", "x":[1.50,  null]},"spec":{"é":"\\u2028", "y" : 1e400}}'
+    body = f'{{"Nodes":{{"kind":"NodeList","metadata":{{"continue": ""}},"items":[{node}]}}}}'
+    answer = World().tick().extender.filter(body.encode())
+    start = f'{{"Nodes":{{"kind":"NodeList","metadata":{{"continue": ""}},"items":[{node}]}},'
+    assert answer.decode().startswith(start)
+
+
+def test_nodes_without_data_and_unknown_nodes_pass() -> None:
+    world = World().tick(memory="503: no backend")
+    assert world.filter(ask([*NAMES, "new"]))["NodeNames"] == [*NAMES, "new"]
+    assert World().filter(ask())["NodeNames"] == NAMES  # before the first tick
+
+
+def test_readings_that_nobody_renews_refuse_nobody() -> None:
+    """S0 and S1: data of hours ago still counted."""
+    world = World().tick()
+    world.now += 301
+    assert world.filter(ask())["NodeNames"] == NAMES
+    assert set(world.scores(ask()).values()) == {5}
+
+
+LABELLED = {**RULES, "extender": {"require_label": "filter.xy.com"}}
+MISSING = "node does not carry the label filter.xy.com"
+
+
+def test_only_labelled_nodes_pass() -> None:
+    """A whole node's own labels count; of an unknown one, it may be tried again."""
+    world = World(LABELLED).tick()
+    found = world.filter(ask([*NAMES, "new"]))
+    assert found["NodeNames"] == ["a", "b"]
+    assert found["FailedAndUnresolvableNodes"] == {"c": MISSING, "d": MISSING}
+    unknown = "node is not known, nor whether it carries the label filter.xy.com"
+    assert found["FailedNodes"] == {"new": unknown}
+    found = world.filter(ask_whole(whole("a"), whole("new", **{"filter.xy.com": "true"})))
+    assert [node["metadata"]["name"] for node in found["Nodes"]["items"]] == ["new"]
+    assert found["FailedAndUnresolvableNodes"] == {"a": MISSING}
+    world.nodes = {**world.nodes, "a": world.nodes["c"]}  # a label that is taken away
+    assert world.filter(ask())["NodeNames"] == ["b"]
+    meta = {name: {"Pods": None} for name in ("b", "c")}
+    assert set(world.preempt({"NodeNameToMetaVictims": meta})) == {"b"}
+
+
+def test_before_the_nodes_are_listed_it_is_an_error_and_not_an_empty_list() -> None:
+    world = World(LABELLED)
+    world.synced = False
+    found = world.filter(ask())
+    assert found["Error"]
+    assert found["NodeNames"] is None
+    assert world.filter(ask_whole(whole("a", **{"filter.xy.com": ""})))["Error"] == ""
+
+
+@given(
+    st.permutations([*NAMES, "new", 'a","b', "back\\slash", "\u2028", "é"]),
+    st.sampled_from([None, 1]),
+    st.booleans(),
+)
+def test_each_candidate_is_answered_as_itself_in_whatever_order_and_form(
+    names: list[str], indent: int | None, ascii_only: bool
+) -> None:
+    usual, world = World().tick(), World().tick()
+    body = json.dumps(ask(names), indent=indent, ensure_ascii=ascii_only).encode()
+    assert world.filter(body)["NodeNames"] == [name for name in names if name != "d"]
+    scores = world.scores(body)
+    assert list(scores) == names
+    assert scores == usual.scores(ask(sorted(names)))
+    assert world.counted() == usual.counted()
+
+
+def test_many_candidates_in_any_order() -> None:
+    """More than are looked up in one step; and each as often as it is there."""
+    names = [*NAMES, *NAMES, *(f"node-{number}" for number in range(9000))]
+    for seed in range(3):
+        random.Random(seed).shuffle(names)
+        found = World().tick().filter(ask(names))
+        assert found["NodeNames"] == [name for name in names if name != "d"]
+        assert found["FailedAndUnresolvableNodes"].keys() == {"d"}
+
+
+CPU_COOL = {"a": 10.0, "b": 10.0, "c": 60.0, "d": 60.0}
+
+
+def test_scores_go_by_the_pods_scheduler_in_every_form_of_a_question() -> None:
+    world = World().tick()
+    by_cpu = {"a": 10, "b": 7, "c": 0, "d": 9}
+    for asked in (
+        ask(),
+        {"NodeNames": NAMES},
+        {"Pod": {"spec": None}, "NodeNames": NAMES},
+        ask_whole(*map(whole, NAMES)),
+    ):
+        assert world.scores(asked) == by_cpu
+    by_memory = world.scores(ask(scheduler="mem-real-usage-scheduler"))
+    assert by_memory == {"a": 10, "b": 9, "c": 7, "d": 0}
+
+
+def test_what_is_not_known_is_neither_the_best_score_nor_the_end_of_all() -> None:
+    """S0 took NaN and unknown nodes for the best ones; S2 died of a nil when metrics-server was
+    away, S3 gave up all nodes for one.
+    """
+    found = World().tick(cpu={**CPU_COOL, "a": float("nan")}).scores(ask())
+    assert found["a"] < found["b"]
+    found = World().tick().scores(ask([*NAMES, "new"]))
+    assert found["a"] > found["new"] > found["c"]
+    for away in (World().tick(cpu="refused", memory="refused"), World()):
+        assert set(away.scores(ask()).values()) == {5}
+    found = World().tick(cpu={"b": 40.0, "c": 95.0, "d": 20.0}).scores(ask())
+    assert found == {"a": 8, "b": 8, "c": 0, "d": 10}
+
+
+@pytest.mark.parametrize("ticks", [False, True])
+def test_idle_pods_that_end_together_do_not_make_a_busy_node_the_best(ticks: bool) -> None:
+    """Neither until the next tick nor by it."""
+    cpu = {"a": 20.0, "b": 40.0, "c": 78.0, "d": 30.0}
+    world = World().tick(cpu=cpu, running=8)
+    for number in range(30):
+        world.bound.end(BoundPod(str(number), "c"), world.now)
+    if ticks:
+        world.tick(cpu=cpu, running=8)
+    scores = world.scores(ask())
+    assert scores["a"] == max(scores.values()) > scores["c"]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_just_bound_pod_counts_at_once_and_until_the_metric_shows_it(replaced: bool) -> None:
+    """And not on the successor of its node."""
+    world = World().tick()
+    before = world.scores(ask())
+    for node, score in (("gone", 10), ("a", 6)):
+        assert world.scores(ask()) == before
+        world.bound.add(BoundPod(node, node, cpu=4.0), world.now)
+        assert world.scores(ask())["a"] == score
+    if replaced:
+        world.nodes = {**world.nodes, "a": replace(world.nodes["a"], uid="another")}
+    world.tick(NOON + 10)
+    assert world.scores(ask())["a"] == (10 if replaced else 6)
+    world.now += 61
+    assert world.tick(NOON + 71).scores(ask())["a"] == 10
+
+
+def of_pod(uid: str, names: list[str] | None = None) -> dict[str, Any]:
+    asked = ask(names)
+    asked["Pod"]["metadata"]["uid"] = uid
+    return asked
+
+
+@pytest.mark.parametrize("method", ["linear", "relative"])
+def test_s3_a_burst_that_outruns_the_watch_does_not_herd(method: str) -> None:
+    """All 30 are asked about before the watch tells of the first."""
+    profile = {"default": {"score": {"node-cpu": 1}, "method": method}}
+    for seed in range(20):
+        world = World({**RULES, "extender": {"profiles": profile}})
+        world.tick(cpu={"a": 23.0, "b": 26.0, "c": 29.0, "d": 95.0})
+        chance = random.Random(seed)
+        counts = dict.fromkeys(NAMES, 0)
+        for number in range(30):
+            scores = world.scores(of_pod(f"{seed}-{number}"))
+            best = [name for name in NAMES if scores[name] == max(scores.values())]
+            counts[chance.choice(best)] += 1
+        assert counts["d"] == 0
+        assert max(counts.values()) <= 2 * 10
+
+
+@pytest.mark.parametrize(("uid", "watched"), [("", True), ("u", False)])
+def test_without_a_uid_or_a_watch_of_pods_nothing_is_assumed(uid, watched) -> None:
+    world = World(watched=watched).tick()
+    world.scores(of_pod(uid))
+    assert not world.counted()
+
+
+def test_made_up_pods_do_not_take_a_nodes_score() -> None:
+    world = World().tick()
+    before = world.scores(ask(["a"])), world.scores(ask())
+    world.made_up = {f"made-up-{number}" for number in range(300)}
+    for uid in world.made_up:
+        world.scores(of_pod(uid, ["a"]))
+    assert (world.scores(ask(["a"])), world.scores(ask())) == before
+
+
+def test_nothing_is_assumed_on_a_node_of_unknown_load() -> None:
+    """With no metric at all, every pod would be counted on the first of them."""
+    world = World().tick(cpu="connection refused", memory="connection refused")
+    world.scores(of_pod("u"))
+    world.tick()
+    world.scores(of_pod("v", ["x" * 1000]))
+    assert not world.counted()
+
+
+def test_nothing_is_assumed_where_many_are_as_good() -> None:
+    world = World().tick()
+    many = [f"n{number}" for number in range(17)]
+    world.nodes = {name: Node(name, allocatable={}) for name in many}
+    world.scene = Scene(RULES, world.nodes.values())
+    cool = dict.fromkeys(many, 10.0)
+    world.tick(cpu=cool, memory=cool)
+    world.scores(of_pod("u", many))
+    assert not world.counted()
+    world.scores(of_pod("u", many[:16]))
+    assert len(world.counted()) == 1
+
+
+def test_a_bug_lets_every_node_pass_with_the_same_score(caplog: Any) -> None:
+    world = World(LABELLED).tick()
+    world.extender.nodes = world.extender.waits = lambda *_: 1 / 0
+    with caplog.at_level(logging.ERROR):
+        assert world.filter(ask())["NodeNames"] == NAMES
+        assert world.scores(of_pod("u")) == dict.fromkeys(NAMES, 5)
+    assert "every node passes" in caplog.text
+
+
+async def test_the_newest_tick_is_answered_from() -> None:
+    world, ticks = World().tick(), Latest[Tick]()
+    following = asyncio.create_task(world.extender.follow(ticks))
+    for seconds in (10, 20):
+        loads = dict.fromkeys(NAMES, 21.0 - seconds)
+        await ticks.publish(world.scene.tick(NOON + seconds, node_cpu=loads, node_mem_usage=loads))
+    async with asyncio.timeout(10):
+        while set(world.scores(ask()).values()) != {10}:
+            await asyncio.sleep(0.01)
+    following.cancel()
+
+
+def test_s2_preemption_is_not_vetoed() -> None:
+    """Its empty echo left no candidate, ever."""
+    meta = {name: {"Pods": [{"UID": name}], "NumPDBViolations": 3} for name in ("a", "d", "new")}
+    found = World().tick().preempt({"Pod": {}, "NodeNameToMetaVictims": meta})
+    assert found == {name: meta[name] for name in ("a", "new")}
+
+
+BINDING = {"PodName": "p", "PodNamespace": "ns", "PodUID": UID, "Node": "a"}
+
+
+async def test_bind_binds() -> None:
+    found: list[Binding] = []
+
+    async def bind(binding: Binding) -> None:
+        found.append(binding)
+
+    lower = {"podName": "p", "podNamespace": "ns", "podUID": UID, "node": "a"}
+    for asked in (BINDING, lower):
+        assert await World(bind=bind).extender.bind(raw(asked)) == b'{"Error":""}'
+    assert found == [Binding("p", "ns", UID, "a")] * 2
+
+
+@pytest.mark.parametrize("error", [ConflictError("cannot bind: it has a node"), KeyError("x")])
+async def test_a_bind_that_fails_says_so(error: Exception) -> None:
+    async def bind(_: Binding) -> None:
+        raise error
+
+    answer = json.loads(await World(bind=bind).extender.bind(raw(BINDING)))
+    assert answer["Error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"null", "Expected `object`"),
+        ({}, "neither Nodes nor NodeNames"),
+        ({"NodeNames": "a"}, "Expected `array | null`, got `str` - at `$.NodeNames`"),
+        ({"NodeNames": [1]}, "Expected `str`, got `int` - at `$.NodeNames[0]`"),
+        ({"Nodes": []}, "Nodes: Expected `object`"),
+        ({"Nodes": {"items": {}}}, "Nodes: Expected `array | null`"),
+        ({"Nodes": {"items": [{}]}}, "Nodes"),
+        ({"Pod": 5, "NodeNames": []}, "Expected `object | null`"),
+        ({"Pod": {"spec": {"schedulerName": 5}}, "NodeNames": []}, "schedulerName"),
+        (b"[" * 100_000, "Expected `object`"),
+        (b'{"Pod":' * 100_000, "nested too deeply"),
+        (b'{"Nodes":' + b"[" * 50_000 + b"]" * 50_000 + b"}", "nested too deeply"),
+    ],
+)
+def test_what_is_no_question_is_told_so(body: Any, said: str) -> None:
+    world = World().tick()
+    for ask_it in (world.filter, world.scores):
+        with pytest.raises(WireError) as caught:
+            ask_it(body)
+        assert said in str(caught.value)
+        assert "\n" not in str(caught.value)

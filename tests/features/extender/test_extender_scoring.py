@@ -1,0 +1,239 @@
+"""Scores: whole numbers 0..10, unknown in the middle, hot last, and no herd; and refused nodes."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from builders import NOON, answer, rule, rule_set
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import steady
+from scenes import Answer, Scene
+
+from dynsched.core.evaluate import evaluate
+from dynsched.core.load.expected import ExpectedLoad, KnownPods
+from dynsched.core.load.pods import BoundPod, PodChange, PodUse, RecentPod
+from dynsched.core.nodes import Node
+from dynsched.features.extender.scoring import (
+    BEST,
+    MIN_COOL,
+    NEUTRAL,
+    UNKNOWN,
+    ProfileLoads,
+    Refusal,
+    break_ties,
+    load_refusals,
+    scores_by_load,
+)
+from dynsched.features.placing import FIRING, TENTHS, Method, placing_loads, weighted_profile
+
+METHODS: tuple[Method, ...] = ("linear", "relative")
+ROOM = {"cpu": 8.0, "memory": 32 * 2.0**30}
+
+
+def tenths(values: Sequence[float | None]) -> list[int]:
+    """Loads in percent, plus 1000 on a node on which a rule fires; None: unknown."""
+    return [UNKNOWN if value is None else round(value * TENTHS) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("method", "values", "expected"),
+    [
+        ("linear", [0, 4, 5, 23, 50, 88, 94, 100, 140], [10, 10, 10, 8, 5, 1, 1, 0, 0]),
+        ("relative", [20, 60, 100], [10, 5, 0]),
+        ("least", [0, 10, 90], [10, 9, 0]),  # of an older file: as `relative`
+        ("linear", [], []),
+        ("linear", [None, 10, 20, 90, None], [8, 9, 8, 1, 8]),  # the candidates' median
+        ("linear", [None, 10, 90], [1, 9, 1]),
+        ("linear", [20, 30, 45, 1095], [10, 9, 8, 0]),  # with a firing one, as far apart
+        ("linear", [95, 93, 97, 400, 1000], [10, 10, 10, MIN_COOL, 0]),
+        ("relative", [1090, 1082, 1099], [5, 10, 0]),  # all fire
+    ],
+)
+def test_a_method(method: Method, values: list[float | None], expected: list[int]) -> None:
+    loads = tenths(values)
+    scores = scores_by_load(loads, method)
+    assert [scores[load] for load in loads] == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "first", "expected"),
+    [
+        ([None, 20.0, None, 21.0], 1, [7, 8, 7, 7]),
+        ([110.0, 100.0], 1, [0, 1]),
+        ([100.0, 100.0], 0, [0, 0]),
+        ([20.0 + n / 10 for n in range(16)], 0, [8] + [7] * 15),
+        ([20.0 + n / 10 for n in range(17)], None, [8] * 17),  # many are as good
+        ([20.0] + [30.0] * 999, 0, [8] + [7] * 999),
+        ([20.0] + [30.0] * 1000, None, [8] + [7] * 1000),
+        ([], None, []),
+    ],
+)
+def test_among_few_the_least_loaded_is_put_first(values, first, expected) -> None:
+    loads = tenths(values)
+    scores = scores_by_load(loads, "linear")
+    assert break_ties(scores, loads) == first
+    assert [scores[load] for load in loads] == expected
+
+
+COOL = st.integers(0, 7500) | st.integers(200, 215)
+SOME = st.just(UNKNOWN) | COOL | COOL.map(lambda load: load + FIRING)
+LOADS = st.lists(SOME, min_size=1, max_size=30) | st.lists(st.integers(0, 2 * FIRING))
+
+
+@steady(200)
+@given(st.sampled_from(METHODS), LOADS)
+def test_what_holds_for_the_scores_of_any_candidates(method, loads) -> None:
+    """None outweighs the scheduler's plugins (below 0, or times 10); more load never scores more;
+    where some fire these score 0, the best other one 10, and none of the others 0; unknown ones
+    score what a known one scores; breaking ties changes the best score alone, by one.
+    """
+    graded = scores_by_load(loads, method)
+    settled = dict(graded)
+    first = break_ties(settled, loads)
+    known = sorted(set(loads) - {UNKNOWN})
+    cool = [load for load in known if load < FIRING]
+    hot = known[len(cool) :]
+    for scores in (graded, settled):
+        assert all(0 <= score <= BEST for score in scores.values())
+        for kind in (cool, hot):
+            in_order = [scores[load] for load in kind]
+            assert in_order == sorted(in_order, reverse=True)
+        if cool and hot:
+            assert {scores[load] for load in hot} == {0}
+            assert (scores[cool[0]], scores[cool[-1]] >= MIN_COOL) == (BEST, True)
+    if UNKNOWN in loads:
+        assert graded[UNKNOWN] in ([graded[load] for load in known] or [NEUTRAL])
+    if first is not None:
+        assert loads[first] != UNKNOWN
+        assert settled[loads[first]] == max(settled.values())
+    most = max(graded.values())
+    assert all(abs(settled[load] - graded[load]) <= (graded[load] == most) for load in loads)
+
+
+def test_s0_a_95_percent_node_that_fell_silent_stays_behind() -> None:
+    """An unknown node outranked it: an alert that is held still counts."""
+    rules, nodes = rule_set(rule()), {name: Node(name) for name in ("hot", "cool")}
+    first = evaluate(rules, {"cpu": answer({"hot": 95, "cool": 20})}, nodes, None, NOON)
+    gone = answer({"cool": 20}, at=NOON + 10)
+    second = evaluate(rules, {"cpu": gone}, nodes, first, NOON + 10)
+    loads = ProfileLoads(second, weighted_profile(rules, "")).of(["hot", "cool"])
+    scores = scores_by_load(loads, "linear")
+    assert [scores[load] for load in loads] == [0, 10]
+
+
+@given(
+    st.sampled_from([">", ">=", "<", "<="]),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.integers(0, 10**9),
+)
+def test_no_load_is_taken_for_that_of_a_node_on_which_a_rule_fires(
+    op: str, threshold: float, value: float, pods: int
+) -> None:
+    """Neither by what it measures, nor by the pods before the last tick, nor by those since."""
+    rules = rule_set(rule(op=op, threshold=threshold), extender={})
+    many = BoundPod("u", "a", 1e9 * pods, 1e18 * pods)
+    nodes = {"a": Node("a", allocatable={"cpu": 1.0, "memory": 1.0})}
+    known = KnownPods(recent=(RecentPod(many, 0.0, None),))
+    found = evaluate(rules, {"cpu": answer({"a": value})}, nodes, None, NOON, pods=known)
+    least, by_cpu = FIRING * found.pressures["a"].hot, weighted_profile(rules, "")
+    assert least <= placing_loads(found, by_cpu)["a"] < least + FIRING
+    loads = ProfileLoads(found, by_cpu)
+    loads.add([PodChange(many, 1)] * 3, nodes)
+    assert least <= loads.of(["a"])[0] < least + FIRING
+
+
+USE = PodUse("cpu", 0.4, {"d/web": 2.0})
+MEASURED = replace(USE, of_pod={"d/other-1": 1.0})
+KNOWN = [BoundPod("1", "a", workload="d/web"), BoundPod("2", "a")]
+BIG = [BoundPod("u", "a", 4.0, 8 * 2.0**30)]
+HUGE = {"use": PodUse("cpu", 8.0), "threshold": 20}
+
+
+def small(count: int) -> list[BoundPod]:
+    return [BoundPod(str(number), "a", 0.1, 0.0) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("resource", "load", "pods", "options", "expected"),
+    [
+        # what they request, by the resource of the rule
+        ("cpu", 0, BIG, {}, 500),
+        ("memory", 0, BIG, {}, 250),
+        (None, 0, BIG, {}, 500),
+        # without requests, by their number
+        (None, 0, small(0), {}, 0),
+        (None, 0, small(1), {}, 40),
+        (None, 0, small(5), {"room": {}}, 200),
+        (None, 0, small(30), {"room": {}}, 800),
+        # of known use, bound or ended
+        ("cpu", 100, KNOWN, {"use": USE}, 100 + 250 + 50),
+        ("cpu", 500, KNOWN, {"use": USE, "sign": -1}, 500 - 250 - 50),
+        ("cpu", 500, KNOWN, {"use": USE, "sign": -1, "is_recent": False}, 500 - 250 - 50),
+        ("cpu", 100, KNOWN, {"use": USE, "sign": -1}, 0),
+        # with a margin, where others are measured themselves
+        ("cpu", 500, KNOWN, {"use": MEASURED}, 500 + 375 + 75),
+        ("cpu", 500, KNOWN, {"use": MEASURED, "sign": -1}, 500 - 375 - 75),
+        ("cpu", 500, KNOWN, {"use": MEASURED, "sign": -1, "is_recent": False}, 500 - 250 - 50),
+        # a firing node does not look like one that does not fire
+        ("cpu", 300, small(5), {**HUGE, "sign": -1}, FIRING),
+    ],
+)
+def test_pods_that_were_bound_or_ended_since_the_tick_change_a_load(
+    resource: str | None,
+    load: int,
+    pods: Sequence[BoundPod],
+    options: Mapping[str, Any],
+    expected: int,
+) -> None:
+    changed = {"use": PodUse(), "room": ROOM, "sign": 1, "is_recent": True, "threshold": 80}
+    use, room, sign, is_recent, threshold = {**changed, **options}.values()
+    rules = rule_set(rule(resource=resource, threshold=threshold))
+    nodes = {name: Node(name, allocatable=room) for name in "abcdefghij"}
+    values = dict.fromkeys(nodes, 0.0) | {"a": load / TENTHS}
+    found = evaluate(rules, {"cpu": answer(values)}, nodes, None, NOON)
+    found = replace(found, expected={"cpu": ExpectedLoad(use)})
+    loads = ProfileLoads(found, weighted_profile(rules, ""))
+    loads.add([PodChange(pod, sign, is_recent=is_recent) for pod in pods], nodes)
+    assert loads.of(["a"]) == [expected]
+
+
+HOT, FAILED = {"a": 99.0}, "connection refused"
+
+
+@pytest.mark.parametrize(
+    ("options", "steps", "says"),
+    [
+        ({}, [(0, {"a": 91.24, "b": 80, "c": 12})], "node load high: mem 91.24 > 80"),
+        ({"for_": "30s"}, [(0, HOT)], None),
+        ({"for_": "30s"}, [(0, HOT), (30, HOT)], "node load high: mem 99 > 80"),
+        # a held alert does not claim a value that is not
+        (
+            {"keep_firing_for": "5m"},
+            [(0, HOT), (10, {"a": 50})],
+            "node load high: mem was > 80 and is held",
+        ),
+        # nodes without data pass; a gap is bridged, and then the node passes
+        ({}, [(0, FAILED)], None),
+        ({}, [(0, {"a": math.nan})], None),
+        ({}, [(0, HOT), (60, FAILED)], "node load high: mem was > 80 and is held"),
+        ({}, [(0, HOT), (301, FAILED)], None),
+        ({"on_stale": "hold"}, [(0, HOT), (301, FAILED)], None),
+    ],
+)
+@pytest.mark.parametrize("rejects", [True, False])
+def test_a_firing_rule_of_reject_refuses_and_says_by_how_much(
+    options: Mapping[str, Any],
+    steps: Sequence[tuple[float, Answer]],
+    says: str | None,
+    rejects: bool,
+) -> None:
+    rules = {"rules": [rule("mem", **options)], "extender": {"reject": ["mem"] if rejects else []}}
+    scene = Scene(rules, map(Node, "abc"))
+    ticks = [scene.tick(NOON + seconds, mem=found) for seconds, found in steps]
+    is_refused = rejects and says is not None
+    expected = {"a": Refusal(says, "node load high: mem > 80")} if is_refused else {}
+    assert load_refusals(ticks[-1].evaluation, ticks[-1].taken_at) == expected

@@ -1,0 +1,153 @@
+"""When the order is written, renewed and withdrawn, in virtual time."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, cast
+
+import pytest
+from scenes import EXAMPLE_RULES, NOON, Scene
+from virtual_loop import VirtualLoop
+
+from dynsched.core.health import overdue_after
+from dynsched.core.nodes import Node
+from dynsched.core.tick import Tick
+from dynsched.features.order.status import OrderStatus
+from dynsched.features.order.writer import RENEW, NodeOrderWriter
+from dynsched.kube.failures import Call
+from dynsched.kube.leader_writer import LeaderWriter
+from dynsched.kube.transport import Answer, KubeApi
+from dynsched.util.errors import ClusterError
+from dynsched.util.latest import Latest
+
+INTERVAL = 10.0
+WITHOUT = {"rules": EXAMPLE_RULES["rules"]}
+
+
+@dataclass
+class World:
+    """A writer and what it does: pairs of the time and the verb of its calls. One call ``takes``
+    this many seconds.
+    """
+
+    takes: float = 0.0
+    leads: bool = True
+    fails: bool = False
+    calls: list[tuple[float, str]] = field(default_factory=list)
+    ticks: Latest[Tick] = field(default_factory=Latest)
+    status: OrderStatus = field(default_factory=OrderStatus)
+    scene: Scene = field(default_factory=lambda: Scene(EXAMPLE_RULES, [Node("a"), Node("b")]))
+
+    async def call(self, call: Call, **_: Any) -> Answer:
+        """As of `KubeApi`."""
+        if call.verb in {"patch", "delete"}:
+            self.calls.append((asyncio.get_running_loop().time(), call.verb))
+            await asyncio.sleep(self.takes)
+        if self.fails:
+            raise ClusterError("no route to host")
+        return Answer(200, {"metadata": {"uid": "u", "generation": len(self.calls)}})
+
+    async def tick(self, seconds: float = 0.0, *, a: float = 10.0) -> None:
+        """A tick with this load of node a; then time passes."""
+        cpu = {"a": a, "b": 20.0}
+        await self.ticks.publish(self.scene.tick(NOON, node_cpu=cpu, node_mem_usage={}))
+        await asyncio.sleep(seconds)
+
+    def turn(self, rules: Mapping[str, Any]) -> None:
+        """Other rules from the next tick on."""
+        self.scene = Scene(rules, self.scene.nodes.values())
+
+    async def play(self) -> None:
+        """What happens until the writer is stopped."""
+
+    async def run(self) -> None:
+        stop, clock = asyncio.Event(), asyncio.get_running_loop().time
+        api, leader = cast("KubeApi", self), LeaderWriter(lambda: self.leads)
+        writer = NodeOrderWriter(api, "d", self.status, leader, INTERVAL, clock=clock)
+        running = asyncio.create_task(writer.run(stop, self.ticks))
+        await self.play()
+        stop.set()
+        await running
+
+
+def play(world: World) -> list[tuple[float, str]]:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(world.run())
+    return world.calls
+
+
+@pytest.mark.parametrize(("takes", "apart"), [(0.01, 1.0), (0.2, 2.0)])
+def test_writes_of_an_order_that_changes_take_a_tenth_of_the_time(takes, apart) -> None:
+    class Changing(World):
+        async def play(self) -> None:
+            for number in range(40):
+                await self.tick(0.25, a=10.0 + 20 * (number % 2))
+
+    written = [at for at, verb in play(Changing(takes)) if verb == "patch"]
+    rests = [later - at for at, later in pairwise(written)]
+    assert apart - 0.01 <= min(rests) <= max(rests) <= apart + 0.5
+
+
+def test_an_order_that_stays_the_same_is_renewed_and_withdrawn_at_the_end() -> None:
+    class Quiet(World):
+        async def play(self) -> None:
+            for _ in range(5):
+                await self.tick(5.0)
+
+    calls = play(Quiet())
+    assert [verb for _, verb in calls] == ["patch", "patch", "patch", "delete"]
+    assert [at for at, _ in calls] == pytest.approx([0.0, RENEW, 2 * RENEW, 25.0], abs=0.1)
+
+
+def test_an_order_is_withdrawn_while_ticks_are_overdue() -> None:
+    class Stuck(World):
+        async def play(self) -> None:
+            await self.tick(2 * overdue_after(INTERVAL))
+            assert self.status.order is None
+            await self.tick(1.0)
+            assert self.status.order is not None
+
+    times = {verb: at for at, verb in play(Stuck())[:-2]}
+    assert times["delete"] == pytest.approx(overdue_after(INTERVAL), abs=0.1)
+
+
+def test_an_order_is_withdrawn_when_the_rules_have_none_any_more() -> None:
+    class Reloaded(World):
+        async def play(self) -> None:
+            await self.tick(5.0)
+            self.turn(WITHOUT)
+            await self.tick(5.0)
+            assert (self.status.order, self.status.in_force) == (None, None)
+            await self.tick(5.0)
+
+    assert play(Reloaded()) == [(0.0, "patch"), (5.0, "delete")]
+
+
+def test_a_follower_has_an_order_and_writes_none() -> None:
+    class Following(World):
+        async def play(self) -> None:
+            await self.tick(5.0)
+            assert self.status.order is not None
+            assert self.status.in_force is None
+            self.leads = True
+            await self.tick(5.0)
+            self.leads = False
+            await self.tick(20.0)
+            assert self.status.in_force is None
+
+    assert play(Following(leads=False)) == [(5.0, "patch")]
+
+
+def test_a_write_that_failed_is_tried_again_and_reported() -> None:
+    class Failing(World):
+        async def play(self) -> None:
+            await self.tick(9.0)
+            assert self.status.error is not None
+            self.fails = False
+            await self.tick(2.0)
+            assert self.status.error is None
+
+    world = Failing(fails=True)
+    assert play(world) == [(10.0, "patch"), (11.0, "delete")]  # no patch without the server's time
+    assert world.status.calls == {"ok": 2, "failed": 2}

@@ -1,0 +1,127 @@
+"""Ticks over a few nodes, by the same core as in `run`."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from dynsched.core.evaluate import Evaluation, evaluate
+from dynsched.core.health import rules_health
+from dynsched.core.load.expected import NO_PODS, KnownPods
+from dynsched.core.marks import apply_patch
+from dynsched.core.nodes import Node
+from dynsched.core.samples import QueryResult, Sample
+from dynsched.core.tick import Leadership, Tick, WriteResult
+from dynsched.rules.file import parse_rules
+from dynsched.rules.keys import CONTROL_PLANE_LABELS, HOSTNAME_LABEL
+
+NOON = datetime.fromisoformat("2026-11-20T12:00:00Z").timestamp()
+
+EXAMPLE_RULES: Mapping[str, Any] = {
+    "guard": {"max_marked": 2},
+    "order": {"score": {"node-cpu": 1}},
+    "rules": [
+        {
+            "name": "node-cpu",
+            "expr": "cpu_busy_percent",
+            "threshold": 80,
+            "clear_threshold": 70,
+            "for": "1m",
+            "keep_firing_for": "2m",
+        },
+        {"name": "node-mem-usage", "expr": "mem_used_percent", "threshold": 85, "for": "30s"},
+    ],
+}
+
+Answer = Mapping[str, float] | str
+"""Values by the label `instance`, or why the query failed."""
+
+
+def registered(node: Node) -> Node:
+    """With the hostname label that the kubelet sets, unless the node has another one."""
+    return replace(node, labels={HOSTNAME_LABEL: node.name, **node.labels})
+
+
+class Scene:
+    """Nodes that are ticked over and change by their patches, as in a cluster."""
+
+    def __init__(self, rules: Mapping[str, Any], nodes: Iterable[Node]) -> None:
+        self.rule_set = parse_rules(rules)
+        self.nodes = {node.name: registered(node) for node in nodes}
+        self.ticks = 0
+        self._last: Evaluation | None = None
+        self._last_success: dict[str, float] = {}
+
+    def tick(
+        self,
+        at: float,
+        *,
+        pods: KnownPods = NO_PODS,
+        dry_run: bool = False,
+        writes: bool = True,
+        **answers: Answer,
+    ) -> Tick:
+        """One tick; a rule's answer by its name with `_` for `-`. Without ``writes`` the patches
+        stay due.
+        """
+        results = {
+            rule.name: _result(answers[rule.name.replace("-", "_")], at)
+            for rule in self.rule_set.rules
+        }
+        self._last_success |= {name: at for name, each in results.items() if each.error is None}
+        found = evaluate(self.rule_set, results, dict(self.nodes), self._last, at, pods=pods)
+        for patch in found.patches if writes else ():
+            self.nodes[patch.node] = apply_patch(self.nodes[patch.node], patch)
+        self._last = found.after_writes(dict(self.nodes))
+        self.ticks += 1
+        return Tick(
+            evaluation=self._last,
+            taken_at=at,
+            number=self.ticks,
+            duration=0.25,
+            rules=rules_health(self._last, results, self._last_success),
+            writes=WriteResult(applied=found.patches if writes and not dry_run else ()),
+            planned=found.patches,
+            leadership=Leadership(dry_run=dry_run),
+            pods=pods,
+        )
+
+
+def example(*, dry_run: bool = False, writes: bool = True) -> Tick:
+    """Two minutes of a small cluster, in which each node is of another kind.
+
+    worker-2 fires and is marked; worker-3 has cooled and is held; worker-4 carries a person's
+    label; worker-5 is over the cap; worker-6 is pending; worker-7 has no sample any more. With
+    ``dry_run`` as `dynsched plan` has it: the last tick is the first that writes.
+    """
+    workers = {f"worker-{n}": Node(f"worker-{n}") for n in range(1, 8)}
+    workers["worker-4"] = Node("worker-4", labels={"status": "maintenance"})
+    control_plane = Node("control-plane-1", labels={CONTROL_PLANE_LABELS[0]: ""})
+    scene = Scene(EXAMPLE_RULES, [*workers.values(), control_plane])
+    cool = dict.fromkeys(scene.nodes, 31.5) | {"10.0.9.9:9100": 12.0}
+    hot = cool | {"worker-2": 91.25, "worker-3": 88.0, "worker-4": 90.0}
+    hotter = hot | {"worker-5": 83.5}
+    last = hotter | {"worker-3": 66.0, "worker-6": 81.0}
+    del last["worker-7"]
+    memory = dict.fromkeys(scene.nodes, 42.0)
+    for seconds, cpu in ((0, hot), (30, hotter), (60, hotter), (90, hotter)):
+        early = writes and not dry_run
+        scene.tick(NOON + seconds, node_cpu=cpu, node_mem_usage=memory, writes=early)
+    answers = {"node_cpu": last, "node_mem_usage": memory}
+    return scene.tick(NOON + 120, dry_run=dry_run, writes=writes, **answers)
+
+
+def many(count: int) -> Tick:
+    """One tick over ``count`` nodes with long names; every third is hot and marked."""
+    names = [f"ip-10-0-{n // 250}-{n % 250}.eu-west-1.compute.internal" for n in range(count)]
+    rules = {"rules": [{"name": f"rule-{n}", "expr": "x", "threshold": 80} for n in range(3)]}
+    scene = Scene(rules, [Node(name) for name in names])
+    values = {name: 85.123 if n % 3 == 0 else 20.5 for n, name in enumerate(names)}
+    return scene.tick(NOON, rule_0=values, rule_1=values, rule_2=values)
+
+
+def _result(answer: Answer, at: float) -> QueryResult:
+    if isinstance(answer, str):
+        return QueryResult(error=answer, duration=0.02)
+    samples = (Sample({"instance": key}, value, at - 4) for key, value in answer.items())
+    return QueryResult(tuple(samples), duration=0.02)

@@ -1,0 +1,756 @@
+"""The page in a real Chromium. What it says is compared with the texts of its own table."""
+
+import contextlib
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from importlib import resources
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from browser import Tab, chromium, tab
+from expected_scene import expected_example
+from scenes import EXAMPLE_RULES, NOON, Scene
+from store_support import make_store
+
+from dynsched.core.load.pods import AboveRequest
+from dynsched.core.load.recent import BoundOnNode, JustBound
+from dynsched.core.nodes import Node
+from dynsched.core.pace import WriteFailure
+from dynsched.core.tick import Leadership, RulesStatus, WriteResult
+from dynsched.features.order.ranks import compute_order
+from dynsched.features.order.status import OrderStatus
+from dynsched.rules.file import parse_rules
+from dynsched.web.app import make_app
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.thorough]
+
+CPU, MEMORY = EXAMPLE_RULES["rules"]
+RULES = {
+    "guard": {"pool_label": "pool", "max_marked": "50%"},
+    "order": {"score": {"node-cpu": 1}},
+    "rules": [{**CPU, "for": "0s", "keep_firing_for": "1m", "resource": "cpu"}, MEMORY],
+}
+WIDTHS = (375, 768, 820, 1024, 1280, 1920)
+POOLS = {"web-1": "web", "web-2": "web", "web-3": "web", "batch-1": "batch", "batch-2": "batch"}
+REFUSED = "connection refused"
+
+
+class World:
+    """A small cluster, what it answers, and the address of its page."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.ticks = make_store(lambda: self.now, graphs="https://example.com/prometheus")
+        self.scene = Scene(
+            RULES, [Node(name, labels={"pool": pool}) for name, pool in POOLS.items()]
+        )
+        self.order = OrderStatus()
+        self.ticks.show_order(self.order)
+        self.at = NOON
+        self.cpu = dict.fromkeys(POOLS, 20.0) | {"web-2": 60.0, "batch-1": 45.0}
+        self.url = ""
+
+    def tick(self, *, error=None, memory=None, placed=None, capped=None, **changes) -> None:
+        """One tick; ``error``: why queries fail, or with ``memory`` that of this rule alone;
+        ``placed``: nodes to which pods were bound; ``capped``: pools; ``changes`` of the Tick.
+        """
+        self.at += 30
+        of_memory = memory or error or dict.fromkeys(self.cpu, 40.0)
+        tick = self.scene.tick(self.at, node_cpu=error or self.cpu, node_mem_usage=of_memory)
+        if capped:
+            decision = replace(tick.evaluation.decision, capped=frozenset(capped))
+            changes["evaluation"] = replace(tick.evaluation, decision=decision)
+        self.order.order = compute_order(tick.evaluation, tick.pods)
+        self.ticks.publish(replace(tick, **changes), placed=placed)
+
+    def learn(self, pod: str = "shop/api-0") -> None:
+        """All that can be known of pods, and is not in a Snapshot."""
+        facts = self.ticks.facts
+        facts.requested = {"cpu": dict.fromkeys(self.cpu, 50)}
+        facts.bound = lambda _: BoundOnNode(21, [JustBound(pod, 0.5, 2.0**30, 12.0)])
+        facts.above = {name: [AboveRequest(pod, "memory", 3 * 2.0**29)] for name in self.cpu}
+
+
+@contextlib.asynccontextmanager
+async def served(world: World, prefix: str = "", **options: Any) -> AsyncIterator[TestServer]:
+    app = make_app(world.ticks, **options)
+    if prefix:
+        outer = web.Application()
+        outer.add_subapp(prefix, app)
+        app = outer
+    async with TestServer(app) as server:
+        world.url = str(server.make_url(f"{prefix}/"))
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    browser: Any, world: World, rows: int = 5, query: str = "", **options: Any
+) -> AsyncIterator[Tab]:
+    """A tab that shows so many nodes, and has nothing to complain of at the end."""
+    async with tab(browser, f"{world.url}{query}", **options) as found:
+        await shows(found, rows)
+        yield found
+        assert found.complaints == []
+
+
+async def shows(found: Tab, rows: int) -> None:
+    await found.until("document.querySelectorAll('#nodes tbody tr').length === given", rows)
+
+
+async def detail(found: Tab, node: str = "") -> str:
+    """The text of a node's detail, once it is open; of ``node`` after a click."""
+    if node:
+        await found.page.click(f"tr[data-node={node}] a")
+    await found.until("document.querySelector('dialog').open")
+    return await found.page.inner_text("dialog")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def browser():
+    async with chromium() as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def world():
+    made = World()
+    made.tick()
+    async with served(made):
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def shown(browser, world) -> AsyncIterator[Tab]:
+    async with opened(browser, world) as found:
+        yield found
+
+
+async def tick(world: World, shown: Tab, heat: str = "", **how) -> None:
+    """A tick, and the page shows it; ``heat``: a node that is hot from now on."""
+    if heat:
+        world.cpu[heat] = 95.0
+    world.tick(**how)
+    await seen(world, shown)
+
+
+async def seen(world: World, shown: Tab) -> None:
+    await shown.look_again()
+    at = f"{world.ticks.tick.taken_at}".removesuffix(".0")
+    await shown.until("document.documentElement.dataset.at === given", at)
+
+
+async def texts(shown: Tab, selector: str) -> list[str]:
+    return await shown.page.locator(selector).all_inner_texts()
+
+
+async def words(shown: Tab, *keys: Any) -> list[str]:
+    """Texts of the page's table in its language: each a key, or one with its values."""
+    wanted = [[key] if isinstance(key, str) else list(key) for key in keys]
+    ask = "(wanted) => import('./page/i18n.js').then(({ t }) => wanted.map((each) => t(...each)))"
+    return await shown.page.evaluate(ask, wanted)
+
+
+async def says(shown: Tab, *keys: Any, where: str = "#sentence") -> bool:
+    """Whether all of these texts stand there."""
+    told = await shown.page.inner_text(where)
+    return all(text in told for text in await words(shown, *keys))
+
+
+async def is_bad(found: Tab, key: str) -> None:
+    """Wait until the sentence begins so."""
+    (text,) = await words(found, [key, "|", "|"])
+    begin = text.split("|")[0]
+    await found.until("document.querySelector('#sentence.bad')?.textContent.includes(given)", begin)
+
+
+async def clock(shown: Tab, kind: str, at: float) -> str:
+    """The time of day as the page writes it: a moment, or a minute."""
+    ask = "([kind, at]) => import('./page/i18n.js').then((found) => found[kind](at))"
+    return await shown.page.evaluate(ask, [kind, at])
+
+
+async def test_one_sentence_says_how_it_is_above_nodes_worst_first(shown, world) -> None:
+    assert (await shown.rows())[:2] == ["web-2", "batch-1"]
+    assert await says(shown, ["none_hot", 5], "nearest", ["hot_above", "node-cpu", "60.0", 80])
+    assert [title.split(":")[0] for title in await texts(shown, "#grid h3")] == ["batch", "web"]
+    assert await texts(shown, "#rules tbody th") == ["node-cpu", "node-mem-usage"]
+    link = await shown.page.locator("#rules a").first.get_attribute("href")
+    assert link.startswith("https://example.com/prometheus/graph?g0.expr=cpu_busy_percent")
+    await tick(world, shown, heat="web-3")
+    assert await says(shown, ["n_hot", 1, 5], ["n_marked", 1], ["avoided", 1], "worst")
+    world.cpu["batch-1"] = 99.0
+    await tick(world, shown, heat="web-1")
+    assert await says(shown, ["n_hot", 3, 5], ["n_left", 1, "guard.max_marked is 50%"])
+    assert await shown.page.inner_text("#sentence a") == "batch-1"
+    assert await shown.page.title() == "(3) dynsched"
+    world.cpu["batch-1"] = 20.0
+    await tick(world, shown, rules_status=RulesStatus("rules.yaml:3: no"))
+    assert await says(shown, ["n_cooling", 1])
+    assert await says(shown, ["rules_refused", 2, 2], where="#facts")
+
+
+async def test_a_node_that_heats_is_counted_and_rises_when_it_is_sorted_again(shown, world) -> None:
+    assert (await shown.rows())[0] != "web-3"
+    await shown.page.locator("tr[data-node=web-3] a").focus()
+    await tick(world, shown, heat="web-3")
+    assert (await shown.rows())[0] != "web-3"
+    assert await shown.page.evaluate("document.activeElement.textContent") == "web-3"
+    assert await shown.page.locator("#grid i").count() == 1  # its cell is pointed at
+    await shown.page.click("#sort-again")
+    assert (await shown.rows())[0] == "web-3"
+    assert not await shown.page.is_visible("#sort-again")
+    assert await says(shown, "s_hot", "yes", where="tr[data-node=web-3]")
+    await shown.page.click("#chips [data-state=hot]")  # a count is a filter
+    assert await shown.rows() == ["web-3"]
+    await shown.page.click("#chips [data-state=hot]")
+    assert len(await shown.rows()) == 5
+
+
+async def test_a_click_opens_the_node_that_was_looked_at(shown, world) -> None:
+    """By coordinates, after values changed and a banner came or went."""
+    mouse = shown.page.mouse
+    for look in range(5):
+        row = shown.page.locator("#nodes tbody tr").nth(look)
+        box = await row.bounding_box()
+        await mouse.move(box["x"] + 30, box["y"] + box["height"] / 2)
+        looked_at = await row.get_attribute("data-node")
+        for at, name in enumerate(world.cpu):
+            world.cpu[name] = 20.0 + (37 * at + 29 * look) % 79
+        await tick(world, shown, rules_status=RulesStatus("x" * 300 if look % 2 else None))
+        await mouse.click(box["x"] + 30, box["y"] + box["height"] / 2)
+        await shown.until("document.querySelector('dialog').open")
+        assert await shown.page.inner_text("#detail-title") == looked_at
+        await shown.page.keyboard.press("Escape")
+        await shown.until("!document.querySelector('dialog').open")
+        assert await shown.page.evaluate("document.activeElement.textContent") == looked_at
+
+
+async def test_while_nothing_is_known_the_last_values_stay_and_what_comes_is_told(
+    shown, world
+) -> None:
+    await tick(world, shown, error=REFUSED)
+    assert await says(shown, "order_ended", "by_default")
+    await tick(world, shown, heat="web-3")
+    await shown.page.click("#sort-again")
+    for _ in range(2):
+        await tick(world, shown, error=REFUSED)
+        assert (await shown.rows())[:2] == ["web-3", "web-2"]
+    last = world.at - 64  # a sample, 4 s before its tick
+    since, until = [await clock(shown, "moment", at) for at in (last, last + 300)]
+    assert await says(shown, ["blind_since", since], ["marks_until", 1, until], "order_ended")
+    assert REFUSED in " ".join(await texts(shown, ".banner.bad"))
+    row = await shown.page.inner_text("tr[data-node=web-2]")
+    assert "60.0 (" in row
+    assert await says(shown, "s_unknown", where="tr[data-node=web-2]")
+    assert await shown.page.title() == "(!) dynsched"
+    rules = {**RULES, "rules": [{**rule, "on_stale": "hold"} for rule in RULES["rules"]]}
+    world.scene.rule_set = parse_rules({**rules, "order": None})
+    await tick(world, shown, error=REFUSED)
+    assert await says(shown, ["marks_held", 1])
+    await shown.page.reload()
+    await shown.until("document.querySelectorAll('#nodes .at.unknown').length === 5")
+
+
+async def test_of_a_rule_that_fails_only_its_values_are_unknown(shown, world) -> None:
+    assert not await shown.page.is_visible("#rules code >> nth=1")
+    await tick(world, shown, memory="refused")
+    assert await says(shown, ["b_rule_fails", "node-mem-usage", "refused"], where=".banner")
+    assert set(await texts(shown, "#nodes tbody .tag")) == set(await words(shown, "s_cool"))
+    assert await says(shown, ["hot_above", "node-cpu", "60.0", 80])
+    assert await texts(shown, "#rules code:visible") == ["mem_used_percent"]
+
+
+async def test_of_a_rule_by_the_expected_load_both_values_are_shown(shown, world) -> None:
+    world.ticks.publish(expected_example())
+    await seen(world, shown)
+    await detail(shown, "worker-1")
+    assert await says(shown, ["both", 61, 64.9], where="dialog")
+
+
+SPY = """() => {
+  window.written = [];
+  window.cells = 0;
+  new MutationObserver((changes) => changes.forEach(({ target }) => {
+    const element = target.nodeType === Node.TEXT_NODE ? target.parentElement : target;
+    window.written.push(element?.closest("tr")?.dataset.node ?? "");
+  })).observe(document.querySelector("#nodes tbody"), {
+    attributes: true, characterData: true, childList: true, subtree: true,
+  });
+  const { fillRect } = CanvasRenderingContext2D.prototype;
+  CanvasRenderingContext2D.prototype.fillRect = function (...place) {
+    window.cells += 1;
+    fillRect.apply(this, place);
+  };
+}"""
+STRIPS = """() => Object.fromEntries([...document.querySelectorAll("#nodes tbody tr")].map(
+  (row) => [row.dataset.node, row.querySelector(".w3 svg").ariaLabel]))"""
+
+
+async def test_an_update_writes_only_what_differs_and_each_strip_goes_with_its_node(
+    shown, world
+) -> None:
+    await tick(world, shown, heat="web-1")
+    await tick(world, shown)
+    await shown.page.reload()
+    # Else the answer with the past of two ticks may come in between, and writes each row.
+    await shown.until("document.querySelectorAll('#nodes .w3 svg').length === 5")
+    await shown.page.evaluate(SPY)
+    await tick(world, shown)
+    assert await shown.page.evaluate("window.cells") == 0
+    world.cpu["batch-1"] = 46.0  # neither another place nor another colour
+    await shown.page.evaluate("window.written = []")
+    await tick(world, shown)
+    assert "batch-1" in set(await shown.page.evaluate("window.written")) <= {"batch-1", "web-1"}
+    assert await shown.page.evaluate("window.cells") == 1  # of the value that stands in it
+    strips, order = await shown.page.evaluate(STRIPS), await shown.rows()
+    assert len(set(strips.values())) == 2  # web-1 was hot
+    world.cpu["batch-1"] = 79.0
+    await tick(world, shown)
+    await shown.page.click("#sort-again")
+    assert await shown.rows() != order
+    assert await shown.page.evaluate(STRIPS) == strips
+
+
+async def test_filters_and_order_are_in_the_url_and_survive_a_reload(shown, world) -> None:
+    page = shown.page
+    await page.fill("#filter-text", "B-")
+    assert await shown.rows() == ["web-2", "web-1", "web-3"]
+    await page.click("[data-sort=node]")
+    await page.click("[data-sort=node]")
+    await page.select_option("#filter-pool", "web")
+    assert await shown.rows() == ["web-3", "web-2", "web-1"]
+    assert dict(parse_qsl(urlsplit(page.url).query)) == {"q": "B-", "pool": "web", "sort": "node"}
+    await page.reload()
+    await shows(shown, 3)
+    assert await shown.rows() == ["web-3", "web-2", "web-1"]
+    assert await page.input_value("#filter-text") == "B-"
+    await page.click("#filter-clear")
+    assert len(await shown.rows()) == 5
+    assert await page.locator("th[aria-sort] button").get_attribute("data-sort") == "node"
+
+
+async def test_numbers_in_names_are_sorted_as_numbers(browser) -> None:
+    """And as text where all have as many digits, which may be of more than ten kinds."""
+    names = ["aks-vmss000009", "aks-vmss00000a", "aks-vmss000010", "w-3", "w-27", "w-30", "w-100"]
+    world = World()
+    pools = {name: f"pool-{9 + at}" for at, name in enumerate(names)}
+    world.scene.nodes = {name: Node(name, labels={"pool": pools[name]}) for name in names}
+    world.cpu = dict.fromkeys(names, 20.0)
+    world.tick()
+    async with served(world), opened(browser, world, 7) as found:
+        assert await found.rows() == names
+        for column in ("node", "pool"):
+            await found.page.click(f"[data-sort={column}]")
+            assert await found.rows() == names
+        assert (await texts(found, "#filter-pool option"))[1:] == [*pools.values()]
+        titles = [title.split(":")[0] for title in await texts(found, "#grid h3")]
+        assert titles == [*pools.values()]
+
+
+async def test_it_can_be_used_by_keys_alone(shown, world) -> None:
+    keyboard = shown.page.keyboard
+    await keyboard.press("/")
+    assert await shown.page.evaluate("document.activeElement.id") == "filter-text"
+    await keyboard.press("ArrowDown")
+    await keyboard.press("ArrowDown")
+    await keyboard.press("Enter")
+    await shown.until("document.querySelector('dialog').open")
+    assert await shown.page.inner_text("#detail-title") == "batch-1"
+    await shown.until("document.activeElement.id === 'detail-title'")
+    await keyboard.press("p")
+    await shown.until("document.querySelector('#detail-title').textContent === 'web-2'")
+    await keyboard.press("n")
+    await shown.until("document.querySelector('#detail-title').textContent === 'batch-1'")
+    await keyboard.press("Escape")
+    await shown.until("!document.querySelector('dialog').open")
+    # The browser goes back in its own time, after the dialog is closed.
+    await shown.until(f"location.href === '{world.url}'")
+    assert await shown.page.evaluate("document.activeElement.textContent") == "batch-1"
+
+
+SPANS = """([values, ends]) => import('./page/chart.js').then(({ spansOf }) => spansOf(
+  { name: "a", op: ">", threshold: 80 }, { times: [0, 60, 120], values: { a: values },
+  states: 'HHH' }, (at) => ends === null ? undefined : at < ends, [0, 180]))"""
+
+
+async def test_a_nodes_detail_says_why_and_until_when_and_what_changed(shown, world) -> None:
+    labels = {"topology.kubernetes.io/zone": "eu-1a", "node.kubernetes.io/instance-type": "m5.xl"}
+    node = world.scene.nodes["batch-1"]
+    size = {"cpu": 4.0, "memory": 2.0**34}
+    node = replace(node, labels={**node.labels, **labels}, allocatable=size)
+    world.scene.nodes["batch-1"] = node
+    await tick(world, shown, heat="web-3")
+    await tick(world, shown)
+    told = await detail(shown, "web-3")
+    clears = ["r_clears_for", "node-cpu", "<= 70", "95", "1m"]
+    assert await says(shown, clears, "c_firing", "c_mark", "left_hot", where="dialog")
+    assert re.search(r"node-cpu 95.0 > 80 .*3[0-9]s", told)
+    assert "kubectl dynsched why web-3" in told
+    assert await shown.page.locator("dialog .chart").count() == 2
+    assert await shown.page.locator("dialog .chart:has(.was-marked)").count() == 1  # of what fired
+    # Where a mark goes on for another rule, only until this one ends; by the values if not known.
+    for values, ends, shaded in ((20, 100, [0, 120]), (90, None, [0, 180]), (20, None, None)):
+        found = await shown.page.evaluate(SPANS, [[values] * 3, ends])
+        assert found == ([[True, *shaded]] if shaded else [])
+    await shown.page.hover("dialog .chart >> nth=0", position={"x": 570, "y": 40})
+    assert "95.0" in await shown.page.text_content("dialog .chart .read >> nth=0")
+    assert "node=web-3" in shown.page.url
+    await shown.page.go_back()
+    await shown.until("!document.querySelector('dialog').open")
+    world.learn()
+    told = await detail(shown, "batch-1")
+    assert {"eu-1a", "m5.xl, 4 cores, 16 GiB", "50"} <= set(told.split("\n"))
+    assert await says(shown, ["place", 2, 2, 88], ["more_pods", 20], where="dialog")
+    rows = [row.split("\t")[0] for row in await texts(shown, "dialog tbody tr")]
+    assert rows == ["shop/api-0", "shop/api-0"]  # above its requests, and just bound
+    await shown.page.click("tr[data-node=web-2] a")  # the list beside it can still be used
+    await shown.until("document.querySelector('#detail-title').textContent === 'web-2'")
+
+
+async def test_what_changed_is_one_list_of_marks_rules_leaders_and_gaps(shown, world) -> None:
+    assert await texts(shown, "#changes li") == []
+    world.cpu["batch-1"] = 95.0
+    await tick(world, shown, heat="web-3", leadership=Leadership(leader="a"))
+    leads = Leadership(leader="b")
+    await tick(world, shown, leadership=leads, rules_status=RulesStatus(reloaded=True))
+    for error in (REFUSED, None):
+        status = RulesStatus(error, refused=bool(error))
+        await tick(world, shown, error=error, rules_status=status, leadership=leads)
+    told = [text.split("\n")[1:] for text in await texts(shown, "#changes li")]
+    kinds = ["c_sees", "c_refused", "c_blind", "c_rules", "c_leader", "c_mark"]
+    assert [text for text, *_ in told[:6]] == await words(shown, *kinds)
+    assert [rest for _, *rest in told[:5]] == [[], [REFUSED], [], [], ["b"]]
+    assert told[5][1:3] == ["batch-1", "web-3"]
+    await shown.page.click("#changes a >> text=web-3")
+    assert "web-3" in await detail(shown)
+
+
+async def test_the_past_before_memory_comes_from_prometheus(shown, world) -> None:
+    for _ in range(50):
+        world.tick()
+    await tick(world, shown)
+    await detail(shown, "web-3")
+    chosen = "document.querySelector(`dialog [data-key='${given}'][aria-pressed=true]`)"
+    for hours in ("0.25", "6"):
+        await shown.page.click(f"dialog [data-key='{hours}']")
+        await shown.until(chosen, hours)
+        path = await shown.page.get_attribute("dialog .chart .curve >> nth=0", "d")
+        assert len(re.findall("[ML]44.0 ", path)) <= 1  # what was before is not drawn on the axis
+    assert "hours=6" in shown.page.url
+    await shown.page.reload()
+    await shown.until(chosen, "6")
+    facts = world.ticks.facts
+    assert facts.wanted == {("web-3", 6)}
+    points = [(NOON - 3600 * ago, 90.0) for ago in (5, 4)]
+    past = {"node-cpu": points, "": [(at, 1.0) for at, _ in points]}
+    facts.pasts = {("web-3", 6): (world.at + 99, past)}
+    await tick(world, shown)
+    await shown.until("document.querySelector('dialog .chart .was-marked')")
+    assert await shown.page.locator("dialog .chart:has(.was-marked)").count() == 1
+
+
+async def test_a_loop_that_hangs_is_told_and_what_it_means(shown, world) -> None:
+    await tick(world, shown, heat="web-3")
+    world.now += 3600
+    await shown.look_again()
+    await is_bad(shown, "no_tick")
+    assert await says(shown, ["marks_as_they_are", 1], "order_ended")
+
+
+async def test_theme_and_language_are_chosen_and_remembered(shown, world) -> None:
+    back = "getComputedStyle(document.body).backgroundColor"
+    light = await shown.page.evaluate(back)
+    await shown.page.select_option("#theme", "dark")
+    assert await shown.page.evaluate(back) != light
+    await shown.page.select_option("#language", "zh-CN")
+    await shown.until("document.documentElement.lang === 'zh-CN'")
+    await shown.page.goto(world.url)
+    await shown.until("document.documentElement.lang === 'zh-CN'")
+    assert await shown.page.evaluate(back) != light
+    assert await texts(shown, "#table-title") == await words(shown, "worst_first")
+
+
+async def test_where_pods_were_placed_is_shown_where_there_are_any(shown, world) -> None:
+    await tick(world, shown, placed=[])
+    assert not await shown.page.is_visible("#placements")
+    await tick(world, shown, heat="web-3")
+    others = ["web-1", "web-2", "batch-1"]
+    for hot, other, share, of_all, verdict, ratio in (
+        (1, 3, "25.0%", (1, 4), "helps_unsure", "1.25"),
+        (3, 33, "10.0%", (4, 40), "helps_unsure", "0.50"),
+        (3, 57, "7.0%", (7, 100), "helps", "0.35"),
+        (93, 7, "50.0%", (100, 200), "helps_not", "2.50"),
+    ):
+        await tick(world, shown, placed=["web-3"] * hot + (others * other)[:other])
+        help_text = ["help", share, *of_all, "20.0%"]
+        assert await says(shown, help_text, [verdict, ratio], where="#help")
+    kinds = [int(text.split()[0]) for text in (await texts(shown, "#placements li"))[:3]]
+    assert kinds == [100, 0, 100]
+    axis = await texts(shown, "#placements .axis span")
+    assert axis[:3] == [
+        await clock(shown, "minute", NOON + 300 + 60 * at) for at in (-60, -40, -20)
+    ]
+
+
+async def test_the_order_is_one_strip_of_all_nodes_by_load(shown, world) -> None:
+    await tick(world, shown, heat="web-3")
+    ends = await words(shown, ["at_rank", 20, 100], ["at_rank", 60, 50])
+    assert await texts(shown, "#order .axis span") == ends
+    area = await shown.page.get_attribute("#order .weights", "d")
+    assert area.count("L") == 4
+    assert await says(shown, ["order_ranked", 4], ["order_hot", 1], where="#order-counts")
+    world.order.error = "403"
+    await tick(world, shown, error=REFUSED)
+    assert not await shown.page.is_visible("#order-box")
+    assert await says(shown, ["b_order", "403"], where="#banners")
+
+
+async def test_banners_say_what_must_not_be_overlooked(shown, world) -> None:
+    assert await texts(shown, ".banner") == []
+    await tick(world, shown, error=REFUSED)
+    assert await says(shown, ["b_blind", REFUSED], where=".banner.bad")
+    await tick(world, shown, writes=WriteResult(failures=(WriteFailure("web-1", "403"),)))
+    assert await says(shown, ["b_failures", 1], "see_status", where=".banner")
+    status = await shown.page.context.new_page()
+    await status.goto(f"{world.url}{await shown.page.get_attribute('.banner a', 'href')}")
+    assert '"patch_failures"' in await status.inner_text("body")
+    error = "rules.yaml:3: no"
+    await tick(
+        world, shown, rules_status=RulesStatus(error), leadership=Leadership(False, None, True)
+    )
+    assert await says(shown, "b_dry_run", ["b_rules_error", error], where="#banners")
+    await tick(world, shown, leadership=Leadership(False, "pod-2"), capped=["web"])
+    told = ["b_following", "pod-2"], ["b_capped_pools", "50%", "web"]
+    assert await says(shown, *told, where="#banners")
+    await tick(world, shown)
+    assert await texts(shown, ".banner") == []
+    world.at += 30
+    odd = world.scene.tick(world.at, node_cpu=world.cpu, node_mem_usage={"web-1": 1.0})
+    world.ticks.publish(replace(odd, error="a defect"))
+    await seen(world, shown)
+    assert await says(shown, ["b_error", "a defect"], where=".banner.bad")
+
+
+async def test_before_the_first_tick_it_waits_and_recovers_when_dynsched_does(browser) -> None:
+    world = World()
+    async with served(world) as server, tab(browser, world.url) as found:
+        await is_bad(found, "waiting")
+        world.ticks.rules_error = lambda: "rules.yaml:3: no"
+        await found.look_again()
+        await is_bad(found, "no_rules")
+        world.ticks.rules_error = lambda: None
+        world.tick()
+        await found.look_again()
+        await shows(found, 5)
+        port = server.port
+        await server.close()
+        await found.look_again()
+        await is_bad(found, "no_answer")
+        assert len(await found.rows()) == 5
+        async with TestServer(make_app(world.ticks), port=port):
+            await found.look_again()
+            await found.until("document.querySelector('#sentence').className === ''")
+
+
+async def test_while_nobody_can_be_let_in_it_does_not_look_as_if_nothing_was_measured(
+    browser,
+) -> None:
+    world, refuses = World(), [False]
+    world.tick()
+
+    @web.middleware
+    async def guard(request, handler):
+        if refuses[0]:
+            return web.Response(status=503, headers={"Retry-After": "5"})
+        return await handler(request)
+
+    async with served(world, guards=[guard]), tab(browser, world.url) as found:
+        await shows(found, 5)
+        refuses[0] = True
+        await found.look_again()
+        await found.until("document.querySelector('#sentence.bad')")
+        assert len(await found.rows()) == 5
+
+
+async def test_it_works_below_a_path_and_a_detail_can_be_linked_to(browser) -> None:
+    world = World()
+    world.tick()
+    prefix = "/api/v1/namespaces/x/services/http:dynsched:9000/proxy"
+    async with served(world, prefix):
+        async with opened(browser, world) as found:
+            await detail(found, "web-1")
+        async with opened(browser, world, query="?node=web-1") as found:
+            await detail(found)
+            assert await found.page.inner_text("#detail-title") == "web-1"
+
+
+LONG = "ip-10-0-123-234.a-very-long-name-of-a-region-in-the-cloud.compute.internal.example.com"
+CLOUD = [f"aks-nodepool1-12345678-vmss0000{number:02x}" for number in range(15)]
+MISPLACED = """(root) => {
+  const found = [], boxes = [];
+  const seen = document.createTreeWalker(document.querySelector(root), NodeFilter.SHOW_TEXT);
+  while (seen.nextNode()) {
+    const text = seen.currentNode, parent = text.parentElement, words = text.data.trim();
+    const isName = parent.closest("option, .name, .pool-column, .narrow, th small"); // may be cut
+    if (!words || !parent.checkVisibility() || isName) continue;
+    const range = document.createRange();
+    range.selectNodeContents(text);
+    for (const box of range.getClientRects()) {
+      if (box.left < -0.5 || box.right > innerWidth + 0.5) found.push(["beyond the screen", words]);
+      for (const [other, said] of boxes) {
+        const wide = Math.min(box.right, other.right) - Math.max(box.left, other.left);
+        const high = Math.min(box.bottom, other.bottom) - Math.max(box.top, other.top);
+        if (wide > 1 && high > 4) found.push(["one on the other", words, said]);
+      }
+      boxes.push([box, words]);
+    }
+    const isCut = parent.scrollWidth > parent.clientWidth + 1;
+    if (isCut && getComputedStyle(parent).overflowX !== "visible") found.push(["cut", words]);
+    const isWhole = !parent.closest("code, h2, h3, .banner, tbody th, #sentence"); // break anywhere
+    for (const word of isWhole ? text.data.matchAll(/[A-Za-z]{2,12}/g) : []) {
+      range.setStart(text, word.index);
+      range.setEnd(text, word.index + word[0].length);
+      const lines = new Set([...range.getClientRects()].map((box) => box.top));
+      if (lines.size > 1) found.push(["broken", word[0]]);
+    }
+  }
+  for (const box of document.querySelectorAll(`${root} .scroll`))
+    if (box.scrollWidth > box.clientWidth) found.push(["too wide", box.textContent.slice(0, 40)]);
+  for (const row of document.querySelectorAll(`${root} #nodes tbody tr`))
+    if (row.offsetHeight > 60) found.push(["too high", row.textContent]);
+  for (const name of document.querySelectorAll(`${root} a.name`))
+    if (name.title !== name.textContent || name.ariaLabel !== name.title || name.offsetHeight > 30)
+      found.push(["no whole name on a line", name.textContent]);
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
+async def test_no_text_is_cut_or_on_another_whatever_the_width(browser, world, locale) -> None:
+    """With the names of clouds, a conflict, and a node of which nothing is known."""
+    labels = {
+        CLOUD[1]: {"pool": "a", "status": "maintenance"},
+        CLOUD[3]: {"pool": "a", "node-role.kubernetes.io/control-plane": ""},
+        LONG: {"pool": "a-pool-of-long-name" * 3},
+    }
+    nodes = [Node(name, labels=labels.get(name, {"pool": "a"})) for name in (*CLOUD, LONG)]
+    world.scene = Scene({**RULES, "rules": [RULES["rules"][0], MEMORY]}, nodes)
+    world.cpu = {name: 40.0 + 2 * at for at, name in enumerate(CLOUD[:-1])}
+    world.cpu |= {CLOUD[1]: 95.0, LONG: 99.0}
+    world.learn(LONG * 2)
+    for _ in range(4):
+        world.tick(placed=[LONG, CLOUD[2]], rules_status=RulesStatus("x" * 300))
+    async with opened(browser, world, 16, locale=locale) as found:
+        await found.until("document.querySelectorAll('#nodes .w3 svg').length === 16")
+        for part in ("body", "dialog"):
+            if part == "dialog":
+                await found.page.locator("#nodes tbody a").first.click()
+                await found.until("document.querySelector('dialog .chart')")
+            for width in WIDTHS:
+                await found.page.set_viewport_size({"width": width, "height": 900})
+                assert await found.page.evaluate(MISPLACED, part) == [], (part, width)
+
+
+async def test_five_rules_fit_and_a_name_is_cut_only_where_there_is_no_room(browser) -> None:
+    """On a phone there is the value that decides, and the pool."""
+    world, pool = World(), "nodepool-general-purpose-eastus2"
+    asked = ("node-cpu", "node-mem-usage", "node-disk-io", "psi-cpu-waiting", "memory-available")
+    rules = [{"name": name, "expr": name, "threshold": 80} for name in asked]
+    labels = [{"pool": pool}, {"pool": "gpu"}]
+    names = [f"aks-nodepool{1 + at % 2}-12345678-vmss{at:06}" for at in range(12)]
+    nodes = [Node(name, labels=labels[at % 2]) for at, name in enumerate(names)]
+    world.scene = Scene({**RULES, "rules": rules}, nodes)
+    values = {name: 90.0 - at for at, name in enumerate(names)}
+    answers = {name.replace("-", "_"): values for name in asked}
+    world.ticks.publish(world.scene.tick(NOON, **answers))
+    async with served(world), opened(browser, world, 12) as found:
+        shared = "aks-nodepool1-12345678-vmss0000…"
+        assert (await texts(found, "#grid h3"))[1].endswith(f"; all are {shared[:-9]}…")
+        cut = """() => [...document.querySelectorAll("#nodes .cut span:first-child")]
+          .filter((part) => part.scrollHeight > part.clientHeight).length"""
+        for width in WIDTHS:
+            await found.page.set_viewport_size({"width": width, "height": 900})
+            assert await found.page.evaluate(MISPLACED, "body") == [], width
+            if width == WIDTHS[0]:
+                row = (await texts(found, "#nodes tbody tr"))[0].replace("\n", "")
+                assert pool in row
+                assert "90.0 node-cpu" in row
+        assert await found.page.evaluate(cut) == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_axe_finds_nothing(browser, world, scheme) -> None:
+    world.cpu |= {"web-3": 95.0, "batch-1": 75.0}
+    del world.cpu["batch-2"]
+    world.tick()
+    world.learn()
+    world.tick(
+        leadership=Leadership(dry_run=True),
+        rules_status=RulesStatus("rules.yaml:3: no"),
+        capped=["web"],
+    )
+    axe = (resources.files("axe_playwright_python") / "axe.min.js").read_text()
+    # Only axe itself is let past the policy.
+    async with opened(browser, world, color_scheme=scheme, bypass_csp=True) as found:
+        await found.page.evaluate(axe)
+        for step in [*WIDTHS, *WIDTHS]:
+            if step == WIDTHS[0] and found.page.viewport_size["width"] == WIDTHS[-1]:
+                await detail(found, "web-3")
+            await found.page.set_viewport_size({"width": step, "height": 900})
+            violations = await found.page.evaluate("async () => (await axe.run()).violations")
+            told = [(each["id"], [node["html"] for node in each["nodes"]]) for each in violations]
+            assert told == [], step
+
+
+CONTRAST = """(pairs) => {
+  const probe = document.body.appendChild(document.createElement("i"));
+  const light = (name) => {
+    probe.style.color = `var(--${name})`;
+    const parts = getComputedStyle(probe).color.match(/[0-9.]+/g).map((part) => part / 255);
+    const linear = parts.map((at) => (at <= 0.04045 ? at / 12.92 : ((at + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05;
+  };
+  return pairs.map(([one, ground]) => {
+    const [a, b] = [light(one), light(ground)];
+    return Math.max(a, b) / Math.min(a, b);
+  });
+}"""
+STATES = ("hot-0", "hot-1", "hot-2", "held", "pending", "unknown")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_marks_and_bars_stand_out_from_their_ground(browser, world, scheme) -> None:
+    grounds = ("back", "panel", "bar-back")
+    marks = [("area", "back"), ("text", "area")]  # a curve is drawn on the area
+    marks += [(mark, on) for mark in (*STATES, "text", "bar", "link") for on in grounds]
+    texts = [(text, on) for text in ("text", "dim", "link") for on in ("back", "panel")]
+    texts += [(text, f"{on}-back") for text in ("text", "link") for on in ("bad", "warn", "info")]
+    async with opened(browser, world, color_scheme=scheme) as found:
+        for pairs, least in ((marks, 3.0), ([*texts, ("bad", "back"), ("bad", "bad-back")], 4.5)):
+            measured = await found.page.evaluate(CONTRAST, pairs)
+            low = {
+                pair: ratio for pair, ratio in zip(pairs, measured, strict=True) if ratio < least
+            }
+            assert low == {}
+
+
+async def test_of_many_nodes_the_worst_are_shown_and_more_on_request(browser) -> None:
+    world = World()
+    world.scene.nodes = {f"n{n:03}": Node(f"n{n:03}") for n in range(120)}
+    world.cpu = {name: float(at % 90) for at, name in enumerate(world.scene.nodes)}
+    world.tick()
+    async with served(world), opened(browser, world, 50) as found:
+        assert (await found.rows())[0] == "n089"
+        await found.page.click("#more")
+        assert len(await found.rows()) == 120
+        await found.page.set_viewport_size({"width": 375, "height": 500})
+        await found.page.click("#chips [data-state=hot]")  # the list is below the screen
+        top = "document.querySelector('#table-title').getBoundingClientRect().top"
+        await found.until(f"{top} < 300")
+        assert len(await found.rows()) == 9

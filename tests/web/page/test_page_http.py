@@ -1,0 +1,276 @@
+"""The page's paths, asked over a real socket."""
+
+import gzip
+import re
+from dataclasses import replace
+
+import pytest
+import pytest_asyncio
+from aiohttp.test_utils import TestClient, TestServer
+from programs import ROOT
+from scenes import EXAMPLE_RULES, NOON, Scene, example, many
+from store_support import make_store
+from web_support import ask, check, get
+
+from dynsched.core.load.pods import AboveRequest
+from dynsched.core.load.recent import BoundOnNode, JustBound
+from dynsched.core.nodes import Node
+from dynsched.core.pace import WriteFailure
+from dynsched.core.tick import Leadership, WriteResult
+from dynsched.core.wording import REASONS
+from dynsched.features.order.ranks import compute_order
+from dynsched.features.order.status import OrderStatus
+from dynsched.web.app import MAX_NODES, make_app
+from dynsched.web.page.facts import LOOKED_AT
+
+STATIC = ROOT / "dynsched/web/page/static"
+
+
+@pytest_asyncio.fixture
+async def packed(ticks):
+    """A client that leaves what it gets as it is."""
+    async with TestClient(TestServer(make_app(ticks)), auto_decompress=False) as found:
+        yield found
+
+
+def publish_ordered(ticks) -> None:
+    """`example` and its order."""
+    ticks.publish(example())
+    ticks.show_order(OrderStatus(compute_order(ticks.tick.evaluation, ticks.tick.pods)))
+
+
+async def test_the_page_gets_columns_of_what_the_nodes_are(client, ticks) -> None:
+    publish_ordered(ticks)
+    shown = await get(client, "/page/data")
+    check(shown, dry_run=False, capped=[""], max_marked="2", pools=[""], unseen_since=None)
+    minutes = [NOON + 60, NOON + 60, NOON + 60, NOON + 90]
+    assert shown["nodes"] == {
+        "name": ["control-plane-1", *(f"worker-{number}" for number in range(1, 8))],
+        "pool": [0] * 8,
+        "flags": [2, 0, 1, 1, 4, 0, 0, 0],
+        "state": "cchkhhpc",
+        "since": [[2, 3, 4, 5], minutes],
+        "notes": [
+            [0, "ineligible", ["control_plane", "node-role.kubernetes.io/control-plane"]],
+            [4, "conflict", ["conflict", "label status=maintenance"]],
+            [5, "withheld", ["max_marked", "2"]],
+        ],
+    }
+    cpu, memory = shown["columns"]
+    assert cpu == {
+        "value": [31.5, 31.5, 91.2, 66.0, 90.0, 83.5, 81.0, 31.5],
+        "state": "iifhffpi",
+        "quality": "ooooooom",
+        "since": [[2, 3, 4, 5, 6], [*minutes, NOON + 120]],
+        "known": [[7], [NOON + 86]],
+    }
+    check(memory, value=[42.0] * 8, state="i" * 8, quality="o" * 8)
+    of_cpu, _ = shown["rules"]
+    check(of_cpu, error=None, blind=None, samples=8, unmatched=1, pending=1, firing=4)
+    order = {"lists": 1, "loads": [31.5, 31.5, None, 66.0, 81.0], "weights": [100, 99, 98, 35, 1]}
+    check(shown["order"], **order)
+
+
+@pytest.mark.parametrize(
+    ("changes", "noted"),
+    [
+        ({"leadership": Leadership(leading=False)}, ["following", ""]),
+        ({"writes": WriteResult(failures=(WriteFailure("worker-2", "403"),))}, ["failed", "403"]),
+        ({}, ["next_tick", ""]),
+    ],
+)
+async def test_a_node_that_is_not_written_says_why(client, ticks, changes, noted) -> None:
+    ticks.publish(replace(example(writes=False), **changes))
+    notes = (await get(client, "/page/data"))["nodes"]["notes"]
+    assert [2, *noted] in notes
+
+
+async def test_a_rule_that_sees_nothing_says_why_by_a_code(client, ticks) -> None:
+    for answer, blind in (({}, ["no_series"]), ({"x": 1.0}, ["no_node", "'x'"]), ("refused", None)):
+        scene = Scene(EXAMPLE_RULES, [Node("a")])
+        ticks.publish(scene.tick(NOON, node_cpu=answer, node_mem_usage={"a": 1.0}))
+        rule, _ = (await get(client, "/page/data"))["rules"]
+        assert (rule["blind"] and rule["blind"][:2]) == blind
+        assert rule["error"] == (answer if answer == "refused" else None)
+
+
+async def test_a_shadow_rule_that_has_values_does_not_hide_that_nothing_is_known(
+    client, ticks
+) -> None:
+    rules = [{"name": name, "expr": "x", "threshold": 80} for name in ("cpu", "other")]
+    scene = Scene({"rules": [rules[0], {**rules[1], "shadow": True}]}, [Node("a")])
+    ticks.publish(scene.tick(NOON, cpu={"a": 10.0}, other={"a": 10.0}))
+    check(await get(client, "/page/data"), unseen_since=None, marks_until=None)
+    ticks.publish(scene.tick(NOON + 10, cpu={}, other={"a": 10.0}))
+    shown = await get(client, "/page/data")
+    check(shown, unseen_since=NOON)
+    assert [change["kind"] for change in shown["changes"]] == ["blind"]
+
+
+async def test_marks_that_wait_for_the_pace_of_releases_are_not_told_as_held(client, ticks) -> None:
+    rules = [{"name": "cpu", "expr": "x", "threshold": 80, "stale_after": "30s"}]
+    guard = {"max_marked": "100%", "max_releases": 1}
+    scene = Scene({"guard": guard, "rules": rules}, [Node("a"), Node("b"), Node("c")])
+    ticks.publish(scene.tick(NOON, cpu=dict.fromkeys("abc", 90.0)))
+    until = []
+    for later in (10, 40, 50):
+        ticks.publish(scene.tick(NOON + later, cpu={}))
+        until.append((await get(client, "/page/data"))["marks_until"] - NOON)
+    assert until == [30, 40, 50]
+
+
+async def test_placements_are_counted_where_pods_are_watched(client, ticks) -> None:
+    ticks.publish(example())
+    assert (await get(client, "/page/data"))["placements"] is None
+    ticks.publish(example(), placed=["worker-2", "worker-1", "worker-1"])
+    check((await get(client, "/page/data"))["placements"], hot=[1], marked=[0], clean=[2])
+
+
+async def test_an_etag_that_was_seen_gets_no_body_until_a_tick(client, ticks, clock) -> None:
+    """The age grows while the bytes stay."""
+    await get(client, "/page/data", 503)
+    ticks.publish(example())
+    first, _ = await ask(client, "/page/data")
+    clock.now += 42
+    seen = {"If-None-Match": first["ETag"]}
+    headers, body = await ask(client, "/page/data", 304, **seen)
+    assert (first["Age"], headers["Age"], body) == ("0", "42", b"")
+    ticks.publish(example())
+    headers, body = await ask(client, "/page/data", **seen)
+    assert headers["ETag"] != first["ETag"]
+    assert body
+    other = make_store(clock)  # of another process
+    other.publish(example())
+    async with TestClient(TestServer(make_app(other))) as second:
+        assert (await ask(second, "/page/data"))[0]["ETag"] != first["ETag"]
+
+
+@pytest.mark.parametrize(
+    ("accepted", "is_packed"),
+    [("gzip", True), ("br;q=1.0, GZIP;q=0.5", True), ("br", False)],
+)
+async def test_it_is_compressed_for_who_accepts_it(packed, ticks, accepted, is_packed) -> None:
+    ticks.publish(many(300))
+    for path in ("/page/data", "/page/page.css"):
+        plain_headers, plain = await ask(packed, path, **{"Accept-Encoding": "identity"})
+        assert "Content-Encoding" not in plain_headers
+        headers, body = await ask(packed, path, **{"Accept-Encoding": accepted})
+        assert (headers.get("Content-Encoding") == "gzip") is is_packed
+        assert (gzip.decompress(body) if is_packed else body) == plain
+        assert not is_packed or len(body) < len(plain) / 3
+        assert headers["Vary"] == "Accept-Encoding"
+
+
+async def test_the_history_is_of_the_nodes_that_were_asked_for(client, ticks) -> None:
+    ticks.publish(example())
+    past = await get(client, "/page/history?node=worker-2&node=nobody")
+    assert past["times"] == [NOON + 120]
+    assert past["nodes"] == {
+        "worker-2": {"values": {"node-cpu": [91.25], "node-mem-usage": [42.0]}, "states": "H"}
+    }
+    for query in ("", "?" + "&".join(["node=a"] * (MAX_NODES + 1))):
+        await get(client, f"/page/history{query}", 400)
+
+
+async def test_a_node_has_its_changes_and_what_would_clear_it_by_codes(client, ticks) -> None:
+    scene = Scene(EXAMPLE_RULES, [Node("a")])
+    for at, cpu in ((0, 10.0), (60, 95.0), (120, 95.0)):
+        ticks.publish(scene.tick(NOON + at, node_cpu={"a": cpu}, node_mem_usage={"a": 1.0}))
+    found = await get(client, "/page/node?node=a")
+    firing, mark, pending = found["changes"]
+    check(firing, kind="firing", at=NOON + 120, rule="node-cpu", value=95.0)
+    check(mark, kind="mark", at=NOON + 120, why=["fires", "node-cpu", "95", "> 80"])
+    check(pending, kind="pending", at=NOON + 60)
+    assert found["clears"] == [["clears_for", "node-cpu", "<= 70", "95", "2m"]]
+
+
+async def test_what_is_requested_is_in_the_unit_of_each_rule(client, ticks) -> None:
+    rules = [
+        {"name": "cpu", "expr": "x", "resource": "cpu", "threshold": 80},
+        {"name": "share", "expr": "x", "resource": "cpu", "threshold": 0.8},
+        {"name": "free", "expr": "x", "resource": "memory", "op": "<", "threshold": 10},
+        {"name": "disk", "expr": "x", "threshold": 80},
+    ]
+    scene = Scene({"rules": rules}, [Node("a"), Node("b")])
+    values = {"a": 0.5, "b": 0.5}
+    ticks.facts.requested = {"cpu": {"a": 75}, "memory": {"a": 50}}
+    ticks.publish(scene.tick(NOON, cpu=values, share=values, free=values, disk=values))
+    for node, requested in (("a", {"cpu": 75.0, "share": 0.75}), ("b", {}), ("c", {})):
+        check(await get(client, f"/page/node?node={node}"), requested=requested)
+
+
+async def test_the_pods_of_a_node_are_told_and_what_is_not_known_is_null(client, ticks) -> None:
+    publish_ordered(ticks)
+    unknown = {"bound": None, "above": None, "past": None}
+    machine = (await get(client, "/page/node?node=worker-2"))["machine"]
+    order = {"pools": {}, "why": "hot"}
+    assert machine == {**dict.fromkeys(("zone", "type", "cpu", "memory")), "order": order}
+    await get(client, "/page/node", 400)
+    pod = JustBound("shop/web-1", 0.5, 2.0**20, 3.1)
+    ticks.facts.bound = lambda node: BoundOnNode(7, [pod]) if node == "a" else None
+    ticks.facts.above = {"a": [AboveRequest("shop/web-2", "cpu", 1.5)], "b": []}
+    bound = {"pod": "shop/web-1", "cpu": 0.5, "memory": 2.0**20, "age": 3.1}
+    above = [{"pod": "shop/web-2", "resource": "cpu", "above": 1.5}]
+    check(await get(client, "/page/node?node=a"), bound={"total": 7, "pods": [bound]}, above=above)
+    check(await get(client, "/page/node?node=b"), **unknown | {"above": []})
+    check(await get(client, "/page/node?node=c"), **unknown)
+
+
+async def test_a_longer_past_is_asked_for_in_the_background_and_kept(client, ticks) -> None:
+    facts = ticks.facts
+    ticks.publish(example())
+    for query in ("worker-1", "worker-1&hours=6", "nobody&hours=6"):
+        check(await get(client, f"/page/node?node={query}"), past=None)
+    assert facts.wanted == {("worker-1", 6)}
+    facts.wanted.clear()
+    for until, wanted in ((NOON + 121, set()), (NOON + 119, {("worker-1", 6)})):
+        facts.pasts = {("worker-1", 6): (until, {"node-cpu": [(NOON, 40.0)]})}
+        found = await get(client, "/page/node?node=worker-1&hours=6")
+        assert (found["past"], facts.wanted) == ({"node-cpu": [[NOON, 40]]}, wanted)
+    await get(client, "/page/node?node=worker-1&hours=7", 400)
+
+
+async def test_prometheus_is_asked_for_ten_minutes_after_the_page_was(client, ticks, clock) -> None:
+    await get(client, "/page/data", 503)
+    assert ticks.facts.is_looked_at
+    clock.now += LOOKED_AT
+    ticks.publish(example())
+    await get(client, "/nodes")
+    assert not ticks.facts.is_looked_at
+    await get(client, "/page/node?node=worker-1")  # by `dynsched why` alone
+    assert ticks.facts.is_looked_at
+
+
+async def test_the_root_is_the_page_and_its_files_are_not_sent_again(client) -> None:
+    headers, body = await ask(client, "/")
+    assert headers["Content-Type"].startswith("text/html")
+    assert b"page/page.js" in body
+    assert "http" not in headers["Content-Security-Policy"]  # nothing from elsewhere is loaded
+    headers, body = await ask(client, "/page/page.js")
+    assert headers["Content-Type"].startswith("text/javascript")
+    assert headers["Cache-Control"] == "no-cache"
+    assert body == (STATIC / "page.js").read_bytes()
+    _, body = await ask(client, "/page/page.js", 304, **{"If-None-Match": headers["ETag"]})
+    assert body == b""
+    for path in ("/page/nothing.js", "/page/..%2Fhttp.py", "/page/history.py"):
+        await ask(client, path, 404)
+
+
+def test_every_address_in_the_files_is_relative_and_of_this_server() -> None:
+    for file in STATIC.iterdir():
+        text = file.read_text()
+        for address in re.findall(r"""(?:href|src)=["']([^"'$]+)""", text):
+            assert not address.startswith(("/", "http", "//")), (file.name, address)
+        assert "style=" not in text.replace("timeStyle", ""), file.name
+
+
+def test_texts_have_the_same_places_in_both_languages_and_each_reason_has_one() -> None:
+    found = re.findall(
+        r'^  (\w+): \["(.*)", "(.*)"\],$', (STATIC / "texts.js").read_text(), re.MULTILINE
+    )
+    texts = {key: languages for key, *languages in found}
+    places = {key: [set(re.findall(r"\{\d\}", each)) for each in texts[key]] for key in texts}
+    assert {key for key, (english, chinese) in places.items() if english != chinese} == set()
+    assert {f"r_{code}" for code in REASONS} == {key for key in texts if key.startswith("r_")}
+    for code, sentence in REASONS.items():
+        assert places[f"r_{code}"][0] <= set(re.findall(r"\{\d\}", sentence)), code

@@ -1,0 +1,148 @@
+"""The extender on HTTP: every path, large bodies."""
+
+import asyncio
+import json
+import resource
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp.test_utils import TestClient, TestServer
+from extender_support import World, ask, raw
+from store_support import Clock, make_store
+
+from dynsched.web.app import make_app
+from dynsched.web.extender import EXTENDER_ENDPOINTS, MAX_BODY
+
+MIB = 1 << 20
+META = {"NodeNameToMetaVictims": {"a": {"Pods": [], "NumPDBViolations": 0}}}
+BINDING = {"PodName": "p", "PodNamespace": "n", "PodUID": "u", "Node": "a"}
+MANY = [f"n{number}" for number in range(50_000)]
+
+
+@pytest_asyncio.fixture
+async def client() -> AsyncIterator[TestClient[Any, Any]]:
+    app = make_app(make_store(Clock()), World().tick().asked)
+    async with TestClient(TestServer(app)) as client:
+        yield client
+
+
+async def post(
+    client: TestClient[Any, Any], path: str, body: Any, status: int = 200, **headers: str
+) -> Any:
+    async with client.post(path, data=raw(body), headers=headers) as response:
+        text = await response.text()
+        assert response.status == status, text
+        assert response.content_type == "application/json"
+        return json.loads(text)
+
+
+@pytest.mark.parametrize("prefix", ["", "/scheduler"])
+async def test_the_verbs(client: TestClient[Any, Any], prefix: str) -> None:
+    assert (await post(client, f"{prefix}/filter", ask()))["NodeNames"] == ["a", "b", "c"]
+    scores = await post(client, f"{prefix}/prioritize", ask())
+    assert scores[0] == {"Host": "a", "Score": 10}
+    for verb in ("preempt", *(["preemption"] if prefix else [])):  # the second forerunner's name
+        assert await post(client, f"{prefix}/{verb}", META) == META
+    assert "--bind" in (await post(client, f"{prefix}/bind", BINDING))["Error"]
+
+
+@pytest.mark.parametrize("path", EXTENDER_ENDPOINTS)
+async def test_what_is_no_question_is_a_400_that_tells_why(
+    client: TestClient[Any, Any], path: str
+) -> None:
+    bindings = ({**BINDING, key: value} for key, value in (("Node", ""), ("PodName", "")))
+    broken = (b"", b"{", b"[]", b"\x00", b"null", b"1e999", b"{}", b"[" * 10**5)
+    for body in (*broken, *bindings, {**BINDING, "PodName": 1}):
+        assert (await post(client, path, body, 400))["error"]
+
+
+@pytest.mark.parametrize("path", EXTENDER_ENDPOINTS)
+async def test_pages_in_a_browser_are_no_schedulers(
+    client: TestClient[Any, Any], path: str
+) -> None:
+    """A page of any site can send a POST to a forwarded port; browsers add where it is from."""
+    async with client.get(path) as response:
+        assert response.status == 405
+        assert await response.json() == {"error": f"GET is not for {path}; use POST"}
+    for origin in ("http://elsewhere.example", "null", "http://localhost:9000"):
+        answer = await post(client, path, ask(), 403, Origin=origin)
+        assert "schedulers" in answer["error"]
+
+
+async def test_it_is_there_only_while_the_rules_ask_for_it() -> None:
+    asking = World().tick().extender
+    wanted = [False]
+    shown = make_store(Clock())
+    async with TestClient(
+        TestServer(make_app(shown, lambda: asking if wanted[0] else None))
+    ) as client:
+        for path in EXTENDER_ENDPOINTS:
+            error = (await post(client, path, ask(), 404))["error"]
+            assert error == "the scheduler extender is off: rules.yaml has no section `extender`"
+        wanted[0] = True
+        assert (await post(client, "/filter", ask()))["NodeNames"]
+    assert b'dynsched_extender_requests_total{verb="filter"} 1.0' in shown.metrics.exposition()
+    async with TestClient(TestServer(make_app(make_store(Clock())))) as client:
+        await post(client, "/filter", ask(), 404)
+
+
+@pytest.mark.thorough
+async def test_60_mb_of_whole_nodes(client: TestClient[Any, Any]) -> None:
+    padding = ' "x":"' + "y" * 12_000 + '"'
+    items = ",".join(f'{{"metadata":{{"name":"n{n}"}},{padding}}}' for n in range(5000))
+    body = f'{{"Nodes":{{"items":[{items}]}}}}'.encode()
+    assert len(body) > 60e6
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    async with client.post("/filter", data=body) as response:
+        assert response.status == 200
+        size = 0
+        async for chunk in response.content.iter_chunked(MIB):
+            size += len(chunk)
+    assert size > len(body) - 100
+    # The client is in this process too; the server's own part is one body and little more.
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    assert grown < 400
+    assert len(await post(client, "/prioritize", body)) == 5000
+
+
+async def in_pieces(body: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), 100_000):
+        yield body[start : start + 100_000]
+
+
+async def test_a_body_in_pieces_without_a_length(client: TestClient[Any, Any]) -> None:
+    async with client.post("/filter", data=in_pieces(raw(ask(MANY)))) as response:
+        assert (await response.json())["NodeNames"] == MANY
+
+
+async def test_a_body_that_is_too_large_is_refused(client: TestClient[Any, Any]) -> None:
+    assert (await post(client, "/filter", b" " * (MAX_BODY + 1), 413))["error"]
+    assert (await post(client, "/filter", ask()))["NodeNames"] == ["a", "b", "c"]
+
+
+async def test_large_questions_wait_for_each_other_and_small_ones_for_none(
+    client: TestClient[Any, Any],
+) -> None:
+    arrives = asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield raw(ask())
+        await arrives.wait()
+
+    first = asyncio.create_task(client.post("/filter", data=slow()))
+    large = asyncio.create_task(post(client, "/filter", raw(ask()) + b" " * (2 * MIB)))
+    for _ in range(3):
+        assert (await post(client, "/filter", ask()))["NodeNames"] == ["a", "b", "c"]
+    assert not large.done()
+    arrives.set()
+    assert (await large)["NodeNames"] == ["a", "b", "c"]
+    (await first).release()
+
+
+async def test_a_bug_is_not_a_500(caplog: pytest.LogCaptureFixture) -> None:
+    broken: Any = object()
+    async with TestClient(TestServer(make_app(make_store(Clock()), lambda: broken))) as client:
+        assert (await post(client, "/filter", ask(), 400))["error"]
+    assert "Traceback" in caplog.text

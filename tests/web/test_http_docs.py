@@ -1,0 +1,204 @@
+"""docs/http.md: every endpoint is in it, and its examples are what the application answers.
+
+UPDATE_DOCS=1 writes the examples and the table of metrics anew.
+"""
+
+import json
+import os
+import re
+import shlex
+from collections import defaultdict
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from expected_scene import expected_example
+from msgspec.json import schema_components
+from programs import ROOT
+from scenes import EXAMPLE_RULES, NOON, Scene, example
+from store_support import Clock, make_store
+
+from dynsched import __version__
+from dynsched.core.alerts import AlertState
+from dynsched.core.load.expected import KnownPods
+from dynsched.core.load.pods import BoundPod, RecentPod
+from dynsched.core.marks import Action
+from dynsched.core.nodes import Node
+from dynsched.core.samples import Quality
+from dynsched.features.order.ranks import compute_order
+from dynsched.features.order.status import LastOrder, NodeInOrder, OrderStatus
+from dynsched.web.app import ENDPOINTS, make_app
+from dynsched.web.extender import EXTENDER_ENDPOINTS
+from dynsched.web.node_series import node_series
+from dynsched.web.nodes import around_nodes
+
+PAGE = ROOT / "docs/http.md"
+EXAMPLE = re.compile(r"```console\n\$ (?P<command>curl [^\n]+)\n(?P<answer>.*?)```", re.DOTALL)
+WIDTH = 118
+METRICS = re.compile(r"(<!-- metrics -->\n).*?(<!-- end of metrics -->)", re.DOTALL)
+
+
+def docs_ticks():
+    cores = {"cpu": 8.0, "memory": 2.0**35}
+    nodes = [Node("worker-1"), Node("worker-2", allocatable=cores)]
+    pod = BoundPod("1", "worker-2", workload="shop/web")
+    pods = KnownPods(
+        recent=(RecentPod(pod, 20.0, None),),
+        running=30,
+        use_of_workloads={"cpu": {"shop/web": 0.4}},
+        scrape_intervals={"node-cpu": 30.0},
+    )
+    person = Node("worker-3", labels={"status": "maintenance"})
+    of_cpu, _ = EXAMPLE_RULES["rules"]
+    rules = {"rules": [{**of_cpu, "resource": "cpu"}], "order": {"score": {"node-cpu": 1}}}
+    scene = Scene(rules, [*nodes, person])
+    cpu = {"worker-1": 31.5, "worker-2": 91.25, "worker-3": 12.0, "10.0.9.9:9100": 55.0}
+    ticks = make_store(Clock(NOON + 95))
+    ticks.source = "http://localhost:9090"
+    for seconds in (0, 30, 60, 90):
+        ticks.publish(scene.tick(NOON + seconds, node_cpu=cpu, pods=pods), placed=[])
+    order = compute_order(ticks.tick.evaluation, pods)
+    written = LastOrder(order, NOON + 91, NOON + 119)
+    ticks.show_order(OrderStatus(order, pods, written))
+    return ticks
+
+
+def laid_out(value, indent=""):
+    """JSON for reading: what fits on a line stands on one, and short entries share lines."""
+    flat = json.dumps(value)
+    if len(indent + flat) <= WIDTH or not isinstance(value, dict | list):
+        return flat
+    inner, is_object = indent + "  ", isinstance(value, dict)
+    entries = (
+        [f"{json.dumps(key)}: {laid_out(each, inner)}" for key, each in value.items()]
+        if (is_object)
+        else [laid_out(each, inner) for each in value]
+    )
+    lines = [""]
+    for entry in entries:
+        joined = f"{lines[-1]} {entry},".strip()
+        if lines[-1] and "\n" not in joined and len(inner + joined) <= WIDTH:
+            lines[-1] = joined
+        else:
+            lines.append(f"{entry},")
+    opened, closed = "{}" if is_object else "[]"
+    body = "\n".join(f"{inner}{line}" for line in lines[1:]).removesuffix(",")
+    return f"{opened}\n{body}\n{indent}{closed}"
+
+
+async def answer(client, command):
+    """What the shell would show, JSON laid out."""
+    command, _, keys = command.partition(" | jq ")
+    curl, _, grep = command.partition(" | grep ")
+    words = shlex.split(curl)
+    headers = dict([words[words.index("-H") + 1].split(": ")]) if "-H" in words else {}
+    path = words[-1].removeprefix("http://localhost:9000")
+    async with client.get(path, headers=headers) as response:
+        text = await response.text()
+    if response.content_type == "application/json":
+        body = json.loads(text)
+        chosen = re.findall(r"\w+", keys) or body
+        return laid_out({key: body[key] for key in chosen}) + "\n"
+    lines = [line for line in text.splitlines() if grep in line]
+    return "\n".join(lines) + "\n"
+
+
+def metrics_table(ticks):
+    ticks.metrics.observe(ticks.tick)
+    text = ticks.metrics.exposition().decode()
+    for tick in (
+        ticks.tick,
+        expected_example(),
+        example(),
+    ):  # some series are not in each
+        text += "".join(node_series(tick))
+    kinds = dict(re.findall(r"^# TYPE (dynsched_\w+) (\w+)$", text, re.MULTILINE))
+    rows = ["| metric | type | meaning |", "| --- | --- | --- |"]
+    meanings = dict(re.findall(r"^# HELP (dynsched_\w+) (.+)$", text, re.MULTILINE))
+    for name, meaning in meanings.items():
+        labels = re.search(rf"^{name}(?:_sum)?\{{(.+)\}}", text, re.MULTILINE)
+        names = re.findall(r'(\w+)="', labels[1]) if labels else []
+        shown = f"{{{', '.join(names)}}}" if names else ""
+        rows.append(f"| `{name}{shown}` | {kinds[name]} | {meaning} |")
+    return "\n".join(rows) + "\n"
+
+
+async def test_the_examples_are_what_is_answered() -> None:
+    page = PAGE.read_text()
+    ticks = docs_ticks()
+    fresh = METRICS.sub(lambda found: f"{found[1]}{metrics_table(ticks)}{found[2]}", page)
+    async with TestClient(TestServer(make_app(ticks))) as client:
+        for command, _ in EXAMPLE.findall(page):
+            block = f"```console\n$ {command}\n{await answer(client, command)}```"
+            pattern = re.compile(rf"```console\n\$ {re.escape(command)}\n.*?```", re.DOTALL)
+            fresh = pattern.sub(lambda _, block=block: block, fresh)
+    if os.environ.get("UPDATE_DOCS"):
+        PAGE.write_text(fresh)
+        return
+    assert page == fresh, "UPDATE_DOCS=1 pytest tests/web/test_http_docs.py writes the page anew"
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+def test_every_endpoint_is_described(path) -> None:
+    assert f"`{path.replace('{name}', 'NAME')}`" in PAGE.read_text()
+
+
+def test_the_document_has_every_endpoint_and_the_types_that_are_encoded() -> None:
+    document = json.loads((ROOT / "dynsched/web/openapi.json").read_bytes())
+    assert document["info"]["version"] == __version__
+    assert list(document["paths"]) == [*ENDPOINTS, *EXTENDER_ENDPOINTS]
+    schemas = document["components"]["schemas"]
+    around = json.loads(b"".join(around_nodes(example(), more="last")))
+    assert around.keys() == schemas["Nodes"]["properties"].keys()
+    types = [NodeInOrder, Action, AlertState, Quality]
+    _, encoded = schema_components(types, ref_template="#/components/schemas/{name}")
+    for name, schema in encoded.items():
+        told = {key: of for key, of in schemas[name].items() if key != "description"}
+        assert told == {key: of for key, of in schema.items() if key in told}, name
+
+
+async def test_the_document_says_what_each_key_of_a_node_may_be_and_no_more() -> None:
+    """Each type that it names for a key occurs in an answer, and no other one does."""
+    document = json.loads((ROOT / "dynsched/web/openapi.json").read_bytes())
+    schemas = document["components"]["schemas"]
+    silent = Scene(EXAMPLE_RULES, [Node("a")]).tick(NOON, node_cpu={}, node_mem_usage={})
+    ticks = [docs_ticks().tick, example(), example(writes=False), expected_example()]
+    found = defaultdict(list)
+    for tick in (*ticks, silent):
+        store = make_store(Clock(NOON))
+        store.publish(tick)
+        async with TestClient(TestServer(make_app(store))) as client:
+            nodes = (await (await client.get("/nodes")).json())["nodes"]
+            for node in nodes:
+                detail = await (await client.get(f"/nodes/{node['name']}")).json()
+                assert detail | node == detail
+                found["NodeDetail"].append(detail)
+        found["NodeAnswer"] += nodes
+    rules = found["RuleOnNode"] = [rule for node in found["NodeAnswer"] for rule in node["rules"]]
+    found["Due"] = [node["due"] for node in found["NodeAnswer"] if node["due"]]
+    found["Expected"] = [rule["expected"] for rule in rules if rule["expected"]]
+    for name, answers in found.items():
+        schema = schemas[name]
+        keys = list(schema["properties"])
+        assert (schema["type"], schema["required"]) == ("object", keys)
+        assert [list(answer) for answer in answers] == [keys] * len(answers)
+        for key, of in schema["properties"].items():
+            told = {json_type(answer[key]) for answer in answers} - {"array of nothing"}
+            assert told == {schema_type(each, schemas) for each in of.get("anyOf", [of])}, key
+            values = schemas.get(of.get("$ref", "").rpartition("/")[2], {}).get("enum")
+            assert values is None or {answer[key] for answer in answers} <= set(values)
+
+
+def json_type(value):
+    """As `schema_type` has it."""
+    if isinstance(value, list):
+        types = {json_type(each) for each in value}
+        return f"array of {' and '.join(sorted(types)) or 'nothing'}"
+    kinds = {str: "string", bool: "boolean", float: "number", type(None): "null", dict: "object"}
+    return kinds[type(value)]
+
+
+def schema_type(schema, schemas):
+    schema = schemas.get(schema.get("$ref", "").rpartition("/")[2], schema)
+    if schema.get("type") == "array":
+        return f"array of {schema_type(schema['items'], schemas)}"
+    return "string" if "enum" in schema else schema["type"]

@@ -1,0 +1,270 @@
+"""--web-auth: who may look, asked over a real socket; the API server is a double."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp.test_utils import TestClient, TestServer
+from reader_support import bearer
+from store_support import Clock
+from virtual_loop import VirtualLoop
+from web_support import PATHS, Kubernetes, application
+
+from dynsched.util.errors import ClusterError
+from dynsched.web.app import ENDPOINTS
+from dynsched.web.auth import (
+    GRANTED_SECONDS,
+    MAX_ASKED,
+    MAX_KEPT,
+    REFUSED_SECONDS,
+    KeptAnswers,
+    require_token,
+)
+from dynsched.web.extender import EXTENDER_ENDPOINTS
+from dynsched.web.responses import PROBES
+
+OPEN = PROBES | EXTENDER_ENDPOINTS.keys()
+
+
+@pytest.fixture
+def kubernetes() -> Kubernetes:
+    return Kubernetes()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(1000.0)
+
+
+@pytest_asyncio.fixture
+async def client(kubernetes: Kubernetes, clock: Clock) -> AsyncIterator[TestClient[Any, Any]]:
+    guard = require_token(kubernetes.user_of, kubernetes.may_get, OPEN, clock=clock)
+    app, _ = application(guards=[guard])
+    async with TestClient(TestServer(app)) as found:
+        yield found
+
+
+@pytest.fixture
+def get(client: TestClient[Any, Any]) -> Callable[..., Any]:
+    async def ask(path: str, token: str | None = None, **headers: str) -> tuple[int, Any, Any]:
+        sent = {**headers, **(bearer(token) if token else {})}
+        async with client.get(path, headers=sent) as response:
+            text = await response.text()
+            is_json = response.content_type == "application/json"
+            return response.status, json.loads(text) if is_json else text, response.headers
+
+    return ask
+
+
+@pytest.fixture
+def status(get: Callable[..., Any]) -> Callable[..., Any]:
+    async def ask(path: str, token: str | None = None) -> int:
+        return (await get(path, token))[0]
+
+    return ask
+
+
+async def test_a_reader_with_the_right_gets_all_and_others_nothing(get, kubernetes) -> None:
+    for path in PATHS:
+        status, body, headers = await get(path)
+        assert status == (200 if path in PROBES else 401)
+        if status == 401:
+            assert headers["WWW-Authenticate"] == 'Bearer realm="dynsched"'
+            assert "Authorization: Bearer TOKEN" in body["error"]
+            assert "worker" not in json.dumps(body).replace("/nodes/worker-1", "")
+            assert kubernetes.asked == []
+        status, body, _ = await get(path, "anns")
+        assert status == 200, (path, body)
+        kubernetes.asked.clear()
+    assert (await get("/page/page.js"))[0] == 401
+
+
+async def test_who_is_not_let_in_learns_what_is_lacking(get) -> None:
+    status, body, headers = await get("/nodes", "nobodys")
+    assert status == 401
+    assert headers["WWW-Authenticate"] == 'Bearer realm="dynsched", error="invalid_token"'
+    assert "does not accept the token" in body["error"]
+    assert "nobodys" not in json.dumps(body) + str(headers)
+    status, body, _ = await get("/nodes/worker-1", "bobs")
+    assert status == 403
+    assert body["error"].startswith("user bob may not get /nodes/worker-1: ")
+    assert 'nonResourceURLs: ["/nodes/worker-1"] and verbs: [get]' in body["error"]
+    assert (await get("/metrics", "bobs"))[0] == 200
+
+
+NO_TOKENS = "|anns|Basic YW5uOnB3|Bearer|Bearer |Bearer two words|Bearer ann\u00e9|Bearer =a"
+
+
+async def test_what_is_no_bearer_token_asks_the_api_server_nothing(client, kubernetes) -> None:
+    for sent in (*([each] for each in NO_TOKENS.split("|")), ["Bearer anns", "Bearer bobs"]):
+        headers = [("Authorization", each) for each in sent]
+        async with client.get("/nodes", headers=headers) as response:
+            assert response.status == 401, sent
+    assert kubernetes.asked == []
+    async with client.get("/nodes", headers={"Authorization": "bearer  anns"}) as response:
+        assert response.status == 200
+
+
+async def test_head_needs_the_same_right_as_get(client, kubernetes) -> None:
+    for token, status in (("anns", 200), ("bobs", 403), ("", 401)):
+        async with client.head("/nodes", headers=bearer(token) if token else {}) as response:
+            assert response.status == status
+    assert ("ann", "/nodes") in kubernetes.asked
+
+
+@pytest.mark.parametrize(
+    ("sent", "asked"),
+    [
+        ("/nodes?marked=true", "/nodes"),
+        ("/%6eodes", "/nodes"),
+        ("/nodes/a%2Fb", "/nodes/a/b"),
+        ("/page/page.js", "/page/page.js"),
+    ],
+)
+async def test_the_right_is_to_the_path_as_it_is_answered(client, kubernetes, sent, asked) -> None:
+    url = client.make_url("/").with_path("").join(type(client.make_url("/"))(sent, encoded=True))
+    async with client.session.get(url, headers=bearer("bobs")) as response:
+        assert response.status == 403
+    assert kubernetes.asked[-1] == ("bob", asked)
+
+
+async def test_no_path_asks_nothing_and_schedulers_need_no_token(get, client, kubernetes) -> None:
+    assert (await get("/nothing"))[0] == 404
+    assert (await get("/nodes/a/b", "anns"))[0] == 404
+    async with client.post("/nodes") as response:
+        assert response.status == 405
+    for path in EXTENDER_ENDPOINTS:
+        async with client.post(path, json={"NodeNames": ["a"]}) as response:
+            assert response.status in (200, 400), path
+    assert kubernetes.asked == []
+
+
+async def test_grants_are_kept_a_minute_and_refusals_shortly(status, kubernetes, clock) -> None:
+    assert await status("/nodes", "anns") == 200
+    clock.now += GRANTED_SECONDS / 2
+    await status("/rules", "anns")  # a later look at another path keeps neither answer longer
+    kubernetes.rights.clear()
+    assert await status("/nodes", "anns") == 200
+    clock.now += GRANTED_SECONDS / 2
+    assert await status("/nodes", "anns") == 403
+    kubernetes.users.clear()
+    clock.now += GRANTED_SECONDS
+    assert await status("/nodes", "anns") == 401
+    kubernetes.users |= {"anns": "ann", "bobs": "bob"}
+    assert await status("/nodes", "bobs") == 403
+    kubernetes.rights |= {("ann", "/nodes"), ("bob", "/nodes")}
+    for token, refused in (("bobs", 403), ("anns", 401)):
+        assert await status("/nodes", token) == refused
+    clock.now += REFUSED_SECONDS
+    for token in ("bobs", "anns"):
+        assert await status("/nodes", token) == 200
+
+
+async def asking(get, kubernetes, *tokens: str) -> list[asyncio.Task[Any]]:
+    """Questions whose reviews are under way, and wait; the same token is one review."""
+    kubernetes.answers.clear()
+    begun = len(kubernetes.asked)
+    waiting = [asyncio.create_task(get("/nodes", token)) for token in tokens]
+    while len(kubernetes.asked) < begun + len(set(tokens)):
+        await asyncio.sleep(0)
+    return waiting
+
+
+async def test_many_at_once_are_one_review(get, kubernetes) -> None:
+    waiting = await asking(get, kubernetes, *["anns"] * 30)
+    kubernetes.answers.set()
+    assert {status for status, _, _ in await asyncio.gather(*waiting)} == {200}
+    assert kubernetes.asked == [("anns",), ("ann", "/nodes")]
+
+
+async def test_one_that_hangs_up_leaves_the_answer_to_the_others() -> None:
+    answers: KeptAnswers[bool] = KeptAnswers(Clock())
+    going = asyncio.Event()
+    first, second = (asyncio.create_task(answers.answer("k", going.wait)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    going.set()
+    assert await second is True
+    assert first.cancelled()
+
+
+async def test_made_up_tokens_push_out_no_grant_and_each_other_when_there_are_many() -> None:
+    answers: KeptAnswers[bool] = KeptAnswers(Clock())
+    asked: list[int] = []
+
+    async def answer(key: int) -> bool:
+        asked.append(key)
+        return key == 0
+
+    for key in (*range(MAX_KEPT + 2), 0, 1):
+        await answers.answer(key, partial(answer, key))
+    assert asked == [*range(MAX_KEPT + 2), 1]
+
+
+async def test_kept_answers_outlast_the_api_server_and_its_errors_are_not_kept(
+    get, kubernetes, clock
+) -> None:
+    assert (await get("/nodes", "anns"))[0] == 200
+    kubernetes.away = ClusterError("cannot create tokenreviews: https://10.0.0.1: refused")
+    assert (await get("/nodes", "anns"))[0] == 200
+    for path, token in (("/nodes", "bobs"), ("/rules", "anns")):
+        status, body, headers = await get(path, token)
+        assert status == 503
+        assert headers["Retry-After"] == "5"
+        assert "10.0.0.1" not in body["error"]
+    clock.now += GRANTED_SECONDS
+    assert (await get("/nodes", "anns"))[0] == 503
+    assert (await get("/healthz"))[0] == 200
+    kubernetes.away = None
+    assert (await get("/nodes", "anns"))[0] == 200
+
+
+def test_a_review_that_hangs_is_waited_for_no_longer_than_callers_wait() -> None:
+    async def ask() -> None:
+        answers: KeptAnswers[bool] = KeptAnswers(Clock())
+        with pytest.raises(TimeoutError):
+            await answers.answer("k", asyncio.Event().wait)
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(ask())
+
+
+async def test_reviews_at_once_are_limited_except_for_known_callers() -> None:
+    clock, going = Clock(), asyncio.Event()
+    going.set()
+    answers: KeptAnswers[bool] = KeptAnswers(clock)
+    await answers.answer("known", going.wait)
+    clock.now += 2 * GRANTED_SECONDS
+    going.clear()
+    waiting = [
+        asyncio.create_task(answers.answer(key, going.wait)) for key in (*range(MAX_ASKED), "known")
+    ]
+    await asyncio.sleep(0)
+    with pytest.raises(ClusterError):
+        await answers.answer("made up", going.wait)
+    going.set()
+    assert all(await asyncio.gather(*waiting))
+    assert await answers.answer("made up", going.wait)
+
+
+async def test_a_token_that_is_repeated_is_not_logged(get, kubernetes, caplog) -> None:
+    kubernetes.away = ClusterError("admission webhook says: no TokenReview of anns-secret-token")
+    with caplog.at_level(logging.DEBUG):
+        _, body, _ = await get("/nodes", "anns-secret-token")
+    assert "anns-secret-token" not in caplog.text + json.dumps(body)
+
+
+async def test_the_document_names_the_token(get) -> None:
+    _, document, _ = await get("/openapi.json", "anns")
+    assert document["components"]["securitySchemes"] == {
+        "bearer": {"type": "http", "scheme": "bearer"}
+    }
+    for path, operations in document["paths"].items():
+        wants = {"bearer": []} in operations.get("get", {}).get("security", [])
+        assert wants == (path in ENDPOINTS and path not in PROBES), path
+        assert not wants or {"401", "403", "503"} <= operations["get"]["responses"].keys()

@@ -1,0 +1,382 @@
+"""The HTTP API over a real socket: what differs from the answers that `test_http_docs` compares."""
+
+import asyncio
+import json
+import logging
+import math
+from dataclasses import replace
+
+import pytest
+from expected_scene import expected_example, expected_scene, known_pods
+from msgspec.structs import replace as changed
+from scenes import EXAMPLE_RULES, NOON, Scene, example, many
+from web_support import JSON, PATHS, check, get
+
+from dynsched.core.load.expected import NO_PODS
+from dynsched.core.load.pods import PodRequestTotals
+from dynsched.core.nodes import Node
+from dynsched.core.pace import WriteFailure
+from dynsched.core.samples import Matched, Quality, Unmatched
+from dynsched.core.tick import Leadership, WriteResult
+from dynsched.features.order.ranks import compute_order
+from dynsched.features.order.status import OrderStatus
+from dynsched.rules.fields import Limit
+from dynsched.web.app import ENDPOINTS
+
+
+async def nodes_of(client) -> dict:
+    return {node["name"]: node for node in (await get(client, "/nodes"))["nodes"]}
+
+
+async def test_status_is_ok_while_ticks_succeed_or_says_why(client, ticks, clock) -> None:
+    assert await get(client, "/status", 503) == "no tick has finished yet"
+    for path in ("/nodes", "/nodes/worker-1", "/rules"):  # no empty list, which tells of no node
+        assert "no tick" in (await get(client, path, 503))["error"]
+    error = "no rule could be queried: connection refused"
+    ticks.publish(replace(example(), error=error))
+    assert await get(client, "/status", 503) == error
+    ticks.publish(example())
+    page = "text/html,application/xhtml+xml,*/*;q=0.8"  # as browsers ask
+    assert (await get(client, "/status", Accept=page))["ok"]
+    assert await get(client, "/status") == "ok"
+    clock.now += 600
+    assert "10m ago" in await get(client, "/status", 503)
+
+
+async def test_while_no_rules_are_in_force_all_answers_say_so(client, ticks) -> None:
+    ticks.rules_error = lambda: "rules.yaml:3: no"
+    why = "no rules are in force: rules.yaml:3: no"
+    assert await get(client, "/status", 503) == why
+    check(await get(client, "/status", 503, **JSON), error=why, rules_error="rules.yaml:3: no")
+    assert why in (await get(client, "/nodes", 503))["error"]
+    assert await get(client, "/readyz") == "ok"
+
+
+async def test_status_as_json(client, ticks) -> None:
+    ticks.leader = lambda: "dynsched-0"
+    before = await get(client, "/status", 503, **JSON)
+    check(before, ok=False, error="no tick has finished yet", tick=None, nodes=None, rules=None)
+    ticks.publish(example())
+    status = await get(client, "/status", **JSON)
+    assert list(status) == list(before)
+    nodes = {"total": 8, "eligible": 7, "marked": 2, "pressured": 4}
+    check(status, ok=True, leader="dynsched-0", leading=True, nodes=nodes, capped_pools=[""])
+    check(status, pods={"watched": False, "error": None})
+    for error in (None, "cannot list pods: 403"):
+        pods = known_pods(error=error)
+        ticks.publish(expected_scene().tick(NOON, node_cpu={}, node_mem={}, pods=pods))
+        found = await get(client, "/status", 503, **JSON)
+        check(found, pods={"watched": True, "error": error})
+
+
+async def test_long_lists_in_status_are_counted_and_cut(client, ticks) -> None:
+    tick = example()
+    strangers = tuple(Unmatched("node-cpu", f"10.1.0.{n}", "no node") for n in range(1000))
+    matched = {**tick.evaluation.matched, "node-cpu": Matched({}, strangers)}
+    evaluation = replace(tick.evaluation, matched=matched)
+    failures = tuple(WriteFailure(f"worker-{n}", "500") for n in range(30))
+    odd = replace(tick, evaluation=evaluation, writes=WriteResult(failures=failures))
+    ticks.publish(replace(odd, disputes={"b": "2nd", "a": "1st"}, delayed=3))
+    status = await get(client, "/status", **JSON)
+    disputes = [{"node": "a", "dispute": "1st"}, {"node": "b", "dispute": "2nd"}]
+    check(status, disputes={"count": 2, "first": disputes}, delayed_writes=3)
+    for key, count in (("unmatched_samples", 1000), ("patch_failures", 30)):
+        assert (status[key]["count"], len(status[key]["first"])) == (count, 20)
+    assert status["patch_failures"]["first"][0] == "worker-0: 500"
+
+
+def parts(load: float, measured: float, bound: float = 0.0, ended: float = 0.0) -> dict:
+    return {"load": load, "measured": measured, "bound": bound, "ended": ended}
+
+
+async def test_nodes_tells_measured_and_expected_load_apart(client, ticks) -> None:
+    ticks.publish(expected_example())
+    nodes = await nodes_of(client)
+    assert [name for name, node in nodes.items() if node["pressured"]] == ["worker-1", "worker-4"]
+    cpu, memory = nodes["worker-1"]["rules"]
+    check(cpu, by="expected", value=61.0, expected=parts(64.9, 61.0, 5.2, 1.3))
+    assert cpu["expected_value"] == pytest.approx(64.9)
+    check(memory, by="measured", expected_value=None)
+    assert nodes["worker-2"]["rules"][0]["expected"] == parts(44.0, 44.0)
+    # Without a watch of pods it is the measured one.
+    loads = {"worker-1": 61.0, "worker-2": 40.0}
+    ticks.publish(expected_scene().tick(NOON, node_cpu=loads, node_mem=loads))
+    nodes = await nodes_of(client)
+    check(nodes["worker-1"]["rules"][0], expected_value=61.0, expected=None)
+
+
+@pytest.mark.parametrize("marked", [None, True, False])
+async def test_nodes_can_be_narrowed_by_mark_and_told_in_pages(client, ticks, marked) -> None:
+    ticks.publish(example())
+    every = await get(client, "/nodes")
+    wanted = [node for node in every["nodes"] if marked in (None, node["marked"])]
+    narrowed = "" if marked is None else f"marked={str(marked).lower()}"
+    whole = await get(client, f"/nodes?{narrowed}")
+    assert whole == {**every, "nodes": wanted}
+    for limit in (1, 3, 7, 8, 9):
+        found, after = [], ""
+        while after is not None:
+            page = await get(client, f"/nodes?{narrowed}&limit={limit}&continue={after}")
+            assert len(page["nodes"]) <= limit
+            found += page["nodes"]
+            after = page.pop("continue", None)
+            assert after in (None, found[-1]["name"])
+            assert page == {**every, "nodes": page["nodes"]}
+        assert found == wanted
+
+
+async def test_a_node_that_goes_between_two_pages_does_not_break_the_rest(client, ticks):
+    tick = example()
+    ticks.publish(tick)
+    last = (await get(client, "/nodes?limit=3"))["continue"]
+    left = {name: node for name, node in tick.evaluation.table.nodes.items() if name != last}
+    ticks.publish(replace(tick, evaluation=tick.evaluation.after_writes(left)))
+    rest = await get(client, f"/nodes?limit=99&continue={last}")
+    assert [node["name"] for node in rest["nodes"]] == sorted(name for name in left if name > last)
+
+
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=501", "limit=many", "limit=-1", "continue=worker-1", "marked=yes"]
+)
+async def test_a_query_that_is_not_understood_is_refused(client, ticks, query) -> None:
+    ticks.publish(example())
+    told = await get(client, f"/nodes?{query}", 400)
+    assert query.split("=")[0] in told["error"]
+
+
+async def test_a_mark_by_taint_alone_is_named_as_a_taint(client, ticks) -> None:
+    mark = {"label": None, "taint": "dynsched.io/pressure=true:PreferNoSchedule"}
+    scene = Scene({**EXAMPLE_RULES, "mark": mark}, [Node("a")])
+    ticks.publish(scene.tick(NOON, node_cpu={}, node_mem_usage={}))
+    answer = await get(client, "/nodes")
+    check(answer, type=f"Taint {mark['taint']} Nodes", counts=f"taint {mark['taint']}")
+    check(answer, num=0, node_names=[])
+
+
+async def test_without_marks_hot_nodes_are_counted_and_none_is_to_be_written(client, ticks) -> None:
+    old = Node("b", labels={"load": "high"}, managed_labels=frozenset({"load"}), annotations={
+        "dynsched.io/pressure": '{"label": "load=high"}'
+    })  # fmt: skip
+    scene = Scene({**EXAMPLE_RULES, "mark": "none"}, [Node("a"), old])
+    cpu = {"a": 90.0, "b": 10.0}
+    for at in (NOON - 60, NOON):
+        tick = scene.tick(at, node_cpu=cpu, node_mem_usage=cpu)
+        assert tick.planned == ()
+    ticks.publish(tick)
+    answer = await get(client, "/nodes")
+    check(answer, type="Hot Nodes", counts="hot", num=1, node_names=["a"])
+    assert [(each["pressured"], each["due"]) for each in answer["nodes"]] == [
+        (True, None),
+        (False, None),
+    ]
+    check(await get(client, "/rules"), mark={"label": None, "taint": None})
+    shown = await get(client, "/page/data")
+    assert (shown["mark"], [note[2] for note in shown["nodes"]["notes"]]) == (
+        "",
+        [["mark_none"], ["left"]],
+    )
+    metrics = await (await client.get("/metrics")).text()
+    assert 'dynsched_node_hot_unmarked{node="a",reason="withheld"} 1' in metrics  # no alert
+
+
+async def test_a_node_is_marked_by_what_it_carries(client, ticks) -> None:
+    ticks.publish(example())
+    answer = await get(client, "/nodes")
+    nodes = answer["nodes"]
+    marked = ["worker-2", "worker-3"]
+    assert [node["name"] for node in nodes if node["ineligible"]] == ["control-plane-1"]
+    assert [node["name"] for node in nodes if node["carries"]] == marked
+    assert [node["name"] for node in nodes if node["marked"]] == marked == answer["node_names"]
+
+
+async def test_values_that_are_no_numbers_are_null(client, ticks) -> None:
+    tick = example()
+    cpu, memory = (pressure := tick.evaluation.pressures["worker-1"]).alerts
+    odd = changed(cpu, value=math.nan, quality=Quality.INVALID), changed(memory, value=-math.inf)
+    pressures = {**tick.evaluation.pressures, "worker-1": changed(pressure, alerts=odd)}
+    ticks.publish(replace(tick, evaluation=replace(tick.evaluation, pressures=pressures)))
+    for told in ((await get(client, "/nodes"))["nodes"][1], await get(client, "/nodes/worker-1")):
+        assert [rule["value"] for rule in told["rules"]] == [None, None]
+
+
+async def test_one_who_hangs_up_does_not_take_the_answer_from_the_others(ticks) -> None:
+    ticks.publish(many(300))
+    impatient = asyncio.create_task(ticks.encoded_nodes(ticks.tick, marked=None))
+    patient = asyncio.create_task(ticks.encoded_nodes(ticks.tick, marked=None))
+    await asyncio.sleep(0)
+    impatient.cancel()
+    assert len(json.loads(await patient)["nodes"]) == 300
+
+
+@pytest.mark.parametrize("path", ["/nodes", "/nodes?marked=true"])
+async def test_what_a_client_has_is_not_sent_again_nor_to_head(client, ticks, path) -> None:
+    async with client.get(path) as early:
+        assert (early.status, "ETag" in early.headers) == (503, False)
+    ticks.publish(many(300))
+    async with client.get(path) as first:
+        whole = await first.read()
+        known = {"If-None-Match": first.headers["ETag"]}
+    async with client.head(path) as response:
+        assert (response.status, await response.read()) == (200, b"")
+        assert response.headers["Content-Length"] == str(len(whole))
+        assert response.headers["ETag"] == known["If-None-Match"]
+    for ask in (client.get, client.head):
+        async with ask(path, headers=known) as same:
+            assert (same.status, await same.read()) == (304, b"")
+            assert same.headers["Cache-Control"] == "no-store"
+    ticks.publish(example())
+    async with client.get(path, headers=known) as news:
+        assert news.status == 200
+        assert news.headers["ETag"] != known["If-None-Match"]
+
+
+async def test_one_node_is_as_in_nodes_and_tells_what_would_clear_it(client, ticks) -> None:
+    ticks.publish(example())
+    clears = {}
+    for name, node in (await nodes_of(client)).items():
+        answer = await get(client, f"/nodes/{name}")
+        assert list(answer)[: len(node)] == list(node)
+        check(answer, **node)
+        clears[name] = len(answer["clears"])
+    firing = [name for name, number in clears.items() if number]
+    assert firing == ["worker-2", "worker-3", "worker-4", "worker-5"]
+    cpu, memory = (await get(client, "/nodes/worker-3"))["rules"]
+    check(cpu, active_since="2026-11-20T12:00:00Z", keep_firing_since="2026-11-20T12:02:00Z")
+    check(memory, active_since=None, keep_firing_since=None)
+
+
+async def test_rules_tells_what_is_loaded_and_how_it_fares(client, ticks) -> None:
+    profile = {"score": {"node-cpu": 2, "node-mem-usage": 1}, "method": "relative"}
+    extender = {"require_label": "a/b", "reject": ["node-cpu"], "profiles": {"mine": profile}}
+    scene = Scene({**EXAMPLE_RULES, "extender": extender}, [Node("a"), Node("b")])
+    cpu = {"a": 91.0, "b": math.nan, "c": 1.0}
+    ticks.publish(scene.tick(NOON, node_cpu=cpu, node_mem_usage="503: no backend"))
+    answer = await get(client, "/rules")
+    assert answer["extender"] == extender
+    assert answer["guard"]["max_marked"] == "2"
+    cpu_rule, memory_rule = answer["rules"]
+    check(cpu_rule, resource=None, health="ok", samples=3, unmatched_samples=1, by="measured")
+    check(cpu_rule, states={"inactive": 1, "pending": 1, "firing": 0}, lag=None)
+    check(memory_rule, health="err", last_error="503: no backend", last_success=None)
+
+
+async def test_rules_of_no_node_and_of_several_series_are_told(client, ticks) -> None:
+    nodes = [Node(name, addresses=(("InternalIP", f"10.0.0.{n}"),)) for n, name in enumerate("ab")]
+    cpu = {"a": 91.0, "10.0.0.0:9100": 12.0, "b": 20.0}
+    scene = Scene(EXAMPLE_RULES, nodes)
+    ticks.publish(scene.tick(NOON, node_cpu=cpu, node_mem_usage={"x": 1.0}))
+    for path in ("/rules", "/status"):
+        of_cpu, of_memory = (rule["blind"] for rule in (await get(client, path, **JSON))["rules"])
+        assert (of_cpu, of_memory.split(":")[0]) == (None, "'x'")
+    found = [rule["several_series"] for rule in (await get(client, "/rules"))["rules"]]
+    assert found == [{"nodes": 1, "example": "a", "differ_in": ["instance"]}, None]
+
+
+@pytest.mark.parametrize("odd", [2**70, 0])
+async def test_no_number_is_too_odd_to_be_told(client, ticks, odd) -> None:
+    tick = example()
+    rule_set = tick.rule_set
+    limits = {"max_marked": Limit(odd), "max_releases": Limit(odd)}
+    extremes = {"threshold": 1e308, "clear_threshold": -5e-324, "full_at": math.inf}
+    rules = [
+        replace(
+            health,
+            rule=health.rule.model_copy(update=extremes),
+            duration=math.nan,
+            samples=odd and 2**63 - 1,
+        )
+        for health in tick.rules
+    ]
+    odd_rules = rule_set.model_copy(update={"guard": rule_set.guard.model_copy(update=limits)})
+    evaluation = replace(tick.evaluation, rule_set=odd_rules)
+    ticks.publish(replace(tick, evaluation=evaluation, rules=tuple(rules), duration=math.inf))
+    assert (await get(client, "/rules"))["guard"]["max_marked"]
+    for path in ("/status", "/nodes", "/nodes/worker-2", "/metrics", "/page/data"):
+        await get(client, path, **JSON)
+
+
+async def test_alive_before_ready(client, ticks) -> None:
+    ticks.synced = lambda: False
+    assert await get(client, "/healthz") == "ok"
+    await get(client, "/readyz", 503)
+    ticks.synced = lambda: True
+    await get(client, "/readyz", 503)
+    ticks.publish(replace(example(), error="no rule could be queried"))
+    assert await get(client, "/readyz") == "ok"  # a Prometheus that is away is /status's business
+
+
+POOLS = {"guard": {"pool_label": "pool"}, "order": {"score": {"cpu": 1}}}
+FEW = {"cpu": 2.0, "memory": 2.0**30}
+SHUT = ({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},)
+
+
+async def test_the_order_tells_nodes_by_rank_and_what_is_left_out(client, ticks) -> None:
+    rules = [{"name": "cpu", "expr": "cpu", "threshold": 80}]
+    names = [f"n{number:02}" for number in range(50)]
+    nodes = [Node(name, labels={"pool": "web"} if name < "n03" else {}) for name in names]
+    nodes += [Node("hot"), Node("shut", taints=SHUT), Node("new"), Node("busy", allocatable=FEW)]
+    nodes += [Node("odd", labels={"kubernetes.io/hostname": "", "pool": "odd"})]
+    scene = Scene({**POOLS, "rules": rules}, nodes)
+    loads = {name: 10.5 + number for number, name in enumerate(names)} | {"hot": 90.0, "shut": 1.0}
+    pods = replace(NO_PODS, requested={"busy": PodRequestTotals(1, 2.0)})
+    ticks.leader = lambda: "dynsched-1"
+    tick = scene.tick(NOON, pods=pods, cpu=loads | {"busy": 1.0})
+    ticks.publish(replace(tick, leadership=Leadership(leading=False)))
+    check(await get(client, "/order"), counts=None, pools=[])
+    order = compute_order(tick.evaluation, pods)
+    ticks.show_order(OrderStatus(order))
+    answer = await get(client, "/order")
+    check(answer, leading=False, leader="dynsched-1", written_at=None, until=None, error=None)
+    of_kind = {"hot": 1, "closed": 1, "full": 1, "unnamed": 1}
+    assert answer["counts"] == {"ranked": 50, "unknown": 1, **of_kind}
+    assert answer["left_out_pools"] == {"count": 0, "first": []}
+    every, web = answer["pools"]
+    assert (every["pool"], web["pool"]) == ("", "web")
+    found = every["nodes"]
+    assert [each["rank"] for each in found] == list(range(1, 52))
+    assert {each["list"] for each in found} == {1, 2, 3}
+    assert [each["node"] for each in found if each["node"] != "new"] == names
+    (unknown,) = (each for each in found if each["load"] is None)
+    assert (unknown["node"], 20 < unknown["rank"] < 30) == ("new", True)
+    for each in found:  # as it stands in the list that pods get
+        levels = order.lists[""][each["list"] - 1]
+        assert (each["weight"],) == tuple(lv.weight for lv in levels if each["node"] in lv.nodes)
+    first = {"node": "n00", "rank": 1, "list": 1, "weight": 100, "load": 10.5}
+    assert (found[0], web["nodes"][0]) == (first, first)
+    ticks.publish(many(3))
+    await get(client, "/order", 404)
+
+
+async def test_an_order_that_cannot_be_written_is_told(client, ticks) -> None:
+    ticks.publish(example())
+    ticks.show_order(OrderStatus(error="403"))
+    check(await get(client, "/order"), error="403", counts=None, pools=[])
+    assert "403" in await get(client, "/status", 503)
+    assert (await get(client, "/nodes"))["order_error"] is None  # of the last tick
+    ticks.publish(example())
+    assert (await get(client, "/nodes"))["order_error"] == "403"
+
+
+async def test_head_is_answered_as_get_without_a_body(client, ticks) -> None:
+    ticks.publish(example())
+    for path in PATHS:
+        async with client.head(path) as response:
+            assert response.status == 200
+            assert int(response.headers["Content-Length"]) > 0
+            assert await response.read() == b""
+
+
+async def test_an_unknown_path_lists_paths_and_a_wrong_method_the_right_one(client) -> None:
+    check(await get(client, "/node", 404), endpoints=list(ENDPOINTS))
+    async with client.post("/nodes") as response:
+        assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
+        assert list(await response.json()) == ["error"]
+
+
+async def test_a_bug_is_a_traceback_in_the_log(client, ticks, caplog) -> None:
+    ticks.tick = replace(example(), rules=None)
+    with caplog.at_level(logging.ERROR):
+        answer = await get(client, "/page/data", 500)
+    assert list(answer) == ["error"]
+    assert "Traceback" in caplog.text
+    assert await get(client, "/healthz") == "ok"
