@@ -10,7 +10,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from dynsched.core.marks import MarkState, mark_state
-from dynsched.core.nodes import AddressLookup, Node, NodeGroup, group_of
+from dynsched.core.nodes import AddressLookup, Node, NodeGroup, group_of, is_ready
 from dynsched.rules.rule_set import Rule, RuleSet
 
 
@@ -46,8 +46,7 @@ class NodeTable:
             if entry is None or entry.node is not node:
                 entry = _entry(node, rule_set)
             entries[name] = entry
-        addresses = [node.known_as for node in nodes.values()]
-        if before is not None and addresses == [n.known_as for n in before.nodes.values()]:
+        if before is not None and _are_found_alike(entries, before.entries):
             return cls(rule_set, entries, before.lookup)
         return cls(rule_set, entries, AddressLookup(nodes.values()))
 
@@ -76,6 +75,15 @@ class NodeTable:
     def pool_sizes(self) -> Counter[str]:
         """How many nodes may be marked in each pool."""
         return Counter(each.group.pool for each in self.entries.values() if each.mark.may_mark)
+
+
+def _are_found_alike(entries: Mapping[str, NodeEntry], before: Mapping[str, NodeEntry]) -> bool:
+    """Whether an `AddressLookup` of their nodes gives the same."""
+    return entries.keys() == before.keys() and all(
+        entry is (old := before[name])
+        or (entry.node.known_as == old.node.known_as and is_ready(entry.node) is is_ready(old.node))
+        for name, entry in entries.items()
+    )
 
 
 def _entry(node: Node, rule_set: RuleSet) -> NodeEntry:

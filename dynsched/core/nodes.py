@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import AddressValueError, IPv6Address
 from typing import Any, Final, NamedTuple
@@ -12,6 +12,7 @@ from dynsched.rules import keys
 from dynsched.rules.sections import GuardRules, NodeRules
 
 _HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
+_NOT_READY: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _MAX_NAMED: Final = 3
 """Nodes that a message names where many share one address."""
 
@@ -89,6 +90,11 @@ def hard_taints(node: Node) -> frozenset[Taint]:
     return frozenset((str(t.get("key")), str(t.get("value")), str(t["effect"])) for t in taints)
 
 
+def is_ready(node: Node) -> bool:
+    """Whether its kubelet reports that it is; the node controller taints it otherwise."""
+    return all(key not in _NOT_READY for key, _, _ in hard_taints(node))
+
+
 class NodeGroup(NamedTuple):
     """Nodes of one group take the same pods: they have the same pool and the same hard taints."""
 
@@ -122,7 +128,10 @@ class Found(NamedTuple):
 
 
 class AddressLookup:
-    """From a label's value to a node: by name and by every address. A name wins over an address."""
+    """From a label's value to a node: by name and by every address. A name wins over an address.
+    Where nodes share an address and one alone is ready, that one has it: the object of a machine
+    that got another name stays behind, not ready.
+    """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         nodes = tuple(nodes)
@@ -137,6 +146,13 @@ class AddressLookup:
         for node in nodes:
             self._nodes[node.known_as[0]] = node.name
             self._shared.pop(node.known_as[0], None)
+        self._give_to_the_ready({node.name for node in nodes if is_ready(node)})
+
+    def _give_to_the_ready(self, ready: Collection[str]) -> None:
+        for address, names in list(self._shared.items()):
+            if len(found := [name for name in names if name in ready]) == 1:
+                self._nodes[address] = found[0]
+                del self._shared[address]
 
     def find(self, text: str) -> Found:
         """The node of a label's value. Results are cached: each tick asks for the same texts."""

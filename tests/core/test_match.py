@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
+from dynsched.core.node_table import NodeTable
 from dynsched.core.nodes import AddressLookup
 from dynsched.core.samples import (
     Quality,
@@ -110,6 +111,19 @@ def test_an_address_of_several_nodes_names_none(addresses: list[str], text: str,
     )
     assert lookup.find(text) == (None, f"more than one node has the address {who}")
     assert name_of("[fd09::001]:9100", lookup) == "n1"
+
+
+def test_of_nodes_with_one_address_the_only_ready_one_has_it() -> None:
+    """A kubelet with another --hostname-override left the old object behind: both were unknown."""
+    gone = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+    address = {"InternalIP": "10.0.0.7"}
+    nodes = [node("old", addresses=address, taints=[gone]), node("new", addresses=address)]
+    assert AddressLookup(nodes).find("10.0.0.7:9100") == ("new", "")
+    rules = rule_set()
+    table = NodeTable.of({each.name: each for each in nodes}, rules)
+    both = {"old": node("old", addresses=address), "new": nodes[1]}
+    after = NodeTable.of(both, rules, table)  # it is back
+    assert after.lookup.find("10.0.0.7:9100").node is None
 
 
 @pytest.mark.parametrize(
