@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from dynsched.cli import flags
-from dynsched.util.errors import ClusterError, ExpectedError, NotRunningError
+from dynsched.util.errors import ExpectedError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,9 +33,6 @@ _COMPLETION_SECONDS: Final = 2.0
 def nodes(context: click.Context, /, *, output: str, marked: bool, **given: Any) -> None:
     """Show all nodes with their rules' states, as a running instance sees them.
 
-    Where none is running in the cluster: which nodes are marked, by the evidence on them; the exit
-    code is 1.
-
     \b
     Example:
       dynsched nodes --marked
@@ -44,9 +41,7 @@ def nodes(context: click.Context, /, *, output: str, marked: bool, **given: Any)
     from dynsched.cli.node_tables import render_nodes
 
     path = "/nodes?marked=true" if marked else "/nodes"
-    where = where_of(context, given)
-    with _or_evidence(where, output):
-        print_answer(answer_of(where, path), output, render_nodes)
+    print_answer(answer_of(where_of(context, given), path), output, render_nodes)
 
 
 def _names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -75,10 +70,8 @@ def why(context: click.Context, /, *, node: str, output: str, **given: Any) -> N
     """
     from dynsched.cli.node_tables import render_why
 
-    where = where_of(context, given)
-    with _or_evidence(where, output, node):
-        path = f"/nodes/{quote(node, safe='')}"
-        print_answer(answer_of(where, path), output, render_why)
+    path = f"/nodes/{quote(node, safe='')}"
+    print_answer(answer_of(where_of(context, given), path), output, render_why)
 
 
 def answer_of(where: Where, path: str) -> dict[str, Any]:
@@ -90,33 +83,6 @@ def answer_of(where: Where, path: str) -> dict[str, Any]:
     source, found = ask_json(where, path)
     print_source(source)
     return found
-
-
-@contextlib.contextmanager
-def _or_evidence(where: Where, output: str, node: str | None = None) -> Iterator[None]:
-    """Where no dynsched is running, print the marks by the evidence on nodes before the error."""
-    try:
-        yield
-    except NotRunningError as error:
-        import asyncio
-        from functools import partial
-
-        from dynsched.cli.node_tables import render_left
-        from dynsched.kube.client import KubeClient
-        from dynsched.tools.left_marks import left_marks
-
-        async def left() -> dict[str, Any]:
-            async with KubeClient(await where.credentials()) as client:
-                found = await left_marks(client, node)
-                print_source(f"cluster {client.config.cluster}")
-                return found
-
-        try:
-            found = asyncio.run(left())
-        except ClusterError as why_not:
-            raise NotRunningError(f"{error}; and of the nodes: {why_not}") from None
-        print_answer(found, output, partial(render_left, node=node))
-        raise
 
 
 def where_of(

@@ -1,4 +1,4 @@
-"""Tables for people: the answers of `/nodes` and `/nodes/NAME`, marks that are left, patches."""
+"""Tables for people: the answers of `/nodes` and `/nodes/NAME`, and patches."""
 
 from __future__ import annotations
 
@@ -194,33 +194,6 @@ def rule_cells(rule: Part, state: str | None = None) -> tuple[str | Text, ...]:
         f"{rule['op']} {format_threshold(rule['threshold'])}",
         plain(sample_age(rule), "" if rule["quality"] == "ok" else "yellow"),
     )
-
-
-def render_left(payload: Part, console: Console, node: str | None = None) -> None:
-    """What `tools.left_marks` found, of ``node`` or of all."""
-    nodes = payload["nodes"]
-    kept = "no dynsched is ready that would mark or release nodes"
-    count = counted(len(nodes), "node") if node is None else f"{node} is{'' if nodes else ' not'}"
-    show(console, f"{count} marked, at {payload['at']}; {kept}")
-    rows = (
-        (
-            each["name"],
-            each["by"] or "not known: there is no evidence beside the mark",
-            f"{each['since']} ({ago(each['since'], payload['at'])} ago)" if each["since"] else "-",
-            ", ".join(map(_fired, each["rules"])) or "-",
-            listed(each["carries"]) or "the evidence alone",
-        )
-        for each in nodes
-    )
-    if nodes:
-        show(console, make_table(("NODE", "MARKED BY", "SINCE", "RULES", "CARRIES"), rows))
-        show(console, "`dynsched prune` removes marks; a dynsched that starts takes them over.")
-
-
-def _fired(rule: Part) -> str:
-    value, threshold = rule["value"], rule["threshold"]
-    limit = "" if threshold is None else f" (threshold {format_threshold(threshold)})"
-    return f"{rule['rule']} {format_value(value)}{limit}"
 
 
 def render_patches(patches: Iterable[NodePatch], console: Console) -> None:

@@ -14,7 +14,7 @@ from dynsched.kube import failures
 from dynsched.kube.failures import Call, in_namespace
 from dynsched.kube.lists import pages
 from dynsched.kube.transport import Answer, KubeApi
-from dynsched.util.errors import ClusterError, ForbiddenError, NotRunningError
+from dynsched.util.errors import ClusterError, ForbiddenError, NotFoundError
 
 NAME: Final = "dynsched"
 """The Service of manifests/base, and its namespace."""
@@ -83,7 +83,7 @@ def _of(item: dict[str, Any]) -> Service | None:
 def _chosen(found: list[Service], namespace: str | None, api: KubeApi) -> Service:
     if not found:
         where = f"namespace {namespace}" if namespace else "any namespace"
-        raise NotRunningError(
+        raise NotFoundError(
             f"no Service with the label {LABEL} in {where} of {api.config.server}: is dynsched "
             "installed there, and is this the right context?"
         )
@@ -132,11 +132,11 @@ def _refusal(call: Call, server: str, service: Service, raw: Answer, said: str) 
                 f"and --server http://localhost:{service.port}"
             )
         case HTTPStatus.NOT_FOUND:
-            return NotRunningError(
+            return NotFoundError(
                 f"there is no {service}; name the namespace of dynsched with --namespace"
             )
         case HTTPStatus.SERVICE_UNAVAILABLE if "no endpoints" in said:
-            return NotRunningError(f"no pod of dynsched is ready behind the {service}; {pods}")
+            return NotFoundError(f"no pod of dynsched is ready behind the {service}; {pods}")
         case status if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             remedy = f"{pods}, and whether a NetworkPolicy lets the API server in"
             if said.endswith(": EOF") and service.scheme == "http":  # it was HTTPS, and hung up

@@ -21,10 +21,6 @@ class NotFoundError(ClusterError):
     """404: the object was deleted since it was observed."""
 
 
-class NotRunningError(NotFoundError):
-    """No dynsched runs where it was looked for."""
-
-
 class NotPermittedError(ClusterError):
     """A write was not sent: this process lost the Lease, or it is a dry run."""
 
