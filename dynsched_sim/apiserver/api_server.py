@@ -6,7 +6,7 @@
 
 It speaks plain HTTP unless it is given ``tls``, keeps everything in memory, records what was asked
 (``server.requests``) and fails on order (``server.faults``, ``down()`` and ``up()``,
-``drop_watches()``, ``mute_watches()``, ``restore()``, ``store.compact()``).
+``drop_watches()``, ``restore()``, ``store.compact()``).
 With ``server.serves_metrics`` there are NodeMetrics (what metrics-server would measure is created
 like any object); ``server.reviews`` has what answers access reviews, by path; where the service
 proxy leads stands in ``server.proxy.backends``.
@@ -173,12 +173,6 @@ class ApiServer:
         if how == "cut":
             return self._watches.cut()
         return self._watches.end(gone=how == "gone")
-
-    def mute_watches(self) -> int:
-        """Keep all open watches open and tell them nothing more, as when their connections are
-        dead on one side, or this server is cut off from etcd.
-        """
-        return self._watches.mute()
 
     async def restore(self, backup: Backup) -> None:
         """Stop, put back what ``store.back_up`` gave earlier, and start again. Versions count on

@@ -40,11 +40,10 @@ class Watch:
     pending: deque[StoreChange] = field(default_factory=deque)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     last_words: bytes | None = None
-    is_mute: bool = False
 
     def notice(self, change: StoreChange) -> None:
         """Take a change in; called by the store, at once."""
-        if change.version > self.since and not self.is_mute:
+        if change.version > self.since:
             self.pending.append(change)
             self.wake.set()
 
@@ -95,12 +94,6 @@ class Watches:
         for watch in self._open:
             if watch.transport is not None:
                 watch.transport.abort()
-        return len(self._open)
-
-    def mute(self) -> int:
-        """Tell the open ones nothing more, and keep them open; how many there were."""
-        for watch in self._open:
-            watch.is_mute = True
         return len(self._open)
 
     async def serve(
@@ -162,7 +155,7 @@ class Watches:
                 return
             if now >= bookmark:
                 # A watch from a version that is yet to come gets no event until then.
-                is_reached = self._store.version >= watch.since and not watch.is_mute
+                is_reached = self._store.version >= watch.since
                 if bookmarks and is_reached and not watch.pending:
                     await response.write(watch.renderer.bookmark(self._store.version))
                 bookmark = deadline

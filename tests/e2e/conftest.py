@@ -17,6 +17,7 @@ from kubelets import Kubelets, missing
 from manifest_support import Doc, Kubectl, kustomize, shipped, templates
 from monitoring_support import RULE
 from node_exporters import PORT, NodeExporter
+from programs import lacking
 from site_support import (
     GIVEN,
     PUSHGATEWAY_PORT,
@@ -37,16 +38,16 @@ FORMER, FORMER_IMAGE = os.environ.get("E2E_FORMER", ""), os.environ.get("E2E_FOR
 @pytest.fixture(scope="session")
 def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     if not IMAGE:
-        pytest.skip("no image: make e2e IMAGE=NAME:TAG, or its archive for a cluster of our own")
+        lacking("no image: make e2e IMAGE=NAME:TAG, or its archive for a cluster of our own")
     if GIVEN:
         yield Path(GIVEN)
         return
     if reason := missing(assets()):
-        pytest.skip(f"no cluster: make e2e KUBECONFIG=FILE; of our own: {reason}")
+        lacking(f"no cluster: make e2e KUBECONFIG=FILE; of our own: {reason}")
     archives = [Path(each) for each in (IMAGE, FORMER_IMAGE) if each]
     for each in archives:
         if not each.is_file():
-            pytest.skip(f"no image: {each} is no archive, and a cluster of our own pulls nothing")
+            lacking(f"no image: {each} is no archive, and a cluster of our own pulls nothing")
     found = assets()
     assert found is not None
     folder = tmp_path_factory.mktemp("kubelets")

@@ -2,16 +2,15 @@
 
 import asyncio
 import logging
-import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
 from api_support import api_of
 from cluster import EVENTS, Cluster, SimCluster
 from pods_support import reached
+from programs import need
 from store_support import Clock
 
 from dynsched.core.nodes import Node
@@ -70,14 +69,14 @@ async def test_an_event_says_what_happened_to_which_node(cluster: Cluster) -> No
     assert (write.verb, write.manager) == ("create", "dynsched")
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on PATH")
 async def test_kubectl_describe_shows_it(cluster: Cluster) -> None:
     worker = await node(cluster)
     async with posting(cluster) as (sink, clock):
         clock.now = time.time()
         sink.post(worker, reason="Pressured", message="node-cpu 91.0 > 80", warning=True)
         await listed(cluster)
-    command = ("kubectl", f"--kubeconfig={cluster.kubeconfig}", "describe", "node", "worker-1")
+    path, config = need("kubectl", "kubernetes-client"), f"--kubeconfig={cluster.kubeconfig}"
+    command = (path, config, "describe", "node", "worker-1")
     kubectl = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     shown = (await kubectl.communicate())[0].decode()
     [line] = [line for line in shown.splitlines() if "Pressured" in line]

@@ -1,13 +1,14 @@
 """A stock kubectl against the simulated API server: what a person does after ``dynsched demo``."""
 
 import asyncio
+import os
 from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from cluster import EVENTS, SimCluster
-from kubectl_support import kubectl_command
+from programs import need
 
 from dynsched_sim.examples import make_node
 
@@ -19,7 +20,10 @@ SOFT = "dynsched.io/pressure=true:PreferNoSchedule"
 @pytest.fixture
 def kubectl(sim: SimCluster, tmp_path: Path) -> Kubectl:
     """Run it to its end; what it printed. It must succeed, and warn of nothing."""
-    start, environment = kubectl_command(sim, tmp_path)
+    path = need("kubectl", "kubernetes-client")
+    start = path, "--request-timeout=20s", f"--kubeconfig={sim.kubeconfig}"
+    # A home of its own: kubectl keeps what it has discovered.
+    environment = os.environ | {"HOME": str(tmp_path)}
 
     async def run(*words: str) -> str:
         pipes = dict.fromkeys(("stdout", "stderr"), PIPE)

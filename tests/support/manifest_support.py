@@ -8,9 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import pytest
 import yaml
-from programs import ROOT, need, run
+from programs import ROOT, lacking, need, run
 
 BASE = ROOT / "manifests/base"
 OVERLAYS = ROOT / "manifests/overlays"
@@ -45,7 +44,7 @@ def kustomize(folder: Path) -> list[Doc]:
     version = run(kubectl, "version", "--client", "-o", "json")
     minor = int(re.sub(r"\D", "", json.loads(version.stdout)["clientVersion"]["minor"]))
     if minor < 22:
-        pytest.skip("kubectl 1.22 or newer is needed: older ones carry kustomize 2 or 4.0")
+        lacking("kubectl 1.22 or newer is needed: older ones carry kustomize 2 or 4.0")
     done = run(kubectl, "kustomize", folder)
     assert done.returncode == 0, done.stderr
     assert "deprecated" not in done.stderr

@@ -5,23 +5,27 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def lacking(reason: str) -> NoReturn:
+    """Skip the test, or fail it where CI must have everything."""
+    if os.environ.get("DYNSCHED_REQUIRE_REAL"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
 def need(name: str, package: str) -> str:
-    """The program's path. Without it the test is skipped, or fails where CI must have it."""
+    """The program's path. As `lacking` without it."""
     beside_python = Path(sys.executable).parent / name
     path = str(beside_python) if beside_python.exists() else shutil.which(name)
     if path is not None:
         return path
-    reason = f"{name} is not on PATH ({package} brings it)"
-    if os.environ.get("DYNSCHED_REQUIRE_REAL"):
-        pytest.fail(reason)
-    pytest.skip(reason)
+    lacking(f"{name} is not on PATH ({package} brings it)")
 
 
 def run(

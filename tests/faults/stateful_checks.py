@@ -51,7 +51,6 @@ def check_tick(world: World, moment: Moment) -> None:
     _check_what_is_published(moment)
     if moment.wrote_freely:
         _check_marks(moment)
-    _count(world, moment)
 
 
 def check_foreign(world: World) -> None:
@@ -272,12 +271,10 @@ def check_remembered(world: World, moment: Moment, interval: float) -> None:
             value, read = moment.read(rule, name)
             seen = known if read is None else [*known, value]
             fires = alerts[rule.name].firing
-            if is_marked and (complete or not known) and all(holds(rule, each) for each in seen):
+            if (
+                is_marked and (complete or not known) and all(holds(rule, each) for each in seen)
+            ) or (complete and read is not None and all(map(rule.breached, seen))):
                 assert fires, f"{rule.name} on {name}"
-                world.tally["marks remembered"] += 1
-            elif complete and read is not None and all(map(rule.breached, seen)):
-                assert fires, f"{rule.name} on {name}"
-                world.tally["alerts remembered"] += 1
 
 
 def check_rest(world: World, moment: Moment) -> None:
@@ -312,18 +309,3 @@ def check_prune(world: World) -> None:
         assert left <= world.strays[name] - texts_of(mark), name
     again = [node_of(each) for each in world.objects.all("nodes")]
     assert plan_prune([node for node in again if node is not None], mark) == []
-
-
-def _count(world: World, moment: Moment) -> None:
-    """So that a test can see that the histories were not idle."""
-    tally, evaluation = world.tally, moment.evaluation
-    tally["ticks"] += 1
-    tally["ticks that lead"] += moment.leads
-    tally["ticks on an old view"] += not moment.fresh_before
-    tally["ticks under the cap"] += bool(evaluation.decision.capped)
-    tally["releases that wait"] += bool(evaluation.decision.limited.keys() - evaluation.hot)
-    tally["conflicts"] += bool(evaluation.table.conflicts)
-    tally["adoptions"] += any(
-        alert.adopted for of_node in evaluation.alerts.values() for alert in of_node.values()
-    )
-    tally["writes planned again"] += any(len(a) > 1 for a in moment.replica.api.attempts.values())

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -185,8 +185,6 @@ class Api:
         fault = self.faults.popleft() if self.faults else Fault.NONE
         if self._world.away:
             fault = Fault.REFUSED
-        self._world.tally["patches sent"] += 1
-        self._world.tally[f"fault: {fault}"] += 1
         attempt = Attempt(fault)
         self.attempts.setdefault(patch.node, []).append(attempt)
         await asyncio.sleep(0)
@@ -217,7 +215,7 @@ class Api:
             self._unreadable.add(name)
         match fault:
             case Fault.MEDDLED | Fault.MEDDLED_BLIND:
-                somebody.labels(name, "beat", str(self._world.tally["patches sent"]))
+                somebody.labels(name, "beat", str(self._world.objects.store.version))
             case Fault.TAINTED:
                 somebody.taints(name, {"key": "other.io/late", "effect": "NoSchedule"})
             case Fault.STOLEN:
@@ -242,7 +240,6 @@ class Api:
             raise known.get(error.code, AssertionError)(error.message) from None
         assert before is not None
         self.written.append(Written(patch, before, Stored.of(written)))
-        self._world.tally[f"patches applied: {patch.action}"] += 1
         node = node_of(written.decode())
         assert node is not None
         return node
@@ -511,12 +508,11 @@ async def _nobody_waits(tick: Tick) -> None:
 
 
 class World:
-    """Everything. ``loop`` is where time passes; ``tally`` counts what happened."""
+    """Everything. ``loop`` is where time passes."""
 
-    def __init__(self, loop: VirtualLoop, rule_set: RuleSet, tally: Counter[str]) -> None:
+    def __init__(self, loop: VirtualLoop, rule_set: RuleSet) -> None:
         self.loop = loop
         self.rule_set = rule_set
-        self.tally = tally
         self.objects = Objects(Store(history=10))
         self.others: dict[str, Body] = {}
         self.strays: dict[str, set[str]] = {}
