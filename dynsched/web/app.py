@@ -15,9 +15,9 @@ from dynsched.core.tick import Tick
 from dynsched.core.wording import coded
 from dynsched.features.order.status import order_answer
 from dynsched.util.logs import quiet_logger
-from dynsched.web.extender import EXTENDER_ENDPOINTS, add_extender
+from dynsched.web.extender import EXTENDER_ENDPOINTS, MAX_BODY, add_extender
 from dynsched.web.metrics import CONTENT_TYPE
-from dynsched.web.nodes import MAX_ON_A_PAGE, node_detail
+from dynsched.web.nodes import node_detail
 from dynsched.web.page.files import File, read_files
 from dynsched.web.responses import JSON, Handler, add_headers, as_json, refused, unchanged
 from dynsched.web.status import rules_answer, status_answer
@@ -31,6 +31,8 @@ _TICKS: Final = web.AppKey("ticks", TickStore)
 _PATHS: Final[web.AppKey[Collection[str]]] = web.AppKey("paths")
 _DOCUMENT: Final = web.AppKey("openapi", bytes)
 _FILES: Final[web.AppKey[Mapping[str, File]]] = web.AppKey("files")
+MAX_ON_A_PAGE: Final = 500
+"""Nodes in one answer with a ``limit``."""
 MAX_NODES: Final = 60
 """Nodes whose past one request may ask for."""
 MAX_CHANGES: Final = 200
@@ -68,7 +70,7 @@ def make_extender_app(
 
 
 def _application(paths: Collection[str], guards: Sequence[Middleware]) -> web.Application:
-    app = web.Application(middlewares=[_errors_as_json, *guards])
+    app = web.Application(middlewares=[_errors_as_json, *guards], client_max_size=MAX_BODY)
     app[_PATHS] = paths
     app.on_response_prepare.append(add_headers)
     return app

@@ -1,5 +1,5 @@
 """Who may read (`--web-auth`, docs/web-auth.md): Kubernetes says whose a bearer token is, and what
-they may read. Each answer is kept for a short time.
+that user may read. Each answer is kept for a short time.
 """
 
 from __future__ import annotations
@@ -25,72 +25,41 @@ from dynsched.web.responses import Handler, refused
 logger = quiet_logger(__name__)
 
 GRANTED_SECONDS: Final = 60.0
-"""So this is how long a right that was taken away still opens a path."""
+"""A right that was taken away opens a path for this long at most."""
 REFUSED_SECONDS: Final = 10.0
 """A person who was just given the right tries again soon."""
 MAX_KEPT: Final = 4096
-"""Answers of each kind that are kept; the oldest go first."""
-MAX_ASKED: Final = 128
-"""Reviews of each kind that are under way, or wait for their turn."""
+"""Answers of each kind that are kept."""
 ANSWER_SECONDS: Final = 5.0
 """How long a caller waits for the API server, the wait for other reviews included."""
 
 _CHALLENGE: Final = 'Bearer realm="dynsched"'
 _BEARER: Final = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*)", re.IGNORECASE)
-"""As RFC 6750 has it. Nothing else can be a token, and the API server is not asked about it."""
+"""As RFC 6750 has it. The API server is not asked about anything else."""
 _RETRY_AFTER: Final = "5"
 _PAGE: Final = "docs/web-auth.md"
 
 V = TypeVar("V")
 
 
-class KeptAnswers(Generic[V]):
-    """Answers of slow questions, each asked once at a time; errors are not kept. A false value is a
-    refusal; these are kept apart, so that made-up tokens push out none of the grants. ``clock``
-    gives seconds.
-    """
+class _KeptAnswers(Generic[V]):
+    """Answers of the API server; errors are not kept. A false value is a refusal."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._granted: dict[Hashable, tuple[V, float]] = {}
-        self._refused: dict[Hashable, tuple[V, float]] = {}
-        self._asked: dict[Hashable, asyncio.Task[V]] = {}
+        self._kept: dict[Hashable, tuple[V, float]] = {}
 
     async def answer(self, key: Hashable, ask: Callable[[], Awaitable[V]]) -> V:
-        """The kept answer, else that of ``ask``. Raises what ``ask`` does, ClusterError where too
-        many others are under way, and TimeoutError after ANSWER_SECONDS.
-        """
-        kept = self._granted.get(key) or self._refused.get(key)
-        if kept is not None and self._clock() < kept[1]:
-            return kept[0]
-        task = self._asked.get(key)
-        if task is None:
-            # Who was let in a moment ago is asked about again, however many made-up tokens come.
-            if len(self._asked) >= MAX_ASKED and key not in self._granted:
-                raise ClusterError(f"{MAX_ASKED} other reviews are under way")
-            task = asyncio.create_task(self._ask(key, ask))
-            self._asked[key] = task
-            task.add_done_callback(partial(self._done, key))
-        async with asyncio.timeout(ANSWER_SECONDS):
-            # Shielded: one caller that hangs up must not take the answer from the others.
-            return await asyncio.shield(task)
-
-    async def _ask(self, key: Hashable, ask: Callable[[], Awaitable[V]]) -> V:
-        value = await ask()
-        for former in (self._granted, self._refused):
-            former.pop(key, None)
-        kept, seconds = self._granted, GRANTED_SECONDS
-        if not value:
-            kept, seconds = self._refused, REFUSED_SECONDS
-        if len(kept) >= MAX_KEPT:
-            del kept[next(iter(kept))]  # the oldest
-        kept[key] = value, self._clock() + seconds
-        return value
-
-    def _done(self, key: Hashable, task: asyncio.Task[V]) -> None:
-        del self._asked[key]
-        if not task.cancelled():
-            task.exception()  # where nobody waits any more, nobody else would fetch it
+        """The kept answer, else that of ``ask``; its errors, and TimeoutError."""
+        kept = self._kept.pop(key, None)
+        if kept is None or self._clock() >= kept[1]:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                value = await ask()
+            kept = value, self._clock() + (GRANTED_SECONDS if value else REFUSED_SECONDS)
+        self._kept[key] = kept
+        if len(self._kept) > MAX_KEPT:
+            del self._kept[next(iter(self._kept))]  # the one that was used the longest ago
+        return kept[0]
 
 
 def require_token(
@@ -100,13 +69,12 @@ def require_token(
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> Middleware:
-    """Answers 401, 403 or, where the API server cannot be asked, 503. It is not asked about
-    ``open_paths`` and paths that do not exist, or somebody could cause a call with each new one.
-    ``user_of`` asks it whose a token is, None for one that is not accepted, and ``may_get`` about a
-    non-resource URL; ClusterError.
+    """Answers 401, 403, or 503 where the API server cannot be asked. It is not asked about
+    ``open_paths`` and paths that do not exist. ``user_of`` asks whose a token is, None for one that
+    is not accepted; ``may_get`` asks about a non-resource URL. Both may raise ClusterError.
     """
-    users: KeptAnswers[User | None] = KeptAnswers(clock)
-    rights: KeptAnswers[bool] = KeptAnswers(clock)
+    users: _KeptAnswers[User | None] = _KeptAnswers(clock)
+    rights: _KeptAnswers[bool] = _KeptAnswers(clock)
     key = secrets.token_bytes(32)
 
     async def refusal(token: str | None, path: str) -> web.Response | None:
@@ -173,8 +141,8 @@ def _unknown(error: ClusterError | TimeoutError, token: str) -> web.Response:
     logger.warning("--web-auth: a request is refused: %s", said.replace(token, "***"))
     response = refused(
         HTTPStatus.SERVICE_UNAVAILABLE,
-        "the API server cannot be asked now whether you may look; the log of dynsched has the "
-        "reason; try again soon",
+        "cannot check your permissions: the API server is unreachable; the log of dynsched has "
+        "the reason; try again soon",
     )
     response.headers[hdrs.RETRY_AFTER] = _RETRY_AFTER
     return response

@@ -46,13 +46,14 @@ def counting_alerts(evaluation: Evaluation, name: str) -> list[Alert]:
     return [alert for alert in evaluation.pressures[name].alerts if not rules[alert.rule].shadow]
 
 
-def node_series(tick: Tick) -> Iterator[str]:
-    """Line by line in Prometheus's text format, without metrics that have no series."""
-    for family, (meaning, lines) in FAMILIES.items():
-        head = f"# HELP {family} {meaning}\n# TYPE {family} gauge\n"
-        for labels, value in lines(tick):
-            yield f"{head}{family}{{{labels}}} {value:.4g}\n"
-            head = ""
+def node_series(tick: Tick) -> str:
+    """In Prometheus's text format, without metrics that have no series."""
+    text: list[str] = []
+    for family, (meaning, series_of) in FAMILIES.items():
+        lines = [f"{family}{{{labels}}} {value:.4g}\n" for labels, value in series_of(tick)]
+        if lines:
+            text += [f"# HELP {family} {meaning}\n# TYPE {family} gauge\n", *lines]
+    return "".join(text)
 
 
 _Lines = Iterator[tuple[str, float]]

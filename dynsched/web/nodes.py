@@ -4,6 +4,7 @@ as of the tick. msgspec writes NaN and infinity as null.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
@@ -24,53 +25,58 @@ from dynsched.web.why import what_clears, why_unwritten
 # Most alerts of a tick began at a few distinct times; formatting each anew is a third of the cost.
 _time = lru_cache(maxsize=4096)(format_time)
 
-MAX_ON_A_PAGE: Final = 500
-"""Each page is made for one caller; the list of all nodes is made once for all."""
-
 _NOTHING: Final = Added(0.0, 0.0)
 
 
-def encode_each(tick: Tick, names: Iterable[str]) -> list[msgspec.Raw]:
-    """The JSON of these nodes, in their order."""
-    encode = msgspec.json.Encoder(enc_hook=str).encode
-    return [msgspec.Raw(encode(_answer(tick, name))) for name in names]
-
-
-def around_nodes(
-    tick: Tick, order_error: str | None = None, more: str | None = None
-) -> tuple[bytes, bytes]:
-    """The body of `/nodes` before the nodes and after them. ``more``: the last of them, where
-    others follow. ``counts``: what ``num`` counts: a part of the mark, as in ``carries``, or with
-    ``mark: none`` hot nodes.
+def encode_nodes(
+    tick: Tick,
+    *,
+    marked: bool | None = None,
+    limit: int | None = None,
+    after: str = "",
+    order_error: str | None = None,
+) -> bytes:
+    """The body of `/nodes`: of all nodes, or of ``limit`` of them, by name, after ``after``.
+    ``marked`` narrows the nodes, never names and number of the marked. ``counts``: what ``num``
+    counts: a part of the mark, as in ``carries``, or with ``mark: none`` hot nodes.
     """
     mark, evaluation = tick.rule_set.mark, tick.evaluation
+    table = evaluation.table
+    names = sorted(n for n in table.entries if marked is None or (n in table.marked) is marked)
+    names, more = names[bisect_right(names, after) :], {}
+    if limit is not None and limit < len(names):
+        names, more = names[:limit], {"continue": names[limit - 1]}
     if mark.is_none:
-        part, named = "hot", evaluation.hot
+        part, counted = "hot", sorted(evaluation.hot)
     else:
         part = f"label {mark.label}" if mark.label else f"taint {mark.taint}"
-        entries = evaluation.table.entries
-        named = frozenset(
+        counted = [
             name
-            for name in evaluation.table.marked
-            if part in carried_parts(entries[name].mark, mark)
-        )
-    # The first three keys, their names and their order are dynamicScheduler's.
-    before = {
-        "type": f"{part[0].upper()}{part[1:]} Nodes",
-        "num": len(named),
-        "node_names": sorted(named),
-    }
-    behind = {
-        "taken_at": _time(tick.taken_at),
-        "dry_run": tick.leadership.dry_run,
-        "rules_error": tick.rules_status.error,
-        "order_error": order_error,
-        "counts": part,
-        "mark": str(mark),
-        **({} if more is None else {"continue": more}),
-    }
-    encode = msgspec.json.encode
-    return encode(before)[:-1] + b',"nodes":[', b"]," + encode(behind)[1:]
+            for name in sorted(table.marked)
+            if part in carried_parts(table.entries[name].mark, mark)
+        ]
+    return msgspec.json.encode(
+        {
+            # The first three keys, their names and their order are dynamicScheduler's.
+            "type": f"{part[0].upper()}{part[1:]} Nodes",
+            "num": len(counted),
+            "node_names": counted,
+            "nodes": encode_each(tick, names),
+            "taken_at": _time(tick.taken_at),
+            "dry_run": tick.leadership.dry_run,
+            "rules_error": tick.rules_status.error,
+            "order_error": order_error,
+            "counts": part,
+            "mark": str(mark),
+            **more,
+        }
+    )
+
+
+def encode_each(tick: Tick, names: Iterable[str]) -> list[msgspec.Raw]:
+    """The JSON of these nodes, in their order: a tenth of the memory of objects."""
+    encode = msgspec.json.Encoder(enc_hook=str).encode
+    return [msgspec.Raw(encode(_answer(tick, name))) for name in names]
 
 
 def node_detail(tick: Tick, name: str) -> dict[str, Any] | None:

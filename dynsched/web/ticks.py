@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
-
-import msgspec
 
 from dynsched.core.health import overdue_after, why_unhealthy
 from dynsched.core.tick import Tick
 from dynsched.features.order.status import OrderStatus, for_the_page
 from dynsched.web.metrics import Metrics
 from dynsched.web.node_series import node_series
-from dynsched.web.nodes import around_nodes, encode_each
+from dynsched.web.nodes import encode_nodes
 from dynsched.web.page.data import About, Encoded, encoded_page
 from dynsched.web.page.facts import PageFacts
 from dynsched.web.page.history import Changes, History
 
 _T = TypeVar("_T")
 
-_BATCH: Final = 50
-"""Nodes that are encoded in one go: about a millisecond in which no other request is answered."""
-_LINES: Final = 500
-"""Series that are written in one go: likewise."""
 _MAX_CHANGES: Final = 60
 """What was written, and what concerns all nodes, that the page lists."""
 
@@ -119,10 +112,9 @@ class TickStore:
 
     async def encoded_page(self, tick: Tick) -> Encoded:
         """Made once for all pages that are open."""
-        return await self._once("page", partial(self._encode_page, tick, self.etag))
-
-    async def _encode_page(self, tick: Tick, etag: str) -> Encoded:
-        return await asyncio.to_thread(encoded_page, tick, self._about(tick), etag)
+        return await self._once(
+            "page", lambda: asyncio.to_thread(encoded_page, tick, self._about(tick), self.etag)
+        )
 
     def _about(self, tick: Tick) -> About:
         return {
@@ -142,13 +134,18 @@ class TickStore:
     async def encoded_nodes(
         self, tick: Tick, *, marked: bool | None, limit: int | None = None, after: str = ""
     ) -> bytes:
-        """The body of `/nodes`. That of all nodes is made once; with a ``limit`` it has so many, by
-        name, after ``after``. ``marked`` narrows the nodes, never names and number of the marked.
-        """
-        encode = partial(_encode, tick, self._order_error, marked=marked)
+        """As of `encode_nodes`. Without a ``limit`` it is made once for all callers."""
+        encode = partial(
+            encode_nodes,
+            tick,
+            marked=marked,
+            limit=limit,
+            after=after,
+            order_error=self._order_error,
+        )
         if limit is None:
-            return await self._once(marked, encode)
-        return await encode(limit=limit, after=after)
+            return await self._once(("nodes", marked), lambda: asyncio.to_thread(encode))
+        return await asyncio.to_thread(encode)
 
     async def exposition(self) -> bytes:
         """`/metrics`. While ticks are overdue, there are no series of nodes: a program that acts on
@@ -157,7 +154,8 @@ class TickStore:
         common, tick = self.metrics.exposition(), self.tick
         if not self.node_series or tick is None or self.age() > overdue_after(self.interval):
             return common
-        return common + await self._once("series", partial(_encode_series, tick))
+        series = await self._once("series", lambda: asyncio.to_thread(node_series, tick))
+        return common + series.encode()
 
     def _once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, _T]]) -> Awaitable[_T]:
         task = self._made.get(key)
@@ -165,35 +163,3 @@ class TickStore:
             task = self._made[key] = asyncio.create_task(make())
         # Shielded: one caller that hangs up must not take it from the others.
         return asyncio.shield(task)
-
-
-async def _encode(
-    tick: Tick,
-    order_error: str | None,
-    *,
-    marked: bool | None,
-    limit: int | None = None,
-    after: str = "",
-) -> bytes:
-    table = tick.evaluation.table
-    names = sorted(n for n in table.entries if marked is None or (n in table.marked) is marked)
-    names, more = names[bisect_right(names, after) :], None
-    if limit is not None and limit < len(names):
-        names, more = names[:limit], names[limit - 1]
-    before, behind = around_nodes(tick, order_error, more)
-    pieces: list[msgspec.Raw] = []
-    # In batches, between which other requests are answered. In a thread the interpreter's lock
-    # would hold those up for 5 ms at a time.
-    for first in range(0, len(names), _BATCH):
-        pieces += encode_each(tick, names[first : first + _BATCH])
-        await asyncio.sleep(0)
-    return before + b",".join(pieces) + behind
-
-
-async def _encode_series(tick: Tick) -> bytes:
-    lines: list[str] = []
-    for line in node_series(tick):
-        lines.append(line)
-        if len(lines) % _LINES == 0:
-            await asyncio.sleep(0)
-    return "".join(lines).encode()

@@ -233,7 +233,7 @@ async def test_by_load_pods_leave_nodes_above_the_mean_of_those_that_they_can_us
     seen = [*map(Node, (*known, "n5")), *(Node(name, taints=(RESERVED,)) for name in reserved)]
     rules = [{"name": "node-cpu", "expr": "x", "resource": "cpu", "threshold": 95}]
     tick = scenes.Scene({"rules": rules}, seen).tick(NOON, node_cpu=known | reserved)
-    with Exporter("".join(node_series(tick))) as dynsched:
+    with Exporter(node_series(tick)) as dynsched:
         job = {"job_name": "dynsched", "static_configs": [{"targets": [dynsched.target]}]}
         with RealPrometheus(tmp_path / "prometheus", [job]) as prometheus:
             await asyncio.to_thread(prometheus.wait_for, "dynsched_node_verdict", 12)

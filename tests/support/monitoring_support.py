@@ -91,7 +91,7 @@ def metrics_texts(pods: int = 0) -> dict[str, str]:
 
 def _text(tick: Tick, metrics: Metrics) -> str:
     metrics.observe(tick)
-    return metrics.exposition().decode() + "".join(node_series(tick))
+    return metrics.exposition().decode() + node_series(tick)
 
 
 def _replaced(expr: str, chosen: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ from store_support import Clock, make_store
 from dynsched.core.tick import Tick
 from dynsched.kube.reviews import User
 from dynsched.web.app import ENDPOINTS, make_app
-from dynsched.web.nodes import around_nodes, encode_each
+from dynsched.web.nodes import encode_nodes
 from dynsched.web.ticks import TickStore
 
 JSON = {"Accept": "application/json"}
@@ -44,9 +44,7 @@ async def get(client: TestClient[Any, Any], path: str, status: int = 200, **head
 
 def nodes_payload(tick: Tick) -> Any:
     """What `/nodes` answers, decoded."""
-    before, behind = around_nodes(tick)
-    nodes = encode_each(tick, sorted(tick.evaluation.table.entries))
-    return json.loads(before + b",".join(nodes) + behind)
+    return json.loads(encode_nodes(tick))
 
 
 def check(found: Mapping[str, Any], **expected: Any) -> None:

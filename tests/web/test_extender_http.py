@@ -1,6 +1,5 @@
 """The extender on HTTP: every path, large bodies."""
 
-import asyncio
 import json
 import resource
 from collections.abc import AsyncIterator
@@ -107,42 +106,6 @@ async def test_60_mb_of_whole_nodes(client: TestClient[Any, Any]) -> None:
     assert len(await post(client, "/prioritize", body)) == 5000
 
 
-async def in_pieces(body: bytes) -> AsyncIterator[bytes]:
-    for start in range(0, len(body), 100_000):
-        yield body[start : start + 100_000]
-
-
-async def test_a_body_in_pieces_without_a_length(client: TestClient[Any, Any]) -> None:
-    async with client.post("/filter", data=in_pieces(raw(ask(MANY)))) as response:
-        assert (await response.json())["NodeNames"] == MANY
-
-
 async def test_a_body_that_is_too_large_is_refused(client: TestClient[Any, Any]) -> None:
     assert (await post(client, "/filter", b" " * (MAX_BODY + 1), 413))["error"]
     assert (await post(client, "/filter", ask()))["NodeNames"] == ["a", "b", "c"]
-
-
-async def test_large_questions_wait_for_each_other_and_small_ones_for_none(
-    client: TestClient[Any, Any],
-) -> None:
-    arrives = asyncio.Event()
-
-    async def slow() -> AsyncIterator[bytes]:
-        yield raw(ask())
-        await arrives.wait()
-
-    first = asyncio.create_task(client.post("/filter", data=slow()))
-    large = asyncio.create_task(post(client, "/filter", raw(ask()) + b" " * (2 * MIB)))
-    for _ in range(3):
-        assert (await post(client, "/filter", ask()))["NodeNames"] == ["a", "b", "c"]
-    assert not large.done()
-    arrives.set()
-    assert (await large)["NodeNames"] == ["a", "b", "c"]
-    (await first).release()
-
-
-async def test_a_bug_is_not_a_500(caplog: pytest.LogCaptureFixture) -> None:
-    broken: Any = object()
-    async with TestClient(TestServer(make_app(make_store(Clock()), lambda: broken))) as client:
-        assert (await post(client, "/filter", ask(), 400))["error"]
-    assert "Traceback" in caplog.text

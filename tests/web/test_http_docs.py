@@ -29,7 +29,7 @@ from dynsched.features.order.status import LastOrder, NodeInOrder, OrderStatus
 from dynsched.web.app import ENDPOINTS, make_app
 from dynsched.web.extender import EXTENDER_ENDPOINTS
 from dynsched.web.node_series import node_series
-from dynsched.web.nodes import around_nodes
+from dynsched.web.nodes import encode_nodes
 
 PAGE = ROOT / "docs/http.md"
 EXAMPLE = re.compile(r"```console\n\$ (?P<command>curl [^\n]+)\n(?P<answer>.*?)```", re.DOTALL)
@@ -110,7 +110,7 @@ def metrics_table(ticks):
         expected_example(),
         example(),
     ):  # some series are not in each
-        text += "".join(node_series(tick))
+        text += node_series(tick)
     kinds = dict(re.findall(r"^# TYPE (dynsched_\w+) (\w+)$", text, re.MULTILINE))
     rows = ["| metric | type | meaning |", "| --- | --- | --- |"]
     meanings = dict(re.findall(r"^# HELP (dynsched_\w+) (.+)$", text, re.MULTILINE))
@@ -147,7 +147,7 @@ def test_the_document_has_every_endpoint_and_the_types_that_are_encoded() -> Non
     assert document["info"]["version"] == __version__
     assert list(document["paths"]) == [*ENDPOINTS, *EXTENDER_ENDPOINTS]
     schemas = document["components"]["schemas"]
-    around = json.loads(b"".join(around_nodes(example(), more="last")))
+    around = json.loads(encode_nodes(example(), limit=1))
     assert around.keys() == schemas["Nodes"]["properties"].keys()
     types = [NodeInOrder, Action, AlertState, Quality]
     _, encoded = schema_components(types, ref_template="#/components/schemas/{name}")

@@ -1,10 +1,7 @@
 """--web-auth: who may look, asked over a real socket; the API server is a double."""
 
-import asyncio
 import json
-import logging
 from collections.abc import AsyncIterator, Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -12,17 +9,14 @@ import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
 from reader_support import bearer
 from store_support import Clock
-from virtual_loop import VirtualLoop
 from web_support import PATHS, Kubernetes, application
 
 from dynsched.util.errors import ClusterError
 from dynsched.web.app import ENDPOINTS
 from dynsched.web.auth import (
     GRANTED_SECONDS,
-    MAX_ASKED,
     MAX_KEPT,
     REFUSED_SECONDS,
-    KeptAnswers,
     require_token,
 )
 from dynsched.web.extender import EXTENDER_ENDPOINTS
@@ -69,7 +63,10 @@ def status(get: Callable[..., Any]) -> Callable[..., Any]:
     return ask
 
 
-async def test_a_reader_with_the_right_gets_all_and_others_nothing(get, kubernetes) -> None:
+async def test_a_reader_with_the_right_gets_all_and_others_nothing(get, client, kubernetes) -> None:
+    async with client.head("/nodes", headers=bearer("bobs")) as response:
+        assert response.status == 403
+    kubernetes.asked.clear()
     for path in PATHS:
         status, body, headers = await get(path)
         assert status == (200 if path in PROBES else 401)
@@ -108,13 +105,6 @@ async def test_what_is_no_bearer_token_asks_the_api_server_nothing(client, kuber
     assert kubernetes.asked == []
     async with client.get("/nodes", headers={"Authorization": "bearer  anns"}) as response:
         assert response.status == 200
-
-
-async def test_head_needs_the_same_right_as_get(client, kubernetes) -> None:
-    for token, status in (("anns", 200), ("bobs", 403), ("", 401)):
-        async with client.head("/nodes", headers=bearer(token) if token else {}) as response:
-            assert response.status == status
-    assert ("ann", "/nodes") in kubernetes.asked
 
 
 @pytest.mark.parametrize(
@@ -165,98 +155,34 @@ async def test_grants_are_kept_a_minute_and_refusals_shortly(status, kubernetes,
         assert await status("/nodes", token) == 200
 
 
-async def asking(get, kubernetes, *tokens: str) -> list[asyncio.Task[Any]]:
-    """Questions whose reviews are under way, and wait; the same token is one review."""
-    kubernetes.answers.clear()
-    begun = len(kubernetes.asked)
-    waiting = [asyncio.create_task(get("/nodes", token)) for token in tokens]
-    while len(kubernetes.asked) < begun + len(set(tokens)):
-        await asyncio.sleep(0)
-    return waiting
-
-
-async def test_many_at_once_are_one_review(get, kubernetes) -> None:
-    waiting = await asking(get, kubernetes, *["anns"] * 30)
-    kubernetes.answers.set()
-    assert {status for status, _, _ in await asyncio.gather(*waiting)} == {200}
-    assert kubernetes.asked == [("anns",), ("ann", "/nodes")]
-
-
-async def test_one_that_hangs_up_leaves_the_answer_to_the_others() -> None:
-    answers: KeptAnswers[bool] = KeptAnswers(Clock())
-    going = asyncio.Event()
-    first, second = (asyncio.create_task(answers.answer("k", going.wait)) for _ in range(2))
-    await asyncio.sleep(0)
-    first.cancel()
-    going.set()
-    assert await second is True
-    assert first.cancelled()
-
-
-async def test_made_up_tokens_push_out_no_grant_and_each_other_when_there_are_many() -> None:
-    answers: KeptAnswers[bool] = KeptAnswers(Clock())
-    asked: list[int] = []
-
-    async def answer(key: int) -> bool:
-        asked.append(key)
-        return key == 0
-
-    for key in (*range(MAX_KEPT + 2), 0, 1):
-        await answers.answer(key, partial(answer, key))
-    assert asked == [*range(MAX_KEPT + 2), 1]
+async def test_the_oldest_answers_go_where_there_are_too_many(status, kubernetes) -> None:
+    for number in (0, *range(MAX_KEPT), 0, 1):
+        await status("/nodes", f"token-{number}")
+    asked = [token for (token,) in kubernetes.asked]
+    assert asked == [*(f"token-{number}" for number in range(MAX_KEPT))]
+    for token in ("another", "token-0", "token-2"):
+        await status("/nodes", token)
+    assert kubernetes.asked[MAX_KEPT:] == [("another",), ("token-2",)]
 
 
 async def test_kept_answers_outlast_the_api_server_and_its_errors_are_not_kept(
-    get, kubernetes, clock
+    get, kubernetes, clock, caplog
 ) -> None:
     assert (await get("/nodes", "anns"))[0] == 200
-    kubernetes.away = ClusterError("cannot create tokenreviews: https://10.0.0.1: refused")
+    kubernetes.away = ClusterError("https://10.0.0.1: refused: a review of anns-secret and bobs")
     assert (await get("/nodes", "anns"))[0] == 200
-    for path, token in (("/nodes", "bobs"), ("/rules", "anns")):
+    for path, token in (("/nodes", "anns-secret"), ("/nodes", "bobs"), ("/rules", "anns")):
         status, body, headers = await get(path, token)
         assert status == 503
         assert headers["Retry-After"] == "5"
         assert "10.0.0.1" not in body["error"]
+    assert "10.0.0.1: refused: a review of *** and bobs" in caplog.text
+    assert "anns-secret" not in caplog.text
     clock.now += GRANTED_SECONDS
     assert (await get("/nodes", "anns"))[0] == 503
     assert (await get("/healthz"))[0] == 200
     kubernetes.away = None
     assert (await get("/nodes", "anns"))[0] == 200
-
-
-def test_a_review_that_hangs_is_waited_for_no_longer_than_callers_wait() -> None:
-    async def ask() -> None:
-        answers: KeptAnswers[bool] = KeptAnswers(Clock())
-        with pytest.raises(TimeoutError):
-            await answers.answer("k", asyncio.Event().wait)
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(ask())
-
-
-async def test_reviews_at_once_are_limited_except_for_known_callers() -> None:
-    clock, going = Clock(), asyncio.Event()
-    going.set()
-    answers: KeptAnswers[bool] = KeptAnswers(clock)
-    await answers.answer("known", going.wait)
-    clock.now += 2 * GRANTED_SECONDS
-    going.clear()
-    waiting = [
-        asyncio.create_task(answers.answer(key, going.wait)) for key in (*range(MAX_ASKED), "known")
-    ]
-    await asyncio.sleep(0)
-    with pytest.raises(ClusterError):
-        await answers.answer("made up", going.wait)
-    going.set()
-    assert all(await asyncio.gather(*waiting))
-    assert await answers.answer("made up", going.wait)
-
-
-async def test_a_token_that_is_repeated_is_not_logged(get, kubernetes, caplog) -> None:
-    kubernetes.away = ClusterError("admission webhook says: no TokenReview of anns-secret-token")
-    with caplog.at_level(logging.DEBUG):
-        _, body, _ = await get("/nodes", "anns-secret-token")
-    assert "anns-secret-token" not in caplog.text + json.dumps(body)
 
 
 async def test_the_document_names_the_token(get) -> None:

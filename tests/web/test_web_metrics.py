@@ -255,7 +255,7 @@ async def test_while_ticks_are_overdue_or_where_they_are_off_there_are_no_series
 
 def of_nodes(tick, name):
     """The values of one family of nodes' series, by the values of their labels."""
-    families = text_string_to_metric_families("".join(node_series(tick)))
+    families = text_string_to_metric_families(node_series(tick))
     found = [each for each in families if each.name == f"dynsched_node_{name}"]
     return {tuple(one.labels.values()): one.value for each in found for one in each.samples}
 
