@@ -76,7 +76,7 @@ def mark_state(node: Node, mark: Mark, rules: NodeRules | None = None) -> MarkSt
         has_taint = any(mark.taint.is_same(taint) for taint in node.taints)
         for taint in node.taints:
             ours = mark.taint.is_same(taint) or (older.taint and older.taint.is_same(taint))
-            if mark.taint.stands_at(taint) and not ours:
+            if mark.taint.shares_key_and_effect(taint) and not ours:
                 theirs = f"taint {mark.taint.key}={taint.get('value', '')}"
                 conflict = Reason("conflict", theirs)
     marked = has_label or has_taint or older.label is not None or older.taint is not None

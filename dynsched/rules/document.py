@@ -11,20 +11,17 @@ import yaml
 
 from dynsched.rules.rule_errors import RuleError
 
-_MAX_NUMBER_LENGTH: Final = 64
-"""Characters. The largest float has 24; a number of thousands takes minutes to convert."""
-_NUMBERS: Final = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
-_CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff]")
-
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """``start`` is the line (from 1) on which it begins."""
+    """Its data, and the nodes that have the place of each part."""
 
     root: yaml.Node | None = None
     data: object = None
     duplicates: tuple[RuleError, ...] = ()
-    start: int = 1
+
+
+NO_DOCUMENT: Final = Document()
 
 
 class YamlError(Exception):
@@ -52,18 +49,13 @@ class _Loader(yaml.SafeLoader):
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 (PyYAML's own signature)
         """As PyYAML; yaml.YAMLError for whatever cannot be made."""
-        if node.tag in _NUMBERS and len(node.value) > _MAX_NUMBER_LENGTH:
-            problem = f"a number of {len(node.value)} characters"
-        elif isinstance(node.value, str) and (found := _CONTROL.search(node.value)):
-            problem = f"the character {_named(found[0])} has no place in a rules file"
-        else:
-            try:
-                return super().construct_object(node, deep)
-            except yaml.YAMLError:
-                raise
-            except Exception as error:  # noqa: BLE001 (PyYAML raises nearly any kind, as of `!!bool maybe`)
-                problem = f"a value cannot be read: {type(error).__name__}: {error}"
-        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        try:
+            return super().construct_object(node, deep)
+        except yaml.YAMLError:
+            raise
+        except Exception as error:  # noqa: BLE001 (PyYAML raises nearly any kind, as of `!!bool maybe`)
+            problem = f"a value cannot be read: {type(error).__name__}: {error}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
 
 def read_documents(text: str) -> tuple[Document, ...]:
@@ -77,7 +69,7 @@ def read_documents(text: str) -> tuple[Document, ...]:
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         line, column = before.count("\n") + 1, error.position - (before.rfind("\n") + 1) + 1
-        problem = f"not YAML: the character {_named(chr(error.character))} may not stand in it"
+        problem = f"not YAML: the character U+{error.character:04X} must not stand in it"
         raise YamlError(problem, line, column) from None
     except yaml.MarkedYAMLError as error:
         raise _marked(text, error) from None
@@ -87,12 +79,11 @@ def read_documents(text: str) -> tuple[Document, ...]:
 
 def _documents(loader: _Loader) -> Iterable[Document]:
     while loader.check_node():
-        start = loader.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
         root = loader.get_node()
         # Before the data: to make it, merge keys are resolved in the nodes themselves.
         duplicates = tuple(_duplicate_keys(root, ()))
         data = loader.construct_document(root)
-        yield Document(root, data, duplicates, start)
+        yield Document(root, data, duplicates)
 
 
 def _marked(text: str, error: yaml.MarkedYAMLError) -> YamlError:
@@ -105,10 +96,6 @@ def _marked(text: str, error: yaml.MarkedYAMLError) -> YamlError:
     if re.search(r"\bop:\s*>", line):
         what += '; an op with > needs quotes in YAML: ">="'
     return YamlError(what, mark.line + 1, mark.column + 1)
-
-
-def _named(character: str) -> str:
-    return f"U+{ord(character):04X}"
 
 
 def _duplicate_keys(node: yaml.Node | None, path: tuple[str | int, ...]) -> Iterable[RuleError]:
@@ -128,35 +115,19 @@ def _duplicate_keys(node: yaml.Node | None, path: tuple[str | int, ...]) -> Iter
             yield from _duplicate_keys(value, (*path, name))
 
 
-def find(root: yaml.Node | None, *path: str | int) -> yaml.Node | None:
-    """The node at this path of keys and indices; None where there is none."""
-    steps = list(_steps(root, path))
-    return steps[-1][1] if len(steps) == len(path) else None
-
-
 def locate(root: yaml.Node | None, path: tuple[str | int, ...]) -> tuple[int, int]:
     """Line and column (from 1) of a path's key, or of the nearest parent that is there."""
     if root is None:
         return 1, 1
-    mark = [root.start_mark, *(key.start_mark for key, _ in _steps(root, path))][-1]
-    return mark.line + 1, mark.column + 1
-
-
-def _steps(
-    root: yaml.Node | None, path: Iterable[str | int]
-) -> Iterable[tuple[yaml.Node, yaml.Node]]:
-    """Key (an item of a list is its own) and value of each part of a path, while they are there.
-    A key's last occurrence counts, as it does for YAML.
-    """
-    node = root
+    mark, node = root.start_mark, root
     for part in path:
+        found: list[tuple[yaml.Node, yaml.Node]] = []
         if isinstance(node, yaml.MappingNode):
+            # A key's last occurrence counts, as it does for YAML.
             found = [pair for pair in node.value if pair[0].value == str(part)][-1:]
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
             found = [(item, item) for item in node.value[part : part + 1]]
-        else:
-            return
         if not found:
-            return
-        yield found[0]
-        node = found[0][1]
+            break
+        mark, node = found[0][0].start_mark, found[0][1]
+    return mark.line + 1, mark.column + 1

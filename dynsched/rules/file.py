@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dynsched.rules.document import Document, YamlError, locate, read_documents
+from dynsched.rules.document import NO_DOCUMENT, Document, YamlError, locate, read_documents
 from dynsched.rules.fields import MAX_RULES, Expr, Name
 from dynsched.rules.lint import lint
 from dynsched.rules.removed import without_removed
@@ -29,12 +28,9 @@ from dynsched.rules.sections import (
 from dynsched.util.errors import ExpectedError
 from dynsched.util.files import read_file, read_stream
 from dynsched.util.formatting import as_mapping, one_line
-from dynsched.util.threads import Aside, NotDoneError
 
 MAX_BYTES: Final = 256 * 1024
 """Of a rules file. A hundred rules with long expressions have a tenth of it."""
-READ_SECONDS: Final = 2.0
-"""How long reading it may take: less than there is between a SIGTERM and the end."""
 _MAX_LINE_LENGTH: Final = 600
 DYNAMIC_SCHEDULER_KEY: Final = "Rulename"
 """The top-level key by which a file in the format of dynamicScheduler is recognised."""
@@ -44,8 +40,7 @@ class RulesFileError(ExpectedError):
     """A rules file that cannot be used: every error, one ``file:line:column: ...`` each."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        # A file's name may be no Unicode; what it stands in must be JSON.
-        self.lines = tuple(line.encode(errors="replace").decode() for line in lines)
+        self.lines = tuple(lines)
         super().__init__("\n".join(self.lines))
 
 
@@ -69,6 +64,7 @@ class Reading:
     rule_set: RuleSet | None
     errors: tuple[Remark, ...] = ()
     warnings: tuple[Remark, ...] = ()
+    document: Document = NO_DOCUMENT
 
 
 def load_rules(path: Path, flag: str = "--rules") -> RuleSet:
@@ -93,8 +89,8 @@ def read_rules(raw: bytes) -> Reading:
             problem = (
                 "not YAML: expected a single document in the stream, but found another document"
             )
-            return _refused(problem, documents[1].start, 1)
-        return _rules_of(documents[0] if documents else Document())
+            return _refused(problem, *locate(documents[1].root, ()))
+        return _rules_of(documents[0] if documents else NO_DOCUMENT)
     except YamlError as error:
         return _refused(str(error), error.line, error.column)
     except UnicodeDecodeError as error:
@@ -136,7 +132,7 @@ class FixedRules:
 class RulesFile:
     """A rules file that is read again and again. ``rule_set`` is the last valid content, and
     ``text`` its text; ``error`` says why the present one is refused, ``warnings`` what is odd in
-    it, with its place. A reading takes READ_SECONDS at most, even of a pipe or a device.
+    it, with its place.
 
     A first content that is refused raises RulesFileError, unless it ``may_be_refused``: then no
     rules are in force, and ``rule_set`` is None.
@@ -144,7 +140,6 @@ class RulesFile:
 
     def __init__(self, path: Path, *, may_be_refused: bool = False) -> None:
         self._path = path
-        self._aside: Aside[tuple[bytes, Reading]] = Aside("rules file")
         self._last: tuple[bytes, Reading] | None = None
         self.text: str | None = None
         self.error: str | None = None
@@ -178,23 +173,15 @@ class RulesFile:
 
     def _read(self) -> tuple[RuleSet, str]:
         try:
-            self._last = self._aside.call(partial(_read, self._path, self._last), READ_SECONDS)
-        except NotDoneError:
-            problem = f"not read within {READ_SECONDS:g}s; does the file system hang that it is on?"
-            raise RulesFileError([f"{self._path}: {problem}"]) from None
+            raw = read_file(self._path, MAX_BYTES)
         except OSError as error:
             raise unreadable(self._path, error, "name the file with --rules") from None
-        raw, reading = self._last
+        if self._last is None or self._last[0] != raw:
+            self._last = raw, read_rules(raw)
+        reading = self._last[1]
         rule_set = _used(self._path, reading)
         self.warnings = _warnings(self._path, reading)
         return rule_set, raw.decode()
-
-
-def _read(path: Path, last: tuple[bytes, Reading] | None) -> tuple[bytes, Reading]:
-    raw = read_file(path, MAX_BYTES)
-    if last is not None and last[0] == raw:  # a hostile one takes a second to be read as YAML
-        return last
-    return raw, read_rules(raw)
 
 
 def _used(path: Path, reading: Reading) -> RuleSet:
@@ -222,13 +209,18 @@ def _rules_of(document: Document) -> Reading:
         last = (Remark(None, None, "and more errors"),) if len(errors) > MAX_ERRORS else ()
         return Reading(None, (*_located(document, errors[:MAX_ERRORS]), *last))
     warned = (
-        RuleError(each.path or path_of_expr(document.data, each.index), each.message)
+        RuleError(each.path or _path_of_expr(document.data, each.index), each.message)
         for each in lint(rule_set)
     )
-    return Reading(rule_set, warnings=_located(document, warned))
+    return Reading(rule_set, (), _located(document, warned), document)
 
 
-def path_of_expr(data: object, index: int) -> tuple[str | int, ...]:
+def at_expr(document: Document, index: int, message: str) -> Remark:
+    """A message about the expression of the rule at ``index``, at its place."""
+    return Remark(*locate(document.root, _path_of_expr(document.data, index)), message)
+
+
+def _path_of_expr(data: object, index: int) -> tuple[str | int, ...]:
     """Where the expression of the rule at ``index`` stands in a document, in either format."""
     if isinstance(data, Mapping) and DYNAMIC_SCHEDULER_KEY in data:
         return (DYNAMIC_SCHEDULER_KEY, list(data[DYNAMIC_SCHEDULER_KEY])[index], "Promsql")

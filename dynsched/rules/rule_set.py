@@ -110,15 +110,6 @@ class Rule(RulesModel):
                 )
         return value
 
-    @cached_property
-    def node_labels(self) -> tuple[str, ...]:
-        """Those that may name the node; the first that a sample has is used."""
-        return (self.node_label,) if self.node_label else ("node", "instance")
-
-    def breached(self, value: float | None) -> bool:
-        """False when the value is None (unknown)."""
-        return value is not None and bool(COMPARE[self.op](value, self.threshold))
-
     @field_validator("by")
     @classmethod
     def _has_an_expected_load(cls, value: str, info: ValidationInfo) -> str:
@@ -135,6 +126,15 @@ class Rule(RulesModel):
                 "value is full load"
             )
         return value
+
+    @cached_property
+    def node_labels(self) -> tuple[str, ...]:
+        """Those that may name the node; the first that a sample has is used."""
+        return (self.node_label,) if self.node_label else ("node", "instance")
+
+    def breached(self, value: float | None) -> bool:
+        """False when the value is None (unknown)."""
+        return value is not None and bool(COMPARE[self.op](value, self.threshold))
 
     def holds(self, value: float) -> bool:
         """Whether a firing alert goes on at this value."""

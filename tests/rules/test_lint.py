@@ -28,19 +28,13 @@ COMPARED = {
         *("load > 80 or load > 90", "(load > 80) > bool 90", "max by (instance) (load > 80)"),
         *("count_over_time((load > 80)[5m:])", 'label_replace(load > 80, "a", "$1", "b", "(.*)")'),
     ],
-    "> 3": [
-        *("-load > 3", "1 + 2 * load ^ 2 % 3 > 3", "load offset 5m > 3", "load offset -5m > 3"),
-        *("load @ end() > 3", "sum(load) by (instance) > 3"),
-        *("sum without (cpu) (load) > 3", '{__name__="load", a=~"b > c|}"} > 3'),
-        "load{a='\"}'} > 3",
-    ],
+    "> 3": ["load offset -5m > 3", "sum(load) by (instance) > 3", "load{a='\"}'} > 3"],
     ">= 80": [f"((({CPU}) >= 80))"],
     "< load": ["80 < load"],
     "> 0.8": ["100 * (load > 0.8)"],
     "> 0.9": ["count by (instance) (core > 0.9)"],
 }
-ENDS = ["< 20", "== 1", "!= 1", "> 0", "> on (instance) group_left (zone) limit"]
-ENDS += ["> ignoring (job) limit"]
+ENDS = ["< 20", "== 1", "> 0", "> on (instance) group_left (zone) limit"]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +59,6 @@ DONE = "A * on (instance) (B > bool 80)"
     [
         ("cpu and on (instance) memory > 80", f"'and' {CONDITION}", DONE),
         ("cpu unless on (instance) memory > 80", f"'unless' {CONDITION}", DONE),
-        ("cpu AND on (instance) memory > 80", f"'and' {CONDITION}", DONE),
         ("topk(3, load)", "topk leaves all other nodes out", ""),
         ("sort(bottomk(3, load))", "bottomk leaves", ""),
         ('ALERTS{alertname="Hot"}', "ALERTS has a series only while", ""),
@@ -85,13 +78,9 @@ def test_other_warnings_and_what_to_do_about_them(expr: str, begins: str, says: 
         CPU,
         "load",
         "load > bool 80",
-        "load > BOOL 80",
         "cpu * on (instance) (memory > bool 80)",
-        "load # > 80",
         'load{a="> 80"}',
-        "load{a!='b', c=~'d'}",
         "load > 80 or load * 0",
-        "load * 0 or load > 80",
         "cpu and on (instance) memory",
         "cpu and on (instance) up == 1",
         "load unless on (node) kube_node_spec_unschedulable == 1",
@@ -103,8 +92,6 @@ def test_other_warnings_and_what_to_do_about_them(expr: str, begins: str, says: 
         "scalar(load > 80) * other",
         "vector(1)",
         "absent(load > 80)",
-        "and_more > bool 1",
-        'count_values("x", load)',
     ],
 )
 def test_every_node_has_a_value(expr: str) -> None:

@@ -40,21 +40,6 @@ def test_what_is_left_out_is_as_documented() -> None:
     assert (found.stale_after, found.on_stale) == (300, "release")
 
 
-def test_profiles_of_rules_of_both_sources() -> None:
-    usage = {"name": "mem", "source": "metrics-server", "resource": "memory", "threshold": 85}
-    profiles = {
-        "default": {"score": {"cpu": 1, "mem": 1}, "method": "linear"},
-        "real-usage": {"score": {"mem": 1}, "method": "relative"},
-    }
-    rules = rule_set(rule(), usage, extender={"profiles": profiles})
-    _, memory = rules.rules
-    assert (memory.source, memory.resource, memory.expr) == ("metrics-server", "memory", None)
-    assert {
-        name: {"score": dict(profile.score), "method": profile.method}
-        for name, profile in rules.extender.profiles.items()
-    } == profiles
-
-
 def test_the_first_projects_file() -> None:
     """It marks as that project did; what that did not read is ignored."""
     raw = yaml.safe_load((ROOT / "tests/rules/first-project.yaml").read_text())
@@ -76,28 +61,18 @@ def test_the_first_projects_file() -> None:
         ("stale_after", "90s", 90),
         ("stale_after", "1h30m", 5400),
         ("on_stale", "hold", "hold"),
-        ("guard.max_marked", "33%", Limit(0.33, is_share=True)),
         ("guard.max_marked", "12.5%", Limit(0.125, is_share=True)),
-        ("guard.max_marked", "100%", Limit(1, is_share=True)),
-        ("guard.max_marked", "0%", Limit(0, is_share=True)),
-        ("guard.max_marked", 3, Limit(3)),
         ("guard.max_marked", 0, Limit(0)),
         ("guard.max_releases", 1, Limit(1)),
         ("guard.pool_label", "pool", "pool"),
-        ("guard.pool_label", None, None),
         ("nodes.selector", "pool=batch,!gpu", parse_selector("pool=batch,!gpu")),
         ("nodes.include_control_plane", True, True),
-        ("guard", {}, rule_set().guard),
         ("mark", {}, rule_set().mark_rules),
-        ("nodes", {}, rule_set().nodes),
         ("extender", {}, rule_set().extender),
         ("mark.label", "load=high", LabelMark("load", "high")),
-        ("mark.taint", None, None),
         ("mark.taint", "dynsched.io/a=b:PreferNoSchedule", TaintMark("dynsched.io/a", "b")),
         ("extender.require_label", "filter.xy.com", "filter.xy.com"),
-        ("extender.require_label", None, None),
         ("extender.reject", ["cpu"], ("cpu",)),
-        ("extender.reject", [], ()),
     ],
 )
 def test_a_key_of_the_file(path: str, written: object, read: object) -> None:
@@ -114,21 +89,15 @@ def test_a_key_of_the_file(path: str, written: object, read: object) -> None:
     [
         ("op", ">=", "op", ">="),
         ("op", "<", "op", "<"),
-        ("op", "<=", "op", "<="),
-        ("threshold", 0, "threshold", 0),
         ("threshold", -1.5, "threshold", -1.5),
-        ("clear_threshold", 80, "clear_threshold", 80),
         ("clear_threshold", 12, "clear_threshold", 12),
         ("for", "2m", "hold_duration", 120),
         ("for", 0, "hold_duration", 0),
-        ("for", 0.0, "hold_duration", 0),
-        ("for", "0", "hold_duration", 0),
         ("keep_firing_for", "500ms", "keep_firing_for", 0.5),
         ("node_label", "host", "node_labels", ("host",)),
         ("stale_after", "30s", "stale_after", 30),
         ("on_stale", "hold", "on_stale", "hold"),
         ("name", "节点 cpu", "name", "节点 cpu"),
-        ("name", "c" * 100, "name", "c" * 100),
         ("expr", 'a{b="{}"} > 1', "expr", 'a{b="{}"} > 1'),
     ],
 )
@@ -142,10 +111,7 @@ def test_a_key_of_a_rule(key: str, written: object, attribute: str, read: object
     [
         ("stale_after", None, "2m", 120),
         ("stale_after", "30s", "2m", 30),
-        ("stale_after", "10m", "2m", 600),
-        ("on_stale", None, "release", "release"),
         ("on_stale", None, "hold", "hold"),
-        ("on_stale", "hold", "release", "hold"),
         ("on_stale", "release", "hold", "release"),
     ],
 )
@@ -180,14 +146,10 @@ def test_what_breaches_a_threshold_and_what_holds_an_alert(op, clear, breached, 
 @pytest.mark.parametrize(
     ("op", "threshold", "value", "distance"),
     [
-        (">", 80, 80, 0),
         (">", 80, 100, 0.25),
         (">=", 80, 60, -0.25),
         ("<", 1000, 750, 0.25),
-        ("<=", 1000, 1500, -0.5),
         (">", 0, 3, 3),
-        ("<", 0, -3, 3),
-        (">", -10, -5, 0.5),
         ("<", -10, -15, 0.5),
         (">", 1e-308, 1e308, math.inf),
     ],

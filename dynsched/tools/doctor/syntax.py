@@ -25,7 +25,7 @@ def parse_here(report: Checked) -> Checked:
             parse(rule.expr or "0")
         except UnreadError as error:
             message = f"warning: rule {rule.name}: the expression was not checked: {error}; name "
-            warnings.append(report.place_in_expr(index, f"{message}a server with --prom URL"))
+            warnings.append(report.of_expr(index, f"{message}a server with --prom URL"))
     return replace(report, warnings=tuple(warnings))
 
 
@@ -46,6 +46,6 @@ async def parse_by_server(
             match = _PLACE.search(answer.error)
             said = match[0] if match else answer.error
             message = f"rule {rule.name}: Prometheus refuses the expression: {said}"
-            refused = report.place_in_expr(index, message)
+            refused = report.of_expr(index, message)
             found[at] = replace(report, errors=(*found[at].errors, refused))
     return found, None
