@@ -34,7 +34,7 @@ class EvaluatorsCluster(NodeCluster):
     """
 
     def __init__(self, client: KubeClient, watch: NodeWatch, world: World) -> None:
-        super().__init__(client, watch.store, lambda: watch.error)
+        super().__init__(client, watch.store)
         self._world = world
 
     def nodes(self) -> Mapping[str, Node]:
@@ -62,7 +62,7 @@ class Process:
         self._source = Source(self._world.prometheus, self._prometheus)
         self._events = NodeEvents(self.client, own=lambda: self._elector.lease, clock=clock.wall)
         self._watch = NodeWatch(self.client, relist=0.5)
-        self.cluster = NodeCluster(self.client, self._watch.store, lambda: self._watch.error)
+        self.cluster = NodeCluster(self.client, self._watch.store)
         self._store = TickStore(
             clock=clock.monotonic,
             interval=INTERVAL,

@@ -18,9 +18,9 @@ import click
 
 from dynsched import __version__
 from dynsched.cli import flags
-from dynsched.util.defaults import MAX_ROWS
 from dynsched.util.durations import parse_duration
 from dynsched.util.errors import ExpectedError
+from dynsched.util.formatting import MAX_ROWS
 
 if TYPE_CHECKING:
     from dynsched.rules.check import Checked

@@ -24,8 +24,7 @@ from dynsched.core.marks import NodePatch
 from dynsched.core.tick import Tick
 from dynsched.core.wording import by_reason, counted, listed, named_rules, some
 from dynsched.rules.lint import lint
-from dynsched.util.defaults import MAX_ROWS
-from dynsched.util.formatting import format_time
+from dynsched.util.formatting import MAX_ROWS, format_time
 from dynsched.util.tables import ago, make_table, named, show
 from dynsched.web.nodes import encode_each
 from dynsched.web.status import rules_answer

@@ -64,7 +64,7 @@ async def _serve(settings: Settings) -> None:
         events = clients.events(client, leadership)
         watch = NodeWatch(client)
         kind = DryRunCluster if settings.dry_run else NodeCluster
-        cluster = kind(client, watch.store, lambda: watch.error)
+        cluster = kind(client, watch.store)
         source = clients.prometheus(settings, rules_file, cluster.nodes)
         metrics_server = clients.metrics_server(cluster.nodes)
         pods = PodTracking(

@@ -92,7 +92,7 @@ class PodTracking:
         return KnownPods(
             recent=self.recent.pods(time.monotonic(), ago=ago),
             running=self._watch.running,
-            with_order=self._watch.account.with_order,
+            with_order=self._watch.counts.with_order,
             use_of_workloads=self.pod_use.of_workloads,
             use_of_pods=self.pod_use.of_pods,
             use_of_ended=self.pod_use.of_ended,
@@ -100,7 +100,7 @@ class PodTracking:
             start_factor=self.pod_use.start_factor,
             scrape_intervals=scrapes,
             sequence=self.recent.sequence,
-            requested=self._watch.account.requested,
+            requested=self._watch.counts.requested,
             error=self._watch.error,
         )
 

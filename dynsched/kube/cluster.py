@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from types import MappingProxyType
 from typing import Self
@@ -29,6 +29,8 @@ class NodeStore:
     def __init__(self) -> None:
         self.synced = False
         """Whether all have been listed; an outage makes nodes old, not gone."""
+        self.error: str | None = None
+        """Why what is known may be old; None while all is well."""
         self._nodes: dict[str, Node] = {}
         self._view: Mapping[str, Node] | None = None
         self._changes = 0
@@ -100,33 +102,22 @@ class NodeStore:
         self._view = None
 
 
-WhyOld = Callable[[], str | None]
-"""Why what is known may be old; None while all is well."""
-
-
-def _all_is_well() -> None:
-    return None
-
-
 class NodeCluster:
     """The nodes, and the only way to read and patch one."""
 
-    def __init__(
-        self, client: KubeClient, store: NodeStore, why_old: WhyOld = _all_is_well
-    ) -> None:
+    def __init__(self, client: KubeClient, store: NodeStore) -> None:
         self._client = client
         self._store = store
-        self._why_old = why_old
 
     @property
     def synced(self) -> bool:
-        """As of `NodeStore`."""
+        """As `NodeStore.synced`."""
         return self._store.synced
 
     @property
     def error(self) -> str | None:
-        """Why what is known may be old; None while all is well."""
-        return self._why_old()
+        """As `NodeStore.error`."""
+        return self._store.error
 
     def nodes(self) -> Mapping[str, Node]:
         """As `NodeStore.nodes`."""
@@ -174,10 +165,8 @@ class DryRunCluster(NodeCluster):
     the copy is dropped.
     """
 
-    def __init__(
-        self, client: KubeClient, store: NodeStore, why_old: WhyOld = _all_is_well
-    ) -> None:
-        super().__init__(client, store, why_old)
+    def __init__(self, client: KubeClient, store: NodeStore) -> None:
+        super().__init__(client, store)
         self._patches: dict[str, tuple[Node, list[NodePatch]]] = {}
         """By name: the node as it really was at the last patch, and all patches."""
 

@@ -1,7 +1,6 @@
 """From a raw Node to the small `core.nodes.Node`. Only those fields are decoded; the rest, nine
-tenths of the bytes, is skipped. An object whose fields are not of the expected types is kept by its
-name, version, labels and taints alone; without these it is not known at all, as a patch of it might
-undo what others wrote.
+tenths of the bytes, is skipped. An object whose fields are not of the expected types is no node for
+us: a patch of it might undo what others wrote.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from dynsched.kube.lists import ObjectMeta
 from dynsched.rules.keys import ANNOTATION_PREFIX, FIELD_MANAGER
 from dynsched.util.formatting import parse_time
 
-_NO_KEYS: Final[frozenset[str]] = frozenset()
 _NO_TEXTS: Final[Mapping[str, str]] = {}
 
 
@@ -34,11 +32,8 @@ class _Writer(msgspec.Struct, gc=False):
     fields: msgspec.Raw = msgspec.field(name="fieldsV1", default=msgspec.Raw(b"{}"))
 
 
-class _Identity(ObjectMeta, gc=False):
+class _Metadata(ObjectMeta, gc=False):
     labels: dict[str, str] | None = None
-
-
-class _Metadata(_Identity, gc=False):
     annotations: dict[str, str] | None = None
     created: str = msgspec.field(name="creationTimestamp", default="")
     writers: list[_Writer] | None = msgspec.field(name="managedFields", default=None)
@@ -75,32 +70,17 @@ class _Body(msgspec.Struct, gc=False):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class _Odd(msgspec.Struct, gc=False):
-    metadata: _Identity = msgspec.field(default_factory=_Identity)
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-
-
 _BODY: Final = msgspec.json.Decoder(_Body)
-_ODD: Final = msgspec.json.Decoder(_Odd)
 _FIELDS: Final = msgspec.json.Decoder(dict[str, dict[str, dict[str, Any]]])
 
 
 def decode_node(body: bytes | msgspec.Raw) -> Node | None:
-    """What is kept of a Node's JSON; None where its name, labels or taints cannot be read.
-    ValueError for what is no JSON.
-    """
+    """What is kept of a Node's JSON; None for what is no Node. ValueError for what is no JSON."""
     try:
-        return _projected(_BODY.decode(body))
-    except (msgspec.DecodeError, UnicodeError):
-        pass
-    try:
-        odd = _ODD.decode(body)
+        found = _BODY.decode(body)
+        managed_labels = _managed_labels(found.metadata.writers or ())
     except msgspec.ValidationError:
         return None
-    return _projected(_Body(_Metadata(**msgspec.structs.asdict(odd.metadata)), odd.spec))
-
-
-def _projected(found: _Body) -> Node | None:
     metadata, status = found.metadata, found.status
     if not metadata.name:
         return None
@@ -125,7 +105,7 @@ def _projected(found: _Body) -> Node | None:
         ),
         allocatable=_allocatable(**msgspec.structs.asdict(status.allocatable)),
         created=parse_time(metadata.created) or 0.0,
-        managed_labels=_managed_labels(metadata.writers or ()),
+        managed_labels=managed_labels,
     )
 
 
@@ -153,20 +133,13 @@ def _interned(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
 
 def _managed_labels(writers: Iterable[_Writer]) -> frozenset[str]:
     """The labels that managedFields records as written by dynsched, and by no manager since."""
-    keys = [
-        key[2:]
+    return frozenset(
+        sys.intern(key[2:])
         for each in writers
         if each.manager == FIELD_MANAGER and each.operation == "Update" and not each.subresource
         for key in _FIELDS.decode(each.fields).get("f:metadata", {}).get("f:labels", ())
         if key[:2] == "f:"
-    ]
-    return _shared_set(tuple(sorted(keys))) if keys else _NO_KEYS
-
-
-@lru_cache(maxsize=64)
-def _shared_set(keys: tuple[str, ...]) -> frozenset[str]:
-    """One set for all nodes that carry the same mark."""
-    return frozenset(map(sys.intern, keys))
+    )
 
 
 @lru_cache(maxsize=1024, typed=True)

@@ -20,7 +20,7 @@ time."""
 MAX_DURATION: Final = 300.0
 """Seconds: the upper bound for the duration that the Lease of another holder states. One of years,
 say a typing error, must not stop all replicas from writing."""
-_GIVEN_UP: Final = 1
+_RELEASED: Final = 1
 """``leaseDurationSeconds`` of a Lease that its holder released, as in client-go; the API server
 requires a value above 0."""
 _MAX_TRANSITIONS: Final = 2**31 - 1
@@ -145,16 +145,16 @@ def held_by(
     return spec
 
 
-def given_up(previous: Lease, wall: float) -> dict[str, Any]:
+def released_spec(previous: Lease, wall: float) -> dict[str, Any]:
     """The ``spec`` with which the holder releases the Lease."""
-    released = {"holderIdentity": "", "leaseDurationSeconds": _GIVEN_UP}
+    released = {"holderIdentity": "", "leaseDurationSeconds": _RELEASED}
     return {**_spec(previous.body), **released, "renewTime": format_micro_time(_micros(wall))}
 
 
 def is_released(body: Mapping[str, Any]) -> bool:
     """Whether the holder released the Lease, and no other candidate has taken it since."""
     spec = _spec(body)
-    return not spec.get("holderIdentity") and spec.get("leaseDurationSeconds") == _GIVEN_UP
+    return not spec.get("holderIdentity") and spec.get("leaseDurationSeconds") == _RELEASED
 
 
 def renewed_at(body: Mapping[str, Any]) -> float | None:

@@ -90,7 +90,7 @@ class NodeEvents:
     own: Callable[[], Subject | None] = lambda: None
     clock: Callable[[], float] = time.time
     _queue: OrderedDict[_Key, _EventSeries] = field(default_factory=OrderedDict, init=False)
-    _told: OrderedDict[_Key, _EventSeries] = field(default_factory=OrderedDict, init=False)
+    _posted: OrderedDict[_Key, _EventSeries] = field(default_factory=OrderedDict, init=False)
     _worker: asyncio.Task[None] | None = field(default=None, init=False)
     _bucket: TokenBucket = field(default_factory=lambda: TokenBucket(BURST), init=False)
     _closed: bool = field(default=False, init=False)
@@ -137,11 +137,11 @@ class NodeEvents:
                 await asyncio.sleep((1 - self._bucket.tokens) / RATE)
                 continue
             self._bucket.tokens -= 1
-            await self._tell(*self._queue.popitem(last=False))
+            await self._post_queued(*self._queue.popitem(last=False))
 
-    async def _tell(self, key: _Key, new: _EventSeries) -> None:
+    async def _post_queued(self, key: _Key, new: _EventSeries) -> None:
         try:
-            told = await self._sent(key, new)
+            posted = await self._sent(key, new)
         except ClusterError as error:
             if self._lost.is_new("events", str(error)):  # it names the Event, or the node
                 logger.warning("some Events were not posted: %s", error)
@@ -149,34 +149,31 @@ class NodeEvents:
             logger.exception("an Event on %s could not be posted", key.about.name)
         else:
             self._lost.forget("events")
-            self._told[key] = told
-            self._told.move_to_end(key)
-            oldest = next(iter(self._told))
-            while len(self._told) > QUEUE or told.last - self._told[oldest].last > WINDOW:
-                del self._told[oldest]
-                oldest = next(iter(self._told))
+            self._posted[key] = posted
+            while len(self._posted) > QUEUE:
+                self._posted.popitem(last=False)
 
     async def _sent(self, key: _Key, new: _EventSeries) -> _EventSeries:
         """The Event that is there already, moved on; else a new one."""
-        old = self._told.pop(key, None)
+        old = self._posted.pop(key, None)
         if old is not None and new.first - old.last <= WINDOW:
-            told = old.moved_on(new)
-            if await self.client.patch_event(key.namespace, told.name, told.changing()):
-                return told
+            posted = old.moved_on(new)
+            if await self.client.patch_event(key.namespace, posted.name, posted.changing()):
+                return posted
         stem = key.about.name[:_NAME_CHARACTERS].rstrip("-.")
-        told = new._replace(name=f"{stem}.{uuid.uuid4().hex}")
+        posted = new._replace(name=f"{stem}.{uuid.uuid4().hex}")
         body = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": told.name, "namespace": key.namespace},
+            "metadata": {"name": posted.name, "namespace": key.namespace},
             "involvedObject": {name: text for name, text in key.about._asdict().items() if text},
             "type": key.kind,
             "reason": key.reason,
             "source": {"component": FIELD_MANAGER},
             "reportingComponent": FIELD_MANAGER,
             "reportingInstance": HOST,
-            "firstTimestamp": format_time(told.first),
-            **told.changing(),
+            "firstTimestamp": format_time(posted.first),
+            **posted.changing(),
         }
         await self.client.create_event(key.namespace, body)
-        return told
+        return posted

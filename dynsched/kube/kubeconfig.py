@@ -97,12 +97,6 @@ class KubeConfig:
                 f"{', '.join(self.tls_files)}: {str(why).replace('_', ' ').lower()}"
             ) from error
 
-    def serves(self, host: str | None, port: int | None) -> bool:
-        """Whether this is where the API server listens; a redirect may lead elsewhere."""
-        parts = urlsplit(self.configuration.host)
-        default = 443 if parts.scheme == "https" else 80
-        return (host, port) == (parts.hostname, parts.port or default)
-
     async def reload(self) -> KubeConfig:
         """As it is on disk now (an exec plugin is run again). KubeConfigError."""
         return await load_config(self.asked, self.context)

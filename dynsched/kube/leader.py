@@ -19,9 +19,9 @@ from dynsched.kube.election import (
     LeaseTimes,
     contested,
     deleted,
-    given_up,
     held_by,
     read_lease,
+    released_spec,
 )
 from dynsched.kube.events import Subject
 from dynsched.kube.failures import Call, in_namespace
@@ -138,9 +138,9 @@ class Elector:
     """Why the last attempt failed, in one line; None when it did not."""
     _lease: Lease | None = field(default=None, init=False)
     _renewed_at: float | None = field(default=None, init=False)
-    _aside_until: float = field(default=-math.inf, init=False)
-    _told_to_lead: bool = field(default=False, init=False)
-    _told_of: str | None = field(default=None, init=False)
+    _stepped_down_until: float = field(default=-math.inf, init=False)
+    _logged_as_leader: bool = field(default=False, init=False)
+    _logged_leader: str | None = field(default=None, init=False)
     _troubles: LoggedKinds = field(default_factory=LoggedKinds, init=False)
 
     def __post_init__(self, of_pod: bool, times: LeaseTimes | None) -> None:
@@ -156,14 +156,14 @@ class Elector:
         return (
             self._renewed_at is not None
             and self.clock() - self._renewed_at < self._times.write_for
-            and self.clock() >= self._aside_until
+            and self.clock() >= self._stepped_down_until
         )
 
     def step_down(self) -> None:
         """Begin no more writes, release the Lease when those under way have ended, and take it
         again only when nobody has for its duration.
         """
-        self._aside_until = self.clock() + self._times.duration
+        self._stepped_down_until = self.clock() + self._times.duration
 
     @property
     def leader(self) -> str | None:
@@ -192,7 +192,7 @@ class Elector:
                     left = self._lease.free_in(self.clock())  # another's: at once when it runs out
                     due = min(due, left + 0.01) if left >= 0 else due
                 await pause(stop, due)
-            await self._let_go()
+            await self._release_at_end()
         finally:
             self._renewed_at = None
 
@@ -216,12 +216,12 @@ class Elector:
         else:
             self.error = None
             self._troubles.forget("election")
-        if self.may_write is not self._told_to_lead:
-            self._told_to_lead = self.may_write
+        if self.may_write is not self._logged_as_leader:
+            self._logged_as_leader = self.may_write
             what = "hold" if self.may_write else "no longer hold"
             logger.info("%s the Lease %s as %s", what, self._named, self.identity)
-        if self.leader is not None and self.leader != self._told_of:
-            self._told_of = self.leader
+        if self.leader is not None and self.leader != self._logged_leader:
+            self._logged_leader = self.leader
             if self.leader != self.identity:  # waiting should not look like hanging
                 logger.info(
                     "%s holds the Lease %s: nothing is written until it is free (we are %s)",
@@ -229,9 +229,9 @@ class Elector:
                 )
 
     async def _take_or_renew(self) -> None:
-        if self.clock() < self._aside_until:
+        if self.clock() < self._stepped_down_until:
             if self._is_ours(self._lease):
-                await self._give_up()
+                await self._release()
             self._lease = await self._look()
             return
         if not self._is_ours(self._lease):
@@ -261,23 +261,23 @@ class Elector:
             return False
         return lease.body["spec"].get("renewTime") in self._renewals
 
-    async def _let_go(self) -> None:
+    async def _release_at_end(self) -> None:
         try:
             try:
-                await self._give_up()
+                await self._release()
             except (ConflictError, NotFoundError):  # the answer to our last renewal was lost
                 self._lease = await self._look()
-                await self._give_up()
+                await self._release()
         except ClusterError as error:
             logger.info("the Lease is left to expire: %s", error)
 
-    async def _give_up(self) -> None:
+    async def _release(self) -> None:
         self._renewed_at = None  # no write begins any more
         await self.writer.wait_for_writes()
         if self._lease is not None and self._is_ours(self._lease):
-            await self._write(self._lease, given_up(self._lease, self.wall()))
+            await self._write(self._lease, released_spec(self._lease, self.wall()))
             self._renewals.clear()
-            logger.info("gave up the Lease %s", self._named)
+            logger.info("released the Lease %s", self._named)
         self._lease = None
 
     async def _look(self) -> Lease | None:

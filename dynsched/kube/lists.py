@@ -1,12 +1,10 @@
-"""What the API server sends of many objects: lists in pages, all as of one moment and one page in
-memory at a time; and the lines of a watch.
-"""
+"""Lists in pages, all as of one moment, and one page in memory at a time."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from http import HTTPStatus
-from typing import Any, Final, Generic, TypeVar, Unpack
+from typing import Final, Generic, TypeVar, Unpack
 
 import msgspec
 
@@ -26,13 +24,8 @@ Item = TypeVar("Item")
 
 
 class _ListMeta(msgspec.Struct, gc=False):
-    """Where in the list a page ends; ``remaining``: how many come after it, where the server says
-    so.
-    """
-
     version: str = msgspec.field(name="resourceVersion", default="")
-    after: str = msgspec.field(name="continue", default="")
-    remaining: int | None = msgspec.field(name="remainingItemCount", default=None)
+    next_page: str = msgspec.field(name="continue", default="")
 
 
 class ListPage(msgspec.Struct, Generic[Item], gc=False):
@@ -65,24 +58,6 @@ class Named(msgspec.Struct, gc=False):
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
 
 
-class Event(msgspec.Struct, gc=False):
-    """One line of a watch."""
-
-    type: str
-    object: msgspec.Raw
-
-
-async def read_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
-    """The lines of a watch."""
-    rest = b""
-    async for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        if lines:
-            yield lines
-    if rest:
-        yield [rest]
-
-
 async def pages(
     api: KubeApi,
     call: Call,
@@ -91,7 +66,7 @@ async def pages(
     may_be_unknown: bool = False,
     **request: Unpack[Request],
 ) -> AsyncIterator[ListPage[Item]]:
-    """The caller must let go of a page (``del``) before it takes the next, or two would be in
+    """The caller must release a page (``del``) before it takes the next, or two would be in
     memory. ``may_be_unknown``: a server that does not know the resource has no such objects.
     ConflictError when the list's snapshot expired between two pages.
     """
@@ -110,26 +85,13 @@ async def pages(
             raise ConflictError(f"cannot {call}: the list's snapshot expired between two pages")
         if answer.status == HTTPStatus.NOT_FOUND:
             return
-        page = _required(call, api, answer.body)
-        query = {**query, "continue": page.metadata.after}
+        page: ListPage[Item] | None = answer.body
+        if page is None or not page.metadata.version:  # as of ``{}``
+            server = api.config.server
+            raise ClusterError(f"cannot {call}: {server} answered no list; is a proxy between?")
+        query = {**query, "continue": page.metadata.next_page}
         del answer
         yield page
         del page
         if not query["continue"]:
             return
-
-
-async def first_item(api: KubeApi, call: Call) -> ListPage[Named]:
-    """A list's first page, of one object without its content. Raises ClusterError."""
-    query = {"limit": "1"}
-    answer = await api.call(call, query=query, headers=METADATA_ONLY, shape=ListPage[Named])
-    page: ListPage[Named] = _required(call, api, answer.body)
-    return page
-
-
-def _required(call: Call, api: KubeApi, page: Any) -> Any:
-    """The page. ClusterError for an answer without a version, such as ``{}``: it is no list."""
-    if page is None or not page.metadata.version:
-        server = api.config.server
-        raise ClusterError(f"cannot {call}: {server} answered no list; is a proxy between?")
-    return page

@@ -108,8 +108,6 @@ class NodeWatch:
 
     def __init__(self, client: KubeClient, *, relist: float = RELIST) -> None:
         self.store = NodeStore()
-        self.error: str | None = None
-        """Why what we know of the nodes may be old; None while all is well."""
         self._client = client
         self._relist = relist
         self._given: KubeConfig | None = None
@@ -155,13 +153,13 @@ class NodeWatch:
                 raise
             self._failed(error)
             return False
-        self.error = None
+        self.store.error = None
         return True
 
     def _failed(self, error: ClusterError) -> None:
-        if str(error) != self.error:
+        if str(error) != self.store.error:
             logger.warning("what is known of the nodes may be old: %s", error)
-        self.error = str(error)
+        self.store.error = str(error)
 
     async def _watch(self, stop: asyncio.Event) -> None:
         backoff = Backoff(0.5, 30.0)
@@ -271,10 +269,10 @@ def _session(config: KubeConfig) -> aiohttp.ClientSession:
     async def login(
         request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """The token, for the API server alone: aiohttp sends the headers of a session to its proxy
-        too, in the clear. And the TLS server name.
+        """Add the token and the TLS server name. aiohttp would send the headers of a session to its
+        proxy too, in the clear.
         """
-        if config.authorization and config.serves(request.url.host, request.url.port):
+        if config.authorization:
             request.headers["Authorization"] = config.authorization
         if config.configuration.tls_server_name:
             request.server_hostname = config.configuration.tls_server_name

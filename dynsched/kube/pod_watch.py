@@ -1,52 +1,36 @@
 """Which pods were bound and ended a moment ago, and which wait for a node: two watches of our own,
-for kopf would keep each pod. Of one that is bound a few numbers are kept until the metrics show it.
+because kopf would keep each pod. A bound pod is kept as a few numbers until the metrics show it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import math
-import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from http import HTTPStatus
-from typing import ClassVar, Final, NoReturn
+from functools import lru_cache
+from typing import ClassVar, Final
 
 import msgspec
 
-from dynsched.core.load.pods import BoundPod, workload_of
+from dynsched.core.load.pods import BoundPod, PodRequestTotals, workload_of
 from dynsched.core.load.recent import RecentPods
-from dynsched.kube import failures
 from dynsched.kube.cluster import is_older
-from dynsched.kube.failures import Call, ExpiredError
-from dynsched.kube.lists import METADATA_ONLY, Event, Named, first_item, pages, read_lines
-from dynsched.kube.pod_account import NOTHING, Counted, PodAccount, node_name, requests
+from dynsched.kube.failures import Call
+from dynsched.kube.list_watch import Event, ListWatch
+from dynsched.kube.lists import METADATA_ONLY, ListPage, Named, pages
 from dynsched.kube.pod_requests import RUNNING, PodMeta, PodSpec, PodStatus, requests_of
-from dynsched.kube.transport import KubeApi
 from dynsched.util.errors import ClusterError
-from dynsched.util.logs import LoggedKinds
-from dynsched.util.stopping import Backoff, jittered, run_until_stopped
 
 logger = logging.getLogger(__name__)
 
-WATCH_SECONDS: Final = 290
-"""Seconds after which the server is asked to end a watch (timeoutSeconds)."""
 MAX_PENDING: Final = 20_000
 """Uids of pods without a node that are kept, some 150 bytes each."""
-
-_SILENCE: Final = 120.0
-"""Seconds without a byte after which a watch ends. Bookmarks come about every minute."""
 _GAP: Final = 70.0
 """Seconds without an event, more than between two bookmarks. What happened in a longer gap would
 count as if it happened now, though the metrics show it by then."""
-_FIRST_WAIT: Final = 1.0
-_MAX_BACKOFF: Final = 30.0
 _LIST: Final = Call("list", "pods", "/api/v1/pods")
 _WATCH: Final = Call("watch", "pods", "/api/v1/pods")
-_OF_A_POD: Final = {"ADDED", "MODIFIED", "DELETED"}
 
 
 class _Spec(PodSpec, gc=False):
@@ -59,114 +43,74 @@ class _Pod(Named, gc=False):
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
-_event = msgspec.json.Decoder(Event)
 _pod = msgspec.json.Decoder(_Pod)
 
 
-def _read(line: bytes) -> Event | None:
-    """The event in a line; None for an odd one, which must not end the watch."""
-    try:
-        event = _event.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    if event.type != "ERROR":
-        return event
-    status = failures.status_in(event.object)
-    code = status.code if status else 0
-    if code == HTTPStatus.GONE:
-        raise ExpiredError(_WATCH)
-    raise ClusterError(f"cannot {_WATCH}: the API server ended it with code {code}")
+class CountedPod(msgspec.Struct, frozen=True, gc=False):
+    """``node`` is empty where requests are not wanted."""
+
+    node: str = ""
+    requests: PodRequestTotals = PodRequestTotals()
+    has_order: bool = False
 
 
-@dataclass(eq=False)
-class ListWatch(ABC):
-    """A list, and a watch of what ``query`` selects from its version on, begun again whenever it
-    ends. ``error`` is why it does not work at the moment. ``version`` is the one to go on from, for
-    a subclass that does not list each time; empty where there is none.
+_UNNAMED: Final = CountedPod()
+# Many pods share what they request, and their node. With `sys.intern`, Python 3.12 keeps a name for
+# good, and a pod may name any node.
+_requests = lru_cache(maxsize=4096)(PodRequestTotals)
+_node_name = lru_cache(maxsize=16_384)(str)
+
+
+class PodCounts:
+    """Totals of the pods that have a node and have not ended. What an event says of a pod replaces
+    what was counted for it before, so that the sums cannot drift. ``requested`` is by node. A pod
+    takes some 140 bytes, with requests 230.
     """
 
-    query: ClassVar[Mapping[str, str]]
-    api: KubeApi
-    clock: Callable[[], float] = field(default=time.monotonic, kw_only=True)
-    error: str | None = field(default=None, init=False)
-    version: str = field(default="", init=False)
-    _told: LoggedKinds = field(default_factory=LoggedKinds, init=False)
+    def __init__(self) -> None:
+        self._pods: dict[str, CountedPod] = {}
+        self.requested: dict[str, PodRequestTotals] = {}
+        self.with_order = 0
 
-    @abstractmethod
-    async def begin(self) -> str:
-        """List; the version to watch from. Raises ClusterError."""
+    def __len__(self) -> int:
+        return len(self._pods)
 
-    @abstractmethod
-    def observe(self, event: Event | None) -> None:
-        """Take in one event; None where the server has begun to answer the watch."""
+    def put(self, uid: str, pod: CountedPod) -> None:
+        """Count a pod, in the place of its former state."""
+        self.drop(uid)
+        self._pods[uid] = pod
+        self._add(pod, 1)
 
-    def tell(self, error: ClusterError | None) -> None:
-        """Log that the watch fails, or with None that it works again."""
-        logger.debug("%s: %s", type(self).__name__, error or "works again")
+    def drop(self, uid: str) -> None:
+        """Count a pod no more; nothing where it was not counted."""
+        before = self._pods.pop(uid, None)
+        if before is not None:
+            self._add(before, -1)
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """List and watch, again and again, until ``stop`` is set."""
-        await run_until_stopped(stop, self._follow_on())
-
-    async def follow(self, version: str) -> None:
-        """Watch from ``version`` on until the server ends it or was silent for long. ExpiredError
-        for a 410, as status or event; ClusterError.
-        """
-        where = {"resourceVersion": version, "allowWatchBookmarks": "true", "watch": "1"}
-        query = {**self.query, **where, "timeoutSeconds": str(WATCH_SECONDS)}
-        async with self.api.stream(_WATCH, query, _SILENCE) as response:
-            self.take(None)
-            with contextlib.suppress(TimeoutError):
-                async for lines in read_lines(response.content.iter_any()):
-                    for event in filter(None, map(_read, lines)):
-                        self.take(event)
-
-    def take(self, event: Event | None) -> None:
-        """`observe`; an odd object must not end the watch."""
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-            self.observe(event)
-        self._note(None)
-
-    async def _follow_on(self) -> NoReturn:
-        backoff = Backoff(_FIRST_WAIT, _MAX_BACKOFF)
-        while True:
-            began, failure = self.clock(), None
-            try:
-                await self.follow(await self.begin())
-            except ExpiredError:
-                self.version = ""
-            except ClusterError as error:
-                failure = error
-                self._note(error)
-            lasted = self.clock() - began
-            if failure is None or lasted > _MAX_BACKOFF:
-                backoff.reset()
-            if failure is not None:  # a 403 too: an API server that has just started has no rights
-                wait = backoff.next()
-            else:  # a server may end each watch at once
-                wait = 0.0 if lasted > _FIRST_WAIT else jittered(_FIRST_WAIT)
-            await asyncio.sleep(wait)
-
-    def _note(self, error: ClusterError | None) -> None:
-        self.error = None if error is None else str(error)
-        if self.error is None:
-            is_news = self._told.forget("watch")
+    def _add(self, pod: CountedPod, sign: int) -> None:
+        self.with_order += sign * pod.has_order
+        if not pod.node:
+            return
+        pods, cpu, memory = self.requested.get(pod.node, _UNNAMED.requests)
+        if pods + sign:
+            self.requested[pod.node] = PodRequestTotals(
+                pods + sign, cpu + sign * pod.requests.cpu, memory + sign * pod.requests.memory
+            )
         else:
-            is_news = self._told.is_new("watch", self.error)
-        if is_news:
-            self.tell(error)
+            del self.requested[pod.node]
 
 
 @dataclass(eq=False)
 class PodWatch(ListWatch):
-    """Tells ``pods`` of every pod that is bound, and of every one that ends. ``account``: of those
-    that have a node and have not ended; of each by itself only while ``wants_requests``.
+    """Reports to ``pods`` every pod that is bound, and every one that ends. ``counts`` has requests
+    only while ``wants_requests``.
     """
 
+    call = _WATCH
     query = RUNNING
     pods: RecentPods
     wants_requests: Callable[[], bool] = lambda: False
-    account: PodAccount = field(default_factory=PodAccount, init=False)
+    counts: PodCounts = field(default_factory=PodCounts, init=False)
     _is_listed: bool = field(default=False, init=False)
     _heard_at: float = field(default=-math.inf, init=False)
     _has_requests: bool = field(default=False, init=False)
@@ -174,40 +118,43 @@ class PodWatch(ListWatch):
     async def begin(self) -> str:
         """Where the last watch ended; or now, where that is too long ago."""
         is_cut_off = self.clock() - self._heard_at > _GAP
+        may_continue = self.version and (self._has_requests or not self.wants_requests())
         # After a restore of etcd our version lies in the future, and a watch from there reports
         # nothing until it is reached.
-        if (
-            self.version
-            and not is_cut_off
-            and (self._has_requests or not self.wants_requests())
-            and not is_older((await first_item(self.api, _LIST)).metadata.version, self.version)
-        ):
+        if may_continue and not is_cut_off and not is_older(await self._present(), self.version):
             return self.version
-        account, version = PodAccount(), ""
+        counts, version = PodCounts(), ""
         self.version, self._has_requests = "", self.wants_requests()
         # Half a minute for 100,000 pods: less than the gap that is not made up for.
         headers = None if self._has_requests else METADATA_ONLY
         async for page in pages(self.api, _LIST, _Pod, query=RUNNING, headers=headers):
             for pod in page.items or ():
-                account.put(pod.metadata.uid, self._counted(pod))
+                counts.put(pod.metadata.uid, self._counted(pod))
             version = page.metadata.version
             del page
-        self.account, self._is_listed = account, True
+        self.counts, self._is_listed = counts, True
         self.version, self._heard_at = version, self.clock()
         return version
+
+    async def _present(self) -> str:
+        query = {"limit": "1"}
+        found = await self.api.call(
+            _LIST, query=query, headers=METADATA_ONLY, shape=ListPage[Named]
+        )
+        return str(found.body.metadata.version)
 
     @property
     def running(self) -> int | None:
         """How many pods have a node and have not ended; None until they are listed."""
-        return len(self.account) if self._is_listed else None
+        return len(self.counts) if self._is_listed else None
 
-    def _counted(self, pod: _Pod) -> Counted:
+    def _counted(self, pod: _Pod) -> CountedPod:
         if not self._has_requests:
-            return NOTHING
+            return _UNNAMED
         annotations = pod.metadata.annotations
         has_order = annotations is not None and annotations.order is not None
-        requested = requests(1, *requests_of(pod.spec, pod.status, least=(0.0, 0.0)))
-        return Counted(node_name(pod.spec.node), requested, has_order)
+        requested = _requests(1, *requests_of(pod.spec, pod.status, least=(0.0, 0.0)))
+        return CountedPod(_node_name(pod.spec.node), requested, has_order)
 
     def observe(self, event: Event | None) -> None:
         """Count the pod, or no more, by what the event says of it."""
@@ -215,38 +162,41 @@ class PodWatch(ListWatch):
         if event is None:
             return
         pod = _pod.decode(event.object)
+        uid = pod.metadata.uid
         self.version = pod.metadata.version or self.version
-        if event.type not in _OF_A_POD or not pod.metadata.uid or not pod.spec.node:
+        if event.type == "BOOKMARK" or not uid or not pod.spec.node:
             return
         if event.type != "DELETED":
-            self.account.put(pod.metadata.uid, self._counted(pod))
+            self.counts.put(uid, self._counted(pod))
             if event.type == "ADDED":
                 self.pods.add(_bound(pod), self.clock())
             if pod.status.has_run:
-                self.pods.start(pod.metadata.uid, self.clock())
+                self.pods.start(uid, self.clock())
             return
         # A pod that finishes leaves the selection of this watch: that comes as DELETED, once, with
         # the object as it was before.
-        self.account.drop(pod.metadata.uid)
+        self.counts.drop(uid)
         if pod.status.has_run:
             self.pods.end(_bound(pod), self.clock())
         else:
-            self.pods.never_ran(pod.metadata.uid)
+            self.pods.never_ran(uid)
 
-    def tell(self, error: ClusterError | None) -> None:
-        """As `ListWatch.tell`, in the words of what then does not count."""
+    def log(self, error: ClusterError | None) -> None:
+        """In the words of what is then not counted."""
         if error is None:
-            logger.info("just-bound pods count again")
+            logger.info("the watch of pods has recovered; recently bound pods are counted again")
         else:
-            logger.warning("just-bound pods are not counted: %s", error)
+            logger.warning("recently bound pods are not counted: %s", error)
 
 
 @dataclass(eq=False)
 class PendingPods(ListWatch):
-    """``uid in pending``: whether there is such a pod and it has no node, as far as is known. Only
-    for these the extender assumes a node: who can only connect to its port cannot guess a uid.
+    """``uid in pending``: whether there is such a pod and it has no node, as far as is known. The
+    extender assumes a node for these only: anyone who can merely connect to its port cannot guess a
+    uid.
     """
 
+    call = _WATCH
     query: ClassVar[Mapping[str, str]] = {"fieldSelector": "spec.nodeName="}
     """With it, a pod that is bound comes as DELETED."""
     _uids: set[str] = field(default_factory=set, init=False)

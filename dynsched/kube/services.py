@@ -57,15 +57,15 @@ async def find_service(api: KubeApi, namespace: str | None) -> Service:
     found: list[Service] = []
     try:
         async for page in pages(api, call, dict[str, Any], query={"labelSelector": LABEL}):
-            found += filter(None, map(_of, page.items or ()))
+            found += filter(None, map(_service_of, page.items or ()))
             del page
     except ForbiddenError:
         # Many people may read in a few namespaces only. The usual names need no list.
         return Service(namespace or NAME, NAME)
-    return _chosen(found, namespace, api)
+    return _choose(found, namespace, api)
 
 
-def _of(item: dict[str, Any]) -> Service | None:
+def _service_of(item: dict[str, Any]) -> Service | None:
     """None for a Service without a port that could be dynsched's."""
     ports = [
         each for each in item["spec"].get("ports") or () if each.get("protocol", "TCP") == "TCP"
@@ -80,7 +80,7 @@ def _of(item: dict[str, Any]) -> Service | None:
     return Service(metadata["namespace"], metadata["name"], port["port"], scheme)
 
 
-def _chosen(found: list[Service], namespace: str | None, api: KubeApi) -> Service:
+def _choose(found: list[Service], namespace: str | None, api: KubeApi) -> Service:
     if not found:
         where = f"namespace {namespace}" if namespace else "any namespace"
         raise NotFoundError(

@@ -115,8 +115,9 @@ def _by_url(url: str, path: str, where: Where) -> Answer:
     timeout = where.timeout or TIMEOUT
     source = f"server {url}"
     try:
-        source += through(proxy_for(url))
-        with opener().open(request, timeout=timeout) as response:
+        proxy = proxy_for(url)
+        source += through(proxy)
+        with opener(proxy).open(request, timeout=timeout) as response:
             return Answer(source, response.status, response.read())
     except ProxyError as error:
         raise ServerError(f"cannot ask {url}: {error}") from None
@@ -125,8 +126,8 @@ def _by_url(url: str, path: str, where: Where) -> Answer:
             return Answer(source, error.code, error.read())
         return Answer(source, error.code, b"")
     except (OSError, http.client.HTTPException) as error:
-        by = through(proxy_for(url))
-        raise ServerError(f"cannot ask {url}: {_why(error, url, timeout)}{by}") from None
+        why = f"{_why(error, url, timeout)}{through(proxy)}"
+        raise ServerError(f"cannot ask {url}: {why}") from None
 
 
 def _why(error: Exception, url: str, timeout: float) -> str:

@@ -180,7 +180,7 @@ def _send(
     request = urllib.request.Request(url, data, dict(headers), method=method)  # noqa: S310 (http or https: the command's flag is checked)
 
     def send() -> None:
-        opener().open(request, timeout=timeout).close()
+        opener(proxy_for(url)).open(request, timeout=timeout).close()
 
     return send
 

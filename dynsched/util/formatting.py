@@ -10,6 +10,8 @@ from typing import Any, Final
 
 MAX_FOREIGN: Final = 200
 """Characters of text that others wrote, in a log line, an error or an answer."""
+MAX_ROWS: Final = 20
+"""Rows of a long table that people are shown unless they want all."""
 _WHOLE_FROM: Final = 10_000
 """From here on fractions do not matter, and four digits would turn bytes into ``1.074e+09``."""
 

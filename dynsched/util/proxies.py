@@ -1,14 +1,13 @@
-"""By which proxy a URL is asked: what the environment says, read as kubectl reads it. And the URLs
-that a person types at the terminal.
+"""The proxy for a URL, chosen from the environment as kubectl chooses it; and URLs that a person
+typed.
 
-The libraries differ: aiohttp and urllib take no CIDR and no port in NO_PROXY, requests asks the
+The libraries differ: aiohttp and urllib take no CIDR and no port in NO_PROXY, requests uses the
 proxy even for localhost, and with ``trust_env`` they also send what ~/.netrc says. The rules here
 are those of Go's httpproxy package, on which kubectl and Prometheus are built.
 """
 
 from __future__ import annotations
 
-import base64
 import ipaddress
 import os
 import re
@@ -17,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 _PORTS: Final = {"http": "80", "https": "443"}
 _WITH_PORT: Final = re.compile(r"(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^:\[\]]*))(?::(?P<port>[^:]*))?")
@@ -36,25 +35,12 @@ class Proxy:
     variable: str
 
     def __str__(self) -> str:
-        return f"{self.variable}={urlsplit(self.url).scheme}://{self.address}"
-
-    @property
-    def address(self) -> str:
-        return urlsplit(self.url).netloc.rpartition("@")[2]
-
-    @property
-    def authorization(self) -> str | None:
-        """The value of the header Proxy-Authorization, where the URL holds a user."""
-        userinfo, at, _ = urlsplit(self.url).netloc.rpartition("@")
-        if not at:
-            return None
-        user, _, password = userinfo.partition(":")
-        pair = f"{unquote(user)}:{unquote(password)}"
-        return f"Basic {base64.b64encode(pair.encode()).decode()}"
+        parts = urlsplit(self.url)
+        return f"{self.variable}={parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def proxy_for(url: str, environ: Mapping[str, str] = os.environ) -> Proxy | None:
-    """The proxy to ask ``url`` by, None for a direct connection. Raises ProxyError."""
+    """The proxy for ``url``; None for a direct connection. Raises ProxyError."""
     parts = urlsplit(url)
     if parts.scheme not in _PORTS:
         return None
@@ -84,28 +70,14 @@ def parse_proxy(variable: str, value: str) -> Proxy:
 
 
 def through(proxy: Proxy | None) -> str:
-    """What an error says of the proxy that was asked; nothing without one."""
+    """The words of an error about the proxy that was used; empty without one."""
     return f" (through the proxy that the environment sets: {proxy})" if proxy else ""
 
 
-def opener() -> urllib.request.OpenerDirector:
-    """For `urllib`: opens each URL, those of redirects too, by ``proxy_for``."""
-    return urllib.request.build_opener(urllib.request.ProxyHandler({}), _ByProxy())
-
-
-class _ByProxy(urllib.request.BaseHandler):
-    handler_order = 100  # before the handlers that make up the request's headers
-
-    def http_request(self, request: urllib.request.Request) -> urllib.request.Request:
-        proxy = proxy_for(request.full_url)
-        if proxy is not None:
-            if proxy.authorization is not None:
-                # Unredirected: what a redirect leads to may be asked directly.
-                request.add_unredirected_header("Proxy-Authorization", proxy.authorization)
-            request.set_proxy(proxy.address, urlsplit(proxy.url).scheme)
-        return request
-
-    https_request = http_request
+def opener(proxy: Proxy | None) -> urllib.request.OpenerDirector:
+    """For `urllib`: opens URLs, those of redirects too, through ``proxy``."""
+    by_scheme = dict.fromkeys(_PORTS, proxy.url) if proxy else {}
+    return urllib.request.build_opener(urllib.request.ProxyHandler(by_scheme))
 
 
 def _is_excepted(parts: SplitResult, listed: str) -> bool:

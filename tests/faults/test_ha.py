@@ -81,7 +81,7 @@ async def test_one_writes_both_serve_and_a_stop_hands_over(cluster, tmp_path) ->
             two = (await status(second))["leader"]
             assert await reigns(cluster) == [one, two]
             assert await metric(second, "dynsched_leader") == 1
-    assert "gave up the Lease default/dynsched" in first.log
+    assert "released the Lease default/dynsched" in first.log
     lease = await cluster.get_lease("dynsched")
     assert lease is not None
     assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == (two, 1)

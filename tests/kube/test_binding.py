@@ -106,20 +106,6 @@ async def test_a_node_that_the_watch_does_not_know_is_asked_for(cluster: Cluster
     assert await node_of(cluster) == "new"
 
 
-async def test_many_are_bound_at_once(sim: SimCluster) -> None:
-    """As many as a scheduler sends within a second or so, or they would outlast its patience."""
-    hanging = sim.server.faults.delay(60, subresource="binding")
-    async with binder(sim) as bind:
-        tries = [
-            asyncio.create_task(bind.bind(**await waiting(sim, f"p{number}"), node="a"))
-            for number in range(40)
-        ]
-        await reached(lambda: hanging.hits, len(tries))
-        for task in tries:
-            task.cancel()
-        await asyncio.gather(*tries, return_exceptions=True)
-
-
 async def test_what_the_scheduler_does_not_wait_for_any_more_is_not_sent(sim: SimCluster) -> None:
     refused = sim.server.faults.answer(429, subresource="binding", retry_after=1, times=1)
     over = asyncio.Event()

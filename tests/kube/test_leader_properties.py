@@ -5,6 +5,7 @@ arrive late, are answered late, or both.
 """
 
 import asyncio
+import contextlib
 import copy
 import functools
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -22,19 +23,30 @@ from dynsched.kube.election import CLOCK_ERROR, LeaseTimes
 from dynsched.kube.failures import Call
 from dynsched.kube.leader import Elector
 from dynsched.kube.transport import Answer
-from dynsched.util.errors import ClusterError, ConflictError
+from dynsched.util.errors import ClusterError, ConflictError, NotFoundError
+from dynsched_sim.apiserver.api_errors import ApiError
+from dynsched_sim.apiserver.objects import Objects
+from dynsched_sim.apiserver.store import Store
 
 TIMES = LeaseTimes()
 SAMPLE = 0.1
+NAME, NAMESPACE = "dynsched", "default"
+ERRORS = {404: NotFoundError, 409: ConflictError}
 
 
-@dataclass
-class Store:
-    """The one Lease, as the API server keeps it."""
+class Server:
+    """The Lease in a store as the simulator's, without HTTP."""
 
-    lease: dict[str, Any] | None = None
-    version: int = 0
-    taken_at: float = 0.0
+    def __init__(self) -> None:
+        self.store = Store()
+        self.objects = Objects(self.store)
+        self.taken_at = 0.0
+
+    @property
+    def lease(self) -> dict[str, Any] | None:
+        with contextlib.suppress(ApiError):
+            return self.objects.get("leases", NAME, NAMESPACE)
+        return None
 
     @property
     def is_new(self) -> bool:
@@ -42,39 +54,29 @@ class Store:
         return asyncio.get_running_loop().time() - self.taken_at < 2 * TIMES.renew_every
 
     def answer(self, call: Call, body: Any) -> Answer | ClusterError:
-        metadata = self.lease["metadata"] if self.lease else {}
-        match call.verb:
-            case "get":
-                return Answer(200, copy.deepcopy(self.lease)) if self.lease else Answer(404, None)
-            case "create" if self.lease:
-                return ConflictError("it exists already")
-            case "update" if any(
-                body["metadata"][key] != metadata.get(key) for key in ("uid", "resourceVersion")
-            ):
-                return ConflictError("it changed")
-        self.put({"metadata": metadata, "spec": body["spec"]})
-        return Answer(200, copy.deepcopy(self.lease))
+        if call.verb == "get":
+            return Answer(200 if self.lease else 404, self.lease)
+        try:
+            return Answer(200, self.write(body, is_new=call.verb == "create"))
+        except ApiError as error:
+            return ERRORS[error.code](error.message)
 
-    def put(self, body: dict[str, Any]) -> None:
-        holder = self.lease and self.lease["spec"].get("holderIdentity")
-        if body["spec"].get("holderIdentity") != holder:
+    def write(self, body: dict[str, Any], *, is_new: bool = False) -> dict[str, Any]:
+        before = self.lease or {"spec": {}}
+        if is_new:
+            lease = self.objects.create("leases", body).decode()
+        else:
+            lease = self.objects.replace("leases", NAME, body, NAMESPACE).decode()
+        if lease["spec"].get("holderIdentity") != before["spec"].get("holderIdentity"):
             self.taken_at = asyncio.get_running_loop().time()
-        self.version += 1
-        uid = body["metadata"].get("uid", f"uid-{self.version}")
-        self.lease = {**body, "metadata": {"uid": uid, "resourceVersion": str(self.version)}}
-
-    def back_up(self) -> tuple[dict[str, Any] | None, int]:
-        return copy.deepcopy(self.lease), self.version
-
-    def restore(self, backup: tuple[dict[str, Any] | None, int]) -> None:
-        self.lease, self.version = copy.deepcopy(backup[0]), backup[1]
+        return lease
 
 
 @dataclass
 class Network:
     """Stands for the KubeApi of one elector. ``delays``: each call's way there, and back."""
 
-    store: Store
+    server: Server
     delays: Iterator[tuple[float, float]]
     config: Any = field(default_factory=lambda: SimpleNamespace(server="http://api"))
 
@@ -91,7 +93,7 @@ class Network:
 
     async def _answered(self, call, body, there, back):
         await asyncio.sleep(there)
-        found = self.store.answer(call, body)
+        found = self.server.answer(call, body)
         await asyncio.sleep(back)
         return found
 
@@ -102,7 +104,7 @@ class Replica:
     def __init__(
         self,
         name: str,
-        store: Store,
+        server: Server,
         rate: float,
         delays: Sequence[tuple[float, float]],
         *,
@@ -111,7 +113,7 @@ class Replica:
         now = asyncio.get_running_loop().time
         self.name, self.rate = name, rate
         self.last_write_ends = -1.0
-        self._network: Any = Network(store, cycle(delays))
+        self._network: Any = Network(server, cycle(delays))
         self._clock: Callable[[], float] = lambda: 1000.0 * len(name) + rate * now()
         self._wall: Callable[[], float] = now if ticks else lambda: 0.0
         self.start()
@@ -119,7 +121,11 @@ class Replica:
     def start(self) -> None:
         """As a new process: it knows nothing of what was before."""
         self.elector = Elector(
-            self._network, namespace="ns", identity=self.name, clock=self._clock, wall=self._wall
+            self._network,
+            namespace=NAMESPACE,
+            identity=self.name,
+            clock=self._clock,
+            wall=self._wall,
         )
         self.stand()
 
@@ -194,10 +200,10 @@ BAD_NETWORK = st.lists(st.tuples(AWAY, AWAY), min_size=1, max_size=12)
 async def test_never_two_writers_whatever_the_clocks_and_the_network(
     rate_a, rate_b, delays_a, delays_b, restarts
 ) -> None:
-    store = Store()
-    a = Replica("a", store, rate_a, delays_a)
+    server = Server()
+    a = Replica("a", server, rate_a, delays_a)
     await asyncio.sleep(1)
-    b = Replica("bb", store, rate_b, delays_b)
+    b = Replica("bb", server, rate_b, delays_b)
     witness = Witness(a, b)
     watching = asyncio.create_task(witness.watch(200.0))
     for index, pause in enumerate(restarts):
@@ -242,21 +248,21 @@ HANDS = [None, _emptied, _shortened, _given_to_another, _cleared]
 async def test_never_two_writers_when_a_person_edits_or_deletes_the_lease(
     rate_a, rate_b, delays, edits
 ) -> None:
-    store = Store()
+    server = Server()
     witness = Witness(
-        Replica("a", store, rate_a, delays), Replica("bb", store, rate_b, delays[::-1])
+        Replica("a", server, rate_a, delays), Replica("bb", server, rate_b, delays[::-1])
     )
     end = 6.0 + sum(pause for pause, _ in edits) + 60.0
     watching = asyncio.create_task(witness.watch(end))
     await asyncio.sleep(6)  # both have seen it
     for pause, edit in edits:
         await asyncio.sleep(pause)
-        if edit is None and not store.is_new:
-            store.lease = None
-        elif edit is not None and store.lease is not None:
-            body = copy.deepcopy(store.lease)
-            edit(body["spec"])
-            store.put(body)
+        lease = server.lease
+        if edit is None and lease is not None and not server.is_new:
+            server.objects.delete("leases", NAME, NAMESPACE)
+        elif edit is not None and lease is not None:
+            edit(lease["spec"])
+            server.write(lease)
     await watching
     assert any(replica.elector.may_write for replica in witness.replicas)
 
@@ -276,23 +282,23 @@ async def test_never_two_writers_when_an_older_lease_is_put_back(
     """A restore of etcd: an earlier Lease, and versions that are given a second time."""
     when, which = restore
 
-    store = Store()
-    a = Replica("a", store, rate_a, delays, ticks=True)
-    b = Replica("bb", store, rate_b, delays[::-1], ticks=True)
+    server = Server()
+    a = Replica("a", server, rate_a, delays, ticks=True)
+    b = Replica("bb", server, rate_b, delays[::-1], ticks=True)
     witness = Witness(a, b)
     watching = asyncio.create_task(witness.watch(6.0 + sum(pauses) + 60.0))
     await asyncio.sleep(6)  # both have seen it
-    backups = [store.back_up()]
+    backups = [server.store.back_up()]
     for index, pause in enumerate(pauses):
         await asyncio.sleep(pause)
-        if index == when % len(pauses) and not store.is_new:
-            store.restore(backups[which % len(backups)])
+        if index == when % len(pauses) and not server.is_new:
+            server.store.restore(backups[which % len(backups)])
         else:
             for replica in (a, b):
                 if replica.may_write:
                     await replica.resign()
                     replica.stand()
-        backups.append(store.back_up())
+        backups.append(server.store.back_up())
     await watching
     assert any(replica.elector.may_write for replica in witness.replicas)
     event(f"{len(witness.wrote)} reigns")
@@ -304,10 +310,10 @@ async def test_never_two_writers_when_an_older_lease_is_put_back(
 async def test_after_the_holder_died_the_other_leads_within_the_duration_and_a_look(
     rate_a, rate_b, delays, killed_at
 ) -> None:
-    store, now = Store(), asyncio.get_running_loop().time
-    a = Replica("a", store, rate_a, delays)
+    server, now = Server(), asyncio.get_running_loop().time
+    a = Replica("a", server, rate_a, delays)
     await asyncio.sleep(1)
-    b = Replica("bb", store, rate_b, delays[::-1])
+    b = Replica("bb", server, rate_b, delays[::-1])
     await asyncio.sleep(killed_at)
     assert a.elector.may_write
     await a.kill()

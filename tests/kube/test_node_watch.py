@@ -148,7 +148,7 @@ async def test_watches_that_end_are_begun_again(sim, nodes, how) -> None:
 async def test_the_server_is_down_at_the_start(sim, nodes, caplog) -> None:
     await sim.server.down()
     async with watching(sim.kubeconfig) as running:
-        await running.until(lambda: running.watch.error is not None)
+        await running.until(lambda: running.cluster.error is not None)
         assert not running.cluster.synced
         await sim.server.up()
         await running.knows(sim)
@@ -160,7 +160,7 @@ async def test_the_server_is_down_for_a_while(sim, nodes, caplog) -> None:
     async with watching(sim.kubeconfig, relist=0.5) as running:
         await running.synced()
         await sim.server.down()
-        await running.until(lambda: running.watch.error is not None)
+        await running.until(lambda: running.cluster.error is not None)
         assert running.cluster.synced
         assert running.names() == set(nodes)
         sim.server.objects.delete("nodes", "worker-2")
@@ -188,7 +188,7 @@ async def test_kopf_is_started_again_when_it_gives_up(sim, nodes) -> None:
         await running.follows(sim)
         fault = sim.server.faults.answer(500, verb="watch", message="etcd is on fire")
         assert sim.server.drop_watches("cut") == 1
-        await running.until(lambda: "answered 500" in (running.watch.error or ""))
+        await running.until(lambda: "answered 500" in (running.cluster.error or ""))
         fault.remove()
         await sim.delete_node("worker-1")
         await running.knows(sim)
@@ -218,4 +218,4 @@ async def test_a_rotated_token(tmp_path: Path) -> None:
             assert sim.server.drop_watches("cut") == 1
             await sim.delete_node("worker-0")
             await running.until(lambda: running.names() == set())
-            assert running.watch.error is None
+            assert running.cluster.error is None

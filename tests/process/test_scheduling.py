@@ -235,5 +235,5 @@ async def test_what_is_full_by_the_order_is_what_has_no_room_for_a_scheduler(
         watch = PodWatch(api, RecentPods(), wants_requests=lambda: True)
         await watch.begin()
     nodes = {name: node_of((await cluster.get(f"{NODES}/{name}")).ok) for name in of_node}
-    full = {name for name, node in nodes.items() if is_full(node, watch.account.requested[name])}
+    full = {name for name, node in nodes.items() if is_full(node, watch.counts.requested[name])}
     assert full == {"few-places", "too-fat"}

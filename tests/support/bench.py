@@ -155,7 +155,7 @@ class Interfered(NodeCluster):
     """``meddle[NAME]``, if there is one, runs once between the plan and the write."""
 
     def __init__(self, client: KubeClient, watch: NodeWatch) -> None:
-        super().__init__(client, watch.store, lambda: watch.error)
+        super().__init__(client, watch.store)
         self.meddle: dict[str, Any] = {}
 
     async def patch(self, patch: NodePatch) -> Any:

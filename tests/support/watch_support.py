@@ -22,7 +22,7 @@ class Watching:
     def __init__(self, client: KubeClient, *, relist: float) -> None:
         self.client = client
         self.watch = NodeWatch(client, relist=relist)
-        self.cluster = NodeCluster(client, self.watch.store, lambda: self.watch.error)
+        self.cluster = NodeCluster(client, self.watch.store)
         self.stop = asyncio.Event()
         self.task = asyncio.create_task(self.watch.run(self.stop))
 
@@ -51,7 +51,7 @@ class Watching:
     async def knows(self, cluster: Cluster, seconds: float = 60.0) -> None:
         """Wait until every node is known as the API server has it, and nothing is amiss."""
         async with asyncio.timeout(seconds):
-            while self.watch.error is not None or self._versions() != await _stored(cluster):
+            while self.cluster.error is not None or self._versions() != await _stored(cluster):
                 await asyncio.sleep(0.05)
 
     def _versions(self) -> dict[str, tuple[str, str]]:

@@ -1,11 +1,11 @@
-"""Waiting that ends early when the process is to stop. The time is virtual."""
+"""Waiting that ends early when the process is to stop, in virtual time; and back-offs."""
 
 import asyncio
 
 import pytest
 from virtual_loop import VirtualLoop
 
-from dynsched.util.stopping import pause, run_until_stopped, until_done
+from dynsched.util.stopping import Backoff, pause, run_until_stopped, until_done
 
 
 def passed(coroutine) -> float:
@@ -77,3 +77,12 @@ def test_waiting_for_the_first_that_is_done_cancels_none():
         await second
 
     assert passed(main()) == pytest.approx(20.0)
+
+
+def test_pauses_double_up_to_the_bound_until_there_was_success():
+    backoff = Backoff(1.0, 5.0)
+    for _ in range(2):
+        for seconds in (1.0, 2.0, 4.0, 5.0, 5.0):
+            assert backoff.seconds == seconds
+            assert seconds / 2 <= backoff.next() <= seconds
+        backoff.reset()

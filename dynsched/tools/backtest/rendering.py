@@ -9,9 +9,8 @@ from typing import Any, Final
 from rich.console import Console
 
 from dynsched.core.wording import counted, listed
-from dynsched.util.defaults import MAX_ROWS
 from dynsched.util.durations import format_duration
-from dynsched.util.formatting import format_threshold
+from dynsched.util.formatting import MAX_ROWS, format_threshold
 from dynsched.util.tables import make_table, named, plain, show
 
 Json = Mapping[str, Any]

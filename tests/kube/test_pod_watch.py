@@ -1,4 +1,4 @@
-"""Just-bound pods are seen as they are bound, on the simulator and on a real API server."""
+"""Pods are seen as they are bound, end or wait, on the simulator and on a real API server."""
 
 import asyncio
 import json
@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from api_support import api_of
@@ -15,7 +15,7 @@ from pods_support import PODS, STARTED, create, pod, reached, start
 
 from dynsched.core.load.pods import MIN_CPU, MIN_MEMORY, PodRequestTotals
 from dynsched.core.load.recent import RecentPods
-from dynsched.kube.pod_watch import PodWatch, _read
+from dynsched.kube.pod_watch import PendingPods, PodWatch
 from dynsched.rules.keys import ORDER_ANNOTATION
 from dynsched_sim.examples import make_node
 
@@ -28,23 +28,13 @@ AN_HOUR_AGO = {
 }
 
 
-class Bound(NamedTuple):
-    """All pods that were bound to one node and have not ended."""
-
-    pods: int
-    cpu: float
-    memory: float
-
-
-def sums(recent: RecentPods, now: float) -> dict[str, Bound]:
-    """By node."""
-    found: dict[str, Bound] = {}
+def sums(recent: RecentPods, now: float) -> dict[str, PodRequestTotals]:
+    """By node: all pods that were bound to it and have not ended."""
+    found: dict[str, PodRequestTotals] = {}
     for one, _, ended in recent.pods(now):
         if ended is None:
-            before = found.get(one.node, Bound(0, 0.0, 0.0))
-            found[one.node] = Bound(
-                before.pods + 1, before.cpu + one.cpu, before.memory + one.memory
-            )
+            pods, cpu, memory = found.get(one.node, PodRequestTotals())
+            found[one.node] = PodRequestTotals(pods + 1, cpu + one.cpu, memory + one.memory)
     return found
 
 
@@ -69,7 +59,7 @@ async def watching(
                 await task
 
 
-async def seen(bound: RecentPods, **expected: Bound) -> None:
+async def seen(bound: RecentPods, **expected: PodRequestTotals) -> None:
     await reached(lambda: sums(bound, time.monotonic()), expected)
 
 
@@ -92,13 +82,13 @@ async def test_a_pod_counts_from_its_binding_on_and_not_before(cluster: Cluster)
         await started(cluster, bound)
         await create(cluster, pod("waiting", cpu="500m", memory="64Mi"))
         await create(cluster, pod("placed", "a", cpu="2"))
-        await seen(bound, a=Bound(1, 2.0, MIN_MEMORY))
+        await seen(bound, a=PodRequestTotals(1, 2.0, MIN_MEMORY))
         await cluster.delete(f"{PODS}/placed", {"gracePeriodSeconds": 0})
         await seen(bound)
         target = {"kind": "Node", "name": "a"}
         binding = {"metadata": {"name": "waiting"}, "target": target}
         _ = (await cluster.post(f"{PODS}/waiting/binding", binding)).ok
-        await seen(bound, a=Bound(1, 0.5, 64 * MIB))
+        await seen(bound, a=PodRequestTotals(1, 0.5, 64 * MIB))
         assert watch.error is None
 
 
@@ -116,74 +106,44 @@ async def test_a_pod_that_is_deleted_or_finishes_is_seen_to_end(cluster: Cluster
         await reached(lambda: set(ends(bound, time.monotonic())) - begun, expected)
 
 
-async def running(watch: PodWatch, number: int) -> None:
-    await reached(lambda: watch.running, number)
-
-
-async def test_running_pods_are_counted_and_kept_up(cluster) -> None:
-    """Each that ends is one less, once, whatever it says of its end: clocks may be behind."""
-    await cluster.create_node(make_node("a", 0))
-    told = {"annotations": {ORDER_ANNOTATION: "2026-11-20T12:00:00Z"}}
-    for number in range(9):
-        made = pod(f"p{number}", "a" if number else None)
-        made["metadata"] |= told if number < 5 else {}
-        await create(cluster, made)
-    await start(cluster, "p1")
-    await cluster.patch(f"{PODS}/p2/status", {"status": {"phase": "Failed"}})
-    async with watching(cluster) as (bound, watch):
-        await running(watch, 7)
-        await started(cluster, bound)
-        await running(watch, 7)
-        assert watch.account.with_order == 3  # p1, p3, p4
-        more = pod("more", "a")
-        more["metadata"] |= told
-        await create(cluster, more)
-        await running(watch, 8)
-        assert watch.account.with_order == 4
-        for name in ("p3", "p4"):
-            await cluster.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
-        await running(watch, 6)
-        assert watch.account.with_order == 2
-        ended = {**STARTED, "state": {"terminated": {"exitCode": 0, **AN_HOUR_AGO}}}
-        for _ in range(2):
-            await cluster.patch(
-                f"{PODS}/p1/status",
-                {"status": {"phase": "Succeeded", "containerStatuses": [ended]}},
-            )
-        await cluster.delete(f"{PODS}/p1", {"gracePeriodSeconds": 0})
-        await cluster.delete(f"{PODS}/p2", {"gracePeriodSeconds": 0})
-        await create(cluster, pod("last", "a"))
-        await seen(bound, a=Bound(2, 2 * MIN_CPU, 2 * MIN_MEMORY))
-        assert watch.running == 6
-
-
 async def test_what_is_counted_of_a_pod_follows_its_changes_and_goes_with_it(cluster) -> None:
     """One that grew and was deleted left its node with -3 CPUs requested, and one that got the
-    annotation after its creation left one pod less with the order, until the next list.
+    annotation after its creation left one pod less with the order, until the next list. Each that
+    ends is one less, once, whatever it says of its end: clocks may be behind.
     """
     await cluster.create_node(make_node("a", 0))
-    for name in ("stays", "grows"):
+    for name in ("stays", "grows", "failed"):
         await create(cluster, pod(name, "a", cpu="1", memory="64Mi"))
-    told = {"metadata": {"annotations": {ORDER_ANNOTATION: "2026-11-20T12:00:00Z"}}}
+    await create(cluster, pod("waits", None))
+    await cluster.patch(f"{PODS}/failed/status", {"status": {"phase": "Failed"}})
+    ordered = {"metadata": {"annotations": {ORDER_ANNOTATION: "2026-11-20T12:00:00Z"}}}
     larger = {"name": "c", "resources": {"requests": {"cpu": "4", "memory": "64Mi"}}}
     async with watching(cluster) as (bound, watch):
         await started(cluster, bound)
 
-        def counted() -> tuple[dict[str, PodRequestTotals], int]:
-            return dict(watch.account.requested), watch.account.with_order
+        async def counted(pods: int, cpu: float = 0.0, memory: float = 0.0, *, order: int) -> None:
+            totals = {"a": PodRequestTotals(pods, cpu, memory * MIB)} if pods else {}
+            await reached(
+                lambda: (watch.running, watch.counts.requested, watch.counts.with_order),
+                (pods, totals, order),
+            )
 
-        await reached(counted, ({"a": PodRequestTotals(2, 2.0, 128 * MIB)}, 0))
+        await counted(2, 2.0, 128, order=0)
         path = f"{PODS}/grows" + ("/resize" if isinstance(cluster, EnvtestCluster) else "")
         _ = (await cluster.patch(path, {"spec": {"containers": [larger]}})).ok
-        _ = (await cluster.patch(f"{PODS}/stays", told)).ok
-        await reached(counted, ({"a": PodRequestTotals(2, 5.0, 128 * MIB)}, 1))
+        _ = (await cluster.patch(f"{PODS}/stays", ordered)).ok
+        await counted(2, 5.0, 128, order=1)
         await create(cluster, pod("without", "a"))
-        await reached(counted, ({"a": PodRequestTotals(3, 5.0, 128 * MIB)}, 1))
-        await cluster.delete(f"{PODS}/without", {"gracePeriodSeconds": 0})
-        await cluster.delete(f"{PODS}/grows", {"gracePeriodSeconds": 0})
-        await reached(counted, ({"a": PodRequestTotals(1, 1.0, 64 * MIB)}, 1))
+        await counted(3, 5.0, 128, order=1)
+        for name in ("without", "grows", "failed"):
+            await cluster.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+        await counted(1, 1.0, 64, order=1)
+        ended = {**STARTED, "state": {"terminated": {"exitCode": 0, **AN_HOUR_AGO}}}
+        status = {"phase": "Succeeded", "containerStatuses": [ended]}
+        for _ in range(2):
+            await cluster.patch(f"{PODS}/stays/status", {"status": status})
         await cluster.delete(f"{PODS}/stays", {"gracePeriodSeconds": 0})
-        await reached(counted, ({}, 0))
+        await counted(0, order=0)
 
 
 @pytest.mark.parametrize("how", ["end", "gone", "cut"])
@@ -191,14 +151,14 @@ async def test_a_watch_that_ends_is_taken_up_again(sim: SimCluster, how: str) ->
     async with watching(sim) as (bound, _):
         await started(sim, bound)
         await create(sim, pod("first", "a", cpu="1"))
-        await seen(bound, a=Bound(1, 1.0, MIN_MEMORY))
+        await seen(bound, a=PodRequestTotals(1, 1.0, MIN_MEMORY))
         sim.server.requests.clear()
         assert sim.server.drop_watches(how) == 1
         # What is bound before it is back is not seen after `gone`, and counts by its load.
         await reached(lambda: [r.verb for r in sim.server.requests].count("watch"), 1)
         await reached(lambda: sim.server.open_watches, 1)
         await create(sim, pod("second", "a", cpu="1"))
-        await seen(bound, a=Bound(2, 2.0, 2 * MIN_MEMORY))
+        await seen(bound, a=PodRequestTotals(2, 2.0, 2 * MIN_MEMORY))
 
 
 async def test_without_rights_it_says_so_and_nothing_ends(sim: SimCluster) -> None:
@@ -219,7 +179,7 @@ async def test_an_outage_is_waited_out(sim: SimCluster) -> None:
         # Though nothing happened yet.
         await reached(lambda: (sim.server.open_watches, watch.error), (1, None))
         await create(sim, pod("placed", "a", cpu="1"))
-        await seen(bound, a=Bound(1, 1.0, MIN_MEMORY))
+        await seen(bound, a=PodRequestTotals(1, 1.0, MIN_MEMORY))
 
 
 @pytest.mark.parametrize(("gap", "is_listed"), [(20.0, False), (3600.0, True)])
@@ -246,7 +206,7 @@ async def test_after_a_restore_it_sees_again_what_is_bound(cluster: Cluster) -> 
         await started(cluster, bound)
         for number in range(100):
             await create(cluster, pod(f"before-{number}", "a", cpu="1"))
-        await seen(bound, a=Bound(100, 100.0, 100 * MIN_MEMORY))
+        await seen(bound, a=PodRequestTotals(100, 100.0, 100 * MIN_MEMORY))
 
         await cluster.restore(backup)
         assert (await cluster.get(PODS)).ok["items"] == []
@@ -272,13 +232,61 @@ async def test_an_answer_that_is_no_list_makes_no_pod_of_before_count(sim, caplo
         assert "a" not in sums(bound, time.monotonic())
 
 
+@asynccontextmanager
+async def following(cluster: Cluster) -> AsyncIterator[PendingPods]:
+    stop = asyncio.Event()
+    async with api_of(cluster.kubeconfig) as api:
+        found = PendingPods(api)
+        task = asyncio.create_task(found.run(stop))
+        try:
+            yield found
+        finally:
+            stop.set()
+            async with asyncio.timeout(60):
+                await task
+
+
+async def made(cluster: Cluster, name: str, node: str | None = None) -> str:
+    return str((await create(cluster, pod(name, node)))["metadata"]["uid"])
+
+
+async def known(found: PendingPods, uid: str, *, as_waiting: bool = True) -> None:
+    await reached(lambda: uid in found, as_waiting)
+
+
+async def test_a_pod_waits_until_it_is_bound_or_gone(cluster: Cluster) -> None:
+    await cluster.create_node(make_node("a", 0))
+    before = [await made(cluster, f"before-{number}") for number in range(5)]
+    placed = await made(cluster, "placed", "a")
+    async with following(cluster) as found:
+        for uid in before:
+            await known(found, uid)
+        later = await made(cluster, "later")
+        await known(found, later)
+        assert placed not in found
+        assert "made-up" not in found
+        await cluster.delete(f"{PODS}/later", {"gracePeriodSeconds": 0})
+        await known(found, later, as_waiting=False)
+        assert found.error is None
+
+
+@pytest.mark.parametrize("how", ["end", "gone", "cut"])
+async def test_a_watch_that_ends_is_begun_anew_with_a_list(sim, how) -> None:
+    async with following(sim) as found:
+        first = await made(sim, "first")
+        await known(found, first)
+        assert sim.server.drop_watches(how) == 1
+        await sim.delete(f"{PODS}/first", {"gracePeriodSeconds": 0})
+        second = await made(sim, "second")
+        await known(found, second)
+        assert first not in found
+
+
 def observed(*events: Any) -> tuple[RecentPods, PodWatch]:
     bound = RecentPods()
     watch = PodWatch(None, bound, clock=lambda: 0.0)  # type: ignore[arg-type]
     for each in events:
-        line = each if isinstance(each, bytes) else json.dumps(each).encode()
-        if (event := _read(line)) is not None:
-            watch.take(event)
+        watch.take(each if isinstance(each, bytes) else json.dumps(each).encode())
     return bound, watch
 
 
@@ -305,7 +313,7 @@ def container(**requests: Any) -> dict[str, Any]:
 )
 def test_what_a_pod_requests(spec: Mapping[str, Any], cpu: float, memory: float) -> None:
     bound, _ = observed(event("ADDED", spec))
-    assert sums(bound, 0.0) == {"a": Bound(1, cpu, memory)}
+    assert sums(bound, 0.0) == {"a": PodRequestTotals(1, cpu, memory)}
 
 
 @pytest.mark.parametrize(

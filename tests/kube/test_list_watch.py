@@ -6,32 +6,33 @@ from collections.abc import Sequence
 import pytest
 from virtual_loop import VirtualLoop
 
-from dynsched.kube.lists import Event
-from dynsched.kube.pod_watch import ListWatch
+from dynsched.kube.list_watch import Event, ListWatch
 from dynsched.util.errors import ClusterError, ForbiddenError
 
-Life = tuple[float, Exception | None]
+Session = tuple[float, Exception | None]
 DOWN = ClusterError("down")
 
 
-def pauses_after(lives: Sequence[Life]) -> tuple[list[float], list[str]]:
-    """(the pause after each life, the troubles told). A life: how long it lasts, what ends it."""
+def pauses_after(sessions: Sequence[Session]) -> tuple[list[float], list[str]]:
+    """The pause after each session, and the errors that are logged. A session: how long it lasts,
+    and what ends it.
+    """
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         loop, stop = runner.get_loop(), asyncio.Event()
         begun: list[float] = []
         ended: list[float] = []
-        told: list[str] = []
+        logged: list[str] = []
 
-        class Lives(ListWatch):
+        class Sessions(ListWatch):
             async def begin(self) -> str:
                 begun.append(loop.time())
                 return "1"
 
             async def follow(self, version: str) -> None:
-                if len(begun) > len(lives):
+                if len(begun) > len(sessions):
                     stop.set()
                     return
-                lasts, error = lives[len(begun) - 1]
+                lasts, error = sessions[len(begun) - 1]
                 await asyncio.sleep(lasts)
                 ended.append(loop.time())
                 if error is not None:
@@ -40,20 +41,20 @@ def pauses_after(lives: Sequence[Life]) -> tuple[list[float], list[str]]:
             def observe(self, event: Event | None) -> None:
                 """There are no events."""
 
-            def tell(self, error: ClusterError | None) -> None:
-                told.append(str(error))
+            def log(self, error: ClusterError | None) -> None:
+                logged.append(str(error))
 
-        runner.run(Lives(None, clock=loop.time).run(stop))  # type: ignore[arg-type]
-        return [after - end for end, after in zip(ended, begun[1:], strict=True)], told
+        runner.run(Sessions(None, clock=loop.time).run(stop))  # type: ignore[arg-type]
+        return [after - end for end, after in zip(ended, begun[1:], strict=True)], logged
 
 
 @pytest.mark.parametrize("error", [DOWN, ForbiddenError("down")], ids=["down", "forbidden"])
 def test_failures_in_a_row_are_followed_by_longer_pauses(error):
     """An API server that has just started forbids everything for some seconds."""
-    pauses, told = pauses_after([(0.0, error)] * 8)
+    pauses, logged = pauses_after([(0.0, error)] * 8)
     for pause, most in zip(pauses, (1, 2, 4, 8, 16, 30, 30, 30), strict=True):
         assert most / 2 <= pause <= most
-    assert told == ["down"]
+    assert logged == ["down"]
 
 
 @pytest.mark.parametrize("well", [(300.0, None), (31.0, DOWN)], ids=["ended", "lasted"])
@@ -64,10 +65,10 @@ def test_a_watch_that_was_well_makes_the_pauses_short_again(well):
 
 
 def test_a_watch_that_ended_in_time_is_taken_up_at_once_and_one_that_ended_at_once_is_not():
-    pauses, told = pauses_after([(290.0, None), (0.0, None)])
+    pauses, logged = pauses_after([(290.0, None), (0.0, None)])
     assert pauses[0] == 0.0
     assert 0.5 <= pauses[1] <= 1.0
-    assert told == []
+    assert logged == []
 
 
 def test_an_error_that_is_not_the_clusters_is_passed_on():

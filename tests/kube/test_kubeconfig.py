@@ -1,0 +1,140 @@
+"""Which API server, and as whom: what is found where, and what a person is told."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from api_support import kubeconfig
+
+from dynsched.kube import kubeconfig as kube_config
+from dynsched.kube.kubeconfig import KubeConfigError, load_config
+
+
+@pytest.fixture
+def no_config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine without any configuration; its home."""
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(kube_config, "SERVICE_ACCOUNT", tmp_path / "serviceaccount")
+    return tmp_path
+
+
+def service_account(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """As in a pod."""
+    account = folder / "serviceaccount"
+    account.mkdir()
+    (account / "token").write_text("pod-secret\n")
+    (account / "ca.crt").write_text("not looked at here")
+    (account / "namespace").write_text("watchers\n")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    return account
+
+
+async def test_a_pod_uses_its_service_account(no_config, monkeypatch) -> None:
+    account = service_account(no_config, monkeypatch)
+    found = await load_config()
+    assert found.server == "https://10.96.0.1:443"
+    assert found.namespace == "watchers"
+    assert found.authorization == "bearer pod-secret"
+    assert found.refresh_at is not None
+    assert "pod-secret" not in repr(found)
+    (account / "token").write_text("next-secret")
+    assert (await found.reload()).authorization == "bearer next-secret"
+    (account / "token").write_text("")
+    with pytest.raises(KubeConfigError, match=r"service account .*empty"):
+        await load_config()
+
+
+async def test_an_exec_plugin_that_fails_is_named(tmp_path: Path) -> None:
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false"}}
+    file = kubeconfig(tmp_path / "k", "https://127.0.0.1:1", user=user)
+    with pytest.raises(KubeConfigError, match=r"exec plugin /bin/false gave no credentials"):
+        await load_config(file)
+
+
+async def test_the_usual_files_are_found(no_config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (no_config / ".kube").mkdir()
+    kubeconfig(no_config / ".kube" / "config", "http://home")
+    assert (await load_config()).server == "http://home"
+    assert (await load_config()).namespace == "ns"
+    kubeconfig(no_config / "other", "http://other")
+    monkeypatch.setenv("KUBECONFIG", f"{no_config / 'missing'}:{no_config / 'other'}")
+    assert (await load_config()).server == "http://other"
+    kubeconfig(no_config / "named", "http://someone:hidden@named/")
+    assert (await load_config(str(no_config / "named"))).server == "http://named"
+
+
+async def test_no_configuration_at_all(no_config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KubeConfigError) as missing:
+        await load_config()
+    told = str(missing.value)
+    assert str(no_config / "serviceaccount") in told
+    assert str(no_config / ".kube" / "config") in told
+    assert "--kubeconfig" in told
+    assert "\n" not in told
+    with pytest.raises(KubeConfigError, match="gone: no such file; check --kubeconfig"):
+        await load_config(str(no_config / "gone"))
+    monkeypatch.setenv("KUBECONFIG", "/nowhere/config")
+    with pytest.raises(KubeConfigError, match="KUBECONFIG=/nowhere/config names no file"):
+        await load_config()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: [",
+        "",
+        "[]",
+        "rules: []\n",
+        "clusters: []\ncontexts: [{name: a}, {name: b}]\n",
+        "clusters: []\ncontexts: [{name: real}]\nusers: []\ncurrent-context: gone\n",
+        "current-context: gone\n",
+    ],
+)
+async def test_a_broken_kubeconfig_is_one_line_that_names_it(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "k"
+    path.write_text(text)
+    with pytest.raises(KubeConfigError) as broken:
+        await load_config(str(path))
+    assert str(path) in str(broken.value)
+    assert "\n" not in str(broken.value)
+
+
+async def test_another_context_than_the_current_one(no_config, monkeypatch) -> None:
+    file = kubeconfig(no_config / "k", "http://first")
+    config = yaml.safe_load(file.read_text())
+    config["clusters"] += [{"name": "other", "cluster": {"server": "http://second"}}]
+    of_second = {"cluster": "other", "user": "u", "namespace": "ns-second"}
+    config["contexts"] += [{"name": "second", "context": of_second}]
+    file.write_text(yaml.safe_dump(config))
+    path = str(file)
+    assert (await load_config(path)).server == "http://first"
+    found = await load_config(path, "second")
+    assert (found.server, found.namespace) == ("http://second", "ns-second")
+    assert (await found.reload()).server == "http://second"
+    first = await load_config(path)
+    file.write_text(yaml.safe_dump({**config, "current-context": "second"}))
+    assert (await load_config(path)).cluster == "second (http://second)"
+    assert (await first.reload()).server == "http://first"  # not followed while it runs
+    file.write_text(yaml.safe_dump(config))
+    monkeypatch.setenv("KUBECONFIG", path)
+    assert (await load_config(None, "second")).server == "http://second"
+    service_account(no_config, monkeypatch)  # in a pod it is a kubeconfig's all the same
+    assert (await load_config(None, "second")).server == "http://second"
+    with pytest.raises(KubeConfigError) as broken:
+        await load_config(path, "third")
+    said = f"kubeconfig {path}: Expected object with name third in "
+    assert said in str(broken.value)
+
+
+async def test_a_broken_kubeconfig_does_not_give_its_secrets_away(tmp_path: Path) -> None:
+    user = {
+        "auth-provider": {"name": "oidc", "config": {"refresh-token": "hush", "id-token": ""}},
+        "token": "hush",
+    }
+    path = kubeconfig(tmp_path / "k", "https://127.0.0.1:1", user=user)
+    with pytest.raises(KubeConfigError) as broken:
+        await load_config(str(path))
+    assert "hush" not in str(broken.value)
