@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shlex
-from collections import defaultdict
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
@@ -154,51 +153,3 @@ def test_the_document_has_every_endpoint_and_the_types_that_are_encoded() -> Non
     for name, schema in encoded.items():
         told = {key: of for key, of in schemas[name].items() if key != "description"}
         assert told == {key: of for key, of in schema.items() if key in told}, name
-
-
-async def test_the_document_says_what_each_key_of_a_node_may_be_and_no_more() -> None:
-    """Each type that it names for a key occurs in an answer, and no other one does."""
-    document = json.loads((ROOT / "dynsched/web/openapi.json").read_bytes())
-    schemas = document["components"]["schemas"]
-    silent = Scene(EXAMPLE_RULES, [Node("a")]).tick(NOON, node_cpu={}, node_mem_usage={})
-    ticks = [docs_ticks().tick, example(), example(writes=False), expected_example()]
-    found = defaultdict(list)
-    for tick in (*ticks, silent):
-        store = make_store(Clock(NOON))
-        store.publish(tick)
-        async with TestClient(TestServer(make_app(store))) as client:
-            nodes = (await (await client.get("/nodes")).json())["nodes"]
-            for node in nodes:
-                detail = await (await client.get(f"/nodes/{node['name']}")).json()
-                assert detail | node == detail
-                found["NodeDetail"].append(detail)
-        found["NodeAnswer"] += nodes
-    rules = found["RuleOnNode"] = [rule for node in found["NodeAnswer"] for rule in node["rules"]]
-    found["Due"] = [node["due"] for node in found["NodeAnswer"] if node["due"]]
-    found["Expected"] = [rule["expected"] for rule in rules if rule["expected"]]
-    for name, answers in found.items():
-        schema = schemas[name]
-        keys = list(schema["properties"])
-        assert (schema["type"], schema["required"]) == ("object", keys)
-        assert [list(answer) for answer in answers] == [keys] * len(answers)
-        for key, of in schema["properties"].items():
-            told = {json_type(answer[key]) for answer in answers} - {"array of nothing"}
-            assert told == {schema_type(each, schemas) for each in of.get("anyOf", [of])}, key
-            values = schemas.get(of.get("$ref", "").rpartition("/")[2], {}).get("enum")
-            assert values is None or {answer[key] for answer in answers} <= set(values)
-
-
-def json_type(value):
-    """As `schema_type` has it."""
-    if isinstance(value, list):
-        types = {json_type(each) for each in value}
-        return f"array of {' and '.join(sorted(types)) or 'nothing'}"
-    kinds = {str: "string", bool: "boolean", float: "number", type(None): "null", dict: "object"}
-    return kinds[type(value)]
-
-
-def schema_type(schema, schemas):
-    schema = schemas.get(schema.get("$ref", "").rpartition("/")[2], schema)
-    if schema.get("type") == "array":
-        return f"array of {schema_type(schema['items'], schemas)}"
-    return "string" if "enum" in schema else schema["type"]

@@ -20,7 +20,6 @@ from dynsched.core.samples import Matched, Quality, Unmatched
 from dynsched.core.tick import Leadership, WriteResult
 from dynsched.features.order.ranks import compute_order
 from dynsched.features.order.status import OrderStatus
-from dynsched.rules.fields import Limit
 from dynsched.web.app import ENDPOINTS
 
 
@@ -179,16 +178,6 @@ async def test_without_marks_hot_nodes_are_counted_and_none_is_to_be_written(cli
     assert 'dynsched_node_hot_unmarked{node="a",reason="withheld"} 1' in metrics  # no alert
 
 
-async def test_a_node_is_marked_by_what_it_carries(client, ticks) -> None:
-    ticks.publish(example())
-    answer = await get(client, "/nodes")
-    nodes = answer["nodes"]
-    marked = ["worker-2", "worker-3"]
-    assert [node["name"] for node in nodes if node["ineligible"]] == ["control-plane-1"]
-    assert [node["name"] for node in nodes if node["carries"]] == marked
-    assert [node["name"] for node in nodes if node["marked"]] == marked == answer["node_names"]
-
-
 async def test_values_that_are_no_numbers_are_null(client, ticks) -> None:
     tick = example()
     cpu, memory = (pressure := tick.evaluation.pressures["worker-1"]).alerts
@@ -232,13 +221,11 @@ async def test_what_a_client_has_is_not_sent_again_nor_to_head(client, ticks, pa
 
 async def test_one_node_is_as_in_nodes_and_tells_what_would_clear_it(client, ticks) -> None:
     ticks.publish(example())
-    clears = {}
+    firing = []
     for name, node in (await nodes_of(client)).items():
         answer = await get(client, f"/nodes/{name}")
-        assert list(answer)[: len(node)] == list(node)
         check(answer, **node)
-        clears[name] = len(answer["clears"])
-    firing = [name for name, number in clears.items() if number]
+        firing += [name] if answer["clears"] else []
     assert firing == ["worker-2", "worker-3", "worker-4", "worker-5"]
     cpu, memory = (await get(client, "/nodes/worker-3"))["rules"]
     check(cpu, active_since="2026-11-20T12:00:00Z", keep_firing_since="2026-11-20T12:02:00Z")
@@ -270,29 +257,6 @@ async def test_rules_of_no_node_and_of_several_series_are_told(client, ticks) ->
         assert (of_cpu, of_memory.split(":")[0]) == (None, "'x'")
     found = [rule["several_series"] for rule in (await get(client, "/rules"))["rules"]]
     assert found == [{"nodes": 1, "example": "a", "differ_in": ["instance"]}, None]
-
-
-@pytest.mark.parametrize("odd", [2**70, 0])
-async def test_no_number_is_too_odd_to_be_told(client, ticks, odd) -> None:
-    tick = example()
-    rule_set = tick.rule_set
-    limits = {"max_marked": Limit(odd), "max_releases": Limit(odd)}
-    extremes = {"threshold": 1e308, "clear_threshold": -5e-324, "full_at": math.inf}
-    rules = [
-        replace(
-            health,
-            rule=health.rule.model_copy(update=extremes),
-            duration=math.nan,
-            samples=odd and 2**63 - 1,
-        )
-        for health in tick.rules
-    ]
-    odd_rules = rule_set.model_copy(update={"guard": rule_set.guard.model_copy(update=limits)})
-    evaluation = replace(tick.evaluation, rule_set=odd_rules)
-    ticks.publish(replace(tick, evaluation=evaluation, rules=tuple(rules), duration=math.inf))
-    assert (await get(client, "/rules"))["guard"]["max_marked"]
-    for path in ("/status", "/nodes", "/nodes/worker-2", "/metrics", "/page/data"):
-        await get(client, path, **JSON)
 
 
 async def test_alive_before_ready(client, ticks) -> None:

@@ -273,50 +273,6 @@ async def test_of_a_rule_by_the_expected_load_both_values_are_shown(shown, world
     assert await says(shown, ["both", 61, 64.9], where="dialog")
 
 
-SPY = """() => {
-  window.written = [];
-  window.cells = 0;
-  new MutationObserver((changes) => changes.forEach(({ target }) => {
-    const element = target.nodeType === Node.TEXT_NODE ? target.parentElement : target;
-    window.written.push(element?.closest("tr")?.dataset.node ?? "");
-  })).observe(document.querySelector("#nodes tbody"), {
-    attributes: true, characterData: true, childList: true, subtree: true,
-  });
-  const { fillRect } = CanvasRenderingContext2D.prototype;
-  CanvasRenderingContext2D.prototype.fillRect = function (...place) {
-    window.cells += 1;
-    fillRect.apply(this, place);
-  };
-}"""
-STRIPS = """() => Object.fromEntries([...document.querySelectorAll("#nodes tbody tr")].map(
-  (row) => [row.dataset.node, row.querySelector(".w3 svg").ariaLabel]))"""
-
-
-async def test_an_update_writes_only_what_differs_and_each_strip_goes_with_its_node(
-    shown, world
-) -> None:
-    await tick(world, shown, heat="web-1")
-    await tick(world, shown)
-    await shown.page.reload()
-    # Else the answer with the past of two ticks may come in between, and writes each row.
-    await shown.until("document.querySelectorAll('#nodes .w3 svg').length === 5")
-    await shown.page.evaluate(SPY)
-    await tick(world, shown)
-    assert await shown.page.evaluate("window.cells") == 0
-    world.cpu["batch-1"] = 46.0  # neither another place nor another colour
-    await shown.page.evaluate("window.written = []")
-    await tick(world, shown)
-    assert "batch-1" in set(await shown.page.evaluate("window.written")) <= {"batch-1", "web-1"}
-    assert await shown.page.evaluate("window.cells") == 1  # of the value that stands in it
-    strips, order = await shown.page.evaluate(STRIPS), await shown.rows()
-    assert len(set(strips.values())) == 2  # web-1 was hot
-    world.cpu["batch-1"] = 79.0
-    await tick(world, shown)
-    await shown.page.click("#sort-again")
-    assert await shown.rows() != order
-    assert await shown.page.evaluate(STRIPS) == strips
-
-
 async def test_filters_and_order_are_in_the_url_and_survive_a_reload(shown, world) -> None:
     page = shown.page
     await page.fill("#filter-text", "B-")
@@ -558,26 +514,6 @@ async def test_before_the_first_tick_it_waits_and_recovers_when_dynsched_does(br
             await found.until("document.querySelector('#sentence').className === ''")
 
 
-async def test_while_nobody_can_be_let_in_it_does_not_look_as_if_nothing_was_measured(
-    browser,
-) -> None:
-    world, refuses = World(), [False]
-    world.tick()
-
-    @web.middleware
-    async def guard(request, handler):
-        if refuses[0]:
-            return web.Response(status=503, headers={"Retry-After": "5"})
-        return await handler(request)
-
-    async with served(world, guards=[guard]), tab(browser, world.url) as found:
-        await shows(found, 5)
-        refuses[0] = True
-        await found.look_again()
-        await found.until("document.querySelector('#sentence.bad')")
-        assert len(await found.rows()) == 5
-
-
 async def test_it_works_below_a_path_and_a_detail_can_be_linked_to(browser) -> None:
     world = World()
     world.tick()
@@ -657,33 +593,6 @@ async def test_no_text_is_cut_or_on_another_whatever_the_width(browser, world, l
                 assert await found.page.evaluate(MISPLACED, part) == [], (part, width)
 
 
-async def test_five_rules_fit_and_a_name_is_cut_only_where_there_is_no_room(browser) -> None:
-    """On a phone there is the value that decides, and the pool."""
-    world, pool = World(), "nodepool-general-purpose-eastus2"
-    asked = ("node-cpu", "node-mem-usage", "node-disk-io", "psi-cpu-waiting", "memory-available")
-    rules = [{"name": name, "expr": name, "threshold": 80} for name in asked]
-    labels = [{"pool": pool}, {"pool": "gpu"}]
-    names = [f"aks-nodepool{1 + at % 2}-12345678-vmss{at:06}" for at in range(12)]
-    nodes = [Node(name, labels=labels[at % 2]) for at, name in enumerate(names)]
-    world.scene = Scene({**RULES, "rules": rules}, nodes)
-    values = {name: 90.0 - at for at, name in enumerate(names)}
-    answers = {name.replace("-", "_"): values for name in asked}
-    world.ticks.publish(world.scene.tick(NOON, **answers))
-    async with served(world), opened(browser, world, 12) as found:
-        shared = "aks-nodepool1-12345678-vmss0000…"
-        assert (await texts(found, "#grid h3"))[1].endswith(f"; all are {shared[:-9]}…")
-        cut = """() => [...document.querySelectorAll("#nodes .cut span:first-child")]
-          .filter((part) => part.scrollHeight > part.clientHeight).length"""
-        for width in WIDTHS:
-            await found.page.set_viewport_size({"width": width, "height": 900})
-            assert await found.page.evaluate(MISPLACED, "body") == [], width
-            if width == WIDTHS[0]:
-                row = (await texts(found, "#nodes tbody tr"))[0].replace("\n", "")
-                assert pool in row
-                assert "90.0 node-cpu" in row
-        assert await found.page.evaluate(cut) == 0
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_nothing(browser, world, scheme) -> None:
     world.cpu |= {"web-3": 95.0, "batch-1": 75.0}
@@ -706,38 +615,6 @@ async def test_axe_finds_nothing(browser, world, scheme) -> None:
             violations = await found.page.evaluate("async () => (await axe.run()).violations")
             told = [(each["id"], [node["html"] for node in each["nodes"]]) for each in violations]
             assert told == [], step
-
-
-CONTRAST = """(pairs) => {
-  const probe = document.body.appendChild(document.createElement("i"));
-  const light = (name) => {
-    probe.style.color = `var(--${name})`;
-    const parts = getComputedStyle(probe).color.match(/[0-9.]+/g).map((part) => part / 255);
-    const linear = parts.map((at) => (at <= 0.04045 ? at / 12.92 : ((at + 0.055) / 1.055) ** 2.4));
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05;
-  };
-  return pairs.map(([one, ground]) => {
-    const [a, b] = [light(one), light(ground)];
-    return Math.max(a, b) / Math.min(a, b);
-  });
-}"""
-STATES = ("hot-0", "hot-1", "hot-2", "held", "pending", "unknown")
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_marks_and_bars_stand_out_from_their_ground(browser, world, scheme) -> None:
-    grounds = ("back", "panel", "bar-back")
-    marks = [("area", "back"), ("text", "area")]  # a curve is drawn on the area
-    marks += [(mark, on) for mark in (*STATES, "text", "bar", "link") for on in grounds]
-    texts = [(text, on) for text in ("text", "dim", "link") for on in ("back", "panel")]
-    texts += [(text, f"{on}-back") for text in ("text", "link") for on in ("bad", "warn", "info")]
-    async with opened(browser, world, color_scheme=scheme) as found:
-        for pairs, least in ((marks, 3.0), ([*texts, ("bad", "back"), ("bad", "bad-back")], 4.5)):
-            measured = await found.page.evaluate(CONTRAST, pairs)
-            low = {
-                pair: ratio for pair, ratio in zip(pairs, measured, strict=True) if ratio < least
-            }
-            assert low == {}
 
 
 async def test_of_many_nodes_the_worst_are_shown_and_more_on_request(browser) -> None:

@@ -2,7 +2,6 @@
 
 import gzip
 import re
-from dataclasses import replace
 
 import pytest
 import pytest_asyncio
@@ -15,8 +14,6 @@ from web_support import ask, check, get
 from dynsched.core.load.pods import AboveRequest
 from dynsched.core.load.recent import BoundOnNode, JustBound
 from dynsched.core.nodes import Node
-from dynsched.core.pace import WriteFailure
-from dynsched.core.tick import Leadership, WriteResult
 from dynsched.core.wording import REASONS
 from dynsched.features.order.ranks import compute_order
 from dynsched.features.order.status import OrderStatus
@@ -71,20 +68,6 @@ async def test_the_page_gets_columns_of_what_the_nodes_are(client, ticks) -> Non
     check(shown["order"], **order)
 
 
-@pytest.mark.parametrize(
-    ("changes", "noted"),
-    [
-        ({"leadership": Leadership(leading=False)}, ["following", ""]),
-        ({"writes": WriteResult(failures=(WriteFailure("worker-2", "403"),))}, ["failed", "403"]),
-        ({}, ["next_tick", ""]),
-    ],
-)
-async def test_a_node_that_is_not_written_says_why(client, ticks, changes, noted) -> None:
-    ticks.publish(replace(example(writes=False), **changes))
-    notes = (await get(client, "/page/data"))["nodes"]["notes"]
-    assert [2, *noted] in notes
-
-
 async def test_a_rule_that_sees_nothing_says_why_by_a_code(client, ticks) -> None:
     for answer, blind in (({}, ["no_series"]), ({"x": 1.0}, ["no_node", "'x'"]), ("refused", None)):
         scene = Scene(EXAMPLE_RULES, [Node("a")])
@@ -105,18 +88,6 @@ async def test_a_shadow_rule_that_has_values_does_not_hide_that_nothing_is_known
     shown = await get(client, "/page/data")
     check(shown, unseen_since=NOON)
     assert [change["kind"] for change in shown["changes"]] == ["blind"]
-
-
-async def test_marks_that_wait_for_the_pace_of_releases_are_not_told_as_held(client, ticks) -> None:
-    rules = [{"name": "cpu", "expr": "x", "threshold": 80, "stale_after": "30s"}]
-    guard = {"max_marked": "100%", "max_releases": 1}
-    scene = Scene({"guard": guard, "rules": rules}, [Node("a"), Node("b"), Node("c")])
-    ticks.publish(scene.tick(NOON, cpu=dict.fromkeys("abc", 90.0)))
-    until = []
-    for later in (10, 40, 50):
-        ticks.publish(scene.tick(NOON + later, cpu={}))
-        until.append((await get(client, "/page/data"))["marks_until"] - NOON)
-    assert until == [30, 40, 50]
 
 
 async def test_placements_are_counted_where_pods_are_watched(client, ticks) -> None:
