@@ -270,11 +270,9 @@ def check_remembered(world: World, moment: Moment, interval: float) -> None:
             is_marked = marks_on(node, rule_set.mark) and rule.name in rules_behind(node, rule_set)
             value, read = moment.read(rule, name)
             seen = known if read is None else [*known, value]
-            fires = alerts[rule.name].firing
-            if (
-                is_marked and (complete or not known) and all(holds(rule, each) for each in seen)
-            ) or (complete and read is not None and all(map(rule.breached, seen))):
-                assert fires, f"{rule.name} on {name}"
+            kept = is_marked and (complete or not known) and all(holds(rule, each) for each in seen)
+            over = complete and read is not None and all(map(rule.breached, seen))
+            assert alerts[rule.name].firing or not (kept or over), f"{rule.name} on {name}"
 
 
 def check_rest(world: World, moment: Moment) -> None:
