@@ -2,12 +2,11 @@
 
 import asyncio
 import logging
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
-from fake_evaluator import RULES, Bench
+from bench import RULES, Bench, patch_node
 from virtual_loop import VirtualLoop
 
 from dynsched.controller.apply import CONFLICT_RETRIES, FAILURES_BEFORE_GIVING_UP
@@ -15,8 +14,7 @@ from dynsched.controller.evaluator import REEVALUATE
 from dynsched.core.evaluate import OLDER_STAYS
 from dynsched.core.load.expected import KnownPods
 from dynsched.core.load.pods import BoundPod, RecentPod
-from dynsched.core.marks import Action, apply_patch, plan_prune
-from dynsched.core.nodes import Node
+from dynsched.core.marks import Action, plan_prune
 from dynsched.core.samples import QueryResult, Sample
 from dynsched.rules.labels import Mark
 from dynsched.util.errors import ClusterError
@@ -30,10 +28,10 @@ async def test_a_hot_node_is_marked_told_and_released_and_what_is_somebody_elses
     bench = Bench("a", "b", rules={**RULES, "mark": mark})
     theirs = {"key": "team", "value": "pay", "effect": "NoSchedule"}
     ours = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
-    bench.cluster.stored["a"] = replace(bench.cluster.stored["a"], taints=(theirs,))
+    bench.change("a", taints=[theirs])
     tick = await bench.tick(cpu={"a": 91.5, "b": 12.0}, mem={"a": 5.0, "b": 5.0})
     assert (bench.label("a"), bench.label("b")) == ("presure", None)
-    assert bench.cluster.stored["a"].taints == (theirs, ours)
+    assert bench.stored("a").taints == (theirs, ours)
     assert [(patch.node, patch.action) for patch in tick.writes.applied] == [("a", Action.MARK)]
     assert tick.evaluation.table.entries["a"].mark.marked  # as it is after the write, not before it
     assert bench.events.posted == [("a", "Pressured", "cpu 91.5 > 80", True)]
@@ -41,7 +39,7 @@ async def test_a_hot_node_is_marked_told_and_released_and_what_is_somebody_elses
     assert caplog.messages == ["mark node a: cpu 91.5 > 80"]
     for _ in range(2):
         await bench.tick(cpu={"a": 65.0, "b": 12.0}, mem={"a": 5.0, "b": 5.0})
-    assert (bench.label("a"), bench.cluster.stored["a"].taints) == (None, (theirs,))
+    assert (bench.label("a"), bench.stored("a").taints) == (None, (theirs,))
     assert bench.events.posted[1:] == [("a", "Relieved", "no rule fires any more", False)]
     assert caplog.messages[1:] == ["release node a: no rule fires any more"]
 
@@ -59,10 +57,10 @@ async def test_with_mark_none_nothing_is_written_and_what_marks_are_left_is_told
         assert limited == {"a": OLDER_STAYS, "b": "not marked: mark is none"}
         assert [evaluation.due(name) for name in "ab"] == [None, None]
     assert evaluation.hot == {"b"}
-    assert ("node a: " + OLDER_STAYS, len(bench.cluster.writes)) == (caplog.messages[-1], 1)
-    a = bench.cluster.stored["a"]
-    (patch,) = plan_prune([a], Mark(None))  # as `dynsched prune` does it by the same rules
-    bench.cluster.stored["a"] = apply_patch(a, patch)
+    assert ("node a: " + OLDER_STAYS, len(bench.client.writes)) == (caplog.messages[-1], 1)
+    # As `dynsched prune` does it by the same rules.
+    (patch,) = plan_prune([bench.stored("a")], Mark(None))
+    patch_node(bench.objects, patch)
     assert bench.label("a") is None
     await bench.tick(cpu=cpu)
     assert caplog.messages[-1] == "node a: no older mark is left there any more"
@@ -130,7 +128,7 @@ async def test_warnings_of_rules_that_are_reloaded_are_logged_once(caplog) -> No
 
 async def test_log_lines_name_node_and_rule_in_fields_of_their_own(caplog) -> None:
     bench = Bench("a", "b", rules={**RULES, "guard": {"max_marked": 2, "max_releases": 2}})
-    bench.cluster.stored["b"] = Node("b", labels={"status": "theirs"}, resource_version="1")
+    bench.change("b", labels={"status": "theirs"})
     with caplog.at_level(logging.INFO):
         await bench.tick(cpu={"a": 91.0, "b": 91.0}, mem={"a": 95.0, "b": 1.0})
         await bench.tick(cpu={"a": 1.0, "b": 1.0}, mem={"a": 1.0, "b": 1.0})
@@ -164,34 +162,34 @@ async def test_a_source_with_a_bug_or_none_fails_its_rule_only() -> None:
 )
 async def test_a_conflict_is_read_and_planned_again(labels, times, written, left) -> None:
     bench = Bench("a")
-    versions = iter(range(2, 2 + times))
+    beats = iter(range(times))
 
     def somebody_is_faster():
-        version = next(versions, None)
-        if version is not None:
-            bench.cluster.stored["a"] = Node("a", "a", str(version), labels)
+        beat = next(beats, None)
+        if beat is not None:
+            bench.change("a", labels=labels, annotations={"beat": str(beat)})
 
-    bench.cluster.before_patch["a"] = somebody_is_faster
+    bench.client.before_patch["a"] = somebody_is_faster
     tick = await bench.tick(cpu={"a": 91.0})
-    assert bench.cluster.stored["a"].labels == left
-    assert len(bench.cluster.writes) == written
+    assert bench.stored("a").labels == left
+    assert len(bench.client.writes) == written
     assert (len(tick.writes.applied), tick.writes.failures) == (left.get("status") == "presure", ())
 
 
 async def test_reads_that_are_older_than_what_is_refused_are_told() -> None:
     bench = Bench("a", "b")
-    observed = bench.cluster.stored["a"]
+    observed = bench.stored("a")
 
     async def read(name):
         return observed  # from an API server, or a cache, that is behind
 
-    bench.cluster.read = read
-    bench.cluster.nodes = lambda: {**bench.cluster.stored, "a": observed}
-    bench.cluster.stored["a"] = Node("a", "a", "2", {"team": "theirs"})
+    bench.client.read = read
+    bench.stop_watch()
+    bench.change("a", labels={"team": "theirs"})
     tick = await bench.tick(cpu={"a": 91.0, "b": 91.0})
     assert [patch.node for patch in tick.writes.applied] == ["b"]
     assert tick.error.startswith("1 of 2 nodes ")
-    assert bench.cluster.stored["a"].labels == {"team": "theirs"}
+    assert bench.stored("a").labels == {"team": "theirs"}
 
 
 async def test_writes_that_are_refused_are_tried_less_and_less_often_and_are_told_meanwhile(
@@ -199,17 +197,17 @@ async def test_writes_that_are_refused_are_tried_less_and_less_often_and_are_tol
 ) -> None:
     names = [f"n{i}" for i in range(500)]
     bench = Bench(*names)
-    bench.cluster.faults = dict.fromkeys(names, ClusterError("403"))
+    bench.client.faults = dict.fromkeys(names, ClusterError("403"))
     counts = []
     for _ in range(30):
         tick = await bench.tick(cpu=dict.fromkeys(names, 91.0))
-        counts.append(len(bench.cluster.writes))
+        counts.append(len(bench.client.writes))
         assert tick.error is not None
     minutes = [after - before for before, after in zip(counts[5::6], counts[11::6], strict=False)]
     assert counts[0] < 2 * FAILURES_BEFORE_GIVING_UP
     assert max(minutes) < 2 * FAILURES_BEFORE_GIVING_UP  # one pass in a minute
     assert "all writes succeed again" not in caplog.messages
-    bench.cluster.faults.clear()
+    bench.client.faults.clear()
     for _ in range(6):
         tick = await bench.tick(cpu=dict.fromkeys(names, 91.0))
     due = [name for name in names if tick.evaluation.due(name)]
@@ -282,12 +280,12 @@ def test_ticks_stay_an_interval_apart_and_no_rule_is_queried_twice_at_once(
 def test_no_tick_before_the_nodes_are_listed_and_stop_ends_the_wait_between_two() -> None:
     virtual = VirtualLoop()
     bench = Bench("a", clock=virtual.time, monotonic=virtual.time)
-    bench.cluster.synced = False
+    bench.store.synced = False
 
     async def listed() -> None:
         await asyncio.sleep(60)
         assert bench.ticks == []
-        bench.cluster.synced = True
+        bench.store.synced = True
 
     run_for(120, bench, virtual, interval=3600.0, beside=listed)
     assert len(bench.ticks) == 1
@@ -299,7 +297,7 @@ async def test_a_follower_decides_and_does_not_write() -> None:
     bench.leadership.may_write = False
     tick = await bench.tick(cpu={"a": 91.0})
     assert [patch.node for patch in tick.planned] == ["a"]
-    assert (tick.leadership.leading, bench.cluster.writes, bench.events.posted) == (False, [], [])
+    assert (tick.leadership.leading, bench.client.writes, bench.events.posted) == (False, [], [])
     bench.leadership.may_write = True
     tick = await bench.tick(cpu={"a": 91.0})
     assert bench.label("a") == "presure"
@@ -322,7 +320,7 @@ async def test_a_leader_that_can_ask_no_rule_for_a_minute_steps_down_and_keeps_i
     await bench.tick(cpu="connection refused", mem="connection refused")
     assert bench.leadership.may_write
     assert bench.label("a") == "presure"
-    assert [patch.action for patch in bench.cluster.writes] == [Action.MARK]
+    assert [patch.action for patch in bench.client.writes] == [Action.MARK]
 
 
 async def test_a_leader_that_loses_the_lease_stops_in_the_middle_of_a_pass() -> None:
@@ -332,13 +330,13 @@ async def test_a_leader_that_loses_the_lease_stops_in_the_middle_of_a_pass() -> 
     def lost():
         bench.leadership.may_write = False
 
-    bench.cluster.before_patch["n10"] = lost
+    bench.client.before_patch["n10"] = lost
     tick = await bench.tick(cpu=dict.fromkeys(names, 91.0))
-    assert len(bench.cluster.writes) <= 30  # those that were under way: AT_ONCE at most
+    assert len(bench.client.writes) <= 30  # those that were under way: AT_ONCE at most
     assert tick.writes.failures == ()  # what was not sent has not failed
 
 
-@pytest.mark.parametrize("part", ["leadership", "cluster"])
+@pytest.mark.parametrize("part", ["leadership", "store"])
 async def test_why_nobody_leads_or_watches_is_the_ticks_error(part) -> None:
     bench = Bench("a")
     getattr(bench, part).error = "cannot get leases dynsched: forbidden"
@@ -388,8 +386,8 @@ async def test_a_restart_in_the_middle_of_for_does_not_start_it_again() -> None:
 async def test_a_restart_never_releases_a_mark_that_would_have_been_kept() -> None:
     keeping = {"rules": [HOLDING["rules"][0] | {"for": "0s", "keep_firing_for": "2m"}]}
     bench = Bench("kept", "over", "unknown", rules=keeping)
-    for name in bench.cluster.stored:
-        bench.cluster.stored[name] = Node(name, name, "1", {"status": "presure"})
+    for name in ("kept", "over", "unknown"):
+        bench.change(name, labels={"status": "presure"})
     bench.history.points["cpu"] = {
         "kept": [(t, 91.0 if t < 950 else 5.0) for t in range(500, 1000, 10)],
         "over": [(t, 5.0) for t in range(500, 1000, 10)],
@@ -457,7 +455,7 @@ async def test_of_rules_without_a_past_marks_are_adopted_and_for_begins_anew() -
     rules = [*LOOKING_BACK["rules"], usage | {"for": "5m"}]
     bench = Bench("marked", "hot", rules={**RULES, "rules": rules})
     bench.sources["metrics-server"] = bench.source
-    bench.cluster.stored["marked"] = Node("marked", "m", "1", {"status": "presure"})
+    bench.change("marked", labels={"status": "presure"})
     bench.history.points = {"cpu": "HTTP 422", "mem": {"hot": [(t, 95.0) for t in range(1000)]}}
     await bench.evaluator.restore(10.0)
     tick = await bench.tick(cpu={"hot": 91.0}, mem={"hot": 95.0}, m={"hot": 0.0})
@@ -495,10 +493,7 @@ class FakePods:
 
 def expected_bench(rules=EXPECTED, **options):
     pods = FakePods()
-    bench = Bench("a", "b", rules=rules, pods=pods, **options)
-    for name, node in bench.cluster.stored.items():
-        bench.cluster.stored[name] = replace(node, allocatable={"cpu": 8.0})
-    return bench, pods
+    return Bench("a", "b", rules=rules, pods=pods, **options), pods
 
 
 async def test_pods_that_are_bound_between_two_ticks_are_decided_on_at_once() -> None:
@@ -540,14 +535,14 @@ def test_a_clock_that_is_set_while_the_nodes_are_awaited_counts_once(step) -> No
     clock = lambda: virtual.time() + ahead[0]  # noqa: E731
     rules = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80, "for": "1m"}]}
     bench = Bench("a", "b", rules=rules, clock=clock, monotonic=virtual.time)
-    bench.source.clock, bench.cluster.synced = clock, False
+    bench.source.clock, bench.store.synced = clock, False
     bench.source.values = {"cpu": {"a": 95.0, "b": 5.0}}
     bench.history.points["cpu"] = {"a": [(10_000.0 + step + t, 95.0) for t in range(-40, 40)]}
 
     async def listed() -> None:
         await asyncio.sleep(5)
         ahead[0] += step
-        bench.cluster.synced = True
+        bench.store.synced = True
 
     run_for(60, bench, virtual, interval=10.0, beside=listed)
     fired = next(tick.taken_at for tick in bench.ticks if tick.evaluation.hot)
@@ -617,12 +612,12 @@ def test_ticks_stay_on_their_schedule_while_pods_are_bound() -> None:
 async def test_without_any_rules_nothing_is_written_and_the_lease_is_given_up() -> None:
     bench = Bench("a", rules=None)
     bench.rules_file.error = "rules.yaml:3:5: treshold: unknown key"
-    bench.cluster.stored["a"] = Node("a", "a", "1", {"status": "presure"})
+    bench.change("a", labels={"status": "presure"})
     for _ in range(7):
         assert bench.leadership.may_write
         assert await bench.tick() is None
     assert not bench.leadership.may_write
-    assert (bench.ticks, bench.cluster.writes) == ([], [])
+    assert (bench.ticks, bench.client.writes) == ([], [])
     refused = [message for _, reason, message, _ in bench.events.posted if reason == "RulesRefused"]
     assert refused == [bench.rules_file.error]
     bench.leadership.may_write = True

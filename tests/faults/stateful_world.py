@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar, cast
 
-from fake_evaluator import FakeEvents, FakeRulesFile
+from bench import FakeEvents, FakeRulesFile, patch_node
 from stateful_model import RECORD, label_text, taint_text, texts_on
 from virtual_loop import VirtualLoop
 
@@ -41,11 +41,9 @@ from dynsched.util.errors import (
     ClusterError,
     ConflictError,
     ForbiddenError,
-    NotFoundError,
     NotPermittedError,
     PastUnknownError,
 )
-from dynsched_sim.apiserver.api_errors import ApiError
 from dynsched_sim.apiserver.objects import Objects, Write, merge_patch
 from dynsched_sim.apiserver.resources import NODES
 from dynsched_sim.apiserver.store import ChangeType, Entry, Store, StoreChange
@@ -231,13 +229,7 @@ class Api:
 
     def _apply(self, patch: NodePatch) -> Node:
         before = self._world.stored(patch.node)
-        try:
-            written = self._world.objects.patch(
-                "nodes", patch.node, json.loads(json.dumps(patch.body)), how=Write("dynsched")
-            )
-        except ApiError as error:
-            known = {404: NotFoundError, 409: ConflictError}  # nothing else: the patch is valid
-            raise known.get(error.code, AssertionError)(error.message) from None
+        written = patch_node(self._world.objects, patch)
         assert before is not None
         self.written.append(Written(patch, before, Stored.of(written)))
         node = node_of(written.decode())

@@ -5,141 +5,149 @@
 import json
 
 import pytest
-from bench import COOL, HOT, bench, rules
-from cluster import Cluster
+from bench import Bench
+from builders import rule, unlimited
 
 from dynsched.core.samples import Quality
-from dynsched_sim.examples import make_node
+from dynsched.util.errors import ClusterError
 
+HOT, COOL = {"a": 91.0}, {"a": 12.0}
 KEY = "dynsched.io/pressure"
 OURS = {"key": KEY, "value": "true", "effect": "PreferNoSchedule"}
+THEIRS = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
 BOTH = {"taint": f"{KEY}=true:PreferNoSchedule"}
 
 
+def rules(name="load", **options):
+    return unlimited(rule(name, **options), mark=BOTH)
+
+
 @pytest.fixture
-async def before(cluster: Cluster):
-    """Node ``a`` as it was before anybody touched it."""
-    raw = make_node("a")
-    raw["spec"]["taints"] = [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]
-    raw["metadata"]["annotations"]["owner.io/team"] = "blue"
-    return described(await cluster.create_node(raw))
+def bench():
+    """A node ``a``, on which others have put a taint, a label and an annotation."""
+    found = Bench("a", rules=rules())
+    found.change("a", taints=[THEIRS], labels={"team": "x"}, annotations={"owner.io/team": "blue"})
+    return found
 
 
-def described(raw):
-    """What is on a node, but for what the API server counts."""
-    metadata = {
-        key: value
-        for key, value in raw["metadata"].items()
-        if key not in {"resourceVersion", "managedFields"}
-    }
-    return {**raw, "metadata": metadata}
+def on_node(bench):
+    """What is on the node: labels, taints and annotations."""
+    found = bench.objects.get("nodes", "a")
+    metadata = found["metadata"]
+    return metadata["labels"], found["spec"]["taints"], metadata["annotations"].keys()
 
 
-async def on_node(cluster, name="a"):
-    """What of ours is on a node: (label, taint, annotation)."""
-    node = await cluster.get_node(name)
-    taints = [taint for taint in node["spec"].get("taints", ()) if taint["key"] == KEY]
-    annotation = node["metadata"].get("annotations", {}).get(KEY)
-    label = node["metadata"]["labels"].get("status")
-    return label, taints, annotation is not None
-
-
-WHOLE = ("presure", [OURS], True)
-
-
-async def by_hand(cluster, *, name="a", label="-", annotation="-", taints=None, manager="somebody"):
-    """Change parts of the mark as somebody else would; ``None`` removes, ``-`` leaves it."""
-    metadata = {}
-    if label != "-":
-        metadata["labels"] = {"status": label}
-    if annotation != "-":
-        metadata["annotations"] = {KEY: annotation}
-    patch = {"metadata": metadata}
-    if taints is not None:
-        others = [
-            taint
-            for taint in (await cluster.get_node(name))["spec"].get("taints", ())
-            if taint["key"] != KEY
-        ]
-        patch["spec"] = {"taints": others + taints}
-    await cluster.patch_node(name, patch, field_manager=manager)
+NOTHING = ({"team": "x"}, [THEIRS], {"owner.io/team"})
+WHOLE = ({"team": "x", "status": "presure"}, [THEIRS, OURS], {"owner.io/team", KEY})
 
 
 @pytest.mark.parametrize("more", [{}, {"for_": "10m"}, {"name": "renamed"}], ids=str)
-async def test_a_restart_takes_its_marks_over(cluster, prometheus, before, tmp_path, more) -> None:
-    prometheus.set(load={"a": HOT})
-    async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
-        await it.tick()
-        since = it.node("a").since
-    marked = await cluster.get_node("a")
-
-    prometheus.failing = {"load": 503}
-    prometheus.clock.ahead += 7 * 60
-    async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH, **more)) as it:
-        for _ in range(3):
-            await it.tick()
-        assert await cluster.get_node("a") == marked
-        (rule,) = it.node("a").rules
-        assert (it.node("a").marked, rule.adopted, rule.quality) == (True, True, Quality.FAILED)
-        assert it.node("a").since == rule.since == since  # and not when the process began
-
-        prometheus.failing = {}
-        prometheus.set(load={"a": COOL})
-        await it.tick()
-        assert described(await cluster.get_node("a")) == before
-        assert await it.told("a") == {"Pressured": 1, "Relieved": 1}
+async def test_a_restart_takes_its_marks_over(bench, more) -> None:
+    await bench.tick(load=HOT)
+    since, marked = bench.node("a").since, bench.stored("a")
+    bench.start(rules(**more))
+    bench.now += 7 * 60
+    name = more.get("name", "load")
+    bench.history.points = {name: "HTTP 503"}
+    await bench.evaluator.restore(10.0)
+    for _ in range(3):
+        await bench.tick(**{name: "HTTP 503"})
+    assert bench.stored("a") == marked
+    (found,) = bench.node("a").rules
+    assert (bench.node("a").marked, found.adopted, found.quality) == (True, True, Quality.FAILED)
+    assert bench.node("a").since == found.since == since  # and not when the process began
+    await bench.tick(**{name: COOL})
+    assert on_node(bench) == NOTHING
+    assert bench.told("a") == {"Pressured": 1, "Relieved": 1}
 
 
-EVIDENCE = json.dumps({"label": "status=presure", "rules": [{"rule": "load"}]})
+LABEL = {"labels": {"status": "presure"}}
+RECORD = json.dumps({"label": "status=presure", "rules": [{"rule": "load"}]})
 HALVES = {
-    "label without annotation": {"label": "presure"},
-    "label from a person": {"label": "presure", "manager": "kubectl-label"},
-    "label with an annotation that is no evidence": {"label": "presure", "annotation": "?"},
-    "label without taint": {"label": "presure", "annotation": EVIDENCE},
-    "taint without label": {"taints": [OURS]},
-    "all but the annotation": {"label": "presure", "taints": [OURS]},
-    "annotation alone": {"annotation": EVIDENCE},
+    "label without annotation": LABEL,
+    "label from a person": LABEL | {"manager": "kubectl-label"},
+    "label with an annotation that is no record": LABEL | {"annotations": {KEY: "?"}},
+    "label without taint": LABEL | {"annotations": {KEY: RECORD}},
+    "taint without label": {"taints": [THEIRS, OURS]},
+    "all but the annotation": LABEL | {"taints": [THEIRS, OURS]},
+    "annotation alone": {"annotations": {KEY: RECORD}},
 }
 
 
 @pytest.mark.parametrize("load", [HOT, COOL], ids=["hot", "cool"])
 @pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
-async def test_half_a_mark_is_completed_on_a_hot_node_and_removed_from_a_cool_one(  # noqa: PLR0917 - fixtures
-    cluster, prometheus, before, tmp_path, half, load
+async def test_half_a_mark_is_completed_on_a_hot_node_and_removed_from_a_cool_one(
+    bench, half, load
 ) -> None:
-    await by_hand(cluster, **{"manager": "dynsched", **half})
-    prometheus.set(load={"a": load})
-    async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
+    bench.change("a", **{"manager": "dynsched", **half})
+    for _ in range(3):
+        await bench.tick(load=load)
+    if load == HOT:
+        assert on_node(bench) == WHOLE
+        told = "MarkRepaired" if "labels" in half or "taints" in half else "Pressured"
+        assert (bench.node("a").marked, bench.told("a")) == (True, {told: 1})
+        await bench.tick(load=COOL)
+    else:
+        assert (bench.node("a").marked, bench.told("a")) == (False, {"Relieved": 1})
+    assert on_node(bench) == NOTHING
+
+
+async def test_a_label_changed_by_hand_is_theirs_from_then_on(bench) -> None:
+    await bench.tick(load=HOT)
+    bench.change("a", labels={"status": "maintenance"})
+    for _ in range(3):
+        await bench.tick()
+        assert on_node(bench) == ({"team": "x", "status": "maintenance"}, *NOTHING[1:])
+    assert bench.node("a").conflict == "label status=maintenance was set by somebody else"
+    assert not bench.node("a").marked
+    assert bench.status()["conflicts"]["count"] == bench.metric("dynsched_conflicts") == 1
+    assert bench.told("a") == {"Pressured": 1, "MarkConflict": 1, "Relieved": 1}
+    bench.change("a", labels={"status": None})
+    await bench.tick()
+    assert on_node(bench) == WHOLE
+    assert bench.node("a").conflict is None
+
+
+async def test_a_node_that_is_deleted_or_replaced_between_plan_and_write_is_not_marked() -> None:
+    bench = Bench(*"abc", rules=rules())
+
+    def replaced() -> None:
+        bench.delete("c")
+        bench.create("c")
+
+    bench.client.before_patch = {"a": lambda: bench.delete("a"), "c": replaced}
+    tick = await bench.tick(load=dict.fromkeys("abc", 91.0))
+    assert (tick.error, bench.status()["patch_failures"]["count"]) == (None, 0)
+    assert tick.evaluation.alerts.keys() == {"b"}  # what was decided on c was of another machine
+    assert bench.marked == "b"
+    bench.client.before_patch = {}
+    await bench.tick()
+    assert bench.marked == "b c"
+
+
+async def test_a_node_that_cannot_be_written_is_said_and_tried_again() -> None:
+    bench = Bench(*"abc", rules=rules())
+    bench.client.faults = {"a": ClusterError("the API server answered 500")}
+    await bench.tick(load=dict.fromkeys("abc", 91.0))
+    assert (bench.marked, bench.node("a").marked) == ("b c", False)
+    said = "1 of 3 nodes could not be written: a: the API server answered 500"
+    assert (bench.status()["error"], bench.status()["patch_failures"]["count"]) == (said, 1)
+    assert bench.metric("dynsched_patch_failures_total") == 1
+    bench.client.faults = {}
+    await bench.tick()
+    assert (bench.marked, bench.status()["error"]) == ("a b c", None)
+
+
+async def test_a_patch_that_is_sent_twice_because_its_answer_was_lost_is_told_once(bench) -> None:
+    send = bench.client.patch
+
+    async def twice(patch):
+        await send(patch)
+        return await send(patch)  # as the client does: a conflict with its own first one
+
+    bench.client.patch = twice
+    for load in (HOT, COOL):
         for _ in range(3):
-            await it.tick()
-        if load == HOT:
-            assert await on_node(cluster) == WHOLE
-            told = "MarkRepaired" if "label" in half or "taints" in half else "Pressured"
-            assert (it.node("a").marked, await it.told("a")) == (True, {told: 1})
-            prometheus.set(load={"a": COOL})
-            await it.tick()
-        else:
-            assert (it.node("a").marked, await it.told("a")) == (False, {"Relieved": 1})
-        assert described(await cluster.get_node("a")) == before
-
-
-async def test_a_label_changed_by_hand_is_theirs_from_then_on(
-    cluster, prometheus, before, tmp_path
-) -> None:
-    prometheus.set(load={"a": HOT})
-    async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
-        await it.tick()
-        await by_hand(cluster, label="maintenance")
-        for _ in range(3):
-            await it.tick()
-            assert await on_node(cluster) == ("maintenance", [], False)
-        assert it.node("a").conflict == "label status=maintenance was set by somebody else"
-        assert not it.node("a").marked
-        assert it.status()["conflicts"]["count"] == it.metric("dynsched_conflicts") == 1
-        told = await it.told("a")
-        assert told == {"Pressured": 1, "MarkConflict": 1, "Relieved": 1}
-
-        await by_hand(cluster, label=None)
-        await it.tick()
-        assert await on_node(cluster) == WHOLE
-        assert it.node("a").conflict is None
+            await bench.tick(load=load)
+    assert (bench.told("a"), on_node(bench)) == ({"Pressured": 1, "Relieved": 1}, NOTHING)
+    assert bench.metric('dynsched_patches_total{action="mark"}') == 1

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
-from bench import COOL, HOT, rules
 from cluster import SimCluster
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until, write_rules
-from replica_support import is_marked, metric, some_ticks, status, until_status
+from replica_support import COOL, HOT, is_marked, metric, rules, some_ticks, status, until_status
 
 pytestmark = pytest.mark.slow
 

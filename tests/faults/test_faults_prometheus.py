@@ -2,66 +2,59 @@
 
 import math
 
-import pytest
-from bench import COOL, HOT, bench, rules
-from cluster import SimCluster
+from bench import Bench
+from builders import rule, rule_set, unlimited
+
+from dynsched.core.samples import QueryResult, Sample
 
 MINUTE, HOUR = 60.0, 3600.0
+HOT, COOL = 91.0, 12.0
 
 
-@pytest.fixture
-async def eight(sim: SimCluster) -> list[str]:
-    await sim.create_nodes(*"abcdefgh")
-    return list("abcdefgh")
-
-
-async def test_prometheus_is_away_for_hours(sim, prometheus, eight, tmp_path) -> None:
+async def test_prometheus_is_away_for_hours() -> None:
     guard = {"max_marked": "50%", "max_releases": "25%"}
-    prometheus.set(load=dict.fromkeys("abcd", HOT) | dict.fromkeys("efgh", COOL))
-    async with bench(sim, prometheus, tmp_path, rules(guard=guard, for_="1m")) as it:
-        await it.tick()
-        await it.tick(MINUTE)
-        assert await it.marked() == "a b c d"
+    bench = Bench(*"abcdefgh", rules=rule_set(rule("load", for_="1m"), guard=guard))
+    bench.leadership.step_down = lambda: None  # nobody else takes the Lease
+    await bench.tick(load=dict.fromkeys("abcd", HOT) | dict.fromkeys("efgh", COOL))
+    await bench.tick(MINUTE)
+    assert bench.marked == "a b c d"
+    for _ in range(4):
+        await bench.tick(MINUTE, load="connection refused")
+        assert bench.marked == "a b c d"
+    assert "no rule could be queried" in bench.status()["error"]
+    assert bench.metric('dynsched_rule_readings{quality="failed",rule="load"}') == 8
+    assert bench.metric('dynsched_rule_query_failures_total{rule="load"}') == 4
 
-        await prometheus.down()
-        for _ in range(4):
-            await it.tick(MINUTE)
-            assert await it.marked() == "a b c d"
-        assert "no rule could be queried" in it.status()["error"]
-        assert it.metric('dynsched_rule_readings{quality="failed",rule="load"}') == 8
-        assert it.metric('dynsched_rule_query_failures_total{rule="load"}') == 4
+    await bench.tick(2 * MINUTE)  # stale_after is over: they go, but not as one herd
+    assert bench.node("d").withheld == "release delayed: guard.max_releases is 25%"
+    left = [bench.marked]
+    while left[-1]:
+        await bench.tick()
+        left.append(bench.marked)
+    assert left == ["b c d", "c d", "d", ""]
 
-        await it.tick(2 * MINUTE)  # stale_after is over: they go, but not as one herd
-        assert it.node("d").withheld == "release delayed: guard.max_releases is 25%"
-        left = [await it.marked()]
-        while left[-1]:
-            await it.tick()
-            left.append(await it.marked())
-        assert left == ["b c d", "c d", "d", ""]
-
-        await it.tick(3 * HOUR)
-        await prometheus.up()
-        prometheus.set(load=dict.fromkeys(eight, HOT))
-        await it.tick()
-        assert it.status()["error"] is None
-        assert await it.marked() == ""  # `for` counts from when something is known again
-        await it.tick(MINUTE)
-        assert await it.marked() == "a b c d"
-        assert it.metric("dynsched_capped_pools") == 1
+    await bench.tick(3 * HOUR)
+    await bench.tick(load=dict.fromkeys("abcdefgh", HOT))
+    assert bench.status()["error"] is None
+    assert bench.marked == ""  # `for` counts from when something is known again
+    await bench.tick(MINUTE)
+    assert bench.marked == "a b c d"
+    assert bench.metric("dynsched_capped_pools") == 1
 
 
-async def test_what_is_unknown_is_counted_and_changes_nothing(
-    sim, prometheus, eight, tmp_path
-) -> None:
-    prometheus.set(load=dict.fromkeys(eight, HOT))
-    async with bench(sim, prometheus, tmp_path, rules(on_stale="hold")) as it:
-        await it.tick()
-        prometheus.set(load={"a": COOL, "b": HOT, "c": math.nan, "d": math.inf, "e": COOL})
-        prometheus.ages, prometheus.warnings = {"e": 6 * MINUTE}, ["a store is away"]
-        await it.tick()
-        assert await it.marked() == "b c d e f g h"  # of all but a and b nothing is known
-        (rule,) = it.rules()
-        assert (rule["warnings"], rule["on_stale"]) == (("a store is away",), "hold")
-        counts = {"ok": 2, "missing": 3, "stale": 1, "invalid": 2, "failed": 0}
-        for quality, count in counts.items():
-            assert it.metric(f'dynsched_rule_readings{{quality="{quality}",rule="load"}}') == count
+async def test_what_is_unknown_is_counted_and_changes_nothing() -> None:
+    bench = Bench(*"abcdefgh", rules=unlimited(rule("load", on_stale="hold")))
+    await bench.tick(load=dict.fromkeys("abcdefgh", HOT))
+    values = {"a": COOL, "b": HOT, "c": math.nan, "d": math.inf, "e": COOL}
+    samples = (
+        Sample({"node": name}, value, bench.now - 6 * MINUTE * (name == "e"))
+        for name, value in values.items()
+    )
+    await bench.tick(load=QueryResult(tuple(samples), warnings=("a store is away",)))
+    assert bench.marked == "b c d e f g h"  # of all but a and b nothing is known
+    (found,) = bench.rules()
+    assert (found["warnings"], found["on_stale"]) == (("a store is away",), "hold")
+    counts = {"ok": 2, "missing": 3, "stale": 1, "invalid": 2, "failed": 0}
+    for quality, count in counts.items():
+        series = f'dynsched_rule_readings{{quality="{quality}",rule="load"}}'
+        assert bench.metric(series) == count

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 from api_support import ExecPlugin
-from bench import rules
 from cluster import SimCluster
 from operator_support import dynsched, until, write_rules
-from replica_support import leads, replica, some_ticks, until_status
+from replica_support import leads, replica, rules, some_ticks, until_status
 
 from dynsched_sim.examples import make_node
 

@@ -5,12 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from bench import COOL, HOT, rules
 from cluster import Cluster
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until, write_rules
 from programs import run
-from replica_support import is_marked, metric, some_ticks, status, until_status
+from replica_support import COOL, HOT, is_marked, metric, rules, some_ticks, status, until_status
 
 pytestmark = pytest.mark.slow
 

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from bench import OPEN
 from cluster import Cluster, Write
 from operator_support import Operator, until
 from programs import ROOT
 from prometheus_support import Exporter, Process, RealPrometheus
-from replica_support import is_marked, replica
+from replica_support import OPEN, is_marked, replica
 
 from dynsched_sim.examples import make_node
 

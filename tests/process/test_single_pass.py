@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 import pytest
-from bench import OPEN
 from cluster import LEASES, SimCluster
 from command_line import Call, Ended, call_of
 from operator_support import write_rules
+from replica_support import OPEN
 
 from dynsched.kube.election import LeaseTimes, held_by, is_released
 

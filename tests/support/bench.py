@@ -1,198 +1,270 @@
-"""The whole evaluator, ticked by hand: its source, watch, writer and Events are the real ones."""
+"""An evaluator on the simulator's objects, ticked by hand: all else around it is the test's."""
 
 import asyncio
 import json
-import uuid
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-from cluster import NODES, Cluster
-from fake_prometheus import Clock, FakePrometheus
-from operator_support import write_rules
 from prometheus_client import CollectorRegistry
 
 from dynsched.controller.evaluator import Evaluator
 from dynsched.controller.queries import Queries
 from dynsched.controller.reporting import Reporter
-from dynsched.core.marks import NodePatch
-from dynsched.core.tick import Tick
-from dynsched.kube.client import KubeClient
-from dynsched.kube.cluster import NodeCluster
-from dynsched.kube.credentials import load_credentials
-from dynsched.kube.events import NodeEvents, Subject
-from dynsched.kube.leader import NoElection
-from dynsched.kube.node_watch import NodeWatch
-from dynsched.rules.file import RulesFile
-from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+from dynsched.core.samples import QueryResult, Sample, Series
+from dynsched.kube.cluster import NodeCluster, NodeStore
+from dynsched.kube.decode_node import node_of
+from dynsched.rules.file import parse_rules
+from dynsched.rules.rule_set import RuleSet
+from dynsched.util.errors import (
+    ConflictError,
+    NotFoundError,
+    NotPermittedError,
+    PastUnknownError,
+)
 from dynsched.web.metrics import Metrics
 from dynsched.web.nodes import node_detail
 from dynsched.web.status import rules_answer, status_answer
+from dynsched_sim.apiserver.api_errors import ApiError
+from dynsched_sim.apiserver.objects import Objects, Write
+from dynsched_sim.apiserver.resources import NODES
+from dynsched_sim.apiserver.store import ChangeType, Store
 
 INTERVAL = 10.0
-_METADATA = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
-OPEN: Mapping[str, Any] = {"max_marked": "100%", "max_releases": "100%"}
-"""A guard that never binds."""
-HOT, COOL = 91.0, 12.0
+RULES = {
+    "guard": {"max_marked": "100%", "max_releases": "100%"},
+    "rules": [
+        {"name": "cpu", "expr": "cpu", "threshold": 80, "clear_threshold": 70},
+        {"name": "mem", "expr": "mem", "threshold": 90},
+    ],
+}
 
 
-def rules(*, guard: Mapping[str, Any] = OPEN, mark: Any = None, **rule: Any) -> dict[str, Any]:
-    """A file with one rule, ``load`` > 80; ``for_`` stands for ``for``."""
-    more = {key.rstrip("_"): value for key, value in rule.items()}
-    return {
-        "guard": dict(guard),
-        "mark": dict(mark or {}),
-        "rules": [{"name": "load", "expr": "load", "threshold": 80, **more}],
-    }
+class FakeSource:
+    """Answers by rule name; a text is why a query failed, an exception a bug of the source."""
+
+    def __init__(self, clock):
+        self.clock = clock
+        self.values = {}
+        self.delay = 0.0
+        self.running = 0
+        self.most_at_once = 0
+
+    async def query(self, rule):
+        self.running += 1
+        self.most_at_once = max(self.most_at_once, self.running)
+        try:
+            await asyncio.sleep(self.delay)
+        finally:
+            self.running -= 1
+        answer = self.values.get(rule.name, {})
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, str):
+            return QueryResult(error=answer)
+        if isinstance(answer, QueryResult):
+            return answer
+        return QueryResult(
+            tuple(Sample({"node": name}, value, self.clock()) for name, value in answer.items())
+        )
+
+
+class FakeHistory:
+    """Points by rule name and node; a text is why a rule's past cannot be had."""
+
+    def __init__(self):
+        self.points = {}
+        self.asked = []
+
+    async def history(self, rule, start, end, step):
+        self.asked.append((rule.name, start, end, step))
+        found = self.points.get(rule.name, {})
+        if isinstance(found, str):
+            raise PastUnknownError(found)
+        return tuple(
+            Series({"node": name}, tuple((t, v) for t, v in points if start <= t <= end))
+            for name, points in found.items()
+        )
+
+
+def patch_node(objects, patch):
+    """Do a patch as the API server does, with the errors that `KubeClient` makes of refusals."""
+    body = json.loads(json.dumps(patch.body))
+    try:
+        return objects.patch("nodes", patch.node, body, how=Write("dynsched"))
+    except ApiError as error:
+        known = {404: NotFoundError, 409: ConflictError}  # nothing else: the patch is valid
+        raise known.get(error.code, AssertionError)(error.message) from None
+
+
+class SimClient:
+    """A `KubeClient` without HTTP; faults, and what happens just before a patch, by node name."""
+
+    def __init__(self, objects, leadership):
+        self._objects = objects
+        self._leadership = leadership
+        self.writes = []
+        self.faults = {}
+        self.before_patch = {}
+
+    async def read(self, name):
+        entry = self._objects.store.get(NODES, "", name)
+        return None if entry is None else node_of(entry.decode())
+
+    async def patch(self, patch):
+        if not self._leadership.may_write:
+            raise NotPermittedError(patch.node)
+        self.writes.append(patch)
+        if patch.node in self.faults:
+            raise self.faults[patch.node]
+        if patch.node in self.before_patch:
+            self.before_patch[patch.node]()
+        return node_of(patch_node(self._objects, patch).decode())
+
+
+class FakeEvents:
+    def __init__(self):
+        self.posted = []
+
+    def post(self, node, *, reason, message, warning=False):
+        self.posted.append((node.name, reason, message, warning))
+
+    def post_own(self, *, reason, message, warning=False):
+        self.posted.append(("dynsched", reason, message, warning))
+
+
+class FakeRulesFile:
+    """``next_content``: what the file will have at the next look; a string is an error. Rules may
+    be parsed already.
+    """
+
+    def __init__(self, rules):
+        self.rule_set = _parsed(rules)
+        self.error, self.warnings = None, ()
+        self.next_content = None
+
+    def changed(self):
+        content, self.next_content = self.next_content, None
+        if isinstance(content, str):
+            self.error = content
+        elif content is not None:
+            self.rule_set, self.error = _parsed(content), None
+            return True
+        return False
+
+
+def _parsed(rules):
+    return rules if rules is None or isinstance(rules, RuleSet) else parse_rules(rules)
+
+
+class FakeLeadership:
+    may_write = True
+    leader = "me"
+    error = None
+
+    def step_down(self):
+        self.may_write = False
 
 
 class Bench:
-    """One life of the evaluator. Made by `bench`; its clock is the Prometheus's."""
+    """Nodes of 8 cores; ``objects`` are what the API server has, ``store`` what the watch knows."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        source: PrometheusSource,
-        client: KubeClient,
-        file: Path,
-        clock: Clock,
-    ) -> None:
-        self.cluster = cluster
-        self.clock = clock
-        self.client = client
-        self.file = file
-        self.watch = NodeWatch(client)
-        self.storage = Interfered(client, self.watch)
-        self.events = NodeEvents(client, own=lambda: _OURSELVES)
-        self.metrics = Metrics(CollectorRegistry())
-        self.leadership = NoElection()
+    def __init__(self, *names, rules=RULES, **options):
+        self.now = 1000.0
+        self.source, self.history = FakeSource(lambda: self.now), FakeHistory()
+        self.sources = {"prometheus": self.source}
+        self.events, self.metrics = FakeEvents(), Metrics(CollectorRegistry())
+        self.objects = Objects(Store())
+        for name in names:
+            self.create(name)
+        self.ticks = []
+        self.on_tick = lambda _: None
+        self._options = {"clock": lambda: self.now, "monotonic": lambda: self.now, **options}
+        self.stop_watch = lambda: None
+        self.start(rules)
+
+    def start(self, rules):
+        """Also a restart: what the process knew is gone."""
+        self.stop_watch()
+        self.rules_file, self.leadership = FakeRulesFile(rules), FakeLeadership()
+        self.client, self.store = SimClient(self.objects, self.leadership), NodeStore()
+        nodes = map(node_of, self.objects.all("nodes"))
+        self.store.correct({node.name: node for node in nodes}, 0)
+        self.stop_watch = self.objects.store.subscribe(NODES, self._hear)
         self.evaluator = Evaluator(
-            RulesFile(file),
-            queries=Queries({"prometheus": source}),
-            histories={"prometheus": source},
-            cluster=self.storage,
-            reporter=Reporter(self.events),
+            self.rules_file,
+            queries=Queries(self.sources),
+            histories={"prometheus": self.history},
             leadership=self.leadership,
+            cluster=NodeCluster(self.client, self.store),
+            reporter=Reporter(self.events),
             publish=self._publish,
-            clock=clock,
-            monotonic=clock,
+            **self._options,
         )
-        self.last: Tick
 
-    async def _publish(self, tick: Tick) -> None:
-        self.last = tick
+    def _hear(self, change):
+        if change.type is ChangeType.DELETED:
+            self.store.drop(change.entry.name, change.entry.uid)
+        else:
+            self.store.offer(node_of(change.entry.decode()))
+
+    async def _publish(self, tick):
+        self.ticks.append(tick)
         self.metrics.observe(tick)
+        self.on_tick(tick)
 
-    def write_rules(self, content: Mapping[str, Any]) -> None:
-        write_rules(self.file.parent, content)
+    async def tick(self, after=INTERVAL, **values):
+        """One tick ``after`` seconds; without values the sources answer as before."""
+        self.source.values = values or self.source.values
+        self.now += after
+        return await self.evaluator.tick()
 
-    async def tick(self, after: float = INTERVAL) -> Tick:
-        """So many seconds pass, the watch brings all that happened, and a tick is due."""
-        await self.caught_up()
-        self.clock.ahead += after
-        tick = await self.evaluator.tick(self.clock())
-        assert tick is not None
-        return tick
+    # What somebody else does to nodes.
 
-    async def caught_up(self) -> None:
-        """Until the watch knows every node as the API server has it."""
-        async with asyncio.timeout(60):
-            while not self.watch.store.synced or await self._versions() != {
-                name: node.resource_version for name, node in self.watch.store.nodes().items()
-            }:
-                await asyncio.sleep(0.0002 * len(self.watch.store.nodes()) + 0.01)
+    def create(self, name, **labels):
+        body = {"metadata": {"name": name, "labels": labels}}
+        self.objects.create("nodes", body | {"status": {"capacity": {"cpu": "8"}}})
 
-    async def _versions(self) -> dict[str, str]:
-        listed = await self.cluster.request("GET", NODES, headers=_METADATA)
-        metadata = (node["metadata"] for node in listed.ok["items"])
-        return {each["name"]: each["resourceVersion"] for each in metadata}
+    def delete(self, name):
+        self.objects.delete("nodes", name)
 
-    async def marked(self) -> str:
-        """The names of the nodes that carry the label, as the API server has it."""
-        found = await self.cluster.list_nodes("status=presure")
-        return " ".join(sorted(node["metadata"]["name"] for node in found))
+    def change(self, name, *, manager="somebody", taints=None, **metadata):
+        """Labels and annotations; of taints, all."""
+        spec = {} if taints is None else {"spec": {"taints": taints}}
+        self.objects.patch("nodes", name, {"metadata": metadata, **spec}, how=Write(manager))
 
-    def node(self, name: str) -> Any:
+    # What there is to see.
+
+    def stored(self, name):
+        return node_of(self.objects.get("nodes", name))
+
+    def label(self, name):
+        return self.stored(name).labels.get("status")
+
+    @property
+    def marked(self):
+        """The names of the nodes that carry the label."""
+        names = (entry.name for entry in self.objects.store.entries(NODES))
+        return " ".join(name for name in names if self.label(name) == "presure")
+
+    def told(self, name):
+        """How often each Event on a node was posted."""
+        return Counter(reason for node, reason, *_ in self.events.posted if node == name)
+
+    def node(self, name) -> Any:
         """What `/nodes/NAME` answers."""
-        found = node_detail(self.last, name)
-        assert found is not None
-        told = msgspec.json.encode(found, enc_hook=str)
+        told = msgspec.json.encode(node_detail(self.ticks[-1], name), enc_hook=str)
         return json.loads(told, object_hook=lambda each: SimpleNamespace(**each))
 
-    def status(self) -> dict[str, Any]:
-        error = self.last.error
-        found = status_answer(self.last, error=error, source="", leader=None, rules_error=None)
-        return dict(json.loads(json.dumps(found)))
+    def status(self):
+        last = self.ticks[-1]
+        return status_answer(last, error=last.error, source="", leader=None, rules_error=None)
 
-    def rules(self) -> list[dict[str, Any]]:
-        return list(rules_answer(self.last)["rules"])
+    def rules(self):
+        return rules_answer(self.ticks[-1])["rules"]
 
-    def metric(self, name: str) -> float | None:
+    def metric(self, name):
         """One series of `/metrics`, by its whole name with labels."""
         lines = self.metrics.exposition().decode().splitlines()
-        return next(
-            (float(line.split()[-1]) for line in lines if line.startswith(f"{name} ")), None
-        )
-
-    async def told(self, node: str) -> dict[str, int]:
-        """Reason and count of the Events so far, on a node."""
-        mark = str(uuid.uuid4())  # all that was queued before this is posted
-        self.events.post_own(reason="Mark", message=mark)
-        async with asyncio.timeout(60):
-            while mark not in str(await self.cluster.list_events("dynsched", "Lease")):
-                await asyncio.sleep(0.02)
-        found = await self.cluster.list_events(node)
-        return {event["reason"]: event["count"] for event in found}
-
-
-_OURSELVES = Subject("Lease", "dynsched", "our-uid", "coordination.k8s.io/v1", "default")
-
-
-class Interfered(NodeCluster):
-    """``meddle[NAME]``, if there is one, runs once between the plan and the write."""
-
-    def __init__(self, client: KubeClient, watch: NodeWatch) -> None:
-        super().__init__(client, watch.store)
-        self.meddle: dict[str, Any] = {}
-
-    async def patch(self, patch: NodePatch) -> Any:
-        meddle = self.meddle.pop(patch.node, None)
-        if meddle is not None:
-            await meddle()
-        return await super().patch(patch)
-
-
-@asynccontextmanager
-async def bench(
-    cluster: Cluster,
-    prometheus: FakePrometheus,
-    folder: Path,
-    content: Mapping[str, Any] | None = None,
-) -> AsyncIterator[Bench]:
-    """From start to stop. A further one on the same cluster is a restart: memory is empty.
-
-    ``content`` None leaves the rules file as it is.
-    """
-    file = folder / "rules.yaml"
-    if content is not None:
-        write_rules(folder, content)
-    clock = prometheus.clock
-    client = KubeClient(await load_credentials(str(cluster.kubeconfig)))
-    source = PrometheusSource(PrometheusConfig(prometheus.url, timeout=2.0), clock=clock)
-    running = Bench(cluster, source, client, file, clock)
-    stop = asyncio.Event()
-    watching = asyncio.create_task(running.watch.run(stop))
-    try:
-        await running.caught_up()
-        await running.evaluator.restore(INTERVAL)
-        yield running
-    finally:
-        stop.set()
-        await asyncio.wait({watching}, timeout=5)
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-        await running.events.close()
-        await client.close()
+        return next(float(line.split()[-1]) for line in lines if line.startswith(f"{name} "))

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench import rules
 from cluster import Cluster, Write
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until, write_rules
@@ -14,8 +13,16 @@ from operator_support import Operator, until, write_rules
 from dynsched.kube.election import LeaseTimes
 from dynsched.util.formatting import parse_time
 
+OPEN: Mapping[str, Any] = {"max_marked": "100%", "max_releases": "100%"}
+"""A guard that never binds."""
+HOT, COOL = 91.0, 12.0
 TIMES = LeaseTimes()
 AGENT = re.compile(r"dynsched/\S+ \((\S+)\)")
+
+
+def rules(**rule: Any) -> dict[str, Any]:
+    """A file with one rule, ``load`` > 80."""
+    return {"guard": OPEN, "rules": [{"name": "load", "expr": "load", "threshold": 80, **rule}]}
 
 
 def replica(
