@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from dynsched.cli import flags
 from dynsched.cli.ask import print_answer
@@ -95,7 +96,9 @@ def backtest(
     from dynsched.rules.file import load_rules
     from dynsched.tools.backtest import gathering, rendering
 
-    given = flags.patient(given)
+    context = click.get_current_context()
+    if context.get_parameter_source("prom_timeout") is ParameterSource.DEFAULT:
+        given["prom_timeout"] = 120.0  # as long as Prometheus allows itself: it looks far back
     prometheus = {name: given.pop(name) for name in [*given] if name.startswith("prom")}
     rule_sets = [load_rules(rules)]
     if compare is not None:
@@ -106,15 +109,15 @@ def backtest(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ExpectedError(f"--cache {cache}: {error.strerror}") from error
-    order = gathering.BacktestOptions(
+    options = gathering.BacktestOptions(
         settings_of(prometheus).prometheus, rule_sets, folder, **given
     )
-    say = partial(click.echo, err=True)
+    log = partial(click.echo, err=True)
     try:
-        report = asyncio.run(gathering.backtest(order, say))
+        report = asyncio.run(gathering.backtest(options, log))
         if report.pop("incomplete"):
             kept, lacking = True, "Some parts of the history did not come."
-            say(f"{lacking} Run again with --cache {folder} to ask only for those.")
+            log(f"{lacking} Run again with --cache {folder} to ask only for those.")
     finally:
         if not kept:
             shutil.rmtree(folder, ignore_errors=True)

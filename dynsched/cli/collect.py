@@ -16,7 +16,7 @@ from dynsched.tools.collect import (
     DEFAULT_CGROUP_ROOT,
     DEFAULT_JOB,
     MIB,
-    Collect,
+    CollectOptions,
     collect_once,
     collect_until_stopped,
 )
@@ -83,12 +83,12 @@ def collect(*, once: bool, log_format: str, **given: Any) -> None:
       dynsched collect --pushgateway http://pushgateway.monitoring:9091 --once
     """
     configure_logging(log_format, "info")
-    order = Collect(**given)
+    options = CollectOptions(**given)
     if not once:
         with logging_aside():
-            collect_until_stopped(order)
+            collect_until_stopped(options)
         return
-    memory, ip = collect_once(order)
+    memory, ip = collect_once(options)
     share = f"{memory.available / MIB:.0f} of {memory.capacity / MIB:.0f} MiB available"
-    name = order.node or ip
-    click.echo(f"{share}; pushed to {order.pushgateway} as instance {name}, ip {ip}")
+    name = options.node or ip
+    click.echo(f"{share}; pushed to {options.pushgateway} as instance {name}, ip {ip}")

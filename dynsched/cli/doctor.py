@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from dynsched.cli import flags
 from dynsched.cli.ask import print_answer
 from dynsched.util.errors import ExpectedError
-
-COULD_NOT_CHECK: Final = 2
 
 
 def _codes(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> list[str]:
@@ -96,7 +94,7 @@ def doctor(
         ).without(ignore)
     except ExpectedError as error:
         click.echo(f"Error: {error}", err=True)
-        sys.exit(COULD_NOT_CHECK)
+        sys.exit(2)
     print_answer(report.as_json(), output, lambda _, console: render(report, console))
     for line in report.unreachable:
         click.echo(f"Error: {line}", err=True)

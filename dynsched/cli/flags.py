@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 import click
-from click.core import ParameterSource
 
 from dynsched.util.durations import parse_duration, parse_seconds
 from dynsched.util.formatting import parse_time
@@ -312,11 +311,3 @@ asked = options(
 )
 running = options(asked, kubeconfig, namespace)
 """Which running dynsched is asked: see `dynsched.tools.client`."""
-
-
-def patient(given: dict[str, Any]) -> dict[str, Any]:
-    """What was given to a command that looks far back: without --prom-timeout, its queries may take
-    as long as Prometheus allows itself.
-    """
-    asked = click.get_current_context().get_parameter_source("prom_timeout")
-    return {**given, "prom_timeout": 120.0} if asked is ParameterSource.DEFAULT else given

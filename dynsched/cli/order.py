@@ -45,37 +45,37 @@ def order(context: click.Context, /, *, pod: str | None, output: str, **given: A
         return
     from dynsched.kube.client import KubeClient
     from dynsched.kube.credentials import load_credentials
-    from dynsched.tools.policies import pod_told, render_told
+    from dynsched.tools.policies import pod_order, render_pod_order
 
     async def ask() -> dict[str, Any]:
         credentials = await load_credentials(given["kubeconfig"], given["context"])
         async with KubeClient(credentials) as api:
-            found = await pod_told(api, given["namespace"] or api.config.namespace, pod)
+            found = await pod_order(api, given["namespace"] or api.config.namespace, pod)
             print_source(f"cluster {api.config.cluster}")
             return found
 
-    print_answer(asyncio.run(ask()), output, render_told)
+    print_answer(asyncio.run(ask()), output, render_pod_order)
 
 
-def render_order(told: Mapping[str, Any], console: Console) -> None:
+def render_order(answer: Mapping[str, Any], console: Console) -> None:
     """The answer of `/order`: whether it is in force, how many nodes it has, and those by rank."""
     from dynsched.util.tables import make_table, show
 
-    if told["until"]:
-        head = f"The order was written at {told['written_at']}, in force until {told['until']}."
-    elif not told["leading"]:
-        head = f"This replica does not write the order; {told['leader'] or 'none'} does."
+    if answer["until"]:
+        head = f"The order was written at {answer['written_at']}, in force until {answer['until']}."
+    elif not answer["leading"]:
+        head = f"This replica does not write the order; {answer['leader'] or 'none'} does."
     else:
-        head = f"No order is in force{': this is a dry run' if told['dry_run'] else ''}."
+        head = f"No order is in force{': this is a dry run' if answer['dry_run'] else ''}."
     show(console, head)
-    if told["error"]:
-        show(console, f"It cannot be kept: {told['error']}")
-    if told["counts"] is None:
+    if answer["error"]:
+        show(console, f"It cannot be kept: {answer['error']}")
+    if answer["counts"] is None:
         show(console, "There is none: no load is known, or ticks are overdue.")
         return
-    counts = [f"{number} {kind}" for kind, number in told["counts"].items() if number]
+    counts = [f"{number} {kind}" for kind, number in answer["counts"].items() if number]
     rows = []
-    for pool in told["pools"]:
+    for pool in answer["pools"]:
         for node in pool["nodes"]:
             load = "-" if node["load"] is None else f"{node['load']:.1f}"
             place = (pool["pool"] or "-", node["rank"], node["node"])

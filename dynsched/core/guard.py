@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from dynsched.core.marks import MarkDecision
 from dynsched.core.wording import Reason
-from dynsched.rules.fields import Limit
+from dynsched.rules.fields import IntOrPercent
 from dynsched.rules.sections import GuardRules
 
 INCUMBENT_BONUS: Final = 0.1
@@ -36,7 +36,7 @@ class MarkCandidate(Struct, frozen=True, gc=False):
         return (-self.severity - INCUMBENT_BONUS * self.marked, not self.marked, self.name)
 
 
-def count_of(limit: Limit, total: int) -> int:
+def count_of(limit: IntOrPercent, total: int) -> int:
     """How many of ``total`` nodes a limit allows; a share is rounded down."""
     # The epsilon keeps 0.29 * 100 from being 28.
     return int(total * limit.amount + 1e-9) if limit.is_share else min(int(limit.amount), total)

@@ -58,7 +58,7 @@ def _duration(value: object) -> object:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class IntOrPercent:
     """A number of nodes, or a share of them (``amount`` is then 0..1)."""
 
     amount: float
@@ -69,13 +69,13 @@ class Limit:
 
 
 def _limit(value: object) -> object:
-    if isinstance(value, Limit):
+    if isinstance(value, IntOrPercent):
         return value
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_NODES:
-        return Limit(value)
+        return IntOrPercent(value)
     share = re.fullmatch(r"(\d+(?:\.\d+)?)%", value, re.ASCII) if isinstance(value, str) else None
     if share and float(share[1]) <= 100:  # noqa: PLR2004 (per cent)
-        return Limit(float(share[1]) / 100, is_share=True)
+        return IntOrPercent(float(share[1]) / 100, is_share=True)
     raise problem(f"{shown(value)} is neither a share (0% to 100%) nor a number of nodes")
 
 
@@ -104,7 +104,7 @@ Weight = Annotated[Number, Field(ge=0), AfterValidator(_weight)]
 Expr = Annotated[str, Field(strict=True, pattern=r"\S", max_length=MAX_EXPR_LENGTH)]
 Key = Annotated[str, Field(strict=True, pattern=r"\S", max_length=MAX_KEY_LENGTH)]
 Name = Annotated[str, Field(strict=True, pattern=r"^\S(.{0,98}\S)?$"), AfterValidator(_printable)]
-NodeLimit = Annotated[Limit, BeforeValidator(_limit), AsText]
+NodeLimit = Annotated[IntOrPercent, BeforeValidator(_limit), AsText]
 
 SourceName = Literal["prometheus", "metrics-server"]
 NEEDS: Final[Mapping[SourceName, Literal["expr", "resource"]]] = {

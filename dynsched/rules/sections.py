@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from dynsched.rules import fields, keys
-from dynsched.rules.fields import MAX_RULES, AsText, Limit, read_by
+from dynsched.rules.fields import MAX_RULES, AsText, IntOrPercent, read_by
 from dynsched.rules.labels import (
     LabelMark,
     Selector,
@@ -61,10 +61,10 @@ class NodeRules(RulesModel):
 class GuardRules(RulesModel):
     """The section ``guard``: how many nodes may be marked, released and written."""
 
-    max_marked: fields.NodeLimit = Limit(0.5, is_share=True)
+    max_marked: fields.NodeLimit = IntOrPercent(0.5, is_share=True)
     """Of a pool; a share is one of the eligible nodes."""
     pool_label: fields.Key | None = None
-    max_releases: fields.NodeLimit = Limit(0.25, is_share=True)
+    max_releases: fields.NodeLimit = IntOrPercent(0.25, is_share=True)
     """In one tick; a share is one of the marked nodes, and one may always be released."""
     max_writes_per_minute: Annotated[int, Field(strict=True, gt=0, le=fields.MAX_NODES)] = 240
     """Marks of hot nodes count, and are never delayed."""

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -72,9 +72,7 @@ class PageQueries:
 
     def __post_init__(self) -> None:
         self._logged = LoggedKinds()
-        self._due: dict[Callable[[], Awaitable[float]], float] = dict.fromkeys(
-            (self._query_past, self._query_requested, self._query_above), -math.inf
-        )
+        self._due = -math.inf
 
     async def run(self, stop: asyncio.Event) -> None:
         """Query again and again while the page is looked at, until ``stop`` is set."""
@@ -84,21 +82,18 @@ class PageQueries:
             await pause(stop, _POLL)
 
     async def query(self) -> None:
-        """Query every part that is due. Never raises."""
-        for part, due in self._due.items():
-            now = self.monotonic()
-            if now < due:
-                continue
-            self._due[part] = now + EVERY
-            try:
-                self._due[part] = now + await part()
-            except Exception:
-                # Nothing depends on it, so that a defect here must not end the process.
-                logger.exception("what the page shows could not be asked for")
+        """Query all that is due. Never raises."""
+        try:
+            await self._query_past()
+            if self.monotonic() >= self._due and (names := self.page.hottest(HOTTEST)):
+                self._due = self.monotonic() + EVERY
+                await self._query_requested()
+                await self._query_above(names)
+        except Exception:
+            # Nothing depends on it, so that a defect here must not end the process.
+            logger.exception("what the page shows could not be queried")
 
-    # Each part returns after how many seconds it is due again.
-
-    async def _query_past(self) -> float:
+    async def _query_past(self) -> None:
         """One at a time: visitors name the nodes, and must not decide how often this queries."""
         page = self.page
         if page.wanted:
@@ -117,7 +112,6 @@ class PageQueries:
             others = [item for item in page.pasts.items() if item[0] != key]
             page.pasts = dict([*others[1 - MAX_PASTS :], (key, found)])
             page.wanted.discard(key)
-        return 0.0
 
     def _of_own(self, found: Sequence[Series]) -> Sequence[Series]:
         """The series of this instance, where there are several instances."""
@@ -127,7 +121,7 @@ class PageQueries:
                 found = [each for each in found if each.labels.get(label) == value]
         return found
 
-    async def _query_requested(self) -> float:
+    async def _query_requested(self) -> None:
         rules = self.rule_set().rules
         resources = sorted(
             {rule.resource for rule in rules if rule.resource and rule.higher_is_worse}
@@ -141,19 +135,15 @@ class PageQueries:
             elif samples:
                 found[resource] = _percent(samples, resource, nodes)
         self.page.requested = found
-        return EVERY
 
-    async def _query_above(self) -> float:
-        names = self.page.hottest(HOTTEST)
-        if not names:
-            return _POLL
+    async def _query_above(self, names: Sequence[str]) -> None:
         found: dict[str, list[AboveRequest]] = {name: [] for name in names}
         is_known = False
         for resource in RESOURCES:
             what = f"pods above their requests of {resource}"
             samples = await self._samples(what, above(resource, names))
             if samples is None:
-                return EVERY
+                return
             is_known = is_known or bool(samples)
             for sample in samples:
                 of_node = found.get(sample.labels.get("node", ""))
@@ -163,7 +153,6 @@ class PageQueries:
         for of_node in found.values():
             of_node.sort(key=lambda pod: (pod.resource, -pod.above))
         self.page.above = found if is_known else None
-        return EVERY
 
     async def _samples(self, what: str, expr: str) -> Sequence[Sample] | None:
         answer = await self.prometheus.query_expr(expr, "node")

@@ -42,7 +42,7 @@ _KUBERNETES: Final = ("kubepods*", "kubelet*")
 
 
 @dataclass(frozen=True, slots=True)
-class Collect:
+class CollectOptions:
     """The options of `dynsched collect`. Without ``ip``: by which the Pushgateway is reached."""
 
     pushgateway: str
@@ -118,13 +118,13 @@ def _number(path: Path, line: str, name: str) -> int:
     return int(found[1])
 
 
-def collect_once(order: Collect) -> tuple[Memory, str]:
+def collect_once(options: CollectOptions) -> tuple[Memory, str]:
     """Read and push; what was read, and the label ``ip``. Raises ExpectedError."""
-    memory = read_memory(order.cgroup_root, order.meminfo)
-    return memory, push(order, memory)
+    memory = read_memory(options.cgroup_root, options.meminfo)
+    return memory, push(options, memory)
 
 
-def collect_until_stopped(order: Collect) -> None:
+def collect_until_stopped(options: CollectOptions) -> None:
     """Until SIGTERM or SIGINT. What fails in the same way again is logged once."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -133,38 +133,38 @@ def collect_until_stopped(order: Collect) -> None:
     due = time.monotonic()
     while not stop.is_set():
         try:
-            memory, _ = collect_once(order)
+            memory, _ = collect_once(options)
         except ExpectedError as error:
             if told.is_new("collect", str(error)):
                 logger.error("%s", error)  # noqa: TRY400 (it is expected, and one line tells all)
         else:
             if told.forget("collect") or is_first:
                 is_first = False
-                every = format_duration(round(order.interval))
+                every = format_duration(round(options.interval))
                 what = f"{memory.available / MIB:.0f} MiB available"
-                logger.info("%s; pushing to %s every %s", what, order.pushgateway, every)
-        due = max(due + order.interval, time.monotonic())
+                logger.info("%s; pushing to %s every %s", what, options.pushgateway, every)
+        due = max(due + options.interval, time.monotonic())
         stop.wait(due - time.monotonic())
     logger.info("stopped")
 
 
-def push(order: Collect, memory: Memory) -> str:
+def push(options: CollectOptions, memory: Memory) -> str:
     """Replace this node's group on the Pushgateway; the label ``ip``. Raises ExpectedError."""
-    where, by = f"cannot push to {order.pushgateway}", ""
+    where, by = f"cannot push to {options.pushgateway}", ""
     try:
-        by = through(proxy_for(order.pushgateway))
-        ip = order.ip or _own_address(order.pushgateway)
+        by = through(proxy_for(options.pushgateway))
+        ip = options.ip or _own_address(options.pushgateway)
         registry = CollectorRegistry()
-        labels = {"ip": ip} | ({"node": order.node} if order.node else {})
+        labels = {"ip": ip} | ({"node": options.node} if options.node else {})
         gauge = Gauge(
             METRIC, "memory.available as the kubelet computes it, in MiB", labels, registry=registry
         )
         gauge.labels(**labels).set(memory.available / MIB)
         push_to_gateway(
-            order.pushgateway,
-            job=order.job,
+            options.pushgateway,
+            job=options.job,
             registry=registry,
-            grouping_key={"instance": order.node or ip},
+            grouping_key={"instance": options.node or ip},
             timeout=TIMEOUT,
             handler=_send,
         )

@@ -32,7 +32,7 @@ _KIND: Final = "MutatingAdmissionPolicy"
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _COOLEST: Final = 100
 """The weight with which an order begins."""
-_BY_NAME: Final = [(keys.HOSTNAME_LABEL, "In")]
+_BY_NAME: Final = (keys.HOSTNAME_LABEL, "In")
 _SHIPPED_LABEL: Final = re.compile("'(status|presure)'")
 _DEFAULTS: Final = {"matchPolicy": "Equivalent", "scope": "*"}
 """What the API server adds, apart from empty objects."""
@@ -169,7 +169,7 @@ def _words(value: Any) -> str:
     return _WEIGHT.sub("dyn()", " ".join(str(value).split()))
 
 
-def exemption(pod: Mapping[str, Any]) -> str | None:
+def _exemption(pod: Mapping[str, Any]) -> str | None:
     """Why the policies leave a pod as it is, whatever the namespace says."""
     metadata = as_mapping(pod.get("metadata"))
     labels, annotations = (as_mapping(metadata.get(part)) for part in ("labels", "annotations"))
@@ -180,27 +180,7 @@ def exemption(pod: Mapping[str, Any]) -> str | None:
     return "it is a static pod, which has a node already" if _MIRROR in annotations else None
 
 
-def preferences(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The terms of its soft node affinity."""
-    affinity = as_mapping(as_mapping(pod.get("spec")).get("affinity"))
-    return as_mappings(as_mapping(affinity.get("nodeAffinity")).get(PREFERRED))
-
-
-def wanted_by(term: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What a preference of a pod wants of the node's labels."""
-    return as_mappings(as_mapping(term.get("preference")).get("matchExpressions"))
-
-
-def levels_in(terms: Iterable[Mapping[str, Any]]) -> list[int]:
-    """Which of a pod's preferences the order's policy appended to the pod's own; their indices."""
-    found: list[int] = []
-    for at, term in enumerate(terms):
-        if [(each.get("key"), each.get("operator")) for each in wanted_by(term)] == _BY_NAME:
-            found = [at] if term.get("weight") == _COOLEST else [*found, at]
-    return found
-
-
-async def pod_told(api: KubeApi, namespace: str, name: str) -> dict[str, Any]:
+async def pod_order(api: KubeApi, namespace: str, name: str) -> dict[str, Any]:
     """``level``: the number of the one that has the pod's node; ``why_not``: no order was given.
     Raises ClusterError, and ExpectedError where there is no such pod.
     """
@@ -208,11 +188,7 @@ async def pod_told(api: KubeApi, namespace: str, name: str) -> dict[str, Any]:
     if pod is None:
         raise ExpectedError(f"there is no pod {name} in namespace {namespace}; choose it with -n")
     until = as_mapping(pod["metadata"].get("annotations")).get(keys.ORDER_ANNOTATION)
-    node, terms = pod["spec"].get("nodeName"), preferences(pod) if until else []
-    levels = [
-        {"weight": terms[at]["weight"], "nodes": wanted_by(terms[at])[0].get("values") or []}
-        for at in levels_in(terms)
-    ]
+    node, levels = pod["spec"].get("nodeName"), _levels_of(pod) if until else []
     return {
         "namespace": namespace,
         "pod": name,
@@ -224,8 +200,20 @@ async def pod_told(api: KubeApi, namespace: str, name: str) -> dict[str, Any]:
     }
 
 
+def _levels_of(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The preferences that the order's policy appended to the pod's own."""
+    affinity = as_mapping(as_mapping(pod["spec"].get("affinity")).get("nodeAffinity"))
+    found: list[dict[str, Any]] = []
+    for term in as_mappings(affinity.get(PREFERRED)):
+        wanted = as_mappings(as_mapping(term.get("preference")).get("matchExpressions"))
+        if [(each.get("key"), each.get("operator")) for each in wanted] == [_BY_NAME]:
+            level = {"weight": term["weight"], "nodes": wanted[0].get("values") or []}
+            found = [level] if level["weight"] == _COOLEST else [*found, level]
+    return found
+
+
 async def _why_not(api: KubeApi, pod: Mapping[str, Any]) -> str:
-    if why := exemption(pod):
+    if why := _exemption(pod):
         return why
     metadata = pod["metadata"]
     namespace = await inspection.core(api, "namespaces", metadata["namespace"])
@@ -243,18 +231,18 @@ async def _why_not(api: KubeApi, pod: Mapping[str, Any]) -> str:
     )
 
 
-def render_told(told: Mapping[str, Any], console: Console) -> None:
-    """What `pod_told` found, for a person."""
-    name, node = f"{told['namespace']}/{told['pod']}", told["node"]
-    if told["why_not"]:
-        show(console, f"{name} did not get the order: {told['why_not']}")
+def render_pod_order(found: Mapping[str, Any], console: Console) -> None:
+    """What `pod_order` found, for a person."""
+    name, node = f"{found['namespace']}/{found['pod']}", found["node"]
+    if found["why_not"]:
+        show(console, f"{name} did not get the order: {found['why_not']}")
         return
     went = f"it went to {node}, which is in no level" if node else "it has no node yet"
-    if told["level"]:
-        went = f"it went to {node}, of level {told['level']}"
-    show(console, f"{name} got the order that was in force until {told['until']}; {went}.")
+    if found["level"]:
+        went = f"it went to {node}, of level {found['level']}"
+    show(console, f"{name} got the order that was in force until {found['until']}; {went}.")
     rows = (
         (str(number), str(level["weight"]), ", ".join(level["nodes"]))
-        for number, level in enumerate(told["levels"], 1)
+        for number, level in enumerate(found["levels"], 1)
     )
     show(console, make_table(("LEVEL", "WEIGHT", "NODE"), rows))

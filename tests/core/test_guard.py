@@ -11,7 +11,7 @@ from properties import steady
 
 from dynsched.core.guard import INCUMBENT_BONUS, MarkCandidate, count_of, decide_marks
 from dynsched.core.marks import MarkDecision
-from dynsched.rules.fields import Limit
+from dynsched.rules.fields import IntOrPercent
 from dynsched.rules.sections import GuardRules
 
 
@@ -212,4 +212,4 @@ def test_it_comes_to_rest_with_the_hottest_marked(
 
 def test_a_share_is_never_more_than_said_and_never_a_whole_node_less() -> None:
     for share, total in product(range(101), (*range(120), 999, 5000)):
-        assert count_of(Limit(share / 100, is_share=True), total) == share * total // 100
+        assert count_of(IntOrPercent(share / 100, is_share=True), total) == share * total // 100

@@ -103,7 +103,7 @@ def test_every_node_has_a_value(expr: str) -> None:
     "expr",
     [
         *("load >", "load > 80)", "(load > 80", "load[5m > 80", "sum by (a) > 1", "$x > 1", "''é"),
-        *("unknown(load) > 80", " + ".join(["load"] * 200) + " > 80"),
+        *("unknown(load) > 80", " + ".join(["load"] * 200) + " > 80", "(" * 2000 + ")" * 2000),
     ],
 )
 def test_what_is_not_understood_is_left_to_prometheus(expr: str) -> None:

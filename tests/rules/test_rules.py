@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from programs import ROOT
 from properties import steady
 
-from dynsched.rules.fields import Limit
+from dynsched.rules.fields import IntOrPercent
 from dynsched.rules.file import parse_rules
 from dynsched.rules.labels import LabelMark, Mark, Selector, TaintMark, parse_selector
 from dynsched.rules.rule_errors import RulesInvalidError
@@ -28,7 +28,7 @@ def test_what_is_left_out_is_as_documented() -> None:
     rules = rule_set()
     assert rules.mark == Mark(LabelMark("status", "presure"), None)
     assert (rules.nodes.selector, rules.nodes.include_control_plane) == (Selector(), False)
-    shares = Limit(0.5, is_share=True), Limit(0.25, is_share=True)
+    shares = IntOrPercent(0.5, is_share=True), IntOrPercent(0.25, is_share=True)
     assert (rules.guard.max_marked, rules.guard.max_releases) == shares
     assert (rules.stale_after, rules.on_stale, rules.guard.pool_label) == (300, "release", None)
     extender = rules.extender
@@ -61,9 +61,9 @@ def test_the_first_projects_file() -> None:
         ("stale_after", "90s", 90),
         ("stale_after", "1h30m", 5400),
         ("on_stale", "hold", "hold"),
-        ("guard.max_marked", "12.5%", Limit(0.125, is_share=True)),
-        ("guard.max_marked", 0, Limit(0)),
-        ("guard.max_releases", 1, Limit(1)),
+        ("guard.max_marked", "12.5%", IntOrPercent(0.125, is_share=True)),
+        ("guard.max_marked", 0, IntOrPercent(0)),
+        ("guard.max_releases", 1, IntOrPercent(1)),
         ("guard.pool_label", "pool", "pool"),
         ("nodes.selector", "pool=batch,!gpu", parse_selector("pool=batch,!gpu")),
         ("nodes.include_control_plane", True, True),

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -132,14 +131,6 @@ async def test_what_is_not_known_of_a_node_is_unknown_and_neither_marks_nor_clea
     assert result.warnings == ((warning,) if warning else ())
 
 
-async def test_metrics_of_a_node_that_is_not_there_match_nothing() -> None:
-    rule_set = parse_rules({"rules": RULES["rules"][:1]})
-    result = await source(usage("gone")).query(MEMORY)
-    assert math.isnan(result.samples[0].value)
-    matched = evaluate(rule_set, {"mem": result}, NODES, None, 1000.0).matched["mem"]
-    assert [entry.value for entry in matched.unmatched] == ["gone"]
-
-
 async def test_the_list_as_an_api_server_gives_it(cluster: Cluster) -> None:
     at = datetime(2026, 1, 1, 12, 0, 7, tzinfo=UTC)
     async with metrics_api(cluster), api_of(cluster.kubeconfig) as api:
@@ -178,7 +169,6 @@ async def test_without_the_right_the_error_names_it(cluster: Cluster, tmp_path: 
 @pytest.mark.parametrize(
     "body",
     [
-        {},
         {"timestamp": None, "usage": None},
         {"timestamp": 5, "usage": {"cpu": "much", "memory": []}},
         {"timestamp": "2026-01-01T00:00:00", "usage": {"cpu": "-1"}},

@@ -35,15 +35,11 @@ CUSTOM = {"X-Scope-OrgID": "tenant-1", "Authorization": "Custom s3cret-header"}
         ("", {"headers": CUSTOM}, "Custom s3cret-header"),
     ],
 )
-@pytest.mark.parametrize("has_netrc", [False, True])
-async def test_credentials_and_a_netrc_changes_nothing(
-    server, monkeypatch, tmp_path, case, has_netrc
-) -> None:
+async def test_credentials_and_a_netrc_changes_nothing(server, monkeypatch, tmp_path, case) -> None:
     user, options, arrives = case
-    if has_netrc:
-        (tmp_path / "netrc").write_text("default login someone password else\n")
-        (tmp_path / "netrc").chmod(0o600)
-        monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    (tmp_path / "netrc").write_text("default login someone password else\n")
+    (tmp_path / "netrc").chmod(0o600)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     url = server.url.replace("//", f"//{user}") + "/p/"
     assert PrometheusConfig(url, **options).url == server.url + "/p"
     assert (await ask(url, **options)).error is None
@@ -63,15 +59,10 @@ async def test_a_token_file_is_followed_through_rotation_and_loss(server, tmp_pa
         (b" \n", odd),
         (b"\xff\xfe\x00", odd),
         *((text.encode(), odd) for text in ("two\nlines", "x" * 70_000, "wört")),
-        (Path.mkdir, "Is a directory"),
-        # Opening it would wait for a writer, and end neither by time nor by SIGTERM.
-        (os.mkfifo, "this is a pipe"),
         (b"third-token", None),
     ):
-        file.rmdir() if file.is_dir() else file.unlink(missing_ok=True)
-        if callable(content):
-            content(file)
-        elif content is not None:
+        file.unlink(missing_ok=True)
+        if content is not None:
             file.write_bytes(content)
         told = (await source.query_expr("x")).error
         assert (told is None) if error is None else (error in str(told)), (content, told)
@@ -81,12 +72,11 @@ async def test_a_token_file_is_followed_through_rotation_and_loss(server, tmp_pa
 
 async def test_a_password_file(server: MisbehavingServer, tmp_path: Path) -> None:
     file = tmp_path / "password"
-    file.write_text("open sesame\n")
     told = {"username": "ali", "password_file": str(file)}
+    assert f"cannot read the password file {file}" in await error_of(server.url, **told)
+    file.write_text("open sesame\n")
     await ask(server.url, **told)
     assert server.seen[0].headers["authorization"] == basic("ali", "open sesame")
-    file.unlink()
-    assert f"cannot read the password file {file}" in await error_of(server.url, **told)
 
 
 async def test_no_secret_in_any_error_warning_or_repr(server, caplog) -> None:
@@ -125,14 +115,8 @@ WRONG: list[dict[str, object]] = [
     *(
         {"url": url}
         for url in (
-            *("localhost:9090", "prometheus", "", "me:s3cret-password@host:9090", "http://"),
-            *(
-                "unix:///run/p.sock",
-                "http:///path",
-                "http://me:s3cret-password@",
-                "http://a b:9090",
-            ),
-            *("http://a\n:9090", "http://a:99999", "http://me:s3cret-password@a:port"),
+            *("localhost:9090", "", "me:s3cret-password@host:9090", "http://", "unix:///p.sock"),
+            *("http://me:s3cret-password@", "http://a b:9090", "http://me:s3cret-password@a:port"),
             *("http://[::1:9090", f"http://{'a' * 70}:9090", "http://a:9090/?token=s3cret-token"),
         )
     ),
@@ -162,15 +146,12 @@ def test_a_wrong_configuration_is_refused(fields: dict[str, object]) -> None:
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
+    for url in ("http://[::1]:9090", "https://p.example/a/b", "http://münchen.example"):
+        assert PrometheusConfig(url + "/").url == url
     with pytest.raises(ValueError) as refused:
         PrometheusConfig("localhost", timeout=-1, key_file="/k")
     for each in ("localhost", "--prom-timeout", "--prom-cert-file"):
         assert each in str(refused.value)
-
-
-def test_urls_that_are_right() -> None:
-    for url in ("http://[::1]:9090", "https://p.example/a/b", "http://münchen.example"):
-        assert PrometheusConfig(url + "/").url == url
 
 
 @pytest.fixture(scope="session")
@@ -202,7 +183,6 @@ async def test_our_ca_file_counts_and_not_the_environments(
         for environment, options, wanted in (
             (None, ours, "None"),
             (stranger.cert, ours, "None"),
-            (authority.cert, theirs, "TLS: its certificate is not trusted ("),
             (authority.cert, theirs, "give the CA file that signed it (--prom-ca-file)"),
             (
                 authority.cert,
@@ -294,11 +274,6 @@ async def test_rotated_tls_files_are_taken_up(
         assert await error() == "None"
         ca.unlink()
         assert "cannot read the CA file" in await error()
-        for path in (ca, cert, key):
-            put(authority.cert, client)
-            path.unlink()
-            os.mkfifo(path)
-            assert f"{path}: this is a pipe" in await error()
         put(authority.cert, client)
         assert await error() == "None"
         assert [seen.client_name for seen in server.seen] == ["dynsched", "rotated", "dynsched"]

@@ -29,20 +29,16 @@ PART_STEPS: Final = 8192  # Prometheus refuses more than 11,000 points for one s
 IN_FLIGHT: Final = 2
 """Parts that are queried at a time: while one is read, the server computes the next."""
 SPLITS: Final = 6  # how often a part is halved that the server finds too large
-_SLOW_COUNTS: Final = 3
-"""A split that is made because the server took too long counts as this many."""
 GIVE_UP: Final = 4
-"""After this number of parts that failed in a row for the same reason, a query is given up."""
+"""After this number of parts that failed in a row, a query is given up."""
 
 _TOO_LARGE: Final = re.compile(
     r"too many samples|maximum resolution|too many points|is larger than|HTTP 413",
     re.IGNORECASE,
 )
 """In an error: half of the part may be answered."""
-_TOO_SLOW: Final = re.compile(r"no answer|timed out|timeout", re.IGNORECASE)
-"""The same; but each that is not answered takes the whole timeout, so that few are tried."""
 _NOT_AGAIN: Final = re.compile(
-    rf"HTTP 4(?!29|08)\d\d|{_TOO_LARGE.pattern}|{_TOO_SLOW.pattern}", re.IGNORECASE
+    rf"HTTP 4(?!29|08)\d\d|no answer|timed out|timeout|{_TOO_LARGE.pattern}", re.IGNORECASE
 )
 """In an error: the same query would fail again."""
 _POINT_BYTES: Final = 64
@@ -195,40 +191,36 @@ class Fetcher:
         return dict(zip(plans, pasts, strict=True))
 
     async def _query(self, query: Query, plan: Sequence[Part], series: int) -> Past:
-        past = Past()
-        failed: list[str] = []
+        past, failed = Past(), 0
         for part in plan:
-            if len(failed) >= GIVE_UP and len(set(failed[-GIVE_UP:])) == 1:
-                past.missing.append(Missing(part, failed[-1]))
-            else:
-                async with self._slots:
-                    errors = await self._part(query, past, part, series, SPLITS)
-                failed = [*failed, *errors] if errors else []
-        past.files.sort(key=lambda each: each[0].start)
-        past.missing.sort(key=lambda each: each.part.start)
+            if failed == GIVE_UP:
+                past.missing.append(Missing(part, past.missing[-1].error))
+                continue
+            async with self._slots:
+                is_whole = await self._part(query, past, part, series)
+            failed = 0 if is_whole else failed + 1
         return past
 
     async def _part(
-        self, query: Query, past: Past, part: Part, series: int, splits: int
-    ) -> list[str]:
-        """Its errors."""
+        self, query: Query, past: Past, part: Part, series: int, splits: int = SPLITS
+    ) -> bool:
+        """Whether all of it came."""
         path = self._path(query, part)
         block = _kept(path, part)
         if block is None:
             answer = await self._ask(query, past, part, series)
             if answer.error is not None:
-                slow = _TOO_SLOW.search(answer.error) is not None
-                left = splits - (_SLOW_COUNTS if slow else 1)
-                if left >= 0 and len(part) > 1 and (slow or _TOO_LARGE.search(answer.error)):
+                if splits and len(part) > 1 and _TOO_LARGE.search(answer.error):
                     half = len(part) // 2
-                    first = await self._part(query, past, part[:half], series, left)
-                    return [*first, *await self._part(query, past, part[half:], series, left)]
+                    first = await self._part(query, past, part[:half], series, splits - 1)
+                    second = await self._part(query, past, part[half:], series, splits - 1)
+                    return first and second
                 past.missing.append(Missing(part, answer.error))
-                return [answer.error]
+                return False
             block = to_block(answer, query, self.window, part)
             save(path, block)
         past.take(part, path, block)
-        return []
+        return True
 
     async def _ask(self, query: Query, past: Past, part: Part, series: int) -> RangeResult:
         start, end = self.window.at(part.start), self.window.at(part[-1])

@@ -16,10 +16,10 @@ from dynsched.rules.rule_set import Rule
 from dynsched.sources.pod_use import KUBELET_JOB
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.tools.doctor import checks_values
-from dynsched.tools.doctor.ask_prometheus import Questions
 from dynsched.tools.doctor.checks_values import CheckedRule, RuleContext
 from dynsched.tools.doctor.expressions import SeriesSelector, read, selector_text
 from dynsched.tools.doctor.findings import Finding, NotChecked, error, findings, hint, warning
+from dynsched.tools.doctor.queries import Queries
 from dynsched.util.errors import ExpectedError
 from dynsched.util.formatting import format_value, one_line
 
@@ -32,34 +32,34 @@ _THROTTLED: Final = "increase(container_cpu_cfs_throttled_periods_total[10m]) > 
 
 
 async def check_rules(
-    prometheus: PrometheusSource, world: RuleContext
+    prometheus: PrometheusSource, context: RuleContext
 ) -> list[Finding | NotChecked]:
     """ExpectedError when Prometheus tells nothing."""
-    rules = [rule for rule in world.rule_set.rules if rule.source == "prometheus"]
+    rules = [rule for rule in context.rule_set.rules if rule.source == "prometheus"]
     if not rules:
         return []
     clock, failed = await prometheus.ask_clock()
     answers = await asyncio.gather(*(prometheus.query_expr(rule.expr or "") for rule in rules))
     if failed and all(answer.error for answer in answers):
         raise ExpectedError(failed)
-    asked = Questions(prometheus, clock)
+    queries = Queries(prometheus, clock)
     found: list[Finding | NotChecked] = [*findings("N1", checks_values.clocks(clock))]
     for rule, answer in zip(rules, answers, strict=True):
-        found += [each async for each in _check_rule(rule, answer, world, asked)]
-    if world.rule_set.uses_expected_load:
-        found += findings("P13", [each async for each in _not_of_kubelets(asked)])
-    for warned in lint(world.rule_set):
+        found += [each async for each in _check_rule(rule, answer, context, queries)]
+    if context.rule_set.uses_expected_load:
+        found += findings("P13", [each async for each in _not_of_kubelets(queries)])
+    for warned in lint(context.rule_set):
         if not warned.rule:
             continue  # a setting beside the rules, of which `check` tells
         what, _, remedy = warned.message.rpartition(". ")
-        expr = world.rule_set.by_name[warned.rule].expr or ""
+        expr = context.rule_set.by_name[warned.rule].expr or ""
         told = warning(what, one_line(expr, _SHOWN), remedy)
         found += findings("P5", [told], warned.rule)
-    return [*found, *(NotChecked(code, None, reason) for code, reason in asked.errors.items())]
+    return [*found, *(NotChecked(code, None, reason) for code, reason in queries.errors.items())]
 
 
 async def _check_rule(
-    rule: Rule, answer: QueryResult, world: RuleContext, asked: Questions
+    rule: Rule, answer: QueryResult, context: RuleContext, queries: Queries
 ) -> AsyncIterator[Finding | NotChecked]:
     expr, expression = rule.expr or "", read(rule.expr or "")
     if expression.unread:
@@ -73,8 +73,8 @@ async def _check_rule(
         )
         yield told._replace(code="P0", rule=rule.name)
         return
-    past = await asked.past(expr, answer.duration)
-    subject = CheckedRule(rule, answer, expression, world, asked, past)
+    past = await queries.past(expr, answer.duration)
+    subject = CheckedRule(rule, answer, expression, context, queries, past)
     for code, check in _CHECKS:
         found = check(subject)
         whole = [each async for each in found] if isinstance(found, AsyncIterator) else list(found)
@@ -82,8 +82,8 @@ async def _check_rule(
             yield finding
 
 
-async def _not_of_kubelets(asked: Questions) -> AsyncIterator[Finding]:
-    samples = await asked.samples(_JOBS_OF_PODS, "P13")
+async def _not_of_kubelets(queries: Queries) -> AsyncIterator[Finding]:
+    samples = await queries.samples(_JOBS_OF_PODS, "P13")
     jobs = sorted({sample.labels.get("job", "") for sample in samples or ()})
     if jobs and not any(re.fullmatch(KUBELET_JOB, job) for job in jobs):
         yield hint(
@@ -99,16 +99,16 @@ async def _absent(rule: CheckedRule) -> AsyncIterator[Finding]:
     for selector in rule.expression.selectors:
         # What would pick or leave out series of others need not be there.
         is_needed = not (selector.is_condition and rule.answer.samples)
-        if is_needed and await rule.asked.count(selector.text, "P1") == 0:
-            yield tell(*await _why_absent(selector, rule.asked))
+        if is_needed and await rule.queries.count(selector.text, "P1") == 0:
+            yield tell(*await _why_absent(selector, rule.queries))
 
 
-async def _why_absent(selector: SeriesSelector, asked: Questions) -> tuple[str, str, str]:
+async def _why_absent(selector: SeriesSelector, queries: Queries) -> tuple[str, str, str]:
     metric, matchers = selector.metric, selector.matchers
-    present = await asked.count(metric, "P1") if metric and matchers else 0
+    present = await queries.count(metric, "P1") if metric and matchers else 0
     if not present:
         name = metric or selector.text
-        if await asked.was_seen(name):
+        if await queries.was_seen(name):
             return (
                 f"the metric {name} has vanished",
                 "it has no series now, and had some within the last 7 days",
@@ -122,16 +122,16 @@ async def _why_absent(selector: SeriesSelector, asked: Questions) -> tuple[str, 
     for matcher in matchers:
         # The others select what has no label, or any.
         selects = matcher.op in ("=", "=~") and matcher.value not in ("", ".*", ".+")
-        if not selects or await asked.count(selector_text(metric, (matcher,)), "P1"):
+        if not selects or await queries.count(selector_text(metric, (matcher,)), "P1"):
             continue
-        values = await asked.values(metric, matcher)
+        values = await queries.values(metric, matcher)
         if not values:
             return (
                 f"no series of {metric} has the label {matcher.name}",
                 f"{selector.text} selects none of {present} series",
                 f"remove {matcher}, or add the label in the scrape configuration",
             )
-        is_gone = await asked.was_seen(selector.text)
+        is_gone = await queries.was_seen(selector.text)
         seen = "was seen within 7 days, and is gone" if is_gone else "is not there"
         return (
             f"no series of {metric} matches {matcher}",
@@ -163,8 +163,8 @@ def _one_series_a_node(rule: CheckedRule) -> Iterator[Finding]:
 
 
 def _several(rule: CheckedRule) -> str | None:
-    if rule.world.lookup is not None:
-        found = match_samples(rule.rule, rule.answer.samples, rule.world.lookup).several
+    if rule.context.lookup is not None:
+        found = match_samples(rule.rule, rule.answer.samples, rule.context.lookup).several
         if found is None:
             return None
         differ = ", ".join(found.labels) or "nothing"
@@ -198,7 +198,7 @@ def _no_number(rule: CheckedRule) -> Iterator[Finding]:
 async def _several_clusters(rule: CheckedRule) -> AsyncIterator[Finding]:
     told = set()
     for selector in rule.expression.selectors:
-        async for label, values, shared in rule.asked.copies(selector.text):
+        async for label, values, shared in rule.queries.copies(selector.text):
             if label in told:
                 continue
             told.add(label)
@@ -218,7 +218,7 @@ async def _throttling(rule: CheckedRule) -> AsyncIterator[Finding]:
         for selector in rule.expression.selectors
         if selector.metric.startswith("node_pressure_cpu_") and not selector.is_combined
     ]
-    throttled = await rule.asked.count(_THROTTLED, "P11") if pressure else None
+    throttled = await rule.queries.count(_THROTTLED, "P11") if pressure else None
     if throttled:
         yield warning(
             "the CPU pressure of a node counts containers that are throttled by their own limit, "

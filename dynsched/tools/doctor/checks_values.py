@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,9 +14,9 @@ from dynsched.core.samples import QueryResult, match_samples
 from dynsched.core.wording import by_reason, counted, listed, some
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import ServerClock
-from dynsched.tools.doctor.ask_prometheus import PastValues, Questions
 from dynsched.tools.doctor.expressions import Expression
 from dynsched.tools.doctor.findings import Finding, error, hint, warning
+from dynsched.tools.doctor.queries import PastValues, Queries
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_threshold, format_value
 
@@ -31,11 +30,9 @@ BEHIND: Final = 5.0
 """Seconds before now of which a query may be answered; 30 are VictoriaMetrics's own figure."""
 LAG: Final = 60.0
 """Seconds that the newest sample may be old, where three scrapes are not longer."""
-LAGS: Final = (32.5, 105.0, 270.0)
-REMOVED: Final = (97.0, 92.0, 88.5)
-"""By the lag of a rule in seconds: the per cent of the avoidable overload that the order and the
-extender remove on average at 60 % used (docs/order-measured.md, benchmarks/simulated_loop.py)."""
-_MATTERS: Final = 5.0
+LATE: Final = 105.0
+"""Seconds until a value shows a new pod in full, from which on the order removes noticeably less of
+the overload (docs/order-measured.md)."""
 _NAMED: Final = 3
 _RATIO: Final = 1.0
 _PERCENT: Final = 100.0
@@ -59,8 +56,8 @@ class CheckedRule:
     rule: Rule
     answer: QueryResult
     expression: Expression
-    world: RuleContext
-    asked: Questions
+    context: RuleContext
+    queries: Queries
     past: PastValues | None = None
 
 
@@ -135,9 +132,9 @@ def clocks(clock: ServerClock) -> Iterator[Finding]:
 
 
 async def late_samples(rule: CheckedRule) -> AsyncIterator[Finding]:
-    lags = [(await rule.asked.lag(each), each) for each in rule.expression.selectors]
+    lags = [(await rule.queries.lag(each), each) for each in rule.expression.selectors]
     lag, late = max(lags, key=lambda each: each[0], default=(0.0, None))
-    if late is None or lag <= LAG or lag <= 3 * (await rule.asked.interval(late))[0]:
+    if late is None or lag <= LAG or lag <= 3 * (await rule.queries.interval(late))[0]:
         return
     yield (error if lag > rule.rule.stale_after else warning)(
         "the samples come late: a node is hot for that long before the rule can see it",
@@ -147,49 +144,39 @@ async def late_samples(rule: CheckedRule) -> AsyncIterator[Finding]:
 
 
 async def late_for_new_pods(rule: CheckedRule) -> AsyncIterator[Finding]:
-    if rule.rule.by == "measured" and not rule.world.rule_set.scores_nodes:
+    if rule.rule.by == "measured" and not rule.context.rule_set.scores_nodes:
         return
-    intervals = [(await rule.asked.interval(each))[0] for each in rule.expression.selectors]
-    lag = lag_of(rule.rule, max(intervals, default=0.0) or None).total + rule.asked.behind
-    lost = REMOVED[0] - _removed_at(lag)
-    if lost > _MATTERS:
+    intervals = [(await rule.queries.interval(each))[0] for each in rule.expression.selectors]
+    lag = lag_of(rule.rule, max(intervals, default=0.0) or None).total + rule.queries.behind
+    if lag > LATE:
         yield hint(
             "the values show a new pod late, so that the pods after it may go to the same node",
-            f"in full after {format_duration(round(lag))}; of 100 parts of the overload that can "
-            f"be avoided, the order then removes about {lost:.0f} fewer (docs/order-measured.md)",
+            f"in full after {format_duration(round(lag))}; docs/order-measured.md says what a lag "
+            "costs",
             "scrape nodes every 15 s, and write a range of 1m in the rule",
         )
 
 
-def _removed_at(lag: float) -> float:
-    """From REMOVED, linear between two of its lags."""
-    if lag <= LAGS[0] or lag >= LAGS[-1]:
-        return REMOVED[0] if lag <= LAGS[0] else REMOVED[-1]
-    after = bisect_left(LAGS, lag)
-    (x0, x1), (y0, y1) = LAGS[after - 1 : after + 1], REMOVED[after - 1 : after + 1]
-    return y0 + (y1 - y0) * (lag - x0) / (x1 - x0)
-
-
 def uncovered(rule: CheckedRule) -> Iterator[Finding]:
-    world = rule.world
-    if world.lookup is None or not rule.answer.samples:
+    context = rule.context
+    if context.lookup is None or not rule.answer.samples:
         return
-    guard, nodes = world.rule_set.guard, world.rule_set.nodes
-    asked = [
+    guard, nodes = context.rule_set.guard, context.rule_set.nodes
+    applicable = [
         node
-        for node in world.nodes.values()
+        for node in context.nodes.values()
         if why_ineligible(node, nodes) is None and rule.rule.applies_to(node.labels)
     ]
-    found = match_samples(rule.rule, rule.answer.samples, world.lookup)
-    missing = [node for node in asked if node.name not in found.readings]
+    found = match_samples(rule.rule, rule.answer.samples, context.lookup)
+    missing = [node for node in applicable if node.name not in found.readings]
     if missing:
-        pools = Counter(pool_of(node, guard) for node in asked)
+        pools = Counter(pool_of(node, guard) for node in applicable)
         without = Counter(pool_of(node, guard) for node in missing)
         shares = [
             f"{f'pool {pool}: ' if pool else ''}{count} of {pools[pool]}"
             for pool, count in sorted(without.items())
         ]
-        yield (error if len(missing) == len(asked) else warning)(
+        yield (error if len(missing) == len(applicable) else warning)(
             "nodes have no sample: the rule knows nothing of them",
             f"{listed(shares)} nodes: {some(sorted(node.name for node in missing), _NAMED)}",
             "is their exporter running and scraped? Look at Prometheus's page of targets",

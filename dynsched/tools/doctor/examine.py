@@ -67,11 +67,11 @@ def examine(
                 report.unreachable.append(str(error))
                 await _check_rules(prometheus, report, RuleContext(rule_set, interval))
                 return False
-            world = RuleContext(rule_set, interval, nodes, AddressLookup(nodes.values()))
+            context = RuleContext(rule_set, interval, nodes, AddressLookup(nodes.values()))
             # Side by side: each waits for its own server, most of the time.
             found, _ = await asyncio.gather(
                 check_cluster(client, nodes, rule_set, lease_namespace),
-                _check_rules(prometheus, report, world),
+                _check_rules(prometheus, report, context),
             )
             report.add(found)
             return True
@@ -83,11 +83,11 @@ def examine(
     return report
 
 
-async def _check_rules(config: PrometheusConfig, report: Report, world: RuleContext) -> None:
-    limit = answer_limit(len(world.nodes), len(world.rule_set.rules))
+async def _check_rules(config: PrometheusConfig, report: Report, context: RuleContext) -> None:
+    limit = answer_limit(len(context.nodes), len(context.rule_set.rules))
     source = PrometheusSource(config, limit=lambda: limit, max_concurrency=_AT_ONCE)
     try:
-        report.add(await check_rules(source, world))
+        report.add(await check_rules(source, context))
     except ExpectedError as error:
         report.unreachable.append(str(error))
 
@@ -99,7 +99,7 @@ async def check_cluster(
     found: list[Finding | NotChecked] = []
     home, mark = namespace or client.config.namespace, rule_set.mark
 
-    async def asked(codes: str, question: Awaitable[_T]) -> _T | None:
+    async def attempt(codes: str, question: Awaitable[_T]) -> _T | None:
         try:
             return await question
         except ClusterError as failed:
@@ -116,27 +116,27 @@ async def check_cluster(
                 "make `kubectl top nodes` work, or write rules of source prometheus",
             )
             found += findings("P0", [told])
-    holding = await asked("N2", find_holders(client, namespace, home))
+    holding = await attempt("N2", find_holders(client, namespace, home))
     holders = None if holding is None else list(map(str, holding))
     found += findings("N2", checks.marks(nodes, rule_set, holders))
     if not mark.is_none:
         found += findings("N2", checks.no_marks(nodes, rule_set))
     found += findings("K1", checks.two_writers(holders or []))
-    reach = await asked("W1 W2", count_pods(client, rule_set))
+    reach = await attempt("W1 W2", count_pods(client, rule_set))
     with_order = rule_set.order is not None
     if reach is not None and (rule_set.has_extender or with_order or not mark.is_none):
         found += findings("W1", checks.few_react(reach, with_order=with_order))
         found += findings("W2", checks.cancelled(reach))
-    refused = await asked("K1", _refused(client, _needed_rights(rule_set, home)))
-    account = await asked("K1", inspection.whoami(client)) if refused else None
+    refused = await attempt("K1", _refused(client, _needed_rights(rule_set, home)))
+    account = await attempt("K1", inspection.whoami(client)) if refused else None
     person = account if account and not OURS.fullmatch(account) else None
     found += findings("K1", checks.rights(refused or (), person))
-    guardrail = await asked("K1", policy(client, "validatingadmissionpolicies", _GUARDRAIL))
+    guardrail = await attempt("K1", policy(client, "validatingadmissionpolicies", _GUARDRAIL))
     found += findings("K1", checks.admission(guardrail, mark.label))
-    found += await asked("K4", _check_policies(client, rule_set)) or []
+    found += await attempt("K4", _check_policies(client, rule_set)) or []
     found += findings("K4", checks.left_out(nodes, rule_set))
-    running = await asked("K2", inspection.programs(client, checks.PROGRAMS)) or []
-    policies = await asked("K2", _policies_of(client, running)) or {}
+    running = await attempt("K2", inspection.programs(client, checks.PROGRAMS)) or []
+    policies = await attempt("K2", _policies_of(client, running)) or {}
     found += findings("K2", checks.neighbours(running, policies, rule_set))
     return found
 

@@ -1,22 +1,56 @@
 """`dynsched backtest` as a person calls it."""
 
+import asyncio
 import json
 import re
 import time
 from pathlib import Path
 
 import pytest
-from backtest_support import CPU, MEM, SERIES, Call, Reported, rules
+from blocks_support import Points, prometheus_of
 from builders import rule
 from cluster import SimCluster
+from command_line import call_of
 from fake_prometheus import FakePrometheus
 
 from dynsched_sim.examples import make_node
 
-HOUR = SERIES[1:]
+HOUR = ("--since", "1h", "--step", "30s")
+SERIES = ("--nodes-from-series", *HOUR)
+CPU, MEM = rule("cpu", expr="cpu"), rule("mem", expr="mem")
 TABLE = Path(__file__).with_name("compare.txt")
 
 NO_PAST = {"name": "m", "source": "metrics-server", "resource": "cpu", "threshold": 80}
+
+
+def rules(*given, **sections):
+    """A rules file that limits nothing."""
+    return {"guard": {"max_marked": "100%"}, "rules": list(given), **sections}
+
+
+@pytest.fixture
+def call(tmp_path, capsys):
+    """Run `dynsched backtest` in a thread: (exit code, stdout, stderr)."""
+
+    async def called(url, rules, *more):
+        path = tmp_path / "rules.yaml"
+        path.write_text(json.dumps(rules))  # JSON is YAML
+        words = ["backtest", "--prom", url, "-r", path, *more]
+        return await asyncio.to_thread(call_of, capsys, *words)
+
+    return called
+
+
+@pytest.fixture
+def reported(call):
+    """The report of a run that succeeded."""
+
+    async def reported(url, rules, *more):
+        code, out, err = await call(url, rules, *more, "-o", "json")
+        assert code == 0, err
+        return json.loads(out)
+
+    return reported
 
 
 @pytest.fixture
@@ -27,7 +61,7 @@ def one_hot_node(prometheus: FakePrometheus) -> str:
     return prometheus.url
 
 
-async def test_marks_and_flaps_are_counted(reported: Reported, one_hot_node: str) -> None:
+async def test_marks_and_flaps_are_counted(reported, one_hot_node: str) -> None:
     report = await reported(one_hot_node, rules(CPU), *SERIES)
     (cpu,) = report["rules"]
     assert (cpu["marks"], cpu["flaps"], cpu["coverage"]) == (2, 1, 1.0)
@@ -37,9 +71,7 @@ async def test_marks_and_flaps_are_counted(reported: Reported, one_hot_node: str
     assert report["total"]["writes"] == 3
 
 
-async def test_the_table_is_for_a_person(
-    call: Call, prometheus: FakePrometheus, tmp_path: Path
-) -> None:
+async def test_the_table_is_for_a_person(call, prometheus: FakePrometheus, tmp_path: Path) -> None:
     end = 1_699_999_200
     for since, load in ((7200, 10), (1500, 90), (900, 10), (600, 95)):
         # Between two steps, whatever time this takes.
@@ -57,12 +89,7 @@ async def test_the_table_is_for_a_person(
     ]
     assert [line.rstrip() for line in out.splitlines()] == TABLE.read_text().splitlines()
     _, out, _ = await call(prometheus.url, rules(CPU, MEM), *SERIES, *flags, "-o", "json")
-    report = json.loads(out)
-    assert {side: len(report[side]["rules"]) for side in ("before", "after")} == {
-        "before": 2,
-        "after": 2,
-    }
-    (changed,) = report["difference"]
+    (changed,) = json.loads(out)["difference"]
     assert (changed["node"], changed["marks_before"], changed["marks_after"]) == ("[a]\n", 2, 1)
 
 
@@ -82,7 +109,7 @@ async def test_a_shadow_rule_marks_nothing_and_is_told_apart(reported, one_hot_n
 
 
 async def test_nodes_of_the_cluster_bring_their_pools_and_eligibility(
-    reported: Reported, prometheus: FakePrometheus, sim: SimCluster
+    reported, prometheus: FakePrometheus, sim: SimCluster
 ) -> None:
     for number, name in enumerate("abcd"):
         node = make_node(name, number)
@@ -104,7 +131,7 @@ async def test_nodes_of_the_cluster_bring_their_pools_and_eligibility(
 
 
 async def test_nodes_that_are_newer_than_the_history_are_the_reason_for_no_coverage(
-    reported: Reported, prometheus: FakePrometheus, sim: SimCluster
+    reported, prometheus: FakePrometheus, sim: SimCluster
 ) -> None:
     prometheus.set(7200, cpu={"a": 90})
     await sim.create_node(make_node("a", 0))
@@ -116,7 +143,7 @@ async def test_nodes_that_are_newer_than_the_history_are_the_reason_for_no_cover
 
 
 async def test_a_history_that_is_shorter_than_the_window_is_told_first_and_not_multiplied(
-    reported: Reported, prometheus: FakePrometheus
+    reported, prometheus: FakePrometheus
 ) -> None:
     prometheus.set(1740, cpu={"a": 90})
     week = ("--nodes-from-series", "--since", "7d", "--step", "60s")
@@ -133,9 +160,7 @@ async def test_a_history_that_is_shorter_than_the_window_is_told_first_and_not_m
     assert some["rules"][0]["marks_per_node_day"] > 0
 
 
-async def test_with_mark_none_nodes_are_hot_and_none_is_marked(
-    reported: Reported, one_hot_node: str
-) -> None:
+async def test_with_mark_none_nodes_are_hot_and_none_is_marked(reported, one_hot_node: str) -> None:
     none = rules({**CPU, "keep_firing_for": "2m"}, mark="none", order={"score": {"cpu": 1}})
     report = await reported(one_hot_node, none, *SERIES)
     (cpu,), total = report["rules"], report["total"]
@@ -159,7 +184,7 @@ async def test_a_rule_of_metrics_server_is_said_to_have_no_past(reported, promet
 
 
 async def test_what_is_refused_or_partial_is_told_and_leaves_the_other_rules(
-    call: Call, prometheus: FakePrometheus
+    call, prometheus: FakePrometheus
 ) -> None:
     prometheus.set(7200, cpu={"a": 90}, mem={"a": 90})
     prometheus.failing = {"cpu": 403}
@@ -215,8 +240,50 @@ async def test_a_kept_history_is_not_asked_for_again(reported, prometheus, tmp_p
     ],
 )
 async def test_what_cannot_be_replayed_is_one_sentence(
-    call: Call, prometheus: FakePrometheus, told, flags, expected
+    call, prometheus: FakePrometheus, told, flags, expected
 ) -> None:
     code, _, err = await call(prometheus.url, rules(told), *flags)
     assert re.match(expected, f"{code} {err}", re.DOTALL)
     assert "Traceback" not in err
+
+
+STEP = 60
+COUNT = 12 * 60
+NOW = int(time.time()) // STEP * STEP
+GAP = -1.0
+
+
+def points(*changes: tuple[int, float]) -> Points:
+    """One a minute, each value from its minute on; none while it is GAP."""
+    values, value = dict(changes), GAP
+    for number in range(COUNT + 1):
+        value = values.get(number, value)
+        if value >= 0:
+            yield NOW - (COUNT - number) * STEP, float(value)
+
+
+PATCHY = [
+    ('node="a"', points((0, 10), (300, 90), (360, 10))),
+    ('node="b"', points((0, 10), (200, GAP), (320, 10))),
+    ('node="c",zone="x"', points((0, 90), (100, GAP))),
+    ('node="c",zone="y"', points((100, 90), (200, 10))),
+]
+
+
+@pytest.mark.slow
+async def test_gaps_new_labels_and_a_limit_of_samples(reported, tmp_path: Path) -> None:
+    window = ("--since", "12h", "--step", "60s", "--until", str(NOW))
+    given = rules(rule("load", expr="patchy"))
+    # A part of this window has more samples than the server allows a query.
+    with prometheus_of({"patchy": PATCHY}, tmp_path, ["--query.max-samples=900"]) as prometheus:
+        report = await reported(prometheus.url, given, "--nodes-from-series", *window)
+    (load,), nodes = report["rules"], {node["node"]: node for node in report["nodes"]}
+    # Prometheus looks back 5 minutes: the series ends, and its successor begins at once.
+    assert {name: node["marks"] for name, node in nodes.items()} == {"a": 1, "b": 0, "c": 1}
+    assert nodes["b"]["coverage"] == pytest.approx(1 - 116 / 721, abs=0.01)
+    assert nodes["b"]["strip"].count(None) >= 8
+    assert nodes["c"]["coverage"] == 1.0
+    assert load["marks"] == 2
+    assert load["longest_mark_seconds"] >= 100 * STEP
+    # It did not come in one piece, and nothing is amiss.
+    assert (report["queries"] > 1, report["notes"]) == (True, [])

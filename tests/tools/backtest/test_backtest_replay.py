@@ -1,4 +1,4 @@
-"""A replay over a made-up history, step by step."""
+"""A replay over a made-up history, step by step, and in numbers."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,7 +9,8 @@ from builders import NOON, named, rule, rule_set
 from dynsched.core.nodes import Node
 from dynsched.rules.rule_set import RuleSet
 from dynsched.tools.backtest.history import Block, Past, Query, Window, save
-from dynsched.tools.backtest.replay import History, Record, Span, replay
+from dynsched.tools.backtest.replay import History, Record, Runs, Span, replay
+from dynsched.tools.backtest.summary import cells, tally
 
 STEP = 30.0
 UNKNOWN = None
@@ -110,3 +111,43 @@ def test_a_rule_that_marks_nothing_is_active_where_it_fires(tmp_path: Path) -> N
     none = played(tmp_path, rule_set(rule(), mark="none", order={"score": {"cpu": 1}}), values)
     assert none.nodes["a"].rules["cpu"].active.runs == [[1, 2]]
     assert (none.writes, none.peak, none.capped) == (0, 0, 0)
+
+
+def runs(text: str) -> Runs:
+    """``#`` where it is active."""
+    found = Runs()
+    for step, mark in enumerate(text):
+        if mark == "#":
+            found.add(step)
+    return found
+
+
+def test_runs_have_a_beginning_and_an_end() -> None:
+    found = [runs(text) for text in ("##..#", ".....", "..###")]
+    assert [each.runs for each in found] == [[[0, 2], [4, 5]], [], [[2, 5]]]
+    assert [each.steps for each in found] == [3, 0, 3]
+    numbers = tally(found, 15, 60.0)
+    assert (numbers["marks"], numbers["node_time_marked"]) == (3, 0.4)
+    assert (numbers["median_mark_seconds"], numbers["longest_mark_seconds"]) == (120, 180)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "flaps"),
+    [
+        (["#" + "." * 10 + "#."], 1),  # within ten minutes of the one before on the same node
+        (["#" + "." * 11 + "#"], 0),
+        (["#............", "..#.........."], 0),
+    ],
+)
+def test_a_flap_follows_soon_on_the_same_node(nodes: list[str], flaps: int) -> None:
+    assert tally(map(runs, nodes), 13, 60.0)["flaps"] == flaps
+
+
+@pytest.mark.parametrize("steps", [1, 3, 7, 56, 100])
+def test_cells_cover_the_whole_time(steps: int) -> None:
+    assert cells(runs("#" * steps), steps, 7) == [1.0] * min(7, steps)
+    assert not any(cells(runs("." * steps), steps, 7))
+
+
+def test_a_cell_is_the_share_of_its_time() -> None:
+    assert cells(runs("##.#...#"), 8, 4) == [1.0, 0.5, 0.0, 0.5]

@@ -19,7 +19,7 @@ from prometheus_support import Pushgateway, RealPrometheus, free_port
 
 from dynsched.cli.commands import cli
 from dynsched.rules.file import load_rules
-from dynsched.tools.collect import MIB, Collect, Memory, push, read_memory
+from dynsched.tools.collect import MIB, CollectOptions, Memory, push, read_memory
 from dynsched.util.errors import ExpectedError
 
 GIB = 1024 * MIB
@@ -135,9 +135,11 @@ def pushed(pushgateway: Pushgateway) -> dict[str, tuple[dict[str, str], float]]:
 
 
 def test_the_series_is_in_the_first_projects_form_and_one_node_leaves_anothers(pushgateway) -> None:
-    push(Collect(pushgateway.url, ip="10.0.0.7", node="worker-7"), Memory(16 * GIB, 15 * GIB))
-    push(Collect(pushgateway.url, ip="10.0.0.8"), Memory(16 * GIB, 10 * GIB))
-    push(Collect(pushgateway.url, ip="10.0.0.8"), Memory(16 * GIB, 10 * GIB + MIB // 2))
+    push(
+        CollectOptions(pushgateway.url, ip="10.0.0.7", node="worker-7"), Memory(16 * GIB, 15 * GIB)
+    )
+    push(CollectOptions(pushgateway.url, ip="10.0.0.8"), Memory(16 * GIB, 10 * GIB))
+    push(CollectOptions(pushgateway.url, ip="10.0.0.8"), Memory(16 * GIB, 10 * GIB + MIB // 2))
     found = pushed(pushgateway)
     job = {"job": "CollectK8sCgroupsMem"}
     of_worker = {"instance": "worker-7", "ip": "10.0.0.7", "node": "worker-7"}
@@ -147,7 +149,7 @@ def test_the_series_is_in_the_first_projects_form_and_one_node_leaves_anothers(p
 
 def failing(url: str) -> str:
     with pytest.raises(ExpectedError) as caught:
-        push(Collect(url, ip="10.0.0.7"), Memory(GIB, MIB))
+        push(CollectOptions(url, ip="10.0.0.7"), Memory(GIB, MIB))
     return str(caught.value)
 
 

@@ -32,13 +32,6 @@ ORDER_OBJECT = f"{ORDER_KIND}/namespaces/dynsched/nodeorders/dynsched"
 NAMESPACES = "/api/v1/namespaces"
 
 
-def a_list(*nodes: str) -> dict[str, Any]:
-    """Of a level for each node."""
-    count = len(nodes)
-    levels = [{"weight": 100 * (count - n) // count, "nodes": [x]} for n, x in enumerate(nodes)]
-    return {"levels": levels}
-
-
 _POLICY, _BINDING = yaml.safe_load_all((COMPONENTS / "order/policy.yaml").read_text())
 _HELD, _HELD_BINDING = yaml.safe_load_all((COMPONENTS / "order/held.yaml").read_text())
 ORDER_IN_FORCE: dict[str, Any] = {
@@ -48,9 +41,7 @@ ORDER_IN_FORCE: dict[str, Any] = {
     ORDER_BINDING: _BINDING,
     HELD_POLICY: _HELD,
     HELD_BINDING: _HELD_BINDING,
-    ORDER_OBJECT: lambda: {
-        "spec": {"until": format_time(time.time() + 20), "lists": {"": [a_list("a", "c")]}}
-    },
+    ORDER_OBJECT: lambda: {"spec": {"until": format_time(time.time() + 20)}},
     NAMESPACES: [{"metadata": {"name": "shop"}}],
 }
 """And a namespace that asks for it."""
@@ -65,7 +56,6 @@ class CannedCluster:
         lists = (NODES, PODS, LEASES, DEPLOYMENTS, CRONJOBS)
         self.objects = {**{path: [] for path in lists}, **objects}
         self.refused: set[tuple[str, str]] = set()
-        self.asked: list[str] = []
         self.kubeconfig = folder / "canned-kubeconfig"
         self._runner = web.ServerRunner(web.Server(self._answer, access_log=None))
 
@@ -80,7 +70,6 @@ class CannedCluster:
         await self._runner.cleanup()
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
-        self.asked.append(f"{request.method} {request.path}")
         if request.path == _REVIEWS:
             asked = (await request.json())["spec"]["resourceAttributes"]
             allowed = (asked["verb"], asked["resource"]) not in self.refused

@@ -1,8 +1,6 @@
-"""What the checks of rules ask Prometheus: a bounded number of queries for each rule.
-
-What is asked of each rule: its expression, 3 numbers at up to 169 moments of a week (fewer
-where its query is slow), and for each selector some ten counts. No answer has more than a series
-for each node.
+"""The queries that the checks of rules send to Prometheus, a bounded number for each rule: its
+expression, three numbers at up to 169 moments of a week (fewer where its query is slow), and some
+ten counts for each selector. No answer has more than a series for each node.
 """
 
 from __future__ import annotations
@@ -44,9 +42,9 @@ class PastValues(NamedTuple):
     """Of how many series, at the worst moment, the value was no finite number."""
 
 
-class Questions:
-    """The queries, each asked once; None, or nothing, for what failed. What could not be asked is
-    in ``errors``, by the code that it was for.
+class Queries:
+    """Each is sent once; None, or nothing, for what failed. ``errors``: why, by the code of the
+    check that it was for.
     """
 
     def __init__(self, prometheus: PrometheusSource, clock: ServerClock) -> None:
