@@ -103,7 +103,7 @@ def why_incomplete(tick: Tick) -> tuple[str, ...]:
     if tick.error is not None and not (lines and len(failed) == len(tick.rules)):
         lines.append(tick.error)
     evaluation = tick.evaluation
-    left = [name for name in evaluation.table.entries if evaluation.due(name) is not None]
+    left = [name for name in evaluation.table.entries if evaluation.patch_for(name) is not None]
     if left and not (tick.leadership.dry_run or tick.writes.failures):
         lines.append(f"due and not written: {some(left)}; run it again")
     return tuple(lines)

@@ -144,14 +144,14 @@ class Evaluator:
         status = await self._read_rules()
         rule_set = self._rules_file.rule_set
         if rule_set is None:
-            self._step_down_if_blind(sees=False)
+            self._step_down_if_unanswered(sees=False)
             return None
         answers = await self._queries.ask(rule_set.rules, patience)
         self._note_successes(answers)
         self._inputs = _Inputs(rule_set, answers, at, began, status)
         tick = await self._evaluate(self._inputs)
         sees = any(answers[rule.name].error is None for rule in rule_set.queried_rules)
-        self._step_down_if_blind(sees=sees)
+        self._step_down_if_unanswered(sees=sees)
         return tick
 
     async def reevaluate(self) -> None:
@@ -188,7 +188,9 @@ class Evaluator:
         self._evaluated_at = self._monotonic()
         self._took = self._evaluated_at - began
         writes = await self._apply(inputs, evaluation)
-        self._last = evaluation.limit(writes.batch.delayed).after_writes(self._cluster.nodes())
+        self._last = evaluation.with_delays(writes.batch.delayed).after_writes(
+            self._cluster.nodes()
+        )
         tick = self._tick(inputs, self._last, writes, pods)
         self._reporter.tick(tick)  # after the writes: no patch waits for log lines and Events
         await self._publish(tick)
@@ -206,7 +208,7 @@ class Evaluator:
         written = await write_all(
             self._cluster,
             batch.patches,
-            replan=evaluation.replan,
+            replan=evaluation.patch_for_changed,
             on_written=self._reporter.change,
         )
         self._pace.refused(written.failures, written.untried, inputs.began)
@@ -248,7 +250,7 @@ class Evaluator:
         if writes.leadership.leading and not self._dry_run:
             nodes = self._cluster.nodes()
             return self._disputes.leading(writes.result.applied, nodes, inputs.began)
-        # By the expected load two replicas may rightly decide otherwise: they saw other moments.
+        # By the expected load two replicas differ rightly: they see pods at different times.
         differ = () if inputs.rule_set.has_expected else evaluation.patches
         others = None if self._dry_run else writes.leadership.leader
         return self._disputes.following(differ, others, inputs.began)
@@ -274,10 +276,9 @@ class Evaluator:
             if found.error is None or name in last
         }
 
-    def _step_down_if_blind(self, *, sees: bool) -> None:
+    def _step_down_if_unanswered(self, *, sees: bool) -> None:
         leads = self._leadership.may_write
         if self._step_down.is_due(self._monotonic(), sees=sees, leads=leads):
-            logger.warning("no rule can be queried: the Lease is given up for another replica")
             self._leadership.step_down()
 
     async def _reevaluate_until(self, stop: asyncio.Event, until: float) -> None:

@@ -180,11 +180,16 @@ class NodePressure(Struct, frozen=True, gc=False):
     """By rule, the pods that were just bound and count in its expected load."""
 
     @property
+    def known_to_fire(self) -> frozenset[str]:
+        """The names of the rules that fire, without those that are only adopted."""
+        return frozenset(rule.name for rule, alert in self.firing if not alert.adopted)
+
+    @property
     def hot(self) -> bool:
         """At least one alert fires."""
         return bool(self.firing)
 
     @property
     def since(self) -> float | None:
-        """When the first of the firing alerts began to fire."""
+        """The earliest ``since`` of the alerts that fire now."""
         return min((alert.since for _, alert in self.firing), default=None)

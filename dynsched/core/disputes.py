@@ -66,7 +66,7 @@ class Disputes:
         self._undone.clear()
         for patch in applied:
             node, known = nodes.get(patch.node), self._written.get(patch.node)
-            if node is not None:
+            if node is not None and patch.changes_mark:
                 puts, times = patch.action is not Action.RELEASE, 1
                 if known is not None and (known.uid, known.puts) == (node.uid, puts):
                     times += known.times

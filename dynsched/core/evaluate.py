@@ -59,7 +59,7 @@ class Evaluation:
     pressures: Mapping[str, NodePressure]
     decision: MarkDecision
     patches: tuple[NodePatch, ...] = ()
-    """Those that are due; nothing has been written yet. The hottest nodes come first."""
+    """Those that were due before any write, of the hottest nodes first."""
     matched: Mapping[str, Matched] = field(default_factory=dict)
     """By rule; without rules whose query failed."""
     expected: Mapping[str, ExpectedLoad] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Evaluation:
         """The names of the nodes on which an alert fires."""
         return frozenset(name for name, pressure in self.pressures.items() if pressure.hot)
 
-    def replan(self, node: Node) -> NodePatch | None:
+    def patch_for_changed(self, node: Node) -> NodePatch | None:
         """The patch for one node that changed since; None when nothing is due any more, or when it
         has replaced the node of its name: it is evaluated in the next tick.
         """
@@ -80,7 +80,7 @@ class Evaluation:
         state = mark_state(node, self.rule_set.mark, self.rule_set.nodes)
         return plan_node(state, self.pressures[node.name], self.rule_set, self.decision)
 
-    def due(self, name: str) -> NodePatch | None:
+    def patch_for(self, name: str) -> NodePatch | None:
         """The patch that a node needs; None when nothing is due."""
         mark = self.table.entries[name].mark
         return plan_node(mark, self.pressures[name], self.rule_set, self.decision)
@@ -100,7 +100,7 @@ class Evaluation:
             pressures={name: self.pressures[name] for name in known},
         )
 
-    def limit(self, delayed: Mapping[str, str]) -> Evaluation:
+    def with_delays(self, delayed: Mapping[str, str]) -> Evaluation:
         """The same, where the patches of some nodes are ``delayed``; by node: why."""
         limited = {**self.decision.limited, **delayed}
         return replace(self, decision=replace(self.decision, limited=limited))
@@ -119,8 +119,9 @@ class Evaluation:
         value = None if alert is None else alert.good_value
         return None if value is None else load_percent(rule, value)
 
-    def stays_hot(self, rule: Rule, node: str) -> bool:
-        """Whether the rule fires on the node, and its expected load is not below the threshold.
+    def fires_above_threshold(self, rule: Rule, node: str) -> bool:
+        """Whether the rule fires on the node, and its expected load is not below the threshold:
+        False in the dead band.
 
         A node whose expected load has dropped accepts pods before its delayed metric clears the
         alert. Otherwise the remaining nodes would receive them all.
@@ -145,10 +146,10 @@ def evaluate(
     released: int = 0,
 ) -> Evaluation:
     """Decide over all nodes. ``answers`` by rule; ``released``: how many marks went in this tick
-    before, of those that ``guard.max_releases`` allows in one.
+    before, which count against ``guard.max_releases``.
 
-    A node that carries our mark and has no alert in ``previous`` is adopted as firing; so is one
-    that has replaced another of its name.
+    A marked node without alerts in ``previous``, also one that was created again under its name,
+    starts with firing alerts.
     """
     table = NodeTable.of(nodes, rule_set, None if previous is None else previous.table)
     matched, expected = read_answers(table, answers, pods, now)

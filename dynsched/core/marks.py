@@ -133,6 +133,11 @@ class NodePatch:
     """One line for a person: the rules, values and thresholds behind the patch."""
 
     @property
+    def changes_mark(self) -> bool:
+        """Whether it changes more than the record."""
+        return "spec" in self.body or "labels" in self.body.get("metadata", {})
+
+    @property
     def version(self) -> str:
         """The observed resourceVersion; empty when there is none."""
         return str(self.body.get("metadata", {}).get("resourceVersion", ""))
@@ -155,14 +160,13 @@ def plan_node(
     """The patch after which the node is as the ``decision`` wants it; None when nothing is due.
 
     Where somebody else set the mark's label or taint to another value the node is never marked, and
-    what dynsched set on it is removed. A node that is wanted only because its release is delayed is
-    not marked again when its mark is gone.
+    what dynsched set on it is removed. A cool node whose release is delayed stays as it is.
     """
     wanted = pressure.node in decision.marked and state.ineligible is None
     if rule_set.mark.is_none or not (wanted or state.has_our_keys):
         return None  # most nodes, at every tick
     if wanted and state.conflict is None and (state.marked or pressure.hot):
-        return _put(state, pressure, rule_set)
+        return _put(state, pressure, rule_set) if pressure.hot else None
     return _take_back(state, rule_set.mark, _why_released(state, pressure))
 
 
@@ -185,7 +189,13 @@ def _put(state: MarkState, pressure: NodePressure, rule_set: RuleSet) -> NodePat
         taint = mark.taint
         raw = {"key": taint.key, "value": taint.value, "effect": taint.effect}
         edit.taints = [*edit.taints, raw]
-    if not edit.changed and record is not None and Mark(record.label, record.taint) == mark:
+    # A rule that fires since the mark was set is added: after a restart it must keep the mark too.
+    is_recorded = (
+        record is not None
+        and Mark(record.label, record.taint) == mark
+        and pressure.known_to_fire <= set(record.rules)
+    )
+    if is_recorded and not edit.changed:
         return None  # most marked nodes, at every tick: no text is made for them
     edit.annotations[keys.EVIDENCE_ANNOTATION] = write_record(mark, pressure)
     action = Action.REPAIR if state.marked else Action.MARK
@@ -271,7 +281,10 @@ def _why_released(state: MarkState, pressure: NodePressure) -> str:
         return state.conflict
     if state.ineligible is not None:
         return Reason("not_eligible", state.ineligible)
-    return Reason("hotter" if pressure.hot else "no_rule")
+    if pressure.hot:
+        return Reason("hotter")
+    is_unknown = pressure.alerts and all(each.good_value is None for each in pressure.alerts)
+    return Reason("no_value" if is_unknown else "no_rule")
 
 
 class _Edit:

@@ -61,23 +61,23 @@ class WritePace:
         self._pauses: dict[str, _Pause] = {}
 
     def choose(self, patches: Sequence[NodePatch], per_minute: int, now: float) -> WriteBatch:
-        """Of the ``patches`` that are due. A mark never waits for the rate, but counts: the
-        releases make up for what is sent beyond it.
+        """Of the ``patches`` that are due. A new mark never waits for the rate, but counts: the
+        others make up for what is sent beyond it.
         """
         due = {patch.node for patch in patches}
         self._pauses = {name: pause for name, pause in self._pauses.items() if name in due}
         pausing = {name: pause for name, pause in self._pauses.items() if now < pause.end}
         ready = [patch for patch in patches if patch.node not in pausing]
-        marks = [patch for patch in ready if patch.action is not Action.RELEASE]
-        releases = [patch for patch in ready if patch.action is Action.RELEASE]
+        marks = [patch for patch in ready if patch.action is Action.MARK]
+        others = [patch for patch in ready if patch.action is not Action.MARK]
         bucket = self._refill(per_minute, now)
         room = max(0, int(bucket.tokens - len(marks)))
-        sent = (*marks, *releases[:room])
+        sent = (*marks, *others[:room])
         bucket.tokens -= len(sent)
         why = Reason("max_writes", str(per_minute))
         return WriteBatch(
             patches=sent,
-            delayed={patch.node: why for patch in releases[room:]},
+            delayed={patch.node: why for patch in others[room:]},
             refused=tuple(replace(p.failure, again=True) for p in pausing.values() if p.failure),
         )
 

@@ -39,6 +39,7 @@ REASONS: Final[Mapping[str, str]] = {
     "expected_pod": "{0} {1} measured, {2} expected with 1 new pod {3}",
     "expected_pods": "{0} {1} measured, {2} expected with {4} new pods {3}",
     "no_rule": "no rule fires any more",
+    "no_value": "no rule has a current value any more",
     "not_eligible": "the node is not eligible: {0}",
     "hotter": "another node is hotter and the number of marks is limited",
     "unproven": "{0}; label {1} stays: nothing shows that dynsched put it there",

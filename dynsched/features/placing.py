@@ -75,7 +75,7 @@ def placing_loads(evaluation: Evaluation, profile: WeightedProfile) -> dict[str,
             if rule.name in alerts and rule.name in middles:
                 total += weight * (middles[rule.name] if load is None else load)
                 weights += weight
-            firing = firing or evaluation.stays_hot(rule, name)
+            firing = firing or evaluation.fires_above_threshold(rule, name)
         if known or firing:
             found[name] = (round(TENTHS * total / weights) if known else FULL) + FIRING * firing
     return found

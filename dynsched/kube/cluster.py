@@ -176,10 +176,14 @@ class DryRunCluster(NodeCluster):
         patched: dict[str, Node] = {}
         for name, (before, patches) in list(self._patches.items()):
             node = real.get(name)
-            if node is not None and _own_part(node, patches) == _own_part(before, patches):
-                patched[name] = reduce(apply_patch, patches, node)
-            else:
+            if node is None or _own_part(node, patches) != _own_part(before, patches):
                 del self._patches[name]
+                continue
+            copy = reduce(apply_patch, patches, node)
+            if _own_part(copy, patches) == _own_part(node, patches):  # it is as it was
+                del self._patches[name]
+            else:
+                patched[name] = copy
         return {**real, **patched}
 
     async def read(self, name: str) -> Node | None:

@@ -163,6 +163,7 @@ class Elector:
         """Begin no more writes, release the Lease when those under way have ended, and take it
         again only when nobody has for its duration.
         """
+        logger.warning("no rule can be queried: the Lease is given up for another replica")
         self._stepped_down_until = self.clock() + self._times.duration
 
     @property

@@ -95,7 +95,7 @@ def _answer(tick: Tick, name: str) -> dict[str, Any]:
     """``carries``: what of ours is on it, whatever the mark should be."""
     evaluation, rules = tick.evaluation, tick.rule_set.by_name
     mark, pressure = evaluation.table.entries[name].mark, evaluation.pressures[name]
-    limited, due = evaluation.decision.limited.get(name), evaluation.due(name)
+    limited, due = evaluation.decision.limited.get(name), evaluation.patch_for(name)
     return {
         "name": name,
         "marked": mark.marked,

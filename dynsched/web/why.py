@@ -44,7 +44,7 @@ def note_of(tick: Tick, name: str) -> Note | None:
     ):
         if reason is not None:
             return Note(kind, reason)
-    if evaluation.due(name) is None:
+    if evaluation.patch_for(name) is None:
         return None
     if not tick.leadership.leading:
         return Note(Kind.FOLLOWING, "")

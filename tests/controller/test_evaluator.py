@@ -55,7 +55,7 @@ async def test_with_mark_none_nothing_is_written_and_what_marks_are_left_is_told
         evaluation = (await bench.tick(cpu=cpu)).evaluation
         limited = evaluation.decision.limited
         assert limited == {"a": OLDER_STAYS, "b": "not marked: mark is none"}
-        assert [evaluation.due(name) for name in "ab"] == [None, None]
+        assert [evaluation.patch_for(name) for name in "ab"] == [None, None]
     assert evaluation.hot == {"b"}
     assert ("node a: " + OLDER_STAYS, len(bench.client.writes)) == (caplog.messages[-1], 1)
     # As `dynsched prune` does it by the same rules.
@@ -210,7 +210,7 @@ async def test_writes_that_are_refused_are_tried_less_and_less_often_and_are_tol
     bench.client.faults.clear()
     for _ in range(6):
         tick = await bench.tick(cpu=dict.fromkeys(names, 91.0))
-    due = [name for name in names if tick.evaluation.due(name)]
+    due = [name for name in names if tick.evaluation.patch_for(name)]
     assert (tick.error, due) == (None, [])
 
 

@@ -13,7 +13,8 @@ NODES: Final = {name: Node(name, uid=name) for name in "abc"}
 
 
 def patches(action: Action, names: Iterable[str] = "a") -> list[NodePatch]:
-    return [NodePatch(name, action, {}, "because") for name in names]
+    body = {"metadata": {"labels": {"status": None if action is RELEASE else "presure"}}}
+    return [NodePatch(name, action, body, "because") for name in names]
 
 
 MARK, REPAIR, RELEASE = Action.MARK, Action.REPAIR, Action.RELEASE
@@ -37,6 +38,12 @@ def test_what_is_written_again_and_again_was_undone_by_somebody(written, found) 
     ]
     assert told[-1] == ({"a": found} if found else {})
     assert not any(told[:-2])
+
+
+def test_a_record_to_which_a_rule_is_added_is_no_dispute() -> None:
+    disputes, body = Disputes(), {"metadata": {"annotations": {"dynsched.io/pressure": "{}"}}}
+    for number in range(TIMES + 1):
+        assert disputes.leading([NodePatch("a", REPAIR, body, "because")], NODES, number) == {}
 
 
 def test_a_dispute_is_over_when_nothing_was_undone_for_a_while() -> None:

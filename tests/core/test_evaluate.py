@@ -170,41 +170,42 @@ def test_what_is_limited_and_what_stands_in_the_way() -> None:
     assert found.table.conflicts == {"n2": "label status=maintenance was set by somebody else"}
 
 
-def test_replan() -> None:
+def test_a_patch_for_a_node_that_changed() -> None:
     """A node is planned again as it was read, with its version; what waited and is gone stays."""
     cluster = fleet(3, guard={"max_marked": "100%", "max_releases": 1})
     cluster.tick(cpu=heats(cluster, "n0", "n1", "n2"))
     found = cluster.tick(10, cpu=heats(cluster, "n0"))
     assert cluster.marked == "n0 n2"
-    hot_again = found.replan(replace(node("n0", labels={"team": "blue"}), resource_version="77"))
+    hot_again = found.patch_for_changed(
+        replace(node("n0", labels={"team": "blue"}), resource_version="77")
+    )
     assert hot_again is not None
     assert hot_again.body["metadata"]["resourceVersion"] == "77"
     assert hot_again.body["metadata"]["labels"] == STATUS
-    cool_but_marked = found.replan(node("n1", labels=STATUS))
+    cool_but_marked = found.patch_for_changed(node("n1", labels=STATUS))
     assert cool_but_marked is not None
     assert cool_but_marked.action is Action.RELEASE
-    assert found.replan(node("n2", labels=STATUS)) is not None  # its record is put again
     for each in (
         node("n0", labels={"status": "maintenance"}),
         node("n0", labels={"dynsched.io/ignore": "true"}),
         Node("n0", uid="another"),
         node("n1"),
-        node("n2"),
+        node("n2", labels=STATUS),  # it waits to be released
         node("unheard-of"),
     ):
-        assert found.replan(each) is None
+        assert found.patch_for_changed(each) is None
 
 
 def test_after_the_writes_nodes_that_are_gone_or_new_are_not_there() -> None:
     cluster = fleet(3)
     found = cluster.tick(cpu=heats(cluster, "n0", "n1"))
     now = {"n0": cluster.nodes["n0"], "n1": Node("n1", uid="another"), "new": node("new")}
-    after = found.limit({"n0": "why"}).after_writes(now)
+    after = found.with_delays({"n0": "why"}).after_writes(now)
     assert {*after.alerts, *after.pressures, *after.table.entries, *after.hot} == {"n0"}
-    assert (after.table.marked, after.due("n0")) == ({"n0"}, None)
+    assert (after.table.marked, after.patch_for("n0")) == ({"n0"}, None)
     assert after.decision.limited == {"n0": "why"}
     unwritten = found.after_writes(fleet(3).nodes)
-    assert [unwritten.due(name) for name in unwritten.alerts] == [*found.patches, None]
+    assert [unwritten.patch_for(name) for name in unwritten.alerts] == [*found.patches, None]
 
 
 def test_the_times_of_all_alerts_move_with_the_clock() -> None:
@@ -216,3 +217,29 @@ def test_the_times_of_all_alerts_move_with_the_clock() -> None:
     cluster.tick(3660, cpu={"n0": 90.0})
     assert cluster.writes == ["mark n0"]
     assert cluster.alert("n0").active_since == NOON + 3600
+
+
+def test_a_rule_that_fires_later_is_recorded_and_keeps_the_mark_over_a_restart() -> None:
+    """A restart while its value was between the two lines released the node."""
+    rules = [rule("cpu"), rule("mem", threshold=85, clear_threshold=80)]
+    running = Cluster(unlimited(*rules), [node("a")])
+    running.tick(cpu={"a": 91.0}, mem={"a": 50.0})
+    running.tick(10, cpu={"a": 91.0}, mem={"a": 90.0})
+    running.tick(20, cpu={"a": 91.0}, mem={"a": 90.0})
+    assert running.writes == ["mark a", "repair a"]
+    running.tick(30, cpu={"a": 50.0}, mem={"a": 82.0})
+    again = Cluster(unlimited(*rules), running.nodes.values())
+    again.tick(40, cpu={"a": 50.0}, mem={"a": 82.0})
+    assert (again.writes, again.marked) == ([], "a")
+
+
+def test_a_cool_node_that_waits_to_be_released_is_left_as_it_is() -> None:
+    """A part of its mark that somebody removed was put on again."""
+    both = {"label": "status=presure", "taint": "dynsched.io/pressure=true:PreferNoSchedule"}
+    guard = {"max_marked": "100%", "max_releases": 1}
+    running = Cluster(rule_set(mark=both, guard=guard), [node("a"), node("b")])
+    running.tick(cpu={"a": 95.0, "b": 91.0})
+    running.nodes["b"] = replace(running.nodes["b"], taints=())
+    running.tick(10, cpu={"a": 5.0, "b": 5.0})
+    assert running.writes[2:] == ["release a"]
+    assert running.nodes["b"].taints == ()

@@ -49,7 +49,7 @@ def test_a_hot_node_is_marked_at_once_and_the_others_make_up_for_it() -> None:
     assert sent(choose(pace, [release("e")], 16.1)) == "e"
 
 
-def test_marks_come_first() -> None:
+def test_new_marks_come_first() -> None:
     order, due = [], [release("a"), release("b"), patch("repaired", Action.REPAIR), patch("hot")]
     pace = WritePace()
     choose(pace, map(release, "123456"), -10, per_minute=6)
@@ -57,7 +57,7 @@ def test_marks_come_first() -> None:
         chosen = choose(pace, due, now, per_minute=6)
         order.append(sent(chosen))
         due = [one for one in due if one.node in chosen.delayed]
-    assert order == ["repaired hot", "", "a", "b", "", ""]
+    assert order == ["hot", "a", "b", "repaired", "", ""]
 
 
 def test_what_is_refused_is_tried_less_and_less_often() -> None:

@@ -102,7 +102,7 @@ def why_not_listed(
     node, rules = evaluation.table.entries[name].node, evaluation.table.entries[name].rules
     if name not in hosts:
         return "unnamed"
-    if any(evaluation.stays_hot(rule, name) for rule in rules if not rule.shadow):
+    if any(evaluation.fires_above_threshold(rule, name) for rule in rules if not rule.shadow):
         return "hot"
     if is_unschedulable(node):
         return "closed"

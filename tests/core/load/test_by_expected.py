@@ -71,9 +71,9 @@ def test_a_node_whose_expected_load_has_gone_accepts_pods_before_its_alert_clear
     found = some.tick(10, cpu=hot, pods=pods)
     (of,) = some.rules.rules
     assert found.hot == {"a", "b"}
-    assert {name for name in some.nodes if found.stays_hot(of, name)} == {"b"}
+    assert {name for name in some.nodes if found.fires_above_threshold(of, name)} == {"b"}
     unknown = some.tick(20, cpu=FAILED)
-    assert {name for name in some.nodes if unknown.stays_hot(of, name)} == {"a", "b"}
+    assert {name for name in some.nodes if unknown.fires_above_threshold(of, name)} == {"a", "b"}
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,7 @@ export const texts = {
   r_expected_pod: ["{0} {1} measured, {2} expected with 1 new pod {3}", "{0} 测得 {1}，加上 1 个新 Pod 预期 {2} {3}"],
   r_expected_pods: ["{0} {1} measured, {2} expected with {4} new pods {3}", "{0} 测得 {1}，加上 {4} 个新 Pod 预期 {2} {3}"],
   r_no_rule: ["no rule fires any more", "不再有规则触发"],
+  r_no_value: ["no rule has a current value any more", "不再有规则具有当前值"],
   r_not_eligible: ["the node is not eligible: {0}", "节点不参与：{0}"],
   r_hotter: ["another node is hotter and the number of marks is limited", "另有更热的节点，而标记数量有限"],
   r_unproven: ["{0}; label {1} stays: nothing shows that dynsched put it there", "{0}；标签 {1} 保留：无法证明由 dynsched 设置"],
