@@ -7,9 +7,8 @@ from dataclasses import replace
 from functools import partial
 
 from command_line import compare, shown
-from expected_scene import CPU, MEMORY, expected_scene
 from programs import ROOT
-from scenes import EXAMPLE_RULES, NOON, Scene, example, many
+from scenes import CPU, EXAMPLE_RULES, MEMORY, NOON, Scene, example, expected_scene, many
 from web_support import nodes_payload
 
 from dynsched.cli.node_tables import render_patches

@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 from command_line import compare, shown
-from expected_scene import expected_example
-from scenes import EXAMPLE_RULES, NOON, Scene, example, many
+from scenes import EXAMPLE_RULES, NOON, Scene, example, expected_example, many
 from web_support import nodes_payload
 
 from dynsched.cli.node_tables import render_nodes, render_patches, render_why

@@ -16,7 +16,6 @@ import scenes
 from cluster import EnvtestCluster
 from descheduler_support import (
     BY_LOAD,
-    QUERY,
     Descheduler,
     Verdicts,
     install,
@@ -137,13 +136,6 @@ async def test_without_a_whole_answer_nothing_moves(scene: Scene, fault: str) ->
         assert "unable to find metric entry for n5" in scene.log
 
 
-async def test_a_restart_in_the_middle_moves_no_more(scene: Scene) -> None:
-    """Each process has a first cycle without a client: what it did before it does not repeat."""
-    await scene.set(HOT, HOT, COOL, COOL, COOL, COOL, pods=5)
-    assert await scene.cycle() == {"n0": 1, "n1": 1}
-    assert await scene.cycle(cycles=2) == {"n0": 2, "n1": 2}
-
-
 def owned(kind: str = "ReplicaSet", uid: str = "u") -> Doc:
     reference = {"apiVersion": "apps/v1", "kind": kind, "name": uid, "uid": uid, "controller": True}
     return {"metadata": {"ownerReferences": [reference]}}
@@ -194,29 +186,6 @@ async def test_without_room_elsewhere_nothing_moves(scene: Scene, taken: str) ->
         else:
             await scene.cluster.patch_node(node, mild)
     assert await scene.cycle() == {}
-
-
-async def test_the_query_on_a_real_prometheus(scene: Scene, tmp_path: Path) -> None:
-    """Two replicas; one of them sees a node as hot before the other does."""
-    await scene.set(HOT, HOT, COOL, COOL, COOL, COOL)
-    texts = [
-        "".join(
-            f'dynsched_node_verdict{{node="n{number}"}} {value}\n'
-            for number, value in enumerate(verdicts)
-        )
-        for verdicts in ([1, 1, 0, 0, 0, 0], [0.5, 1, 0, 0, 0, 0])
-    ]
-    with Exporter(texts[0]) as one, Exporter(texts[1]) as two:
-        targets = [one.target, two.target]
-        job = {"job_name": "dynsched", "static_configs": [{"targets": targets}]}
-        with RealPrometheus(tmp_path / "prometheus", [job]) as prometheus:
-            await asyncio.to_thread(prometheus.wait_for, "dynsched_node_verdict", 12)
-            found = prometheus.result(QUERY)
-            assert {each["metric"]["instance"]: each["value"][1] for each in found} == {
-                "n0": "1", "n1": "1", "n2": "0", "n3": "0", "n4": "0", "n5": "0"
-            }  # fmt: skip
-            run = await asyncio.to_thread(scene.descheduler.cycle, prometheus.url)
-    assert len(run.evicted) == 2
 
 
 async def test_by_load_pods_leave_nodes_above_the_mean_of_those_that_they_can_use(

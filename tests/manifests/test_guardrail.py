@@ -5,7 +5,6 @@ RBAC is opened wide here, so that what is refused is refused by the policy.
 
 import asyncio
 import copy
-import json
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -81,14 +80,6 @@ def both(*patches: Doc) -> Doc:
 MARKED = both(labels(status="presure"), annotations(EVIDENCE), taints(*FOREIGN, SOFT))
 
 
-LARGE = annotations({"dynsched.io/pressure": "x" * 16_400})
-FIRED = {"rule": "a-rule-with-a-longer-name", "value": 99.99, "threshold": 80.5}
-FIRED |= {"since": "2026-01-01T00:00:00Z"}
-FULL = annotations(
-    {"dynsched.io/pressure": json.dumps({"label": "x" * 300, "rules": [FIRED] * 100})}
-)
-
-
 class Case(NamedTuple):
     """``before``: a merge patch on the usual node, made by somebody else before it is created."""
 
@@ -99,71 +90,55 @@ class Case(NamedTuple):
 
 APPLIED = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
 ALLOWED = [
-    Case({}),
     Case(MARKED),
     Case(both(labels(status=None), annotations(dict.fromkeys(EVIDENCE)), taints(*FOREIGN)), MARKED),
-    Case(annotations({"dynsched.io/pressure": "[]"}), MARKED),
-    Case(annotations({"dynsched.io/note": "x"})),
-    Case(both(MARKED, FULL)),
-    Case(annotations({"dynsched.io/pressure": "x" * 16_399}), LARGE),
+    Case(annotations({"dynsched.io/note": "x" * 16_000})),
     Case(taints(SOFT, *FOREIGN)),
     Case(taints(SOFT), NO_TAINTS),
     Case(taints(*FOREIGN, SOFT | {"value": "2"}), MARKED),
     Case(NO_TAINTS, taints(SOFT)),
     Case(both(labels(status="presure"), taints(*FOREIGN, SOFT)), content_type=STRATEGIC),
-    Case([{"op": "add", "path": "/metadata/labels/status", "value": "presure"},
-          {"op": "add", "path": "/spec/taints/-", "value": SOFT}], content_type=JSON_PATCH),
     Case(both(APPLIED, labels(status="presure")), content_type=APPLY),
     # The API server itself ignores it here; it is written to /status, and that is refused.
     Case({"status": {"phase": "Running"}}),
-]  # fmt: skip
+]
 REFUSED: dict[str, list[Case]] = {
     NO_LABEL + "status": [
-        Case(labels(status="hot")), Case(labels(status="")), Case(labels(status="cool"), MARKED),
+        Case(labels(status="hot")), Case(labels(status="cool"), MARKED),
         Case(labels(status="presure"), labels(status="maintenance")),
         Case(labels(status="presure"), labels(status="")),
         Case(labels(status=None), labels(status="maintenance"))],
     NO_LABEL + "team": [
-        Case(labels(team="red")), Case(both(MARKED, labels(team="red"))),  # one bad part is enough
+        Case(both(MARKED, labels(team="red"))),  # one bad part is enough
         Case(both(APPLIED, labels(team="red")), content_type=APPLY)],
     NO_LABEL + "zone": [Case(labels(zone="b", status="presure"), labels(zone="a")),
                         Case(labels(zone=None), labels(zone="a"))],
     NO_LABEL + "dynsched.io/ignore": [Case(labels(**{"dynsched.io/ignore": "true"}))],
-    NO_LABEL + "state": [Case(labels(state="presure"))],
     NO_LABEL: [Case({"metadata": {"labels": None}})],
     NO_ANNOTATION + "a": [Case(annotations({"a": "1"})),
                           Case(annotations({"a": "2"}), annotations({"a": "1"})),
                           Case(annotations({"a": None}), annotations({"a": "1"}))],
     NO_ANNOTATION + NEARLY: [Case(annotations({NEARLY: "1"}))],
-    NO_ANNOTATION: [Case({"metadata": {"annotations": None}})],
     NO_TAINT: [
         # our key with a hard effect: added, in place of the soft one, and taken away
-        Case(taints(*FOREIGN, HARD)), Case(taints(*FOREIGN, SOFT | {"effect": "NoExecute"})),
-        Case(taints(*FOREIGN, HARD), MARKED), Case(taints(*FOREIGN), taints(*FOREIGN, HARD)),
+        Case(taints(*FOREIGN, HARD)), Case(taints(*FOREIGN, HARD), MARKED),
+        Case(taints(*FOREIGN), taints(*FOREIGN, HARD)),
         # others' taints: added, dropped, replaced, changed, in another order
-        Case(taints(*FOREIGN, ELSE)), Case(taints(*FOREIGN, TEAM | {"effect": "NoExecute"})),
-        Case(taints(TEAM, GONE)), Case(NO_TAINTS), Case(taints(TEAM, GONE, SOFT)),
+        Case(taints(*FOREIGN, ELSE)), Case(taints(TEAM, GONE)), Case(NO_TAINTS),
         Case(both(MARKED, taints(TEAM, GONE, SOFT))), Case(taints(TEAM, GONE, ELSE)),
         Case(taints(SOFT), content_type=STRATEGIC),  # it replaces the list
         Case([{"op": "remove", "path": "/spec/taints/0"}], content_type=JSON_PATCH),
         Case(taints(TEAM | {"value": "blue"}, GONE, MILD)),
-        Case(taints(TEAM | {"value": ""}, GONE, MILD)),
         Case(taints(TEAM | {"effect": "NoExecute"}, GONE, MILD)),
         Case(taints(TEAM, GONE | {"timeAdded": None}, MILD)),
-        Case(taints(TEAM, GONE | {"timeAdded": "2026-02-02T00:00:00Z"}, MILD)),
         Case(taints(GONE, TEAM, MILD))],
-    NO_SPEC + "unschedulable": [Case(CORDONED), Case(both(MARKED, CORDONED)),
+    NO_SPEC + "unschedulable": [Case(both(MARKED, CORDONED)),
                                 Case({"spec": {"unschedulable": None}}, CORDONED)],
-    NO_SPEC: [Case({"spec": {"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.9.0.0/24"]}},
-                   {"spec": {"podCIDR": None}})],
     NO_SPEC + "providerID": [Case({"spec": {"providerID": "a://b"}})],
     TOO_MUCH: [
-        Case(annotations({"dynsched.io/pressure": "x" * 16_400})),
-        Case(annotations({f"dynsched.io/{n}": "x" * 160 for n in range(100)})),
-        Case(annotations({"dynsched.io/pressure": "x" * 16_401}), LARGE),
+        Case(annotations({f"dynsched.io/{n}": "x" * 160 for n in range(110)})),
         Case(taints(*FOREIGN, *(SOFT | {"key": f"dynsched.io/{n}"} for n in range(5))))],
     **{NO_METADATA + key: [Case({"metadata": {key: value}})] for key, value in HELD.items()},
-    NO_METADATA: [Case({"metadata": {"generateName": "x"}})],
 }  # fmt: skip
 
 
@@ -258,18 +233,6 @@ async def test_anything_else_it_may_not(cluster: EnvtestCluster) -> None:
         assert told in answer.body["message"], case
         assert await cluster.get_node(NODE) == before, case
         await cluster.delete_node(NODE)
-
-
-async def test_a_finalizer_and_an_owner_cannot_be_removed(cluster: EnvtestCluster) -> None:
-    await cluster.create_node(usual({"metadata": HELD}))
-    try:
-        for key in HELD:
-            answer = await patch(cluster, Case({"metadata": {key: None}}))
-            assert answer.status == 403
-            assert NO_METADATA + key in answer.body["message"]
-        assert (await patch(cluster, Case(MARKED))).status == 200
-    finally:
-        await cluster.patch_node(NODE, {"metadata": {"finalizers": None}})
 
 
 async def test_neither_status_nor_creating_nor_deleting(cluster: EnvtestCluster) -> None:

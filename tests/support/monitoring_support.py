@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from expected_scene import expected_example, known_pods
 from manifest_support import COMPONENTS, Doc, load_all
 from prometheus_client import CollectorRegistry
-from scenes import example
+from scenes import example, expected_example, known_pods
 
 from dynsched.core.tick import Tick
 from dynsched.features.order.ranks import compute_order

@@ -10,10 +10,9 @@ import shlex
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from expected_scene import expected_example
 from msgspec.json import schema_components
 from programs import ROOT
-from scenes import EXAMPLE_RULES, NOON, Scene, example
+from scenes import EXAMPLE_RULES, NOON, Scene, example, expected_example
 from store_support import Clock, make_store
 
 from dynsched import __version__

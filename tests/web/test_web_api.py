@@ -7,9 +7,17 @@ import math
 from dataclasses import replace
 
 import pytest
-from expected_scene import expected_example, expected_scene, known_pods
 from msgspec.structs import replace as changed
-from scenes import EXAMPLE_RULES, NOON, Scene, example, many
+from scenes import (
+    EXAMPLE_RULES,
+    NOON,
+    Scene,
+    example,
+    expected_example,
+    expected_scene,
+    known_pods,
+    many,
+)
 from web_support import JSON, PATHS, check, get
 
 from dynsched.core.load.expected import NO_PODS

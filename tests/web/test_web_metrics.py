@@ -3,11 +3,20 @@
 from dataclasses import replace
 
 import pytest
-from expected_scene import CPU, MEMORY, expected_example, expected_scene, known_pods
 from programs import need, run
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
-from scenes import EXAMPLE_RULES, NOON, Scene, example
+from scenes import (
+    CPU,
+    EXAMPLE_RULES,
+    MEMORY,
+    NOON,
+    Scene,
+    example,
+    expected_example,
+    expected_scene,
+    known_pods,
+)
 from store_support import Clock, make_store
 
 from dynsched import __version__

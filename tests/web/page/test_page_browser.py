@@ -13,8 +13,7 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from browser import Tab, chromium, tab
-from expected_scene import expected_example
-from scenes import EXAMPLE_RULES, NOON, Scene
+from scenes import EXAMPLE_RULES, NOON, Scene, expected_example
 from store_support import make_store
 
 from dynsched.core.load.pods import AboveRequest
