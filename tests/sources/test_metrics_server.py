@@ -201,9 +201,13 @@ async def test_nodes_are_marked_and_released_by_what_metrics_server_says_while_i
     async with run_on(cluster, tmp_path, rules) as own:
         # It is away: the process lives and says why.
         await own.until_ready()
-        status, text = await own.get("/status")
-        assert status == 503
-        assert "the API metrics.k8s.io/v1beta1 is not there; install metrics-server" in text
+
+        async def is_said() -> bool:
+            status, text = await own.get("/status")
+            why = "the API metrics.k8s.io/v1beta1 is not there; install metrics-server"
+            return status == 503 and why in text
+
+        await until(is_said, "the first answer")
         async with metrics_api(cluster):
             await set_usage(cluster, "a", cpu="1", memory="25Gi")
             await set_usage(cluster, "b", cpu="7500000000n", memory="1Gi")
