@@ -16,7 +16,7 @@ from dynsched.kube.client import KubeClient
 from dynsched.kube.credentials import load_credentials
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.client import ServerError
-from dynsched.tools.collect import Collect, Memory, push
+from dynsched.tools.collect import CollectOptions, Memory, push
 from dynsched.util.connection_errors import Cause, ConnectionFailure, find_failure
 from dynsched.util.errors import ClusterError, ExpectedError
 
@@ -83,7 +83,7 @@ async def test_four_clients_say_of_a_refused_connection_the_same(tmp_path) -> No
     with pytest.raises(ServerError) as asked:
         await asyncio.to_thread(fetch, url, "/nodes")
     with pytest.raises(ExpectedError) as pushed:
-        await asyncio.to_thread(push, Collect(url, ip="10.0.0.1"), Memory(2, 1))
+        await asyncio.to_thread(push, CollectOptions(url, ip="10.0.0.1"), Memory(2, 1))
     kubeconfig = tmp_path / "config"
     kubeconfig.write_text(
         f"""{{apiVersion: v1, kind: Config, current-context: c,

@@ -23,7 +23,7 @@ from dynsched.kube.kubeconfig import KubeConfigError, load_config
 from dynsched.kube.pod_watch import PodWatch
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.client import ServerError
-from dynsched.tools.collect import Collect, Memory, push
+from dynsched.tools.collect import CollectOptions, Memory, push
 from dynsched.util.errors import ClusterError, ExpectedError
 from dynsched.util.proxies import ProxyError, parse_http_url, proxy_for
 
@@ -126,7 +126,7 @@ async def test_a_proxy_that_cannot_be_used_is_told_by_every_client(monkeypatch, 
         with pytest.raises(ServerError) as client:
             fetch("http://dynsched.example", "/nodes")
         with pytest.raises(ExpectedError) as collect:
-            push(Collect("http://push.example", ip="10.0.0.7"), Memory(2, 1))
+            push(CollectOptions("http://push.example", ip="10.0.0.7"), Memory(2, 1))
         with pytest.raises(ValueError, match="HTTP_PROXY") as prometheus:
             PrometheusConfig("http://prometheus.example")
         for told in (str(each.value) for each in (unusable, config, client, collect, prometheus)):
@@ -284,7 +284,7 @@ async def test_a_proxy_that_is_away_is_named_and_its_password_is_not(tmp_path, m
 
 async def test_prometheus_a_pushgateway_and_a_dynsched_are_asked_by_the_same_rules(world) -> None:
     def push_to(url: str) -> None:
-        push(Collect(url, ip="10.0.0.7"), Memory(2, 1))
+        push(CollectOptions(url, ip="10.0.0.7"), Memory(2, 1))
 
     for ask, answer in (
         (lambda url: asyncio.run(query(url)), http(GOOD)),
