@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 from archives import image_of
-from descheduler_support import find_descheduler
 from envtest import assets
 from kubelets import Kubelets, missing
 from manifest_support import Doc, Kubectl, kustomize, shipped, templates
 from monitoring_support import RULE
 from node_exporters import PORT, NodeExporter
-from programs import lacking
+from programs import find_descheduler, lacking
 from site_support import (
     GIVEN,
     PUSHGATEWAY_PORT,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
-from descheduler_support import find_descheduler
 from manifest_support import OVERLAYS
 from monitoring_support import ALERTS, RECORDS
+from programs import find_descheduler
 from prometheus_support import Pushgateway
 from site_support import (
     GIVEN,

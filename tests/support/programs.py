@@ -28,6 +28,14 @@ def need(name: str, package: str) -> str:
     lacking(f"{name} is not on PATH ({package} brings it)")
 
 
+def find_descheduler() -> str | None:
+    """The one that DESCHEDULER names, that is beside the servers of Kubernetes, or on PATH."""
+    if named := os.environ.get("DESCHEDULER"):
+        return named
+    beside = Path(os.environ.get("KUBEBUILDER_ASSETS", "/nowhere")) / "descheduler"
+    return str(beside) if beside.exists() else shutil.which("descheduler")
+
+
 def run(
     *command: str | Path, check: bool = False, stdin: str = "", **options: Any
 ) -> subprocess.CompletedProcess[str]:

@@ -1,14 +1,13 @@
 """The real descheduler, with the policy that is shipped, on a real API server.
 
-The program is named by DESCHEDULER, or is in the folder of KUBEBUILDER_ASSETS. It takes its own
-service account's files from a fixed place, so it runs in a mount namespace in which they are there.
+It takes its service account's files from a fixed place, so it runs in a mount namespace in which
+they are there.
 """
 
 import copy
 import json
 import os
 import re
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
@@ -16,12 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from envtest import Envtest
 from fake_prometheus import FakePrometheus
 from manifest_support import COMPONENTS, Doc, Kubectl
-from programs import ROOT
+from programs import ROOT, find_descheduler, lacking
 
 COMPONENT = COMPONENTS / "descheduler"
 NAMESPACE = "dynsched-descheduler"
@@ -44,32 +42,17 @@ shift 2
 exec "$@"
 """
 _UNSHARE = ("unshare", "--user", "--map-root-user", "--mount")
-IN_POD = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
+_IN_POD = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
 """By these variables a program believes that it runs in a pod."""
 
 
-def in_pod(ca: Path, token: Path) -> list[str]:
-    """What starts a command, which follows, where the files of a pod's account are these two."""
-    return [*_UNSHARE, "sh", "-c", _ENTER, "sh", str(ca), str(token)]
-
-
-def find_descheduler(program: str = "descheduler") -> str | None:
-    """The program (or another one that is found as it is), where there is one."""
-    named = os.environ.get(program.upper().replace("-", "_"))
-    if named:
-        return named
-    folder = os.environ.get("KUBEBUILDER_ASSETS")
-    beside = Path(folder) / program if folder else None
-    return str(beside) if beside and os.access(beside, os.X_OK) else shutil.which(program)
-
-
 def need_descheduler() -> str:
-    """The program's path; without it, or without mount namespaces, the test is skipped."""
+    """The program's path. As `lacking` without it, or without mount namespaces."""
     found = find_descheduler()
     if found is None:
-        pytest.skip("no descheduler: set DESCHEDULER, or put it into KUBEBUILDER_ASSETS")
+        lacking("no descheduler: set DESCHEDULER, or put it into KUBEBUILDER_ASSETS")
     if subprocess.run([*_UNSHARE, "true"], check=False, capture_output=True).returncode:
-        pytest.skip("the descheduler needs a mount namespace, and this machine gives none")
+        lacking("the descheduler needs a mount namespace, and this machine gives none")
     return found
 
 
@@ -115,8 +98,8 @@ class Descheduler:
         command = [self._program, f"--kubeconfig={self._kubeconfig}", "--v=3", "--secure-port=0"]
         command += [f"--policy-config-file={path}", f"--descheduling-interval={INTERVAL}"]
         process = subprocess.Popen(
-            [*in_pod(self._ca, self._token), *command],
-            env=os.environ | IN_POD,
+            [*_UNSHARE, "sh", "-c", _ENTER, "sh", self._ca, self._token, *command],
+            env=os.environ | _IN_POD,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
