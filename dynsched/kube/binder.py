@@ -13,14 +13,13 @@ from dynsched.kube.transport import KubeApi
 from dynsched.util.errors import NotFoundError
 
 AT_ONCE: Final = 50
-"""Bindings under way; a pod that waits longer than the scheduler's ``httpTimeout`` is asked for
-again."""
+"""Bindings under way. The scheduler retries a pod that waits longer than its ``httpTimeout``."""
 
 _TIMEOUT: Final = 5.0
 
 
 class Binder(KubeApi):
-    """On connections of its own: no watch and no patch may hold up a Binding. ``is_known`` tells
+    """Has separate connections, because no watch and no patch must hold up a Binding. ``is_known``:
     whether the watch knows a node of this name.
     """
 
@@ -29,9 +28,9 @@ class Binder(KubeApi):
         self._is_known = is_known
 
     async def bind(self, *, namespace: str, pod: str, uid: str, node: str) -> None:
-        """Create the Binding; needs ``pods/binding`` ``create``. Sent once: had it arrived although
-        no answer came, the scheduler sees the pod on its node. The API server does not look whether
-        there is such a node, so this does.
+        """Create the Binding; needs ``pods/binding`` ``create``. Sent once: if it arrived although
+        no answer came, the scheduler sees the pod on its node. The API server does not check that
+        the node exists, so this does.
 
         ConflictError when the pod has a node already or is another one; NotFoundError.
         """

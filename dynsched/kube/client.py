@@ -1,5 +1,5 @@
-"""Nodes, their metrics and Events at the API server. Other objects are asked for by `KubeApi.call`,
-in the modules that are about them; `dynsched.kube.node_watch` watches.
+"""Nodes, their metrics and Events at the API server. Other objects are read and written in the
+modules that are about them.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class _NodeMetrics(Named, gc=False):
 
 
 async def list_node_metrics(api: KubeApi) -> list[NodeUsage]:
-    """What every node uses, as metrics-server last measured it. ``api`` is an instance of its own:
-    one that hangs must not hold up other calls. Raises ClusterError (ForbiddenError, ...).
+    """What every node uses, as metrics-server last measured it. ``api`` is a separate instance: one
+    that hangs must not hold up other calls. Raises ClusterError (ForbiddenError, ...).
     """
     answer = await api.call(
         _LIST_METRICS,

@@ -75,8 +75,8 @@ class NodeStore:
 
     def correct(self, listed: Mapping[str, Node], since: int) -> None:
         """Take over a whole list. Nodes that changed after the change ``since``, when the list was
-        asked for, are newer than the list; of all others it is right, whatever the versions are: an
-        etcd restored from a backup counts from an earlier one on.
+        requested, are newer than the list. For all others the list is right, whatever the versions
+        are: an etcd that was restored from a backup counts from an earlier one.
         """
         with self._lock:
             for name in [*self._nodes.keys() - listed.keys()]:

@@ -33,7 +33,7 @@ _FOR_PEOPLE: Final = {
     "namespaces",
     "validatingadmissionpolicies",
 }
-"""What only commands read, with the rights of who runs them: dynsched's own account has none."""
+"""Resources that only commands read, with the rights of the person who runs them."""
 _USER: Final = re.compile(r'User "([^"]+)"')
 OURS: Final = re.compile(r"system:serviceaccount:[^:]+:dynsched(-[^:]+)?")
 """The accounts of the manifests."""
@@ -93,7 +93,7 @@ class ExpiredError(ClusterError):
 
 
 class Status(msgspec.Struct):
-    """The object by which the API server explains an error."""
+    """The object in which the API server explains an error."""
 
     kind: str = ""
     api_version: str = msgspec.field(name="apiVersion", default="")
@@ -102,7 +102,7 @@ class Status(msgspec.Struct):
 
 
 def status_in(body: bytes | msgspec.Raw) -> Status | None:
-    """The Status in a body; None for anything else, as what a proxy says."""
+    """The Status in a body; None for anything else, such as the answer of a proxy."""
     try:
         return msgspec.json.decode(body, type=Status)
     except (msgspec.DecodeError, UnicodeDecodeError):

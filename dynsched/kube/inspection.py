@@ -1,5 +1,5 @@
-"""Reads objects that others own, for the doctor and `order`. Every call raises
-ClusterError; where a server does not know a resource, there is None.
+"""Reads objects that others own, for the doctor and `order`. Every call raises ClusterError, and
+returns None where the server does not know the resource.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from dynsched.kube.failures import Call, in_namespace
 from dynsched.kube.lists import Owner, pages
-from dynsched.kube.pod_requests import RUNNING, PodMeta, PodSpec, PodStatus
+from dynsched.kube.pod_requests import ASSIGNED_NOT_TERMINATED, PodMeta, PodSpec, PodStatus
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 
@@ -58,7 +58,7 @@ class Program(NamedTuple):
 
 
 async def whoami(api: KubeApi) -> str | None:
-    """The name of our account; None where the server does not tell."""
+    """The name of our account; None where the server has no such review."""
     resource = "selfsubjectreviews"
     call = Call("create", resource, f"/apis/authentication.k8s.io/v1/{resource}")
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -70,8 +70,8 @@ async def whoami(api: KubeApi) -> str | None:
 async def is_allowed(api: KubeApi, right: Right) -> bool | None:
     """Whether we have a right; None where the server makes no reviews."""
     resource, _, subresource = right.resource.partition("/")
-    asked = {**right._asdict(), "resource": resource, "subresource": subresource}
-    spec = {"resourceAttributes": {name: text for name, text in asked.items() if text}}
+    attributes = {**right._asdict(), "resource": resource, "subresource": subresource}
+    spec = {"resourceAttributes": {name: text for name, text in attributes.items() if text}}
     body = {"apiVersion": _REVIEWS, "kind": "SelfSubjectAccessReview", "spec": spec}
     resource = "selfsubjectaccessreviews"
     call = Call("create", resource, f"/apis/{_REVIEWS}/{resource}")
@@ -186,7 +186,7 @@ async def fold_pods(api: KubeApi, take: Callable[[Iterable[PodShape]], None]) ->
     """Call ``take`` with the pods of each page: all that have a node and have not ended.
     ConflictError when the list's snapshot expired between two pages.
     """
-    async for page in pages(api, _LIST_PODS, _Pod, query=RUNNING):
+    async for page in pages(api, _LIST_PODS, _Pod, query=ASSIGNED_NOT_TERMINATED):
         await asyncio.to_thread(take, map(_shape, page.items or ()))
         del page  # or two pages would be in memory while the next one comes
 

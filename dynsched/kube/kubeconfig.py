@@ -1,6 +1,6 @@
 """Which API server, and as whom. The `kubernetes` package reads the files; this module picks them:
-the one that was asked for; else the service account when running in a pod (unless a context was
-asked for: only files have those); else those that ``KUBECONFIG`` names; else ``~/.kube/config``.
+the one that a flag names; else the service account when running in a pod (unless a flag names a
+context: only files have those); else those that ``KUBECONFIG`` names; else ``~/.kube/config``.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class KubeConfigError(ClusterError):
 
 @dataclass(slots=True, eq=False)
 class KubeConfig:
-    """``refresh_at``: when it has to be loaded again (of `time.monotonic`; None: after a 401 only).
-    ``context``: the one that counts, which a kubeconfig's new current-context does not change; None
-    for a pod's service account.
+    """``flag``: the file that was named, if any. ``refresh_at``: when it has to be loaded again (of
+    `time.monotonic`; None: after a 401 only). ``context``: the one in use, which a kubeconfig's new
+    current-context does not change; None for a pod's service account.
     """
 
     namespace: str
-    asked: str | None
+    flag: str | None
     refresh_at: float | None
     configuration: Configuration = field(repr=False)
     context: str | None = None
@@ -99,7 +99,7 @@ class KubeConfig:
 
     async def reload(self) -> KubeConfig:
         """As it is on disk now (an exec plugin is run again). KubeConfigError."""
-        return await load_config(self.asked, self.context)
+        return await load_config(self.flag, self.context)
 
 
 async def load_config(
@@ -107,11 +107,11 @@ async def load_config(
 ) -> KubeConfig:
     """KubeConfigError when none was found, or when the one that counts is broken."""
     try:
-        asked = str(kubeconfig) if kubeconfig else None
-        files = _files(asked, context)
+        flag = str(kubeconfig) if kubeconfig else None
+        files = _files(flag, context)
         if files is None:
             return _from_service_account()
-        return await _from_files(files, asked, context)
+        return await _from_files(files, flag, context)
     except PermissionError as error:  # of the file, or of a folder above it
         raise KubeConfigError(
             f"kubeconfig {error.filename}: {error.strerror}; check its permissions"
@@ -160,7 +160,7 @@ def _from_service_account() -> KubeConfig:
     return _finished(configuration, "service account", namespace, refresh_at=due)
 
 
-async def _from_files(paths: str, asked: str | None, context: str | None) -> KubeConfig:
+async def _from_files(paths: str, flag: str | None, context: str | None) -> KubeConfig:
     configuration = Configuration()
     try:
         loader = await load_kube_config(  # type: ignore[no-untyped-call]
@@ -196,7 +196,7 @@ async def _from_files(paths: str, asked: str | None, context: str | None) -> Kub
         due = time.monotonic() + TOKEN_MAX_AGE
     namespace = chosen.get("namespace") or ""
     where, name = f"kubeconfig {paths}", loader.current_context["name"]
-    return _finished(configuration, where, namespace, refresh_at=due, asked=asked, context=name)
+    return _finished(configuration, where, namespace, refresh_at=due, flag=flag, context=name)
 
 
 def _finished(
@@ -205,7 +205,7 @@ def _finished(
     namespace: str,
     *,
     refresh_at: float | None,
-    asked: str | None = None,
+    flag: str | None = None,
     context: str | None = None,
 ) -> KubeConfig:
     if "BearerToken" in configuration.api_key:
@@ -214,7 +214,7 @@ def _finished(
     # As client-go: a CA without an authority key identifier (old kubeadm) is still a CA.
     configuration.disable_strict_ssl_verification = True
     try:
-        found = KubeConfig(namespace or "default", asked, refresh_at, configuration, context)
+        found = KubeConfig(namespace or "default", flag, refresh_at, configuration, context)
         _ = urlsplit(configuration.host).port  # it raises where it is no number
         if found.authorization or not found.server.lower().startswith("https://"):
             # As client-go: a user in the URL gives way; aiohttp would refuse to send both.

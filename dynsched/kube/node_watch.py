@@ -1,7 +1,7 @@
 """Keeps the nodes as the cluster has them: kopf watches, and a list at the start and every five
 minutes corrects what the watch missed.
 
-kopf is embedded as its documentation shows, in a thread with an event loop of its own: in ours it
+kopf is embedded as its documentation shows, in a thread with its own event loop: in ours it
 would cancel every task that was created after it. Three things keep it from writing to nodes, each
 of them necessary: `on.event` handlers only (all others write annotations or finalizers), which
 return None (a result would be written to the status), and a finalizer name that no other kopf
@@ -42,7 +42,7 @@ RELIST: Final = 300.0
 """Seconds between two lists: what a watch misses without an error, a restore of etcd for instance,
 is noticed after this time at most."""
 RETRY: Final = 10.0
-"""Seconds until a list that failed is asked for again."""
+"""Seconds until a list that failed is requested again."""
 STOP_TIMEOUT: Final = 2.5
 """Seconds that a clean end of kopf may take; then its thread is left behind (it is a daemon)."""
 CHUNK: Final = 250

@@ -19,8 +19,10 @@ _MAX_MEMORY: Final = 1e18
 _INFEASIBLE: Final = ("PodResizePending", "Infeasible")
 _EPOCH: Final = "1971"
 
-RUNNING: Final = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
-"""Of pods: those that have a node and have not ended, whose requests count there."""
+ASSIGNED_NOT_TERMINATED: Final = {
+    "fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+}
+"""Selects the pods that have a node and have not ended: their requests count there."""
 
 _Get = Callable[[Amounts], str | int | float | None]
 _quantity = lru_cache(maxsize=4096)(quantity)
@@ -131,10 +133,10 @@ def _requested(get: _Get, spec: PodSpec, status: PodStatus, least: float) -> flo
         """While a pod is resized, the largest of what is wanted, allocated and in force counts; a
         wish that its node can never fulfil does not.
         """
-        wanted = _asked(get, resources)
+        wanted = _requested_amount(get, resources)
         if state is None or state.resources is None:
             return wanted
-        in_force, allocated = _asked(get, state.resources), _amount(get, state.allocated)
+        in_force, allocated = _requested_amount(get, state.resources), _amount(get, state.allocated)
         amounts = (None if is_infeasible else wanted, in_force, allocated)
         return max((each for each in amounts if each is not None), default=None)
 
@@ -142,10 +144,10 @@ def _requested(get: _Get, spec: PodSpec, status: PodStatus, least: float) -> flo
     init = [
         (held(each.resources, states.get(each.name)), True)
         if each.restarts == "Always"
-        else (_asked(get, each.resources), False)
+        else (_requested_amount(get, each.resources), False)
         for each in spec.init or ()
     ]
-    of_pod, overhead = _asked(get, spec.resources), _amount(get, spec.overhead)
+    of_pod, overhead = _requested_amount(get, spec.resources), _amount(get, spec.overhead)
     if _is_set(spec.resources) and any(
         each is not None for each in (*main, *(need for need, _ in init), of_pod, overhead)
     ):
@@ -162,7 +164,7 @@ def _requested(get: _Get, spec: PodSpec, status: PodStatus, least: float) -> flo
 
 def _at_its_most(main: list[float], init: list[tuple[float, bool]]) -> float:
     """Init containers run one after the other before the main ones; a sidecar, which is an init
-    container that ``stays``, runs beside all that come after it.
+    container that ``stays``, runs alongside all that come after it.
     """
     sidecars = most = 0.0
     for need, stays in init:
@@ -177,7 +179,7 @@ def _is_set(resources: _Resources | None) -> bool:
     return requests is not None and (requests.cpu is not None or requests.memory is not None)
 
 
-def _asked(get: _Get, resources: _Resources | None) -> float | None:
+def _requested_amount(get: _Get, resources: _Resources | None) -> float | None:
     return _amount(get, resources.requests if resources else None)
 
 

@@ -19,7 +19,13 @@ from dynsched.kube.cluster import is_older
 from dynsched.kube.failures import Call
 from dynsched.kube.list_watch import Event, ListWatch
 from dynsched.kube.lists import METADATA_ONLY, ListPage, Named, pages
-from dynsched.kube.pod_requests import RUNNING, PodMeta, PodSpec, PodStatus, requests_of
+from dynsched.kube.pod_requests import (
+    ASSIGNED_NOT_TERMINATED,
+    PodMeta,
+    PodSpec,
+    PodStatus,
+    requests_of,
+)
 from dynsched.util.errors import ClusterError
 
 logger = logging.getLogger(__name__)
@@ -107,7 +113,7 @@ class PodWatch(ListWatch):
     """
 
     call = _WATCH
-    query = RUNNING
+    query = ASSIGNED_NOT_TERMINATED
     pods: RecentPods
     wants_requests: Callable[[], bool] = lambda: False
     counts: PodCounts = field(default_factory=PodCounts, init=False)
@@ -127,7 +133,7 @@ class PodWatch(ListWatch):
         self.version, self._has_requests = "", self.wants_requests()
         # Half a minute for 100,000 pods: less than the gap that is not made up for.
         headers = None if self._has_requests else METADATA_ONLY
-        async for page in pages(self.api, _LIST, _Pod, query=RUNNING, headers=headers):
+        async for page in pages(self.api, _LIST, _Pod, query=self.query, headers=headers):
             for pod in page.items or ():
                 counts.put(pod.metadata.uid, self._counted(pod))
             version = page.metadata.version
@@ -157,7 +163,7 @@ class PodWatch(ListWatch):
         return CountedPod(_node_name(pod.spec.node), requested, has_order)
 
     def observe(self, event: Event | None) -> None:
-        """Count the pod, or no more, by what the event says of it."""
+        """Count the pod as the event has it, or no longer."""
         self._heard_at = self.clock()
         if event is None:
             return

@@ -40,7 +40,7 @@ class AccessReviews:
         spec: dict[str, Any] = {"token": token}
         if self._audiences:
             spec["audiences"] = list(self._audiences)
-        found = await self._asked("authentication", "TokenReview", spec)
+        found = await self._review("authentication", "TokenReview", spec)
         user = found.get("user") or {}
         if not found.get("authenticated") or not user.get("username"):
             return None
@@ -60,10 +60,10 @@ class AccessReviews:
             "extra": {name: list(values) for name, values in user.extra.items()},
             "nonResourceAttributes": {"path": path, "verb": "get"},
         }
-        found = await self._asked("authorization", "SubjectAccessReview", spec)
+        found = await self._review("authorization", "SubjectAccessReview", spec)
         return bool(found.get("allowed")) and not found.get("denied")
 
-    async def _asked(self, group: str, kind: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _review(self, group: str, kind: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         """The status of the review alone: the server sends the token back, too."""
         version, resource = f"{group}.k8s.io/v1", f"{kind.lower()}s"
         call = Call("create", resource, f"/apis/{version}/{resource}")

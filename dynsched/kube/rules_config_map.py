@@ -1,5 +1,5 @@
-"""The rules that were last accepted, kept in the cluster: a start whose file is refused goes on by
-them (docs/reliability.md).
+"""The last accepted rules, stored in the cluster. A start whose rules file is refused uses them
+(docs/reliability.md).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class RulesConfigMap:
         return text
 
     async def write(self, text: str) -> None:
-        """The object is applied first, by which it is created; the text goes by a merge patch: in
-        JSON that is read as YAML there may be no character beyond U+FFFF.
+        """Apply the object, which creates it. Then send the text as a merge patch: an applied body
+        is read as YAML, in which JSON must not have characters beyond U+FFFF.
         """
         call = self._call("patch")
         body = {

@@ -1,5 +1,5 @@
-"""dynsched's Service, found in the cluster, and asked through the API server's service proxy, which
-takes the caller's credentials out of the request.
+"""Finds dynsched's Service, and queries it through the API server's service proxy, which takes the
+caller's credentials out of the request.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def _choose(found: list[Service], namespace: str | None, api: KubeApi) -> Servic
 
 
 async def ask_service(api: KubeApi, service: Service, path: str) -> Answer:
-    """What the program behind the Service answers at ``path`` (quoted, from ``/`` on), an error of
-    its own too; ClusterError where the API server did not pass the request on, or got no answer.
+    """The answer of the program behind the Service at ``path`` (quoted, from ``/`` on), its errors
+    included. ClusterError where the API server did not pass the request on, or got no answer.
     """
     call = Call("get", "services/proxy", service.path + path, service.proxied, service.namespace)
     raw = await api.exchange(

@@ -14,7 +14,6 @@ import socket
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from functools import partial
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self, TypedDict, Unpack
@@ -28,7 +27,7 @@ from dynsched.kube import failures
 from dynsched.kube.credentials import CredentialProvider
 from dynsched.kube.failures import Call, ExpiredError, ProxyRefusedError, SetupError
 from dynsched.kube.kubeconfig import KubeConfig
-from dynsched.util.errors import ClusterError, NotPermittedError
+from dynsched.util.errors import NotPermittedError
 from dynsched.util.stopping import jittered
 
 logger = logging.getLogger(__name__)
@@ -47,8 +46,8 @@ CONNECT_TIMEOUT: Final = 5.0
 ATTEMPTS: Final = 3
 MAX_PAUSE: Final = 10.0
 """A Retry-After beyond this many seconds is not waited for; the next tick will come back."""
-MAX_OPEN: Final = 5.0
-"""Seconds for which, at most, calls fail at once after the server could not be reached."""
+_RETRY: Final = 0.4
+"""Seconds until a call is sent again after a lost connection or a 5xx."""
 
 _METHODS: Final = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 
@@ -77,10 +76,10 @@ SESSION: Final[Mapping[str, Any]] = {
 
 
 class Request(TypedDict, total=False):
-    """``may_write`` is asked right before each sending, for the Lease can be lost while a write
-    waits for its turn: where it says no, nothing is sent (NotPermittedError). ``resend`` (by
-    default): twice does no harm, so that it is sent again after a 5xx or a lost connection
-    (never after a timeout). ``timeout``: seconds of one HTTP exchange.
+    """``may_write`` is called right before each sending, because the Lease can be lost while a
+    write waits for its turn; if it returns False, nothing is sent (NotPermittedError). ``resend``
+    (the default): the request does no harm twice, so it is sent again after a 5xx or a lost
+    connection (never after a timeout). ``timeout``: seconds of one HTTP exchange.
     """
 
     query: Mapping[str, str] | None
@@ -99,58 +98,15 @@ class Answer(NamedTuple):
     headers: Mapping[str, str] = MappingProxyType({})
 
 
-class _CircuitBreaker:
-    """Lost calls delay all further ones; after several in a row, calls are refused for some seconds
-    without being sent. Else an outage would cost attempts per node, and its end a storm of writes.
-    """
-
-    def __init__(self) -> None:
-        self._until = 0.0
-        self._last_loss = 0.0
-        self._losses = 0
-        self._explain: Callable[[Call], ClusterError] | None = None
-
-    async def passed(self, call: Call) -> float:
-        """Wait, or raise the cause that opened it; the time of `time.monotonic`."""
-        wait = self._until - time.monotonic()
-        if wait > 0 and self._explain is not None:
-            raise self._explain(call)
-        if wait > 0:
-            await asyncio.sleep(wait + jittered(0.2))
-        return time.monotonic()
-
-    def pause(self, seconds: float) -> None:
-        """Delay all calls from now on by so many seconds at least."""
-        self._until = max(self._until, time.monotonic() + seconds)
-
-    def lost(
-        self, explain: Callable[[Call], ClusterError], *, began: float, hopeless: bool
-    ) -> None:
-        """A call that ``began`` then (as of `passed`) got no answer. ``hopeless``: to send it again
-        would not help. ``explain``: makes the error of the calls that are refused meanwhile.
-        """
-        if began < self._last_loss:
-            return  # it was in progress when another one failed: both have the same cause
-        self._last_loss = time.monotonic()
-        self._losses += ATTEMPTS if hopeless else 1
-        self.pause(jittered(min(MAX_OPEN, 0.1 * 2 ** min(self._losses, 10))))
-        if self._losses >= ATTEMPTS:
-            self._explain = explain
-
-    def answered(self) -> None:
-        """The server answered a call, whatever the status."""
-        self._losses, self._explain = 0, None
-
-
 class KubeApi:
-    """Its connections, its slots and its back-off are shared by all its calls: what must not wait
-    behind a thousand patches wants an instance of its own. Instances share their ``credentials``.
+    """Its connections, its slots and its delays are shared by all its calls: what must not wait
+    behind a thousand patches needs another instance. Instances share their ``credentials``.
     """
 
     def __init__(self, credentials: CredentialProvider, *, in_flight: int = IN_FLIGHT) -> None:
         self.credentials = credentials
         self._slots = asyncio.Semaphore(in_flight)
-        self._breaker = _CircuitBreaker()
+        self._not_before = 0.0
         self._in_flight = in_flight
         self._tls_files = self.config.tls_files
         self._client = self._client_of(self.config)
@@ -226,31 +182,26 @@ class KubeApi:
         passes: Callable[[Answer], bool],
         **request: Unpack[Request],
     ) -> Answer:
-        """As `call`, and nothing is decoded. ``passes`` says of an answer of 300 and above whether
-        it is to be returned; all others raise.
+        """As `call`, without decoding. An answer of 300 and above is returned if it ``passes``, and
+        raises otherwise.
         """
         timeout, resend = request.get("timeout", TIMEOUT), request.get("resend", True)
         for attempt in range(1, ATTEMPTS + 1):
-            began, config = time.monotonic(), self.config
+            config = self.config
             try:
                 async with self._slots:
-                    # Inside the slot: a queued request must see the outcome of those before it.
-                    began = await self._breaker.passed(call)
+                    await self._pause()
                     config = await self.credentials.current()
                     raw = await self._send(call, config, timeout, request)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                explain = partial(
-                    failures.from_exception, server=self.config.server, error=error, timeout=timeout
-                )
-                failure = explain(call)
+                failure = failures.from_exception(call, self.config.server, error, timeout)
                 # Of TLS: the CA or the client certificate may have been replaced.
                 in_vain = isinstance(failure, SetupError) and not await self._renewed(config)
-                hopeless = in_vain or isinstance(error, TimeoutError)
-                self._breaker.lost(explain, began=began, hopeless=hopeless)
-                if attempt == ATTEMPTS or hopeless or not resend:
+                is_last = attempt == ATTEMPTS or not resend
+                if is_last or in_vain or isinstance(error, TimeoutError):
                     raise failure from error
+                self._delay(jittered(_RETRY))
             else:
-                self._breaker.answered()
                 if raw.status < HTTPStatus.MULTIPLE_CHOICES or passes(raw):
                     return raw
                 may_pass = attempt < ATTEMPTS
@@ -318,12 +269,21 @@ class KubeApi:
             # of the header with a date is not used by Kubernetes.)
             said = raw.headers.get("Retry-After", "")
             retry_after = float(said) if said.isdecimal() else 1.0
-            self._breaker.pause(min(retry_after, MAX_PAUSE))
+            self._delay(min(retry_after, MAX_PAUSE))
             return retry_after <= MAX_PAUSE
         if resend and raw.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            self._breaker.pause(jittered(0.4))
+            self._delay(jittered(_RETRY))
             return True
         return False
+
+    def _delay(self, seconds: float) -> None:
+        """Delay all calls from now on by so many seconds at least."""
+        self._not_before = max(self._not_before, time.monotonic() + seconds)
+
+    async def _pause(self) -> None:
+        wait = self._not_before - time.monotonic()
+        if wait > 0:
+            await asyncio.sleep(wait + jittered(0.2))
 
     async def _renewed(self, refused: KubeConfig) -> bool:
         """Whether there are other credentials than the refused ones now."""

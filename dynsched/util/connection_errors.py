@@ -22,7 +22,7 @@ _TUNNEL: Final = re.compile(r"^Tunnel connection failed: (.*)")  # http.client's
 
 
 class Cause(Enum):
-    """What went wrong. The value says it in words, about the server that was asked."""
+    """What went wrong. The value is its text, about the server that was queried."""
 
     HOST = "cannot resolve its host name"
     REFUSED = "connection refused"

@@ -1,4 +1,4 @@
-"""What can go wrong outside of the core, as the evaluator needs to tell it apart. Each message is
+"""Errors outside of the core, one class for each that callers handle differently. Each message is
 one line for a person: what, where, what to do.
 """
 

@@ -102,19 +102,19 @@ class LoggedKinds:
     """
 
     def __init__(self) -> None:
-        self._told: dict[Hashable, frozenset[str]] = {}
+        self._logged: dict[Hashable, frozenset[str]] = {}
 
     def is_new(self, key: Hashable, trouble: str) -> bool:
         """Whether to log this trouble now; it counts as logged from then on."""
-        told, kind = self._told.get(key, frozenset()), trouble_kind(trouble)
-        if kind in told or len(told) >= MAX_KINDS:
+        logged, kind = self._logged.get(key, frozenset()), trouble_kind(trouble)
+        if kind in logged or len(logged) >= MAX_KINDS:
             return False
-        self._told[key] = told | {kind}
+        self._logged[key] = logged | {kind}
         return True
 
     def forget(self, key: Hashable) -> bool:
         """``key`` has recovered; whether any trouble of it was logged."""
-        return self._told.pop(key, None) is not None
+        return self._logged.pop(key, None) is not None
 
 
 class _OneInAWhile(logging.Filter):

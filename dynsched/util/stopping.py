@@ -1,5 +1,5 @@
-"""Waiting that ends early when the process is to stop (``stop`` is the event that says so); and how
-long to wait until something that failed is tried again.
+"""Waiting that ends early when the process is to stop (the event ``stop``), and pauses before
+something that failed is tried again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ async def pause(stop: asyncio.Event, seconds: float) -> None:
 
 
 async def wait_for(stop: asyncio.Event, is_so: Callable[[], bool], every: float = 0.1) -> None:
-    """Until ``is_so()``, asked ``every`` so many seconds, or ``stop`` is set."""
+    """Until ``is_so()``, checked ``every`` so many seconds, or ``stop`` is set."""
     while not is_so() and not stop.is_set():
         await pause(stop, every)
 

@@ -23,14 +23,14 @@ _UNLIMITED: Final = 100_000
 """Columns of a file or a pipe."""
 
 
-def show(console: Console, *told: str | Text | Table) -> None:
+def show(console: Console, *shown: str | Text | Table) -> None:
     """Print within the terminal's width where no word breaks, else as wide as it is. Empty tables
     are not printed.
     """
     # A file has no width: rich assumes 80 columns, and would fold or cut names of nodes. On a
     # terminal that is too narrow for the words of a table, lines run over, as kubectl's do.
     wide = Console(file=console.file, width=_UNLIMITED)
-    for each in told:
+    for each in shown:
         if isinstance(each, Table) and not each.rows:
             continue
         found = plain(each) if isinstance(each, str) else each

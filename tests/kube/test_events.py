@@ -10,7 +10,6 @@ from typing import Any
 from api_support import api_of
 from cluster import EVENTS, Cluster, SimCluster
 from pods_support import reached
-from programs import need
 from store_support import Clock
 
 from dynsched.core.nodes import Node
@@ -67,21 +66,6 @@ async def test_an_event_says_what_happened_to_which_node(cluster: Cluster) -> No
     assert event["count"] == 1
     [write] = await cluster.writes("events")
     assert (write.verb, write.manager) == ("create", "dynsched")
-
-
-async def test_kubectl_describe_shows_it(cluster: Cluster) -> None:
-    worker = await node(cluster)
-    async with posting(cluster) as (sink, clock):
-        clock.now = time.time()
-        sink.post(worker, reason="Pressured", message="node-cpu 91.0 > 80", warning=True)
-        await listed(cluster)
-    path, config = need("kubectl", "kubernetes-client"), f"--kubeconfig={cluster.kubeconfig}"
-    command = (path, config, "describe", "node", "worker-1")
-    kubectl = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    shown = (await kubectl.communicate())[0].decode()
-    [line] = [line for line in shown.splitlines() if "Pressured" in line]
-    assert line.split(maxsplit=4)[::2] == ["Warning", line.split()[2], "node-cpu 91.0 > 80"]
-    assert "dynsched" in line
 
 
 async def test_the_same_again_is_counted(cluster: Cluster) -> None:

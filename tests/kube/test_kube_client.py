@@ -1,7 +1,6 @@
 """Calls: what is sent, what comes back, and what a person is told."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 from api_support import api_of, kubeconfig, stranger
 from cluster import Cluster, SimCluster
 from misbehaving_server import MisbehavingServer, http
-from operator_support import until
 from pods_support import reached
 
 from dynsched.core.marks import Action, NodePatch
@@ -213,13 +211,7 @@ async def test_a_server_that_was_down_is_tried_again(sim, sim_client) -> None:
         f"cannot get nodes worker-0: {sim.url}: connection refused; is the API server up?"
     )
     await sim.server.up()
-
-    async def is_read() -> bool:
-        with contextlib.suppress(ClusterError):
-            return await sim_client.read("worker-1") is not None
-        return False
-
-    await until(is_read, "it is tried again")
+    assert await sim_client.read("worker-1") is not None
 
 
 async def test_no_more_than_so_many_calls_at_once(sim: SimCluster, sim_client: KubeClient) -> None:

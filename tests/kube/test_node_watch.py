@@ -3,18 +3,98 @@
 import asyncio
 import logging
 import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from api_support import api_of
 from cluster import Cluster, SimCluster
-from watch_support import watching
 
 from dynsched.core.marks import Action, NodePatch
 from dynsched.core.nodes import Node
+from dynsched.kube.client import KubeClient
+from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.failures import SetupError
+from dynsched.kube.node_watch import NodeWatch
 from dynsched.util.errors import ForbiddenError
 from dynsched_sim.examples import make_node
+
+STOPS_WITHIN = 30.0
+"""Half of what it waits for an answer to a list."""
+
+
+class Watching:
+    """A running watch, and what the tests ask of it."""
+
+    def __init__(self, client: KubeClient, *, relist: float) -> None:
+        self.watch = NodeWatch(client, relist=relist)
+        self.cluster = NodeCluster(client, self.watch.store)
+        self.stop = asyncio.Event()
+        self.task = asyncio.create_task(self.watch.run(self.stop))
+
+    async def until(self, reached: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not reached():
+                if self.task.done():
+                    self.task.result()
+                    raise AssertionError("the watch has ended")
+                await asyncio.sleep(0.02)
+
+    async def synced(self) -> None:
+        await self.until(lambda: self.cluster.synced)
+
+    async def follows(self, sim: SimCluster) -> None:
+        """The list is complete, and the watch after it is open."""
+        await self.synced()
+        await self.until(lambda: sim.server.open_watches == 1)
+
+    async def end(self) -> None:
+        """It is told to stop, and does."""
+        self.stop.set()
+        async with asyncio.timeout(STOPS_WITHIN):
+            await self.task
+
+    async def knows(self, cluster: Cluster) -> None:
+        """Wait until every node is known as the API server has it, and nothing is amiss."""
+        async with asyncio.timeout(60):
+            while self.cluster.error is not None or self._versions() != await _stored(cluster):
+                await asyncio.sleep(0.05)
+
+    def _versions(self) -> dict[str, tuple[str, str]]:
+        nodes = self.cluster.nodes().items()
+        return {name: (node.uid, node.resource_version) for name, node in nodes}
+
+    def names(self) -> set[str]:
+        return set(self.cluster.nodes())
+
+    def uid(self, name: str) -> str | None:
+        node = self.cluster.nodes().get(name)
+        return node.uid if node else None
+
+    def label(self, name: str, key: str) -> str | None:
+        node = self.cluster.nodes().get(name)
+        return node.labels.get(key) if node else None
+
+
+@asynccontextmanager
+async def watching(kubeconfig: Path, *, relist: float = 60.0) -> AsyncIterator[Watching]:
+    async with api_of(kubeconfig, KubeClient) as client:
+        running = Watching(client, relist=relist)
+        try:
+            yield running
+        finally:
+            running.stop.set()
+            await asyncio.wait({running.task}, timeout=STOPS_WITHIN)
+            running.task.cancel()
+            await asyncio.gather(running.task, return_exceptions=True)
+
+
+async def _stored(cluster: Cluster) -> dict[str, tuple[str, str]]:
+    metadata = [node["metadata"] for node in await cluster.list_nodes()]
+    return {each["name"]: (each["uid"], each["resourceVersion"]) for each in metadata}
+
 
 FOREIGN_FINALIZER = "kopf.zalando.org/KopfFinalizerMarker"
 

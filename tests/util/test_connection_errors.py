@@ -1,6 +1,5 @@
 """One table of causes: every HTTP client of dynsched explains a failure by the same words."""
 
-import asyncio
 import errno
 import http.client
 import socket
@@ -9,16 +8,8 @@ import ssl
 import pytest
 import requests.exceptions
 import urllib3.exceptions
-from asking import fetch
-from prometheus_support import free_port
 
-from dynsched.kube.client import KubeClient
-from dynsched.kube.credentials import load_credentials
-from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.tools.client import ServerError
-from dynsched.tools.collect import CollectOptions, Memory, push
 from dynsched.util.connection_errors import Cause, ConnectionFailure, find_failure
-from dynsched.util.errors import ClusterError, ExpectedError
 
 
 def of_tls(reason: str) -> ssl.SSLError:
@@ -73,26 +64,3 @@ def test_the_cause_is_found_inside_of_what_the_libraries_make_of_it() -> None:
     )
     assert find_failure(wrapped) == ConnectionFailure(Cause.REFUSED)
     assert find_failure(KeyError("x")) is None
-
-
-async def test_four_clients_say_of_a_refused_connection_the_same(tmp_path) -> None:
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    source = PrometheusSource(PrometheusConfig(url))
-    texts = [str((await source.query_expr("up")).error)]
-    with pytest.raises(ServerError) as asked:
-        await asyncio.to_thread(fetch, url, "/nodes")
-    with pytest.raises(ExpectedError) as pushed:
-        await asyncio.to_thread(push, CollectOptions(url, ip="10.0.0.1"), Memory(2, 1))
-    kubeconfig = tmp_path / "config"
-    kubeconfig.write_text(
-        f"""{{apiVersion: v1, kind: Config, current-context: c,
-        clusters: [{{name: c, cluster: {{server: "{url}"}}}}], users: [{{name: c, user: {{}}}}],
-        contexts: [{{name: c, context: {{cluster: c, user: c}}}}]}}"""
-    )
-    client = KubeClient(await load_credentials(str(kubeconfig)))
-    with pytest.raises(ClusterError) as called:
-        await client.read("a")
-    await client.close()
-    texts += [str(each.value) for each in (asked, pushed, called)]
-    assert [f"{url}: connection refused" in text for text in texts] == [True] * 4, texts

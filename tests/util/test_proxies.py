@@ -14,12 +14,14 @@ import pytest
 from asking import fetch
 from certificates import Authority
 from misbehaving_server import GOOD, MisbehavingServer, Seen, http
+from pods_support import reached
 from prometheus_support import free_port
-from watch_support import watching
 
 from dynsched.core.load.recent import RecentPods
+from dynsched.kube.client import KubeClient
 from dynsched.kube.failures import Call
 from dynsched.kube.kubeconfig import KubeConfigError, load_config
+from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.pod_watch import PodWatch
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.client import ServerError
@@ -183,10 +185,16 @@ async def watch_pods(path: Path) -> None:
 
 
 async def watch_nodes(path: Path) -> None:
-    async with watching(path) as running:
-        await running.until(lambda: running.cluster.synced or running.cluster.error is not None)
-        if not running.cluster.synced:
-            raise ClusterError(running.cluster.error)
+    async with api_support.api_of(path, KubeClient) as client:
+        watch, stop = NodeWatch(client), asyncio.Event()
+        running = asyncio.create_task(watch.run(stop))
+        try:
+            await reached(lambda: watch.store.synced or watch.store.error is not None, True)
+            if watch.store.error is not None:
+                raise ClusterError(watch.store.error)
+        finally:
+            stop.set()
+            await running
 
 
 KUBE = [ask_kube, watch_pods, watch_nodes]
