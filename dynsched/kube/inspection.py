@@ -24,15 +24,12 @@ _REVIEWS: Final = "authorization.k8s.io/v1"
 POLICIES: Final = "mutatingadmissionpolicies"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 """The key of the soft node affinity in a pod's specification."""
-DEFAULT_SCHEDULER: Final = "default-scheduler"
 _PROGRAMS: Final = (
     ("Deployment", "apps/v1/deployments", ("spec", "template", "spec")),
     ("CronJob", "batch/v1/cronjobs", ("spec", "jobTemplate", "spec", "template", "spec")),
 )
 """What runs programs: the kind, its URL, and where in it the pod's specification is."""
 _LIST_PODS: Final = Call("list", "pods", "/api/v1/pods")
-_EMPTY: Final = frozenset({b"", b"null", b"{}", b"[]"})
-_NOTHING: Final = msgspec.Raw(b"")
 
 
 class Right(NamedTuple):
@@ -153,15 +150,14 @@ async def _items(
 
 @dataclass(frozen=True, slots=True)
 class PodShape:
-    """``affinity``, ``tolerations`` and ``selector`` are JSON, or empty."""
+    """``affinity`` and ``tolerations`` are as in the pod's JSON."""
 
     namespace: str
     name: str
     owner: Owner | None = None
-    scheduler: str = DEFAULT_SCHEDULER
-    affinity: bytes = b""
-    tolerations: bytes = b""
-    selector: bytes = b""
+    scheduler: str = "default-scheduler"
+    affinity: Any = None
+    tolerations: Any = None
     has_order: bool = False
 
 
@@ -170,10 +166,9 @@ class _Metadata(PodMeta, gc=False):
 
 
 class _Spec(PodSpec, gc=False):
-    scheduler: str = msgspec.field(name="schedulerName", default=DEFAULT_SCHEDULER)
-    affinity: msgspec.Raw = _NOTHING
-    tolerations: msgspec.Raw = _NOTHING
-    selector: msgspec.Raw = msgspec.field(name="nodeSelector", default=_NOTHING)
+    scheduler: str = msgspec.field(name="schedulerName", default="default-scheduler")
+    affinity: Any = None
+    tolerations: Any = None
 
 
 class _Pod(msgspec.Struct, gc=False):
@@ -198,16 +193,10 @@ def _shape(pod: _Pod) -> PodShape:
         metadata.name,
         next((each for each in metadata.owners or () if each.controller), None),
         spec.scheduler,
-        affinity=_bytes(spec.affinity),
-        tolerations=_bytes(spec.tolerations),
-        selector=_bytes(spec.selector),
+        affinity=spec.affinity,
+        tolerations=spec.tolerations,
         has_order=bool(metadata.annotations and metadata.annotations.order),
     )
-
-
-def _bytes(raw: msgspec.Raw) -> bytes:
-    found = bytes(raw)
-    return b"" if found in _EMPTY else found
 
 
 def _at(body: Any, *path: str) -> Any:

@@ -4,8 +4,6 @@ import contextlib
 import json
 import socket
 import ssl
-import sys
-import tomllib
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
@@ -13,7 +11,6 @@ import api_support
 from aiohttp.test_utils import TestServer
 from cluster import Cluster, EnvtestCluster, SimCluster
 from manifest_support import RESTRICTED
-from programs import ROOT
 from scenes import EXAMPLE_RULES, NOON, Scene
 from store_support import Clock, make_store
 
@@ -132,15 +129,3 @@ def in_namespace(kubeconfig: Path, namespace: str) -> Path:
     path = kubeconfig.with_name(f"{kubeconfig.name}-{namespace}")
     path.write_text(json.dumps(config))
     return path
-
-
-def scripts(folder: Path) -> Path:
-    """A folder for PATH with the project's console scripts, as an installation has them."""
-    folder.mkdir()
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for name, entry in project["scripts"].items():
-        module, _, function = entry.partition(":")
-        path = folder / name
-        path.write_text(f"#!{sys.executable}\nfrom {module} import {function}\n{function}()\n")
-        path.chmod(0o755)
-    return folder

@@ -1,4 +1,4 @@
-"""The checks of nodes, pods, rights, the order and other programs: N2, W1, W2, K1, K2, K4, P0 of
+"""The checks of nodes, pods, rights, the order and other programs: N2, W1, K1, K2, K4, P0 of
 metrics-server. Pure.
 """
 
@@ -20,7 +20,7 @@ from dynsched.kube.inspection import PREFERRED, Program, Right
 from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark
 from dynsched.rules.rule_set import RuleSet
-from dynsched.tools.doctor.avoiders import NoEffect, Reach, Workload
+from dynsched.tools.doctor.avoiders import Reach
 from dynsched.tools.doctor.findings import Finding, error, hint, warning
 from dynsched.tools.policies import LABEL_IT, NOT_SERVED, Problem, install
 from dynsched.util.formatting import as_mapping, as_mappings
@@ -46,20 +46,6 @@ IN_THE_POD: Final = (
 ENOUGH: Final = 0.5
 """The share of pods that react, below which little load moves."""
 _SHOWN: Final = 3
-_SUMMARIES: Final = {
-    NoEffect.PINNED: (
-        "pods are pinned to one node each, so that no mark moves them",
-        "remove the nodeSelector or the required affinity by hostname",
-    ),
-    NoEffect.SCHEDULER: (
-        "pods have another schedulerName, whose scheduler may not read soft preferences",
-        "see that scheduler's documentation, or give it a profile in the section extender",
-    ),
-    NoEffect.TOLERATES: (
-        "pods tolerate every taint, the mark's too",
-        "tolerate only the taints that are meant",
-    ),
-}
 
 
 def rights(refused: Iterable[Right], person: str | None = None) -> Iterator[Finding]:
@@ -275,7 +261,10 @@ def few_react(reach: Reach, *, with_order: bool) -> Iterator[Finding]:
         return
     ways = ", ".join(f"{count} by {way}" for way, count in sorted(reach.ways.items()))
     worst = [each for each in reach.worst_first() if each.reacting < each.pods][:_SHOWN]
-    lacking = [f"{_name(each)} ({each.pods - each.reacting} of {each.pods})" for each in worst]
+    lacking = [
+        f"{each.namespace}/{each.name} ({each.pods - each.reacting} of {each.pods})"
+        for each in worst
+    ]
     command = LABEL_IT.replace("NAME", worst[0].namespace)
     install_it = "" if with_order else "install manifests/components/order or inject, then "
     yield (hint if with_order else warning if reacting else error)(
@@ -286,19 +275,6 @@ def few_react(reach: Reach, *, with_order: bool) -> Iterator[Finding]:
         f"without effect on most: {listed(lacking)}",
         f"{install_it}`{command}`: the pods get the preference as they are created anew",
     )
-
-
-def cancelled(reach: Reach) -> Iterator[Finding]:
-    workloads = reach.worst_first()
-    for cause, (summary, fix) in _SUMMARIES.items():
-        found = [each for each in workloads if each.causes[cause]]
-        if found:
-            count = counted(sum(each.causes[cause] for each in found), "pod")
-            yield warning(summary, f"{count}: {some(list(map(_name, found)), _SHOWN)}", fix)
-
-
-def _name(workload: Workload) -> str:
-    return f"{workload.namespace}/{workload.name}"
 
 
 def marks(

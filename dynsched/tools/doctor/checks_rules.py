@@ -1,4 +1,4 @@
-"""All checks of rules against what Prometheus knows; P0, P1, P4 to P6, P10, P11, P13 are here."""
+"""All checks of rules against what Prometheus knows; P0, P1, P4 to P6, P10 and P13 are here."""
 
 from __future__ import annotations
 
@@ -23,12 +23,9 @@ from dynsched.tools.doctor.queries import Queries
 from dynsched.util.errors import ExpectedError
 from dynsched.util.formatting import format_value, one_line
 
-_BY_FORM: Final = ("P5", "P11")
-"""Checks that go by an expression's form."""
 _SHOWN: Final = 100
 _NAMED: Final = 3
 _JOBS_OF_PODS: Final = 'count by (job) (container_cpu_usage_seconds_total{container!="",pod!=""})'
-_THROTTLED: Final = "increase(container_cpu_cfs_throttled_periods_total[10m]) > 0"
 
 
 async def check_rules(
@@ -63,8 +60,7 @@ async def _check_rule(
 ) -> AsyncIterator[Finding | NotChecked]:
     expr, expression = rule.expr or "", read(rule.expr or "")
     if expression.unread:
-        for code in _BY_FORM:
-            yield NotChecked(code, rule.name, expression.unread)
+        yield NotChecked("P5", rule.name, expression.unread)
     if answer.error is not None:
         told = error(
             "the query of the rule fails, so the rule knows nothing of any node",
@@ -212,22 +208,6 @@ async def _several_clusters(rule: CheckedRule) -> AsyncIterator[Finding]:
             )
 
 
-async def _throttling(rule: CheckedRule) -> AsyncIterator[Finding]:
-    pressure = [
-        selector.text
-        for selector in rule.expression.selectors
-        if selector.metric.startswith("node_pressure_cpu_") and not selector.is_combined
-    ]
-    throttled = await rule.queries.count(_THROTTLED, "P11") if pressure else None
-    if throttled:
-        yield warning(
-            "the CPU pressure of a node counts containers that are throttled by their own limit, "
-            "so that a node that is idle looks hot",
-            f"{pressure[0]}; {counted(throttled, 'container')} throttled within 10 minutes",
-            "let it count with real use only: PRESSURE and on (instance) (CPU_IN_PERCENT > 50)",
-        )
-
-
 _Check = Callable[[CheckedRule], Iterator[Finding] | AsyncIterator[Finding]]
 _CHECKS: Final[tuple[tuple[str, _Check], ...]] = (
     ("P1", _absent),
@@ -235,7 +215,6 @@ _CHECKS: Final[tuple[tuple[str, _Check], ...]] = (
     ("P6", _no_number),
     ("P9", checks_values.values_against_thresholds),
     ("P10", _several_clusters),
-    ("P11", _throttling),
     ("P12", checks_values.late_for_new_pods),
     ("N1", checks_values.late_samples),
     ("N1", checks_values.uncovered),

@@ -28,14 +28,11 @@ class Matcher(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SeriesSelector:
-    """One selector. ``is_condition``: it only picks series of others, at the right of ``and`` or
-    ``unless``; ``is_combined``: there is an ``and`` above it.
-    """
+    """``is_condition``: it only picks series of others, at the right of ``and`` or ``unless``."""
 
     metric: str
     matchers: tuple[Matcher, ...]
     is_condition: bool = False
-    is_combined: bool = False
 
     @property
     def text(self) -> str:
@@ -78,21 +75,19 @@ def selector_text(metric: str, matchers: tuple[Matcher, ...]) -> str:
     return f"{metric}{{{inner}}}" if inner or not metric else metric
 
 
-def _selectors(node: Any, *, picks: bool = False, joins: bool = False) -> Iterator[SeriesSelector]:
-    """Those in a part of an expression; the arguments say what stands around the part."""
+def _selectors(node: Any, *, picks: bool = False) -> Iterator[SeriesSelector]:
+    """Those in a part of an expression. ``picks``: the part is a condition."""
     if isinstance(node, promql.MatrixSelector):
         node = node.vector_selector
     if isinstance(node, promql.VectorSelector):
-        yield SeriesSelector(*_matched(node), picks, joins)
+        yield SeriesSelector(*_matched(node), picks)
     elif isinstance(node, promql.BinaryExpr):
-        operator = str(node.op).lower()
-        joins = joins or operator == "and"
-        yield from _selectors(node.lhs, picks=picks, joins=joins)
-        picks = picks or operator in ("and", "unless")
-        yield from _selectors(node.rhs, picks=picks, joins=joins)
+        yield from _selectors(node.lhs, picks=picks)
+        picks = picks or str(node.op).lower() in ("and", "unless")
+        yield from _selectors(node.rhs, picks=picks)
     else:
         for each in parts_of(node):
-            yield from _selectors(each, picks=picks, joins=joins)
+            yield from _selectors(each, picks=picks)
 
 
 def _matched(node: Any) -> tuple[str, tuple[Matcher, ...]]:

@@ -16,8 +16,8 @@ from dynsched.core.wording import by_reason, counted, listed
 from dynsched.util.tables import plain, show
 
 CODES: Final = (
-    *("P0", "P1", "P4", "P5", "P6", "P9", "P10", "P11", "P12", "P13"),
-    *("N1", "N2", "W1", "W2", "K1", "K2", "K3", "K4", "K5"),
+    *("P0", "P1", "P4", "P5", "P6", "P9", "P10", "P12", "P13"),
+    *("N1", "N2", "W1", "K1", "K2", "K3", "K4", "K5"),
 )
 """Of every check; docs/doctor.md says what each is. A published code keeps its meaning."""
 

@@ -19,8 +19,7 @@ def line(value: float, per_second: float = 0.0) -> Points:
 
 
 def _past() -> dict[str, list[tuple[str, Points]]]:
-    throttled = "container_cpu_cfs_throttled_periods_total"
-    found: dict[str, list[tuple[str, Points]]] = {throttled: [('container="app"', line(0, 0.1))]}
+    found: dict[str, list[tuple[str, Points]]] = {}
     for number, busy in enumerate((0.2, 0.5, 0.95)):
         node = f'instance="10.0.0.{number + 1}:9100"'
         for metric, labels, points in (
@@ -33,7 +32,6 @@ def _past() -> dict[str, list[tuple[str, Points]]]:
             ("shared_load", 'cluster="green",', line(50)),
             ("disk_busy", 'device="sda",', line(50)),
             ("disk_busy", 'device="sdb",', line(50)),
-            ("node_pressure_cpu_waiting_seconds_total", "", line(0, 0.5)),
         ):
             found.setdefault(metric, []).append((labels + node, points))
     first = 'instance="10.0.0.1:9100"'

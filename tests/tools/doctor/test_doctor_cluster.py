@@ -193,8 +193,6 @@ def only(*paths: str) -> dict[str, Any]:
 
 ORDER = rules(order={"score": {"cpu": 1}})
 POOLS = rules(order={"score": {"cpu": 1}}, guard={"pool_label": "pool"})
-HOSTNAME = {"kubernetes.io/hostname": "a"}
-ANY = [{"operator": "Exists"}]
 NARROWED = {
     **ORDER_IN_FORCE[ORDER_BINDING]["spec"],
     "matchResources": {"objectSelector": {"matchLabels": {"app": "web"}}},
@@ -208,9 +206,6 @@ DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     ({PODS: [*map(a_pod, range(3))]}, rules(), "W1", E, "0 of 3 running pods"),
     (but(PODS, [*map(a_pod, range(3))]), ORDER, "W1", Severity.INFO, "0 of 3 running pods"),
     (pods(2), rules(), "W1", W, "shop/statefulset/web (2 of 3)"),
-    (pods(nodeSelector=HOSTNAME), rules(), "W2", W, "pinned"),
-    (pods(schedulerName="volcano"), rules(), "W2", W, "another schedulerName"),
-    (pods(tolerations=ANY), OF_TAINT, "W2", W, "every taint"),
     ({LEASES: [a_lease("dynsched"), a_lease("other")]}, rules(), "K1", E, "pod-in-other"),
     ({}, rules(mark={"label": "load=high"}), "K1", E, "refuses the mark"),
     (injection(failurePolicy="Fail"), rules(), "K4", W, "differs in failurePolicy"),
@@ -325,7 +320,7 @@ async def test_what_a_server_does_not_know_is_not_checked_and_the_rest_goes_on(s
     report = await asked_of(sim, rules())
     assert [each.summary for each in report.findings] == ["the account in use may not patch nodes"]
     # A server without Deployments runs none of K2's.
-    assert [each.code for each in report.not_checked] == ["W1", "W2"]
+    assert [each.code for each in report.not_checked] == ["W1"]
     assert "may not list pods" in report.not_checked[0].reason
 
 
