@@ -17,15 +17,15 @@ encode: Final = msgspec.json.Encoder().encode
 _JSON_TYPES: Final = frozenset({"application/json", "application/*", "*/*", ""})
 _META_API: Final = "meta.k8s.io/v1"
 _ROLE_PREFIX: Final = "node-role.kubernetes.io/"
-_PARTIAL: Final = frozenset({"PartialObjectMetadata", "PartialObjectMetadataList"})
+_PARTIAL: Final = "PartialObjectMetadataList"
 
 
 def negotiate(accept: str) -> str:
-    """``Table``, one of _PARTIAL, or "" for whole objects."""
+    """``Table``, _PARTIAL, or "" for whole objects."""
     for option in accept.split(","):
         media, *parameters = (part.strip() for part in option.split(";"))
         wanted = dict(p.partition("=")[::2] for p in parameters).get("as", "")
-        if media in _JSON_TYPES and wanted in {"", "Table", *_PARTIAL}:
+        if media in _JSON_TYPES and wanted in {"", "Table", _PARTIAL}:
             return wanted
     return ""
 
@@ -37,16 +37,14 @@ class Renderer(NamedTuple):
     def one(self, entry: Entry) -> bytes:
         if self.form == "Table":
             return encode(self._table([entry], {"resourceVersion": str(entry.version)}))
-        if self.form in _PARTIAL:
-            return encode(_partial(entry.decode()))
         head = f'{{"kind":"{self.resource.kind}","apiVersion":"{self.resource.api_version}",'
         return head.encode() + entry.raw[1:]
 
     def many(self, entries: Sequence[Entry], metadata: Mapping[str, Any]) -> bytes:
         if self.form == "Table":
             return encode(self._table(entries, metadata))
-        if self.form in _PARTIAL:
-            kind = {"kind": "PartialObjectMetadataList", "apiVersion": _META_API}
+        if self.form == _PARTIAL:
+            kind = {"kind": _PARTIAL, "apiVersion": _META_API}
             items = [_partial(entry.decode()) for entry in entries]
             return encode({**kind, "metadata": metadata, "items": items})
         head = (
@@ -54,11 +52,6 @@ class Renderer(NamedTuple):
             f'"metadata":{encode(metadata).decode()},"items":['
         )
         return b"".join([head.encode(), b",".join(entry.raw for entry in entries), b"]}"])
-
-    def bookmark(self, version: int) -> bytes:
-        """A BOOKMARK: nothing but a version up to which the watch has told all."""
-        kind = {"kind": self.resource.kind, "apiVersion": self.resource.api_version}
-        return event("BOOKMARK", encode({**kind, "metadata": {"resourceVersion": str(version)}}))
 
     def _table(self, entries: Sequence[Entry], metadata: Mapping[str, Any]) -> dict[str, Any]:
         """How kubectl gets its columns; each row carries its object's metadata."""

@@ -57,16 +57,12 @@ def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
     if target.subresource:
         offered = _ON_SUBRESOURCE[target.subresource]
     verb = offered.get(method)
-    if verb == "list" and flag(query, "watch"):
+    if verb == "list" and query.get("watch", "").lower() in {"1", "true"}:
         return "watch"
     if verb is None or (target.resource.namespaced and not target.namespace and verb != "list"):
         message = "the server does not allow this method on the requested resource"
         raise api_errors.ApiError(405, "MethodNotAllowed", message, {})
     return verb
-
-
-def flag(query: Mapping[str, str], name: str) -> bool:
-    return query.get(name, "").lower() in {"1", "true"}
 
 
 def number(query: Mapping[str, str], name: str) -> int:
@@ -77,17 +73,6 @@ def number(query: Mapping[str, str], name: str) -> int:
         raise api_errors.bad_request(
             f'strconv.ParseInt: parsing "{text}": invalid syntax'
         ) from None
-
-
-def version_asked(query: Mapping[str, str]) -> int | None:
-    """The resourceVersion of the query string, None where none or any will do; ApiError."""
-    text = query.get("resourceVersion", "")
-    if text and not text.isdecimal():
-        raise api_errors.internal(
-            f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}":'
-            " invalid syntax"
-        )
-    return int(text or 0) or None
 
 
 class _Field(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,7 +14,7 @@ from aiohttp import web
 
 from dynsched_sim.apiserver import api_errors, render
 from dynsched_sim.apiserver.render import Renderer
-from dynsched_sim.apiserver.requested import ListSelector, flag, number, version_asked
+from dynsched_sim.apiserver.requested import ListSelector, number
 from dynsched_sim.apiserver.store import (
     ChangeType,
     Entry,
@@ -24,7 +24,6 @@ from dynsched_sim.apiserver.store import (
     at_version,
 )
 
-_BEFORE_TIMEOUT: Final = 2.0  # seconds; so long before the watch times out comes its bookmark
 _MIN_SECONDS, _MAX_SECONDS = 1800.0, 3600.0  # how long a watch lasts that names no timeout
 _BATCH: Final = 100  # lines to a write: bounds memory when 5,000 nodes are told at once
 
@@ -104,7 +103,7 @@ class Watches:
             message = "Forbidden: sendInitialEvents is forbidden for watch by this server"
             cause = api_errors.StatusCause("FieldValueForbidden", message, "sendInitialEvents")
             raise api_errors.invalid(None, "", [cause])
-        version = version_asked(request.query)
+        version = _version_asked(request.query)
         asked = number(request.query, "timeoutSeconds")
         lasts = asked or random.uniform(_MIN_SECONDS, _MAX_SECONDS)  # noqa: S311
         deadline = asyncio.get_running_loop().time() + lasts
@@ -118,8 +117,7 @@ class Watches:
         try:
             with suppress(ConnectionResetError):  # its client went, maybe while we were writing
                 await response.prepare(request)
-                bookmarks = flag(request.query, "allowWatchBookmarks")
-                await self._stream(response, watch, deadline, bookmarks=bookmarks)
+                await _stream(response, watch, deadline)
                 await response.write_eof()
         finally:
             unsubscribe()
@@ -139,26 +137,28 @@ class Watches:
             told = api_errors.expired(f"too old resource version: {version} ({error})")
             watch.end(render.event("ERROR", render.encode(told.body)))
 
-    async def _stream(
-        self, response: web.StreamResponse, watch: Watch, deadline: float, *, bookmarks: bool
-    ) -> None:
-        bookmark = deadline - _BEFORE_TIMEOUT
-        while True:
-            watch.wake.clear()
-            for lines in watch.batches():
-                await response.write(lines)
-            if watch.last_words is not None:
-                await response.write(watch.last_words)
-                return
-            now = asyncio.get_running_loop().time()
-            if now >= deadline:
-                return
-            if now >= bookmark:
-                # A watch from a version that is yet to come gets no event until then.
-                is_reached = self._store.version >= watch.since
-                if bookmarks and is_reached and not watch.pending:
-                    await response.write(watch.renderer.bookmark(self._store.version))
-                bookmark = deadline
-            with suppress(TimeoutError):
-                async with asyncio.timeout(bookmark - now):
-                    await watch.wake.wait()
+
+def _version_asked(query: Mapping[str, str]) -> int | None:
+    """The resourceVersion of the query string, None where any will do; ApiError."""
+    text = query.get("resourceVersion", "")
+    if text and not text.isdecimal():
+        raise api_errors.internal(
+            f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}":'
+            " invalid syntax"
+        )
+    return int(text or 0) or None
+
+
+async def _stream(response: web.StreamResponse, watch: Watch, deadline: float) -> None:
+    while True:
+        watch.wake.clear()
+        for lines in watch.batches():
+            await response.write(lines)
+        if watch.last_words is not None:
+            await response.write(watch.last_words)
+            return
+        try:
+            async with asyncio.timeout_at(deadline):
+                await watch.wake.wait()
+        except TimeoutError:
+            return

@@ -117,7 +117,7 @@ async def test_what_is_counted_of_a_pod_follows_its_changes_and_goes_with_it(clu
     await create(cluster, pod("waits", None))
     await cluster.patch(f"{PODS}/failed/status", {"status": {"phase": "Failed"}})
     ordered = {"metadata": {"annotations": {ORDER_ANNOTATION: "2026-11-20T12:00:00Z"}}}
-    larger = {"name": "c", "resources": {"requests": {"cpu": "4", "memory": "64Mi"}}}
+    larger = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "4", "memory": "64Mi"}}}
     async with watching(cluster) as (bound, watch):
         await started(cluster, bound)
 

@@ -15,7 +15,7 @@ from operator_support import write_rules
 
 from dynsched.controller import single_pass
 from dynsched.controller.single_pass import AtWorkError
-from dynsched.kube.election import LeaseTimes, given_up, held_by, read_lease
+from dynsched.kube.election import LeaseTimes, held_by, read_lease, released_spec
 from dynsched.util.errors import ClusterError, ForbiddenError
 from dynsched_sim.examples import make_node
 
@@ -46,7 +46,7 @@ def lease(age: float = 0.0, *, released: bool = False) -> dict[str, Any]:
     wall = time.time() - age
     spec = held_by("pod-1", None, LeaseTimes(), wall)
     if released:
-        spec = given_up(read_lease({"spec": spec}, None, 0.0, least=15.0), wall)
+        spec = released_spec(read_lease({"spec": spec}, None, 0.0, least=15.0), wall)
     return {"metadata": {"name": "dynsched"}, "spec": spec}
 
 
