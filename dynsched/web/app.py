@@ -34,7 +34,7 @@ _FILES: Final[web.AppKey[Mapping[str, File]]] = web.AppKey("files")
 MAX_ON_A_PAGE: Final = 500
 """Nodes in one answer with a ``limit``."""
 MAX_NODES: Final = 60
-"""Nodes whose past one request may ask for."""
+"""Nodes in one request for the last hour."""
 MAX_CHANGES: Final = 200
 
 
@@ -44,7 +44,7 @@ def make_app(
     *,
     guards: Sequence[Middleware] = (),
 ) -> web.Application:
-    """All endpoints; without ``extender`` its own are left out. ``guards`` may refuse a request."""
+    """All endpoints, the extender's only with ``extender``. ``guards`` may refuse a request."""
     app = _application(ENDPOINTS, guards)
     app[_TICKS] = ticks
     app[_DOCUMENT] = (resources.files("dynsched.web") / "openapi.json").read_bytes()
@@ -80,7 +80,7 @@ async def _status(request: web.Request) -> web.Response:
     ticks = request.app[_TICKS]
     error = ticks.why_unhealthy()
     accepted = request.headers.get(hdrs.ACCEPT, "")
-    # A browser wants a page: whoever follows the page's link is to learn more than "ok".
+    # The page links here: a person should see more than "ok".
     if JSON not in accepted and "text/html" not in accepted:
         return _ok_or(error)
     body = status_answer(
@@ -100,8 +100,7 @@ async def _nodes(request: web.Request) -> web.StreamResponse:
         raise web.HTTPBadRequest(text=f"marked={marked}: write marked=true or marked=false")
     limit = _limit(query)
     tick = _tick(request)
-    # Before any wait: of the tick that is encoded.
-    headers: dict[str, str] = {hdrs.ETAG: ticks.etag}
+    headers: dict[str, str] = {hdrs.ETAG: ticks.etag}  # before any wait: of this very tick
     known = unchanged(request, headers)
     if known is not None:
         return known
@@ -240,15 +239,16 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
 
 def _refused(request: web.Request, refusal: web.HTTPException) -> web.Response:
     if isinstance(refusal, web.HTTPNotFound):
-        told = {"error": f"there is no {request.path}", "endpoints": [*request.app[_PATHS]]}
-        return as_json(told, refusal.status)
-    if not isinstance(refusal, web.HTTPMethodNotAllowed):
-        return refused(refusal.status, refusal.text or refusal.reason)
-    allowed = ", ".join(sorted(refusal.allowed_methods))
-    error = f"{request.method} is not for {request.path}; use {allowed}"
-    response = refused(refusal.status, error)
-    response.headers[hdrs.ALLOW] = allowed
-    return response
+        body = {"error": f"there is no {request.path}", "endpoints": [*request.app[_PATHS]]}
+        return as_json(body, refusal.status)
+    if isinstance(refusal, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(refusal.allowed_methods))
+        response = refused(
+            refusal.status, f"{request.method} is not for {request.path}; use {allowed}"
+        )
+        response.headers[hdrs.ALLOW] = allowed
+        return response
+    return refused(refusal.status, refusal.text or refusal.reason)
 
 
 def _tick(request: web.Request) -> Tick:
@@ -266,8 +266,7 @@ def _limit(query: Mapping[str, str]) -> int | None:
         return None
     limit = int(text) if re.fullmatch("[0-9]{1,3}", text) else 0
     if not 1 <= limit <= MAX_ON_A_PAGE:
-        asked = f"write a number from 1 to {MAX_ON_A_PAGE}"
-        raise web.HTTPBadRequest(text=f"limit={text}: {asked}")
+        raise web.HTTPBadRequest(text=f"limit={text}: write a number from 1 to {MAX_ON_A_PAGE}")
     return limit
 
 

@@ -1,6 +1,6 @@
-"""`/metrics`: what dynsched says of itself; series with a node's name are in `node_series`.
+"""`/metrics`: dynsched's own metrics. Series with a node's name are in `node_series`.
 
-Gauges are of the last tick: before the first one there are none.
+Gauges show the last tick. There are none before the first tick.
 """
 
 from __future__ import annotations
@@ -72,9 +72,7 @@ class Metrics:
         GCCollector(registry=registry)
 
     def observe(self, tick: Tick) -> None:
-        """One that was evaluated again on the last answers counts neither as a tick nor as a
-        query.
-        """
+        """A tick that evaluated the last answers again counts neither as a tick nor as a query."""
         self._tick = tick
         if tick.queried:
             self._ticks.labels("ok" if tick.error is None else "failed").inc()
@@ -115,13 +113,13 @@ class Metrics:
         info.add_sample(info.name, labels, 1)
         yield info
         if self._tick is not None:
-            yield from _of_nodes(self._tick)
+            yield from _node_gauges(self._tick)
             if self._tick.pods is not NO_PODS:
-                yield from _of_pods(self._tick.pods)
-            yield from _of_rules(self._tick)
+                yield from _pod_gauges(self._tick.pods)
+            yield from _rule_gauges(self._tick)
 
 
-def _of_nodes(tick: Tick) -> Iterator[Metric]:
+def _node_gauges(tick: Tick) -> Iterator[Metric]:
     evaluation, table = tick.evaluation, tick.evaluation.table
     hot = len(table.marked & evaluation.hot)
     eligible = {
@@ -132,42 +130,42 @@ def _of_nodes(tick: Tick) -> Iterator[Metric]:
     is_eligible = {"true": len(eligible), "false": len(table.entries) - len(eligible)}
     pools = Counter(eligible.values())
     hot_in_pools = Counter(pool for name, pool in eligible.items() if name in evaluation.hot)
-    yield gauge("nodes", "eligible", is_eligible)
-    yield gauge("marked_nodes", "state", {"hot": hot, "other": len(table.marked) - hot})
-    yield gauge("pressured_nodes", value=len(evaluation.hot))
-    yield gauge("withheld_nodes", value=len(evaluation.decision.limited))
-    yield gauge("delayed_writes", value=tick.delayed)
-    yield gauge("conflicts", value=len(table.conflicts))
-    yield gauge("disputed_nodes", value=len(tick.disputes))
-    yield gauge("capped_pools", value=len(evaluation.decision.capped))
-    yield gauge("last_tick_timestamp_seconds", value=tick.taken_at)
-    yield gauge("dry_run", value=tick.leadership.dry_run)
-    yield gauge("leader", value=tick.leadership.leading)
-    yield gauge("rules_reload_success", value=tick.rules_status.error is None)
-    yield gauge("pool_nodes", "pool", pools)
-    yield gauge("pool_pressured_nodes", "pool", {pool: hot_in_pools[pool] for pool in pools})
+    yield _gauge("nodes", "eligible", is_eligible)
+    yield _gauge("marked_nodes", "state", {"hot": hot, "other": len(table.marked) - hot})
+    yield _gauge("pressured_nodes", value=len(evaluation.hot))
+    yield _gauge("withheld_nodes", value=len(evaluation.decision.limited))
+    yield _gauge("delayed_writes", value=tick.delayed)
+    yield _gauge("conflicts", value=len(table.conflicts))
+    yield _gauge("disputed_nodes", value=len(tick.disputes))
+    yield _gauge("capped_pools", value=len(evaluation.decision.capped))
+    yield _gauge("last_tick_timestamp_seconds", value=tick.taken_at)
+    yield _gauge("dry_run", value=tick.leadership.dry_run)
+    yield _gauge("leader", value=tick.leadership.leading)
+    yield _gauge("rules_reload_success", value=tick.rules_status.error is None)
+    yield _gauge("pool_nodes", "pool", pools)
+    yield _gauge("pool_pressured_nodes", "pool", {pool: hot_in_pools[pool] for pool in pools})
 
 
-def _of_pods(known: KnownPods) -> Iterator[Metric]:
-    yield gauge("pods_watch_up", value=known.error is None)
-    yield gauge("pods_recent", value=len(known.recent))
+def _pod_gauges(known: KnownPods) -> Iterator[Metric]:
+    yield _gauge("pods_watch_up", value=known.error is None)
+    yield _gauge("pods_recent", value=len(known.recent))
     if known.running is not None:
-        yield gauge("pods_running", value=known.running)
+        yield _gauge("pods_running", value=known.running)
     workloads = {name: len(uses) for name, uses in known.use_of_workloads.items()}
-    yield gauge("workloads_of_known_use", "resource", workloads)
+    yield _gauge("workloads_of_known_use", "resource", workloads)
 
 
-def _of_rules(tick: Tick) -> Iterator[Metric]:
+def _rule_gauges(tick: Tick) -> Iterator[Metric]:
     every = {health.rule.name: health for health in tick.rules}
     for state in (AlertState.FIRING, AlertState.PENDING):
         counts = {name: health.states.get(state, 0) for name, health in every.items()}
-        yield gauge(f"rule_{state.value}_nodes", "rule", counts)
-    yield gauge("rule_shadow", "rule", {name: each.rule.shadow for name, each in every.items()})
+        yield _gauge(f"rule_{state.value}_nodes", "rule", counts)
+    yield _gauge("rule_shadow", "rule", {name: each.rule.shadow for name, each in every.items()})
     loads = {name: load_percent(each.rule, each.rule.threshold) for name, each in every.items()}
-    yield gauge("rule_threshold_load", "rule", loads)
-    yield gauge("rule_samples", "rule", {name: each.samples for name, each in every.items()})
+    yield _gauge("rule_threshold_load", "rule", loads)
+    yield _gauge("rule_samples", "rule", {name: each.samples for name, each in every.items()})
     unmatched = {name: each.unmatched for name, each in every.items()}
-    yield gauge("rule_unmatched_samples", "rule", unmatched)
+    yield _gauge("rule_unmatched_samples", "rule", unmatched)
     readings = _family("rule_readings")
     for name, health in every.items():
         for quality in Quality:
@@ -175,7 +173,7 @@ def _of_rules(tick: Tick) -> Iterator[Metric]:
             readings.add_sample(readings.name, labels, health.quality.get(quality, 0))
     yield readings
     times = {name: each.last_success for name, each in every.items()}
-    yield gauge("rule_last_success_timestamp_seconds", "rule", times)
+    yield _gauge("rule_last_success_timestamp_seconds", "rule", times)
 
 
 _HELP: Final[Mapping[str, str]] = {
@@ -225,10 +223,12 @@ def _family(name: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"dynsched_{name}", _HELP[name])
 
 
-def gauge(
+def _gauge(
     name: str, label: str = "", values: Mapping[str, float | None] | None = None, value: float = 0
 ) -> Metric:
-    """Of the ``values`` by their label, or of one without; None is left out."""
+    """A sample for each of ``values`` (by the label's value), or one without a label. None is left
+    out.
+    """
     family = _family(name)
     for key, each in ({"": value} if values is None else values).items():
         if each is not None:

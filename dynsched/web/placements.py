@@ -30,7 +30,7 @@ class PlacedOn(StrEnum):
 
 @dataclass(slots=True)
 class _Step:
-    """``begins``: Unix seconds. ``by_chance`` as of `Placements.columns`."""
+    """``begins``: Unix seconds. ``by_chance``: as in `Placements.columns`."""
 
     begins: float
     pods: Counter[PlacedOn] = field(default_factory=Counter)

@@ -56,7 +56,7 @@ class TickStore:
     # Another process counts from 1 as well: its bytes must not pass for this one's.
     _process: str = field(default_factory=lambda: os.urandom(4).hex(), init=False)
     _made: dict[Hashable, asyncio.Task[Any]] = field(default_factory=dict, init=False)
-    """What was made of the last tick, or is being made."""
+    """Answers from the last tick: each is made at the first request, once for all callers."""
     _order_error: str | None = field(default=None, init=False)
     """As of the last tick."""
 
@@ -65,8 +65,8 @@ class TickStore:
         self.facts = PageFacts(self.clock)
 
     def publish(self, tick: Tick, placed: Sequence[str] | None = None) -> None:
-        """It is encoded at the first request only. ``placed``: the node of each pod that was bound
-        since the one before; None where pods are not watched.
+        """Answer from ``tick`` from now on. ``placed``: the node of each pod that was bound since
+        the last one; None where pods are not watched.
         """
         found = self.facts.observe(tick, placed)
         if found is not None:
@@ -161,5 +161,5 @@ class TickStore:
         task = self._made.get(key)
         if task is None:
             task = self._made[key] = asyncio.create_task(make())
-        # Shielded: one caller that hangs up must not take it from the others.
+        # A caller that hangs up must not cancel what others wait for.
         return asyncio.shield(task)

@@ -257,15 +257,6 @@ def test_each_account_may_do_exactly_what_it_needs() -> None:
     assert granted == GRANTED
 
 
-def test_what_dynsched_binds_for_an_overlay_is_in_that_overlay_alone() -> None:
-    def grants(name: str) -> str:
-        return yaml.safe_dump([doc for doc in rendered(name) if doc["kind"] == "ClusterRole"])
-
-    assert [name for name in EVERYTHING if "reviews" in grants(name)] == ["web-auth"]
-    assert "--bind" not in "".join(map(text_of, EVERYTHING))
-    assert "DYNSCHED_BIND" not in "".join(map(text_of, EVERYTHING))
-
-
 def test_the_order_alone_has_all_of_the_base_but_the_right_to_write_nodes(tmp_path) -> None:
     alone, both = named(rendered("order-only")), named(composed(tmp_path / "both", "order"))
     rules, role = ("ConfigMap", "dynsched-rules"), ("ClusterRole", "dynsched")

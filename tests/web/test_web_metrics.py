@@ -324,10 +324,3 @@ def test_a_load_is_compared_with_the_mean_of_the_nodes_that_take_the_same_pods()
     assert of_nodes(tick, "load_above_mean") == {
         (node, "cpu"): value for node, value in above.items()
     }
-
-
-def test_a_rules_name_may_have_quotes_in_it() -> None:
-    name = 'a "quoted" \\ name'
-    scene = Scene({"rules": [{"name": name, "expr": "load", "threshold": 80}]}, [Node("n1")])
-    found = of_nodes(scene.tick(NOON, **{name: {"n1": 40.0}}), "measured_load")
-    assert found == {("n1", name): 40.0}

@@ -8,10 +8,8 @@ import ssl
 
 import pytest
 from aiohttp import web
-from asking import fetch
 from certificates import Authority
 
-from dynsched.tools.client import ServerError
 from dynsched.web.certificates import ServerTls, TlsConfig, require_certificate
 from dynsched.web.server import ListenError, WebServer, parse_address
 
@@ -67,19 +65,6 @@ async def get(server: WebServer, context: ssl.SSLContext, path="/nodes") -> tupl
         return int(answer.split()[1]), dict(pair[0] for pair in subject)["commonName"]
     finally:
         writer.close()
-
-
-async def test_an_untrusted_certificate_is_one_plain_line(files, authority, monkeypatch) -> None:
-    async with serve(files.config) as server:
-        with pytest.raises(ServerError) as caught:
-            await asyncio.to_thread(fetch, server.url, "/nodes")
-        said = str(caught.value)
-        assert said.startswith(f"cannot ask {server.url}: TLS: its certificate is not trusted (")
-        assert "SSL_CERT_FILE" in said
-        assert "_ssl.c" not in said
-        monkeypatch.setenv("SSL_CERT_FILE", authority.cert)
-        with pytest.raises(ServerError, match="does not answer as dynsched does"):
-            await asyncio.to_thread(fetch, server.url, "/nodes")
 
 
 @pytest.mark.parametrize("name", ["cert", "key"])

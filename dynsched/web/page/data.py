@@ -100,8 +100,8 @@ def _rule(health: RuleHealth, blind: str | None) -> dict[str, Any]:
 
 
 def _unseen(tick: Tick) -> dict[str, float | None]:
-    """While `is_blind`: since when, and when the first mark ends for that reason: by now, where
-    those that are left wait for `guard.max_releases`; None where marks are held.
+    """While no rule has a value: since when, and when the first mark is released for that reason.
+    That is now where marks wait for `guard.max_releases`, and None where marks are held.
     """
     evaluation, queried = tick.evaluation, {rule.name for rule in tick.rule_set.queried_rules}
     known_at = [

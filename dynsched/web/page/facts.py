@@ -50,8 +50,8 @@ class PageFacts:
         return self._looked_at is not None and self.clock() - self._looked_at < LOOKED_AT
 
     def observe(self, tick: Tick, placed: Sequence[str] | None) -> Counter[PlacedOn] | None:
-        """How many pods were ``placed`` by kind: the node of each that was bound since the tick
-        before; None where pods are not watched.
+        """Count the pods that were bound since the last tick. ``placed``: the node of each of them;
+        None where pods are not watched.
         """
         before, self._tick = self._tick, tick
         if placed is None:
@@ -62,7 +62,7 @@ class PageFacts:
         return self.placements.count(placed, before.evaluation, tick.taken_at)
 
     def hottest(self, most: int) -> list[str]:
-        """The names of at most so many nodes, the worst first."""
+        """The names of at most ``most`` nodes, the worst first."""
         return [] if self._tick is None else hottest(self._tick.evaluation, most)
 
     def of_node(self, node: str, order: Order | None, hours: int = 0) -> dict[str, Any]:

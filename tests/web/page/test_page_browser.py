@@ -13,7 +13,7 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from browser import Tab, chromium, tab
-from scenes import EXAMPLE_RULES, NOON, Scene, expected_example
+from scenes import EXAMPLE_RULES, NOON, Scene
 from store_support import make_store
 
 from dynsched.core.load.pods import AboveRequest
@@ -263,13 +263,6 @@ async def test_of_a_rule_that_fails_only_its_values_are_unknown(shown, world) ->
     assert set(await texts(shown, "#nodes tbody .tag")) == set(await words(shown, "s_cool"))
     assert await says(shown, ["hot_above", "node-cpu", "60.0", 80])
     assert await texts(shown, "#rules code:visible") == ["mem_used_percent"]
-
-
-async def test_of_a_rule_by_the_expected_load_both_values_are_shown(shown, world) -> None:
-    world.ticks.publish(expected_example())
-    await seen(world, shown)
-    await detail(shown, "worker-1")
-    assert await says(shown, ["both", 61, 64.9], where="dialog")
 
 
 async def test_filters_and_order_are_in_the_url_and_survive_a_reload(shown, world) -> None:
