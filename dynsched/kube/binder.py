@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import quote
 
 from dynsched.kube.credentials import CredentialProvider
-from dynsched.kube.failures import Call, in_namespace
+from dynsched.kube.failures import ApiRequest, in_namespace
 from dynsched.kube.transport import KubeApi
 from dynsched.util.errors import NotFoundError
 
@@ -35,12 +35,12 @@ class Binder(KubeApi):
         ConflictError when the pod has a node already or is another one; NotFoundError.
         """
         if not self._is_known(node):  # the watch may only be late
-            ask = Call("get", "nodes", f"/api/v1/nodes/{quote(node, safe='')}", node)
+            ask = ApiRequest("get", "nodes", f"/api/v1/nodes/{quote(node, safe='')}", node)
             answer = await self.call(ask, accept=(HTTPStatus.NOT_FOUND,), timeout=_TIMEOUT)
             if answer.status == HTTPStatus.NOT_FOUND:
                 raise NotFoundError(f"cannot bind to node {node}: it is gone (404)")
         path = f"/api/v1{in_namespace(namespace)}/pods/{quote(pod, safe='')}/binding"
-        call = Call("create", "pods/binding", path, f"{namespace}/{pod}")
+        call = ApiRequest("create", "pods/binding", path, f"{namespace}/{pod}")
         body = {
             "apiVersion": "v1",
             "kind": "Binding",

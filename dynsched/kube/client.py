@@ -17,10 +17,10 @@ from dynsched.core.nodes import Node
 from dynsched.core.samples import NodeUsage
 from dynsched.kube.credentials import CredentialProvider
 from dynsched.kube.decode_node import decode_node, quantity
-from dynsched.kube.failures import Call, in_namespace
+from dynsched.kube.failures import ApiRequest, in_namespace
 from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.lists import ListPage, Named, pages
-from dynsched.kube.transport import Answer, KubeApi, Request
+from dynsched.kube.transport import ApiResponse, KubeApi, RequestOptions
 from dynsched.rules.keys import FIELD_MANAGER
 from dynsched.util.errors import ClusterError
 from dynsched.util.formatting import as_mapping, parse_time
@@ -34,9 +34,9 @@ _APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}
 _FORCED: Final = {"fieldManager": FIELD_MANAGER, "force": "true", "fieldValidation": "Ignore"}
 """JSON is YAML, and long to parse: without Ignore the API server does it twice, for warnings."""
 _WRITE: Final = {"fieldManager": FIELD_MANAGER}
-_LIST_NODES: Final = Call("list", "nodes", _NODES)
+_LIST_NODES: Final = ApiRequest("list", "nodes", _NODES)
 _METRICS: Final = "metrics.k8s.io/v1beta1"
-_LIST_METRICS: Final = Call("list", "nodes.metrics.k8s.io", f"/apis/{_METRICS}/nodes")
+_LIST_METRICS: Final = ApiRequest("list", "nodes.metrics.k8s.io", f"/apis/{_METRICS}/nodes")
 _AWAY: Final = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 
 
@@ -53,7 +53,7 @@ class KubeClient(KubeApi):
 
     async def read(self, name: str) -> Node | None:
         """The node as it is now; None when there is none of this name."""
-        call = Call("get", "nodes", _object(_NODES, name), name)
+        call = ApiRequest("get", "nodes", _object(_NODES, name), name)
         answer = await self.call(call, accept=(HTTPStatus.NOT_FOUND,), shape=msgspec.Raw)
         return None if answer.status == HTTPStatus.NOT_FOUND else _node(call, answer)
 
@@ -61,7 +61,7 @@ class KubeClient(KubeApi):
         """Send the JSON merge patch; the node as stored. With the observed resourceVersion in the
         body it is safe to send again: had it arrived, the second is a conflict. NotPermittedError.
         """
-        call = Call("patch", "nodes", _object(_NODES, patch.node), patch.node)
+        call = ApiRequest("patch", "nodes", _object(_NODES, patch.node), patch.node)
         request = merge(patch.body)
         request["resend"] = bool(patch.version)
         return _node(call, await self._writer.write(self, call, **request, shape=msgspec.Raw))
@@ -77,12 +77,12 @@ class KubeClient(KubeApi):
 
     async def create_event(self, namespace: str, body: Mapping[str, Any]) -> None:
         """Sent once only, so that none is doubled."""
-        call = Call("create", "events", _events(namespace))
+        call = ApiRequest("create", "events", _events(namespace))
         await self.call(call, query=_WRITE, body=body, resend=False)
 
     async def patch_event(self, namespace: str, name: str, body: Mapping[str, Any]) -> bool:
         """Merge ``body`` into the Event; False when it is gone (the server keeps them an hour)."""
-        call = Call("patch", "events", _object(_events(namespace), name), name)
+        call = ApiRequest("patch", "events", _object(_events(namespace), name), name)
         answer = await self.call(call, **merge(body), accept=(HTTPStatus.NOT_FOUND,))
         return answer.status != HTTPStatus.NOT_FOUND
 
@@ -125,12 +125,12 @@ def _usage(item: _NodeMetrics) -> NodeUsage:
     return NodeUsage(item.metadata.name, amounts, parse_time(item.timestamp))
 
 
-def merge(body: Mapping[str, Any]) -> Request:
+def merge(body: Mapping[str, Any]) -> RequestOptions:
     """The parts of a `KubeApi.call` that sends a JSON merge patch."""
     return {"query": _WRITE, "body": body, "headers": _MERGE_PATCH}
 
 
-def apply(body: Mapping[str, Any]) -> Request:
+def apply(body: Mapping[str, Any]) -> RequestOptions:
     """The parts of a `KubeApi.call` by server-side apply: it creates the object where it is
     missing, by a right that names it.
     """
@@ -145,7 +145,7 @@ def _object(collection: str, name: str) -> str:
     return f"{collection}/{quote(name, safe='')}"
 
 
-def _node(call: Call, answer: Answer) -> Node:
+def _node(call: ApiRequest, answer: ApiResponse) -> Node:
     node = decode_node(answer.body)
     if node is None:
         raise ClusterError(f"cannot {call}: the answer is not a Node")

@@ -67,7 +67,7 @@ class ProxyRefusedError(aiohttp.ClientConnectionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ApiRequest:
     """``namespace``: the one whose Role allows it; empty for what the ClusterRole does."""
 
     verb: str
@@ -88,7 +88,7 @@ def in_namespace(namespace: str | None) -> str:
 class ExpiredError(ClusterError):
     """The resourceVersion is too old: begin again with the present one."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: ApiRequest) -> None:
         super().__init__(f"cannot {call}: the resourceVersion is too old")
 
 
@@ -109,7 +109,7 @@ def status_in(body: bytes | msgspec.Raw) -> Status | None:
         return None
 
 
-def from_status(call: Call, server: str, status: int, body: bytes) -> ClusterError:
+def from_status(call: ApiRequest, server: str, status: int, body: bytes) -> ClusterError:
     """The error for an answer of 300 and above."""
     said = _said(body)
     where = f"cannot {call}: {server} answered {status}"
@@ -137,7 +137,9 @@ def from_status(call: Call, server: str, status: int, body: bytes) -> ClusterErr
     return ClusterError(f"{where}{said}")
 
 
-def from_exception(call: Call, server: str, error: BaseException, timeout: float) -> ClusterError:
+def from_exception(
+    call: ApiRequest, server: str, error: BaseException, timeout: float
+) -> ClusterError:
     """The error for a call that got no whole answer. ``timeout`` is in seconds."""
     where = f"cannot {call}: {server}"
     if isinstance(error, ProxyRefusedError):
@@ -155,7 +157,7 @@ def from_exception(call: Call, server: str, error: BaseException, timeout: float
     return kind_of_error(f"{where}: {why}; {_REMEDIES.get(found.cause, _IS_IT_UP)}")
 
 
-def forbidden(call: Call, server: str, said: str) -> ForbiddenError:
+def forbidden(call: ApiRequest, server: str, said: str) -> ForbiddenError:
     """The error for a 403; ``said`` is the message of the API server's Status, if any."""
     if said and "cannot " not in said:
         # An admission policy or a webhook, not RBAC: a role would not help.

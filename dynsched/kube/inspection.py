@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from dynsched.kube.failures import Call, in_namespace
+from dynsched.kube.failures import ApiRequest, in_namespace
 from dynsched.kube.lists import Owner, pages
 from dynsched.kube.pod_requests import ASSIGNED_NOT_TERMINATED, PodMeta, PodSpec, PodStatus
 from dynsched.kube.transport import KubeApi
@@ -29,7 +29,7 @@ _PROGRAMS: Final = (
     ("CronJob", "batch/v1/cronjobs", ("spec", "jobTemplate", "spec", "template", "spec")),
 )
 """What runs programs: the kind, its URL, and where in it the pod's specification is."""
-_LIST_PODS: Final = Call("list", "pods", "/api/v1/pods")
+_LIST_PODS: Final = ApiRequest("list", "pods", "/api/v1/pods")
 
 
 class Right(NamedTuple):
@@ -57,7 +57,7 @@ class Program(NamedTuple):
 async def whoami(api: KubeApi) -> str | None:
     """The name of our account; None where the server has no such review."""
     resource = "selfsubjectreviews"
-    call = Call("create", resource, f"/apis/authentication.k8s.io/v1/{resource}")
+    call = ApiRequest("create", resource, f"/apis/authentication.k8s.io/v1/{resource}")
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     answer = await api.call(call, body=body, accept=(HTTPStatus.NOT_FOUND,))
     name = None if answer.body is None else _at(answer.body, "status", "userInfo", "username")
@@ -71,7 +71,7 @@ async def is_allowed(api: KubeApi, right: Right) -> bool | None:
     spec = {"resourceAttributes": {name: text for name, text in attributes.items() if text}}
     body = {"apiVersion": _REVIEWS, "kind": "SelfSubjectAccessReview", "spec": spec}
     resource = "selfsubjectaccessreviews"
-    call = Call("create", resource, f"/apis/{_REVIEWS}/{resource}")
+    call = ApiRequest("create", resource, f"/apis/{_REVIEWS}/{resource}")
     answer = await api.call(call, body=body, accept=(HTTPStatus.NOT_FOUND,))
     return None if answer.body is None else bool(_at(answer.body, "status", "allowed"))
 
@@ -108,14 +108,16 @@ async def config_map(api: KubeApi, namespace: str, name: str) -> dict[str, str] 
 async def core(api: KubeApi, resource: str, name: str, namespace: str = "") -> Any:
     """An object of the API group without a name; None where it is not there."""
     path = f"/api/v1{in_namespace(namespace)}/{resource}/{quote(name, safe='')}"
-    call = Call("get", resource, path, name, namespace)
+    call = ApiRequest("get", resource, path, name, namespace)
     return (await api.call(call, accept=(HTTPStatus.NOT_FOUND,))).body
 
 
 async def policy(api: KubeApi, resource: str, name: str) -> Any:
     """An admission policy; None where it is not there."""
     path = f"/apis/admissionregistration.k8s.io/v1/{resource}/{name}"
-    return (await api.call(Call("get", resource, path, name), accept=(HTTPStatus.NOT_FOUND,))).body
+    return (
+        await api.call(ApiRequest("get", resource, path, name), accept=(HTTPStatus.NOT_FOUND,))
+    ).body
 
 
 async def mutating_policy(api: KubeApi, name: str) -> tuple[Any, Any]:
@@ -126,7 +128,7 @@ async def mutating_policy(api: KubeApi, name: str) -> tuple[Any, Any]:
 
 async def resources(api: KubeApi, api_version: str) -> set[str]:
     """The names of what the server serves in a version of a group."""
-    call = Call("get", "APIs", f"/apis/{api_version}")
+    call = ApiRequest("get", "APIs", f"/apis/{api_version}")
     found = await api.call(call, accept=(HTTPStatus.NOT_FOUND,))
     return {each["name"] for each in _at(found.body, "resources") or ()}
 
@@ -141,7 +143,7 @@ async def namespaces_that_ask(api: KubeApi) -> list[str]:
 async def _items(
     api: KubeApi, resource: str, path: str, query: Mapping[str, str] | None = None
 ) -> AsyncIterator[dict[str, Any]]:
-    call = Call("list", resource, path)
+    call = ApiRequest("list", resource, path)
     async for page in pages(api, call, dict[str, Any], query=query, may_be_unknown=True):
         for item in page.items or ():
             yield item

@@ -24,9 +24,9 @@ from dynsched.kube.election import (
     released_spec,
 )
 from dynsched.kube.events import Subject
-from dynsched.kube.failures import Call, in_namespace
+from dynsched.kube.failures import ApiRequest, in_namespace
 from dynsched.kube.leader_writer import LeaderWriter
-from dynsched.kube.transport import Answer, KubeApi
+from dynsched.kube.transport import ApiResponse, KubeApi
 from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 from dynsched.util.formatting import as_mapping
 from dynsched.util.logs import LoggedKinds
@@ -87,16 +87,16 @@ class Leases:
             )
         return self._lease(call, answer)
 
-    def _lease(self, call: Call, answer: Answer) -> Mapping[str, Any]:
+    def _lease(self, call: ApiRequest, answer: ApiResponse) -> Mapping[str, Any]:
         lease = as_mapping(answer.body)
         if not as_mapping(lease.get("metadata")).get("resourceVersion"):
             server = self._api.config.server
             raise ClusterError(f"cannot {call}: {server} answered with no valid Lease")
         return lease
 
-    def _call(self, verb: str, name: str = LEASE_NAME) -> Call:
+    def _call(self, verb: str, name: str = LEASE_NAME) -> ApiRequest:
         path = f"/apis/{API_VERSION}{in_namespace(self._namespace)}/leases"
-        return Call(verb, "leases", f"{path}/{name}" if name else path, name, self._namespace)
+        return ApiRequest(verb, "leases", f"{path}/{name}" if name else path, name, self._namespace)
 
 
 @dataclass(eq=False)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 from typing import Any, Unpack
 
 from dynsched.kube.election import LeaseTimes
-from dynsched.kube.failures import Call
-from dynsched.kube.transport import Answer, KubeApi, Request
+from dynsched.kube.failures import ApiRequest
+from dynsched.kube.transport import ApiResponse, KubeApi, RequestOptions
 from dynsched.util.errors import ClusterError
 
 
@@ -24,23 +24,23 @@ class LeaderWriter:
     ) -> None:
         self.may_write = may_write
         self._limit = limit
-        self._under_way: set[asyncio.Task[Answer]] = set()
+        self._under_way: set[asyncio.Task[ApiResponse]] = set()
 
     async def write(
         self,
         api: KubeApi,
-        call: Call,
+        call: ApiRequest,
         *,
         accept: Collection[int] = (),
         shape: Any = Any,
-        **request: Unpack[Request],
-    ) -> Answer:
+        **request: Unpack[RequestOptions],
+    ) -> ApiResponse:
         """As `KubeApi.call`. When the caller is cancelled, the write goes on: it may have been sent
         already, so the Lease must wait for it.
         """
         request["may_write"] = self.may_write
 
-        async def limited() -> Answer:
+        async def limited() -> ApiResponse:
             try:
                 async with asyncio.timeout(self._limit):
                     return await api.call(call, accept=accept, shape=shape, **request)
@@ -58,7 +58,7 @@ class LeaderWriter:
         while self._under_way:
             await asyncio.wait(self._under_way)
 
-    def _ended(self, task: asyncio.Task[Answer]) -> None:
+    def _ended(self, task: asyncio.Task[ApiResponse]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
             task.exception()  # asyncio logs those that nobody asks for

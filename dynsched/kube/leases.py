@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 from dynsched.kube.election import LeaseTimes, is_released, renewed_at
-from dynsched.kube.failures import Call
+from dynsched.kube.failures import ApiRequest
 from dynsched.kube.leader import API_VERSION, CALL_TIMEOUT, LEASE_NAME, Leases
 from dynsched.kube.transport import KubeApi
 from dynsched.util.durations import format_duration
@@ -88,7 +88,7 @@ async def _held(api: KubeApi, namespace: str | None, own: str) -> dict[str, Mapp
 
 
 async def _everywhere(api: KubeApi) -> Collection[Mapping[str, Any]]:
-    call = Call("list", "leases", f"/apis/{API_VERSION}/leases")
+    call = ApiRequest("list", "leases", f"/apis/{API_VERSION}/leases")
     query = {"fieldSelector": f"metadata.name={LEASE_NAME}"}
     answer = await api.call(call, query=query, timeout=CALL_TIMEOUT)
     return answer.body.get("items") or ()

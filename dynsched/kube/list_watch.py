@@ -15,7 +15,7 @@ from typing import ClassVar, Final, NoReturn
 import msgspec
 
 from dynsched.kube import failures
-from dynsched.kube.failures import Call, ExpiredError
+from dynsched.kube.failures import ApiRequest, ExpiredError
 from dynsched.kube.transport import KubeApi
 from dynsched.util.errors import ClusterError
 from dynsched.util.logs import LoggedKinds
@@ -48,7 +48,7 @@ class ListWatch(ABC):
     where there is none.
     """
 
-    call: ClassVar[Call]
+    call: ClassVar[ApiRequest]
     query: ClassVar[Mapping[str, str]]
     api: KubeApi
     clock: Callable[[], float] = field(default=time.monotonic, kw_only=True)

@@ -8,8 +8,8 @@ from typing import Final, Generic, TypeVar, Unpack
 
 import msgspec
 
-from dynsched.kube.failures import Call
-from dynsched.kube.transport import LIST_TIMEOUT, KubeApi, Request
+from dynsched.kube.failures import ApiRequest
+from dynsched.kube.transport import LIST_TIMEOUT, KubeApi, RequestOptions
 from dynsched.util.errors import ClusterError, ConflictError
 
 PAGE: Final = 500
@@ -60,11 +60,11 @@ class Named(msgspec.Struct, gc=False):
 
 async def pages(
     api: KubeApi,
-    call: Call,
+    call: ApiRequest,
     item: type[Item],
     *,
     may_be_unknown: bool = False,
-    **request: Unpack[Request],
+    **request: Unpack[RequestOptions],
 ) -> AsyncIterator[ListPage[Item]]:
     """The caller must release a page (``del``) before it takes the next, or two would be in
     memory. ``may_be_unknown``: a server that does not know the resource has no such objects.

@@ -31,7 +31,7 @@ from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeStore
 from dynsched.kube.credentials import MIN_GAP
 from dynsched.kube.decode_node import node_of
-from dynsched.kube.failures import Call, SetupError
+from dynsched.kube.failures import ApiRequest, SetupError
 from dynsched.kube.kubeconfig import KubeConfig
 from dynsched.util.errors import ClusterError, ForbiddenError
 from dynsched.util.stopping import Backoff, jittered, pause, until_done
@@ -52,7 +52,7 @@ _BACKOFFS: Final = (0.5, 1.0, 2.0, 4.0)
 started again."""
 _LASTED: Final = 60.0
 """Seconds after which kopf counts as having worked."""
-_WATCH: Final = Call("watch", "nodes", "/api/v1/nodes")
+_WATCH: Final = ApiRequest("watch", "nodes", "/api/v1/nodes")
 
 
 def kopf_settings() -> kopf.OperatorSettings:

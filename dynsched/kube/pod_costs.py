@@ -9,12 +9,12 @@ from urllib.parse import quote
 import msgspec
 
 from dynsched.kube.client import merge
-from dynsched.kube.failures import Call, in_namespace
+from dynsched.kube.failures import ApiRequest, in_namespace
 from dynsched.kube.lists import METADATA_ONLY, ObjectMeta, pages
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.keys import COST_ANNOTATION, DELETION_COST
 
-_LIST: Final = Call("list", "pods", "/api/v1/pods")
+_LIST: Final = ApiRequest("list", "pods", "/api/v1/pods")
 
 
 class _Annotations(msgspec.Struct, gc=False):
@@ -49,4 +49,4 @@ async def remove_cost(api: KubeApi, pod: PodMeta) -> None:
         changes[DELETION_COST] = None
     body = {"metadata": {"resourceVersion": pod.version, "annotations": changes}}
     path = f"/api/v1{in_namespace(pod.namespace)}/pods/{quote(pod.name, safe='')}"
-    await api.call(Call("patch", "pods", path, str(pod)), **merge(body))
+    await api.call(ApiRequest("patch", "pods", path, str(pod)), **merge(body))

@@ -16,7 +16,7 @@ import msgspec
 from dynsched.core.load.pods import BoundPod, PodRequestTotals, workload_of
 from dynsched.core.load.recent import RecentPods
 from dynsched.kube.cluster import is_older
-from dynsched.kube.failures import Call
+from dynsched.kube.failures import ApiRequest
 from dynsched.kube.list_watch import Event, ListWatch
 from dynsched.kube.lists import METADATA_ONLY, ListPage, Named, pages
 from dynsched.kube.pod_requests import (
@@ -35,8 +35,8 @@ MAX_PENDING: Final = 20_000
 _GAP: Final = 70.0
 """Seconds without an event, more than between two bookmarks. What happened in a longer gap would
 count as if it happened now, though the metrics show it by then."""
-_LIST: Final = Call("list", "pods", "/api/v1/pods")
-_WATCH: Final = Call("watch", "pods", "/api/v1/pods")
+_LIST: Final = ApiRequest("list", "pods", "/api/v1/pods")
+_WATCH: Final = ApiRequest("watch", "pods", "/api/v1/pods")
 
 
 class _Spec(PodSpec, gc=False):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dynsched.kube.failures import Call
+from dynsched.kube.failures import ApiRequest
 from dynsched.kube.transport import KubeApi
 from dynsched.util.formatting import as_mapping
 
@@ -66,7 +66,7 @@ class AccessReviews:
     async def _review(self, group: str, kind: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         """The status of the review alone: the server sends the token back, too."""
         version, resource = f"{group}.k8s.io/v1", f"{kind.lower()}s"
-        call = Call("create", resource, f"/apis/{version}/{resource}")
+        call = ApiRequest("create", resource, f"/apis/{version}/{resource}")
         body = {"apiVersion": version, "kind": kind, "spec": spec}
         # A review changes nothing, so it may be sent again.
         answer = await self._api.call(call, body=body, timeout=CALL_TIMEOUT)

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Final
 
 from dynsched.kube.client import apply, merge
-from dynsched.kube.failures import Call, in_namespace
+from dynsched.kube.failures import ApiRequest, in_namespace
 from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
@@ -47,6 +47,6 @@ class RulesConfigMap:
         await self._writer.write(self._api, call, **apply(body))
         await self._writer.write(self._api, call, **merge({"data": {_KEY: text}}))
 
-    def _call(self, verb: str) -> Call:
+    def _call(self, verb: str) -> ApiRequest:
         path = f"/api/v1{in_namespace(self._namespace)}/{CONFIG_MAPS}/{keys.KEPT_RULES}"
-        return Call(verb, CONFIG_MAPS, path, keys.KEPT_RULES, self._namespace)
+        return ApiRequest(verb, CONFIG_MAPS, path, keys.KEPT_RULES, self._namespace)

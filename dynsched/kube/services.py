@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 from dynsched.core.wording import listed
 from dynsched.kube import failures
-from dynsched.kube.failures import Call, in_namespace
+from dynsched.kube.failures import ApiRequest, in_namespace
 from dynsched.kube.lists import pages
-from dynsched.kube.transport import Answer, KubeApi
+from dynsched.kube.transport import ApiResponse, KubeApi
 from dynsched.util.errors import ClusterError, ForbiddenError, NotFoundError
 
 NAME: Final = "dynsched"
@@ -53,7 +53,7 @@ class Service:
 async def find_service(api: KubeApi, namespace: str | None) -> Service:
     """The Service in ``namespace``, or else in any. ClusterError where it is not clear which."""
     path = f"/api/v1{in_namespace(namespace)}/services"
-    call = Call("list", "services", path, namespace=namespace or "")
+    call = ApiRequest("list", "services", path, namespace=namespace or "")
     found: list[Service] = []
     try:
         async for page in pages(api, call, dict[str, Any], query={"labelSelector": LABEL}):
@@ -97,11 +97,13 @@ def _choose(found: list[Service], namespace: str | None, api: KubeApi) -> Servic
     raise ClusterError(f"several Services have the label {LABEL}: {listed(names)}; {remedy}")
 
 
-async def ask_service(api: KubeApi, service: Service, path: str) -> Answer:
+async def ask_service(api: KubeApi, service: Service, path: str) -> ApiResponse:
     """The answer of the program behind the Service at ``path`` (quoted, from ``/`` on), its errors
     included. ClusterError where the API server did not pass the request on, or got no answer.
     """
-    call = Call("get", "services/proxy", service.path + path, service.proxied, service.namespace)
+    call = ApiRequest(
+        "get", "services/proxy", service.path + path, service.proxied, service.namespace
+    )
     raw = await api.exchange(
         call,
         passes=lambda raw: raw.status not in _OWN or _status(raw.body) is None,
@@ -120,7 +122,9 @@ def _status(body: bytes) -> failures.Status | None:
     return found if found and (found.kind, found.api_version) == ("Status", "v1") else None
 
 
-def _refusal(call: Call, server: str, service: Service, raw: Answer, said: str) -> ClusterError:
+def _refusal(
+    call: ApiRequest, server: str, service: Service, raw: ApiResponse, said: str
+) -> ClusterError:
     pods = f"look at `kubectl -n {service.namespace} get pods -l {LABEL}`"
     words = f": {said}" if said else ""
     match raw.status:

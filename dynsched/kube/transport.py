@@ -25,7 +25,7 @@ from kubernetes.aio.client import ApiClient
 from dynsched import __version__
 from dynsched.kube import failures
 from dynsched.kube.credentials import CredentialProvider
-from dynsched.kube.failures import Call, ExpiredError, ProxyRefusedError, SetupError
+from dynsched.kube.failures import ApiRequest, ExpiredError, ProxyRefusedError, SetupError
 from dynsched.kube.kubeconfig import KubeConfig
 from dynsched.util.errors import NotPermittedError
 from dynsched.util.stopping import jittered
@@ -75,7 +75,7 @@ SESSION: Final[Mapping[str, Any]] = {
 """Arguments of every `aiohttp.ClientSession` with the API server, kopf's among them."""
 
 
-class Request(TypedDict, total=False):
+class RequestOptions(TypedDict, total=False):
     """``may_write`` is called right before each sending, because the Lease can be lost while a
     write waits for its turn; if it returns False, nothing is sent (NotPermittedError). ``resend``
     (the default): the request does no harm twice, so it is sent again after a 5xx or a lost
@@ -90,7 +90,7 @@ class Request(TypedDict, total=False):
     timeout: float
 
 
-class Answer(NamedTuple):
+class ApiResponse(NamedTuple):
     """``body``: of `call`, decoded, None where the status is not 2xx; of `exchange`, bytes."""
 
     status: int
@@ -154,19 +154,19 @@ class KubeApi:
 
     async def call(
         self,
-        call: Call,
+        call: ApiRequest,
         *,
         accept: Collection[int] = (),
         shape: Any = Any,
-        **request: Unpack[Request],
-    ) -> Answer:
+        **request: Unpack[RequestOptions],
+    ) -> ApiResponse:
         """Send; and again after a 429, a 401 that a new login may cure, and as ``resend`` says.
         Statuses of 300 and above raise ClusterError, unless they are in ``accept``. ``shape`` is
         the msgspec type to decode a 2xx answer to.
         """
         raw = await self.exchange(call, passes=lambda raw: raw.status in accept, **request)
         if raw.status >= HTTPStatus.MULTIPLE_CHOICES:
-            return Answer(raw.status, None)
+            return ApiResponse(raw.status, None)
         try:
             return raw._replace(body=msgspec.json.decode(raw.body, type=shape))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -177,11 +177,11 @@ class KubeApi:
 
     async def exchange(
         self,
-        call: Call,
+        call: ApiRequest,
         *,
-        passes: Callable[[Answer], bool],
-        **request: Unpack[Request],
-    ) -> Answer:
+        passes: Callable[[ApiResponse], bool],
+        **request: Unpack[RequestOptions],
+    ) -> ApiResponse:
         """As `call`, without decoding. An answer of 300 and above is returned if it ``passes``, and
         raises otherwise.
         """
@@ -211,7 +211,7 @@ class KubeApi:
 
     @contextlib.asynccontextmanager
     async def stream(
-        self, call: Call, query: Mapping[str, str], silence: float
+        self, call: ApiRequest, query: Mapping[str, str], silence: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """A good answer that is read as it comes in, until nothing came for ``silence`` seconds.
         It holds a connection, and no slot. Raises ClusterError, also inside of the block.
@@ -235,14 +235,18 @@ class KubeApi:
             raise failure from error
 
     async def _send(
-        self, call: Call, config: KubeConfig, seconds: float, request: Request
-    ) -> Answer:
+        self, call: ApiRequest, config: KubeConfig, seconds: float, request: RequestOptions
+    ) -> ApiResponse:
         limit = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, CONNECT_TIMEOUT))
         answered = await self._request(call, config, limit, request)
-        return Answer(answered.status, await answered.read(), answered.headers)
+        return ApiResponse(answered.status, await answered.read(), answered.headers)
 
     async def _request(
-        self, call: Call, config: KubeConfig, limit: aiohttp.ClientTimeout, request: Request
+        self,
+        call: ApiRequest,
+        config: KubeConfig,
+        limit: aiohttp.ClientTimeout,
+        request: RequestOptions,
     ) -> aiohttp.ClientResponse:
         client = await self._client_with(config)
         method, url, headers, body, _ = await client.param_serialize(
@@ -261,7 +265,7 @@ class KubeApi:
         response: aiohttp.ClientResponse = answer.response
         return response
 
-    async def _may_send_again(self, raw: Answer, sent_by: KubeConfig, *, resend: bool) -> bool:
+    async def _may_send_again(self, raw: ApiResponse, sent_by: KubeConfig, *, resend: bool) -> bool:
         if raw.status == HTTPStatus.UNAUTHORIZED:
             return await self._renewed(sent_by)
         if raw.status == HTTPStatus.TOO_MANY_REQUESTS:

@@ -12,7 +12,7 @@ from cluster import Cluster, SimCluster
 from reader_support import reader
 
 from dynsched.kube.reviews import AccessReviews, User
-from dynsched.kube.transport import Answer
+from dynsched.kube.transport import ApiResponse
 from dynsched.util.errors import ClusterError, ForbiddenError
 
 
@@ -70,9 +70,9 @@ class Canned:
         self._status = status
         self.bodies: list[Any] = []
 
-    async def call(self, _call: Any, *, body: Any, **_more: Any) -> Answer:
+    async def call(self, _call: Any, *, body: Any, **_more: Any) -> ApiResponse:
         self.bodies.append(body)
-        return Answer(201, {"status": self._status})
+        return ApiResponse(201, {"status": self._status})
 
 
 FOUND = {"authenticated": True, "user": {"username": "ann"}}

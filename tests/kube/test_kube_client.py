@@ -17,7 +17,7 @@ from dynsched.core.nodes import Node
 from dynsched.kube import transport
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
-from dynsched.kube.failures import Call, SetupError, forbidden
+from dynsched.kube.failures import ApiRequest, SetupError, forbidden
 from dynsched.kube.lists import PAGE
 from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 from dynsched_sim.examples import make_node
@@ -150,7 +150,7 @@ def test_a_403_is_answered_with_manifests_for_the_accounts_of_the_manifests_alon
 ) -> None:
     """A whole base, with its placeholders, was advised to people; it grants them nothing."""
     said = f'nodes is forbidden: User "{user}" cannot list resource "nodes" in API group ""'
-    told = str(forbidden(Call("list", "nodes", "/api/v1/nodes"), "server", said))
+    told = str(forbidden(ApiRequest("list", "nodes", "/api/v1/nodes"), "server", said))
     assert ("manifests/base/rbac.yaml" in told) is is_ours
     assert f"--as={user}`" in told
     assert "apply -k" not in told
@@ -217,7 +217,7 @@ async def test_a_server_that_was_down_is_tried_again(sim, sim_client) -> None:
 async def test_no_more_than_so_many_calls_at_once(sim: SimCluster, sim_client: KubeClient) -> None:
     await sim.create_node(make_node("worker-0"))
     held = sim.server.faults.delay(3600, verb="get", name="held")
-    call = Call("get", "node held", "/api/v1/nodes/held")
+    call = ApiRequest("get", "node held", "/api/v1/nodes/held")
     async with api_of(sim.kubeconfig, in_flight=4) as api:
         reads = [asyncio.create_task(api.call(call)) for _ in range(12)]
         await reached(lambda: held.hits >= 4, True)

@@ -20,9 +20,9 @@ from properties import steady
 from virtual_loop import VirtualLoop
 
 from dynsched.kube.election import CLOCK_ERROR, LeaseTimes
-from dynsched.kube.failures import Call
+from dynsched.kube.failures import ApiRequest
 from dynsched.kube.leader import Elector
-from dynsched.kube.transport import Answer
+from dynsched.kube.transport import ApiResponse
 from dynsched.util.errors import ClusterError, ConflictError, NotFoundError
 from dynsched_sim.apiserver.api_errors import ApiError
 from dynsched_sim.apiserver.objects import Objects
@@ -53,11 +53,11 @@ class Server:
         """Whether some may not have seen yet who took it: once it is gone, they never will."""
         return asyncio.get_running_loop().time() - self.taken_at < 2 * TIMES.renew_every
 
-    def answer(self, call: Call, body: Any) -> Answer | ClusterError:
+    def answer(self, call: ApiRequest, body: Any) -> ApiResponse | ClusterError:
         if call.verb == "get":
-            return Answer(200 if self.lease else 404, self.lease)
+            return ApiResponse(200 if self.lease else 404, self.lease)
         try:
-            return Answer(200, self.write(body, is_new=call.verb == "create"))
+            return ApiResponse(200, self.write(body, is_new=call.verb == "create"))
         except ApiError as error:
             return ERRORS[error.code](error.message)
 
@@ -80,7 +80,7 @@ class Network:
     delays: Iterator[tuple[float, float]]
     config: Any = field(default_factory=lambda: SimpleNamespace(server="http://api"))
 
-    async def call(self, call, *, body=None, accept=(), resend=True, timeout=0.0) -> Answer:  # noqa: ASYNC109
+    async def call(self, call, *, body=None, accept=(), resend=True, timeout=0.0) -> ApiResponse:  # noqa: ASYNC109
         there, back = next(self.delays)
         answered = asyncio.create_task(self._answered(call, copy.deepcopy(body), there, back))
         done, _ = await asyncio.wait([answered], timeout=timeout)

@@ -16,11 +16,11 @@ from dynsched.features.order.resource import NodeOrder
 from dynsched.features.order.tiers import PreferenceTier
 from dynsched.kube.client import KubeClient
 from dynsched.kube.election import LeaseTimes
-from dynsched.kube.failures import Call
+from dynsched.kube.failures import ApiRequest
 from dynsched.kube.leader import Elector
 from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.rules_config_map import RulesConfigMap
-from dynsched.kube.transport import Answer
+from dynsched.kube.transport import ApiResponse
 from dynsched.util.errors import ClusterError, NotPermittedError
 from dynsched_sim.examples import make_node
 
@@ -57,13 +57,13 @@ class SlowServer:
         self._lease: Any = None
 
     async def call(
-        self, call: Call, *, body: Any = None, may_write: Any = None, **_: Any
-    ) -> Answer:
+        self, call: ApiRequest, *, body: Any = None, may_write: Any = None, **_: Any
+    ) -> ApiResponse:
         if call.resource == "leases":
             if body is not None:
                 self._lease = {**body, "metadata": {"resourceVersion": f"{len(self.log)}"}}
                 self._record("released" if not body["spec"]["holderIdentity"] else "renewed")
-            return Answer(200 if self._lease else 404, self._lease)
+            return ApiResponse(200 if self._lease else 404, self._lease)
         if may_write is not None:
             if not may_write():
                 raise NotPermittedError
@@ -72,7 +72,7 @@ class SlowServer:
                 await asyncio.sleep(self._takes)
             finally:
                 self._record("write ends")
-        return Answer(200, {"metadata": {"uid": "u", "generation": 1}})
+        return ApiResponse(200, {"metadata": {"uid": "u", "generation": 1}})
 
     def _record(self, what: str) -> None:
         self.log.append((what, asyncio.get_running_loop().time()))

@@ -19,7 +19,7 @@ from prometheus_support import free_port
 
 from dynsched.core.load.recent import RecentPods
 from dynsched.kube.client import KubeClient
-from dynsched.kube.failures import Call
+from dynsched.kube.failures import ApiRequest
 from dynsched.kube.kubeconfig import KubeConfigError, load_config
 from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.pod_watch import PodWatch
@@ -30,7 +30,7 @@ from dynsched.util.errors import ClusterError, ExpectedError
 from dynsched.util.proxies import ProxyError, parse_http_url, proxy_for
 
 LISTED = {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}
-LIST = Call("list", "nodes", "/api/v1/nodes")
+LIST = ApiRequest("list", "nodes", "/api/v1/nodes")
 BASIC = "Basic " + base64.b64encode(b"me:pw").decode()
 
 

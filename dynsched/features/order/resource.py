@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from dynsched.features.order.ranks import Order
 from dynsched.kube.client import apply
-from dynsched.kube.failures import Call, in_namespace
+from dynsched.kube.failures import ApiRequest, in_namespace
 from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.lists import METADATA_ONLY, Named, pages
-from dynsched.kube.transport import Answer, KubeApi
+from dynsched.kube.transport import ApiResponse, KubeApi
 from dynsched.rules import keys
 from dynsched.util.errors import ClusterError, NotFoundError
 from dynsched.util.formatting import format_time, parse_time
@@ -23,7 +23,7 @@ _UNKNOWN_KIND: Final = (
     "the definition of NodeOrder is missing (404); install it with "
     "`kubectl apply -f manifests/components/order/crd.yaml`"
 )
-_VERSION: Final = Call("get", "version", "/version")
+_VERSION: Final = ApiRequest("get", "version", "/version")
 
 
 async def order_left(api: KubeApi, namespace: str) -> float | None:
@@ -40,7 +40,7 @@ async def order_left(api: KubeApi, namespace: str) -> float | None:
 async def homes_of_orders(api: KubeApi, namespace: str | None) -> list[str]:
     """The namespaces that have one: ``namespace``, or any. Raises ClusterError."""
     path = f"/apis/{keys.ORDER_API}{in_namespace(namespace)}/{NODE_ORDERS}"
-    call = Call("list", NODE_ORDERS, path)
+    call = ApiRequest("list", NODE_ORDERS, path)
     found = pages(api, call, Named, headers=METADATA_ONLY, may_be_unknown=True)
     return [
         item.metadata.namespace
@@ -100,12 +100,12 @@ class NodeOrder:
         self.forget()
 
 
-def _call(verb: str, namespace: str) -> Call:
+def _call(verb: str, namespace: str) -> ApiRequest:
     path = f"/apis/{keys.ORDER_API}{in_namespace(namespace)}/{NODE_ORDERS}/{keys.ORDER_NAME}"
-    return Call(verb, NODE_ORDERS, path, keys.ORDER_NAME, namespace)
+    return ApiRequest(verb, NODE_ORDERS, path, keys.ORDER_NAME, namespace)
 
 
-def _ahead(answer: Answer) -> float:
+def _ahead(answer: ApiResponse) -> float:
     said = answer.headers.get("Date")  # by RFC 9110 a server without a clock sends none
     now = email.utils.parsedate_to_datetime(said).timestamp() if said else time.time()
     return now - time.monotonic()

@@ -15,9 +15,9 @@ from dynsched.core.nodes import Node
 from dynsched.core.tick import Tick
 from dynsched.features.order.status import OrderStatus
 from dynsched.features.order.writer import RENEW, NodeOrderWriter
-from dynsched.kube.failures import Call
+from dynsched.kube.failures import ApiRequest
 from dynsched.kube.leader_writer import LeaderWriter
-from dynsched.kube.transport import Answer, KubeApi
+from dynsched.kube.transport import ApiResponse, KubeApi
 from dynsched.util.errors import ClusterError
 from dynsched.util.latest import Latest
 
@@ -39,14 +39,14 @@ class World:
     status: OrderStatus = field(default_factory=OrderStatus)
     scene: Scene = field(default_factory=lambda: Scene(EXAMPLE_RULES, [Node("a"), Node("b")]))
 
-    async def call(self, call: Call, **_: Any) -> Answer:
+    async def call(self, call: ApiRequest, **_: Any) -> ApiResponse:
         """As of `KubeApi`."""
         if call.verb in {"patch", "delete"}:
             self.calls.append((asyncio.get_running_loop().time(), call.verb))
             await asyncio.sleep(self.takes)
         if self.fails:
             raise ClusterError("no route to host")
-        return Answer(200, {"metadata": {"uid": "u", "generation": len(self.calls)}})
+        return ApiResponse(200, {"metadata": {"uid": "u", "generation": len(self.calls)}})
 
     async def tick(self, seconds: float = 0.0, *, a: float = 10.0) -> None:
         """A tick with this load of node a; then time passes."""
