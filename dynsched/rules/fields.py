@@ -24,13 +24,10 @@ MAX_KEY_LENGTH: Final = 317
 """Characters of a label's key: a DNS name, a slash and a name."""
 MAX_NODES: Final = 1_000_000
 
-_MIN_WEIGHT: Final = 0.001
-_MAX_WEIGHT: Final = 1000.0
-
 
 def read_by(parse: Callable[[str], T]) -> BeforeValidator:
-    """Read text by ``parse``, whose ValueError becomes the message. Other types pass but for
-    mappings, of which pydantic would make a dataclass, unparsed.
+    """Read text by ``parse``, whose ValueError becomes the message. Non-string values pass through.
+    Mappings are rejected, because pydantic would build the dataclass without parsing it.
     """
 
     def validate(value: object) -> object:
@@ -79,13 +76,6 @@ def _limit(value: object) -> object:
     raise problem(f"{shown(value)} is neither a share (0% to 100%) nor a number of nodes")
 
 
-def _weight(value: float) -> float:
-    # They count by their sum: with 1e308 and 1e-308 in it nothing would be left of one of them.
-    if value and not _MIN_WEIGHT <= value <= _MAX_WEIGHT:
-        raise problem(f"{value:g} is not 0, and not {_MIN_WEIGHT:g} to {_MAX_WEIGHT:g}")
-    return value
-
-
 def _printable(name: str) -> str:
     # It shows in logs, on terminals, in metrics and in Events.
     if not name.isprintable():
@@ -100,7 +90,7 @@ Duration = Annotated[
 ]
 PositiveDuration = Annotated[Duration, Field(gt=0)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-Weight = Annotated[Number, Field(ge=0), AfterValidator(_weight)]
+Weight = Annotated[Number, Field(ge=0, le=1000)]
 Expr = Annotated[str, Field(strict=True, pattern=r"\S", max_length=MAX_EXPR_LENGTH)]
 Key = Annotated[str, Field(strict=True, pattern=r"\S", max_length=MAX_KEY_LENGTH)]
 Name = Annotated[str, Field(strict=True, pattern=r"^\S(.{0,98}\S)?$"), AfterValidator(_printable)]

@@ -102,11 +102,6 @@ WRONG_USAGE = {
     "run --interval 0": "it must be 100ms or longer",
     "run --interval soon": "'soon' is not a duration; write it like 30s",
     "run --prom-header s3cret": "write it as 'NAME: VALUE'",
-    "run --prom-cert-file /c": "--prom-cert-file needs --prom-key-file too",
-    "run --prom-bearer-token s3cret --prom-username me --prom-password s3cret": (
-        "give either a bearer token (--prom-bearer-token) or basic authentication "
-        "(--prom-username), not both"
-    ),
     "run --tls-cert /c": "--tls-cert and --tls-key go together",
     "run --tls-client-ca /c": "--tls-client-ca needs both",
     "run --bind": NOT_BOUND.format(":9000"),
@@ -119,7 +114,6 @@ WRONG_USAGE = {
         "--extender-client-ca needs --tls-cert and --tls-key"
     ),
     "run --web-auth-audience dynsched": "--web-auth-audience needs --web-auth",
-    "run --prom-external-url prometheus:9090": "--prom-external-url 'prometheus:9090': ",
     "run --prom-external-url https://me:s3cret@prom": "it contains a user; everybody",
     "fly": "No such command 'fly'",
     "why": "Missing argument 'NODE'",

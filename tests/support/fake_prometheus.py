@@ -11,32 +11,18 @@ from aiohttp import web
 Values = Mapping[str, float]
 
 
-class Clock:
-    """Unix seconds; a test adds to ``ahead`` and hours have passed."""
-
-    def __init__(self) -> None:
-        self.ahead = 0.0
-
-    def __call__(self) -> float:
-        return time.time() + self.ahead
-
-
 class FakePrometheus:
     """Its expressions are names: ``prometheus.set(load={"a": 91})`` answers ``load``.
 
     ``failing``: expressions whose queries are refused, with the status (``*`` for all).
-    ``warnings`` make every answer partial. ``ages``: by
-    how many seconds a node's sample is older than the query. ``headers`` are those of every
-    request so far.
+    ``warnings`` make every answer partial. ``headers`` are those of every request so far.
     """
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self) -> None:
         self.failing: dict[str, int] = {}
         self.warnings: list[str] = []
-        self.ages: dict[str, float] = {}
         self.headers: list[Mapping[str, str]] = []
         self.port = 0
-        self.clock = clock or Clock()
         self._set: list[tuple[float, str, Values]] = []
         self._runner = web.ServerRunner(
             web.Server(self._answer, access_log=None), shutdown_timeout=0.1
@@ -68,7 +54,7 @@ class FakePrometheus:
     def set(self, since: float = 0.0, /, **values: Values) -> None:
         """What expressions give from now on, or since so many seconds ago. Call it in order."""
         for expr, by_node in values.items():
-            self._set.append((self.clock() - since, expr, dict(by_node)))
+            self._set.append((time.time() - since, expr, dict(by_node)))
 
     def _at(self, expr: str, moment: float) -> Values:
         found = [values for at, name, values in self._set if name == expr and at <= moment]
@@ -81,7 +67,7 @@ class FakePrometheus:
         status = self.failing.get(expr, self.failing.get("*", 200))
         if status != 200:
             return web.Response(status=status, text="out of order")
-        now = self.clock()
+        now = time.time()
         if request.path.endswith("/query_range"):
             kind, result = "matrix", list(self._range(expr, form))
         else:
@@ -95,8 +81,7 @@ class FakePrometheus:
 
     def _instant(self, expr: str, now: float) -> Iterator[dict[str, Any]]:
         for node, value in self._at(expr, now).items():
-            sample = [now - self.ages.get(node, 0.0), _text(value)]
-            yield {"metric": {"node": node}, "value": sample}
+            yield {"metric": {"node": node}, "value": [now, _text(value)]}
 
     def _range(self, expr: str, form: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         start, end, step = (float(form[key]) for key in ("start", "end", "step"))
