@@ -5,7 +5,7 @@
     server.faults.reset(verb="patch", name="node-3", after=True)
 
 Each call arms one fault and returns it; it hits every request that matches all that was named (of
-verb, resource, name, subresource and path), ``times`` times (for ever by default), until
+verb, resource, name and subresource), ``times`` times (for ever by default), until
 ``remove()``.
 """
 
@@ -59,15 +59,14 @@ class Faults:
         message: str = "",
         body: str | None = None,
         retry_after: int | None = None,
-        after: bool = False,
         times: int | None = None,
         **match: str,
     ) -> Fault:
-        """A Status object, or ``body`` as it is; ``after``: only when what was asked is done."""
+        """A Status object, or ``body`` as it is."""
         reason = HTTPStatus(status).phrase.replace(" ", "")
         told = ApiError(status, reason, message or f"injected fault {status}").body
         said = told if body is None else body
-        return self._arm(Fault(match, times, status, said, retry_after, after=after))
+        return self._arm(Fault(match, times, status, said, retry_after))
 
     def delay(self, seconds: float, **match: str) -> Fault:
         return self._arm(Fault(match, None, seconds=seconds))

@@ -57,9 +57,6 @@ class Objects:
     def get(self, resource: Resource | str, name: str, namespace: str = "") -> dict[str, Any]:
         return self.find(resource, name, namespace).decode()
 
-    def has(self, resource: Resource, name: str, namespace: str = "") -> bool:
-        return self.store.get(resource, namespace, name) is not None
-
     def all(self, resource: Resource | str) -> list[dict[str, Any]]:
         return [entry.decode() for entry in self.store.entries(named(resource))]
 

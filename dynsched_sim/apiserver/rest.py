@@ -90,11 +90,12 @@ class Rest:
     def _patch(self, call: Call, renderer: Renderer) -> web.Response:
         if call.media_type not in (*_PATCHES, _APPLY):
             raise api_errors.unsupported_media_type()
-        where, patch = (call.target.resource, call.target.name), _decode(call.body)
-        if call.media_type == _APPLY and not self._objects.has(*where, call.target.namespace):
-            created = self._objects.create(where[0], patch, call.target.namespace, call.how())
+        resource, namespace, name, _ = call.target
+        patch, is_there = _decode(call.body), self._objects.store.get(resource, namespace, name)
+        if call.media_type == _APPLY and not is_there:
+            created = self._objects.create(resource, patch, namespace, call.how())
             return respond(renderer.one(created), 201)
-        written = self._objects.patch(*where, patch, call.target.namespace, call.how())
+        written = self._objects.patch(resource, name, patch, namespace, call.how())
         return respond(renderer.one(written))
 
     def _delete(self, call: Call, renderer: Renderer) -> web.Response:

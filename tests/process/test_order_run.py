@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -33,7 +33,8 @@ from dynsched_sim.examples import make_node
 
 pytestmark = pytest.mark.slow
 
-ORDER = "/apis/dynsched.io/v1/namespaces/default/nodeorders/dynsched"
+ORDERS = "/apis/dynsched.io/v1/namespaces/default/nodeorders"
+ORDER = f"{ORDERS}/dynsched"
 LONG = "n" * 70
 """The name of a node that is cooler than all others and that no preference can name."""
 LOADS = {"hot": 95.0} | {f"n{number}": 20.0 + 5 * number for number in range(5)}
@@ -110,13 +111,9 @@ async def test_new_pods_prefer_the_coolest_until_dynsched_is_gone(
     cluster, prometheus, envtest, tmp_path: Path
 ) -> None:
     order = [[f"n{number}"] for number in range(5)]
-
-    async def is_told(want: list[list[str]] | None) -> bool:
-        return await told(cluster) == want
-
-    assert await is_told(None)
+    assert await told(cluster) is None
     async with dynsched(cluster, prometheus, tmp_path, RULES, *FLAGS) as operator:
-        await until(lambda: is_told(order), "a pod prefers the coolest, and the hot one not at all")
+        await until_told(cluster, order, "a pod prefers the coolest, and the hot one not at all")
         answer = json.loads((await operator.get("/order"))[1])
         shown = [(each["node"], each["load"]) for each in answer["pools"][0]["nodes"]]
         assert shown == [(name, load) for name, load in LOADS.items() if name != "hot"]
@@ -153,15 +150,15 @@ async def test_new_pods_prefer_the_coolest_until_dynsched_is_gone(
 
         await until(is_counted, "the metrics have the pods that carry the order")
         prometheus.set(load=LOADS | {LONG: 1.0, "n0": 60.0})
-        await until(lambda: is_told([*order[1:], ["n0"]]), "the order follows the load")
+        await until_told(cluster, [*order[1:], ["n0"]], "the order follows the load")
         await operator.stop()
         assert (await cluster.get(ORDER)).status == 404  # withdrawn
-        await until(lambda: is_told(None), "pods are created as always")
+        await until_told(cluster, None, "pods are created as always")
     async with dynsched(cluster, prometheus, tmp_path, RULES, *FLAGS) as operator:
-        await until(lambda: is_told([*order[1:], ["n0"]]), "it leads again")
+        await until_told(cluster, [*order[1:], ["n0"]], "it leads again")
         await operator.stop(signal.SIGKILL)
         assert (await cluster.get(ORDER)).status == 200
-        await until(lambda: is_told(None), "the order ends by itself")
+        await until_told(cluster, None, "the order ends by itself")
         (ended,) = await problems(cluster)
         assert ended.startswith("the object nodeorders/dynsched in namespace default has ended: ")
     for more, status in (("--dry-run",), 200), ((), 404):  # the Lease may not have expired yet
@@ -171,8 +168,30 @@ async def test_new_pods_prefer_the_coolest_until_dynsched_is_gone(
         assert (done.returncode, (await cluster.get(ORDER)).status) == (0, status)
 
 
+async def until_told(cluster: EnvtestCluster, want: list[list[str]] | None, why: str) -> None:
+    """Wait until new pods get these levels."""
+
+    async def is_told() -> bool:
+        return await told(cluster) == want
+
+    await until(is_told, why)
+
+
 def ahead(seconds: float) -> dict[str, str]:
     return {"until": format_time(time.time() + seconds)}
+
+
+@asynccontextmanager
+async def in_force(cluster: EnvtestCluster, **spec: Any) -> AsyncIterator[None]:
+    """A NodeOrder that somebody else than dynsched has written, for almost a minute."""
+    head = {"apiVersion": keys.ORDER_API, "kind": "NodeOrder"}
+    body = head | {"metadata": {"name": keys.ORDER_NAME}, "spec": spec | ahead(55)}
+    _ = (await cluster.post(ORDERS, body)).ok
+    try:
+        await until(lambda: told(cluster), "there is an order")
+        yield
+    finally:
+        await cluster.delete(ORDER)
 
 
 def listed(node: str) -> list[dict[str, Any]]:
@@ -204,36 +223,25 @@ async def test_the_definition_refuses_what_no_label_can_be(cluster) -> None:
         spec = {"until": "2100-01-01T00:00:00Z", "lists": {"": listed(node)}}
         body = {"apiVersion": keys.ORDER_API, "kind": "NodeOrder", "spec": spec}
         body["metadata"] = {"name": keys.ORDER_NAME}
-        answer = await cluster.post(ORDER.rpartition("/")[0], body)
+        answer = await cluster.post(ORDERS, body)
         assert (answer.status, ".levels[0].nodes[0]" in answer.text) == (422, True), answer.text
 
 
 async def test_which_pods_get_the_order_and_what_of_it(cluster) -> None:
     lists = {"": listed("n0"), "a": listed("n1")}
-    spec = {"poolLabel": "pool", "lists": lists}
-    body = {"apiVersion": keys.ORDER_API, "kind": "NodeOrder", "spec": spec | ahead(45)}
-    body["metadata"] = {"name": keys.ORDER_NAME}
-    _ = (await cluster.post(ORDER.rpartition("/")[0], body)).ok
-    try:
-        await until(lambda: told(cluster), "there is an order")
+    async with in_force(cluster, poolLabel="pool", lists=lists):
         for name, (metadata, more, want) in GETS.items():
             _ = (await cluster.patch(ORDER, {"spec": ahead(45)})).ok
             got = await told(cluster, metadata, **more)
             assert got == (want and [[node] for node in want]), name
-
-        async def is_told(want: list[list[str]] | None) -> bool:
-            return await told(cluster) == want
-
         # By a wrong clock, or by a stolen token: it would stay in force when dynsched is gone.
         for seconds in (90, 10**9):
             _ = (await cluster.patch(ORDER, {"spec": ahead(seconds)})).ok
-            await until(lambda: is_told(None), "an order for more than a minute does not count")
+            await until_told(cluster, None, "an order for more than a minute does not count")
             (why,) = await problems(cluster)
             assert "it would be in force for more than a minute" in why
             _ = (await cluster.patch(ORDER, {"spec": ahead(45)})).ok
-            await until(lambda: is_told([["n0"]]), "it counts again")
-    finally:
-        await cluster.delete(ORDER)
+            await until_told(cluster, [["n0"]], "it counts again")
 
 
 SPREAD = {"whenUnsatisfiable": "ScheduleAnyway", "maxSkew": 1, "labelSelector": {}}
@@ -248,10 +256,6 @@ async def test_pods_of_a_burst_get_different_lists_where_the_scheduler_does_not_
     """Without a token too, where the name says which of them it is, or whose."""
     lists = {"": listed("n0"), "a": listed("n1"), "b": listed("n2")}
     further = {"": [*listed("n3"), *listed("n4")], "b": listed("n5")}
-    spec = {"poolLabel": "pool", "lists": lists, "further": further}
-    body = {"apiVersion": keys.ORDER_API, "kind": "NodeOrder", "spec": ahead(45) | spec}
-    body["metadata"] = {"name": keys.ORDER_NAME}
-    _ = (await cluster.post(ORDER.rpartition("/")[0], body)).ok
 
     async def of(names: list[str], metadata: Any = None, **more: Any) -> Counter[str]:
         """All at once: a second that begins meanwhile would change who gets which."""
@@ -264,9 +268,7 @@ async def test_pods_of_a_burst_get_different_lists_where_the_scheduler_does_not_
         terms = [term for answer in made for term in own_and_order(answer.ok)]
         return Counter(term["preference"]["matchExpressions"][0]["values"][0] for term in terms)
 
-    try:
-        await until(lambda: told(cluster), "there is an order")
-        _ = (await cluster.patch(ORDER, {"spec": ahead(45)})).ok
+    async with in_force(cluster, poolLabel="pool", lists=lists, further=further):
         for form in ("job-{}", "job-{}-", "web{}"):
             found = await of([form.format(number) for number in range(12)])
             assert found.keys() == {"n0", "n3", "n4"}
@@ -285,8 +287,6 @@ async def test_pods_of_a_burst_get_different_lists_where_the_scheduler_does_not_
             assert (await of(some, metadata, **more)).keys() == want, (metadata, more)
         for name in ("a", "a-", "a.b", "a.b-"):
             assert await of([name])
-    finally:
-        await cluster.delete(ORDER)
 
 
 def term(weight: int, key: str, *values: str) -> dict[str, Any]:
@@ -336,38 +336,28 @@ async def release(
 
 async def test_a_held_pod_gets_the_order_of_its_release(cluster) -> None:
     levels = [{"weight": 100, "nodes": ["n0"]}, {"weight": 4, "nodes": ["n1"]}]
-    spec = {"lists": {"": [{"levels": levels}]}} | ahead(55)
-    body = {"apiVersion": keys.ORDER_API, "kind": "NodeOrder", "spec": spec}
-    body["metadata"] = {"name": keys.ORDER_NAME}
     for name, (metadata, terms, _) in RELEASED.items():
         await hold(cluster, name, metadata, terms)
     for name in ("without", "too-long", "ended"):
         await hold(cluster, name, GOT, OLD)
-
-    async def is_told(want: list[list[str]] | None) -> bool:
-        return await told(cluster) == want
-
     assert own_and_order(await release(cluster, "without")) == OLD  # it keeps what it has
-    _ = (await cluster.post(ORDER.rpartition("/")[0], body)).ok
-    try:
-        await until(lambda: is_told([["n0"], ["n1"]]), "there is an order")
+    async with in_force(cluster, lists={"": [{"levels": levels}]}):
+        ends = (await cluster.get(ORDER)).ok["spec"]["until"]
         for name, (_, terms, want) in RELEASED.items():
             assert own_and_order(await release(cluster, name, left=1)) == terms, name
             pod = await release(cluster, name)
             assert own_and_order(pod) == want, name
             if want != terms:
-                assert pod["metadata"]["annotations"][keys.ORDER_ANNOTATION] == spec["until"]
+                assert pod["metadata"]["annotations"][keys.ORDER_ANNOTATION] == ends
                 labelled = await release(cluster, name, metadata={"labels": {"a": "b"}})
                 assert labelled["spec"] == pod["spec"]  # it has no gates by now
                 later = {"spec": {"affinity": {"nodeAffinity": {PREFERRED: OLD}}}}
                 assert (await cluster.patch(f"{PODS}/{name}", later)).status == 422
         for seconds, name in ((90, "too-long"), (-1, "ended")):
             _ = (await cluster.patch(ORDER, {"spec": ahead(seconds)})).ok
-            await until(lambda: is_told(None), "no order is in force")
+            await until_told(cluster, None, "no order is in force")
             pod = await release(cluster, name, metadata={"labels": {"a": "b"}})
             assert own_and_order(pod) == OLD, name
-    finally:
-        await cluster.delete(ORDER)
 
 
 async def test_a_pod_that_was_held_is_bound_by_the_order_of_then(
@@ -379,11 +369,7 @@ async def test_a_pod_that_was_held_is_bound_by_the_order_of_then(
         assert "it is held by scheduling gates" in (await of_pod(cluster, "held"))["why_not"]
         prometheus.set(load=LOADS | {LONG: 1.0, "n0": 60.0})
         order = [["n1"], ["n2"], ["n3"], ["n4"], ["n0"]]
-
-        async def has_changed() -> bool:
-            return await told(cluster) == order
-
-        await until(has_changed, "the order follows the load")
+        await until_told(cluster, order, "the order follows the load")
         ends = [(await cluster.get(ORDER)).ok["spec"]["until"]]
         released = await release(cluster, "held")
         ends.append((await cluster.get(ORDER)).ok["spec"]["until"])

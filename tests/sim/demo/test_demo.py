@@ -187,16 +187,6 @@ def test_a_signal_while_it_starts_ends_it(start, number) -> None:
     show.end()
 
 
-def test_even_when_it_is_killed_nothing_is_left(start, folder) -> None:
-    show = start()
-    show.until("Ctrl-C stops the demo")
-    show.process.kill()
-    show.process.wait()
-    deadline = time.monotonic() + LIMIT
-    while left_behind(folder) and time.monotonic() < deadline:
-        time.sleep(0.05)
-
-
 def test_a_reader_that_goes_away_ends_it(folder) -> None:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(DEMO, env=environment(folder), **pipes) as show:
