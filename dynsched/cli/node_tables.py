@@ -175,12 +175,12 @@ def _expected(node: Part) -> Iterator[str]:
         load = rule["expected"]
         if load is None or max(load["bound"], load["ended"]) < _LEAST:
             continue
-        told = [f"{load['measured']:.1f} measured"]
+        parts = [f"{load['measured']:.1f} measured"]
         if load["bound"] >= _LEAST:
-            told.append(f"+{load['bound']:.1f} by pods that were bound")
+            parts.append(f"+{load['bound']:.1f} by pods that were bound")
         if load["ended"] >= _LEAST:
-            told.append(f"-{load['ended']:.1f} by pods that ended")
-        yield f"{rule['rule']}: {', '.join(told)}, {load['load']:.1f} expected"
+            parts.append(f"-{load['ended']:.1f} by pods that ended")
+        yield f"{rule['rule']}: {', '.join(parts)}, {load['load']:.1f} expected"
 
 
 def rule_cells(rule: Part, state: str | None = None) -> tuple[str | Text, ...]:

@@ -70,11 +70,11 @@ def plan(settings: Settings, output: str, *, every: bool, fail_on_blind: bool) -
 def prune(output: str, **options: Any) -> None:
     written = asyncio.run(single_pass.prune(**options))
     if output == "json":
-        told = [
+        done = [
             {"node": patch.node, "action": patch.action, "body": patch.body, "reason": patch.reason}
             for patch in (() if written is None else written.applied)
         ]
-        click.echo(msgspec.json.format(msgspec.json.encode(told, enc_hook=str), indent=2))
+        click.echo(msgspec.json.format(msgspec.json.encode(done, enc_hook=str), indent=2))
     # Why nothing was looked at stands in the log.
     failures = () if written is None else written.failures
     printed = None if written is None or output == "json" else written.applied
@@ -90,8 +90,8 @@ def _end(errors: Sequence[str], patches: Sequence[NodePatch] | None) -> None:
 
 
 def why_incomplete(tick: Tick) -> tuple[str, ...]:
-    """What a single pass could not do, one line each; none when it did all. Unlike a tick, which
-    the next one follows, a pass fails when one rule of several could not be queried.
+    """One line for each thing that a single pass could not do. Unlike a tick, which the next one
+    follows, a pass fails when one rule of several could not be queried.
     """
     failed = {each.rule.name: each.error for each in tick.rules if each.error is not None}
     reasons = by_reason(failed)
@@ -200,7 +200,7 @@ def _sentences(
         reasons = {node["name"]: node[key] for node in report["nodes"] if node[key]}
         for reason, names in by_reason(reasons).items():
             yield f"{title}: {some(names)} ({reason})"
-    # That a rule does not answer is an error, and told as one.
+    # A rule that does not answer is an error, reported as one.
     answering = {name: rule for name, rule in asked.items() if rule["health"] == "ok"}
     yield from _unknown(answering, rows)
     yield from _unmatched(report)

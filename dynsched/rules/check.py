@@ -1,4 +1,4 @@
-"""What ``dynsched check`` is given: rules files, standard input, ConfigMaps with rules in them."""
+"""The inputs of ``dynsched check``: rules files, standard input, ConfigMaps with rules in them."""
 
 from __future__ import annotations
 

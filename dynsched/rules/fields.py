@@ -101,4 +101,4 @@ NEEDS: Final[Mapping[SourceName, Literal["expr", "resource"]]] = {
     "prometheus": "expr",
     "metrics-server": "resource",
 }
-"""The field of a rule that says what its source is asked."""
+"""The field of a rule that its source is queried with."""

@@ -30,7 +30,7 @@ from dynsched.util.files import read_file, read_stream
 from dynsched.util.formatting import as_mapping, one_line
 
 MAX_BYTES: Final = 256 * 1024
-"""Of a rules file. A hundred rules with long expressions have a tenth of it."""
+"""The size of a rules file. A hundred rules with long expressions take a tenth of it."""
 _MAX_LINE_LENGTH: Final = 600
 DYNAMIC_SCHEDULER_KEY: Final = "Rulename"
 """The top-level key by which a file in the format of dynamicScheduler is recognised."""
@@ -121,7 +121,7 @@ class FixedRules:
 
     @property
     def in_force(self) -> RuleSet:
-        """As of `RulesFile`."""
+        """As in `RulesFile`."""
         return self.rule_set
 
     def changed(self) -> bool:

@@ -159,14 +159,14 @@ class TaintMark:
 
 @dataclass(frozen=True)
 class Mark:
-    """What is put on a node; neither label nor taint with ``mark: none``."""
+    """The label and the taint of a marked node; neither of them with ``mark: none``."""
 
     label: LabelMark | None
     taint: TaintMark | None = None
 
     @cached_property
     def texts(self) -> tuple[str | None, str | None]:
-        """Of the label and the taint, as the evidence on a node has them."""
+        """The label and the taint, as the record on a node has them."""
         label, taint = self.label, self.taint
         return str(label) if label else None, str(taint) if taint else None
 

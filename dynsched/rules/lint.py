@@ -1,6 +1,6 @@
 """Rules that are valid, but probably do not do what was intended.
 
-Of an expression that is not read here nothing is said: Prometheus itself says what is wrong.
+Expressions that are not parsed here get no warning: Prometheus reports what is wrong with them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHOWN: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class LintWarning:
-    """Of a rule, by index and name, or of a setting beside the rules, by path."""
+    """About a rule, with its index and name, or about another setting, with its path."""
 
     message: str
     index: int = -1

@@ -18,11 +18,11 @@ RANKS: Final = frozenset({"topk", "bottomk", "limitk", "limit_ratio"})
 
 
 class UnreadError(ValueError):
-    """Why no more is known of an expression; Prometheus may read it, or says what is wrong."""
+    """An expression that is not parsed here. Prometheus may parse it, or reports what is wrong."""
 
 
 def parse(text: str) -> Any:
-    """As promql-parser has it; UnreadError where it does not read it, or would take too long to."""
+    """The expression of promql-parser. UnreadError if it does not parse, or would take too long."""
     if len(text) > MAX_CHARACTERS or len(_OPERATOR.findall(text)) > MAX_OPERATORS:
         raise UnreadError(
             f"it has more than {MAX_CHARACTERS} characters or {MAX_OPERATORS} operators"
@@ -34,14 +34,14 @@ def parse(text: str) -> Any:
 
 
 def name_of(found: Any) -> str:
-    """Of a function or an aggregation; empty for all else."""
+    """The name of a function or an aggregation; empty for all else."""
     if isinstance(found, promql.AggregateExpr):
         return str(found.op)
     return str(found.func.name) if isinstance(found, promql.Call) else ""
 
 
 def parts_of(found: Any) -> list[Any]:
-    """What stands directly in it."""
+    """Its direct parts."""
     names = ("lhs", "rhs", "expr", "param", "vector_selector")
     named = (getattr(found, name, None) for name in names)
     return [*(part for part in named if part is not None), *getattr(found, "args", ())]

@@ -18,7 +18,7 @@ _REMOVED: Final[Mapping[tuple[str, ...], str]] = {
     ("guard", "bind_burst"): "nothing, because pods count from their binding on (`order`)",
     ("rules", "early"): "`by: expected` with a threshold of 65 to 70, or the order",
 }
-"""By the path of the key, without indices of lists: what to do instead."""
+"""What to do instead, by the path of the key without indices of lists."""
 
 
 def without_removed(data: Mapping[Any, Any]) -> tuple[dict[Any, Any], tuple[RuleError, ...]]:

@@ -1,4 +1,4 @@
-"""What is wrong in a rules file, in words for the person who wrote it."""
+"""Errors of a rules file, in words for the person who wrote it."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class RulesInvalidError(Exception):
 
 
 def problem(message: str) -> PydanticCustomError:
-    """What a validator raises, with ``message`` for a person."""
+    """The error that a validator raises, with ``message`` for a person."""
     # As a placeholder's value: braces of a PromQL expression are then only text.
     return PydanticCustomError("rule", "{message}", {"message": message})
 
 
 Keys = Mapping[str, Collection[str]]
-"""Those that are known in each mapping of a rules file, by its path; a profile's name is none."""
+"""The known keys of each mapping of a rules file, by its path without names of profiles."""
 
 
 def explain(error: ValidationError, known_keys: Keys) -> Iterator[RuleError]:

@@ -1,4 +1,4 @@
-"""What rules.yaml holds: its rules, and all together. docs/rules.md has what each key means."""
+"""One rule, and the whole of rules.yaml. docs/rules.md explains each key."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Rule(RulesModel):
 
     @cached_property
     def node_labels(self) -> tuple[str, ...]:
-        """Those that may name the node; the first that a sample has is used."""
+        """The labels that can name the node; the first that a sample has is used."""
         return (self.node_label,) if self.node_label else ("node", "instance")
 
     def breached(self, value: float | None) -> bool:

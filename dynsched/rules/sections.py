@@ -1,4 +1,4 @@
-"""The sections of rules.yaml beside its rules. docs/rules.md has what each key means."""
+"""The sections of rules.yaml other than its rules. docs/rules.md explains each key."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class ExtenderRules(RulesModel):
 
 
 class OrderRules(RulesModel):
-    """By which rules the nodes are put in order, for new pods (docs/order.md)."""
+    """The section ``order``: the rules that rank the nodes for new pods (docs/order.md)."""
 
     score: Mapping[str, fields.Weight]
 

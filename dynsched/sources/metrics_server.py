@@ -73,7 +73,7 @@ class MetricsServerSource:
 
 
 def _utilization(
-    resource: str, usages: Iterable[NodeUsage], nodes: Mapping[str, Node], *, label: str = "node"
+    resource: str, usages: Iterable[NodeUsage], nodes: Mapping[str, Node], *, label: str
 ) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
     """Samples in percent of allocatable, and warnings. A sample without a value is NaN, which is
     unknown, never 0. A measurement from before the node was created is left out: it is of another

@@ -58,7 +58,7 @@ class Where:
     _credentials: CredentialProvider | None = field(default=None, init=False, repr=False)
 
     async def credentials(self) -> CredentialProvider:
-        """Those of the cluster, loaded once. Raises KubeConfigError."""
+        """The cluster's credentials, loaded once. Raises KubeConfigError."""
         # Here, not above: to import it takes half a second, which --server has no use for.
         from dynsched.kube.credentials import load_credentials
 
@@ -190,8 +190,8 @@ def _refusal(answer: Answer, where: Where) -> str:
         message = " ".join(str(json.loads(answer.body)["error"]).split())
     except (ValueError, KeyError, TypeError):
         # Not ours: a proxy or an ingress on the way, or another program on that port.
-        told = f"{answer.status} {http.client.responses.get(answer.status, '')}".rstrip()
-        return f"{answer.source} answered {told}; is it dynsched?"
+        status = f"{answer.status} {http.client.responses.get(answer.status, '')}".rstrip()
+        return f"{answer.source} answered {status}; is it dynsched?"
     if answer.status != HTTPStatus.UNAUTHORIZED:
         return message
     if where.server is None:

@@ -129,16 +129,16 @@ def collect_until_stopped(options: CollectOptions) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    told, is_first = LoggedKinds(), True
+    logged, is_first = LoggedKinds(), True
     due = time.monotonic()
     while not stop.is_set():
         try:
             memory, _ = collect_once(options)
         except ExpectedError as error:
-            if told.is_new("collect", str(error)):
+            if logged.is_new("collect", str(error)):
                 logger.error("%s", error)  # noqa: TRY400 (it is expected, and one line tells all)
         else:
-            if told.forget("collect") or is_first:
+            if logged.forget("collect") or is_first:
                 is_first = False
                 every = format_duration(round(options.interval))
                 what = f"{memory.available / MIB:.0f} MiB available"
@@ -176,7 +176,7 @@ def push(options: CollectOptions, memory: Memory) -> str:
 def _send(
     url: str, method: str, timeout: float | None, headers: Sequence[tuple[str, str]], data: bytes
 ) -> Callable[[], None]:
-    """What `push_to_gateway` sends by: its own handler would take proxies by Python's rules."""
+    """A handler for `push_to_gateway`, whose own one would take proxies by Python's rules."""
     request = urllib.request.Request(url, data, dict(headers), method=method)  # noqa: S310 (http or https: the command's flag is checked)
 
     def send() -> None:

@@ -35,7 +35,7 @@ _COOLEST: Final = 100
 _BY_NAME: Final = (keys.HOSTNAME_LABEL, "In")
 _SHIPPED_LABEL: Final = re.compile("'(status|presure)'")
 _DEFAULTS: Final = {"matchPolicy": "Equivalent", "scope": "*"}
-"""What the API server adds, apart from empty objects."""
+"""Values that the API server adds, apart from empty objects."""
 _WEIGHT: Final = re.compile(r"dyn\(\d+\)")
 """The operator's own choice."""
 
@@ -232,7 +232,7 @@ async def _why_not(api: KubeApi, pod: Mapping[str, Any]) -> str:
 
 
 def render_pod_order(found: Mapping[str, Any], console: Console) -> None:
-    """What `pod_order` found, for a person."""
+    """The answer of `pod_order`, for a person."""
     name, node = f"{found['namespace']}/{found['pod']}", found["node"]
     if found["why_not"]:
         show(console, f"{name} did not get the order: {found['why_not']}")

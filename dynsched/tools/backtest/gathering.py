@@ -187,7 +187,7 @@ async def _scrape(source: PrometheusSource, rules: Iterable[Rule]) -> float | No
 
 
 def _spans(rule_sets: Iterable[RuleSet], pasts: Pasts, window: Window) -> dict[str, Span]:
-    """By name: from its first value to its last, and until it is stale."""
+    """When each node is there: from its first value to its last, and until that is stale."""
     stale_after = max(rule.stale_after for each in rule_sets for rule in each.rules)
     spans: dict[str, Span] = {}
     for name, (first, last) in (item for past in pasts.values() for item in past.seen.items()):

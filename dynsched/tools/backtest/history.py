@@ -24,7 +24,7 @@ from dynsched.sources.prometheus.decode import AnswerLimit
 from dynsched.util.errors import ExpectedError
 
 PART_SAMPLES: Final = 250_000
-"""Of one range query. While its answer is read, a sample takes some 200 bytes: 50 MB."""
+"""Samples of one range query. While it is read, a sample takes some 200 bytes: 50 MB in all."""
 PART_STEPS: Final = 8192  # Prometheus refuses more than 11,000 points for one series
 IN_FLIGHT: Final = 2
 """Parts that are queried at a time: while one is read, the server computes the next."""
@@ -130,7 +130,7 @@ class Block(msgspec.Struct):
 
 @dataclass(slots=True)
 class Past:
-    """What came for one query."""
+    """The history of one query."""
 
     files: list[tuple[Part, Path]] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
@@ -264,7 +264,7 @@ def to_block(answer: RangeResult, query: Query, window: Window, part: Part) -> B
         values = block.values.setdefault(name, [None] * len(part))
         for at, value in series.points:
             index = round((at - start) / window.step)
-            # A server may give other moments than those that were asked for.
+            # A server may give other moments than the requested ones.
             if 0 <= index < len(part) and math.isfinite(value):
                 before = values[index]
                 values[index] = value if before is None else worse(before, value)
@@ -284,5 +284,5 @@ def save(path: Path, block: Block) -> None:
 
 
 def load(path: Path) -> Block:
-    """What `save` wrote. OSError or msgspec.DecodeError where it is something else."""
+    """Read a block. OSError or msgspec.DecodeError if the file has none."""
     return msgspec.msgpack.decode(path.read_bytes(), type=Block)

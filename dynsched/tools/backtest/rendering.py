@@ -15,7 +15,7 @@ from dynsched.util.tables import make_table, named, plain, show
 
 Json = Mapping[str, Any]
 Columns = Mapping[str, str]
-"""By title, the key of the value."""
+"""The key of the value, by title."""
 
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 _UNKNOWN: Final = "·"
@@ -74,8 +74,8 @@ def render(report: Json, console: Console) -> None:
     if compares:
         changed = report["difference"]
         differ = f"{counted(len(changed), 'node')} of {report['node_count']} differ."
-        told = differ if changed else "No node would be marked at another time."
-        _section(console, "Difference by node", [told], _CHANGED, changed[:MAX_ROWS])
+        summary = differ if changed else "No node would be marked at another time."
+        _section(console, "Difference by node", [summary], _CHANGED, changed[:MAX_ROWS])
     for prefix, side in sides.items():
         if lacking := [*_lacking(side)]:
             _section(console, f"{prefix}Not enough data", lacking)
@@ -169,16 +169,16 @@ def _rules(console: Console, sides: Mapping[str, Json]) -> None:
 
 def _lacking(side: Json) -> Iterable[str]:
     for rule in side["rules"]:
-        told = f"Rule {rule['rule']}: not enough data:"
+        prefix = f"Rule {rule['rule']}: not enough data:"
         pools = [pool for pool in rule["pools_without_enough_data"] if pool]
         if not rule["coverage"]:
-            yield f"{told} nothing is known of any node."
+            yield f"{prefix} nothing is known of any node."
         elif not rule["enough_data"]:
             known = _percent(rule["coverage"])
-            yield f"{told} only {known} of the time of all nodes is known."
+            yield f"{prefix} only {known} of the time of all nodes is known."
         if rule["coverage"] and pools:
             those = f"{counted(len(pools), 'pool')}: {listed(pools)}"
-            yield f"{told} less than half is known of {those}."
+            yield f"{prefix} less than half is known of {those}."
 
 
 def _strips(console: Console, report: Json, side: Json, prefix: str) -> None:
@@ -188,11 +188,11 @@ def _strips(console: Console, report: Json, side: Json, prefix: str) -> None:
         _section(console, title, ["No node was marked."])
         return
     each = report["steps"] * report["step_seconds"] / len(marked[0]["strip"])
-    told = (
+    legend = (
         f"Each character of a strip is {_cell('cell_seconds', each)}: the higher, the longer the "
         f"node was marked; {_UNKNOWN} where nothing is known."
     )
-    sentences = [told]
+    sentences = [legend]
     if len(marked) > MAX_ROWS:
         sentences.append(f"{counted(len(marked) - MAX_ROWS, 'more node')} had marks.")
     _section(console, title, sentences, _NODES, marked[:MAX_ROWS])

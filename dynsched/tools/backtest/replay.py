@@ -26,7 +26,7 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What was fetched, and for which moments."""
+    """The history of each query, and its moments."""
 
     pasts: Mapping[Query, Past]
     window: Window
@@ -56,7 +56,7 @@ class Runs:
 
 @dataclass(slots=True)
 class RuleRecord:
-    """Of one rule on one node. ``known``: the number of steps with a good value."""
+    """One rule on one node. ``known``: the number of steps with a good value."""
 
     known: int = 0
     active: Runs = field(default_factory=Runs)
@@ -69,7 +69,7 @@ class NodeRecord:
     eligible: bool
     """Whether it may be marked: by the rules, and because nobody else uses the mark's key."""
     rules: Mapping[str, RuleRecord]
-    """By the name of the rule; those that apply to the node."""
+    """The rules that apply to the node, by name."""
     present: int = 0
     """The number of steps at which it was there."""
     known: Runs = field(default_factory=Runs)
@@ -87,7 +87,7 @@ class PoolRecord:
 
 
 class Record:
-    """What a replay came to."""
+    """The result of a replay."""
 
     def __init__(self, rule_set: RuleSet, nodes: Mapping[str, Node], window: Window) -> None:
         self.window = window

@@ -30,7 +30,6 @@ KARPENTER: Final = "karpenter"
 DESCHEDULER: Final = "descheduler"
 PROGRAMS: Final = (AUTOSCALER, KARPENTER, DESCHEDULER)
 """Parts of the names of images, by which the programs are known."""
-_Object = Mapping[str, Any] | None
 _QUOTED: Final = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 _BALANCES: Final = "--balance-similar-node-groups"
 _IGNORES: Final = "--balancing-ignore-label"
@@ -42,7 +41,7 @@ _OFF: Final = frozenset({"false", "0", "f"})
 IN_THE_POD: Final = (
     "kubectl -n dynsched exec deploy/dynsched -- dynsched doctor --rules rules/rules.yaml"
 )
-"""As the shipped Deployment has them, below the image's working directory."""
+"""The rules of the shipped Deployment, below the image's working directory."""
 ENOUGH: Final = 0.5
 """The share of pods that react, below which little load moves."""
 _SHOWN: Final = 3
@@ -85,9 +84,11 @@ def two_writers(holders: Sequence[str]) -> Iterator[Finding]:
         )
 
 
-def admission(guardrail: _Object, label: LabelMark | None) -> Iterator[Finding]:
+def admission(guardrail: Mapping[str, Any] | None, label: LabelMark | None) -> Iterator[Finding]:
     """K1: the guardrail in the cluster against the mark of rules.yaml."""
-    marks = _strings(_variable(guardrail, "marks"))
+    variables = as_mappings(as_mapping(as_mapping(guardrail).get("spec")).get("variables"))
+    texts = [str(each.get("expression")) for each in variables if each.get("name") == "marks"]
+    marks = [a or b for text in texts for a, b in _QUOTED.findall(text)]
     if label is not None and marks and str(label) not in marks:
         yield error(
             "the guardrail refuses the mark of rules.yaml: no node can be marked",
@@ -245,15 +246,6 @@ def _values(words: Sequence[str], flag: str) -> list[str]:
     return found
 
 
-def _variable(policy: _Object, name: str) -> str:
-    variables = as_mappings(as_mapping(as_mapping(policy).get("spec")).get("variables"))
-    return next((str(each.get("expression")) for each in variables if each.get("name") == name), "")
-
-
-def _strings(expression: str) -> list[str]:
-    return [single or double for single, double in _QUOTED.findall(expression)]
-
-
 def few_react(reach: Reach, *, with_order: bool) -> Iterator[Finding]:
     """W1: how many pods react, and by which way. A hint ``with_order``: new pods get it (K4)."""
     pods, reacting = reach.pods, reach.reacting
@@ -280,7 +272,7 @@ def few_react(reach: Reach, *, with_order: bool) -> Iterator[Finding]:
 def marks(
     nodes: Mapping[str, Node], rule_set: RuleSet, holders: Sequence[str] | None
 ) -> Iterator[Finding]:
-    """What stands on nodes. ``holders``: of a Lease, a line each; None: not known."""
+    """The marks on nodes. ``holders``: those of Leases, a line each; None: not known."""
     states = {node.name: mark_state(node, rule_set.mark) for node in nodes.values()}
     conflicts = {name: state.conflict for name, state in states.items() if state.conflict}
     for why, names in by_reason(conflicts).items():

@@ -50,8 +50,8 @@ async def check_rules(
             continue  # a setting beside the rules, of which `check` tells
         what, _, remedy = warned.message.rpartition(". ")
         expr = context.rule_set.by_name[warned.rule].expr or ""
-        told = warning(what, one_line(expr, _SHOWN), remedy)
-        found += findings("P5", [told], warned.rule)
+        finding = warning(what, one_line(expr, _SHOWN), remedy)
+        found += findings("P5", [finding], warned.rule)
     return [*found, *(NotChecked(code, None, reason) for code, reason in queries.errors.items())]
 
 
@@ -62,12 +62,12 @@ async def _check_rule(
     if expression.unread:
         yield NotChecked("P5", rule.name, expression.unread)
     if answer.error is not None:
-        told = error(
+        finding = error(
             "the query of the rule fails, so the rule knows nothing of any node",
             answer.error,
             "run the expression in Prometheus's own page, and correct it",
         )
-        yield told._replace(code="P0", rule=rule.name)
+        yield finding._replace(code="P0", rule=rule.name)
         return
     past = await queries.past(expr, answer.duration)
     subject = CheckedRule(rule, answer, expression, context, queries, past)
@@ -91,12 +91,12 @@ async def _not_of_kubelets(queries: Queries) -> AsyncIterator[Finding]:
 
 
 async def _absent(rule: CheckedRule) -> AsyncIterator[Finding]:
-    tell = warning if rule.answer.samples else error
+    severity = warning if rule.answer.samples else error
     for selector in rule.expression.selectors:
         # What would pick or leave out series of others need not be there.
         is_needed = not (selector.is_condition and rule.answer.samples)
         if is_needed and await rule.queries.count(selector.text, "P1") == 0:
-            yield tell(*await _why_absent(selector, rule.queries))
+            yield severity(*await _why_absent(selector, rule.queries))
 
 
 async def _why_absent(selector: SeriesSelector, queries: Queries) -> tuple[str, str, str]:
@@ -192,12 +192,12 @@ def _no_number(rule: CheckedRule) -> Iterator[Finding]:
 
 
 async def _several_clusters(rule: CheckedRule) -> AsyncIterator[Finding]:
-    told = set()
+    seen = set()
     for selector in rule.expression.selectors:
         async for label, values, shared in rule.queries.copies(selector.text):
-            if label in told:
+            if label in seen:
                 continue
-            told.add(label)
+            seen.add(label)
             shown = [repr(value) if value else "(none)" for value in values]
             yield (error if shared else hint)(
                 f"the series come with several values of the label {label}"

@@ -21,7 +21,7 @@ from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_threshold, format_value
 
 ENOUGH: Final = 86_400.0
-"""Seconds of history from which on it says something that a threshold was never passed."""
+"""Seconds of history. With less, it means little that no node passed a threshold."""
 FAR: Final = 50.0
 """How many times the values a threshold may be, before the units must differ."""
 SKEW: Final = 30.0
@@ -44,7 +44,7 @@ class RuleContext:
     interval: float = 10.0
     nodes: Mapping[str, Node] = field(default_factory=dict)
     lookup: AddressLookup | None = None
-    """Of the nodes; None where the API server did not answer."""
+    """None where the API server did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def clocks(clock: ServerClock) -> Iterator[Finding]:
 async def late_samples(rule: CheckedRule) -> AsyncIterator[Finding]:
     lags = [(await rule.queries.lag(each), each) for each in rule.expression.selectors]
     lag, late = max(lags, key=lambda each: each[0], default=(0.0, None))
-    if late is None or lag <= LAG or lag <= 3 * (await rule.queries.interval(late))[0]:
+    if late is None or lag <= LAG or lag <= 3 * await rule.queries.interval(late):
         return
     yield (error if lag > rule.rule.stale_after else warning)(
         "the samples come late: a node is hot for that long before the rule can see it",
@@ -146,7 +146,7 @@ async def late_samples(rule: CheckedRule) -> AsyncIterator[Finding]:
 async def late_for_new_pods(rule: CheckedRule) -> AsyncIterator[Finding]:
     if rule.rule.by == "measured" and not rule.context.rule_set.scores_nodes:
         return
-    intervals = [(await rule.queries.interval(each))[0] for each in rule.expression.selectors]
+    intervals = [await rule.queries.interval(each) for each in rule.expression.selectors]
     lag = lag_of(rule.rule, max(intervals, default=0.0) or None).total + rule.queries.behind
     if lag > LATE:
         yield hint(

@@ -110,12 +110,12 @@ async def check_cluster(
         try:
             await list_node_metrics(client)
         except ClusterError as failed:
-            told = error(
+            finding = error(
                 "metrics-server does not answer, so its rules know nothing of any node",
                 str(failed),
                 "make `kubectl top nodes` work, or write rules of source prometheus",
             )
-            found += findings("P0", [told])
+            found += findings("P0", [finding])
     holding = await attempt("N2", find_holders(client, namespace, home))
     holders = None if holding is None else list(map(str, holding))
     found += findings("N2", checks.marks(nodes, rule_set, holders))
@@ -146,13 +146,13 @@ async def _check_policies(api: KubeApi, rule_set: RuleSet) -> list[Finding]:
     asking, wanted = await inspection.namespaces_that_ask(api), rule_set.order is not None
     if wanted or asking:
         problems, is_injected = await order_problems(api), injection is not None
-        told = checks.order(problems, asking, wanted=wanted, is_injected=is_injected)
-        found += findings("K4", told)
+        finding = checks.order(problems, asking, wanted=wanted, is_injected=is_injected)
+        found += findings("K4", finding)
     return found
 
 
 def _needed_rights(rule_set: RuleSet, home: str) -> list[Right]:
-    """What dynsched does with these rules, as the roles in manifests/base grant it."""
+    """The rights that dynsched needs for these rules, as the roles in manifests/base grant them."""
     leases = "coordination.k8s.io"
     found = [
         *(Right(verb, "nodes") for verb in ("get", "list", "watch")),
@@ -188,7 +188,7 @@ async def _refused(api: KubeApi, rights: Iterable[Right]) -> list[Right]:
 
 
 async def _policies_of(api: KubeApi, found: Iterable[Program]) -> dict[str, Any]:
-    """What stands in the ConfigMaps that a descheduler mounts."""
+    """The policies in the ConfigMaps that a descheduler mounts."""
     policies = {}
     for program in found:
         for name in program.config_maps if checks.DESCHEDULER in program.image else ():
@@ -208,13 +208,13 @@ def check_extender(where: Where, rule_set: RuleSet) -> Iterator[Finding | NotChe
         yield NotChecked("K3", None, f"no running dynsched says it: {error}")
         return
     if not is_asked:
-        told = warning(
+        finding = warning(
             "rules.yaml has a section extender, and no scheduler has asked since dynsched started",
             f"{_REQUESTS} is 0 for every verb",
             "name the extender in kube-scheduler's configuration (docs/extender.md); with several "
             "replicas, ask each",
         )
-        yield from findings("K3", [told])
+        yield from findings("K3", [finding])
 
 
 def check_running(where: Where) -> Iterator[Finding | NotChecked]:
@@ -228,12 +228,12 @@ def check_running(where: Where) -> Iterator[Finding | NotChecked]:
         yield NotChecked("K5", None, f"no running dynsched says it: {failed}")
         return
     if refused:
-        told = error(
+        finding = error(
             "the running dynsched refuses its rules file, and does not go by it",
             some(str(refused).splitlines(), most=3),
             "correct the file (`dynsched check` finds all errors); it is read again by itself",
         )
-        yield from findings("K5", [told])
+        yield from findings("K5", [finding])
 
 
 def _is_asked(metrics: str) -> bool:

@@ -41,7 +41,7 @@ class SeriesSelector:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """What the checks need to know. ``unread``: why no more than that is known of it."""
+    """``unread``: why it could not be parsed; nothing else is known then."""
 
     unread: str | None = None
     selectors: tuple[SeriesSelector, ...] = ()

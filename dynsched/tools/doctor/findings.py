@@ -19,7 +19,7 @@ CODES: Final = (
     *("P0", "P1", "P4", "P5", "P6", "P9", "P10", "P12", "P13"),
     *("N1", "N2", "W1", "K1", "K2", "K3", "K4", "K5"),
 )
-"""Of every check; docs/doctor.md says what each is. A published code keeps its meaning."""
+"""All checks; docs/doctor.md explains each. A published code keeps its meaning."""
 
 
 class Severity(IntEnum):
@@ -45,7 +45,7 @@ class Finding(NamedTuple):
     rule: str | None
     summary: str
     evidence: str
-    """What shows it: figures, names, a part of an expression."""
+    """Figures, names, or a part of an expression that show it."""
     fix: str
 
 
@@ -61,7 +61,7 @@ class NotChecked(NamedTuple):
 
 
 def findings(code: str, found: Iterable[Finding], rule: str | None = None) -> Iterator[Finding]:
-    """What a check found, once each: a selector may stand several times in a rule."""
+    """The findings of a check, each once: a rule can have a selector several times."""
     for each in dict.fromkeys(found):
         yield each._replace(code=code, rule=rule)
 
@@ -128,5 +128,5 @@ def _summary(report: Report) -> str:
             return "Nothing was checked: neither Prometheus nor the API server could be asked."
         return "No findings." if not report.unreachable else "No findings in what was checked."
     counts = Counter(each.severity for each in report.findings)
-    told = [counted(counts[each], noun) for each, noun in _NOUNS.items() if counts[each]]
-    return f"{listed(told)}; docs/doctor.md explains each code."
+    found = [counted(counts[each], noun) for each, noun in _NOUNS.items() if counts[each]]
+    return f"{listed(found)}; docs/doctor.md explains each code."

@@ -39,7 +39,7 @@ class PastValues(NamedTuple):
     most: float
     since: float
     odd: int = 0
-    """Of how many series, at the worst moment, the value was no finite number."""
+    """The number of series without a finite value, at the worst moment."""
 
 
 class Queries:
@@ -78,13 +78,12 @@ class Queries:
         )
         return tuple(each.labels.get(matcher.name, "") for each in found or ())
 
-    async def interval(self, selector: SeriesSelector) -> tuple[float, str]:
-        """Seconds between two samples of a series, of the job that is scraped most rarely, and that
-        job; 0 where it is not known. By the samples' own distance: that of the target that they
-        come from, or of the recording rule that makes them.
+    async def interval(self, selector: SeriesSelector) -> float:
+        """Seconds between two samples of a series, in the job that is scraped most rarely; 0 if it
+        is not known.
         """
         firsts = await self.samples(f"topk by (job) (1, {selector.text})", "P12")
-        worst = 0.0, ""
+        worst = 0.0
         for sample in (firsts or ())[:_JOBS]:
             labels = dict(sample.labels)
             name = labels.pop("__name__", selector.metric)
@@ -94,7 +93,7 @@ class Queries:
             times = [at for series in found.series[:1] for at, _ in series.points]
             gaps = [later - earlier for earlier, later in pairwise(times)]
             if gaps:
-                worst = max(worst, (statistics.median(gaps), labels.get("job", "")))
+                worst = max(worst, statistics.median(gaps))
         return worst
 
     async def lag(self, selector: SeriesSelector) -> float:
@@ -113,7 +112,7 @@ class Queries:
                 yield label, values, await self.count(twice, "P10") or 0
 
     async def past(self, expr: str, seconds: float) -> PastValues | None:
-        """Of the last week, at as many moments as a query that takes ``seconds`` may have."""
+        """The last week, at as many moments as a query that takes ``seconds`` can have."""
         points = int(min(_POINTS, max(_LEAST_POINTS, _BUDGET / max(seconds, 1e-3))))
         whole = f"(\n{expr}\n)"  # it may end in a comment
         found = []

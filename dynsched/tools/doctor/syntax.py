@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # to import it takes half a second, which a check without a s
     from dynsched.sources.prometheus import PrometheusSource
 
 _PLACE: Final = re.compile(r"\b\d+:\d+: parse error: .*", re.DOTALL)
-"""Where in the expression, as Prometheus says it."""
+"""The place in the expression, in an error of Prometheus."""
 
 
 def parse_here(report: Checked) -> Checked:

@@ -359,10 +359,7 @@ class Scrapes:
     """A Prometheus that answers when and how often it scraped."""
 
     def __init__(self, lag: float, interval: float) -> None:
-        self.lag, self.interval = (
-            AsyncMock(return_value=lag),
-            AsyncMock(return_value=(interval, "")),
-        )
+        self.lag, self.interval = AsyncMock(return_value=lag), AsyncMock(return_value=interval)
 
 
 @pytest.mark.parametrize(
