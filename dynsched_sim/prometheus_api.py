@@ -29,7 +29,7 @@ class Machine(NamedTuple):
 
 
 class SimulatedPrometheus:
-    """The load began when this is made; the rules are told apart by their names."""
+    """The load began when this is made; its metrics are those of the rules."""
 
     def __init__(
         self,
@@ -59,9 +59,9 @@ class SimulatedPrometheus:
         return self._clock() - self._began
 
     async def _query(self, request: web.Request) -> web.Response:
-        # What is asked stands in the URL or in the body, as for Prometheus.
-        asked = {**request.query, **await request.post()}
-        form = {name: str(value) for name, value in asked.items()}
+        # Prometheus takes its parameters from the URL and from the body.
+        parameters = {**request.query, **await request.post()}
+        form = {name: str(value) for name, value in parameters.items()}
         if (name := self._names.get(_normal(form.get("query", "")))) is None:
             return await _refuse(request)
         if request.path.endswith("_range"):
@@ -98,5 +98,5 @@ def _normal(expr: str) -> str:
 
 
 async def _refuse(_request: web.Request) -> web.Response:
-    told = {"status": "error", "errorType": "bad_data", "error": _REFUSAL}
-    return web.json_response(told, status=400)
+    refusal = {"status": "error", "errorType": "bad_data", "error": _REFUSAL}
+    return web.json_response(refusal, status=400)

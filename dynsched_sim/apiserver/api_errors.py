@@ -1,4 +1,4 @@
-"""What the server says when it refuses: ``Status`` objects, in the real server's words."""
+"""Refusals: ``Status`` objects, in the real server's words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _NO_RESOURCE: Final = "the server could not find the requested resource"
 _NO_MEDIA_TYPE: Final = "415: Unsupported Media Type"
 USER: Final = "system:serviceaccount:dynsched:dynsched"
-"""As whom everybody asks."""
+"""The user of every request."""
 
 
 class StatusCause(NamedTuple):
@@ -82,17 +82,17 @@ def conflict(
 def invalid(resource: Resource | None, name: str, causes: Iterable[StatusCause]) -> ApiError:
     """422: every cause in one message; without a resource where a patch's result is no object."""
     found = list(causes)
-    told = [f"{cause.field}: {cause.message}" for cause in found]
+    messages = [f"{cause.field}: {cause.message}" for cause in found]
     kind = ".".join(filter(None, (resource.kind, resource.group))) if resource else ""
     message = f'{kind} "{name}" is invalid: '
-    message += told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    message += messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
     details = details_of(resource, name, resource.kind) if resource else {}
     details |= {"causes": [cause._asdict() for cause in found]}
     return ApiError(422, "Invalid", message, details)
 
 
 expired: Final = partial(ApiError, 410, "Expired")
-"""The asked-for resourceVersion is compacted away."""
+"""The requested resourceVersion is compacted away."""
 
 
 def forbidden(

@@ -4,7 +4,7 @@
         server.objects.create("nodes", make_node("worker-1", 1))
         kubeconfig = server.kubeconfig(Path("kubeconfig"))   # for kubectl, or for dynsched
 
-It speaks plain HTTP unless it is given ``tls``, keeps everything in memory, records what was asked
+It speaks plain HTTP unless it is given ``tls``, keeps everything in memory, records the requests
 (``server.requests``) and fails on order (``server.faults``, ``down()`` and ``up()``,
 ``drop_watches()``, ``restore()``, ``store.compact()``).
 With ``server.serves_metrics`` there are NodeMetrics (what metrics-server would measure is created
@@ -257,17 +257,18 @@ class ApiServer:
             _, _, group, _, plural = request.path.split("/")
             if ("create", plural) in self.forbidden:
                 raise api_errors.forbidden(resources.Resource(group, plural, ""), "", "", "create")
-            asked = msgspec.json.decode(body)
-            return rest.respond(encode({**asked, "status": review(asked["spec"])}), 201)
+            request_body = msgspec.json.decode(body)
+            answer = {**request_body, "status": review(request_body["spec"])}
+            return rest.respond(encode(answer), 201)
         found = resources.DOCUMENTS.get(request.path.rstrip("/"))
         if found is None:
             return web.Response(text="404 page not found\n", status=404)
         return rest.respond(encode(found))
 
     def _own_rights(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-        asked = spec["resourceAttributes"]
-        what = f"{asked['resource']}/{asked.get('subresource', '')}".rstrip("/")
-        return {"allowed": (asked["verb"], what) not in self.forbidden}
+        what = spec["resourceAttributes"]
+        name = f"{what['resource']}/{what.get('subresource', '')}".rstrip("/")
+        return {"allowed": (what["verb"], name) not in self.forbidden}
 
     def _authenticate(self, request: web.BaseRequest) -> None:
         if self.token is None:

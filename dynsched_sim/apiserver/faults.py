@@ -64,15 +64,15 @@ class Faults:
     ) -> Fault:
         """A Status object, or ``body`` as it is."""
         reason = HTTPStatus(status).phrase.replace(" ", "")
-        told = ApiError(status, reason, message or f"injected fault {status}").body
-        said = told if body is None else body
-        return self._arm(Fault(match, times, status, said, retry_after))
+        refusal = ApiError(status, reason, message or f"injected fault {status}").body
+        answer = refusal if body is None else body
+        return self._arm(Fault(match, times, status, answer, retry_after))
 
     def delay(self, seconds: float, **match: str) -> Fault:
         return self._arm(Fault(match, None, seconds=seconds))
 
     def reset(self, *, after: bool = False, times: int | None = None, **match: str) -> Fault:
-        """Cut the connection, before doing what was asked, or ``after`` it without an answer."""
+        """Cut the connection, before the request is served, or ``after`` it without an answer."""
         return self._arm(Fault(match, times, after=after))
 
     def struck(self, record: RequestRecord) -> list[Fault]:

@@ -79,9 +79,9 @@ class Objects:
         _check(resource, new, None)
         name = new["metadata"]["name"]
         if self.store.get(resource, namespace, name):
-            told = f'{resource.qualified_plural} "{name}" already exists'
+            message = f'{resource.qualified_plural} "{name}" already exists'
             details = api_errors.details_of(resource, name)
-            raise api_errors.ApiError(409, "AlreadyExists", told, details)
+            raise api_errors.ApiError(409, "AlreadyExists", message, details)
         return self._save(resource, {}, new, how)
 
     def replace(
@@ -96,8 +96,8 @@ class Objects:
         resource = named(resource)
         new = _decode(resource, body)
         if not new["metadata"].get("name"):
-            told = f"the name of the object ({name} based on URL) was undeterminable"
-            raise api_errors.bad_request(f"{told}: name must be provided")
+            message = f"the name of the object ({name} based on URL) was undeterminable"
+            raise api_errors.bad_request(f"{message}: name must be provided")
         entry = self.find(resource, name, namespace)
         _require_uid(resource, entry, new["metadata"].setdefault("uid", entry.uid))
         return self._update(resource, entry, new, how)
@@ -139,8 +139,8 @@ class Objects:
         return self.store.put(resource, body)
 
     def bind(self, name: str, namespace: str, binding: Mapping[str, Any], how: Write) -> Entry:
-        """``pods/binding``: give the pod the Binding's target as its node. Whether there is a node
-        of that name is not asked, as in the real server. ApiError: 404 where there is no such pod,
+        """``pods/binding``: give the pod the Binding's target as its node. As in the real server, a
+        node of that name need not exist. ApiError: 404 where there is no such pod,
         409 where it is another one, has a node already or is being deleted.
         """
         metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
@@ -267,16 +267,16 @@ def _complete_update(
         new |= {fixed: old[fixed]} if fixed in old else {}
 
 
-def _require_version(resource: Resource, entry: Entry, asked: str) -> None:
-    """409 where ``asked`` is not the stored version; none is fine where the kind allows that."""
-    if asked in {"", "0"}:
+def _require_version(resource: Resource, entry: Entry, version: str) -> None:
+    """409 where ``version`` is not the stored one; none is fine where the kind allows that."""
+    if version in {"", "0"}:
         if not resource.unconditional_update:
             message = "Invalid value: 0: must be specified for an update"
             cause = api_errors.StatusCause("FieldValueInvalid", message, "metadata.resourceVersion")
             raise api_errors.invalid(resource, entry.name, [cause])
-    elif not asked.isdecimal():
-        raise api_errors.internal(f'strconv.ParseUint: parsing "{asked}": invalid syntax')
-    elif int(asked) != entry.version:
+    elif not version.isdecimal():
+        raise api_errors.internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
+    elif int(version) != entry.version:
         raise api_errors.conflict(resource, entry.name)
 
 
@@ -289,11 +289,11 @@ def _require_same_node(entry: Entry, old: Mapping[str, Any], new: Mapping[str, A
         raise api_errors.invalid(resources.PODS, entry.name, [cause])
 
 
-def _require_uid(resource: Resource, entry: Entry, asked: str) -> None:
+def _require_uid(resource: Resource, entry: Entry, uid: str) -> None:
     """409 where another uid is named: what is meant is gone."""
-    if asked and asked != entry.uid:
+    if uid and uid != entry.uid:
         why = (
             "StorageError: invalid object, Code: 4, AdditionalErrorMsg: Precondition failed:"
-            f" UID in precondition: {asked}, UID in object meta: {entry.uid}"
+            f" UID in precondition: {uid}, UID in object meta: {entry.uid}"
         )
         raise api_errors.conflict(resource, entry.name, why)

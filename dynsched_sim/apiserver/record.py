@@ -1,4 +1,4 @@
-"""What was asked of the server, and by whom: so that a test can say "nobody wrote"."""
+"""The requests so far, and who sent them: so that a test can say "nobody wrote"."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RequestRecord:
 
     @property
     def is_write(self) -> bool:
-        """Whether it asked for a change (refused, failed and dry-run ones count too)."""
+        """Whether it is a write (refused, failed and dry-run ones count too)."""
         return self.verb in _WRITES
 
     def json(self) -> Any:

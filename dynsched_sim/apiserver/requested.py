@@ -1,4 +1,4 @@
-"""From a request's method, path and query to what it asks for: target, verb and selector."""
+"""Target, verb and selector of a request, from its method, path and query."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def parse(path: str, served: Collection[Resource]) -> Target | None:
     found = _PATH.fullmatch(path.rstrip("/"))
     if found is None or (found["group"] or "") not in {each.group for each in served}:
         return None
-    asked = found["group"] or "", found["version"], found["plural"]
-    resource = next((r for r in served if (r.group, r.version, r.plural) == asked), None)
+    wanted = found["group"] or "", found["version"], found["plural"]
+    resource = next((r for r in served if (r.group, r.version, r.plural) == wanted), None)
     namespace, name, part = (found[each] or "" for each in ("namespace", "name", "subresource"))
     if resource is None:
         raise api_errors.no_such_resource()
-    # An object of a namespaced resource is only to be had inside of its namespace.
+    # An object of a namespaced resource is served inside its namespace only.
     in_place = resource.namespaced if namespace else not (name and resource.namespaced)
     parts = {"": True, "status": resource.has_status, "binding": resource is resources.PODS}
     if not (in_place and parts.get(part)):

@@ -1,6 +1,6 @@
 """The service proxy: a GET on `.../services/NAME/proxy/PATH` is passed on to a program.
 
-A simulated cluster has no pods that run, so who starts the server says where each Service leads.
+A simulated cluster runs no pods: the program that starts the server sets where each Service leads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PATH: Final = re.compile(
     r"(?:(?P<scheme>https?):)?(?P<name>[^/:]+)(?::(?P<port>[^/:]*))?/proxy(?P<rest>/.*)"
 )
 _PASSED: Final = (hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.IF_NONE_MATCH, hdrs.USER_AGENT)
-"""Headers of a request that the program gets; the caller's credentials it never gets."""
+"""Headers of a request that the program gets; the caller's credentials are never passed on."""
 _RETURNED: Final = (hdrs.CONTENT_TYPE, hdrs.CONTENT_ENCODING, hdrs.ETAG, hdrs.VARY, hdrs.AGE)
 
 
@@ -38,12 +38,12 @@ class ServiceProxy:
         name, namespace = target.name, target.namespace
         self._objects.find(SERVICES, name, namespace)
         backend = self.backends.get((namespace, name))
-        asked = _PATH.fullmatch(request.rel_url.raw_path)
-        if backend is None or asked is None:
+        found = _PATH.fullmatch(request.rel_url.raw_path)
+        if backend is None or found is None:
             raise api_errors.unavailable(f'no endpoints available for service "{name}"')
         query = f"?{request.query_string}" if request.query_string else ""
-        scheme = asked["scheme"] or "http"
-        url = f"{scheme}://{backend.partition('://')[2]}{asked['rest']}{query}"
+        scheme = found["scheme"] or "http"
+        url = f"{scheme}://{backend.partition('://')[2]}{found['rest']}{query}"
         headers = {name: request.headers[name] for name in _PASSED if name in request.headers}
         try:
             async with (
@@ -51,9 +51,9 @@ class ServiceProxy:
                 # The real one does not check the certificate either.
                 session.get(url, headers=headers, allow_redirects=False, ssl=False) as answered,
             ):
-                found = {k: answered.headers[k] for k in _RETURNED if k in answered.headers}
+                returned = {k: answered.headers[k] for k in _RETURNED if k in answered.headers}
                 body = await answered.read()
-                return web.Response(status=answered.status, headers=found, body=body)
+                return web.Response(status=answered.status, headers=returned, body=body)
         except aiohttp.ServerDisconnectedError:
             raise api_errors.unavailable("error trying to reach service: EOF") from None
         except aiohttp.ClientError as error:

@@ -26,7 +26,7 @@ _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class GoneError(LookupError):
-    """What was asked for is older than the history, which begins after the version it names."""
+    """The requested version is older than the history, which begins after the version named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class Store:
         return Backup(self.version, entries)
 
     def restore(self, backup: Backup) -> None:
-        """Put an older state and its version back, as etcd does; no listener is told."""
+        """Put an older state and its version back, as etcd does; listeners are not called."""
         self.version = backup.version
         for resource, collection in self._collections.items():
             collection.entries, collection.snapshot = dict(backup.entries[resource]), None

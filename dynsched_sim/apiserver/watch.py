@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -24,13 +23,13 @@ from dynsched_sim.apiserver.store import (
     at_version,
 )
 
-_MIN_SECONDS, _MAX_SECONDS = 1800.0, 3600.0  # how long a watch lasts that names no timeout
-_BATCH: Final = 100  # lines to a write: bounds memory when 5,000 nodes are told at once
+_SECONDS: Final = 1800.0  # how long a watch lasts that names no timeout
+_BATCH: Final = 100  # lines to a write: bounds memory when 5,000 nodes are sent at once
 
 
 @dataclass(slots=True, eq=False)
 class Watch:
-    """One open watch: what is still to be told, and how it is to end."""
+    """One open watch: the changes that are still to be sent, and its last event."""
 
     renderer: Renderer
     selector: ListSelector
@@ -104,12 +103,11 @@ class Watches:
             cause = api_errors.StatusCause("FieldValueForbidden", message, "sendInitialEvents")
             raise api_errors.invalid(None, "", [cause])
         version = _version_asked(request.query)
-        asked = number(request.query, "timeoutSeconds")
-        lasts = asked or random.uniform(_MIN_SECONDS, _MAX_SECONDS)  # noqa: S311
+        lasts = number(request.query, "timeoutSeconds") or _SECONDS
         deadline = asyncio.get_running_loop().time() + lasts
         watch = Watch(renderer, selector, request.transport, since=version or 0)
         self._begin(watch, version)
-        # Up to ``subscribe`` nothing is awaited: no change is missed, and none is told twice.
+        # Up to ``subscribe`` nothing is awaited: no change is missed or sent twice.
         unsubscribe = self._store.subscribe(renderer.resource, watch.notice)
         self._open.add(watch)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -125,7 +123,7 @@ class Watches:
         return response
 
     def _begin(self, watch: Watch, version: int | None) -> None:
-        """What is told first: the changes since ``version``, or, without one, all objects."""
+        """Queue the changes since ``version``; without a version, all objects."""
         resource = watch.renderer.resource
         if version is None:
             found = self._store.entries(resource)
@@ -134,8 +132,8 @@ class Watches:
         try:
             watch.pending.extend(self._store.changes(resource, version))
         except GoneError as error:
-            told = api_errors.expired(f"too old resource version: {version} ({error})")
-            watch.end(render.event("ERROR", render.encode(told.body)))
+            gone = api_errors.expired(f"too old resource version: {version} ({error})")
+            watch.end(render.event("ERROR", render.encode(gone.body)))
 
 
 def _version_asked(query: Mapping[str, str]) -> int | None:

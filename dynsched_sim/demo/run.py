@@ -30,7 +30,7 @@ from dynsched_sim.apiserver.api_server import ApiServer
 from dynsched_sim.apiserver.resources import NODES
 from dynsched_sim.apiserver.store import ChangeType, StoreChange
 from dynsched_sim.demo.operator import Operator, running
-from dynsched_sim.demo.show import Tally, screen, tell
+from dynsched_sim.demo.show import Tally, print_text, screen
 from dynsched_sim.examples import NAMESPACES, make_node, make_pod
 from dynsched_sim.load import DemoLoad, DemoPod
 from dynsched_sim.prometheus_api import Machine, SimulatedPrometheus, serve
@@ -129,16 +129,18 @@ async def run_demo(*, nodes: int, seconds: float | None, seed: int, console: Con
             if not stopped.is_set():
                 raise
         except BrokenError as error:
-            tell(Console(stderr=True), f"Error: {error}")
+            print_text(Console(stderr=True), f"Error: {error}")
             return 1
     if outcome.elapsed is not None and not console.is_terminal:  # there it stands already
-        tell(console, outcome.summary())
-    tell(console, "Everything was stopped and removed.")
+        print_text(console, outcome.summary())
+    print_text(console, "Everything was stopped and removed.")
     return 0
 
 
 async def _perform(nodes: int, seconds: float | None, console: Console, outcome: _Outcome) -> None:
-    tell(console, f"Starting a cluster of {nodes} nodes, a simulated Prometheus, and dynsched ...")
+    print_text(
+        console, f"Starting a cluster of {nodes} nodes, a simulated Prometheus, and dynsched ..."
+    )
     packaged = resources.files("dynsched_sim") / "demo-rules.yaml"
     with tempfile.TemporaryDirectory(prefix="dynsched-demo-", ignore_cleanup_errors=True) as name:
         rules = Path(name) / "rules.yaml"
@@ -207,7 +209,7 @@ async def _nodes(session: aiohttp.ClientSession) -> dict[str, Any] | None:
 
 
 async def _pause(operator: Operator, cluster: _Cluster) -> None:
-    """Until it is to be asked again; pods go on. BrokenError when the operator ends before that."""
+    """Wait until the next look; pods go on. BrokenError when the operator ends before that."""
     cluster.go_on()
     try:
         async with asyncio.timeout(_POLL):
@@ -219,8 +221,8 @@ async def _pause(operator: Operator, cluster: _Cluster) -> None:
 
 def _introduce(console: Console, stage: _Stage) -> None:
     kubeconfig, rules = (shlex.quote(str(path)) for path in (stage.kubeconfig, stage.rules))
-    asked = f"--prom {stage.prometheus} --rules {rules}"
-    tell(
+    flags = f"--prom {stage.prometheus} --rules {rules}"
+    print_text(
         console,
         f"""
   Open this   {stage.url}/
@@ -234,8 +236,8 @@ Try in another terminal:
   kubectl --kubeconfig {kubeconfig} get nodes -L status -w
   kubectl --kubeconfig {kubeconfig} describe node {stage.cluster.first_hot}
   {program()} why {stage.cluster.first_hot} --server {stage.url}
-  {program()} doctor --kubeconfig {kubeconfig} {asked} --server {stage.url}
-  {program()} backtest --kubeconfig {kubeconfig} {asked} --since 5m --step 1s
+  {program()} doctor --kubeconfig {kubeconfig} {flags} --server {stage.url}
+  {program()} backtest --kubeconfig {kubeconfig} {flags} --since 5m --step 1s
 
 Ctrl-C stops the demo and removes everything.
 """,

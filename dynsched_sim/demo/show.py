@@ -58,7 +58,7 @@ def _is_hot(node: Mapping[str, Any] | None) -> bool:
 
 
 Show = Callable[[Mapping[str, Any], float], None]
-"""Shows what the operator's `/nodes` says now, so many seconds after the beginning."""
+"""Shows the operator's `/nodes`, with the seconds since the demo began."""
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def screen(console: Console, tally: Tally, summary: Callable[[], str]) -> Iterat
 
     def lines(payload: Mapping[str, Any], elapsed: float) -> None:
         for line in tally.take(payload, elapsed):
-            tell(console, line)
+            print_text(console, line)
 
     def picture(payload: Mapping[str, Any], elapsed: float) -> None:
         tally.take(payload, elapsed)
@@ -84,7 +84,7 @@ def screen(console: Console, tally: Tally, summary: Callable[[], str]) -> Iterat
         yield picture
 
 
-def tell(console: Console, text: str = "") -> None:
+def print_text(console: Console, text: str = "") -> None:
     """Print a text as it is: not folded, no markup, no colours of numbers."""
     console.print(text, soft_wrap=True, markup=False, highlight=False)
 
