@@ -144,6 +144,8 @@ class Evaluator:
         status = await self._read_rules()
         rule_set = self._rules_file.rule_set
         if rule_set is None:
+            if self._leadership.may_write:
+                self._reporter.post_refusal(status.error)
             self._step_down_if_unanswered(sees=False)
             return None
         answers = await self._queries.ask(rule_set.rules, patience)
@@ -265,7 +267,7 @@ class Evaluator:
             return RulesStatus(error, reloaded=True)
         if error is None or error == before:
             return RulesStatus(error)
-        self._reporter.refused(error, rule_set, may_post=self._leadership.may_write)
+        self._reporter.refused(error, rule_set)
         return RulesStatus(error, refused=True)
 
     def _note_successes(self, answers: Mapping[str, QueryResult]) -> None:

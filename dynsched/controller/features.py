@@ -95,7 +95,8 @@ class Features:
         from dynsched.features.order.status import OrderStatus
         from dynsched.features.order.writer import NodeOrderWriter
 
-        self.store.show_order(status := OrderStatus())
+        status = OrderStatus()
+        self.store.show_order(status, with_metrics=not self.settings.dry_run)
         writer = NodeOrderWriter(
             self.clients.open(partial(KubeApi, in_flight=1)),
             self.namespace,
@@ -105,8 +106,8 @@ class Features:
         )
         await writer.run(self.stop, self.ticks)
 
-    async def query_for_page(self, source: PrometheusSource) -> None:
-        """The page's own queries, once somebody looks at it."""
+    async def query_for_page(self, source: PrometheusSource, namespace: str) -> None:
+        """The page's own queries, once somebody looks at it; ``namespace``: dynsched's own."""
         # How large an answer may be depends on the number of nodes, which is 0 until they are
         # listed. What is refused before is queried again only after minutes.
         store, cluster = self.store, self.cluster
@@ -121,7 +122,7 @@ class Features:
             self.store.facts,
             rule_set=lambda: self.rules_file.in_force,
             nodes=self.cluster.nodes,
-            namespace=self.namespace,
+            namespace=namespace,
             cluster=self.settings.cluster_name,
         ).run(self.stop)
 

@@ -138,7 +138,7 @@ async def _serve(settings: Settings) -> None:
             "the watch of nodes": watch.run(stop),
             "the evaluator": evaluate(),
             "the watch of pods": pods.run(stop),
-            "the page's queries": features.query_for_page(source),
+            "the page's queries": features.query_for_page(source, client.config.namespace),
             "the order": features.keep_order(),
             "the extender": features.answer_scheduler(),
         }
@@ -172,26 +172,39 @@ async def _run_parts(
     election: asyncio.Task[None],
 ) -> None:
     """Run the parts until ``stop`` is set, and let them end. One that ends earlier ends all."""
+    died: list[BaseException] = []
 
-    async def last(name: str, part: Coroutine[Any, Any, None]) -> None:
-        await part
-        if not stop.is_set():
-            raise PartDiedError(f"{name} ended unexpectedly")
-
-    async def elect() -> None:
-        await until_done(stop, election)
-        if election.done():
-            election.result()
+    async def watched(name: str, part: Coroutine[Any, Any, None]) -> None:
+        """Others may still withdraw what they wrote, so no exception gets to the group."""
+        try:
+            await part
+            if not stop.is_set():
+                died.append(PartDiedError(f"{name} ended unexpectedly"))
+        except asyncio.CancelledError:
+            if not stop.is_set():
+                died.append(PartDiedError(f"{name} was cancelled unexpectedly"))
+            raise
+        except Exception as error:  # noqa: BLE001 (it is raised again below)
+            died.append(error)
+        finally:
+            stop.set()
 
     try:
         async with asyncio.timeout(None) as limit, asyncio.TaskGroup() as group:
-            for name, part in {**parts, "the leader election": elect()}.items():
-                group.create_task(last(name, part), name=name)
+            for name, part in {**parts, "the leader election": _ended(stop, election)}.items():
+                group.create_task(watched(name, part), name=name)
             await stop.wait()
             limit.reschedule(asyncio.get_running_loop().time() + STOP_SECONDS)
     except TimeoutError:
         logger.warning("the parts did not end within %g s, and were cancelled", STOP_SECONDS)
-    except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None
     finally:
         stop.set()
+    if died:
+        raise died[0]
+
+
+async def _ended(stop: asyncio.Event, election: asyncio.Task[None]) -> None:
+    """Return when ``stop`` is set, or raise what the election died of."""
+    await until_done(stop, election)
+    if election.done():
+        election.result()

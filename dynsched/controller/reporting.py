@@ -138,7 +138,7 @@ class Reporter:
         self._nodes(tick, may_post=writes)
         if writes:  # otherwise nothing was sent, so that nothing is known about writes
             self._writes(tick.writes.failures)
-            self._post_refusal(tick.rules_status.error)
+            self.post_refusal(tick.rules_status.error)
 
     def _rules(self, tick: Tick) -> None:
         self._failing.tell({each.rule.name: each.error for each in tick.rules})
@@ -200,14 +200,13 @@ class Reporter:
         message = f"{count} rules are in force" if count > 1 else "1 rule is in force"
         self._events.post_own(reason=keys.REASON_RULES_RELOADED, message=message)
 
-    def refused(self, error: str, in_force: RuleSet | None, *, may_post: bool) -> None:
+    def refused(self, error: str, in_force: RuleSet | None) -> None:
         """The rules file was refused; ``in_force``: the rules that stay."""
         before = "no rules are in force" if in_force is None else "those before stay in force"
         logger.error("the rules are refused, %s:\n%s", before, error)
-        if in_force is None and may_post:  # else the tick that follows posts it
-            self._post_refusal(error)
 
-    def _post_refusal(self, error: str | None) -> None:
+    def post_refusal(self, error: str | None) -> None:
+        """Post why the rules file is refused, once; None: it is not."""
         if error not in (None, self._refusal):
             reason = keys.REASON_RULES_REFUSED
             self._events.post_own(reason=reason, message=str(error), warning=True)

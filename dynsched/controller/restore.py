@@ -42,7 +42,7 @@ async def past_evaluation(
     """The alerts as if ticks had gone on until ``now``, every ``interval`` seconds; None when the
     rules need no past, or there are no nodes. By rule: why its past could not be had.
     """
-    times = replay_times(rule_set, now, interval)
+    times = replay_times(rule_set, now, interval, len(nodes))
     if not times or not nodes:
         return None, {}
     step = now - times[-1]

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from math import isfinite
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from dynsched.core.alerts import NodePressure
 from dynsched.core.nodes import Node
@@ -20,9 +19,6 @@ from dynsched.rules.labels import LabelMark, Mark, TaintMark, parse_label, parse
 from dynsched.util.formatting import as_mapping, as_mappings, format_time, parse_time
 
 _T = TypeVar("_T")
-
-_CACHED_RECORDS: Final = 16_384
-"""Parsed annotations: that of each marked node is read at every tick."""
 
 
 class FiredRule(NamedTuple):
@@ -59,7 +55,6 @@ def read_record(node: Node) -> MarkRecord | None:
     return None if text is None else _parse_record(text)
 
 
-@lru_cache(maxsize=_CACHED_RECORDS)
 def _parse_record(text: str) -> MarkRecord:
     try:
         record = as_mapping(json.loads(text, parse_int=float))  # others may write 400 digits

@@ -4,6 +4,7 @@ so that a restart loses nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -14,9 +15,10 @@ from dynsched.core.node_table import NodeTable
 from dynsched.core.samples import Sample, Series, match_samples
 from dynsched.rules.rule_set import RuleSet
 
-MAX_STEPS: Final = 30
-"""The most evaluations of one replay, 0.15 s of CPU each at 5,000 nodes; a longer window is
-replayed in longer steps."""
+MAX_STEPS: Final = 360
+"""The most evaluations of one replay; a longer window is replayed in longer steps."""
+ALERTS: Final = 500_000
+"""The evaluations of alerts in one replay, of all steps, rules and nodes: 5 s of CPU time."""
 _SKEW: Final = 3600.0
 """Seconds by which the API server's clock may be ahead of ours. The creation time of a node that is
 further ahead is ignored."""
@@ -27,12 +29,19 @@ Histories = Mapping[str, Sequence[Series] | None]
 then unknown."""
 
 
-def replay_times(rule_set: RuleSet, now: float, interval: float) -> tuple[float, ...]:
+def replay_times(
+    rule_set: RuleSet, now: float, interval: float, nodes: int = 1
+) -> tuple[float, ...]:
     """The moments before ``now`` at which ticks would have been, back to where the longest ``for``
-    or ``keep_firing_for`` begins; none when no rule looks back.
+    or ``keep_firing_for`` begins; none when no rule looks back. Fewer where there are many
+    ``nodes``, but at least two within the shortest duration.
     """
-    window = max(max(rule.hold_duration, rule.keep_firing_for) for rule in rule_set.rules)
-    step = max(interval, window / MAX_STEPS)
+    both = [each for rule in rule_set.rules for each in (rule.hold_duration, rule.keep_firing_for)]
+    window = max(both)
+    steps = max(1, ALERTS // (len(rule_set.rules) * max(1, nodes)))
+    if window:
+        steps = max(steps, math.ceil(2 * window / min(each for each in both if each)))
+    step = max(interval, window / min(steps, MAX_STEPS))
     # One step more than fits: what was over just as long as ``for`` fires at the first tick.
     count = int(window / step) + 1 if window else 0
     return tuple(now - number * step for number in range(count, 0, -1))

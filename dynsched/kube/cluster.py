@@ -11,7 +11,7 @@ from typing import Self
 from dynsched.core.marks import NodePatch, apply_patch, own_taints
 from dynsched.core.nodes import Node
 from dynsched.kube.client import KubeClient
-from dynsched.util.errors import NotFoundError
+from dynsched.util.errors import ConflictError, NotFoundError
 
 
 def is_older(version: str, than: str) -> bool:
@@ -169,36 +169,43 @@ class DryRunCluster(NodeCluster):
         super().__init__(client, store)
         self._patches: dict[str, tuple[Node, list[NodePatch]]] = {}
         """By name: the node as it really was at the last patch, and all patches."""
+        self._real: Mapping[str, Node] = {}
+        self._view: Mapping[str, Node] | None = None
 
     def nodes(self) -> Mapping[str, Node]:
         """All by name, with the patches."""
         real = super().nodes()
-        patched: dict[str, Node] = {}
-        for name, (before, patches) in list(self._patches.items()):
-            node = real.get(name)
-            if node is None or _own_part(node, patches) != _own_part(before, patches):
-                del self._patches[name]
-                continue
+        if self._view is None or real is not self._real:
+            copies = ((name, self._copy_of(name, real.get(name))) for name in [*self._patches])
+            changed = {name: copy for name, copy in copies if copy is not None}
+            self._real, self._view = real, {**real, **changed}
+        return self._view
+
+    def _copy_of(self, name: str, node: Node | None) -> Node | None:
+        """None, and its patches are dropped, where nothing is left of them."""
+        before, patches = self._patches[name]
+        if node is not None and _own_part(node, patches) == _own_part(before, patches):
             copy = reduce(apply_patch, patches, node)
-            if _own_part(copy, patches) == _own_part(node, patches):  # it is as it was
-                del self._patches[name]
-            else:
-                patched[name] = copy
-        return {**real, **patched}
+            if _own_part(copy, patches) != _own_part(node, patches):
+                return copy
+        del self._patches[name]
+        return None
 
     async def read(self, name: str) -> Node | None:
         """The copy."""
         return self.nodes().get(name)
 
     async def patch(self, patch: NodePatch) -> Node:
-        """Change the copy. NotFoundError where there is no such node any more."""
+        """Change the copy. NotFoundError and ConflictError as of a real one."""
         node = super().nodes().get(patch.node)
         if node is None:
             raise NotFoundError(f"node {patch.node} is gone")
-        _, patches = self._patches.setdefault(patch.node, (node, []))
-        patches.append(patch)
-        self._patches[patch.node] = node, patches
-        return self.nodes()[patch.node]
+        if node.resource_version != patch.version:
+            raise ConflictError(f"node {patch.node} changed")
+        _, patches = self._patches.get(patch.node, (node, []))
+        self._patches[patch.node] = node, [*patches, patch]
+        self._view = None
+        return reduce(apply_patch, [*patches, patch], node)
 
 
 def _own_part(node: Node, patches: Iterable[NodePatch]) -> tuple[object, ...]:

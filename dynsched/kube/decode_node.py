@@ -128,7 +128,13 @@ def quantity(value: object) -> float | None:
 
 def _interned(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
     """Thousands of nodes share most keys and values; those that have none share the mapping."""
-    return {sys.intern(key): sys.intern(text) for key, text in pairs} or _NO_TEXTS
+    return {sys.intern(key): _shared_text(text) for key, text in pairs} or _NO_TEXTS
+
+
+@lru_cache(maxsize=8192)
+def _shared_text(text: str) -> str:
+    """The same object for equal texts. Python 3.12 never frees what is interned."""
+    return text
 
 
 def _managed_labels(writers: Iterable[_Writer]) -> frozenset[str]:

@@ -105,10 +105,11 @@ class TickStore:
         """Seconds since the last tick."""
         return self.clock() - self._published_at
 
-    def show_order(self, status: OrderStatus) -> None:
-        """Show the order in all answers and in `/metrics`."""
+    def show_order(self, status: OrderStatus, *, with_metrics: bool = True) -> None:
+        """Show the order in all answers, and in `/metrics` where it is written."""
         self.order = status
-        self.metrics.registry.register(status)
+        if with_metrics:
+            self.metrics.registry.register(status)
 
     async def encoded_page(self, tick: Tick) -> Encoded:
         """Made once for all pages that are open."""

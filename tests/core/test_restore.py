@@ -99,3 +99,16 @@ def test_a_rule_without_a_history_adopts_the_mark_as_of_now() -> None:
     assert (found["cpu"].state, found["cpu"].adopted) == (AlertState.INACTIVE, False)
     assert (found["mem"].state, found["mem"].adopted) == (AlertState.FIRING, True)
     assert found["mem"].known_at == times[-1]
+
+
+@pytest.mark.parametrize(
+    ("durations", "nodes", "steps"),
+    [
+        ({"for_": "10m"}, 100, 61),  # as ticks would have been
+        ({"for_": "10m"}, 20_000, 26),  # 25 within the CPU time that a start may take
+        ({"for_": "2h"}, 100, 361),
+        ({"for_": "1m", "keep_firing_for": "2h"}, 20_000, 241),  # two within the shortest duration
+    ],
+)
+def test_how_many_steps_a_replay_has(durations, nodes: int, steps: int) -> None:
+    assert len(replay_times(rule_set(rule(**durations)), NOON, 10.0, nodes)) == steps

@@ -14,7 +14,7 @@ from dynsched.core.marks import NodePatch, apply_patch
 from dynsched.core.nodes import Node
 from dynsched.kube.cluster import DryRunCluster, NodeStore
 from dynsched.rules.rule_set import RuleSet
-from dynsched.util.errors import NotFoundError
+from dynsched.util.errors import ConflictError, NotFoundError
 
 BOTH = {"label": "status=presure", "taint": "dynsched.io/pressure=true:PreferNoSchedule"}
 GUARDED = rule_set(
@@ -120,3 +120,10 @@ async def test_a_node_that_is_gone_is_not_found(dry: DryRun) -> None:
     with pytest.raises(NotFoundError):
         await dry.cluster.patch(patch)
     assert await dry.cluster.read("a") is None
+
+
+async def test_a_node_that_changed_since_is_a_conflict(dry: DryRun) -> None:
+    (patch,) = (await dry.tick(a=1, b=1)).patches
+    dry.put(node("a", labels={"team": "x"}))
+    with pytest.raises(ConflictError):
+        await dry.cluster.patch(patch)

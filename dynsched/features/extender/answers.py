@@ -63,7 +63,11 @@ class Extender:
     async def follow(self, ticks: Latest[Tick]) -> None:
         """Answer from the newest tick. It is prepared in a thread: HTTP should not wait for it."""
         async for tick in ticks.values():
-            self.use(await asyncio.to_thread(Scoring, tick.evaluation, tick.pods, tick.taken_at))
+            inputs = tick.evaluation, tick.pods, tick.taken_at
+            try:
+                self.use(await asyncio.to_thread(Scoring, *inputs))
+            except Exception:
+                logger.exception("the extender goes on with its previous scores")
 
     def use(self, scoring: Scoring) -> None:
         """Answer from ``scoring`` from now on."""

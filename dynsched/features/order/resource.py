@@ -5,6 +5,7 @@ from __future__ import annotations
 import email.utils
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -107,7 +108,10 @@ def _call(verb: str, namespace: str) -> ApiRequest:
 
 def _ahead(answer: ApiResponse) -> float:
     said = answer.headers.get("Date")  # by RFC 9110 a server without a clock sends none
-    now = email.utils.parsedate_to_datetime(said).timestamp() if said else time.time()
+    now = time.time()
+    if said:
+        with suppress(ValueError):  # a proxy may write anything
+            now = email.utils.parsedate_to_datetime(said).timestamp()
     return now - time.monotonic()
 
 
