@@ -47,26 +47,17 @@ POD: Doc = {
         "containers": [{
             "name": "c",
             "image": "example.com/image:1",
-            "env": [{"name": "A", "value": "$(B)"}],
             "resources": {"requests": {"cpu": "0.5", "memory": "64Mi"}},
             "volumeMounts": [{"name": "v", "mountPath": "/v"}],
         }],
-        "initContainers": [{"name": "i", "image": "example.com/image:1"}],
         "volumes": [{"name": "v", "emptyDir": {}}],
         "tolerations": [{"key": "a", "operator": "Exists", "effect": "NoSchedule"}],
-        "topologySpreadConstraints": [{
-            "maxSkew": 1,
-            "topologyKey": "topology.kubernetes.io/zone",
-            "whenUnsatisfiable": "ScheduleAnyway",
-            "labelSelector": {"matchLabels": {"app": "x"}},
-        }],
     },
 }  # fmt: skip
 
 
-def owner(kind: str) -> Doc:
-    reference = {"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "u", "controller": True}
-    return {"metadata": {"ownerReferences": [reference]}}
+DAEMON_SET: Doc = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "o", "uid": "u"}
+DAEMON_SET |= {"controller": True}
 
 
 def affinity(**parts: Any) -> Doc:
@@ -101,7 +92,6 @@ GIVEN = [
          {"nodeAffinity": {PREFERRED: [*SEVERAL, OURS]}}),
     Case("all kinds", affinity(**OTHERS, nodeAffinity={REQUIRED: NEEDED, PREFERRED: [SSD]}),
          {**OTHERS, "nodeAffinity": {REQUIRED: NEEDED, PREFERRED: [SSD, OURS]}}),
-    Case("a pod of a ReplicaSet", owner("ReplicaSet"), ADDED),
     Case("the label says true", {"metadata": {"labels": {KEY: "true"}}}, ADDED),
     Case("no labels or annotations", {"metadata": {"labels": None, "annotations": None}}, ADDED),
     Case("the value of the mark at another key", preferring(STATE),
@@ -114,10 +104,8 @@ SAYS_NO: Doc = {"metadata": {"annotations": {KEY: "false"}}}
 LEFT_ALONE = [
     Case("opted out by the label", {"metadata": {"labels": {KEY: "false"}}}),
     Case("opted out by the annotation", SAYS_NO),
-    Case("the annotation, and other preferences", merge_patch(preferring(SSD), SAYS_NO)),
-    Case("a pod of a DaemonSet", owner("DaemonSet")),
+    Case("a pod of a DaemonSet", {"metadata": {"ownerReferences": [DAEMON_SET]}}),
     Case("the preference itself", preferring(OURS)),
-    Case("with another weight", preferring(SSD, OURS | {"weight": 1})),
     Case("another preference about the key", preferring(term("status", "In", "presure"))),
     Case("one that needs the key absent", preferring(term("status", "DoesNotExist"))),
     Case("the key in the second expression of a term", preferring(BOTH_KEYS)),

@@ -322,11 +322,6 @@ async def test_it_can_be_used_by_keys_alone(shown, world) -> None:
     assert await shown.page.evaluate("document.activeElement.textContent") == "batch-1"
 
 
-SPANS = """([values, ends]) => import('./page/chart.js').then(({ spansOf }) => spansOf(
-  { name: "a", op: ">", threshold: 80 }, { times: [0, 60, 120], values: { a: values },
-  states: 'HHH' }, (at) => ends === null ? undefined : at < ends, [0, 180]))"""
-
-
 async def test_a_nodes_detail_says_why_and_until_when_and_what_changed(shown, world) -> None:
     labels = {"topology.kubernetes.io/zone": "eu-1a", "node.kubernetes.io/instance-type": "m5.xl"}
     node = world.scene.nodes["batch-1"]
@@ -342,10 +337,6 @@ async def test_a_nodes_detail_says_why_and_until_when_and_what_changed(shown, wo
     assert "kubectl dynsched why web-3" in told
     assert await shown.page.locator("dialog .chart").count() == 2
     assert await shown.page.locator("dialog .chart:has(.was-marked)").count() == 1  # of what fired
-    # Where a mark goes on for another rule, only until this one ends; by the values if not known.
-    for values, ends, shaded in ((20, 100, [0, 120]), (90, None, [0, 180]), (20, None, None)):
-        found = await shown.page.evaluate(SPANS, [[values] * 3, ends])
-        assert found == ([[True, *shaded]] if shaded else [])
     await shown.page.hover("dialog .chart >> nth=0", position={"x": 570, "y": 40})
     assert "95.0" in await shown.page.text_content("dialog .chart .read >> nth=0")
     assert "node=web-3" in shown.page.url
@@ -430,8 +421,7 @@ async def test_where_pods_were_placed_is_shown_where_there_are_any(shown, world)
     await tick(world, shown, heat="web-3")
     others = ["web-1", "web-2", "batch-1"]
     for hot, other, share, of_all, verdict, ratio in (
-        (1, 3, "25.0%", (1, 4), "helps_unsure", "1.25"),
-        (3, 33, "10.0%", (4, 40), "helps_unsure", "0.50"),
+        (4, 36, "10.0%", (4, 40), "helps_unsure", "0.50"),
         (3, 57, "7.0%", (7, 100), "helps", "0.35"),
         (93, 7, "50.0%", (100, 200), "helps_not", "2.50"),
     ):
@@ -440,10 +430,6 @@ async def test_where_pods_were_placed_is_shown_where_there_are_any(shown, world)
         assert await says(shown, help_text, [verdict, ratio], where="#help")
     kinds = [int(text.split()[0]) for text in (await texts(shown, "#placements li"))[:3]]
     assert kinds == [100, 0, 100]
-    axis = await texts(shown, "#placements .axis span")
-    assert axis[:3] == [
-        await clock(shown, "minute", NOON + 300 + 60 * at) for at in (-60, -40, -20)
-    ]
 
 
 async def test_the_order_is_one_strip_of_all_nodes_by_load(shown, world) -> None:
@@ -540,21 +526,9 @@ MISPLACED = """(root) => {
     }
     const isCut = parent.scrollWidth > parent.clientWidth + 1;
     if (isCut && getComputedStyle(parent).overflowX !== "visible") found.push(["cut", words]);
-    const isWhole = !parent.closest("code, h2, h3, .banner, tbody th, #sentence"); // break anywhere
-    for (const word of isWhole ? text.data.matchAll(/[A-Za-z]{2,12}/g) : []) {
-      range.setStart(text, word.index);
-      range.setEnd(text, word.index + word[0].length);
-      const lines = new Set([...range.getClientRects()].map((box) => box.top));
-      if (lines.size > 1) found.push(["broken", word[0]]);
-    }
   }
   for (const box of document.querySelectorAll(`${root} .scroll`))
     if (box.scrollWidth > box.clientWidth) found.push(["too wide", box.textContent.slice(0, 40)]);
-  for (const row of document.querySelectorAll(`${root} #nodes tbody tr`))
-    if (row.offsetHeight > 60) found.push(["too high", row.textContent]);
-  for (const name of document.querySelectorAll(`${root} a.name`))
-    if (name.title !== name.textContent || name.ariaLabel !== name.title || name.offsetHeight > 30)
-      found.push(["no whole name on a line", name.textContent]);
   return found;
 }"""
 
