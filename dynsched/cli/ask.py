@@ -1,4 +1,4 @@
-"""The commands that ask a running dynsched: `nodes` and `why`."""
+"""The commands that ask a running dynsched: `nodes`, `why` and `order`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def nodes(context: click.Context, /, *, output: str, marked: bool, **given: Any)
       dynsched nodes --marked
       dynsched nodes --context production
     """
-    from dynsched.cli.node_tables import render_nodes
+    from dynsched.cli.tables import render_nodes
 
     path = "/nodes?marked=true" if marked else "/nodes"
     print_answer(answer_of(where_of(context, given), path), output, render_nodes)
@@ -68,10 +68,55 @@ def why(context: click.Context, /, *, node: str, output: str, **given: Any) -> N
     Example:
       dynsched why worker-3
     """
-    from dynsched.cli.node_tables import render_why
+    from dynsched.cli.tables import render_why
 
     path = f"/nodes/{quote(node, safe='')}"
     print_answer(answer_of(where_of(context, given), path), output, render_why)
+
+
+@click.command()
+@click.argument("pod", required=False)
+@click.option(
+    "--namespace",
+    "-n",
+    metavar="NAMESPACE",
+    help="The pod's. Default: the kubeconfig's. Without POD: where dynsched is.",
+)
+@flags.asked
+@flags.kubeconfig
+@flags.output
+@click.pass_context
+def order(context: click.Context, /, *, pod: str | None, output: str, **given: Any) -> None:
+    """Show the order of the nodes for new pods, or which one a pod got, and where it went.
+
+    Without POD a running dynsched is asked, as by `dynsched nodes`. With POD the levels of nodes
+    are read from the pod, or why it got none: the API server alone is asked, with your rights.
+    docs/order.md says what the order is.
+
+    \b
+    Example:
+      dynsched order
+      dynsched order web-7d4b9c-x2x5z -n shop
+    """
+    from dynsched.cli.tables import render_order, render_pod_order
+
+    if pod is None:
+        print_answer(answer_of(where_of(context, given), "/order"), output, render_order)
+        return
+    import asyncio
+
+    from dynsched.kube.client import KubeClient
+    from dynsched.kube.credentials import load_credentials
+    from dynsched.tools.policies import pod_order
+
+    async def ask() -> dict[str, Any]:
+        credentials = await load_credentials(given["kubeconfig"], given["context"])
+        async with KubeClient(credentials) as api:
+            found = await pod_order(api, given["namespace"] or api.config.namespace, pod)
+            print_source(f"cluster {api.config.cluster}")
+            return found
+
+    print_answer(asyncio.run(ask()), output, render_pod_order)
 
 
 def answer_of(where: Where, path: str) -> dict[str, Any]:

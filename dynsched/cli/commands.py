@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from dynsched.rules.check import Checked
 
 _IN_MODULES: Final = {
-    **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor", "order")},
-    "nodes": ("ask", "nodes"),
-    "why": ("ask", "why"),
+    **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor")},
+    **{name: ("ask", name) for name in ("nodes", "order", "why")},
 }
 """Commands that have a module of their own, and its and their name there."""
 

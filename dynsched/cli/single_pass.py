@@ -15,7 +15,7 @@ import click
 import msgspec
 from rich.console import Console
 
-from dynsched.cli.node_tables import render_patches, rule_cells
+from dynsched.cli.tables import render_patches, rule_cells
 from dynsched.controller import single_pass
 from dynsched.controller.settings import Settings
 from dynsched.core.alerts import AlertState

@@ -10,7 +10,6 @@ from importlib import resources
 from typing import Any, Final, NamedTuple
 
 import yaml
-from rich.console import Console
 
 from dynsched.features.order.resource import NODE_ORDERS, order_left
 from dynsched.kube import inspection
@@ -20,7 +19,6 @@ from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark
 from dynsched.util.errors import ExpectedError
 from dynsched.util.formatting import as_mapping, as_mappings
-from dynsched.util.tables import make_table, show
 
 HOME: Final = "dynsched"
 """The namespace of manifests/, where the policy of the order looks for its object."""
@@ -229,20 +227,3 @@ async def _why_not(api: KubeApi, pod: Mapping[str, Any]) -> str:
         "went, no order was in force, or its namespace did not ask yet, or it had a node from the "
         "start"
     )
-
-
-def render_pod_order(found: Mapping[str, Any], console: Console) -> None:
-    """The answer of `pod_order`, for a person."""
-    name, node = f"{found['namespace']}/{found['pod']}", found["node"]
-    if found["why_not"]:
-        show(console, f"{name} did not get the order: {found['why_not']}")
-        return
-    went = f"it went to {node}, which is in no level" if node else "it has no node yet"
-    if found["level"]:
-        went = f"it went to {node}, of level {found['level']}"
-    show(console, f"{name} got the order that was in force until {found['until']}; {went}.")
-    rows = (
-        (str(number), str(level["weight"]), ", ".join(level["nodes"]))
-        for number, level in enumerate(found["levels"], 1)
-    )
-    show(console, make_table(("LEVEL", "WEIGHT", "NODE"), rows))

@@ -11,8 +11,8 @@ from programs import ROOT
 from scenes import CPU, EXAMPLE_RULES, MEMORY, NOON, Scene, example, expected_scene, many
 from web_support import nodes_payload
 
-from dynsched.cli.node_tables import render_patches
 from dynsched.cli.single_pass import pass_report, render_findings, why_incomplete
+from dynsched.cli.tables import render_patches
 from dynsched.core.nodes import Node
 from dynsched.core.pace import WriteFailure
 from dynsched.core.tick import WriteResult

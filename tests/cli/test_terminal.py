@@ -10,8 +10,7 @@ from command_line import compare, shown
 from scenes import EXAMPLE_RULES, NOON, Scene, example, expected_example, many
 from web_support import nodes_payload
 
-from dynsched.cli.node_tables import render_nodes, render_patches, render_why
-from dynsched.cli.order import render_order
+from dynsched.cli.tables import render_nodes, render_order, render_patches, render_why
 from dynsched.core.marks import Action, NodePatch, plan_prune
 from dynsched.core.nodes import Node
 from dynsched.core.pace import WriteFailure

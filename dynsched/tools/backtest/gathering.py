@@ -93,39 +93,27 @@ async def _gather(
         raise ExpectedError(
             "no rule has an expression that Prometheus answers: there is no history to replay"
         )
-    notes: list[str] = []
-    scrape = await _scrape(source, rules)
+    count, scrape = sum(series.values()), await _scrape(source, rules)
     # Between two scrapes nothing is known. Rounded: a scrape more or less gives 29.9 s.
     least = max(1.0, float(round(scrape))) if scrape else None
     wanted = max(options.step, least or 0.0) if options.step else least or DEFAULT_SCRAPE
-    step = step_within(options.budget, wanted, since, until, sum(series.values()))
-    window = window_of(since, until, step)
-    if step > wanted:
-        notes.append(
-            f"The step is {format_duration(step)} instead of {format_duration(wanted)}, to stay "
-            f"within {options.budget:,} samples (--budget)."
-        )
-    notes += [
-        f"Rule {rule.name}: `for` is {format_duration(rule.hold_duration)}, shorter than "
-        f"the step of {format_duration(step)}: what lasted less than a step is not seen."
-        for rule in rules
-        if 0 < rule.hold_duration < step
-    ]
-    samples = sum(series.values()) * window.count
-    log(f"{window.count:,} steps of {format_duration(step)}, about {samples:,} samples")
+    window = window_of(since, until, step_within(options.budget, wanted, since, until, count))
+    steps = f"{window.count:,} steps of {format_duration(window.step)}"
+    log(f"{steps}, about {count * window.count:,} samples")
     pasts = await Fetcher(source, window, options.folder, options.prometheus.url).fetch(series)
     if not any(past.files for past in pasts.values()):
         errors = sorted({missing.error for past in pasts.values() for missing in past.missing})
         lacking = "no part of the history could be had, so there is nothing to replay"
         raise ExpectedError("; ".join([*errors[:_MAX_NAMED], lacking]))
     spans = _spans(options.rule_sets, pasts, window) if options.nodes_from_series else {}
-    nodes |= {each: Node(each) for each in spans}
-    nodes = dict(sorted(nodes.items()))
-    lookup = AddressLookup(nodes.values())
-    notes[:0] = _little_history(pasts, window, nodes.values())
+    nodes = dict(sorted((nodes | {each: Node(each) for each in spans}).items()))
+    notes = [
+        *_little_history(pasts, window, nodes.values()),
+        *_about_step(window.step, wanted, options.budget, rules),
+        *_about_rules(rules, pasts, window, AddressLookup(nodes.values())),
+    ]
     if any(rule_set.mark.is_none for rule_set in options.rule_sets):
         notes.append("`mark: none`: no node is marked; a rule's row says when nodes were hot.")
-    notes += _about_rules(rules, pasts, window, lookup)
     heading = {
         "since": format_time(window.start),
         "until": format_time(window.end),
@@ -217,6 +205,20 @@ def _little_history(pasts: Pasts, window: Window, nodes: Iterable[Node]) -> Iter
             f"{'nodes' if born > begun else 'values'} are there from {format_time(since)} to "
             f"{format_time(ended)} only{', too short for numbers per day' if little else ''}."
         )
+
+
+def _about_step(step: float, wanted: float, budget: int, rules: Iterable[Rule]) -> Iterator[str]:
+    if step > wanted:
+        yield (
+            f"The step is {format_duration(step)} instead of {format_duration(wanted)}, to stay "
+            f"within {budget:,} samples (--budget)."
+        )
+    for rule in rules:
+        if 0 < rule.hold_duration < step:
+            yield (
+                f"Rule {rule.name}: `for` is {format_duration(rule.hold_duration)}, shorter than "
+                f"the step of {format_duration(step)}: what lasted less than a step is not seen."
+            )
 
 
 def _about_rules(

@@ -1,4 +1,4 @@
-"""Tables for people: the answers of `/nodes` and `/nodes/NAME`, and patches."""
+"""Tables for people: the answers of `/nodes`, `/nodes/NAME` and `/order`, patches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEAST: Final = 0.05
 """The least load by pods that is shown, which is rounded to 0.1."""
 
 Part = Mapping[str, Any]
-"""A node, or one rule on it, as JSON."""
+"""A part of an answer: a node, or one rule on it, as JSON."""
 
 
 def render_nodes(payload: Part, console: Console) -> None:
@@ -194,6 +194,48 @@ def rule_cells(rule: Part, state: str | None = None) -> tuple[str | Text, ...]:
         f"{rule['op']} {format_threshold(rule['threshold'])}",
         plain(sample_age(rule), "" if rule["quality"] == "ok" else "yellow"),
     )
+
+
+def render_order(answer: Part, console: Console) -> None:
+    """The answer of `/order`: whether it is in force, how many nodes it has, and those by rank."""
+    if answer["until"]:
+        head = f"The order was written at {answer['written_at']}, in force until {answer['until']}."
+    elif not answer["leading"]:
+        head = f"This replica does not write the order; {answer['leader'] or 'none'} does."
+    else:
+        head = f"No order is in force{': this is a dry run' if answer['dry_run'] else ''}."
+    show(console, head)
+    if answer["error"]:
+        show(console, f"It cannot be kept: {answer['error']}")
+    if answer["counts"] is None:
+        show(console, "There is none: no load is known, or ticks are overdue.")
+        return
+    counts = [f"{number} {kind}" for kind, number in answer["counts"].items() if number]
+    rows = []
+    for pool in answer["pools"]:
+        for node in pool["nodes"]:
+            load = "-" if node["load"] is None else f"{node['load']:.1f}"
+            place = (pool["pool"] or "-", node["rank"], node["node"])
+            rows.append(map(str, (*place, load, node["weight"], node["list"])))
+    titles = ("POOL", "RANK", "NODE", "LOAD", "WEIGHT", "LIST")
+    show(console, f"Nodes: {', '.join(counts)}.", make_table(titles, rows))
+
+
+def render_pod_order(found: Part, console: Console) -> None:
+    """The order that a pod got, and where the pod went."""
+    name, node = f"{found['namespace']}/{found['pod']}", found["node"]
+    if found["why_not"]:
+        show(console, f"{name} did not get the order: {found['why_not']}")
+        return
+    went = f"it went to {node}, which is in no level" if node else "it has no node yet"
+    if found["level"]:
+        went = f"it went to {node}, of level {found['level']}"
+    show(console, f"{name} got the order that was in force until {found['until']}; {went}.")
+    rows = (
+        (str(number), str(level["weight"]), ", ".join(level["nodes"]))
+        for number, level in enumerate(found["levels"], 1)
+    )
+    show(console, make_table(("LEVEL", "WEIGHT", "NODE"), rows))
 
 
 def render_patches(patches: Iterable[NodePatch], console: Console) -> None:
