@@ -1,5 +1,6 @@
 """The extender on HTTP: every path, large bodies."""
 
+import asyncio
 import json
 import resource
 from collections.abc import AsyncIterator
@@ -109,3 +110,22 @@ async def test_60_mb_of_whole_nodes(client: TestClient[Any, Any]) -> None:
 async def test_a_body_that_is_too_large_is_refused(client: TestClient[Any, Any]) -> None:
     assert (await post(client, "/filter", b" " * (MAX_BODY + 1), 413))["error"]
     assert (await post(client, "/filter", ask()))["NodeNames"] == ["a", "b", "c"]
+
+
+async def test_large_requests_wait_for_each_other_and_small_ones_for_none(
+    client: TestClient[Any, Any],
+) -> None:
+    arrives = asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield raw(ask())
+        await arrives.wait()
+
+    first = asyncio.create_task(client.post("/filter", data=slow()))
+    large = asyncio.create_task(post(client, "/filter", raw(ask()) + b" " * (2 << 20)))
+    for _ in range(3):
+        assert (await post(client, "/filter", ask()))["NodeNames"] == ["a", "b", "c"]
+    assert not large.done()
+    arrives.set()
+    assert (await large)["NodeNames"] == ["a", "b", "c"]
+    (await first).release()
