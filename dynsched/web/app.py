@@ -18,7 +18,7 @@ from dynsched.util.logs import quiet_logger
 from dynsched.web.extender import EXTENDER_ENDPOINTS, MAX_BODY, add_extender
 from dynsched.web.metrics import CONTENT_TYPE
 from dynsched.web.nodes import node_detail
-from dynsched.web.page.files import File, read_files
+from dynsched.web.page import File, read_files
 from dynsched.web.responses import JSON, Handler, add_headers, as_json, refused, unchanged
 from dynsched.web.status import rules_answer, status_answer
 from dynsched.web.ticks import TickStore
