@@ -71,36 +71,7 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.networking.connect_timeout = transport.CONNECT_TIMEOUT
     settings.networking.error_backoffs = tuple(map(jittered, _BACKOFFS))
     settings.persistence.finalizer = "dynsched.io/never-set"
-    settings.persistence.diffbase_storage = _NoDiffBase()
-    settings.persistence.progress_storage = _NoProgress()
     return settings
-
-
-class _NoDiffBase(kopf.DiffBaseStorage):
-    """Nothing is remembered of an object: half of kopf's time for an event would go there."""
-
-    def fetch(self, **_: Any) -> None:
-        return None
-
-    def store(self, **_: Any) -> None:
-        """Nothing."""
-
-
-class _NoProgress(kopf.ProgressStorage):
-    def fetch(self, **_: Any) -> None:
-        return None
-
-    def store(self, **_: Any) -> None:
-        """Nothing."""
-
-    def purge(self, **_: Any) -> None:
-        """Nothing."""
-
-    def touch(self, **_: Any) -> None:
-        """Nothing."""
-
-    def clear(self, *, essence: Any) -> Any:
-        return essence
 
 
 class NodeWatch:

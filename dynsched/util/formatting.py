@@ -54,12 +54,6 @@ def parse_time(text: object) -> float | None:
     return moment.timestamp() if 1970 <= moment.year < 9000 else None  # noqa: PLR2004
 
 
-def seconds_between(earlier: str, later: str) -> float:
-    """0 where they are in the other order. ValueError for a text that is no moment."""
-    elapsed = datetime.fromisoformat(later) - datetime.fromisoformat(earlier)
-    return max(0.0, elapsed.total_seconds())
-
-
 def one_line(text: str, limit: int = MAX_FOREIGN) -> str:
     """Text that others wrote: printable characters in one line, cut at ``limit``."""
     flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())

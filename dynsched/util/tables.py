@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from rich.console import Console
@@ -10,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from dynsched.util.durations import format_duration
-from dynsched.util.formatting import seconds_between
 
 STYLES: Final[Mapping[str, str]] = {
     "firing": "bold red",
@@ -64,7 +64,8 @@ def ago(since: str | None, now: str) -> str:
     """How long before ``now``, both RFC 3339; ``-`` for no time."""
     if since is None:
         return "-"
-    return format_duration(seconds_between(since, now))
+    elapsed = datetime.fromisoformat(now) - datetime.fromisoformat(since)
+    return format_duration(max(0.0, elapsed.total_seconds()))
 
 
 def sample_age(rule: Mapping[str, Any]) -> str:

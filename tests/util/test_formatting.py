@@ -8,7 +8,6 @@ from dynsched.util.formatting import (
     format_time,
     format_value,
     parse_time,
-    seconds_between,
 )
 
 
@@ -54,8 +53,3 @@ def test_a_moment_is_utc_to_the_second_or_with_six_digits() -> None:
 )
 def test_a_time_is_read_where_it_is_one(text: object, seconds: float | None) -> None:
     assert parse_time(text) == seconds
-
-
-def test_the_time_from_one_moment_to_another_is_never_below_zero() -> None:
-    earlier, later = "2026-11-20T12:00:00Z", "2026-11-20T12:02:00Z"
-    assert (seconds_between(earlier, later), seconds_between(later, earlier)) == (120.0, 0.0)
