@@ -54,9 +54,8 @@ async def test_a_path_prefix_and_a_long_expression(server, suffix, prefix) -> No
     assert server.seen[0].form["query"] == expr
 
 
-@pytest.mark.parametrize("status", [405, 501])
-async def test_get_where_post_is_refused_and_post_again_the_next_time(server, status) -> None:
-    replies = iter([http("read only", status), http(GOOD), http(GOOD)])
+async def test_get_where_post_is_refused_and_post_again_the_next_time(server) -> None:
+    replies = iter([http("read only", 501), http(GOOD), http(GOOD)])
     server.default = lambda _, connection: connection.sendall(next(replies))
     source = source_at(server.url)
     for _ in range(2):
@@ -75,12 +74,10 @@ SPECIAL = ["nan", "inf", "-inf", "-0.0", "1000000.0"]
     [
         (http(vector()), []),
         (http(vector(*(({"i": v}, v) for v in ("NaN", "+Inf", "-Inf", "-0", "1e+06")))), SPECIAL),
-        (http(gzip.compress(GOOD.encode()), Content_Encoding="gzip"), ["91.5"]),
         # Prometheus sends it so as soon as it is larger than 2 KiB when it is compressed.
         (chunked(gzip.compress(MANY), Content_Encoding="gzip"), [f"{n}.0" for n in range(1000)]),
-        (chunked(MANY), [f"{n}.0" for n in range(1000)]),
     ],
-    ids=["empty", "special values", "compressed", "compressed in chunks", "in chunks"],
+    ids=["empty", "special values", "compressed in chunks"],
 )
 async def test_a_good_answer_however_it_is_sent(server, reply, values) -> None:
     server.default = reply
@@ -112,9 +109,6 @@ async def test_a_native_histogram_does_not_cost_the_other_series(server) -> None
     assert "every series of the answer is a native histogram" in str((await ask(server.url)).error)
 
 
-NO_DATE = "Fri, 99 Nov 2026 10:00:00 GMT"
-
-
 @pytest.mark.parametrize(
     ("sample_at", "date", "expected"),
     [
@@ -123,7 +117,7 @@ NO_DATE = "Fri, 99 Nov 2026 10:00:00 GMT"
         (NOW - 400, NOW - 360, NOW - 40),  # behind, and the sample is old
         (NOW + 0.9, NOW, NOW),  # Date has whole seconds only
         (NOW + 30, None, NOW),  # no Date
-        *((NOW - 5, bad, NOW - 5) for bad in ("yesterday", NO_DATE, "", "0")),
+        *((NOW - 5, bad, NOW - 5) for bad in ("yesterday", "Fri, 99 Nov 2026 10:00:00 GMT")),
     ],
 )
 async def test_the_age_of_a_sample_is_taken_by_the_servers_clock(
@@ -141,7 +135,6 @@ async def test_the_age_of_a_sample_is_taken_by_the_servers_clock(
         ([NOW + 5, f"{NOW - 25.5}"], NOW + 5, 30.5),  # VictoriaMetrics, whose clock is ahead
         ([NOW, f"{NOW + 3}"], NOW, 0.0),
         (None, NOW, 0.0),  # odd: ours
-        ([NOW, "soon"], NOW, 0.0),
         ([NOW, "NaN"], NOW, 0.0),
     ],
 )
@@ -347,8 +340,7 @@ async def test_a_rule_that_forgets_to_aggregate_fails_alone(server, node_label) 
     )
 
 
-@pytest.mark.parametrize("nodes", [0, 300, 65_000])
-@pytest.mark.parametrize("rules", [1, 20, 200])
+@pytest.mark.parametrize(("nodes", "rules"), [(0, 1), (300, 20), (65_000, 200)])
 def test_a_sample_a_node_always_fits_and_small_clusters_share_the_memory(nodes, rules) -> None:
     limit = answer_limit(nodes, rules)
     assert limit.series >= 2 * nodes
@@ -370,11 +362,10 @@ async def test_connection_refused() -> None:
         (b"", b"", WAITING),
         (b"HTTP/1.1 200 OK\r\nA: ", b" ", WAITING),
         (http("{", length=99), b"", READING),
-        (http("", length=9999), b" ", READING),
         (b"HTTP/1.1 200 OK\r\n\r\n" + GOOD.encode(), b" ", READING),
         (http("", 500, length=9999), b" ", READING),
     ],
-    ids=["hangs", "drips headers", "hangs in the body", "drips it", "no length", "an error"],
+    ids=["hangs", "drips headers", "hangs in the body", "drips it", "an error"],
 )
 async def test_a_slow_server_costs_its_own_query_the_timeout_and_not_more(
     server, head, more, phase

@@ -15,7 +15,6 @@ from dynsched.core.marks import mark_state
 from dynsched.core.nodes import Node, pool_of, why_ineligible
 from dynsched.core.wording import by_reason, counted, listed, some
 from dynsched.features.order.ranks import host_names
-from dynsched.features.order.tiers import Ranked, lists_that_fit
 from dynsched.kube.inspection import PREFERRED, Program, Right
 from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark
@@ -122,30 +121,14 @@ def order(
         )
 
 
-def left_out(nodes: Mapping[str, Node], rule_set: RuleSet) -> Iterator[Finding]:
-    """K4: nodes that the order cannot name, and pools for which it has no room."""
-    if rule_set.order is None:
-        return
-    hosts = host_names(nodes.values())
-    pools = {"": [Ranked(host, 0) for host in hosts.values()]}
-    if unnamed := sorted(nodes.keys() - hosts):
+def unnamed(nodes: Mapping[str, Node]) -> Iterator[Finding]:
+    """K4: nodes that the order cannot name."""
+    if names := sorted(nodes.keys() - host_names(nodes.values())):
         yield warning(
             "nodes are in no list of the order, because no preference can name them",
-            f"{counted(len(unnamed), 'node')}: {some(unnamed, _SHOWN)}",
+            f"{counted(len(names), 'node')}: {some(names, _SHOWN)}",
             f"give each a label {keys.HOSTNAME_LABEL} of its own, of at most 63 characters "
             "(kubelet: --hostname-override, or kubectl label node)",
-        )
-    for name, host in hosts.items():
-        if pool := pool_of(nodes[name], rule_set.guard):
-            pools.setdefault(pool, []).append(Ranked(host, 0))
-    sizes = {pool: len(hosts) for pool, hosts in pools.items()} | {"": len(nodes)}
-    _, _, without = lists_that_fit(pools, sizes, threshold=0)
-    if without:
-        yield warning(
-            "pools have no lists of their own in the order: the object has no room for them",
-            f"{counted(len(without), 'pool')} of {len(pools) - 1}: {some(without, _SHOWN)}; "
-            f"guard.pool_label: {rule_set.guard.pool_label}",
-            "choose a label with fewer values",
         )
 
 

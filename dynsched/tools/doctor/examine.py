@@ -99,11 +99,11 @@ async def check_cluster(
     found: list[Finding | NotChecked] = []
     home, mark = namespace or client.config.namespace, rule_set.mark
 
-    async def attempt(codes: str, question: Awaitable[_T]) -> _T | None:
+    async def attempt(code: str, question: Awaitable[_T]) -> _T | None:
         try:
             return await question
         except ClusterError as failed:
-            found.extend(NotChecked(code, None, str(failed)) for code in codes.split())
+            found.append(NotChecked(code, None, str(failed)))
             return None
 
     if _asks_metrics_server(rule_set):
@@ -133,7 +133,8 @@ async def check_cluster(
     guardrail = await attempt("K1", policy(client, "validatingadmissionpolicies", _GUARDRAIL))
     found += findings("K1", checks.admission(guardrail, mark.label))
     found += await attempt("K4", _check_policies(client, rule_set)) or []
-    found += findings("K4", checks.left_out(nodes, rule_set))
+    if with_order:
+        found += findings("K4", checks.unnamed(nodes))
     running = await attempt("K2", inspection.programs(client, checks.PROGRAMS)) or []
     policies = await attempt("K2", _policies_of(client, running)) or {}
     found += findings("K2", checks.neighbours(running, policies, rule_set))

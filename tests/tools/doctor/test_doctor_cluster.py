@@ -192,7 +192,6 @@ def only(*paths: str) -> dict[str, Any]:
 
 
 ORDER = rules(order={"score": {"cpu": 1}})
-POOLS = rules(order={"score": {"cpu": 1}}, guard={"pool_label": "pool"})
 NARROWED = {
     **ORDER_IN_FORCE[ORDER_BINDING]["spec"],
     "matchResources": {"objectSelector": {"matchLabels": {"app": "web"}}},
@@ -231,7 +230,6 @@ DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     (but(ORDER_OBJECT, {"spec": {"until": "2999-01-01T00:00:00Z"}}), ORDER, "K4", W, "clock: it"),
     (but(ORDER_POLICY, None) | {ADMISSION: {}}, ORDER, "K4", W, "use Kubernetes 1.36"),
     (but(NODES, [*map(a_node, ("a", "n" * 70, "n" * 80))]), ORDER, "K4", W, "no preference can"),
-    (but(NODES, [a_node(f"n{n:04}", pool=f"{n}") for n in range(1001)]), POOLS, "K4", W, "no room"),
     (but(NAMESPACES, []), ORDER, "K4", Severity.INFO, "no namespace asks"),
     (only(NAMESPACES), rules(), "K4", W, "use Kubernetes 1.36"),
     (only(NAMESPACES, ADMISSION), rules(), "K4", W, "no policy answers"),
