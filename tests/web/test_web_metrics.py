@@ -217,18 +217,15 @@ def test_the_order_is_counted_once_the_rules_have_one(metrics) -> None:
     assert ("dynsched_order_nodes", "pool=") not in series(metrics)
 
 
-def test_what_a_dry_run_would_have_sent_is_counted(metrics) -> None:
+def test_what_a_dry_run_would_have_sent_is_counted_and_a_rule_that_is_gone_has_no_series(
+    metrics,
+) -> None:
+    metrics.observe(example(writes=False))
     scene = Scene({"rules": EXAMPLE_RULES["rules"][1:]}, [Node("a"), Node("b")])
     for at in (0, 30):
         metrics.observe(scene.tick(NOON + at, node_mem_usage={"a": 99.0}, dry_run=True))
     would, did = "dry_run_patches_total action=", "patches_total action=mark"
     check(metrics, {f"{would}mark": 1, f"{would}release": 0, did: 0})
-
-
-def test_a_rule_that_is_gone_leaves_no_series(metrics) -> None:
-    metrics.observe(example())
-    rules = {"rules": EXAMPLE_RULES["rules"][1:]}
-    metrics.observe(Scene(rules, [Node("a")]).tick(NOON, node_mem_usage={}))
     of_rules = {labels for _, labels in series(metrics) if "rule=" in labels}
     assert any("rule=node-mem-usage" in labels for labels in of_rules)
     assert not any("rule=node-cpu" in labels for labels in of_rules)
@@ -283,6 +280,8 @@ def test_the_series_of_each_kind_of_node() -> None:
         "worker-5": 83.5,
         "worker-6": 81.0,  # and none of worker-7, which has no current value
     }
+    # A dry run shows the nodes as they would be: none is one to move pods from.
+    assert of_nodes(example(dry_run=True), "verdict")["worker-2",] == 0.5
     unmarked = {("worker-4", "conflict"), ("worker-5", "withheld")}
     assert of_nodes(example(), "hot_unmarked").keys() == unmarked
     assert of_nodes(example(), "expected_load") == {}  # pods are not watched
@@ -304,11 +303,6 @@ def test_the_series_of_each_kind_of_node() -> None:
 def test_a_hot_node_without_a_mark_has_the_reason(changes, reason) -> None:
     tick = replace(example(writes=False), **changes)
     assert ("worker-2", reason) in of_nodes(tick, "hot_unmarked")
-
-
-def test_in_a_dry_run_no_node_is_one_to_move_pods_from() -> None:
-    """It shows the nodes as they would be."""
-    assert of_nodes(example(dry_run=True), "verdict")["worker-2",] == 0.5
 
 
 def test_a_load_is_compared_with_the_mean_of_the_nodes_that_take_the_same_pods() -> None:
