@@ -54,18 +54,6 @@ _MAX_CHARACTERS: Final = 300
 """Characters of the API server's own words that are passed on."""
 
 
-class SetupError(ClusterError):
-    """Waiting will not help: credentials, certificates or the address are wrong."""
-
-
-class ProxyRefusedError(aiohttp.ClientConnectionError):
-    """A proxy answered in the API server's place; the URL with its password is not in the text."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(f"the proxy answered {status}")
-        self.status = status
-
-
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
     """``namespace``: the one whose Role allows it; empty for what the ClusterRole does."""
@@ -83,6 +71,18 @@ class ApiRequest:
 def in_namespace(namespace: str | None) -> str:
     """That part of a path; empty where no namespace is named."""
     return f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+
+
+class SetupError(ClusterError):
+    """Waiting will not help: credentials, certificates or the address are wrong."""
+
+
+class ProxyRefusedError(aiohttp.ClientConnectionError):
+    """A proxy answered in the API server's place; the URL with its password is not in the text."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"the proxy answered {status}")
+        self.status = status
 
 
 class ExpiredError(ClusterError):
@@ -163,26 +163,29 @@ def forbidden(call: ApiRequest, server: str, said: str) -> ForbiddenError:
         # An admission policy or a webhook, not RBAC: a role would not help.
         return ForbiddenError(f"cannot {call}: {server} refused: {said}")
     user = _USER.search(said)
-    who = f" --as={user.group(1)}" if user else ""
+    name = user.group(1) if user else ""
+    who = f" --as={name}" if name else ""
     where = f" -n {call.namespace}" if call.namespace else ""
-    role = "Role" if call.namespace else "ClusterRole"
     # A right may be granted by name alone, and then "may I, to any?" is answered by no.
     what = f"{call.resource}/{call.name}" if call.namespace and call.name else call.resource
-    by = _GRANTED_BY.get(call.resource, "base")
-    granted = f"manifests/{by}/rbac.yaml"
-    remedy = f"grant with `kubectl apply -f {granted}` (its {role})"
-    if call.resource in _FOR_PEOPLE:
-        remedy = "run the command with your own account: dynsched's is not meant to have this right"
-    if user and not OURS.fullmatch(user.group(1)):
-        remedy = (
-            f"ask an administrator to bind a {role} with it to {user.group(1)}; "
-            "docs/kubectl.md has those for people"
-        )
+    reason = f": {said}" if said else ""
     return ForbiddenError(
-        f"may not {call.verb} {call.resource}: {server} answered 403"
-        + (f": {said}" if said else "")
-        + f"; check with `kubectl auth can-i {call.verb} {what}{where}{who}`, {remedy}"
+        f"may not {call.verb} {call.resource}: {server} answered 403{reason}; check with `kubectl "
+        f"auth can-i {call.verb} {what}{where}{who}`, {_grant(call, name)}"
     )
+
+
+def _grant(call: ApiRequest, user: str) -> str:
+    role = "Role" if call.namespace else "ClusterRole"
+    if user and not OURS.fullmatch(user):
+        return (
+            f"ask an administrator to bind a {role} with it to {user}; docs/kubectl.md has those "
+            "for people"
+        )
+    if call.resource in _FOR_PEOPLE:
+        return "run the command with your own account: dynsched's is not meant to have this right"
+    manifest = f"manifests/{_GRANTED_BY.get(call.resource, 'base')}/rbac.yaml"
+    return f"grant with `kubectl apply -f {manifest}` (its {role})"
 
 
 def _said(body: bytes) -> str:

@@ -1,5 +1,6 @@
 """Two replicas, as processes of their own: one writes at a time, whatever becomes of the other."""
 
+import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +12,6 @@ from cluster import Cluster, SimCluster, Write
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until
 from replica_support import (
-    AGENT,
     TIMES,
     is_marked,
     leads,
@@ -20,11 +20,30 @@ from replica_support import (
     some_ticks,
     status,
     until_status,
-    waited_for_the_lease,
-    writer,
 )
 
+from dynsched.util.formatting import parse_time
+
 pytestmark = pytest.mark.slow
+
+AGENT = re.compile(r"dynsched/\S+ \((\S+)\)")
+
+
+def writer(write: Write) -> str:
+    """The identity of the process that sent it."""
+    found = AGENT.fullmatch(write.user_agent)
+    assert found is not None, write.user_agent
+    return found[1]
+
+
+async def waited_for_the_lease(cluster: Cluster, first: str, second: str) -> float:
+    """Seconds from the last renewal by one to the first by the other, by the times in the Lease."""
+    specs = [write.body["spec"] for write in await cluster.writes("leases") if write.status < 300]
+    renewed = {
+        name: [parse_time(spec["renewTime"]) for spec in specs if spec["holderIdentity"] == name]
+        for name in (first, second)
+    }
+    return renewed[second][0] - renewed[first][-1]
 
 
 @asynccontextmanager

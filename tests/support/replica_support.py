@@ -6,18 +6,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cluster import Cluster, Write
+from cluster import Cluster
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until, write_rules
 
 from dynsched.kube.election import LeaseTimes
-from dynsched.util.formatting import parse_time
 
 OPEN: Mapping[str, Any] = {"max_marked": "100%", "max_releases": "100%"}
 """A guard that never binds."""
 HOT, COOL = 91.0, 12.0
 TIMES = LeaseTimes()
-AGENT = re.compile(r"dynsched/\S+ \((\S+)\)")
 
 
 def rules(**rule: Any) -> dict[str, Any]:
@@ -37,13 +35,6 @@ def replica(
     flags = ("--kubeconfig", str(kubeconfig or cluster.kubeconfig), "--prom", prometheus.url)
     file = ("-r", str(write_rules(folder, content)))
     return Operator(folder, "run", *flags, *file, "--interval", "0.5", *more)
-
-
-def writer(write: Write) -> str:
-    """The identity of the process that sent it."""
-    found = AGENT.fullmatch(write.user_agent)
-    assert found is not None, write.user_agent
-    return found[1]
 
 
 async def status(operator: Operator) -> dict[str, Any]:
@@ -77,16 +68,6 @@ async def some_ticks(operator: Operator, number: int = 4) -> None:
     """Until it has evaluated so many times more."""
     last = (await until_status(operator, bool))["tick"]["number"] + number
     await until_status(operator, lambda found: found["tick"]["number"] >= last)
-
-
-async def waited_for_the_lease(cluster: Cluster, first: str, second: str) -> float:
-    """Seconds from the last renewal by one to the first by the other, by the times in the Lease."""
-    specs = [write.body["spec"] for write in await cluster.writes("leases") if write.status < 300]
-    renewed = {
-        name: [parse_time(spec["renewTime"]) for spec in specs if spec["holderIdentity"] == name]
-        for name in (first, second)
-    }
-    return renewed[second][0] - renewed[first][-1]
 
 
 async def is_marked(cluster: Cluster, *names: str) -> bool:
