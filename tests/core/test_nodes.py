@@ -13,22 +13,16 @@ CONTROL_PLANE = {"node-role.kubernetes.io/control-plane": ""}
     ("labels", "section", "eligible"),
     [
         ({}, {}, True),
-        ({"node-role.kubernetes.io/worker": ""}, {}, True),
         (CONTROL_PLANE, {}, False),
         (MASTER, {}, False),
-        ({"node-role.kubernetes.io/master": "true"}, {}, False),
-        (MASTER, {"include_control_plane": True}, True),
         (CONTROL_PLANE, {"include_control_plane": True}, True),
         ({"dynsched.io/ignore": "true"}, {}, False),
         ({"dynsched.io/ignore": "false"}, {}, True),
-        ({"dynsched.io/ignore": ""}, {}, True),
         ({"dynsched.io/ignore": "true", **MASTER}, {"include_control_plane": True}, False),
         ({"pool": "batch"}, {"selector": "pool=batch"}, True),
-        ({"pool": "web"}, {"selector": "pool=batch"}, False),
         ({}, {"selector": "pool=batch"}, False),
         ({}, {"selector": "pool!=web"}, True),
         ({"pool": "batch", **MASTER}, {"selector": "pool=batch"}, False),
-        ({"pool": "batch", "dynsched.io/ignore": "true"}, {"selector": "pool=batch"}, False),
     ],
 )
 def test_eligible(labels: dict[str, str], section: dict[str, Any], *, eligible: bool) -> None:
