@@ -15,13 +15,8 @@ from dynsched.util.durations import format_duration, parse_duration
 T = TypeVar("T")
 
 MAX_RULES: Final = 100
-"""Each is a query at every tick and an alert on every node, and the evidence on a node names all
-that fire there: the API server takes no more than 256 KiB of annotations."""
-MAX_PROFILES: Final = 20
-"""For each, the loads of all nodes are kept."""
-MAX_EXPR_LENGTH: Final = 10_000
-MAX_KEY_LENGTH: Final = 317
-"""Characters of a label's key: a DNS name, a slash and a name."""
+"""Each is a query at every tick and an alert on every node, and the record on a node names all that
+fire there: the API server takes no more than 256 KiB of annotations."""
 MAX_NODES: Final = 1_000_000
 
 
@@ -91,8 +86,8 @@ Duration = Annotated[
 PositiveDuration = Annotated[Duration, Field(gt=0)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Weight = Annotated[Number, Field(ge=0, le=1000)]
-Expr = Annotated[str, Field(strict=True, pattern=r"\S", max_length=MAX_EXPR_LENGTH)]
-Key = Annotated[str, Field(strict=True, pattern=r"\S", max_length=MAX_KEY_LENGTH)]
+Expr = Annotated[str, Field(strict=True, pattern=r"\S")]
+Key = Annotated[str, Field(strict=True, pattern=r"\S")]
 Name = Annotated[str, Field(strict=True, pattern=r"^\S(.{0,98}\S)?$"), AfterValidator(_printable)]
 NodeLimit = Annotated[IntOrPercent, BeforeValidator(_limit), AsText]
 

@@ -139,7 +139,6 @@ _WORDS: Final[Mapping[str, str]] = {
     "mapping_type": _NO_MAPPING,
     "dict_type": _NO_MAPPING,
     "model_type": _NO_MAPPING,
-    "string_too_long": "is longer than {max_length} characters",
     "too_long": "has more than {max_length} entries",
     "too_short": "is empty: there must be at least one rule",
     "invalid_key": "the key {value} is not text",

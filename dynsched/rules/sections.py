@@ -83,9 +83,7 @@ class ExtenderRules(RulesModel):
 
     require_label: fields.Key | None = None
     reject: Annotated[tuple[str, ...], Field(max_length=MAX_RULES)] = ()
-    profiles: Annotated[Mapping[str, Profile], Field(max_length=fields.MAX_PROFILES)] = Field(
-        default_factory=dict
-    )
+    profiles: Mapping[str, Profile] = Field(default_factory=dict)
     """By schedulerName."""
 
 

@@ -65,7 +65,7 @@ async def order_problems(
     wanted, found, binding = _component("order"), list[Problem](), None
     for name in policies:
         policy, binding = await inspection.mutating_policy(api, name)
-        if policy is None and not await _is_served(api):
+        if policy is None and POLICIES not in await inspection.resources(api, _ADMISSION):
             return [NOT_SERVED]
         found += _differences(wanted, name, policy, binding, install("order"))
     if NODE_ORDERS not in await inspection.resources(api, keys.ORDER_API):
@@ -95,10 +95,6 @@ async def affinity_problems(api: KubeApi, label: LabelMark | None) -> list[Probl
         return []
     wanted = _component("inject", label)
     return _differences(wanted, keys.AVOID_POLICY, policy, binding, install("inject"))
-
-
-async def _is_served(api: KubeApi) -> bool:
-    return POLICIES in await inspection.resources(api, _ADMISSION)
 
 
 def _component(name: str, label: LabelMark | None = None) -> list[Mapping[str, Any]]:
