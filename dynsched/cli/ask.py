@@ -82,7 +82,7 @@ def why(context: click.Context, /, *, node: str, output: str, **given: Any) -> N
     metavar="NAMESPACE",
     help="The pod's. Default: the kubeconfig's. Without POD: where dynsched is.",
 )
-@flags.asked
+@flags.server
 @flags.kubeconfig
 @flags.output
 @click.pass_context

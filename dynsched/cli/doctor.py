@@ -31,7 +31,7 @@ def _codes(_context: click.Context, _option: click.Parameter, given: tuple[str, 
     "The interval of `dynsched run`, which the time of the queries is compared with."
 )
 @flags.lease_namespace
-@flags.asked
+@flags.server
 @flags.namespace
 @click.option(
     "--fail-on",

@@ -296,7 +296,7 @@ namespace = option(
     metavar="NAMESPACE",
     help="Where dynsched is. Default: its Service is looked for in all namespaces.",
 )
-asked = options(
+server = options(
     option(
         "--server",
         metavar="URL",
@@ -309,5 +309,5 @@ asked = options(
         "none on.",
     ),
 )
-running = options(asked, kubeconfig, namespace)
+running = options(server, kubeconfig, namespace)
 """Which running dynsched is asked: see `dynsched.tools.client`."""

@@ -40,7 +40,7 @@ COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 }
 CLEAR_OP: Final[Mapping[str, str]] = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
 """By the rule's op: how the value of an alert that clears compares with ``clear_threshold``."""
-OF_THE_FILE: Final = ("stale_after", "on_stale")
+_OF_THE_FILE: Final = ("stale_after", "on_stale")
 """Keys of a rule that has the file's own values where it does not set them."""
 
 
@@ -80,7 +80,7 @@ class Rule(RulesModel):
     def _null_is_not_set(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
             return data
-        nulls = {key for key in OF_THE_FILE if data.get(key, "") is None}
+        nulls = {key for key in _OF_THE_FILE if data.get(key, "") is None}
         return {key: value for key, value in data.items() if key not in nulls}
 
     @field_validator("expr", "resource")
@@ -179,7 +179,7 @@ class RuleSet(RulesModel):
     def _has_one(cls, rules: tuple[Rule, ...], info: ValidationInfo) -> tuple[Rule, ...]:
         if not rules:
             raise problem("is empty: there must be at least one rule")
-        of_file = {key: info.data[key] for key in OF_THE_FILE if key in info.data}
+        of_file = {key: info.data[key] for key in _OF_THE_FILE if key in info.data}
         return tuple(
             rule.model_copy(
                 update={k: v for k, v in of_file.items() if k not in rule.model_fields_set}
