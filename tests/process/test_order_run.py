@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -486,7 +487,14 @@ async def test_it_is_withdrawn_where_nothing_is_known(cluster, prometheus, tmp_p
         await until(lambda: exists(200), "there is an order")
         prometheus.set(load={})
         await until(lambda: exists(404), "no load is known")
-        _ = (await cluster.post(PODS, make_pod("late"))).ok
-        said = await of_pod(cluster, "late")
-        assert (said["levels"], said["node"], said["level"]) == ([], None, None)
+        number = count()
+
+        async def created() -> dict[str, Any] | None:
+            """The API server sees the deletion a moment later than its client."""
+            _ = (await cluster.post(PODS, make_pod(name := f"late-{next(number)}"))).ok
+            said = await of_pod(cluster, name)
+            return None if said["levels"] else said
+
+        said = await until(created, "a pod without the order")
+        assert (said["node"], said["level"]) == (None, None)
         assert "nodeorders/dynsched in namespace default is not there" in said["why_not"]
