@@ -40,13 +40,13 @@ from descheduler_support import (
     BY_VERDICT,
     Descheduler,
     Verdicts,
-    find_descheduler,
     install,
 )
 from envtest import Envtest, assets
 from fake_prometheus import FakePrometheus
 from manifest_support import Doc, Kubectl
 from operator_support import Operator, until
+from programs import find_descheduler
 from scheduling_support import AVOID, PODS, TAINT, clear, dynsched, make_pod, scheduler
 
 from dynsched_sim.examples import make_node

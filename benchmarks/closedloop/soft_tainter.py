@@ -20,9 +20,10 @@ from pathlib import Path
 
 import yaml
 from cluster import EnvtestCluster
-from descheduler_support import IN_POD, find_descheduler, in_pod
+from descheduler_support import IN_POD, in_pod
 from envtest import Envtest
 from operator_support import until
+from programs import find_descheduler
 
 from closedloop.faster import faster
 from closedloop.modes import DESCHEDULER, SOFT_TAINTER, Doc, Mode

@@ -28,12 +28,12 @@ def need(name: str, package: str) -> str:
     lacking(f"{name} is not on PATH ({package} brings it)")
 
 
-def find_descheduler() -> str | None:
+def find_descheduler(program: str = "descheduler") -> str | None:
     """The one that DESCHEDULER names, that is beside the servers of Kubernetes, or on PATH."""
-    if named := os.environ.get("DESCHEDULER"):
+    if named := os.environ.get(program.upper().replace("-", "_")):
         return named
-    beside = Path(os.environ.get("KUBEBUILDER_ASSETS", "/nowhere")) / "descheduler"
-    return str(beside) if beside.exists() else shutil.which("descheduler")
+    beside = Path(os.environ.get("KUBEBUILDER_ASSETS", "/nowhere")) / program
+    return str(beside) if beside.exists() else shutil.which(program)
 
 
 def run(

@@ -42,8 +42,13 @@ shift 2
 exec "$@"
 """
 _UNSHARE = ("unshare", "--user", "--map-root-user", "--mount")
-_IN_POD = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
+IN_POD = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
 """By these variables a program believes that it runs in a pod."""
+
+
+def in_pod(ca: Path, token: Path) -> list[str]:
+    """What starts a command, which follows, where the files of a pod's account are these two."""
+    return [*_UNSHARE, "sh", "-c", _ENTER, "sh", str(ca), str(token)]
 
 
 def need_descheduler() -> str:
@@ -98,8 +103,8 @@ class Descheduler:
         command = [self._program, f"--kubeconfig={self._kubeconfig}", "--v=3", "--secure-port=0"]
         command += [f"--policy-config-file={path}", f"--descheduling-interval={INTERVAL}"]
         process = subprocess.Popen(
-            [*_UNSHARE, "sh", "-c", _ENTER, "sh", self._ca, self._token, *command],
-            env=os.environ | _IN_POD,
+            [*in_pod(self._ca, self._token), *command],
+            env=os.environ | IN_POD,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
