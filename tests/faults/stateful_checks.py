@@ -23,7 +23,6 @@ from stateful_world import (
     AlertSeen,
     Fault,
     Moment,
-    Stored,
     World,
     foreign,
 )
@@ -32,8 +31,9 @@ from dynsched.controller.apply import CONFLICT_RETRIES
 from dynsched.core.alerts import Alert, AlertState
 from dynsched.core.guard import count_of
 from dynsched.core.marks import Action, carried_parts, plan_prune
-from dynsched.kube.decode_node import node_of
+from dynsched.core.nodes import Node
 from dynsched.rules.rule_set import RuleSet
+from dynsched_sim.apiserver.resources import NODES
 
 GRAIN = 0.001
 AlertKey = tuple[str, str, str]
@@ -55,13 +55,12 @@ def check_tick(world: World, moment: Moment) -> None:
 
 def check_foreign(world: World) -> None:
     """What is not ours is as the others wrote it, to the byte."""
-    stored = world.all_stored()
-    assert stored.keys() == world.others.keys()
-    for name, each in stored.items():
-        if each.version in world.checked:
-            continue
-        world.checked.add(each.version)
-        assert foreign(each.body) == foreign(world.others[name]), name
+    entries = world.objects.store.entries(NODES)
+    assert {entry.name for entry in entries} == world.others.keys()
+    for entry in entries:
+        if entry.version not in world.checked:
+            world.checked.add(entry.version)
+            assert foreign(entry.decode()) == foreign(world.others[entry.name]), entry.name
 
 
 def _check_alerts(moment: Moment) -> None:
@@ -165,8 +164,8 @@ def _check_each_write(moment: Moment) -> None:
             assert written.patch.action is Action.RELEASE
 
 
-def _marked(things: Mapping[str, Stored], names: set[str], rule_set: RuleSet) -> set[str]:
-    return {name for name in names & things.keys() if marks_on(things[name], rule_set.mark)}
+def _marked(nodes: Mapping[str, Node], names: set[str], rule_set: RuleSet) -> set[str]:
+    return {name for name in names & nodes.keys() if marks_on(nodes[name], rule_set.mark)}
 
 
 def _check_cap(moment: Moment) -> None:
@@ -244,8 +243,9 @@ def _check_marks(moment: Moment) -> None:
             continue
         assert is_eligible(stored, moment.rule_set), name
         assert not conflict_on(stored, mark), name
-        assert ours == texts_of(mark), name
-        if not moment.is_hot(name):
+        if moment.is_hot(name):
+            assert ours == texts_of(mark), name
+        else:  # an older mark stays as it is until its release
             assert marks_on(moment.before[name], mark), name
             assert "release delayed" in moment.evaluation.decision.limited[name]
 
@@ -296,14 +296,12 @@ def check_prune(world: World) -> None:
     Marks of which nobody can know that they are ours (their record was destroyed by hand, or
     they were put by hand) go by `prune` with the rules that name them.
     """
-    nodes = [node_of(each) for each in world.objects.all("nodes")]
     mark = world.rule_set.mark
-    for patch in plan_prune([node for node in nodes if node is not None], mark):
+    for patch in plan_prune(world.all_stored().values(), mark):
         world.objects.patch("nodes", patch.node, dict(patch.body))
     check_foreign(world)
     for name, stored in world.all_stored().items():
         assert RECORD not in stored.annotations, name
         left = texts_on(stored) & OUR_TEXTS
         assert left <= world.strays[name] - texts_of(mark), name
-    again = [node_of(each) for each in world.objects.all("nodes")]
-    assert plan_prune([node for node in again if node is not None], mark) == []
+    assert plan_prune(world.all_stored().values(), mark) == []

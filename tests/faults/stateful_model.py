@@ -3,8 +3,9 @@
 import json
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
+from dynsched.core.nodes import Node
 from dynsched.rules.labels import Mark
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.rules.sections import GuardRules
@@ -12,23 +13,6 @@ from dynsched.rules.sections import GuardRules
 RECORD = "dynsched.io/pressure"
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 IGNORE = "dynsched.io/ignore"
-
-
-class Thing(Protocol):
-    """A node as observed, or as stored."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def uid(self) -> str: ...
-    @property
-    def labels(self) -> Mapping[str, str]: ...
-    @property
-    def annotations(self) -> Mapping[str, str]: ...
-    @property
-    def managed_labels(self) -> frozenset[str]: ...
-    @property
-    def taints(self) -> Iterable[Mapping[str, Any]]: ...
 
 
 def label_text(key: str, value: str) -> str:
@@ -48,15 +32,15 @@ def _read(text: str) -> Mapping[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def record_of(thing: Thing) -> Mapping[str, Any]:
+def record_of(node: Node) -> Mapping[str, Any]:
     """What the record says; nothing where there is none, or none that can be read."""
-    return _read(thing.annotations.get(RECORD, ""))
+    return _read(node.annotations.get(RECORD, ""))
 
 
-def texts_on(thing: Thing) -> set[str]:
+def texts_on(node: Node) -> set[str]:
     """All labels and taints."""
-    labels = {label_text(key, value) for key, value in thing.labels.items()}
-    return labels | {taint_text(taint) for taint in thing.taints}
+    labels = {label_text(key, value) for key, value in node.labels.items()}
+    return labels | {taint_text(taint) for taint in node.taints}
 
 
 @lru_cache
@@ -64,8 +48,8 @@ def texts_of(mark: Mark) -> frozenset[str]:
     return frozenset(str(part) for part in (mark.label, mark.taint) if part is not None)
 
 
-def _meant(thing: Thing, mark: Mark) -> frozenset[str]:
-    return _meant_by(thing.annotations.get(RECORD, ""), frozenset(thing.managed_labels), mark)
+def _meant(node: Node, mark: Mark) -> frozenset[str]:
+    return _meant_by(node.annotations.get(RECORD, ""), frozenset(node.managed_labels), mark)
 
 
 @lru_cache(10_000)  # each node is asked about many times in a tick
@@ -79,30 +63,30 @@ def _meant_by(record: str, managed: frozenset[str], mark: Mark) -> frozenset[str
     return texts_of(mark) | {text for text in found if isinstance(text, str)}
 
 
-def marks_on(thing: Thing, mark: Mark) -> frozenset[str]:
+def marks_on(node: Node, mark: Mark) -> frozenset[str]:
     """What of ours stands on it: of the present mark, or of an older one as the record tells,
     where the API server's record of who wrote what does not say otherwise.
     """
-    return _meant(thing, mark) & texts_on(thing)
+    return _meant(node, mark) & texts_on(node)
 
 
-def conflict_on(thing: Thing, mark: Mark) -> bool:
+def conflict_on(node: Node, mark: Mark) -> bool:
     """Whether something of another owner stands where our mark should."""
-    meant = _meant(thing, mark)
+    meant = _meant(node, mark)
     places = []
-    if mark.label is not None and mark.label.key in thing.labels:
-        places.append(label_text(mark.label.key, thing.labels[mark.label.key]))
+    if mark.label is not None and mark.label.key in node.labels:
+        places.append(label_text(mark.label.key, node.labels[mark.label.key]))
     if mark.taint is not None:
         places += [
             taint_text(taint)
-            for taint in thing.taints
+            for taint in node.taints
             if (taint["key"], taint["effect"]) == (mark.taint.key, mark.taint.effect)
         ]
     return any(text not in meant for text in places)
 
 
-def is_eligible(thing: Thing, rule_set: RuleSet) -> bool:
-    labels = thing.labels
+def is_eligible(node: Node, rule_set: RuleSet) -> bool:
+    labels = node.labels
     if labels.get(IGNORE) == "true":
         return False
     if CONTROL_PLANE in labels and not rule_set.nodes.include_control_plane:
@@ -110,17 +94,17 @@ def is_eligible(thing: Thing, rule_set: RuleSet) -> bool:
     return rule_set.nodes.selector.matches(labels)
 
 
-def pools_of(things: Iterable[Thing], rule_set: RuleSet) -> dict[str, set[str]]:
+def pools_of(nodes: Iterable[Node], rule_set: RuleSet) -> dict[str, set[str]]:
     """The names of the nodes that may be marked, by pool."""
     pools: dict[str, set[str]] = {}
-    for thing in things:
-        if is_eligible(thing, rule_set) and not conflict_on(thing, rule_set.mark):
-            pools.setdefault(pool_of(thing, rule_set.guard), set()).add(thing.name)
+    for node in nodes:
+        if is_eligible(node, rule_set) and not conflict_on(node, rule_set.mark):
+            pools.setdefault(pool_of(node, rule_set.guard), set()).add(node.name)
     return pools
 
 
-def pool_of(thing: Thing, guard: GuardRules) -> str:
-    return thing.labels.get(guard.pool_label, "") if guard.pool_label else ""
+def pool_of(node: Node, guard: GuardRules) -> str:
+    return node.labels.get(guard.pool_label, "") if guard.pool_label else ""
 
 
 def holds(rule: Rule, value: float) -> bool:
@@ -130,10 +114,10 @@ def holds(rule: Rule, value: float) -> bool:
     return (value > rule.clear_threshold) is (rule.op in (">", ">="))
 
 
-def rules_behind(thing: Thing, rule_set: RuleSet) -> set[str]:
+def rules_behind(node: Node, rule_set: RuleSet) -> set[str]:
     """The rules that a mark which is found stands for: those of the record, or else all."""
     known = {rule.name for rule in rule_set.rules}
-    said = record_of(thing).get("rules")
+    said = record_of(node).get("rules")
     entries = said if isinstance(said, list) else []
     named = {entry.get("rule") for entry in entries if isinstance(entry, dict)}
     return known & named or known

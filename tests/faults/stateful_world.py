@@ -67,33 +67,6 @@ OUR_TEXTS = frozenset(
 """The marks of all rule sets here. Whoever puts one of these: it counts as ours."""
 
 
-@dataclass(frozen=True, eq=False)
-class Stored:
-    """One version of a node, as the API server has it."""
-
-    name: str
-    uid: str
-    version: int
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    taints: Sequence[Mapping[str, Any]]
-    managed_labels: frozenset[str]
-    body: Body
-
-    @classmethod
-    def of(cls, entry: Entry) -> Stored:
-        body = entry.decode()
-        meta = body["metadata"]
-        written = {each["manager"]: each["fieldsV1"] for each in meta["managedFields"]}
-        fields = written.get("dynsched", {}).get("f:metadata", {}).get("f:labels", {})
-        return cls(
-            *(entry.name, entry.uid, entry.version),
-            *(meta.get("labels", {}), meta.get("annotations", {}), body["spec"].get("taints", [])),
-            managed_labels=frozenset(key.removeprefix("f:") for key in fields),
-            body=body,
-        )
-
-
 class Fault(StrEnum):
     """What befalls one patch. Those after MEDDLED are somebody else's doing, just before it."""
 
@@ -140,8 +113,8 @@ class Written:
     """One patch that was applied; ``before`` and ``after`` it."""
 
     patch: NodePatch
-    before: Stored
-    after: Stored
+    before: Node
+    after: Node
 
 
 class Api:
@@ -231,10 +204,8 @@ class Api:
         before = self._world.stored(patch.node)
         written = patch_node(self._world.objects, patch)
         assert before is not None
-        self.written.append(Written(patch, before, Stored.of(written)))
-        node = node_of(written.decode())
-        assert node is not None
-        return node
+        self.written.append(Written(patch, before, _node(written)))
+        return self.written[-1].after
 
 
 class Watch:
@@ -272,7 +243,7 @@ class Watch:
         if change.type is ChangeType.DELETED:
             self.store.drop(change.entry.name, change.entry.uid)
         else:
-            self.store.offer(_projected(change.entry))
+            self.store.offer(_node(change.entry))
         for name, node in self.store.nodes().items():
             assert name not in known or _version(node) >= _version(known[name]), "it goes back"
         assert self.is_fresh or self._waiting or self._missed, "all events came, and it is wrong"
@@ -294,7 +265,7 @@ class Watch:
         self._list()
 
     def _list(self) -> None:
-        listed = (_projected(each) for each in self._objects.store.entries(NODES))
+        listed = (_node(each) for each in self._objects.store.entries(NODES))
         self.store.correct({node.name: node for node in listed}, self.store.changes)
 
 
@@ -302,7 +273,7 @@ def _version(node: Node) -> int:
     return int(node.resource_version)
 
 
-def _projected(entry: Entry) -> Node:
+def _node(entry: Entry) -> Node:
     node = node_of(entry.decode())
     assert node is not None
     return node
@@ -391,8 +362,8 @@ class Moment:
     may_write: bool
     fresh_before: bool
     fresh_after: bool
-    before: Mapping[str, Stored]
-    after: Mapping[str, Stored]
+    before: Mapping[str, Node]
+    after: Mapping[str, Node]
     decided_on: Mapping[str, Node]
     tick: Tick
     posted: Sequence[tuple[str, str]]
@@ -516,7 +487,7 @@ class World:
         self.checked: set[int] = set()
         self._set_by = 0.0
         self._loads: list[tuple[float, dict[str, dict[str, float]]]] = [(0.0, {})]
-        self._known: tuple[int, Mapping[str, Stored]] = (0, {})
+        self._known: tuple[int, Mapping[str, Node]] = (0, {})
 
     def run(self, doing: Coroutine[Any, Any, T]) -> T:
         try:
@@ -551,17 +522,17 @@ class World:
         found = loads.get(rule.name, {})
         return found if rule.op == ">" else {name: 100 - value for name, value in found.items()}
 
-    def stored(self, name: str) -> Stored | None:
+    def stored(self, name: str) -> Node | None:
         return self.all_stored().get(name)
 
-    def all_stored(self) -> Mapping[str, Stored]:
+    def all_stored(self) -> Mapping[str, Node]:
         """All nodes as they are now; a version of a node is the same object every time."""
         version, known = self._known
         if version != self.objects.store.version:
             known = {
                 entry.name: found
-                if (found := known.get(entry.name)) and found.version == entry.version
-                else Stored.of(entry)
+                if (found := known.get(entry.name)) and _version(found) == entry.version
+                else _node(entry)
                 for entry in self.objects.store.entries(NODES)
             }
             self._known = self.objects.store.version, known
@@ -655,7 +626,7 @@ class Somebody:
         """By what the node is, and by what it would be."""
         others = self._world.others
         if name in others:
-            now = self._world.all_stored()[name].body
+            now = self._world.objects.get("nodes", name)
             self._world.objects.patch("nodes", name, made(now), how=Write("somebody"))
             others[name] = merge_patch(others[name], made(others[name]))
 
