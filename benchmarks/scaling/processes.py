@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -103,4 +104,8 @@ class Durations:
 
 def _children(pid: int) -> list[int]:
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text(encoding="ascii").split()]
+    found = []
+    for task in tasks:
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+            found += task.read_text(encoding="ascii").split()
+    return [int(child) for child in found]
