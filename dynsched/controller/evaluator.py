@@ -17,7 +17,7 @@ from dynsched.controller.restore import PastSources, past_evaluation
 from dynsched.controller.step_down import StepDownTimer
 from dynsched.core.disputes import Disputes
 from dynsched.core.evaluate import Evaluation, evaluate
-from dynsched.core.health import rules_health, why_unsuccessful
+from dynsched.core.health import is_answered, rules_health, why_unsuccessful
 from dynsched.core.load.expected import NO_PODS, KnownPods
 from dynsched.core.marks import Action
 from dynsched.core.pace import WriteBatch, WritePace
@@ -152,8 +152,7 @@ class Evaluator:
         self._note_successes(answers)
         self._inputs = _Inputs(rule_set, answers, at, began, status)
         tick = await self._evaluate(self._inputs)
-        sees = any(answers[rule.name].error is None for rule in rule_set.queried_rules)
-        self._step_down_if_unanswered(sees=sees)
+        self._step_down_if_unanswered(sees=is_answered(rule_set, answers))
         return tick
 
     async def reevaluate(self) -> None:
@@ -186,6 +185,7 @@ class Evaluator:
             pods=pods,
             released=self._released,
         )
+        # Kept even if a write raises.
         self._last, self._pod_changes = evaluation, pods.sequence
         self._evaluated_at = self._monotonic()
         self._took = self._evaluated_at - began

@@ -82,7 +82,7 @@ class Features:
 
     async def answer_scheduler(self) -> None:
         """Prepare each tick for the scheduler's requests."""
-        await self._until_wanted(lambda _: self.extender() is not None)
+        await self._until_wanted(lambda rules: rules.has_extender)
         extender = self.extender()
         if extender is not None:
             await run_until_stopped(self.stop, extender.follow(self.ticks))
@@ -110,16 +110,15 @@ class Features:
         """The page's own queries, once somebody looks at it; ``namespace``: dynsched's own."""
         # How large an answer may be depends on the number of nodes, which is 0 until they are
         # listed. What is refused before is queried again only after minutes.
-        store, cluster = self.store, self.cluster
-        await wait_for(self.stop, lambda: store.facts.is_looked_at and cluster.synced, _POLL)
-        await self._until_wanted(lambda _: True)
+        facts, cluster = self.store.facts, self.cluster
+        await self._until_wanted(lambda _: facts.is_looked_at and cluster.synced)
         if self.stop.is_set():
             return
         from dynsched.sources.page_queries import PageQueries
 
         await PageQueries(
             source,
-            self.store.facts,
+            facts,
             rule_set=lambda: self.rules_file.in_force,
             nodes=self.cluster.nodes,
             namespace=namespace,

@@ -149,8 +149,8 @@ async def _serve(settings: Settings) -> None:
         try:
             await _run_parts(stop, parts, election)
         finally:
-            # The Lease is released last. Events are sent alongside, because each waits for an API
-            # server that may not answer.
+            # The Lease is released last. Events are sent alongside: while the API server is away,
+            # each of the two takes until its timeout.
             await asyncio.gather(
                 end_election(election, released), events.close(), return_exceptions=True
             )

@@ -145,23 +145,18 @@ def next_alert(alert: Alert, rule: Rule, reading: Reading, now: float) -> Alert:
 
 def _next_unknown(alert: Alert, rule: Rule, quality: Quality, now: float) -> Alert:
     """Without a good reading: the same state, or inactive once the last good one is too old."""
-    stays = rule.on_stale == "hold" if alert.firing else alert.state is AlertState.INACTIVE
-    ends = not stays and now - alert.known_at > rule.stale_after
-    return Alert(
-        rule=alert.rule,
-        node=alert.node,
-        uid=alert.uid,
-        state=AlertState.INACTIVE if ends else alert.state,
-        since=now if ends else alert.since,
-        updated_at=now,
-        known_at=alert.known_at,
-        quality=quality,
-        value=alert.value,
-        compared=alert.compared,
-        sampled_at=alert.sampled_at,
-        active_since=None if ends else alert.active_since,
-        keep_firing_since=None if ends else alert.keep_firing_since,
-        adopted=alert.adopted and not ends,
+    after = structs.replace(alert, updated_at=now, quality=quality)
+    is_held = alert.firing and rule.on_stale == "hold"
+    is_old = now - alert.known_at > rule.stale_after
+    if alert.state is AlertState.INACTIVE or is_held or not is_old:
+        return after
+    return structs.replace(
+        after,
+        state=AlertState.INACTIVE,
+        since=now,
+        active_since=None,
+        keep_firing_since=None,
+        adopted=False,
     )
 
 

@@ -31,13 +31,16 @@ def why_unsuccessful(
     """Why a tick did not succeed: no rule of several could be queried (one that fails is that
     rule's health only), or some of the ``planned`` writes failed. None when it did.
     """
-    queried = [results[rule.name] for rule in rule_set.queried_rules]
-    errors = [result.error for result in queried if result.error is not None]
-    if errors and len(errors) == len(queried):
-        return f"no rule could be queried: {errors[0]}"
+    if not is_answered(rule_set, results):
+        return f"no rule could be queried: {results[rule_set.queried_rules[0].name].error}"
     if failures:
         return f"{len(failures)} of {planned} nodes could not be written: {failures[0]}"
     return None
+
+
+def is_answered(rule_set: RuleSet, results: Mapping[str, QueryResult]) -> bool:
+    """Whether a rule that may mark nodes was answered."""
+    return any(results[rule.name].error is None for rule in rule_set.queried_rules)
 
 
 def why_unhealthy(tick: Tick | None, age: float, interval: float) -> str | None:

@@ -1,4 +1,4 @@
-"""The record beside a mark: the annotation ``dynsched.io/pressure``, compact JSON.
+"""The record that goes with a mark: the annotation ``dynsched.io/pressure``, compact JSON.
 
 It tells a person why the node is marked, and tells us what was put on the node and has to be taken
 back.
@@ -32,7 +32,7 @@ class FiredRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MarkRecord:
-    """The annotation beside a mark, as it was read; ``since`` is in Unix seconds."""
+    """The annotation that goes with a mark, as it was read; ``since`` is in Unix seconds."""
 
     label: LabelMark | None
     taint: TaintMark | None

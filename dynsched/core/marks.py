@@ -15,7 +15,7 @@ from dynsched.core.mark_record import MarkRecord, read_record, write_record
 from dynsched.core.nodes import Node, why_ineligible
 from dynsched.core.wording import Reason
 from dynsched.rules import keys
-from dynsched.rules.labels import LabelMark, Mark
+from dynsched.rules.labels import LabelMark, Mark, own_taints
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.rules.sections import NodeRules
 from dynsched.util.formatting import format_threshold, format_value
@@ -248,11 +248,6 @@ def apply_patch(node: Node, patch: NodePatch) -> Node:
 
 def _merged(old: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
     return {key: value for key, value in {**old, **changes}.items() if value is not None}
-
-
-def own_taints(taints: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """Those that dynsched put there, by their key."""
-    return tuple(t for t in taints if str(t.get("key", "")).startswith(keys.ANNOTATION_PREFIX))
 
 
 def describe(pressure: NodePressure) -> str:

@@ -61,8 +61,8 @@ class WritePace:
         self._pauses: dict[str, _Pause] = {}
 
     def choose(self, patches: Sequence[NodePatch], per_minute: int, now: float) -> WriteBatch:
-        """Of the ``patches`` that are due. A new mark never waits for the rate, but counts: the
-        others make up for what is sent beyond it.
+        """Choose from the ``patches`` that are due. A new mark never waits for the rate, but
+        counts: the others make up for what is sent beyond it.
         """
         due = {patch.node for patch in patches}
         self._pauses = {name: pause for name, pause in self._pauses.items() if name in due}

@@ -49,7 +49,7 @@ class Series(Struct, frozen=True, gc=False):
 
 
 class Quality(StrEnum):
-    """Of one rule's reading on one node in this evaluation."""
+    """How good one rule's reading on one node is, in this evaluation."""
 
     OK = "ok"
     MISSING = "missing"  # the query succeeded, but has no sample for this node

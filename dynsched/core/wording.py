@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Self
 
-from dynsched.rules import keys
+from dynsched.rules.labels import own_taints
 
 REASONS: Final[Mapping[str, str]] = {
     "both": "{0}, {1}",
@@ -121,11 +121,10 @@ def changes(body: Mapping[str, Any]) -> Iterable[str]:
     for key, value in metadata.get("labels", {}).items():
         yield f"label {key}-" if value is None else f"label {key}={value}"
     if "spec" in body:
-        # The list holds the taints of others too; only ours are recognised by their key.
+        # The list holds the taints of others too.
         ours = [
             f"{taint['key']}={taint.get('value', '')}:{taint['effect']}"
-            for taint in body["spec"]["taints"] or ()
-            if taint["key"].startswith(keys.ANNOTATION_PREFIX)
+            for taint in own_taints(body["spec"]["taints"] or ())
         ]
         yield f"taint {', '.join(ours)}" if ours else "taint removed"
     for key, value in metadata.get("annotations", {}).items():

@@ -18,7 +18,7 @@ from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.rules.sections import Profile
 
 TENTHS: Final = 10
-"""Of a percent, in a percent."""
+"""Tenths of a percent in one percent."""
 FULL: Final = 100 * TENTHS
 FIRING: Final = 10_000
 """Tenths, added to the load of a node on which a rule fires. Any load is below it: a rule measures

@@ -8,9 +8,10 @@ from functools import reduce
 from types import MappingProxyType
 from typing import Self
 
-from dynsched.core.marks import NodePatch, apply_patch, own_taints
+from dynsched.core.marks import NodePatch, apply_patch
 from dynsched.core.nodes import Node
 from dynsched.kube.client import KubeClient
+from dynsched.rules.labels import own_taints
 from dynsched.util.errors import ConflictError, NotFoundError
 
 

@@ -8,7 +8,7 @@ commas, each ``k=v``, ``k==v``, ``k!=v``, ``k in (a, b)``, ``k notin (a, b)``, `
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -207,3 +207,8 @@ def parse_taint(text: str) -> TaintMark:
             "so that a taint of another owner is never taken for ours"
         )
     return TaintMark(key, value, effect)
+
+
+def own_taints(taints: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """Those that dynsched put there, by their key."""
+    return tuple(t for t in taints if str(t.get("key", "")).startswith(keys.ANNOTATION_PREFIX))

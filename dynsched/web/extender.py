@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # imported when the rules want an extender: `controller.featu
     from dynsched.features.extender.answers import Extender
 
 _OFF: Final = "the scheduler extender is off: rules.yaml has no section `extender`"
-_NOT_FOR_PAGES: Final = "this path is for schedulers; a page in a browser may not ask it"
+_NOT_FOR_PAGES: Final = "this path is for schedulers; a page in a browser must not request it"
 MAX_BODY: Final = 64 << 20
 """Bytes: 5,000 whole Nodes of 10 KB, with room. As names they are 0.3 MB."""
 READ_SECONDS: Final = 10.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from statistics import fmean, median
+from statistics import fmean, median, median_high
 from typing import Final
 
 from dynsched.core.load.lag import Lag, lag_of
@@ -224,7 +224,7 @@ def _bounded_capacity(nodes: Mapping[str, Node], resource: str | None) -> Mappin
         for name, node in nodes.items()
         if resource in node.allocatable
     }
-    most = HEAVIEST * sorted(known.values())[len(known) // 2] if known else 0.0
+    most = HEAVIEST * median_high(known.values()) if known else 0.0
     return {name: min(amount, most) for name, amount in known.items()}
 
 

@@ -92,8 +92,8 @@ class PodUse:
     resource: str | None = None
     """``cpu`` or ``memory``; None when the rule does not say what it measures."""
     mean: float | None = None
-    """Of a running pod: in cores or bytes, or in percent of load where ``resource`` is None; None
-    when it is not known how many pods run."""
+    """What a running pod uses on average: cores or bytes, or percent of load where ``resource`` is
+    None; None when it is not known how many pods run."""
     of_workload: Mapping[str, float] = field(default_factory=dict)
     """By workload, in cores or bytes."""
     of_pod: Mapping[str, float] = field(default_factory=dict)

@@ -32,7 +32,7 @@ About = Mapping[str, Any]
 Encoded = tuple[str, bytes, bytes]
 """The ETag, the JSON, and the same as gzip."""
 _LEVEL: Final = 3
-"""Of compression."""
+"""The compression level of gzip."""
 
 
 def encoded_page(tick: Tick, about: About, etag: str) -> Encoded:

@@ -18,7 +18,7 @@ from dynsched.web.placements import PlacedOn, Placements, hottest
 from dynsched.web.why import what_clears
 
 LOOKED_AT: Final = 600.0
-"""Seconds after a request for which Prometheus is asked for what the page shows."""
+"""Seconds after a request for the page during which Prometheus is still queried for it."""
 MAX_WANTED: Final = 8
 
 
