@@ -185,7 +185,7 @@ _prometheus_access = options(
 )
 _PROM_HELP: Final = "Prometheus, Thanos, VictoriaMetrics or Mimir; a path prefix is kept."
 prometheus = options(
-    option("--prom", default="http://localhost:9090", metavar="URL", help=_PROM_HELP),
+    option("--prom", metavar="URL", help=f"{_PROM_HELP} Default: http://localhost:9090."),
     _prometheus_access,
 )
 for_the_page = options(

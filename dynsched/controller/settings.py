@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from dynsched.sources.prometheus import PrometheusConfig
 from dynsched.util.tls import TlsConfig
 from dynsched.web.server import parse_address
+
+DEFAULT_PROMETHEUS: Final = "http://localhost:9090"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,23 @@ def settings_of(flags: Mapping[str, Any]) -> Settings:
     try:
         if "webaddr" in others:
             _require_callers_known(flags)
-        config = PrometheusConfig(flags["prom"], headers=headers, **prometheus)
+        config = PrometheusConfig(_prometheus_url(flags), headers=headers, **prometheus)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if flags.get("web_auth_audience") and not flags.get("web_auth"):
         raise click.UsageError("--web-auth-audience needs --web-auth")
     return Settings(prometheus=config, tls=tls, **others)
+
+
+def _prometheus_url(flags: Mapping[str, Any]) -> str:
+    """UsageError where a secret would go to an address that nobody named."""
+    url: str | None = flags["prom"]
+    secrets = ("bearer_token", "bearer_token_file", "username", "header")
+    if url is None and any(flags[f"prom_{name}"] for name in secrets):
+        raise click.UsageError(
+            "credentials for Prometheus are not sent to a default address: name its URL with --prom"
+        )
+    return url or DEFAULT_PROMETHEUS
 
 
 def _require_callers_known(flags: Mapping[str, Any]) -> None:

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from dynsched.kube.kubeconfig import KubeConfig, KubeConfigError, load_config
+from dynsched.kube.kubeconfig import KubeConfig, load_config
+from dynsched.util.errors import KubeConfigError
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +28,6 @@ class CredentialProvider:
     """
 
     def __init__(self, config: KubeConfig, *, min_gap: float = MIN_GAP) -> None:
-        config.ssl_context()
         self.config = config
         self._min_gap = min_gap
         self._loaded_at = time.monotonic()
@@ -49,9 +49,7 @@ class CredentialProvider:
     async def _load_again(self) -> None:
         try:
             async with asyncio.timeout(_TIMEOUT):
-                config = await self.config.reload()
-            config.ssl_context()
-            self.config = config
+                self.config = await self.config.reload()
         except (KubeConfigError, TimeoutError) as error:  # also of a certificate without its key
             # The former ones may still be good; if they are not, the server will say so.
             why = str(error) or f"not within {_TIMEOUT:g} s"

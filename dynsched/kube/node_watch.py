@@ -25,6 +25,7 @@ from typing import Any, Final, cast
 
 import aiohttp
 import kopf
+from yarl import URL
 
 from dynsched.kube import failures, transport
 from dynsched.kube.client import KubeClient
@@ -237,20 +238,22 @@ def _resolve(future: asyncio.Future[Any], value: Any) -> None:
 
 
 def _session(config: KubeConfig) -> aiohttp.ClientSession:
+    server = URL(config.server).origin()
+
     async def login(
         request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """Add the token and the TLS server name. aiohttp would send the headers of a session to its
-        proxy too, in the clear.
+        """Add who is asking and the TLS server name. aiohttp would send the headers of a session to
+        its proxy too, in the clear; and this runs for redirects, which may lead to another host.
         """
-        if config.authorization:
-            request.headers["Authorization"] = config.authorization
+        if request.url.origin() == server:
+            request.headers.extend(config.headers)
         if config.configuration.tls_server_name:
             request.server_hostname = config.configuration.tls_server_name
         return await handler(request)
 
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=config.ssl_context() or True),
+        connector=aiohttp.TCPConnector(limit=0, ssl=config.ssl_context or True),
         headers={"User-Agent": transport.USER_AGENT},
         proxy=config.configuration.proxy,
         **{**transport.SESSION, "middlewares": (login, *transport.SESSION["middlewares"])},

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, Self, TypedDict, Unpack
 import aiohttp
 import msgspec
 from kubernetes.aio.client import ApiClient
+from multidict import CIMultiDict
 
 from dynsched import __version__
 from dynsched.kube import failures
@@ -108,7 +109,7 @@ class KubeApi:
         self._slots = asyncio.Semaphore(in_flight)
         self._not_before = 0.0
         self._in_flight = in_flight
-        self._tls_files = self.config.tls_files
+        self._tls = self.config.tls
         self._client = self._client_of(self.config)
         self._former: ApiClient | None = None
 
@@ -121,6 +122,8 @@ class KubeApi:
         configuration.client_session_kwargs = dict(SESSION)
         configuration.connection_pool_maxsize = self._in_flight
         client = ApiClient(configuration)
+        if config.ssl_context is not None:
+            client.rest_client.ssl_context = config.ssl_context
         client.user_agent = USER_AGENT
         return client
 
@@ -130,11 +133,10 @@ class KubeApi:
         takes its place.
         """
         outdated = None
-        if config.tls_files != self._tls_files:
+        if config.tls != self._tls:
             client = self._client_of(config)
             outdated, self._former, self._client = self._former, self._client, client
-            self._tls_files = config.tls_files
-        self._client.configuration.api_key = config.configuration.api_key
+            self._tls = config.tls
         client = self._client
         if outdated is not None:
             await outdated.close()  # type: ignore[no-untyped-call]
@@ -255,13 +257,13 @@ class KubeApi:
             query_params=list((request.get("query") or {}).items()),
             header_params={"Accept": "application/json", **(request.get("headers") or {})},
             body=request.get("body"),
-            auth_settings=["BearerToken"],
         )
+        all_headers = CIMultiDict([*headers.items(), *config.headers])  # groups have one name
         if (may_write := request.get("may_write")) and not may_write():
             raise NotPermittedError(
                 f"cannot {call}: not sent, because this replica is no longer the leader"
             )
-        answer = await client.call_api(method, url, headers, body=body, _request_timeout=limit)
+        answer = await client.call_api(method, url, all_headers, body=body, _request_timeout=limit)
         response: aiohttp.ClientResponse = answer.response
         return response
 

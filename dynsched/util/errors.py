@@ -13,6 +13,10 @@ class ClusterError(ExpectedError):
     """The API server refused, or could not be reached. The message names the call and the cause."""
 
 
+class KubeConfigError(ClusterError):
+    """No usable configuration."""
+
+
 class ConflictError(ClusterError):
     """409: the object is not as it was observed; read it again and plan again."""
 

@@ -41,15 +41,17 @@ def make_context(
     cert: File = None,
     key: File = None,
     ca: File = None,
+    ca_data: str = "",
     verify: bool = True,
 ) -> ssl.SSLContext:
-    """A context with these PEM files, as they are now; without a CA, a client trusts the public
-    authorities. TlsFilesError, or an OSError that names the file.
+    """A context with these PEM files, as they are now; without a CA (``ca_data``: its content), a
+    client trusts the public authorities. TlsFilesError, or an OSError that names the file.
     """
     try:
-        context = ssl.create_default_context(purpose, cafile=ca)
+        context = ssl.create_default_context(purpose, cafile=ca, cadata=ca_data or None)
     except ssl.SSLError:
-        raise TlsFilesError(f"the CA file {ca} holds no certificate in PEM form") from None
+        where = f"the CA file {ca}" if ca else "the CA's data"
+        raise TlsFilesError(f"{where} holds no certificate in PEM form") from None
     except OSError as error:
         error.filename = ca
         raise

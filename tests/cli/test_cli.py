@@ -64,7 +64,8 @@ SETTINGS = [
         "-kubeconfig=/k -prom=http://p:9090 -r=rule.yaml -s=5 -webaddr=:1",
         "--kubeconfig /k --prom=http://p:9090 -r rule.yaml --s=5 --webaddr :1",
         "run -kubeconfig /k -prom http://p:9090 -r rule.yaml -s 5 -webaddr :1")),
-    ("run --prom-header A:b --prom-header C:d --prom-username me --prom-password secret",
+    ("run --prom http://p --prom-header A:b --prom-header C:d --prom-username me "
+     "--prom-password secret",
      {"prometheus.headers": {"A": "b", "C": "d"}, "prometheus.username": "me",
       "prometheus.password": "secret"}),
     (f"run {TLS} --tls-client-ca /a", {"tls": OF_WEB}),
@@ -98,6 +99,10 @@ def test_every_flag_of_run_is_read_from_the_environment(monkeypatch) -> None:
 NOT_BOUND = "lets every client that can connect to {} bind any pod to any node"
 WRONG_USAGE = {
     "run --prom localhost:9090": "the scheme is missing; write http://localhost:9090",
+    "run --prom-bearer-token-file /t": "not sent to a default address: name its URL with --prom",
+    "plan --prom-username me --prom-password s3cret": "not sent to a default address",
+    "doctor --prom-bearer-token s3cret": "not sent to a default address",
+    "backtest --prom-header X-Token:s3cret": "not sent to a default address",
     "run --webaddr nowhere": "'nowhere' is not an address to listen on",
     "run --interval 0": "it must be 100ms or longer",
     "run --interval soon": "'soon' is not a duration; write it like 30s",

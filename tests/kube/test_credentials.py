@@ -6,6 +6,7 @@ import json
 import shutil
 import ssl
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -20,7 +21,8 @@ from cluster import SimCluster
 from dynsched.kube.client import KubeClient
 from dynsched.kube.credentials import CredentialProvider, load_credentials
 from dynsched.kube.failures import SetupError
-from dynsched.kube.kubeconfig import KubeConfigError, load_config
+from dynsched.kube.kubeconfig import load_config
+from dynsched.util.errors import KubeConfigError
 
 pytestmark = pytest.mark.slow
 
@@ -136,6 +138,18 @@ async def test_a_renewed_certificate_is_used_by_all_when_the_former_is_refused(
     assert [await client.list_nodes() for client in clients] == [{}, {}]
 
 
+async def test_certificates_that_came_as_data_leave_no_files(
+    server, tmp_path, file, connect, monkeypatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    write_kubeconfig(file, server, user_by_data(server.ca.issue("first"), tmp_path))
+    [client] = await connect(file)
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert await client.list_nodes() == {}
+    await client.config.reload()
+
+
 async def test_a_certificate_without_its_key_yet_is_not_used(
     server, tmp_path, file, connect
 ) -> None:
@@ -179,6 +193,16 @@ async def test_a_refused_token_is_read_again(tmp_path, connect) -> None:
         assert "secret" not in str(refused.value)
         sim.server.kubeconfig(sim.kubeconfig)
         assert await client.list_nodes() == {}
+
+
+async def test_a_token_file_is_read_again_although_there_is_a_token(tmp_path) -> None:
+    (tmp_path / "token").write_text("first\n")
+    user = {"tokenFile": "token", "token": "of-old"}
+    found = await load_config(kubeconfig(tmp_path / "k", "https://127.0.0.1:1", user=user))
+    assert found.headers == (("Authorization", "Bearer first"),)
+    assert found.refresh_at is not None
+    (tmp_path / "token").write_text("second\n")
+    assert (await found.reload()).headers == (("Authorization", "Bearer second"),)
 
 
 async def test_an_exec_plugin_runs_once_for_all_clients(tmp_path, connect) -> None:

@@ -1,13 +1,16 @@
 """Which API server, and as whom: what is found where, and what a person is told."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 from api_support import kubeconfig
+from certificates import Authority
 
 from dynsched.kube import kubeconfig as kube_config
-from dynsched.kube.kubeconfig import KubeConfigError, load_config
+from dynsched.kube.kubeconfig import load_config
+from dynsched.util.errors import KubeConfigError
 
 
 @pytest.fixture
@@ -25,7 +28,7 @@ def service_account(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     account = folder / "serviceaccount"
     account.mkdir()
     (account / "token").write_text("pod-secret\n")
-    (account / "ca.crt").write_text("not looked at here")
+    shutil.copy(Authority(folder, "ca").cert, account / "ca.crt")
     (account / "namespace").write_text("watchers\n")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
@@ -37,18 +40,19 @@ async def test_a_pod_uses_its_service_account(no_config, monkeypatch) -> None:
     found = await load_config()
     assert found.server == "https://10.96.0.1:443"
     assert found.namespace == "watchers"
-    assert found.authorization == "bearer pod-secret"
+    assert found.headers == (("Authorization", "Bearer pod-secret"),)
     assert found.refresh_at is not None
     assert "pod-secret" not in repr(found)
     (account / "token").write_text("next-secret")
-    assert (await found.reload()).authorization == "bearer next-secret"
+    assert (await found.reload()).headers == (("Authorization", "Bearer next-secret"),)
     (account / "token").write_text("")
     with pytest.raises(KubeConfigError, match=r"service account .*empty"):
         await load_config()
 
 
 async def test_an_exec_plugin_that_fails_is_named(tmp_path: Path) -> None:
-    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false"}}
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
+    user = {"exec": {**plugin, "command": "/bin/false"}}
     file = kubeconfig(tmp_path / "k", "https://127.0.0.1:1", user=user)
     with pytest.raises(KubeConfigError, match=r"exec plugin /bin/false gave no credentials"):
         await load_config(file)
@@ -125,16 +129,18 @@ async def test_another_context_than_the_current_one(no_config, monkeypatch) -> N
     assert (await load_config(None, "second")).server == "http://second"
     with pytest.raises(KubeConfigError) as broken:
         await load_config(path, "third")
-    said = f"kubeconfig {path}: Expected object with name third in "
+    said = f"kubeconfig {path}: there is no context named third; there are: second, x"
     assert said in str(broken.value)
 
 
 async def test_a_broken_kubeconfig_does_not_give_its_secrets_away(tmp_path: Path) -> None:
     user = {
         "auth-provider": {"name": "oidc", "config": {"refresh-token": "hush", "id-token": ""}},
-        "token": "hush",
     }
     path = kubeconfig(tmp_path / "k", "https://127.0.0.1:1", user=user)
-    with pytest.raises(KubeConfigError) as broken:
-        await load_config(str(path))
-    assert "hush" not in str(broken.value)
+    text = path.read_text()
+    for broken in (text, text.replace("hush", "hush: x"), text.replace("hush", "[hush")):
+        path.write_text(broken)
+        with pytest.raises(KubeConfigError) as told:
+            await load_config(str(path))
+        assert "hush" not in str(told.value)

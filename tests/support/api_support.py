@@ -66,7 +66,8 @@ class ExecPlugin:
         )
         program.chmod(0o700)
         config = yaml.safe_load(sim.kubeconfig.read_text())
-        config["users"][0]["user"] = {"exec": {"apiVersion": _EXEC, "command": str(program)}}
+        plugin = {"apiVersion": _EXEC, "command": str(program), "interactiveMode": "Never"}
+        config["users"][0]["user"] = {"exec": plugin}
         self.kubeconfig = folder / "kubeconfig-exec"
         self.kubeconfig.write_text(yaml.safe_dump(config))
 

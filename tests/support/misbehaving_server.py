@@ -19,7 +19,7 @@ class Seen:
 
     method: str
     target: str
-    headers: dict[str, str]  # lower-case names
+    headers: dict[str, str]  # lower-case names; the values of one name in lines
     form: dict[str, str]
     client_name: str | None = None  # the subject of the client certificate
 
@@ -154,7 +154,8 @@ class MisbehavingServer:
             headers: dict[str, str] = {}
             while line := stream.readline().decode("latin-1").strip():
                 name, _, value = line.partition(":")
-                headers[name.lower()] = value.strip()
+                former = headers.get(name.lower())
+                headers[name.lower()] = "\n".join(filter(None, (former, value.strip())))
             body = stream.read(int(headers.get("content-length", "0"))).decode()
         form = dict(parse_qsl(body or urlsplit(target).query))
         name = None

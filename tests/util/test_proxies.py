@@ -20,13 +20,13 @@ from prometheus_support import free_port
 from dynsched.core.load.recent import RecentPods
 from dynsched.kube.client import KubeClient
 from dynsched.kube.failures import ApiRequest
-from dynsched.kube.kubeconfig import KubeConfigError, load_config
+from dynsched.kube.kubeconfig import load_config
 from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.pod_watch import PodWatch
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.client import ServerError
 from dynsched.tools.collect import CollectOptions, Memory, push
-from dynsched.util.errors import ClusterError, ExpectedError
+from dynsched.util.errors import ClusterError, ExpectedError, KubeConfigError
 from dynsched.util.proxies import ProxyError, parse_http_url, proxy_for
 
 LISTED = {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}
@@ -234,6 +234,29 @@ async def test_no_credentials_go_to_an_api_server_by_plain_http(world, tmp_path,
     world.server.default = http("{}", 401, Connection="close")
     with pytest.raises(ClusterError, match="no credentials are sent by plain HTTP; use https://"):
         await ask(kubeconfig(tmp_path, world.direct))
+
+
+@pytest.mark.parametrize("ask", KUBE)
+async def test_every_request_is_made_as_the_user_of_the_kubeconfig(world, tmp_path, ask) -> None:
+    await ask(kubeconfig(tmp_path, world.direct, user={"as": "jane", "as-groups": ["a", "b"]}))
+    sent = {
+        (seen.headers.get("impersonate-user"), seen.headers.get("impersonate-group"))
+        for seen in world.server.seen
+    }
+    assert sent == {("jane", "a\nb")}
+
+
+@pytest.mark.parametrize("ask", KUBE)
+async def test_no_token_goes_to_where_the_api_server_redirects(world, tmp_path, ask) -> None:
+    authority = Authority(tmp_path, "ca")
+    tls = authority.server(authority.issue("server", "IP:127.0.0.1"))
+    ca = {"certificate-authority": authority.cert}
+    with MisbehavingServer(tls=tls) as server:
+        target = f"{world.direct}/api/v1/nodes"
+        server.default = http("", 307, Location=target, Connection="close")
+        await ask(kubeconfig(tmp_path, server.url, user={"token": "tok"}, **ca))
+        assert {seen.headers.get("authorization") for seen in server.seen} == {"Bearer tok"}
+    assert {seen.headers.get("authorization") for seen in world.server.seen} == {None}
 
 
 async def test_by_tls_the_token_comes_before_a_user_in_the_url(tmp_path, world) -> None:
