@@ -45,3 +45,8 @@ def parts_of(found: Any) -> list[Any]:
     names = ("lhs", "rhs", "expr", "param", "vector_selector")
     named = (getattr(found, name, None) for name in names)
     return [*(part for part in named if part is not None), *getattr(found, "args", ())]
+
+
+def walk(found: Any) -> list[Any]:
+    """It, and all that stands in it."""
+    return [found, *(each for part in parts_of(found) for each in walk(part))]

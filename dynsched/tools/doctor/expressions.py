@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import promql_parser as promql
 
-from dynsched.rules.promql import UnreadError, parse, parts_of
+from dynsched.rules.promql import UnreadError, parse, parts_of, walk
 from dynsched.util.formatting import escaped
 
 _LEGACY: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
@@ -54,8 +54,7 @@ def read(text: str) -> Expression:
         root = parse(text)
     except UnreadError as error:
         return Expression(str(error))
-    found = _walked(root)
-    operations = [each for each in found if isinstance(each, promql.BinaryExpr)]
+    operations = [each for each in walk(root) if isinstance(each, promql.BinaryExpr)]
     return Expression(
         selectors=tuple(_selectors(root)),
         divides=any(str(each.op) == "/" for each in operations),
@@ -98,13 +97,6 @@ def _matched(node: Any) -> tuple[str, tuple[Matcher, ...]]:
     named = [each.value for each in matchers if (each.name, each.op) == ("__name__", "=")]
     metric = node.name or "".join(named[:1])
     return metric, tuple(each for each in matchers if not (each.name == "__name__" and metric))
-
-
-def _walked(node: Any) -> list[Any]:
-    """It, and all that stands in it."""
-    found: list[Any] = []
-    promql.walk(node, found.append)
-    return found
 
 
 def _has_a_hundred(node: Any) -> bool:
