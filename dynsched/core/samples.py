@@ -17,6 +17,7 @@ from typing import Final
 from msgspec import Struct
 
 from dynsched.core.nodes import AddressLookup
+from dynsched.core.percent import plausible_values
 from dynsched.rules.rule_set import Rule
 
 
@@ -54,7 +55,7 @@ class Quality(StrEnum):
     OK = "ok"
     MISSING = "missing"  # the query succeeded, but has no sample for this node
     STALE = "stale"  # the sample is older than stale_after
-    INVALID = "invalid"  # NaN or infinite
+    INVALID = "invalid"  # NaN, infinite, or no value that the rule can have
     FAILED = "failed"  # the query itself failed
 
 
@@ -150,23 +151,29 @@ def match_samples(
             doubles.setdefault(node, [chosen[node]]).append(sample)
         else:
             chosen[node] = sample
+    plausible = plausible_values(rule)
     for node, several in doubles.items():
-        chosen[node] = max(several, key=lambda each: _precedence(rule, each, fresh_since))
+        chosen[node] = max(
+            several, key=lambda each: _precedence(rule, each, fresh_since, plausible)
+        )
     return Matched(
-        {node: _reading(sample) for node, sample in chosen.items()},
+        {node: _reading(sample, plausible) for node, sample in chosen.items()},
         tuple(sorted(unmatched, key=lambda each: (each.value, each.reason))),
         _several(rule, doubles) if doubles else None,
     )
 
 
-def _reading(sample: Sample) -> Reading:
-    quality = Quality.OK if math.isfinite(sample.value) else Quality.INVALID
+def _reading(sample: Sample, plausible: tuple[float, float]) -> Reading:
+    least, most = plausible
+    quality = Quality.OK if least <= sample.value <= most else Quality.INVALID
     return Reading(sample.value, sample.timestamp, quality)
 
 
-def _precedence(rule: Rule, sample: Sample, fresh_since: float) -> tuple[bool, bool, float, float]:
+def _precedence(
+    rule: Rule, sample: Sample, fresh_since: float, plausible: tuple[float, float]
+) -> tuple[bool, bool, float, float]:
     """The sample with the highest one counts. Of samples that cannot be used, the latest."""
-    if not math.isfinite(sample.value):
+    if not plausible[0] <= sample.value <= plausible[1]:
         return False, False, sample.timestamp, 0.0
     height = sample.value if rule.higher_is_worse else -sample.value
     if sample.timestamp >= fresh_since:

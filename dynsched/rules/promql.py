@@ -14,6 +14,8 @@ MAX_OPERATORS: Final = 150
 15 s. Brackets count too, so that it also bounds how deep an expression is nested."""
 MAX_CHARACTERS: Final = 4_000
 _OPERATOR: Final = re.compile(r"[-+*/%^(<>=!\[]|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
+_PERCENT: Final = 100.0
+_KEEP_UNIT: Final = frozenset({"avg", "max", "min"})
 RANKS: Final = frozenset({"topk", "bottomk", "limitk", "limit_ratio"})
 
 
@@ -31,6 +33,25 @@ def parse(text: str) -> Any:
         return promql.parse(text)
     except ValueError as error:
         raise UnreadError(f"promql-parser does not read it: {one_line(str(error))}") from None
+
+
+def is_percent(text: str) -> bool:
+    """Whether an expression multiplies its whole result by 100. False where it is not read."""
+    try:
+        return _is_percent(parse(text))
+    except UnreadError:
+        return False
+
+
+def _is_percent(found: Any) -> bool:
+    if isinstance(found, promql.NumberLiteral):
+        return bool(found.val == _PERCENT)
+    if isinstance(found, promql.BinaryExpr):
+        sides = (found.lhs, found.rhs) if str(found.op) == "*" else (found.lhs,)
+        keeps = str(found.op) in ("*", "or", "and", "unless")
+        return keeps and any(map(_is_percent, sides))
+    keeps = isinstance(found, promql.ParenExpr) or name_of(found) in _KEEP_UNIT
+    return keeps and _is_percent(found.expr)
 
 
 def name_of(found: Any) -> str:

@@ -13,9 +13,9 @@ import msgspec
 
 from dynsched.core.alerts import Alert
 from dynsched.core.load.expected import ExpectedLoad
-from dynsched.core.load.percent import load_percent
 from dynsched.core.load.pods import Added
 from dynsched.core.marks import NodePatch, carried_parts
+from dynsched.core.percent import load_percent
 from dynsched.core.tick import Tick
 from dynsched.core.wording import changes
 from dynsched.rules.rule_set import Rule

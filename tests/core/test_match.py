@@ -204,6 +204,39 @@ def test_several_series_of_a_node_are_told_with_every_label_in_which_they_differ
         assert several == SeveralSeries("cpu", 1, "worker-3", differ)
 
 
+GARBAGE = (-1200.0, -6.0, 501.0, 808334905.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "invalid", "ok"),
+    [
+        ({"resource": "cpu"}, GARBAGE, (-4.9, 0.0, 100.0, 499.0)),
+        ({"resource": "cpu", "threshold": 0.8}, (-0.06, 5.1, 80.0), (-0.04, 4.9)),
+        ({"resource": "memory", "full_at": 16e9}, (-1e9, 9e10), (0.0, 7e10)),
+        ({"source": "metrics-server", "resource": "cpu", "expr": None}, GARBAGE, (120.0,)),
+        ({"full_at": 100}, GARBAGE, (99.0,)),
+        ({"expr": "(1 - avg by (instance) (idle)) * 100"}, GARBAGE, (99.0,)),
+        ({"expr": "100 * load or 0 * other"}, GARBAGE, (99.0,)),
+        ({"expr": "max by (node) (load * 100) * on (node) busy"}, GARBAGE, (99.0,)),
+        # Not known to be percent: what it can be is not known either.
+        ({}, (NAN, INF, -INF), (*GARBAGE, 99.0)),
+        ({"expr": "load * 100 - 60"}, (NAN,), GARBAGE),
+        ({"expr": "load * 100 / cores"}, (NAN,), GARBAGE),
+        ({"expr": "100 * load +"}, (NAN,), GARBAGE),
+        ({"resource": "memory", "op": "<"}, (NAN,), GARBAGE),
+    ],
+)
+def test_a_load_that_cannot_be_is_invalid(options, invalid, ok) -> None:
+    def quality(value: float, *others: float) -> Quality:
+        """Of series of one node."""
+        found = samples(*(({"node": "worker-3"}, each) for each in (value, *others)))
+        return match_samples(one_rule(**options), found, LOOKUP).readings["worker-3"].quality
+
+    assert [quality(value) for value in invalid] == [Quality.INVALID] * len(invalid)
+    assert [quality(value) for value in ok] == [Quality.OK] * len(ok)
+    assert quality(invalid[0], ok[0], invalid[-1]) is Quality.OK
+
+
 SERIES = st.builds(
     Sample,
     st.fixed_dictionaries(

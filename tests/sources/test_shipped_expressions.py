@@ -48,10 +48,7 @@ def dips(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
 
 def shipped() -> Iterator[str]:
     files = ("manifests/base", "manifests/overlays", "docs/examples")
-    paths = [
-        ROOT / "rules.yaml",
-        *(each for name in files for each in (ROOT / name).rglob("*.yaml")),
-    ]
+    found = (each for name in files for each in (ROOT / name).rglob("*.yaml"))
     for path in (ROOT / "rules.yaml", *found):
         if path.name == "rules.yaml" or path.parent.name == "examples":
             yield from (rule.expr for rule in load_rules(path).rules if rule.expr)

@@ -92,6 +92,22 @@ async def test_long_lists_in_status_are_counted_and_cut(client, ticks) -> None:
     assert status["patch_failures"]["first"][0] == "worker-0: 500"
 
 
+async def test_status_lists_values_that_no_load_can_have(client, ticks) -> None:
+    rules = [{**each, "full_at": 100} for each in EXAMPLE_RULES["rules"]]
+    scene = Scene({**EXAMPLE_RULES, "rules": rules}, map(Node, "abc"))
+    cpu = {"a": -1200.0, "b": 50.0, "c": math.nan}
+    ticks.publish(scene.tick(NOON, node_cpu=cpu, node_mem_usage={"b": 808334905.0}))
+    first = [
+        {"rule": "node-cpu", "node": "a", "value": "-1200"},
+        {"rule": "node-cpu", "node": "c", "value": "nan"},
+        {"rule": "node-mem-usage", "node": "b", "value": "808334905"},
+    ]
+    check(await get(client, "/status", **JSON), invalid_samples={"count": 3, "first": first})
+    assert 'dynsched_rule_readings{quality="invalid",rule="node-cpu"} 2.0' in (
+        await get(client, "/metrics")
+    )
+
+
 def parts(load: float, measured: float, bound: float = 0.0, ended: float = 0.0) -> dict:
     return {"load": load, "measured": measured, "bound": bound, "ended": ended}
 

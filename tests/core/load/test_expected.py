@@ -15,6 +15,7 @@ from dynsched.core.load.expected import (
     ExpectedLoad,
     KnownPods,
     expected_load,
+    group_means,
 )
 from dynsched.core.load.lag import METRICS_SERVER, Lag, lag_of
 from dynsched.core.load.pods import Added, BoundPod, PodRequestTotals, RecentPod
@@ -73,6 +74,18 @@ def test_where_each_pod_is_measured_one_that_is_new_counts_half_as_much_beside()
         found = load_of(made(resource="cpu", lag=LAG), dict.fromkeys(nodes, 50.0), nodes, pods)
         assert found.added["a"] == Added(12.5, 0, margin, 1)
         assert not any(each.margin for name, each in found.added.items() if name != "a")
+
+
+@pytest.mark.parametrize("resource", ["cpu", None])
+def test_a_load_counts_as_at_most_full_in_means(resource) -> None:
+    nodes = {name: Node(name, allocatable={"cpu": 8.0}) for name in "ab"}
+    pods, rule_of = KnownPods(running=40), made(resource=resource)
+    full, far_more = (
+        load_of(rule_of, {"a": load, "b": 20.0}, nodes, pods).use.mean for load in (100.0, 490.0)
+    )
+    assert full == far_more == pytest.approx(0.24 if resource else 3.0)
+    groups = {name: group_of(node, rule_set().guard) for name, node in nodes.items()}
+    assert set(group_means({"a": 490.0, "b": 20.0}, groups).values()) == {60.0}
 
 
 def load_of(
