@@ -94,7 +94,9 @@ def read_rules(raw: bytes) -> Reading:
     except YamlError as error:
         return _refused(str(error), error.line, error.column)
     except UnicodeDecodeError as error:
-        return _refused(f"not UTF-8 text: {error.reason}")
+        begin = raw.rfind(b"\n", 0, error.start) + 1
+        column = len(raw[begin : error.start].decode()) + 1
+        return _refused(f"not UTF-8 text: {error.reason}", raw.count(b"\n", 0, begin) + 1, column)
     except Exception as error:  # noqa: BLE001 (a content that we did not think of is refused)
         kind = type(error).__name__
         return _refused(f"it cannot be read because of a bug in dynsched: {kind}: {error}")
