@@ -70,8 +70,8 @@ DONE = "A * on (instance) (B > bool 80)"
         (f"increase({CORE}[5m:1m])", "when a counter of", CPU),
         ("rate(node_pressure_cpu_waiting_seconds_total[2m])", "pressure (PSI) also", "use"),
         ('rate(container_pressure_cpu_waiting_seconds_total{id="/"}[2m])', "pressure", "use"),
-        ("max(container_cpu_load_average_10s)", "newer kubelets no longer have", "Use another"),
-        ("count(container_tasks_state)", "newer kubelets no longer have", "Use another one"),
+        ("max(container_cpu_load_average_10s)", "kubelets give 0", "Use another"),
+        ("count(container_tasks_state)", "kubelets give 0 as", "Use another"),
         ("max by (instance) (load > 80)", "the comparison", "With bool it gives 0 or 1"),
     ],
 )

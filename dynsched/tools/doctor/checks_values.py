@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from dynsched.core.load.lag import lag_of
+from dynsched.core.load.lag import lag_of, needs_reach
 from dynsched.core.nodes import AddressLookup, Node, pool_of, why_ineligible
 from dynsched.core.samples import QueryResult, match_samples
 from dynsched.core.wording import by_reason, counted, listed, some
@@ -17,6 +17,7 @@ from dynsched.sources.prometheus import ServerClock
 from dynsched.tools.doctor.expressions import Expression
 from dynsched.tools.doctor.findings import Finding, error, hint, warning
 from dynsched.tools.doctor.queries import PastValues, Queries
+from dynsched.tools.doctor.syntax import SAY_LAG, UNREAD
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_threshold, format_value
 
@@ -146,8 +147,14 @@ async def late_samples(rule: CheckedRule) -> AsyncIterator[Finding]:
 async def late_for_new_pods(rule: CheckedRule) -> AsyncIterator[Finding]:
     if rule.rule.by == "measured" and not rule.context.rule_set.scores_nodes:
         return
+    reach = None
+    if needs_reach(rule.rule):
+        reach = await rule.queries.prometheus.reach(rule.rule.expr or "")
+        if reach is None:
+            yield hint("it is not known how late the values are", UNREAD, SAY_LAG)
+            return
     intervals = [await rule.queries.interval(each) for each in rule.expression.selectors]
-    lag = lag_of(rule.rule, max(intervals, default=0.0) or None).total + rule.queries.behind
+    lag = lag_of(rule.rule, max(intervals, default=0.0) or None, reach).total + rule.queries.behind
     if lag > LATE:
         yield hint(
             "the values show a new pod late, so that the pods after it may go to the same node",

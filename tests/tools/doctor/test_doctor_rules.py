@@ -10,6 +10,7 @@ from prometheus_support import RealPrometheus
 
 from dynsched.rules.file import parse_rules
 from dynsched.rules.lint import lint
+from dynsched.rules.promql import MAX_OPERATORS
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource, ServerClock
 from dynsched.tools.doctor.checks_rules import check_rules
@@ -122,6 +123,16 @@ async def test_values_that_show_a_new_pod_late_are_found_where_pods_are_placed_b
     found = await found_by(history.url, rule_set({"quick": quick}), LateSource)
     assert [each.rule for each in found if each.code == "P12"] == ["quick"]
     assert [each.code for each in found].count("N1") == 1
+
+
+async def test_where_nothing_reads_the_ranges_the_lag_is_asked_for(history) -> None:
+    """This Prometheus answers the expression, and has no page that parses it for others."""
+    long = {"expr": "memory_used_ratio * 100" + " + 0" * MAX_OPERATORS, "threshold": 80}
+    placed = {"by": "expected"}
+    for options, told in ((placed, ["long"]), ({**placed, "lag": "30s"}, []), ({}, [])):
+        found = await found_by(history.url, rule_set({"long": {**long, **options}}))
+        fixes = [(each.rule, each.fix) for each in found if each.code == "P12"]
+        assert fixes == [(name, "write `lag:` in the rule (docs/rules.md#lag)") for name in told]
 
 
 async def test_a_job_that_is_not_named_after_the_kubelet_is_a_hint_where_pods_count(
