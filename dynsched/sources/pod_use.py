@@ -21,7 +21,7 @@ from dynsched.core.wording import by_reason, some
 from dynsched.rules.promql import Reach
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import PrometheusSource
-from dynsched.util.formatting import escaped
+from dynsched.util.formatting import escaped, label_name
 from dynsched.util.logs import LoggedKinds
 from dynsched.util.stopping import pause, run_until_stopped
 
@@ -322,7 +322,7 @@ async def scrape_interval(ask: Ask, rule: Rule) -> float | None:
 
 async def _interval_of(ask: Ask, label: str, value: str) -> float | None:
     # kube-prometheus scrapes /metrics/slis every 5 s; it has no load metrics.
-    target = f'up{{{label}="{escaped(value)}",metrics_path!="/metrics/slis"}}'
+    target = f'up{{{label_name(label)}="{escaped(value)}",metrics_path!="/metrics/slis"}}'
     over = f"{SCRAPES_OVER:.0f}s"
     # A younger target has few scrapes within the time, whatever its interval is.
     expr = f"max(count_over_time({target}[{over}]) and {target} offset {over})"

@@ -16,7 +16,7 @@ import msgspec
 
 from dynsched.core.samples import Sample, Series
 from dynsched.sources.prometheus.query_errors import QueryFailedError, excerpt
-from dynsched.util.formatting import one_line
+from dynsched.util.formatting import label_name, one_line
 
 _T = TypeVar("_T")
 _MAX_WARNINGS: Final = 10
@@ -58,7 +58,8 @@ class AnswerLimit:
             found = f"has more than {self.series:,} series"
         raise QueryFailedError(
             f"the answer {found}, in a cluster of {self.nodes:,} nodes; aggregate it by the "
-            f"node, as in `sum by ({self.label}) (...)`, or select only this cluster's series"
+            f"node, as in `sum by ({label_name(self.label)}) (...)`, or select only this cluster's "
+            "series"
         )
 
 

@@ -21,7 +21,7 @@ from dynsched.tools.doctor.expressions import SeriesSelector, read, selector_tex
 from dynsched.tools.doctor.findings import Finding, NotChecked, error, findings, hint, warning
 from dynsched.tools.doctor.queries import Queries
 from dynsched.util.errors import ExpectedError
-from dynsched.util.formatting import format_value, one_line
+from dynsched.util.formatting import format_value, label_name, one_line
 
 _SHOWN: Final = 100
 _NAMED: Final = 3
@@ -101,9 +101,9 @@ async def _absent(rule: CheckedRule) -> AsyncIterator[Finding]:
 
 async def _why_absent(selector: SeriesSelector, queries: Queries) -> tuple[str, str, str]:
     metric, matchers = selector.metric, selector.matchers
-    present = await queries.count(metric, "P1") if metric and matchers else 0
+    name = selector_text(metric, ()) if metric else selector.text
+    present = await queries.count(name, "P1") if metric and matchers else 0
     if not present:
-        name = metric or selector.text
         if await queries.was_seen(name):
             return (
                 f"the metric {name} has vanished",
@@ -143,18 +143,19 @@ async def _why_absent(selector: SeriesSelector, queries: Queries) -> tuple[str, 
 
 def _one_series_a_node(rule: CheckedRule) -> Iterator[Finding]:
     labels = rule.rule.node_labels
+    node = label_name(labels[-1])
     bare = [each for each in rule.answer.samples if each.labels.keys().isdisjoint(labels)]
     if bare:
         yield error(
             f"the samples have no label {' or '.join(labels)}, so they belong to no node",
             f"labels of a sample: {', '.join(sorted(bare[0].labels)) or 'none'}",
-            f"aggregate by the node: sum by ({labels[-1]}) (...), or set node_label",
+            f"aggregate by the node: sum by ({node}) (...), or set node_label",
         )
     elif several := _several(rule):
         yield warning(
             "there are several series for one node, and the worst of them counts",
             several,
-            f"aggregate by the node: max by ({labels[-1]}) (...), or select one of the series",
+            f"aggregate by the node: max by ({node}) (...), or select one of the series",
         )
 
 
@@ -204,7 +205,7 @@ async def _several_clusters(rule: CheckedRule) -> AsyncIterator[Finding]:
                 + (": nodes of different clusters have the same address" if shared else ""),
                 f"{selector.text}: {some(shown, 4)}"
                 + (f"; {shared} of `instance` under more than one" if shared else ""),
-                f'select one of them: {{{label}="..."}}',
+                f'select one of them: {{{label_name(label)}="..."}}',
             )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import promql_parser as promql
 
 from dynsched.rules.promql import UnreadError, parse, parts_of, walk
-from dynsched.util.formatting import escaped
+from dynsched.util.formatting import escaped, label_name
 
 _LEGACY: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 _PERCENT: Final = 100.0
@@ -23,7 +23,7 @@ class Matcher(NamedTuple):
     value: str
 
     def __str__(self) -> str:
-        return f"{self.name}{self.op}{quoted(self.value)}"
+        return f"{label_name(self.name)}{self.op}{quoted(self.value)}"
 
 
 @dataclass(frozen=True, slots=True)

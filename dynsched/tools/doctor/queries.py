@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 
 from dynsched.core.samples import Sample
 from dynsched.sources.prometheus import PrometheusSource, ServerClock
-from dynsched.tools.doctor.expressions import Matcher, SeriesSelector, quoted
+from dynsched.tools.doctor.expressions import Matcher, SeriesSelector, selector_text
+from dynsched.util.formatting import label_name
 
 WEEK: Final = 7 * 86400.0
 HOUR: Final = 3600.0
@@ -73,9 +74,9 @@ class Queries:
         return any(series.points for series in found.series)
 
     async def values(self, metric: str, matcher: Matcher) -> tuple[str, ...]:
-        found = await self.samples(
-            f'topk({_SHOWN_VALUES}, count by ({matcher.name}) ({metric}{{{matcher.name}!=""}}))'
-        )
+        name, those = label_name(matcher.name), Matcher(matcher.name, "!=", "")
+        selected = selector_text(metric, (those,))
+        found = await self.samples(f"topk({_SHOWN_VALUES}, count by ({name}) ({selected}))")
         return tuple(each.labels.get(matcher.name, "") for each in found or ())
 
     async def interval(self, selector: SeriesSelector) -> float:
@@ -87,8 +88,8 @@ class Queries:
         for sample in (firsts or ())[:_JOBS]:
             labels = dict(sample.labels)
             name = labels.pop("__name__", selector.metric)
-            exact = ",".join(f"{label}={quoted(value)}" for label, value in labels.items())
-            found = await self.prometheus.raw(f"{name}{{{exact}}}[{_SCRAPES:.0f}s]")
+            exact = tuple(Matcher(label, "=", value) for label, value in labels.items())
+            found = await self.prometheus.raw(f"{selector_text(name, exact)}[{_SCRAPES:.0f}s]")
             self._failed("P12", found.error)
             times = [at for series in found.series[:1] for at, _ in series.points]
             gaps = [later - earlier for earlier, later in pairwise(times)]

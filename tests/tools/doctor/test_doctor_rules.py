@@ -7,12 +7,18 @@ from collections.abc import Mapping
 
 import pytest
 from prometheus_support import RealPrometheus
+from source_support import Fake, vector
 
 from dynsched.rules.file import parse_rules
 from dynsched.rules.lint import lint
-from dynsched.rules.promql import MAX_OPERATORS
+from dynsched.rules.promql import MAX_OPERATORS, parse
 from dynsched.rules.rule_set import RuleSet
-from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource, ServerClock
+from dynsched.sources.prometheus import (
+    PrometheusConfig,
+    PrometheusSource,
+    RangeResult,
+    ServerClock,
+)
 from dynsched.tools.doctor.checks_rules import check_rules
 from dynsched.tools.doctor.checks_values import RuleContext
 from dynsched.tools.doctor.findings import Finding, NotChecked, Severity
@@ -123,6 +129,33 @@ async def test_values_that_show_a_new_pod_late_are_found_where_pods_are_placed_b
     found = await found_by(history.url, rule_set({"quick": quick}), LateSource)
     assert [each.rule for each in found if each.code == "P12"] == ["quick"]
     assert [each.code for each in found].count("N1") == 1
+
+
+class Recorder(Fake):
+    async def ask_clock(self) -> tuple[ServerClock, None]:
+        return ServerClock(time.time()), None
+
+    async def query_range(self, expr: str, *_: float) -> RangeResult:
+        self.asked.append(expr)
+        return RangeResult()
+
+    async def raw(self, selector: str) -> RangeResult:
+        return await self.query_range(selector)
+
+
+async def test_dotted_names_are_quoted_in_all_that_is_asked_and_advised() -> None:
+    """As OpenTelemetry names labels and metrics; Prometheus 3 takes them."""
+    labels = {"__name__": "k8s.node.cpu", "k8s.node.name": "a", "k8s.cluster.name": "b"}
+    expr = '{"k8s.node.cpu", "k8s.node.name"=~"a.*", zone="x"}'
+    rules = rule_set({"cpu": {"expr": expr, "threshold": 80, "node_label": "k8s.node.name"}})
+    for count in (0.0, 3.0):
+        server = Recorder(count=vector((labels, count)), k8s=vector((labels, 50), (labels, 60)))
+        found = await check_rules(server, RuleContext(rules))
+        assert len(server.asked) > 5
+        for asked in server.asked:
+            parse(asked)
+        advised = [each.fix for each in found if isinstance(each, Finding)]
+        assert any('by ("k8s.node.name")' in each for each in advised)
 
 
 async def test_where_nothing_reads_the_ranges_the_lag_is_asked_for(history) -> None:
