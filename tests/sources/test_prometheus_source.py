@@ -142,9 +142,41 @@ async def test_a_native_histogram_does_not_cost_the_other_series(server) -> None
     assert "every series of the answer is a native histogram" in str((await ask(server.url)).error)
 
 
+ODD_SERIES = [
+    {"metric": {"i": 7}, "value": [1000, "7"]},
+    {"metric": {"i": "c"}, "value": [1000, 7]},
+    {"metric": {"i": "c"}, "value": ["now", "7"]},
+    {"metric": {"i": "c"}, "value": None, "values": "none"},
+    {"value": [1000, "7"]},
+    "series",
+    None,
+]
+
+
+@pytest.mark.parametrize("odd", ODD_SERIES, ids=json.dumps)
+async def test_a_series_of_another_form_does_not_cost_the_others(server, odd) -> None:
+    body = json.loads(vector(({"i": "a"}, "1"), ({"i": "b"}, "2")))
+    body["data"]["result"].insert(1, odd)
+    server.default = http(json.dumps(body))
+    result = await ask(server.url)
+    assert [(s.labels["i"], s.value) for s in result.samples] == [("a", 1.0), ("b", 2.0)]
+    assert result.warnings == ("1 series left out: not of Prometheus's form",)
+
+
+@pytest.mark.parametrize("text", ["", "0x1", "1.2.3", "none"])
+async def test_a_value_that_is_no_number_does_not_cost_the_others(server, text) -> None:
+    server.default = http(vector(({"i": "a"}, text), ({"i": "b"}, "2")))
+    result = await ask(server.url)
+    assert (result.error, [str(sample.value) for sample in result.samples]) == (
+        None,
+        ["nan", "2.0"],
+    )
+
+
 @pytest.mark.parametrize(
     ("sample_at", "date", "expected"),
     [
+        ((NOW - 400) * 1000, NOW, NOW - 400),  # in milliseconds
         (NOW - 30, NOW, NOW - 30),  # truly old
         (NOW + 360, NOW + 360, NOW),  # the server's clock is ahead
         (NOW - 400, NOW - 360, NOW - 40),  # behind, and the sample is old
@@ -293,10 +325,10 @@ BAD: list[tuple[Reply | bytes, str]] = [
     (data("matrix"), "a range of samples for each series; put rate(...), avg_over_time(...)"),
     (data("streams"), "the result has the unknown type 'streams'"),
     (plain(f"Client sent an {SECURE}\n", 400), f"{SECURE}; write https:// in its URL"),
-    *((http(vector(({}, text))), "a value of the answer is not a number") for text in ("", "0x1")),
     (data("vector", [{"metric": {"a": 7}, "value": [1, "7"]}]), NOT_ITS_JSON),
     (http(GOOD, length=5000), BROKE),
     (resets, BROKE),
+    *((chunked(GOOD.encode(), 40)[:-end], BROKE) for end in (5, 6, 20)),
     (sends(), "the connection broke while waiting for the answer"),
     (sends(b"SSH-2.0-OpenSSH_9\r\n"), "what answers there does not speak HTTP"),
     (sends(b"HTTP/1.1 200 OK\r\nA: " + b"x" * 99999), "does not speak HTTP"),
