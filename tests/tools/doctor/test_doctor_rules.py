@@ -47,6 +47,8 @@ DEFECTS: list[tuple[str, float, str, Severity, str]] = [
     ("disk_busy", 80, "P4", W, "several series"),
     ("topk(2, memory_used_ratio) * 100", 80, "P5", W, "topk"),
     ("memory_used_ratio * 100 > 50", 80, "P5", W, "comparison"),
+    ("sum by (instance) (rate(node_cpu_seconds_total[2m]))", 80, "P5", W, "clamp_max"),
+    ("rate(node_pressure_cpu_waiting_seconds_total[2m])", 80, "P5", W, "the node's use"),
     ("requests_open / requests_slots * 100", 80, "P6", W, "10.0.0.1:9100 (nan)"),
     ("memory_used_ratio / 1", 80, "P9", E, "shares of 1"),
     ("memory_used_ratio * 100", 0.8, "P9", E, "share of 1"),
