@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.rules.file import RulesFile, fixed_rules, load_rules, read_rules
+from dynsched.rules.file import RulesFile, fixed_rules, load_rules
 from dynsched.rules.lint import lint
 from dynsched.rules.promql import UnreadError, parse
+from dynsched.rules.reading import read_rules
 
 ROOT = Path(__file__).parents[2]
 CPU = '(1 - avg by (instance) (rate(node_cpu_seconds_total{mode="idle"}[2m]))) * 100'

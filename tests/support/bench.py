@@ -15,7 +15,7 @@ from dynsched.controller.reporting import Reporter
 from dynsched.core.samples import QueryResult, Sample, Series
 from dynsched.kube.cluster import NodeCluster, NodeStore
 from dynsched.kube.decode_node import node_of
-from dynsched.rules.file import parse_rules
+from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.errors import (
     ConflictError,

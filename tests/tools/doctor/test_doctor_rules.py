@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import pytest
 from prometheus_support import RealPrometheus
 
-from dynsched.rules.file import parse_rules
 from dynsched.rules.lint import lint
+from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource, ServerClock
 from dynsched.tools.doctor.checks_rules import check_rules
