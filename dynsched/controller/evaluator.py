@@ -126,7 +126,7 @@ class Evaluator:
         self._follow_the_clock()
         self._inputs, began = None, self._clock.monotonic()
         at = self._clock.at(began if due is None else due)
-        status = await self._read_rules()
+        status = await self._read_rules(patience)
         self._writer.begin_tick(rules_changed=status.reloaded)
         rule_set = self._rules_file.rule_set
         if rule_set is None:
@@ -210,18 +210,26 @@ class Evaluator:
             pods=pods,
         )
 
-    async def _read_rules(self) -> RulesStatus:
-        """Read the rules file if it changed."""
-        reloaded = await asyncio.to_thread(self._rules_file.changed)
-        error, rule_set = self._rules_file.error, self._rules_file.rule_set
-        before, self._refused = self._refused, error
-        if reloaded and rule_set is not None:
-            self._reporter.reloaded(rule_set, self._rules_file.warnings)
-            return RulesStatus(error, reloaded=True)
-        if error is None or error == before:
-            return RulesStatus(error)
-        self._reporter.refused(error, rule_set)
-        return RulesStatus(error, refused=True)
+    async def _read_rules(self, patience: float | None) -> RulesStatus:
+        """Read the rules file. New rules are refused if the server refuses one of their queries:
+        those that are in force stay. At a start there are none, and the good ones count.
+        """
+        file = self._rules_file
+        found = await asyncio.to_thread(file.read)
+        if found is not None:
+            refused = await self._queries.refused(found.rules, patience)
+            if refused and file.rule_set is not None:
+                file.refuse(refused)
+            else:
+                file.accept()
+                self._reporter.reloaded(found, file.warnings)
+                self._refused = None
+                return RulesStatus(reloaded=True)
+        before, self._refused = self._refused, file.error
+        if file.error is None or file.error == before:
+            return RulesStatus(file.error)
+        self._reporter.refused(file.error, file.rule_set)
+        return RulesStatus(file.error, refused=True)
 
     def _note_successes(self, answers: Mapping[str, QueryResult]) -> None:
         now, last = self._clock.now(), self._last_success

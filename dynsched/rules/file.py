@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dynsched.rules.reading import Reading, Remark, read_rules
+from dynsched.rules.reading import NOT_READ, Reading, Remark, at_expr, read_rules
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.errors import ExpectedError
 from dynsched.util.files import read_file, read_stream
@@ -58,15 +58,20 @@ class FixedRules:
         """As in `RulesFile`."""
         return self.rule_set
 
-    def changed(self) -> bool:
-        """Never."""
-        return False
+    def read(self) -> None:
+        """There are never others."""
+
+    def accept(self) -> None:
+        """As in `RulesFile`."""
+
+    def refuse(self, errors: Mapping[str, str]) -> None:
+        """As in `RulesFile`."""
 
 
 class RulesFile:
-    """A rules file that is read again and again. ``rule_set`` is the last valid content, and
-    ``text`` its text; ``error`` says why the present one is refused, ``warnings`` what is odd in
-    it, with its place.
+    """A rules file that is read again and again. ``rule_set`` is the last content that was
+    accepted, and ``text`` its text; ``error`` says why the present one is refused, ``warnings``
+    what is odd in it, with its place.
 
     A first content that is refused raises RulesFileError, unless it ``may_be_refused``: then no
     rules are in force, and ``rule_set`` is None.
@@ -74,17 +79,19 @@ class RulesFile:
 
     def __init__(self, path: Path, *, may_be_refused: bool = False) -> None:
         self._path = path
-        self._last: tuple[bytes, Reading] | None = None
+        self._last: tuple[bytes, Reading] = b"", NOT_READ
         self.text: str | None = None
         self.error: str | None = None
         self.warnings: tuple[str, ...] = ()
         self.rule_set: RuleSet | None = None
         try:
-            self.rule_set, self.text = self._read()
+            self._read()
         except RulesFileError as error:
             if not may_be_refused:
                 raise
             self.error = str(error)
+        else:
+            self.accept()
 
     @property
     def in_force(self) -> RuleSet:
@@ -92,30 +99,49 @@ class RulesFile:
         assert self.rule_set is not None  # noqa: S101 (see above)
         return self.rule_set
 
-    def changed(self) -> bool:
-        """Read it again: is there a new ``rule_set``?"""
+    def read(self) -> RuleSet | None:
+        """Read it again. Valid rules that are not in force yet: `accept` or `refuse` them; None
+        where there are none.
+        """
         try:
-            rule_set, text = self._read()
+            rule_set = self._read()
         except RulesFileError as error:
             self.error = str(error)
-            return False
-        recovered, self.error = self.error is not None, None
-        # The new one also where they compare equal: it matters whether an empty section is present.
-        before, self.rule_set = self.rule_set, rule_set
-        self.text = text  # last: who finds it in another thread finds its rules too
-        return recovered or rule_set != before
+            return None
+        if self.error is None and rule_set == self.rule_set:
+            # They may still differ: it matters whether an empty section is present.
+            self.accept()
+            return None
+        return rule_set
 
-    def _read(self) -> tuple[RuleSet, str]:
+    def accept(self) -> None:
+        """Put in force what was read last."""
+        raw, reading = self._last
+        self.error, self.rule_set = None, reading.rule_set
+        self.text = raw.decode()  # last: who finds it in another thread finds its rules too
+
+    def refuse(self, errors: Mapping[str, str]) -> None:
+        """Refuse what was read last: by the name of a rule, what is wrong with its query."""
+        reading = self._last[1]
+        names = [] if reading.rule_set is None else [rule.name for rule in reading.rule_set.rules]
+        remarks = (
+            at_expr(reading.document, at, errors[name])
+            for at, name in enumerate(names)
+            if name in errors
+        )
+        self.error = "\n".join(placed(self._path, remark) for remark in remarks)
+
+    def _read(self) -> RuleSet:
         try:
             raw = read_file(self._path, MAX_BYTES)
         except OSError as error:
             raise unreadable(self._path, error, "name the file with --rules") from None
-        if self._last is None or self._last[0] != raw:
+        if self._last[0] != raw or self._last[1] is NOT_READ:
             self._last = raw, read_rules(raw)
         reading = self._last[1]
         rule_set = _used(self._path, reading)
         self.warnings = _warnings(self._path, reading)
-        return rule_set, raw.decode()
+        return rule_set
 
 
 def _used(path: Path, reading: Reading) -> RuleSet:

@@ -39,6 +39,9 @@ class Reading:
     document: Document = NO_DOCUMENT
 
 
+NOT_READ: Final = Reading(None)
+
+
 def read_rules(raw: bytes) -> Reading:
     """Raises nothing, whatever the content is."""
     try:
