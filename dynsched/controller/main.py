@@ -61,7 +61,7 @@ async def _serve(settings: Settings) -> None:
     async with Clients(await load_credentials(settings.kubeconfig, settings.context)) as clients:
         leadership = clients.leadership(settings)
         client = clients.open(partial(KubeClient, writer=leadership.writer))
-        events = clients.events(client, leadership)
+        events = clients.events(client, leadership, settings.pod_uid)
         watch = NodeWatch(client)
         kind = DryRunCluster if settings.dry_run else NodeCluster
         cluster = kind(client, watch.store)

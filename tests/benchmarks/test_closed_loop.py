@@ -24,7 +24,7 @@ from cluster import EnvtestCluster
 from operator_support import until
 from scheduling_support import PODS, clear
 
-from dynsched.rules.file import parse_rules
+from dynsched.rules.parse import parse_rules
 from dynsched.web.node_series import COOL, HOT, UNDECIDED
 
 pytestmark = pytest.mark.thorough

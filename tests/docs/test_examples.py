@@ -10,7 +10,8 @@ import yaml
 from programs import ROOT, need, run
 from promql_support import check_values
 
-from dynsched.rules.file import load_rules, parse_rules
+from dynsched.rules.file import load_rules
+from dynsched.rules.parse import parse_rules
 
 FILES = [
     ROOT / "rules.yaml",

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.rules.file import RulesFile, fixed_rules, load_rules, read_rules
+from dynsched.rules.file import RulesFile, fixed_rules, load_rules
 from dynsched.rules.lint import lint
 from dynsched.rules.promql import UnreadError, parse
+from dynsched.rules.reading import read_rules
 
 ROOT = Path(__file__).parents[2]
 CORE = "node_cpu_seconds_total"
@@ -167,7 +168,7 @@ def test_a_warning_of_a_file_names_the_file_and_the_place(tmp_path: Path) -> Non
     assert warned.startswith(f"{path}:1:1: scale_down: was removed in 0.3.0; instead: ")
     assert fixed_rules(path).warnings == running.warnings
     path.write_text("rules: [{name: cpu, expr: load, threshold: 81}]\n")
-    assert running.changed()
+    assert running.read()
     assert running.warnings == ()
 
 

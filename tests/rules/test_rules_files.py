@@ -14,7 +14,9 @@ from properties import steady
 
 from dynsched.core.alerts import AlertState, NodePressure, new_alert
 from dynsched.core.mark_record import write_record
-from dynsched.rules.file import RulesFileError, load_rules, parse_rules, read_rules
+from dynsched.rules.file import RulesFileError, load_rules
+from dynsched.rules.parse import parse_rules
+from dynsched.rules.reading import read_rules
 
 BAD = sorted((Path(__file__).parent).glob("*.bad.yaml"))
 GOOD = "rules:\n  - {name: cpu, expr: load, threshold: 80}\n"

@@ -21,7 +21,7 @@ from dynsched.core.evaluate import evaluate
 from dynsched.core.nodes import Node
 from dynsched.core.samples import NodeUsage, Quality
 from dynsched.kube.client import list_node_metrics
-from dynsched.rules.file import parse_rules
+from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import Rule
 from dynsched.sources.metrics_server import MetricsServerSource
 from dynsched.util.errors import ClusterError, ForbiddenError

@@ -13,8 +13,8 @@ from dynsched.core.marks import apply_patch
 from dynsched.core.nodes import Node
 from dynsched.core.samples import QueryResult, Sample
 from dynsched.core.tick import Leadership, Tick, WriteResult
-from dynsched.rules.file import parse_rules
 from dynsched.rules.keys import CONTROL_PLANE_LABELS, HOSTNAME_LABEL
+from dynsched.rules.parse import parse_rules
 
 NOON = datetime.fromisoformat("2026-11-20T12:00:00Z").timestamp()
 

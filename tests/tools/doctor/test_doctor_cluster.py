@@ -42,7 +42,7 @@ from dynsched.core.nodes import AddressLookup
 from dynsched.core.samples import QueryResult, Sample
 from dynsched.core.tick import RulesStatus
 from dynsched.kube.client import KubeClient
-from dynsched.rules.file import parse_rules
+from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import ServerClock
 from dynsched.tools.client import Where

@@ -9,8 +9,8 @@ import pytest
 from prometheus_support import RealPrometheus
 from source_support import Fake, vector
 
-from dynsched.rules.file import parse_rules
 from dynsched.rules.lint import lint
+from dynsched.rules.parse import parse_rules
 from dynsched.rules.promql import MAX_OPERATORS, parse
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import (
