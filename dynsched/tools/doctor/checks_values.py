@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,7 +14,7 @@ from dynsched.core.samples import QueryResult, match_samples
 from dynsched.core.wording import by_reason, counted, listed, some
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import ServerClock
-from dynsched.tools.doctor.expressions import Expression
+from dynsched.tools.doctor.expressions import Expression, SeriesSelector
 from dynsched.tools.doctor.findings import Finding, error, hint, warning
 from dynsched.tools.doctor.queries import PastValues, Queries
 from dynsched.util.durations import format_duration
@@ -59,6 +59,16 @@ class CheckedRule:
     context: RuleContext
     queries: Queries
     past: PastValues | None = None
+    series: Mapping[SeriesSelector, Sequence[Mapping[str, str]]] = field(default_factory=dict)
+    """By selector, the values of the labels that name nodes, jobs and clusters."""
+    holder: str = ""
+    """The label that holds the node, where the rule reads another one."""
+
+    @property
+    def read_label(self) -> str:
+        """The label by which the samples of the answer name their node; "" where they have none."""
+        first = self.answer.samples[0].labels if self.answer.samples else {}
+        return next((label for label in self.rule.node_labels if label in first), "")
 
 
 def values_against_thresholds(rule: CheckedRule) -> Iterator[Finding]:
@@ -179,7 +189,9 @@ def uncovered(rule: CheckedRule) -> Iterator[Finding]:
         yield (error if len(missing) == len(applicable) else warning)(
             "nodes have no sample: the rule knows nothing of them",
             f"{listed(shares)} nodes: {some(sorted(node.name for node in missing), _NAMED)}",
-            "is their exporter running and scraped? Look at Prometheus's page of targets",
+            f"aggregate by {rule.holder}, which holds the node, and set node_label: {rule.holder}"
+            if rule.holder
+            else "is their exporter running and scraped? Look at Prometheus's page of targets",
         )
     unmatched = {each.value: each.reason for each in found.unmatched if each.value}
     if unmatched:
