@@ -33,6 +33,9 @@ LAG: Final = 60.0
 LATE: Final = 105.0
 """Seconds until a value shows a new pod in full, from which on the order removes noticeably less of
 the overload (docs/order-measured.md)."""
+QUICK: Final = 15.0
+RANGE: Final = 60.0
+"""Seconds between scrapes, and of a range, that P12 advises."""
 _NAMED: Final = 3
 _RATIO: Final = 1.0
 _PERCENT: Final = 100.0
@@ -157,13 +160,21 @@ async def late_for_new_pods(rule: CheckedRule) -> AsyncIterator[Finding]:
     if rule.rule.by == "measured" and not rule.context.rule_set.scores_nodes:
         return
     intervals = [await rule.queries.interval(each) for each in rule.expression.selectors]
-    lag = lag_of(rule.rule, max(intervals, default=0.0) or None).total + rule.queries.behind
-    if lag > LATE:
+    scrape = max(intervals, default=0.0)
+    own = lag_of(rule.rule, scrape or None).total
+    if (lag := own + rule.queries.behind) > LATE:
+        where = "in the rule" if rule.rule.lag is None else "where it is recorded, and lag: 1m"
+        every = f", scraped every {format_duration(round(scrape))}" if scrape else ""
+        fixes = (
+            ("scrape nodes every 15s", not 0 < scrape <= QUICK),
+            (f"write a range of 1m {where}", own > max(RANGE, 2 * scrape)),
+            ("start VictoriaMetrics with -search.latencyOffset=1s", rule.queries.behind > BEHIND),
+        )
         yield hint(
             "the values show a new pod late, so that the pods after it may go to the same node",
-            f"in full after {format_duration(round(lag))}; docs/order-measured.md says what a lag "
-            "costs",
-            "scrape nodes every 15 s, and write a range of 1m in the rule",
+            f"in full after {format_duration(round(lag))}{every}; docs/order-measured.md says what "
+            "a lag costs",
+            listed([fix for fix, helps in fixes if helps]),
         )
 
 

@@ -54,6 +54,8 @@ def _past() -> dict[str, list[tuple[str, Points]]]:
     first = 'instance="10.0.0.1:9100"'
     used = "container_cpu_usage_seconds_total"
     found[used] = [('job="k8s-nodes",namespace="a",pod="b",container="c"', line(0, 0.1))]
+    often = [(at, float(at - _NOW + 1800)) for at in range(_NOW - 1800, _NOW + 3600, 5)]
+    found["fast_seconds_total"] = [(f'{first},job="fast"', often)]
     # Scraped once a minute; and gone for a day.
     rare = [(at, float(at - _NOW + 3600)) for at in range(_NOW - 3600, _NOW + 3600, 60)]
     found["slow_seconds_total"] = [(f'{first},job="slow"', rare)]

@@ -113,16 +113,23 @@ async def test_values_that_show_a_new_pod_late_are_found_where_pods_are_placed_b
     history,
 ) -> None:
     slow = {"expr": "rate(slow_seconds_total[4m]) * 100", "threshold": 90}
+    fast = {"expr": "rate(fast_seconds_total[5m]) * 100", "threshold": 90, "by": "expected"}
+    recorded = {"expr": "fast_seconds_total", "threshold": 90, "by": "expected", "lag": "5m"}
     quick = {"expr": "memory_used_ratio * 100", "threshold": 80, "by": "expected"}
-    for rules, told in (
-        ({"slow": slow | {"by": "expected"}, "quick": quick, "no-placement": slow}, ["slow"]),
-        ({"no-placement": slow}, []),
-    ):
+    given = {"slow": slow | {"by": "expected"}, "fast": fast, "recorded": recorded, "quick": quick}
+    advice = {
+        "slow": "scrape nodes every 15s and write a range of 1m in the rule",
+        "fast": "write a range of 1m in the rule",
+        "recorded": "write a range of 1m where it is recorded, and lag: 1m",
+    }
+    for rules, told in ((given | {"no-placement": slow}, advice), ({"no-placement": slow}, {})):
         found = await found_by(history.url, rule_set(rules))
-        assert [each.rule for each in found if each.code == "P12"] == told
+        assert {each.rule: each.fix for each in found if each.code == "P12"} == told
         assert "N1" not in {each.code for each in found}
     found = await found_by(history.url, rule_set({"quick": quick}), LateSource)
-    assert [each.rule for each in found if each.code == "P12"] == ["quick"]
+    assert [(each.rule, each.fix) for each in found if each.code == "P12"] == [
+        ("quick", "start VictoriaMetrics with -search.latencyOffset=1s")
+    ]
     assert [each.code for each in found].count("N1") == 1
 
 
