@@ -179,24 +179,6 @@ OTHER = {"instance": "[fd00::7]:9100", "job": "node", "cluster": "mine"}
 
 
 @pytest.mark.parametrize(
-    ("labels", "differ"),
-    [
-        # two clusters in one Prometheus: whichever came last counted, in silence
-        ([{**ONE, "cluster": "mine"}, {**ONE, "cluster": "theirs"}, OTHER], ("cluster",)),
-        (
-            [
-                {"node": "worker-3", "cpu": "0"},
-                {"node": "worker-3", "cpu": "1"},
-                {"node": "worker-3", "cpu": "1", "mode": "idle"},
-                {"instance": "10.0.0.7:9100", "cpu": "1"},
-                {"node": "worker-4", "zone": "a"},
-            ],
-            ("cpu", "instance", "mode", "node"),
-        ),
-        ([{"node": "worker-3", "pod": "a"}, {"node": "worker-3", "cpu": "1"}], ("cpu", "pod")),
-    ],
-)
-@pytest.mark.parametrize(
     ("labels", "option", "holder"),
     [
         ([{"node": "worker-4", "exported_node": "worker-3"}], None, "exported_node"),
@@ -224,6 +206,24 @@ def test_the_label_that_holds_the_node_is_found(labels, option, holder) -> None:
     assert match_samples(one_rule(node_label=option), found, LOOKUP).holder == holder
 
 
+@pytest.mark.parametrize(
+    ("labels", "differ"),
+    [
+        # two clusters in one Prometheus: whichever came last counted, in silence
+        ([{**ONE, "cluster": "mine"}, {**ONE, "cluster": "theirs"}, OTHER], ("cluster",)),
+        (
+            [
+                {"node": "worker-3", "cpu": "0"},
+                {"node": "worker-3", "cpu": "1"},
+                {"node": "worker-3", "cpu": "1", "mode": "idle"},
+                {"instance": "10.0.0.7:9100", "cpu": "1"},
+                {"node": "worker-4", "zone": "a"},
+            ],
+            ("cpu", "instance", "mode", "node"),
+        ),
+        ([{"node": "worker-3", "pod": "a"}, {"node": "worker-3", "cpu": "1"}], ("cpu", "pod")),
+    ],
+)
 def test_several_series_of_a_node_are_told_with_every_label_in_which_they_differ(
     labels: list[dict[str, str]], differ: tuple[str, ...]
 ) -> None:
