@@ -67,6 +67,7 @@ class Evaluator:
         reporter: Reporter,
         leadership: Elector | NoElection,
         publish: Callable[[Tick], Awaitable[None]],
+        before_writes: Callable[[Evaluation, KnownPods], Awaitable[None]] | None = None,
         pods: PodTracking | None = None,
         dry_run: bool = False,
         clock: Callable[[], float] = time.time,
@@ -79,6 +80,7 @@ class Evaluator:
         self._reporter = reporter
         self._leadership = leadership
         self._publish = publish
+        self._before_writes = before_writes
         self._pods = pods
         self._clock = TickClock(clock, monotonic)
         self._writer = NodeWriter(cluster, leadership, reporter, dry_run=dry_run)
@@ -175,6 +177,8 @@ class Evaluator:
         self._last, self._pod_changes = evaluation, pods.sequence
         self._evaluated_at = self._clock.monotonic()
         self._took = self._evaluated_at - began
+        if self._before_writes is not None:
+            await self._before_writes(evaluation, pods)
         writes = await self._writer.write(evaluation, inputs.began)
         self._last = evaluation.with_delays(writes.batch.delayed).after_writes(
             self._cluster.nodes()

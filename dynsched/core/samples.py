@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,6 +20,9 @@ from msgspec import Struct
 from dynsched.core.nodes import AddressLookup
 from dynsched.core.percent import plausible_values
 from dynsched.rules.rule_set import Rule
+
+_LOOKED_AT: Final = 200
+"""Samples among which a label with the node is looked for."""
 
 
 class Sample(Struct, frozen=True, gc=False):
@@ -124,10 +128,32 @@ class Matched(Struct, frozen=True, gc=False):
     readings: Mapping[str, Reading]
     unmatched: tuple[Unmatched, ...] = ()
     several: SeveralSeries | None = None
+    holder: str = ""
+    """As `holder_of` gives it."""
+
+
+def holder_of(
+    labels: Iterable[Mapping[str, str]], used: Sequence[str], lookup: AddressLookup
+) -> str:
+    """The label that holds the node, where it is none of ``used``; else "". Where a label of the
+    exporter has the name of one that Prometheus adds, Prometheus calls the exporter's
+    ``exported_...``, and the other one names the exporter's own node.
+    """
+    named: defaultdict[str, set[str]] = defaultdict(set)
+    for each in labels:
+        nodes = {name: node for name, text in each.items() if (node := lookup.find(text).node)}
+        for name in used:
+            own = f"exported_{name}"
+            if own in nodes and name in each and nodes[own] != nodes.get(name):
+                return own
+        for name, node in nodes.items():
+            named[name].add(node)
+    most = max((len(named[name]) for name in used), default=0)
+    return next((name for name in sorted(named) if len(named[name]) > most), "")
 
 
 def match_samples(
-    rule: Rule, samples: Iterable[Sample], lookup: AddressLookup, *, fresh_since: float = -math.inf
+    rule: Rule, samples: Sequence[Sample], lookup: AddressLookup, *, fresh_since: float = -math.inf
 ) -> Matched:
     """Match all samples of one rule.
 
@@ -156,10 +182,15 @@ def match_samples(
         chosen[node] = max(
             several, key=lambda each: _precedence(rule, each, fresh_since, plausible)
         )
+    is_suspect = (
+        doubles or unmatched or any("exported_" in n for s in samples[:1] for n in s.labels)
+    )
+    looked_at = [sample.labels for sample in samples[:_LOOKED_AT]] if is_suspect else ()
     return Matched(
         {node: _reading(sample, plausible) for node, sample in chosen.items()},
         tuple(sorted(unmatched, key=lambda each: (each.value, each.reason))),
         _several(rule, doubles) if doubles else None,
+        holder_of(looked_at if is_suspect else (), rule.node_labels, lookup),
     )
 
 

@@ -415,6 +415,20 @@ async def test_a_start_makes_no_mark_of_what_is_over() -> None:
     assert [bench.label(name) for name in ("held", "between", "hot")] == [None, None, "presure"]
 
 
+async def test_an_evaluation_is_handed_over_before_its_marks_are_written() -> None:
+    """The scheduler asks the extender as soon as it sees that a mark is released."""
+    seen = []
+
+    async def note(evaluation, _pods):
+        seen.append((set(evaluation.hot), bench.label("a")))
+
+    bench = Bench("a", "b", rules=ONE_RULE, before_writes=note)
+    for value in (91.0, 5.0):
+        await bench.tick(cpu={"a": value, "b": 5.0})
+    assert seen == [({"a"}, None), (set(), "presure")]
+    assert bench.label("a") is None
+
+
 async def test_several_series_for_one_node_are_told_once_and_the_worst_counts(caplog) -> None:
     """Two clusters in one Prometheus: they were averaged, or the last one won, in silence."""
     caplog.set_level(logging.INFO, logger="dynsched")

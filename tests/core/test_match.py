@@ -179,6 +179,34 @@ OTHER = {"instance": "[fd00::7]:9100", "job": "node", "cluster": "mine"}
 
 
 @pytest.mark.parametrize(
+    ("labels", "option", "holder"),
+    [
+        ([{"node": "worker-4", "exported_node": "worker-3"}], None, "exported_node"),
+        ([{"node": "worker-3", "exported_node": "worker-3"}], None, ""),
+        (
+            [{"instance": "10.0.0.7:9091", "exported_instance": "10.0.0.8"}],
+            None,
+            "exported_instance",
+        ),
+        # The label of the target is no node; the exporter's own is.
+        (
+            [{"instance": "10.9.9.9:8080", "exported_instance": "10.0.0.8"}],
+            None,
+            "exported_instance",
+        ),
+        ([{"Hostname": "dcgm-x", "host": "worker-3"}], "Hostname", "host"),
+        ([{"host": "worker-3"}, {"host": "worker-4"}], None, "host"),
+        # One that names no more nodes than the rule's.
+        ([{"node": "worker-3", "peer": "worker-4"}, {"node": "x", "peer": "y"}], None, ""),
+        ([{"node": "worker-3", "exported_job": "worker-4"}], None, ""),
+    ],
+)
+def test_the_label_that_holds_the_node_is_found(labels, option, holder) -> None:
+    found = samples(*((each, 1.0) for each in labels))
+    assert match_samples(one_rule(node_label=option), found, LOOKUP).holder == holder
+
+
+@pytest.mark.parametrize(
     ("labels", "differ"),
     [
         # two clusters in one Prometheus: whichever came last counted, in silence

@@ -35,7 +35,7 @@ from dynsched.tools.doctor.checks_rules import check_rules
 from dynsched.tools.doctor.checks_values import RuleContext
 from dynsched.tools.doctor.findings import Finding, NotChecked, Report, error, findings, warning
 from dynsched.tools.policies import affinity_problems, order_problems
-from dynsched.util.errors import ClusterError, ExpectedError
+from dynsched.util.errors import ClusterError, ExpectedError, NotFoundError
 
 _T = TypeVar("_T")
 _GUARDRAIL: Final = "dynsched-guardrail"
@@ -225,6 +225,8 @@ def check_running(where: Where) -> Iterator[Finding | NotChecked]:
         accept = (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE)
         _, status = ask_json(where, "/status", key="rules_error", accept=accept)
         refused = status["rules_error"]
+    except NotFoundError:
+        return  # nothing is installed yet
     except ExpectedError as failed:
         yield NotChecked("K5", None, f"no running dynsched says it: {failed}")
         return

@@ -421,6 +421,7 @@ async def test_where_no_dynsched_is_found_or_answers_it_is_not_checked(sim) -> N
     (found,) = await of_running(Where("http://127.0.0.1:1"))
     assert (found.code, "no running dynsched says it: " in found.reason) == ("K5", True)
     in_the_cluster = Where(kubeconfig=sim.kubeconfig)
+    assert await of_running(in_the_cluster) == []  # nothing is installed
     assert await of_extender(in_the_cluster, rules()) == []
     for where in (in_the_cluster, Where("http://127.0.0.1:1")):
         (found,) = await of_extender(where)
