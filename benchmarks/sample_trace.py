@@ -49,7 +49,8 @@ from dynsched.kube.credentials import load_credentials
 from dynsched.kube.events import NodeEvents
 from dynsched.kube.leader import NoElection
 from dynsched.kube.transport import KubeApi
-from dynsched.rules.file import FixedRules, parse_rules
+from dynsched.rules.file import FixedRules
+from dynsched.rules.parse import parse_rules
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.util.latest import Latest

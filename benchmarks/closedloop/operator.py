@@ -33,8 +33,9 @@ from dynsched.features.order import writer
 from dynsched.features.order.ranks import Order, compute_order
 from dynsched.kube.leader import NoElection
 from dynsched.rules import keys
-from dynsched.rules.file import FixedRules, parse_rules
+from dynsched.rules.file import FixedRules
 from dynsched.rules.labels import SOFT_EFFECT, Mark
+from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import Rule
 from dynsched.web.node_series import verdict
 

@@ -253,7 +253,7 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) ->
 
 
 def _print_checked(reports: Sequence[Checked], output: str) -> None:
-    from dynsched.core.wording import counted
+    from dynsched.core.wording import counted, listed
     from dynsched.rules.prometheus_rules import as_prometheus_rules
 
     if output == "json":
@@ -270,6 +270,8 @@ def _print_checked(reports: Sequence[Checked], output: str) -> None:
             continue
         names = [rule.name for rule in report.rule_set.rules]
         said = f"{counted(len(names), 'rule')}: {', '.join(names)}; {report.rule_set.mark}"
+        if (order := report.rule_set.order) is not None:
+            said += f"; order by {listed([name for name, weight in order.score.items() if weight])}"
         click.echo(f"{report.name}: {said}")
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, cast
 import click
 
 from dynsched.util.durations import parse_duration, parse_seconds
-from dynsched.util.formatting import parse_time
+from dynsched.util.formatting import format_time, parse_time
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -97,8 +97,8 @@ def moment(_context: click.Context, _option: click.Parameter, text: str | None) 
     if text is None:
         return None
     for read in (parse_time, lambda ago: time.time() - parse_duration(ago), float):
-        with suppress(ValueError):
-            if (moment := read(text)) is not None:
+        with suppress(ValueError, OverflowError):
+            if (moment := read(text)) is not None and moment >= 0 and format_time(moment):
                 return moment
     raise click.BadParameter(
         "write a moment like 2026-11-20T12:00:00Z, Unix seconds, or how long ago: 2h"

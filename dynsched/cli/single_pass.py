@@ -112,6 +112,7 @@ def why_incomplete(tick: Tick) -> tuple[str, ...]:
 def pass_report(tick: Tick) -> bytes:
     """On one line: what would be written, rules as in `/rules`, nodes as in `/nodes`."""
     errors, rule_set = why_incomplete(tick), tick.rule_set
+    holders = {name: each.holder for name, each in tick.evaluation.matched.items() if each.holder}
     repeated = several_series(tick).items()
     return msgspec.json.encode(
         {
@@ -120,9 +121,14 @@ def pass_report(tick: Tick) -> bytes:
             "warnings": [
                 *map(str, lint(rule_set)),
                 *(
+                    f"rule {name}: the label {label} of its samples holds the node: set "
+                    f"node_label: {label}"
+                    for name, label in holders.items()
+                ),
+                *(
                     f"rule {name} has more than one series for a node: {why}"
                     for name, why in repeated
-                    if why is not None
+                    if why is not None and name not in holders
                 ),
             ],
             "mark": str(rule_set.mark),

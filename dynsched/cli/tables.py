@@ -10,7 +10,7 @@ from rich.text import Text
 
 from dynsched.core.marks import NodePatch
 from dynsched.core.samples import Quality
-from dynsched.core.wording import Reason, changes, counted, listed
+from dynsched.core.wording import Reason, by_reason, changes, counted, listed, named_rules
 from dynsched.rules.rule_set import CLEAR_OP
 from dynsched.util.formatting import format_threshold, format_value
 from dynsched.util.tables import STYLES, ago, make_table, named, plain, sample_age, show
@@ -57,8 +57,14 @@ def _head(payload: Part) -> Iterator[str]:
     if refused := payload["rules_error"]:
         stay = "what was in force before stays in force"
         yield from f"The rules file is refused; {stay}: {refused}".splitlines()
+    yield from _failed_rules(payload)
     if failed := payload["order_error"]:
         yield f"The order for new pods cannot be kept: {failed}"
+
+
+def _failed_rules(payload: Part) -> Iterator[str]:
+    for why, names in by_reason(payload["failed_rules"]).items():
+        yield f"The query of {named_rules(names)} failed: {why}"
 
 
 def _carries(node: Part, payload: Part) -> bool:
@@ -100,7 +106,7 @@ def _notes(node: Part, payload: Part) -> Iterator[str]:
 
 def render_why(node: Part, console: Console) -> None:
     """The answer of `/nodes/NAME`: why it is marked or not, each rule, and what would clear it."""
-    show(console, _verdict(node))
+    show(console, _verdict(node), *_failed_rules(node))
     if node["conflict"] and node["marked"]:
         show(console, f"In conflict: {node['conflict']}.")
     if (due := node["due"]) and node["marked"] and node["pressured"]:
@@ -208,7 +214,7 @@ def render_order(answer: Part, console: Console) -> None:
     if answer["error"]:
         show(console, f"It cannot be kept: {answer['error']}")
     if answer["counts"] is None:
-        show(console, "There is none: no load is known, or ticks are overdue.")
+        show(console, "There is none: no node is known to be cool, or ticks are overdue.")
         return
     counts = [f"{number} {kind}" for kind, number in answer["counts"].items() if number]
     rows = []

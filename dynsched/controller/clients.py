@@ -12,7 +12,7 @@ from dynsched.controller.settings import Settings
 from dynsched.core.nodes import Node
 from dynsched.kube.client import KubeClient, list_node_metrics
 from dynsched.kube.credentials import CredentialProvider
-from dynsched.kube.events import NodeEvents
+from dynsched.kube.events import NodeEvents, Subject
 from dynsched.kube.leader import Elector, NoElection
 from dynsched.kube.transport import HOST, IDENTITY, KubeApi
 from dynsched.rules.file import FixedRules, RulesFile
@@ -53,8 +53,12 @@ class Clients(contextlib.AsyncExitStack):
             of_pod=settings.pod_uid is not None,
         )
 
-    def events(self, client: KubeClient, leadership: Elector | NoElection) -> NodeEvents:
-        events = NodeEvents(client, own=lambda: leadership.lease)
+    def events(
+        self, client: KubeClient, leadership: Elector | NoElection, pod_uid: str | None
+    ) -> NodeEvents:
+        """Those about dynsched itself are on its pod; elsewhere on the Lease, if there is one."""
+        pod = pod_uid and Subject("Pod", HOST, pod_uid, namespace=client.config.namespace)
+        events = NodeEvents(client, own=lambda: pod or leadership.lease)
         self.push_async_callback(events.close)
         return events
 

@@ -14,6 +14,8 @@ import msgspec
 from dynsched.controller.clients import Clients
 from dynsched.controller.pod_tracking import PodTracking
 from dynsched.controller.settings import Settings
+from dynsched.core.evaluate import Evaluation
+from dynsched.core.load.expected import KnownPods
 from dynsched.core.tick import Tick
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.leader import Elector, NoElection
@@ -22,7 +24,7 @@ from dynsched.rules.file import RulesFile
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.util.latest import Latest
-from dynsched.util.stopping import run_until_stopped, wait_for
+from dynsched.util.stopping import wait_for
 from dynsched.web.ticks import TickStore
 
 if TYPE_CHECKING:
@@ -80,12 +82,12 @@ class Features:
             is_known = lambda node: not cluster.synced or cluster.has(node)  # noqa: E731
             self._binder = self.clients.open(partial(Binder, is_known=is_known))
 
-    async def answer_scheduler(self) -> None:
-        """Prepare each tick for the scheduler's requests."""
-        await self._until_wanted(lambda rules: rules.has_extender)
-        extender = self.extender()
-        if extender is not None:
-            await run_until_stopped(self.stop, extender.follow(self.ticks))
+    async def score(self, evaluation: Evaluation, pods: KnownPods) -> None:
+        """Answer the scheduler according to an evaluation before a mark of it is written: a release
+        wakes the pods that were refused, and nothing wakes those that are refused again.
+        """
+        if (extender := self.extender()) is not None:
+            await extender.prepare(evaluation, pods, time.time())
 
     async def keep_order(self) -> None:
         """Compute the order of each tick, and write it unless this is a dry run."""

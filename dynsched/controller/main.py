@@ -61,7 +61,7 @@ async def _serve(settings: Settings) -> None:
     async with Clients(await load_credentials(settings.kubeconfig, settings.context)) as clients:
         leadership = clients.leadership(settings)
         client = clients.open(partial(KubeClient, writer=leadership.writer))
-        events = clients.events(client, leadership)
+        events = clients.events(client, leadership, settings.pod_uid)
         watch = NodeWatch(client)
         kind = DryRunCluster if settings.dry_run else NodeCluster
         cluster = kind(client, watch.store)
@@ -125,6 +125,7 @@ async def _serve(settings: Settings) -> None:
             reporter=Reporter(events, dry_run=settings.dry_run),
             leadership=leadership,
             publish=publish,
+            before_writes=features.score,
             pods=pods,
             dry_run=settings.dry_run,
         )
@@ -140,7 +141,6 @@ async def _serve(settings: Settings) -> None:
             "the watch of pods": pods.run(stop),
             "the page's queries": features.query_for_page(source, client.config.namespace),
             "the order": features.keep_order(),
-            "the extender": features.answer_scheduler(),
         }
         if settings.pod_uid is not None:  # elsewhere nothing would read them
             parts["the backup of the rules"] = backup.run(stop)

@@ -57,6 +57,25 @@ class Queries:
         self._collect()
         return {rule.name: self._last.get(rule, _NOT_YET) for rule in rules}
 
+    async def refused(self, rules: Iterable[Rule], patience: float | None) -> dict[str, str]:
+        """Rules whose query the server says is wrong, and its words, by name. Only those that have
+        not been asked yet; one that is not answered within ``patience`` seconds is not refused.
+        """
+        tasks = {
+            asyncio.create_task(self._answer(rule), name=f"trial of {rule.name}"): rule.name
+            for rule in rules
+            if rule not in self._last
+        }
+        if not tasks:
+            return {}
+        done, late = await asyncio.wait(tasks, timeout=patience)
+        for task in late:
+            task.cancel()
+        answers = {tasks[task]: task.result() for task in done}
+        return {
+            name: found.error for name, found in answers.items() if found.refused and found.error
+        }
+
     def _collect(self) -> None:
         for rule in [rule for rule, task in self._under_way.items() if task.done()]:
             self._last[rule] = self._under_way.pop(rule).result()

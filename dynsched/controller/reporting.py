@@ -134,14 +134,19 @@ class Reporter:
     def tick(self, tick: Tick) -> None:
         """Events are for the process that writes: else each replica would post the same ones."""
         writes = tick.leadership.leading and not tick.leadership.dry_run
-        self._rules(tick)
+        self._rules(tick, may_post=writes)
         self._nodes(tick, may_post=writes)
         if writes:  # otherwise nothing was sent, so that nothing is known about writes
             self._writes(tick.writes.failures)
             self.post_refusal(tick.rules_status.error)
 
-    def _rules(self, tick: Tick) -> None:
-        self._failing.tell({each.rule.name: each.error for each in tick.rules})
+    def _rules(self, tick: Tick, *, may_post: bool) -> None:
+        failed: dict[str, str] = {}
+        post = failed.__setitem__ if may_post else None
+        self._failing.tell({each.rule.name: each.error for each in tick.rules}, post)
+        for why, names in by_reason(failed).items():
+            message = f"the query of {named_rules(names)} failed: {why}"
+            self._events.post_own(reason=keys.REASON_QUERY_FAILED, message=message, warning=True)
         # Where a rule's query fails now, its failure is reported, and not its past beside it.
         unknown = {
             each.rule.name: each.past_error

@@ -79,7 +79,9 @@ async def _once(settings: Settings, rules_file: FixedRules) -> Tick:
             queries=Queries({"prometheus": source, "metrics-server": metrics_server}),
             histories={"prometheus": source},
             cluster=cluster,
-            reporter=Reporter(clients.events(client, leadership), dry_run=settings.dry_run),
+            reporter=Reporter(
+                clients.events(client, leadership, settings.pod_uid), dry_run=settings.dry_run
+            ),
             leadership=leadership,
             publish=ticks.publish,
             dry_run=settings.dry_run,

@@ -24,7 +24,6 @@ from dynsched.core.alerts import (
 )
 from dynsched.core.guard import MarkCandidate, decide_marks
 from dynsched.core.load.expected import NO_PODS, ExpectedLoad, KnownPods, expected_load
-from dynsched.core.load.percent import load_percent
 from dynsched.core.marks import (
     MarkDecision,
     NodePatch,
@@ -33,6 +32,7 @@ from dynsched.core.marks import (
 )
 from dynsched.core.node_table import NodeEntry, NodeTable
 from dynsched.core.nodes import Node
+from dynsched.core.percent import load_percent
 from dynsched.core.samples import (
     FAILED,
     MISSING,

@@ -68,7 +68,7 @@ def replay(
         for rule in rules:
             history = histories.get(rule.name)
             if history is not None:
-                samples = _samples_at(history, now - step + GRAIN, now + GRAIN)
+                samples = [*_samples_at(history, now - step + GRAIN, now + GRAIN)]
                 found = match_samples(rule, samples, lookup, fresh_since=now - rule.stale_after)
                 readings[rule.name] = found.readings
         before = {name: _renewed(there, alerts.get(name, {}), name, now) for name in there.entries}

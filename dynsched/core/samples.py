@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,7 +18,11 @@ from typing import Final
 from msgspec import Struct
 
 from dynsched.core.nodes import AddressLookup
+from dynsched.core.percent import plausible_values
 from dynsched.rules.rule_set import Rule
+
+_LOOKED_AT: Final = 200
+"""Samples among which a label with the node is looked for."""
 
 
 class Sample(Struct, frozen=True, gc=False):
@@ -54,7 +59,7 @@ class Quality(StrEnum):
     OK = "ok"
     MISSING = "missing"  # the query succeeded, but has no sample for this node
     STALE = "stale"  # the sample is older than stale_after
-    INVALID = "invalid"  # NaN or infinite
+    INVALID = "invalid"  # NaN, infinite, or no value that the rule can have
     FAILED = "failed"  # the query itself failed
 
 
@@ -123,10 +128,32 @@ class Matched(Struct, frozen=True, gc=False):
     readings: Mapping[str, Reading]
     unmatched: tuple[Unmatched, ...] = ()
     several: SeveralSeries | None = None
+    holder: str = ""
+    """As `holder_of` gives it."""
+
+
+def holder_of(
+    labels: Iterable[Mapping[str, str]], used: Sequence[str], lookup: AddressLookup
+) -> str:
+    """The label that holds the node, where it is none of ``used``; else "". Where a label of the
+    exporter has the name of one that Prometheus adds, Prometheus calls the exporter's
+    ``exported_...``, and the other one names the exporter's own node.
+    """
+    named: defaultdict[str, set[str]] = defaultdict(set)
+    for each in labels:
+        nodes = {name: node for name, text in each.items() if (node := lookup.find(text).node)}
+        for name in used:
+            own = f"exported_{name}"
+            if own in nodes and name in each and nodes[own] != nodes.get(name):
+                return own
+        for name, node in nodes.items():
+            named[name].add(node)
+    most = max((len(named[name]) for name in used), default=0)
+    return next((name for name in sorted(named) if len(named[name]) > most), "")
 
 
 def match_samples(
-    rule: Rule, samples: Iterable[Sample], lookup: AddressLookup, *, fresh_since: float = -math.inf
+    rule: Rule, samples: Sequence[Sample], lookup: AddressLookup, *, fresh_since: float = -math.inf
 ) -> Matched:
     """Match all samples of one rule.
 
@@ -150,23 +177,34 @@ def match_samples(
             doubles.setdefault(node, [chosen[node]]).append(sample)
         else:
             chosen[node] = sample
+    plausible = plausible_values(rule)
     for node, several in doubles.items():
-        chosen[node] = max(several, key=lambda each: _precedence(rule, each, fresh_since))
+        chosen[node] = max(
+            several, key=lambda each: _precedence(rule, each, fresh_since, plausible)
+        )
+    is_suspect = (
+        doubles or unmatched or any("exported_" in n for s in samples[:1] for n in s.labels)
+    )
+    looked_at = [sample.labels for sample in samples[:_LOOKED_AT]] if is_suspect else ()
     return Matched(
-        {node: _reading(sample) for node, sample in chosen.items()},
+        {node: _reading(sample, plausible) for node, sample in chosen.items()},
         tuple(sorted(unmatched, key=lambda each: (each.value, each.reason))),
         _several(rule, doubles) if doubles else None,
+        holder_of(looked_at if is_suspect else (), rule.node_labels, lookup),
     )
 
 
-def _reading(sample: Sample) -> Reading:
-    quality = Quality.OK if math.isfinite(sample.value) else Quality.INVALID
+def _reading(sample: Sample, plausible: tuple[float, float]) -> Reading:
+    least, most = plausible
+    quality = Quality.OK if least <= sample.value <= most else Quality.INVALID
     return Reading(sample.value, sample.timestamp, quality)
 
 
-def _precedence(rule: Rule, sample: Sample, fresh_since: float) -> tuple[bool, bool, float, float]:
+def _precedence(
+    rule: Rule, sample: Sample, fresh_since: float, plausible: tuple[float, float]
+) -> tuple[bool, bool, float, float]:
     """The sample with the highest one counts. Of samples that cannot be used, the latest."""
-    if not math.isfinite(sample.value):
+    if not plausible[0] <= sample.value <= plausible[1]:
         return False, False, sample.timestamp, 0.0
     height = sample.value if rule.higher_is_worse else -sample.value
     if sample.timestamp >= fresh_since:

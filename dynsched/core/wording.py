@@ -12,7 +12,7 @@ REASONS: Final[Mapping[str, str]] = {
     # Why a rule has no current value for a node: the values of Quality.
     "missing": "the query's answer does not name this node",
     "stale": "the last sample is too old",
-    "invalid": "the sample is no finite number",
+    "invalid": "the sample is no finite number, or no load that can be",
     "failed": "the query failed",
     # Why no sample of a rule matches a node.
     "selects_none": "its selector {0} matches no node",

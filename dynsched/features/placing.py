@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from dynsched.core.evaluate import Evaluation
 from dynsched.core.load.expected import NO_EXPECTATION
-from dynsched.core.load.percent import load_percent
+from dynsched.core.percent import load_percent
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.rules.sections import Profile
 

@@ -35,8 +35,11 @@ _FORCED: Final = {"fieldManager": FIELD_MANAGER, "force": "true", "fieldValidati
 """JSON is YAML, and long to parse: without Ignore the API server does it twice, for warnings."""
 _WRITE: Final = {"fieldManager": FIELD_MANAGER}
 _LIST_NODES: Final = ApiRequest("list", "nodes", _NODES)
-_METRICS: Final = "metrics.k8s.io/v1beta1"
-_LIST_METRICS: Final = ApiRequest("list", "nodes.metrics.k8s.io", f"/apis/{_METRICS}/nodes")
+_METRICS: Final = "metrics.k8s.io"
+_LIST_METRICS: Final = [
+    ApiRequest("list", f"nodes.{_METRICS}", f"/apis/{_METRICS}/{version}/nodes")
+    for version in ("v1", "v1beta1")  # v1 from Kubernetes 1.37 on
+]
 _AWAY: Final = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 
 
@@ -96,13 +99,16 @@ async def list_node_metrics(api: KubeApi) -> list[NodeUsage]:
     """What every node uses, as metrics-server last measured it. ``api`` is a separate instance: one
     that hangs must not hold up other calls. Raises ClusterError (ForbiddenError, ...).
     """
-    answer = await api.call(
-        _LIST_METRICS,
-        accept=(HTTPStatus.NOT_FOUND, *_AWAY),
-        resend=False,  # the next tick asks again
-        shape=ListPage[_NodeMetrics],
-    )
-    where = f"cannot {_LIST_METRICS}: {api.config.server} answered {answer.status}"
+    for request in _LIST_METRICS:
+        answer = await api.call(
+            request,
+            accept=(HTTPStatus.NOT_FOUND, *_AWAY),
+            resend=False,  # the next tick asks again
+            shape=ListPage[_NodeMetrics],
+        )
+        if answer.status != HTTPStatus.NOT_FOUND:
+            break
+    where = f"cannot {request}: {api.config.server} answered {answer.status}"
     if answer.status == HTTPStatus.NOT_FOUND:
         raise ClusterError(
             f"{where}: the API {_METRICS} is not there; install metrics-server, or use a rule of "
@@ -111,7 +117,7 @@ async def list_node_metrics(api: KubeApi) -> list[NodeUsage]:
     if answer.status in _AWAY:
         raise ClusterError(
             f"{where}: metrics-server does not answer; is it running? look at `kubectl get "
-            "apiservice v1beta1.metrics.k8s.io`"
+            "apiservices`, at those of metrics.k8s.io"
         )
     named = (item for item in answer.body.items or () if item.metadata.name)
     # In a thread: at 5,000 nodes this is 40 ms, for which HTTP should not wait.

@@ -39,15 +39,16 @@ LEASE_NAME: Final = "dynsched"
 CALL_TIMEOUT: Final = 3.0
 
 # A machine that sleeps must not wake up as a leader that it no longer is. Linux's monotonic clock
-# stops while the machine sleeps, so CLOCK_BOOTTIME is used; the one of macOS continues.
-_CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+# stops while the machine sleeps, so CLOCK_BOOTTIME is used; the one of macOS continues. Windows has
+# neither by this name, and its only clock continues as well.
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 _RENEWALS: Final = 64
 """Renewals of ours that are remembered, while it is not known which of them arrived."""
 
 
 def boot_time() -> float:
     """Seconds since boot, those of a suspended machine included."""
-    return time.clock_gettime(_CLOCK)
+    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
 
 
 class Leases:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from dynsched.rules.document import NO_DOCUMENT, Document, YamlError, read_documents
-from dynsched.rules.file import MAX_BYTES, at_expr, placed, read_rules, unreadable
+from dynsched.rules.file import MAX_BYTES, placed, unreadable
+from dynsched.rules.reading import at_expr, read_rules
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.files import read_stream
 from dynsched.util.formatting import as_mapping, as_mappings

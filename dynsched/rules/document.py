@@ -58,6 +58,32 @@ class _Loader(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
 
+def _int(loader: _Loader, node: yaml.ScalarNode) -> int:
+    text = str(loader.construct_scalar(node))
+    return int(text, 0) if text.startswith(("0o", "0x")) else int(text)
+
+
+def _float(loader: _Loader, node: yaml.ScalarNode) -> float:
+    text = str(loader.construct_scalar(node))
+    return float(re.sub(r"\.(?=[a-zA-Z])", "", text))  # .inf and .nan
+
+
+# Numbers of YAML 1.2. By YAML 1.1, which PyYAML reads, 0100 is 64, 1:20 is 80, and 8e1 is text.
+_DECIMAL: Final = r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
+_NUMBERS: Final = (
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", _int),
+    ("float", rf"{_DECIMAL}|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", _float),
+)
+_TAGS: Final = [f"tag:yaml.org,2002:{name}" for name, *_ in _NUMBERS]
+_Loader.yaml_implicit_resolvers = {
+    first: [each for each in found if each[0] not in _TAGS]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _tag, (_, _form, _construct) in zip(_TAGS, _NUMBERS, strict=True):
+    _Loader.add_implicit_resolver(_tag, re.compile(rf"(?:{_form})\Z"), list("-+.0123456789"))
+    _Loader.add_constructor(_tag, _construct)
+
+
 def read_documents(text: str) -> tuple[Document, ...]:
     """None for an empty text. Raises YamlError only."""
     try:

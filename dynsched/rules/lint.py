@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import promql_parser as promql
 
-from dynsched.rules.promql import RANKS, UnreadError, name_of, parse, parts_of
+from dynsched.rules.promql import RANKS, UnreadError, name_of, parse, parts_of, walk
 from dynsched.rules.rule_errors import RuleError
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.formatting import one_line
@@ -21,6 +21,26 @@ _ALWAYS_ANSWER: Final = frozenset({"absent", "absent_over_time", "scalar", "vect
 _ALERTS: Final = frozenset({"ALERTS", "ALERTS_FOR_STATE"})
 _WRAPPERS: Final = (promql.ParenExpr, promql.UnaryExpr, promql.SubqueryExpr)
 _SHOWN: Final = 60
+_RATES: Final = frozenset({"rate", "irate", "increase"})
+_BOUNDS: Final = frozenset({"clamp_max", "clamp"})
+_CORE: Final = "node_cpu_seconds_total"
+_PRESSURE: Final = ("node_pressure_", "container_pressure_")
+_LEAVING: Final = frozenset(
+    {
+        "container_cpu_load_average_10s",
+        "container_cpu_load_d_average_10s",
+        "container_tasks_state",
+    }
+)
+_UNBOUNDED: Final = (
+    f"when a counter of {_CORE} dips a little, as after a restart of node-exporter, all of its "
+    "seconds count as new: an idle node looks hot, or a hot one idle. Bound each core: (1 - avg by "
+    f'(instance) (clamp_max(rate({_CORE}{{mode="idle"}}[2m]), 1))) * 100'
+)
+_PRESSURE_ALONE: Final = (
+    "pressure (PSI) also rises on an idle node, when containers reach their own limits. Combine it "
+    "with the node's use (docs/rules.md#examples)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +58,8 @@ class LintWarning:
 
 
 def lint(rule_set: RuleSet) -> Iterator[LintWarning]:
-    """Settings that have no effect, or another one than in older versions, and rules whose
-    expression leaves nodes out of its answer depending on their load.
+    """Settings that have no effect, or another one than in older versions, and expressions that
+    probably do not measure what was intended.
     """
     if rule_set.mark.is_none and not rule_set.scores_nodes:
         yield LintWarning(
@@ -56,17 +76,41 @@ def lint(rule_set: RuleSet) -> Iterator[LintWarning]:
             )
     for index, rule in enumerate(rule_set.rules):
         try:
-            cause = None if rule.expr is None else _cause(parse(rule.expr))
+            expression = None if rule.expr is None else parse(rule.expr)
         except UnreadError:
             continue
-        if cause is not None:
-            what, remedy = cause
-            yield LintWarning(
-                f"{what}, and a node that is left out is unknown, not cool: its mark goes "
-                f"only after stale_after, and clear_threshold has no effect. {remedy}",
-                index,
-                rule.name,
-            )
+        if expression is not None:
+            for message in _of_expression(expression):
+                yield LintWarning(message, index, rule.name)
+
+
+def _of_expression(expression: Any) -> Iterator[str]:
+    """Each message ends in a sentence that says what to do."""
+    cause = _cause(expression)
+    if cause is not None:
+        what, remedy = cause
+        yield (
+            f"{what}, and a node that is left out is unknown, not cool: its mark goes "
+            f"only after stale_after, and clear_threshold has no effect. {remedy}"
+        )
+    if _has_unbounded_rate(expression):
+        yield _UNBOUNDED
+    selectors = (each for each in walk(expression) if isinstance(each, promql.VectorSelector))
+    metrics = {each.name or "" for each in selectors}
+    if metrics and all(name.startswith(_PRESSURE) for name in metrics):
+        yield _PRESSURE_ALONE
+    for name in sorted(metrics & _LEAVING):
+        yield f"kubelets give 0 as {name}, and newer ones no longer have it. Use another metric"
+
+
+def _has_unbounded_rate(found: Any, *, bounded: bool = False) -> bool:
+    """Whether the CPU time of a core counts by more than one second per second."""
+    name = name_of(found)
+    if name in _RATES:
+        of_core = any(getattr(each, "name", None) == _CORE for each in walk(found))
+        return of_core and not bounded
+    bounded = name in _BOUNDS or (bounded and isinstance(found, promql.ParenExpr))
+    return any(_has_unbounded_rate(part, bounded=bounded) for part in parts_of(found))
 
 
 _Cause = tuple[str, str]

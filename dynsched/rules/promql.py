@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
 
 import promql_parser as promql
 
@@ -13,7 +14,10 @@ MAX_OPERATORS: Final = 150
 """The parser's time and memory grow with their square: these take some 20 ms and 5 MB, 2,000 take
 15 s. Brackets count too, so that it also bounds how deep an expression is nested."""
 MAX_CHARACTERS: Final = 4_000
-_OPERATOR: Final = re.compile(r"[-+*/%^(<>=!\[]|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
+_SIGNS: Final = "-+*/%^(<>=!["
+_WORDS: Final = ("and", "or", "unless", "atan2")
+_PERCENT: Final = 100.0
+_KEEP_UNIT: Final = frozenset({"avg", "max", "min"})
 RANKS: Final = frozenset({"topk", "bottomk", "limitk", "limit_ratio"})
 
 
@@ -23,7 +27,7 @@ class UnreadError(ValueError):
 
 def parse(text: str) -> Any:
     """The expression of promql-parser. UnreadError if it does not parse, or would take too long."""
-    if len(text) > MAX_CHARACTERS or len(_OPERATOR.findall(text)) > MAX_OPERATORS:
+    if len(text) > MAX_CHARACTERS or _operators(text) > MAX_OPERATORS:
         raise UnreadError(
             f"it has more than {MAX_CHARACTERS} characters or {MAX_OPERATORS} operators"
         )
@@ -31,6 +35,68 @@ def parse(text: str) -> Any:
         return promql.parse(text)
     except ValueError as error:
         raise UnreadError(f"promql-parser does not read it: {one_line(str(error))}") from None
+
+
+def _operators(text: str) -> int:
+    """At least as many as there are: those in strings and comments count too."""
+    return sum(map(text.count, _SIGNS)) + sum(map(text.lower().split().count, _WORDS))
+
+
+class Reach(NamedTuple):
+    """How far back an expression reads, in seconds: by its ``offset``, and from there on by its
+    ranges, of which nested ones add up. Of several parts the one that reads furthest.
+    """
+
+    offset: float
+    window: float
+
+
+NOW: Final = Reach(0.0, 0.0)
+
+
+def reach_of(found: Any) -> Reach:
+    """Of what `parse` returned."""
+    offset, window = (getattr(found, name, None) or timedelta() for name in ("offset", "range"))
+    return _beyond(map(reach_of, parts_of(found)), offset.total_seconds(), window.total_seconds())
+
+
+def reach_by_server(tree: Any) -> Reach:
+    """Of the answer of Prometheus's ``parse_query``. UnreadError for what it does not show: it
+    gives 0 for a range that it works out only when it evaluates the expression.
+    """
+    if not isinstance(tree, Mapping):
+        raise UnreadError("the answer of parse_query is of another form")
+    offset, window = tree.get("offset", 0), tree.get("range", 0)
+    is_shown = isinstance(offset, int) and isinstance(window, int)
+    if not is_shown or (window <= 0 and "range" in tree):
+        raise UnreadError("the answer of parse_query does not show the range")
+    named = (tree.get(name) for name in ("lhs", "rhs", "expr", "param"))
+    parts = [*(part for part in named if part is not None), *(tree.get("args") or ())]
+    return _beyond(map(reach_by_server, parts), offset / 1000, window / 1000)
+
+
+def _beyond(parts: Iterable[Reach], offset: float, window: float) -> Reach:
+    furthest = max(parts, key=sum, default=NOW)
+    return Reach(furthest.offset + offset, furthest.window + window)
+
+
+def is_percent(text: str) -> bool:
+    """Whether an expression multiplies its whole result by 100. False where it is not read."""
+    try:
+        return _is_percent(parse(text))
+    except UnreadError:
+        return False
+
+
+def _is_percent(found: Any) -> bool:
+    if isinstance(found, promql.NumberLiteral):
+        return bool(found.val == _PERCENT)
+    if isinstance(found, promql.BinaryExpr):
+        sides = (found.lhs, found.rhs) if str(found.op) == "*" else (found.lhs,)
+        keeps = str(found.op) in ("*", "or", "and", "unless")
+        return keeps and any(map(_is_percent, sides))
+    keeps = isinstance(found, promql.ParenExpr) or name_of(found) in _KEEP_UNIT
+    return keeps and _is_percent(found.expr)
 
 
 def name_of(found: Any) -> str:
@@ -45,3 +111,8 @@ def parts_of(found: Any) -> list[Any]:
     names = ("lhs", "rhs", "expr", "param", "vector_selector")
     named = (getattr(found, name, None) for name in names)
     return [*(part for part in named if part is not None), *getattr(found, "args", ())]
+
+
+def walk(found: Any) -> list[Any]:
+    """It, and all that stands in it."""
+    return [found, *(each for part in parts_of(found) for each in walk(part))]

@@ -85,7 +85,7 @@ def _message(details: ErrorDetails, known_keys: Keys) -> str:
     if words is None:
         return str(details["msg"])
     quoted = words is _NO_NUMBER and isinstance(value, str) and value[:1].isdigit()
-    hint = "; write it without quotes and unit" if quoted else ""
+    hint = "; write it in digits, without quotes and unit" if quoted else ""
     return words.format(value=shown(value), **context) + hint
 
 

@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from dynsched.rules import fields
+from dynsched.rules import fields, promql
 from dynsched.rules.fields import MAX_RULES, Number, PositiveDuration
 from dynsched.rules.labels import Mark, Selector
 from dynsched.rules.rule_errors import RuleError, problem
@@ -153,6 +153,14 @@ class Rule(RulesModel):
     def higher_is_worse(self) -> bool:
         """As for CPU in use; lower is worse for free memory."""
         return self.op in (">", ">=")
+
+    @cached_property
+    def measures_share(self) -> bool:
+        """Whether the values are known to be shares of full load: with ``resource``, or in percent
+        by the expression or by ``full_at``.
+        """
+        is_percent = self.full_at == 100 or promql.is_percent(self.expr or "")  # noqa: PLR2004
+        return self.resource is not None or is_percent
 
     def applies_to(self, labels: Mapping[str, str]) -> bool:
         """Whether the rule's selector selects a node with these labels."""

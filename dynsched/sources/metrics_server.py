@@ -68,7 +68,7 @@ class MetricsServerSource:
         except TimeoutError:
             raise ClusterError(
                 f"metrics-server: no whole answer within {self._timeout:g} s; is it up? look at "
-                "`kubectl get apiservice v1beta1.metrics.k8s.io`"
+                "`kubectl get apiservices`, at those of metrics.k8s.io"
             ) from None
 
 

@@ -20,6 +20,7 @@ _UNITS: Final = {
 }
 _MAX_SECONDS: Final = 2**63 // 10**9
 """Seconds; Prometheus counts nanoseconds in 64 bits, and refuses what is longer."""
+_TOO_LONG: Final = "the duration is longer than 292 years"
 _GRAMMAR: Final = re.compile("".join(rf"(?:(\d+){unit})?" for unit in _UNITS), re.ASCII)
 
 
@@ -33,7 +34,7 @@ def parse_duration(text: str) -> float:
     parts = zip(match.groups(default="0"), _UNITS.values(), strict=True)
     total = sum(float(amount) * seconds for amount, seconds in parts)
     if total > _MAX_SECONDS:
-        raise ValueError("the duration is longer than 292 years")
+        raise ValueError(_TOO_LONG)
     return total
 
 
@@ -46,6 +47,8 @@ def parse_seconds(text: str, *, at_least: float) -> float:
         seconds = parse_duration(text)
     if seconds < at_least:
         raise ValueError(f"it must be {format_duration(at_least)} or longer")
+    if seconds > _MAX_SECONDS:
+        raise ValueError(_TOO_LONG)
     return seconds
 
 

@@ -60,6 +60,11 @@ def one_line(text: str, limit: int = MAX_FOREIGN) -> str:
     return flat if len(flat) <= limit else flat[: limit - 3] + "..."
 
 
+def label_name(name: str) -> str:
+    """The name of a label in PromQL: in quotes where it has dots or the like (OpenTelemetry)."""
+    return name if name.isascii() and name.isidentifier() else f'"{escaped(name)}"'
+
+
 def escaped(text: str) -> str:
     """The value of a label between double quotes, in PromQL and in the exposition format."""
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -32,8 +32,7 @@ _LIST: Final = re.compile(r"#(?:\W*#)+")
 def configure_logging(log_format: str, level: str) -> None:
     """Send every log record to standard error. ``log_format`` is ``text`` or ``json``."""
     handler = logging.StreamHandler()
-    text = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s")
-    handler.setFormatter(_Json() if log_format == "json" else text)
+    handler.setFormatter(_Json() if log_format == "json" else _Text())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(capture=True)  # Python's own are lines of the log too
 
@@ -69,19 +68,26 @@ def logging_aside() -> Iterator[None]:
         listener.stop()
 
 
-class _Json(JsonFormatter):
+class _Utc(logging.Formatter):
     """Times in RFC 3339, in UTC, to the millisecond."""
 
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802 (logging's own signature)
+        moment = datetime.fromtimestamp(record.created, UTC)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class _Text(_Utc):
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s")
+
+
+class _Json(_Utc, JsonFormatter):
     def __init__(self) -> None:
         super().__init__(
             "{asctime}{levelname}{name}{message}",
             style="{",
             rename_fields={"asctime": "time", "levelname": "level", "name": "logger"},
         )
-
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802 (logging's own signature)
-        moment = datetime.fromtimestamp(record.created, UTC)
-        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class _Queued(QueueHandler):

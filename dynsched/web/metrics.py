@@ -24,8 +24,8 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from dynsched import __version__
 from dynsched.core.alerts import AlertState
 from dynsched.core.load.expected import NO_PODS, KnownPods
-from dynsched.core.load.percent import load_percent
 from dynsched.core.marks import Action
+from dynsched.core.percent import load_percent
 from dynsched.core.samples import Quality
 from dynsched.core.tick import Tick
 from dynsched.web.placements import PlacedOn

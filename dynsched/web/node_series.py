@@ -8,7 +8,7 @@ from typing import Final
 from dynsched.core.alerts import Alert, AlertState
 from dynsched.core.evaluate import Evaluation
 from dynsched.core.load.expected import group_means
-from dynsched.core.load.percent import FULL
+from dynsched.core.percent import FULL
 from dynsched.core.samples import Quality
 from dynsched.core.tick import Tick
 from dynsched.rules.rule_set import Rule

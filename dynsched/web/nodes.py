@@ -13,9 +13,9 @@ import msgspec
 
 from dynsched.core.alerts import Alert
 from dynsched.core.load.expected import ExpectedLoad
-from dynsched.core.load.percent import load_percent
 from dynsched.core.load.pods import Added
 from dynsched.core.marks import NodePatch, carried_parts
+from dynsched.core.percent import load_percent
 from dynsched.core.tick import Tick
 from dynsched.core.wording import changes
 from dynsched.rules.rule_set import Rule
@@ -66,6 +66,7 @@ def encode_nodes(
             "dry_run": tick.leadership.dry_run,
             "rules_error": tick.rules_status.error,
             "order_error": order_error,
+            "failed_rules": _failed_rules(tick),
             "counts": part,
             "mark": str(mark),
             **more,
@@ -87,8 +88,14 @@ def node_detail(tick: Tick, name: str) -> dict[str, Any] | None:
     return {
         **_answer(tick, name),
         "clears": what_clears(tick.rule_set, alerts, tick.taken_at),
+        "failed_rules": _failed_rules(tick),
         "taken_at": _time(tick.taken_at),
     }
+
+
+def _failed_rules(tick: Tick) -> dict[str, str]:
+    """By rule, why its query failed."""
+    return {each.rule.name: each.error for each in tick.rules if each.error is not None}
 
 
 def _answer(tick: Tick, name: str) -> dict[str, Any]:

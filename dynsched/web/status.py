@@ -4,16 +4,17 @@ durations seconds, configured ones as in rules.yaml.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from dynsched import __version__
 from dynsched.core.alerts import AlertState
 from dynsched.core.health import unmatched_rules
 from dynsched.core.load.expected import NO_PODS
-from dynsched.core.load.percent import full_at
+from dynsched.core.percent import full_at
+from dynsched.core.samples import Matched, Quality
 from dynsched.core.tick import RuleHealth, Tick
-from dynsched.util.formatting import format_time
+from dynsched.util.formatting import format_time, format_value
 
 MAX_LISTED: Final = 20
 """The most conflicts, unmatched samples and failures that `/status` lists; it counts all."""
@@ -21,7 +22,14 @@ MAX_LISTED: Final = 20
 _BEFORE_THE_FIRST_TICK: Final[Mapping[str, None]] = dict.fromkeys(
     (
         *("leading", "dry_run", "rules_error", "tick", "nodes", "pods", "rules", "conflicts"),
-        *("disputes", "unmatched_samples", "capped_pools", "patch_failures", "delayed_writes"),
+        *(
+            "disputes",
+            "unmatched_samples",
+            "invalid_samples",
+            "capped_pools",
+            "patch_failures",
+            "delayed_writes",
+        ),
     )
 )
 
@@ -87,10 +95,19 @@ def _of_a_tick(tick: Tick) -> dict[str, Any]:
         "conflicts": first_of(conflicts),
         "disputes": first_of(disputes),
         "unmatched_samples": first_of(unmatched),
+        "invalid_samples": first_of(list(_invalid(evaluation.matched))),
         "capped_pools": sorted(evaluation.decision.capped),
         "patch_failures": first_of([str(failure) for failure in tick.writes.failures]),
         "delayed_writes": tick.delayed,
     }
+
+
+def _invalid(matched: Mapping[str, Matched]) -> Iterator[dict[str, str]]:
+    """Values that are no load; as text, because JSON has no NaN."""
+    for rule, found in matched.items():
+        for node, reading in sorted(found.readings.items()):
+            if reading.quality is Quality.INVALID:
+                yield {"rule": rule, "node": node, "value": format_value(reading.value)}
 
 
 def first_of(items: Sequence[Any]) -> dict[str, Any]:

@@ -75,7 +75,7 @@ class TickStore:
         self._published_at = self.clock()
         self._published += 1
         self._made = {}
-        self._order_error = self.order.error
+        self._order_error = self.order.problem
         self.metrics.observe(tick)
         self.changes.observe(tick)
         self.history.observe(tick)
@@ -91,8 +91,8 @@ class TickStore:
         if refused is not None:
             return f"no rules are in force: {refused}"
         why = why_unhealthy(self.tick, self.age(), self.interval)
-        if why is None and self.order.error is not None:
-            return f"the order of the nodes cannot be kept: {self.order.error}"
+        if why is None and self.order.problem is not None:
+            return f"the order of the nodes cannot be kept: {self.order.problem}"
         return why
 
     def why_not_ready(self) -> str | None:
@@ -126,7 +126,7 @@ class TickStore:
             "error": why_unhealthy(tick, 0.0, self.interval),
             "leader": self.leader(),
             "order": self.order.order and for_the_page(self.order.order),
-            "order_error": self.order.error,
+            "order_error": self.order.problem,
             "cluster": self.cluster,
             "changes": self.changes.of_all(_MAX_CHANGES),
             "placements": self.facts.placements and self.facts.placements.columns(),

@@ -26,7 +26,8 @@ from programs import ROOT
 
 from dynsched import __version__
 from dynsched.rules import rule_set, sections
-from dynsched.rules.file import load_rules, parse_rules
+from dynsched.rules.file import load_rules
+from dynsched.rules.parse import parse_rules
 from dynsched_sim.apiserver.objects import merge_patch
 from tools.chart_docs import leaves, render
 

@@ -15,6 +15,7 @@ from dynsched.cli.single_pass import pass_report, render_findings, why_incomplet
 from dynsched.cli.tables import render_patches
 from dynsched.core.nodes import Node
 from dynsched.core.pace import WriteFailure
+from dynsched.core.samples import Sample
 from dynsched.core.tick import WriteResult
 from dynsched.web.status import rules_answer
 
@@ -77,6 +78,23 @@ def test_what_a_pass_does_not_know_is_told() -> None:
     }
     compare("plan", ((title, found(each)) for title, each in ticks.items()))
     assert len(json.loads(pass_report(ticks["warnings"]))["warnings"]) == 2
+
+
+def test_the_label_that_holds_the_node_is_named() -> None:
+    """Scraped without honor_labels by way of a program on w2, which would get the load of w1."""
+    scene = Scene(
+        {"rules": [{"name": "cpu", "expr": "x", "threshold": 80}]}, map(Node, ("w1", "w2"))
+    )
+    told = [
+        Sample({"node": "w2", "exported_node": name}, value, NOON)
+        for name, value in (("w1", 95.0), ("w2", 20.0))
+    ]
+    for samples in (told, told[:1]):
+        tick = scene.tick(NOON, cpu=samples, dry_run=True, writes=False)
+        (warning,) = json.loads(pass_report(tick))["warnings"]
+        assert warning.endswith(
+            "exported_node of its samples holds the node: set node_label: exported_node"
+        )
 
 
 def test_the_json_has_all_of_it() -> None:

@@ -43,6 +43,11 @@ def config_map(name="dynsched-rules", **data):
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
+def test_the_order_is_named_with_the_rules_that_count_in_it(call, stdin) -> None:
+    stdin(f"{GOOD}\norder: {{score: {{cpu: 1}}}}\n")
+    assert call("-")[1].endswith("label status=presure; order by cpu\n")
+
+
 def test_standard_input(call, stdin, monkeypatch) -> None:
     stdin(GOOD)
     assert call("-") == (0, "standard input: 1 rule: cpu; label status=presure\n", "")

@@ -15,7 +15,7 @@ from dynsched.core.marks import Action, NodePatch, plan_prune
 from dynsched.core.nodes import Node
 from dynsched.core.pace import WriteFailure
 from dynsched.core.tick import Leadership, RulesStatus, Tick, WriteResult
-from dynsched.rules.file import parse_rules
+from dynsched.rules.parse import parse_rules
 from dynsched.web.nodes import node_detail
 
 TAINT = "dynsched.io/pressure=true:PreferNoSchedule"

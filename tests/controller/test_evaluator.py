@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from bench import RULES, Bench, patch_node
+from builders import rule
 from virtual_loop import VirtualLoop
 
 from dynsched.controller.apply import CONFLICT_RETRIES, FAILURES_BEFORE_GIVING_UP
@@ -414,6 +415,20 @@ async def test_a_start_makes_no_mark_of_what_is_over() -> None:
     assert [bench.label(name) for name in ("held", "between", "hot")] == [None, None, "presure"]
 
 
+async def test_an_evaluation_is_handed_over_before_its_marks_are_written() -> None:
+    """The scheduler asks the extender as soon as it sees that a mark is released."""
+    seen = []
+
+    async def note(evaluation, _pods):
+        seen.append((set(evaluation.hot), bench.label("a")))
+
+    bench = Bench("a", "b", rules=ONE_RULE, before_writes=note)
+    for value in (91.0, 5.0):
+        await bench.tick(cpu={"a": value, "b": 5.0})
+    assert seen == [({"a"}, None), (set(), "presure")]
+    assert bench.label("a") is None
+
+
 async def test_several_series_for_one_node_are_told_once_and_the_worst_counts(caplog) -> None:
     """Two clusters in one Prometheus: they were averaged, or the last one won, in silence."""
     caplog.set_level(logging.INFO, logger="dynsched")
@@ -607,6 +622,29 @@ def test_ticks_stay_on_their_schedule_while_pods_are_bound() -> None:
     run_for(45, bench, virtual, interval=10.0)
     assert asked == pytest.approx([0, 10, 20, 30, 40])
     assert decided == pytest.approx([*range(21), 30, 40])
+
+
+async def test_new_rules_are_refused_where_the_server_refuses_a_query() -> None:
+    bench = Bench("a")
+    await bench.tick(cpu={"a": 91.0})
+    assert bench.label("a") == "presure"
+    refused = QueryResult(error="400: unclosed parenthesis", refused=True)
+    for _ in range(2):
+        bench.rules_file.next_content = {"rules": [*RULES["rules"], rule("new")]}
+        tick = await bench.tick(cpu={"a": 91.0}, new=refused)
+        assert list(tick.rule_set.by_name) == ["cpu", "mem"]
+        assert tick.rules_status.error == "new: 400: unclosed parenthesis"
+    told = [message for _, reason, message, _ in bench.events.posted if reason == "RulesRefused"]
+    assert told == [tick.rules_status.error]
+    # One that the server only fails to answer now is accepted, and is unknown.
+    bench.rules_file.next_content = {"rules": [*RULES["rules"], rule("new")]}
+    tick = await bench.tick(cpu={"a": 91.0}, new="timed out")
+    assert (list(tick.rule_set.by_name), tick.rules_status.error) == (
+        ["cpu", "mem", "new"],
+        None,
+    )
+    posted = [message for _, reason, message, _ in bench.events.posted if reason == "QueryFailed"]
+    assert posted == ["the query of rule new failed: timed out"]
 
 
 async def test_without_any_rules_nothing_is_written_and_the_lease_is_given_up() -> None:

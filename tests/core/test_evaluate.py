@@ -48,6 +48,17 @@ def test_a_failed_query_is_no_end_and_no_zero_load() -> None:
     assert cluster.writes == ["mark n1", "release n1"]
 
 
+@pytest.mark.parametrize("garbage", [-1200.0, 808334905.0])
+def test_a_load_that_cannot_be_changes_no_alert(garbage: float) -> None:
+    cluster = Cluster(unlimited(rule(full_at=100)), [node("hot"), node("cool")])
+    cluster.tick(cpu=answer({"hot": 90, "cool": 20}))
+    for number in range(1, 20):
+        found = cluster.tick(10 * number, cpu=answer({"hot": garbage, "cool": garbage}, NOON + 200))
+    assert cluster.writes == ["mark hot"]
+    assert [alerts["cpu"].value for alerts in found.alerts.values()] == [90, 20]
+    assert [alerts["cpu"].quality for alerts in found.alerts.values()] == [Quality.INVALID] * 2
+
+
 @pytest.mark.parametrize("others", [{"memory": FAILED}, {}], ids=["failed", "no answer at all"])
 def test_of_a_partial_answer_each_part_counts(others: dict[str, QueryResult]) -> None:
     """Neither the other rule, nor samples that are wrong or missing, stop what is known."""

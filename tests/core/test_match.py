@@ -179,6 +179,34 @@ OTHER = {"instance": "[fd00::7]:9100", "job": "node", "cluster": "mine"}
 
 
 @pytest.mark.parametrize(
+    ("labels", "option", "holder"),
+    [
+        ([{"node": "worker-4", "exported_node": "worker-3"}], None, "exported_node"),
+        ([{"node": "worker-3", "exported_node": "worker-3"}], None, ""),
+        (
+            [{"instance": "10.0.0.7:9091", "exported_instance": "10.0.0.8"}],
+            None,
+            "exported_instance",
+        ),
+        # The label of the target is no node; the exporter's own is.
+        (
+            [{"instance": "10.9.9.9:8080", "exported_instance": "10.0.0.8"}],
+            None,
+            "exported_instance",
+        ),
+        ([{"Hostname": "dcgm-x", "host": "worker-3"}], "Hostname", "host"),
+        ([{"host": "worker-3"}, {"host": "worker-4"}], None, "host"),
+        # One that names no more nodes than the rule's.
+        ([{"node": "worker-3", "peer": "worker-4"}, {"node": "x", "peer": "y"}], None, ""),
+        ([{"node": "worker-3", "exported_job": "worker-4"}], None, ""),
+    ],
+)
+def test_the_label_that_holds_the_node_is_found(labels, option, holder) -> None:
+    found = samples(*((each, 1.0) for each in labels))
+    assert match_samples(one_rule(node_label=option), found, LOOKUP).holder == holder
+
+
+@pytest.mark.parametrize(
     ("labels", "differ"),
     [
         # two clusters in one Prometheus: whichever came last counted, in silence
@@ -202,6 +230,39 @@ def test_several_series_of_a_node_are_told_with_every_label_in_which_they_differ
     for order in permutations(labels):  # one lookup, which must not remember a series that is gone
         several = match_samples(one_rule(), samples(*((e, 1.0) for e in order)), LOOKUP).several
         assert several == SeveralSeries("cpu", 1, "worker-3", differ)
+
+
+GARBAGE = (-1200.0, -6.0, 501.0, 808334905.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "invalid", "ok"),
+    [
+        ({"resource": "cpu"}, GARBAGE, (-4.9, 0.0, 100.0, 499.0)),
+        ({"resource": "cpu", "threshold": 0.8}, (-0.06, 5.1, 80.0), (-0.04, 4.9)),
+        ({"resource": "memory", "full_at": 16e9}, (-1e9, 9e10), (0.0, 7e10)),
+        ({"source": "metrics-server", "resource": "cpu", "expr": None}, GARBAGE, (120.0,)),
+        ({"full_at": 100}, GARBAGE, (99.0,)),
+        ({"expr": "(1 - avg by (instance) (idle)) * 100"}, GARBAGE, (99.0,)),
+        ({"expr": "100 * load or 0 * other"}, GARBAGE, (99.0,)),
+        ({"expr": "max by (node) (load * 100) * on (node) busy"}, GARBAGE, (99.0,)),
+        # Not known to be percent: what it can be is not known either.
+        ({}, (NAN, INF, -INF), (*GARBAGE, 99.0)),
+        ({"expr": "load * 100 - 60"}, (NAN,), GARBAGE),
+        ({"expr": "load * 100 / cores"}, (NAN,), GARBAGE),
+        ({"expr": "100 * load +"}, (NAN,), GARBAGE),
+        ({"resource": "memory", "op": "<"}, (NAN,), GARBAGE),
+    ],
+)
+def test_a_load_that_cannot_be_is_invalid(options, invalid, ok) -> None:
+    def quality(value: float, *others: float) -> Quality:
+        """Of series of one node."""
+        found = samples(*(({"node": "worker-3"}, each) for each in (value, *others)))
+        return match_samples(one_rule(**options), found, LOOKUP).readings["worker-3"].quality
+
+    assert [quality(value) for value in invalid] == [Quality.INVALID] * len(invalid)
+    assert [quality(value) for value in ok] == [Quality.OK] * len(ok)
+    assert quality(invalid[0], ok[0], invalid[-1]) is Quality.OK
 
 
 SERIES = st.builds(

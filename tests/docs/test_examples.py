@@ -10,7 +10,8 @@ import yaml
 from programs import ROOT, need, run
 from promql_support import check_values
 
-from dynsched.rules.file import load_rules, parse_rules
+from dynsched.rules.file import load_rules
+from dynsched.rules.parse import parse_rules
 
 FILES = [
     ROOT / "rules.yaml",
@@ -175,8 +176,22 @@ def alert(node: str, state: str, name: str = "KubeletTooManyPods") -> dict[str, 
     return series("ALERTS", 1, alertname=name, alertstate=state, node=node)
 
 
-def gpu(what: str, value: float, number: int = 0) -> dict[str, str]:
-    return series(f"DCGM_FI_DEV_{what}", value, Hostname="a", gpu=str(number))
+def gpu(what: str, value: float, number: int = 0, host: str = "a") -> dict[str, str]:
+    return series(f"DCGM_FI_DEV_{what}", value, Hostname=host, gpu=str(number), pod="train-0")
+
+
+def gpus_of(*nodes: str) -> dict[str, str]:
+    """Of these nodes of a, b and c, each with a pod of dcgm-exporter; and pods of other kinds."""
+    found = info(*"abc")
+    for name in "abc":
+        count = 8 if name in nodes else 0
+        labels = {"node": name, "resource": "nvidia_com_gpu", "unit": "integer"}
+        found |= series("kube_node_status_allocatable", count, **labels)
+        pod = {"namespace": "gpu", "pod": f"dcgm-{name}", "created_by_kind": "DaemonSet"}
+        found |= series("kube_pod_info", 1, node=name, **pod)
+        of_a_set = {"namespace": f"ns-{name}", "created_by_kind": "StatefulSet", "pod": "train-0"}
+        found |= series("kube_pod_info", 1, node=name, **of_a_set)
+    return found
 
 
 def info(*nodes: str) -> dict[str, str]:
@@ -223,15 +238,14 @@ RULES = {
             | info(*"abc"),
             {'{node="a"}': 1, '{node="b"}': 0, '{node="c"}': 0},
         ),
-        (
-            "gpu-usage",
-            gpu("GPU_UTIL", 100) | gpu("GPU_UTIL", 50, 1) | info("a", "b"),
-            {'{Hostname="a"}': 75, '{Hostname="b"}': 0},
-        ),
-        (
-            "gpu-memory",
-            gpu("FB_USED", 15) | gpu("FB_FREE", 5) | info("a", "b"),
-            {'{Hostname="a"}': 75, '{Hostname="b"}': 0},
+        # Hostname is the node's name, or that of the exporter's pod; nobody measures b's GPUs.
+        *(
+            (rule, measured | gpus_of("a", "b"), {'{node="a"}': 75, '{node="c"}': 0})
+            for host in ("a", "dcgm-a")
+            for rule, measured in (
+                ("gpu-usage", gpu("GPU_UTIL", 100, 0, host) | gpu("GPU_UTIL", 50, 1, host)),
+                ("gpu-memory", gpu("FB_USED", 15, 0, host) | gpu("FB_FREE", 5, 0, host)),
+            )
         ),
     ],
 )

@@ -104,6 +104,7 @@ REFUSED = [
     ("rules: [{name: load, threshold: 99}]", "rules[0].expr: is missing"),
     ("rules: [", "rules.yaml"),
     (None, "No such file"),
+    ("rules: [{name: load, expr: 'load(', threshold: 99}]", "HTTP 400"),
     (os.mkfifo, "this is a pipe"),
 ]
 
@@ -112,6 +113,7 @@ async def test_whatever_becomes_of_the_rules_file(sim, prometheus, run) -> None:
     """New rules are taken up. While a file is refused the old ones stay in force."""
     await sim.create_nodes("a", "b")
     prometheus.set(load={"a": HOT, "b": COOL})
+    prometheus.failing["load("] = 400
     other = run.rules.with_name("other")
 
     def put(content: Any) -> None:

@@ -26,7 +26,7 @@ from stateful_model import CONTROL_PLANE, IGNORE, RECORD
 from stateful_world import INTERVAL, NAMES, Fault, Moment, Replica, World
 from virtual_loop import VirtualLoop
 
-from dynsched.rules.file import parse_rules
+from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import RuleSet
 
 STEPS = 25

@@ -30,7 +30,8 @@ from scheduling_support import scheduler_config
 from dynsched import __version__
 from dynsched.cli.commands import cli
 from dynsched.rules import keys
-from dynsched.rules.file import load_rules, parse_rules
+from dynsched.rules.file import load_rules
+from dynsched.rules.parse import parse_rules
 from dynsched.web.app import ENDPOINTS
 from dynsched.web.responses import PROBES
 

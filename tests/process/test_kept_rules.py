@@ -82,7 +82,7 @@ async def test_a_start_with_a_refused_file_goes_on_with_what_was_in_force(pod, c
 
 
 async def told_of_refusal(cluster: Cluster) -> bool:
-    events = await cluster.list_events("dynsched", kind="Lease")
+    events = await cluster.list_events(kind="Pod")
     return "RulesRefused" in {event["reason"] for event in events}
 
 

@@ -120,6 +120,22 @@ async def test_what_reject_refuses_the_pods_event_tells(beside, cluster, prometh
     assert on_hot(counts) == 0
 
 
+async def test_a_release_wakes_the_pods_that_were_refused(
+    cluster, prometheus, envtest, tmp_path
+) -> None:
+    """Those waited for five minutes: the scheduler asked before dynsched went by what it wrote."""
+    prometheus.set(load=dict.fromkeys(LOADS, 91.0))
+    content = rules(extender={"reject": ["load"]})
+    async with dynsched(cluster, prometheus, tmp_path, content) as operator:
+        with scheduler(envtest, extended("extender", operator.address)):
+            await marked(cluster, len(LOADS))
+            names = await replicas(cluster, 1)
+            await refusal(cluster, names[0])
+            await asyncio.sleep(2)  # the scheduler's back-off after one attempt is 1 s
+            prometheus.set(load=dict.fromkeys(LOADS, 20.0))
+            await placed(cluster, names)
+
+
 async def _the_hot_ones_fire(operator: Operator) -> bool:
     nodes = (await operator.nodes())["nodes"]
     firing = {n["name"] for n in nodes if any(rule["state"] == "firing" for rule in n["rules"])}

@@ -1,5 +1,6 @@
 """What a command waits for at its start: the packages that it imports."""
 
+import os
 import sys
 
 import pytest
@@ -56,3 +57,35 @@ main()
 """
     done = run(sys.executable, "-c", program, cwd=ROOT)
     assert done.returncode == 128 + 15  # without a handler: -15
+
+
+AS_ON_WINDOWS = """
+import asyncio, subprocess, sys, tempfile, time
+sys.modules.update(dict.fromkeys(("fcntl", "grp", "pwd", "resource", "syslog", "termios")))
+for name in [each for each in dir(time) if each.startswith(("CLOCK_", "clock_"))]:
+    delattr(time, name)
+from dynsched.__main__ import main
+main()
+"""
+REFUSED = "Prometheus at http://127.0.0.1:1: connection refused"
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("check rules.yaml", "rules.yaml: 2 rules"),
+        ("check rules.yaml --prom http://127.0.0.1:1", REFUSED),
+        ("doctor --prom http://127.0.0.1:1", REFUSED),
+        ("backtest --prom http://127.0.0.1:1", REFUSED),
+        ("plan", "no cluster configuration"),
+        ("nodes", "no cluster configuration"),
+        ("prune", "no cluster configuration"),
+    ],
+)
+def test_what_people_run_beside_kubectl_starts_without_the_modules_of_unix(
+    tmp_path, command, told
+) -> None:
+    environment = {**os.environ, "KUBECONFIG": str(tmp_path / "none")}
+    done = run(sys.executable, "-c", AS_ON_WINDOWS, *command.split(), cwd=ROOT, env=environment)
+    assert told in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr

@@ -13,8 +13,8 @@ from programs import ROOT
 from properties import steady
 
 from dynsched.rules.fields import IntOrPercent
-from dynsched.rules.file import parse_rules
 from dynsched.rules.labels import LabelMark, Mark, Selector, TaintMark, parse_selector
+from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_errors import RulesInvalidError
 
 

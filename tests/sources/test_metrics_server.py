@@ -2,15 +2,17 @@
 
 import asyncio
 import json
+import socket
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from api_support import api_of, stranger
+from api_support import api_of, kubeconfig, stranger
 from cluster import Cluster
 from metrics_support import metrics_api, set_usage
+from misbehaving_server import MisbehavingServer, Seen, http
 from operator_support import Operator, until, write_rules
 from prometheus_support import free_port
 from replica_support import is_marked, some_ticks
@@ -19,7 +21,7 @@ from dynsched.core.evaluate import evaluate
 from dynsched.core.nodes import Node
 from dynsched.core.samples import NodeUsage, Quality
 from dynsched.kube.client import list_node_metrics
-from dynsched.rules.file import parse_rules
+from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import Rule
 from dynsched.sources.metrics_server import MetricsServerSource
 from dynsched.util.errors import ClusterError, ForbiddenError
@@ -152,7 +154,26 @@ async def test_without_metrics_server_the_error_says_what_is_missing(cluster: Cl
             await list_node_metrics(api)
     told = str(caught.value)
     assert f"cannot list nodes.metrics.k8s.io: {cluster.url} answered 404" in told
-    assert "the API metrics.k8s.io/v1beta1 is not there; install metrics-server" in told
+    assert "the API metrics.k8s.io is not there; install metrics-server" in told
+
+
+@pytest.mark.parametrize(
+    ("served", "asked"), [(("v1", "v1beta1"), ["v1"]), (("v1beta1",), ["v1", "v1beta1"])]
+)
+async def test_version_1_of_the_api_is_read_where_it_is_there(tmp_path, served, asked) -> None:
+    def answer(request: Seen, connection: socket.socket) -> None:
+        version = request.path.split("/")[3]
+        item = {"metadata": {"name": version}, "usage": {"cpu": "1"}}
+        body = json.dumps({"items": [item], "metadata": {}})
+        connection.sendall(http(body) if version in served else http("{}", 404))
+
+    with MisbehavingServer() as server:
+        server.default = answer
+        async with api_of(kubeconfig(tmp_path / "k", server.url)) as api:
+            (usage,) = await list_node_metrics(api)
+    assert usage.node == served[0]
+    versions = [f"/apis/metrics.k8s.io/{version}/nodes" for version in asked]
+    assert [request.path for request in server.seen] == versions
 
 
 async def test_without_the_right_the_error_names_it(cluster: Cluster, tmp_path: Path) -> None:
@@ -204,7 +225,7 @@ async def test_nodes_are_marked_and_released_by_what_metrics_server_says_while_i
 
         async def is_said() -> bool:
             status, text = await own.get("/status")
-            why = "the API metrics.k8s.io/v1beta1 is not there; install metrics-server"
+            why = "the API metrics.k8s.io is not there; install metrics-server"
             return status == 503 and why in text
 
         await until(is_said, "the first answer")

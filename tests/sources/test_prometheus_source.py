@@ -46,6 +46,39 @@ async def test_a_rule_becomes_a_request_and_its_answer_samples(server: Misbehavi
     assert 0 < int(request.form["timeout"].removesuffix("ms")) <= 3600
 
 
+def tree(kind: str, **more: object) -> dict:
+    """A node of what Prometheus's parse_query answers."""
+    return {"type": kind, **more}
+
+
+SELECTED = tree("matrixSelector", range=5_400_000, offset=60_000)
+SUBQUERY = tree("subquery", range=600_000, offset=1000, expr=tree("call", args=[SELECTED]))
+SUM = tree("aggregation", expr=tree("parenExpr", expr=SUBQUERY), param=None)
+PLAIN = tree("vectorSelector", name="up", offset=0)
+
+
+@pytest.mark.parametrize(
+    ("data", "reach"),
+    [
+        (tree("binaryExpr", lhs=PLAIN, rhs=SUM), (61, 6000)),
+        (PLAIN, (0, 0)),
+        (tree("matrixSelector", range=0, offset=0), None),  # [5m*2], which it does not work out
+        (tree("matrixSelector", range="5m"), None),
+        ({"args": ["up"]}, None),
+        ([], None),
+    ],
+)
+async def test_how_far_back_an_expression_reads_as_the_server_parses_it(
+    server, data, reach
+) -> None:
+    server.default = http(json.dumps({"status": "success", "data": data}))
+    assert await source_at(server.url).reach("rate(x[1.5h])") == reach
+    assert server.seen[0].path == "/api/v1/parse_query"
+    assert server.seen[0].form["query"] == "rate(x[1.5h])"
+    server.default = http("no such page", 404)
+    assert await source_at(server.url).reach("rate(x[1.5h])") is None
+
+
 @pytest.mark.parametrize(("suffix", "prefix"), [("/", ""), ("/select/0/p/", "/select/0/p")])
 async def test_a_path_prefix_and_a_long_expression(server, suffix, prefix) -> None:
     expr = " or ".join(f'up{{instance="{number}"}}' for number in range(5000))
@@ -109,9 +142,41 @@ async def test_a_native_histogram_does_not_cost_the_other_series(server) -> None
     assert "every series of the answer is a native histogram" in str((await ask(server.url)).error)
 
 
+ODD_SERIES = [
+    {"metric": {"i": 7}, "value": [1000, "7"]},
+    {"metric": {"i": "c"}, "value": [1000, 7]},
+    {"metric": {"i": "c"}, "value": ["now", "7"]},
+    {"metric": {"i": "c"}, "value": None, "values": "none"},
+    {"value": [1000, "7"]},
+    "series",
+    None,
+]
+
+
+@pytest.mark.parametrize("odd", ODD_SERIES, ids=json.dumps)
+async def test_a_series_of_another_form_does_not_cost_the_others(server, odd) -> None:
+    body = json.loads(vector(({"i": "a"}, "1"), ({"i": "b"}, "2")))
+    body["data"]["result"].insert(1, odd)
+    server.default = http(json.dumps(body))
+    result = await ask(server.url)
+    assert [(s.labels["i"], s.value) for s in result.samples] == [("a", 1.0), ("b", 2.0)]
+    assert result.warnings == ("1 series left out: not of Prometheus's form",)
+
+
+@pytest.mark.parametrize("text", ["", "0x1", "1.2.3", "none"])
+async def test_a_value_that_is_no_number_does_not_cost_the_others(server, text) -> None:
+    server.default = http(vector(({"i": "a"}, text), ({"i": "b"}, "2")))
+    result = await ask(server.url)
+    assert (result.error, [str(sample.value) for sample in result.samples]) == (
+        None,
+        ["nan", "2.0"],
+    )
+
+
 @pytest.mark.parametrize(
     ("sample_at", "date", "expected"),
     [
+        ((NOW - 400) * 1000, NOW, NOW - 400),  # in milliseconds
         (NOW - 30, NOW, NOW - 30),  # truly old
         (NOW + 360, NOW + 360, NOW),  # the server's clock is ahead
         (NOW - 400, NOW - 360, NOW - 40),  # behind, and the sample is old
@@ -260,10 +325,10 @@ BAD: list[tuple[Reply | bytes, str]] = [
     (data("matrix"), "a range of samples for each series; put rate(...), avg_over_time(...)"),
     (data("streams"), "the result has the unknown type 'streams'"),
     (plain(f"Client sent an {SECURE}\n", 400), f"{SECURE}; write https:// in its URL"),
-    *((http(vector(({}, text))), "a value of the answer is not a number") for text in ("", "0x1")),
     (data("vector", [{"metric": {"a": 7}, "value": [1, "7"]}]), NOT_ITS_JSON),
     (http(GOOD, length=5000), BROKE),
     (resets, BROKE),
+    *((chunked(GOOD.encode(), 40)[:-end], BROKE) for end in (5, 6, 20)),
     (sends(), "the connection broke while waiting for the answer"),
     (sends(b"SSH-2.0-OpenSSH_9\r\n"), "what answers there does not speak HTTP"),
     (sends(b"HTTP/1.1 200 OK\r\nA: " + b"x" * 99999), "does not speak HTTP"),

@@ -15,7 +15,7 @@ from dynsched.controller.reporting import Reporter
 from dynsched.core.samples import QueryResult, Sample, Series
 from dynsched.kube.cluster import NodeCluster, NodeStore
 from dynsched.kube.decode_node import node_of
-from dynsched.rules.file import parse_rules
+from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.errors import (
     ConflictError,
@@ -144,14 +144,20 @@ class FakeRulesFile:
         self.error, self.warnings = None, ()
         self.next_content = None
 
-    def changed(self):
+    def read(self):
         content, self.next_content = self.next_content, None
         if isinstance(content, str):
             self.error = content
         elif content is not None:
-            self.rule_set, self.error = _parsed(content), None
-            return True
-        return False
+            self._read = _parsed(content)
+            return self._read
+        return None
+
+    def accept(self):
+        self.rule_set, self.error = self._read, None
+
+    def refuse(self, errors):
+        self.error = "; ".join(f"{name}: {why}" for name, why in errors.items())
 
 
 def _parsed(rules):

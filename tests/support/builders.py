@@ -5,8 +5,8 @@ from typing import Any
 
 from dynsched.core.nodes import Node
 from dynsched.core.samples import QueryResult, Sample
-from dynsched.rules.file import parse_rules
 from dynsched.rules.keys import EVIDENCE_ANNOTATION
+from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import RuleSet
 
 Body = dict[str, Any]

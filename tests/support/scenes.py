@@ -13,8 +13,8 @@ from dynsched.core.marks import apply_patch
 from dynsched.core.nodes import Node
 from dynsched.core.samples import QueryResult, Sample
 from dynsched.core.tick import Leadership, Tick, WriteResult
-from dynsched.rules.file import parse_rules
 from dynsched.rules.keys import CONTROL_PLANE_LABELS, HOSTNAME_LABEL
+from dynsched.rules.parse import parse_rules
 
 NOON = datetime.fromisoformat("2026-11-20T12:00:00Z").timestamp()
 
@@ -34,8 +34,8 @@ EXAMPLE_RULES: Mapping[str, Any] = {
     ],
 }
 
-Answer = Mapping[str, float] | str
-"""Values by the label `instance`, or why the query failed."""
+Answer = Mapping[str, float] | str | list[Sample]
+"""Values by the label `instance`, or why the query failed, or samples."""
 
 
 def registered(node: Node) -> Node:
@@ -124,6 +124,8 @@ def many(count: int) -> Tick:
 def _result(answer: Answer, at: float) -> QueryResult:
     if isinstance(answer, str):
         return QueryResult(error=answer, duration=0.02)
+    if isinstance(answer, list):
+        return QueryResult(tuple(answer), duration=0.02)
     samples = (Sample({"instance": key}, value, at - 4) for key, value in answer.items())
     return QueryResult(tuple(samples), duration=0.02)
 

@@ -40,7 +40,9 @@ def test_seconds_with_and_without_a_unit(text: str, seconds: float) -> None:
     assert parse_seconds(text, at_least=1) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "soon", "nan", "inf", "1.5h", "0", "-1", "0.9", "999ms"])
+@pytest.mark.parametrize(
+    "text", ["", "soon", "nan", "inf", "1.5h", "0", "-1", "0.9", "999ms", "1e300"]
+)
 def test_no_seconds(text: str) -> None:
     with pytest.raises(ValueError):
         parse_seconds(text, at_least=1)

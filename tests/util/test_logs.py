@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -50,11 +51,18 @@ def test_json_has_a_time_with_a_zone_and_fields_of_its_own(capsys) -> None:
     assert of_python["logger"] == "py.warnings"
 
 
-def test_text_is_for_people(capsys) -> None:
+def test_text_is_for_people_and_has_the_same_time_in_every_zone(capsys) -> None:
     configure_logging("text", "info")
-    logger.info("mark node %s", "n1", extra={"node": "n1"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "Asia/Shanghai")
+        time.tzset()
+        logger.info("mark node %s", "n1", extra={"node": "n1"})
+    time.tzset()
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith(" INFO    mark node n1")
+    at, told = line.split(maxsplit=1)
+    assert told == "INFO    mark node n1"
+    assert at.endswith("Z")
+    assert abs((datetime.fromisoformat(at) - datetime.now(UTC)).total_seconds()) < 60
 
 
 def test_a_reader_that_stopped_holds_nobody_up_and_gets_the_first_lines_later(

@@ -4,10 +4,12 @@ import asyncio
 import json
 import logging
 import math
+import re
 from dataclasses import replace
 
 import pytest
 from msgspec.structs import replace as changed
+from programs import ROOT
 from scenes import (
     EXAMPLE_RULES,
     NOON,
@@ -20,19 +22,66 @@ from scenes import (
 )
 from web_support import JSON, PATHS, check, get
 
+from dynsched.core.health import why_unsuccessful
 from dynsched.core.load.expected import NO_PODS
 from dynsched.core.load.pods import PodRequestTotals
 from dynsched.core.nodes import Node
 from dynsched.core.pace import WriteFailure
-from dynsched.core.samples import Matched, Quality, Unmatched
+from dynsched.core.samples import Matched, Quality, QueryResult, Unmatched
 from dynsched.core.tick import Leadership, WriteResult
 from dynsched.features.order.ranks import compute_order
-from dynsched.features.order.status import OrderStatus
+from dynsched.features.order.status import OrderStatus, why_unknown
 from dynsched.web.app import ENDPOINTS
 
 
 async def nodes_of(client) -> dict:
     return {node["name"]: node for node in (await get(client, "/nodes"))["nodes"]}
+
+
+ROW = re.compile(r"^\| [^|]+ \| (.+?) \| \[(\w+)\]\(\S+\) \|$", re.MULTILINE)
+
+
+async def test_what_is_not_ok_is_one_table(client, ticks, clock) -> None:
+    """docs/http.md has each state, with an alert that exists."""
+    docs = (ROOT / "docs/http.md").read_text()
+    table = docs[docs.index("<!-- status -->") :].partition("\n\n")[0]
+    rows = ROW.findall(table)
+    alerts = (ROOT / "manifests/components/monitoring/prometheusrule.yaml").read_text()
+    assert all(f"- alert: {alert}\n" in alerts for _, alert in rows)
+    found = []
+
+    async def see() -> None:
+        found.append(await get(client, "/status", 503))
+
+    ticks.rules_error = lambda: "rules.yaml:3: no"
+    await see()
+    ticks.rules_error = lambda: None
+    await see()
+    ticks.publish(example())
+    clock.now += 600
+    await see()
+    scene = Scene(EXAMPLE_RULES, [Node("a"), Node("b"), Node("c")])
+    known, unknown = {"a": 1.0}, {"strange": 1.0}
+    failed = {rule.name: QueryResult(error="500") for rule in scene.rule_set.rules}
+    tick = scene.tick(NOON, node_cpu="500", node_mem_usage="500")
+    ticks.publish(replace(tick, error=why_unsuccessful(scene.rule_set, failed, (), 0)))
+    await see()
+    ticks.publish(scene.tick(NOON, node_cpu=unknown, node_mem_usage=unknown))
+    await see()
+    answered = dict.fromkeys(failed, QueryResult())
+    failures = [WriteFailure("a", "500"), WriteFailure("b", "500")]
+    error = why_unsuccessful(scene.rule_set, answered, failures, 3)
+    good = scene.tick(NOON, node_cpu=known, node_mem_usage=known)
+    ticks.publish(replace(good, error=error))
+    await see()
+    ticks.publish(replace(good, error="the API server's own words"))
+    await see()
+    ticks.publish(good)
+    ticks.show_order(OrderStatus(error="403"))
+    await see()
+    assert len(found) == len(rows)
+    for text, (words, _) in zip(found, rows, strict=True):
+        assert text.startswith(words.strip("`"))
 
 
 async def test_status_is_ok_while_ticks_succeed_or_says_why(client, ticks, clock) -> None:
@@ -90,6 +139,22 @@ async def test_long_lists_in_status_are_counted_and_cut(client, ticks) -> None:
     for key, count in (("unmatched_samples", 1000), ("patch_failures", 30)):
         assert (status[key]["count"], len(status[key]["first"])) == (count, 20)
     assert status["patch_failures"]["first"][0] == "worker-0: 500"
+
+
+async def test_status_lists_values_that_no_load_can_have(client, ticks) -> None:
+    rules = [{**each, "full_at": 100} for each in EXAMPLE_RULES["rules"]]
+    scene = Scene({**EXAMPLE_RULES, "rules": rules}, map(Node, "abc"))
+    cpu = {"a": -1200.0, "b": 50.0, "c": math.nan}
+    ticks.publish(scene.tick(NOON, node_cpu=cpu, node_mem_usage={"b": 808334905.0}))
+    first = [
+        {"rule": "node-cpu", "node": "a", "value": "-1200"},
+        {"rule": "node-cpu", "node": "c", "value": "nan"},
+        {"rule": "node-mem-usage", "node": "b", "value": "808334905"},
+    ]
+    check(await get(client, "/status", **JSON), invalid_samples={"count": 3, "first": first})
+    assert 'dynsched_rule_readings{quality="invalid",rule="node-cpu"} 2.0' in (
+        await get(client, "/metrics")
+    )
 
 
 def parts(load: float, measured: float, bound: float = 0.0, ended: float = 0.0) -> dict:
@@ -324,6 +389,30 @@ async def test_an_order_that_cannot_be_written_is_told(client, ticks) -> None:
     assert (await get(client, "/nodes"))["order_error"] is None  # of the last tick
     ticks.publish(example())
     assert (await get(client, "/nodes"))["order_error"] == "403"
+
+
+async def test_a_query_that_fails_is_reported_where_somebody_looks(client, ticks) -> None:
+    """Of the only rule that ranks nodes: it is why there is no order, too."""
+    scene = Scene(EXAMPLE_RULES, [Node("a"), Node("b")])
+    tick = scene.tick(NOON, node_cpu="400: unclosed left parenthesis", node_mem_usage={"a": 1.0})
+    assert compute_order(tick.evaluation, NO_PODS) is None
+    ticks.show_order(OrderStatus(unknown=why_unknown(tick)))
+    ticks.publish(tick)
+    failed = {"node-cpu": "400: unclosed left parenthesis"}
+    found = await get(client, "/nodes")
+    check(found, failed_rules=failed)
+    check(await get(client, "/nodes/a"), failed_rules=failed)
+    for why in (found["order_error"], (await get(client, "/order"))["error"]):
+        assert why == "rule node-cpu: 400: unclosed left parenthesis"
+    assert await get(client, "/status", 503) == f"the order of the nodes cannot be kept: {why}"
+    # The other one ranks nothing.
+    scene.tick(NOON + 10, node_cpu={"a": 1.0, "b": 2.0}, node_mem_usage="400")
+    tick = scene.tick(NOON + 20, node_cpu={"a": 1.0, "b": 2.0}, node_mem_usage="400")
+    assert why_unknown(tick) is None
+    # Where all nodes are hot there is no order either, and that is no fault.
+    tick = scene.tick(NOON + 90, node_cpu={"a": 95.0, "b": 95.0}, node_mem_usage={"a": 1.0})
+    tick = scene.tick(NOON + 180, node_cpu={"a": 95.0, "b": 95.0}, node_mem_usage={"a": 1.0})
+    assert (compute_order(tick.evaluation, NO_PODS), why_unknown(tick)) == (None, None)
 
 
 async def test_head_is_answered_as_get_without_a_body(client, ticks) -> None:

@@ -13,7 +13,6 @@ from statistics import fmean, median, median_high
 from typing import Final
 
 from dynsched.core.load.lag import Lag, lag_of
-from dynsched.core.load.percent import load_percent, with_load
 from dynsched.core.load.pods import (
     HEAVIEST,
     MARGIN,
@@ -28,7 +27,9 @@ from dynsched.core.load.pods import (
 )
 from dynsched.core.load.use_by_age import Counts, changes_unseen
 from dynsched.core.nodes import Node, NodeGroup
+from dynsched.core.percent import FULL, load_percent, with_load
 from dynsched.core.samples import Reading
+from dynsched.rules.promql import Reach
 from dynsched.rules.rule_set import Rule
 
 LOAD_OF_FIRST: Final = 4.0
@@ -143,6 +144,8 @@ class KnownPods:
     """By resource (``cpu`` in cores, ``memory`` in bytes), then by workload: the use of one pod."""
     scrape_intervals: Mapping[str, float] = field(default_factory=dict)
     """By rule, in seconds."""
+    reaches: Mapping[str, Reach] = field(default_factory=dict)
+    """By rule, for expressions that only the server reads."""
     sequence: int = 0
     """The number of the last change of ``recent`` (`RecentPods.sequence`)."""
     requested: Mapping[str, PodRequestTotals] = field(default_factory=dict)
@@ -174,7 +177,7 @@ def expected_load(
     now: float,
 ) -> ExpectedLoad:
     """One rule's expected load. ``readings``: the good ones, by node; ``now`` in Unix seconds."""
-    lag = lag_of(rule, pods.scrape_intervals.get(rule.name))
+    lag = lag_of(rule, pods.scrape_intervals.get(rule.name), pods.reaches.get(rule.name))
     by_age = pods.cpu_by_age if rule.resource == "cpu" else {}
     unseen = list(_unseen(pods.recent, lag, readings, now, by_age))
     loads = {node: load_percent(rule, reading.value) for node, reading in readings.items()}
@@ -273,13 +276,14 @@ def _mean_use(
     rule: Rule, loads: Mapping[str, float], capacity: Mapping[str, float], shown: float | None
 ) -> float | None:
     """What a running pod uses on average: all that is measured, over the number of pods ``shown``.
+    A load counts as at most full: one node's wrong value must not make all pods look heavy.
     None where fewer pods run than nodes have a value: most of the load is not that of pods then.
     """
     if not shown or shown < len(loads) or not rule.higher_is_worse:
         return None
     if rule.resource is None:
-        return sum(loads.values()) / shown
-    used = (load * capacity[node] for node, load in loads.items() if node in capacity)
+        return sum(min(load, FULL) for load in loads.values()) / shown
+    used = (min(load, FULL) * capacity[node] for node, load in loads.items() if node in capacity)
     return sum(used) / 100 / shown
 
 
@@ -329,10 +333,10 @@ def _added(
 def group_means(
     loads: Mapping[str, float], groups: Mapping[str, NodeGroup]
 ) -> dict[NodeGroup, float]:
-    """The mean of the loads that are known in each group of nodes."""
+    """The mean of the loads that are known in each group of nodes; each counts as at most full."""
     known: dict[NodeGroup, list[float]] = {}
     for node, load in loads.items():
-        known.setdefault(groups[node], []).append(load)
+        known.setdefault(groups[node], []).append(min(load, FULL))
     return {group: fmean(found) for group, found in known.items()}
 
 

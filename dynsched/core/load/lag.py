@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from dynsched.rules.promql import NOW, Reach, UnreadError, parse, reach_of
 from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.util.durations import parse_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,33 +47,39 @@ METRICS_SERVER: Final = Lag(7.5, 15.0)
 """metrics-server scrapes every 15 s by default, and gives the rate between the last two scrapes."""
 
 
-def lag_of(rule: Rule, scrape: float | None) -> Lag:
+def lag_of(rule: Rule, scrape: float | None, reach: Reach | None = None) -> Lag:
     """The lag of a rule's values. ``scrape`` is the scrape interval, None when it is not known: a
-    quarter of the range then, as is recommended for a ``rate``.
+    quarter of the range then, as is recommended for a ``rate``. ``reach``: as the server reads an
+    expression that is not read here.
     """
     if rule.lag is not None:
         return Lag(0.0, rule.lag)
     if rule.source == "metrics-server":
         return METRICS_SERVER
-    window = _window(rule.expr or "")
-    return lag_of_range(window, scrape or window / 4 or DEFAULT_SCRAPE)
+    offset, window = own_reach(rule.expr or "") or reach or NOW
+    lag = lag_of_range(window, scrape or window / 4 or DEFAULT_SCRAPE)
+    return Lag(max(0.0, lag.delay + offset), lag.span)
 
 
-def longest_lag(rule_set: RuleSet, scrapes: Mapping[str, float]) -> float:
-    """In seconds, until the values of all rules show a change. ``scrapes``: by rule."""
-    return max(lag_of(rule, scrapes.get(rule.name)).total for rule in rule_set.rules)
-
-
-_RANGES: Final = re.compile(
-    r"""[#].* | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | `[^`]*` | \[\s*([^]:\s]*)""", re.VERBOSE
-)
-"""The lengths of ranges and subqueries; nothing of comments and strings."""
+def longest_lag(
+    rule_set: RuleSet, scrapes: Mapping[str, float], reaches: Mapping[str, Reach] = {}
+) -> float:
+    """In seconds, until the values of all rules show a change. The mappings are by rule."""
+    return max(
+        lag_of(rule, scrapes.get(rule.name), reaches.get(rule.name)).total
+        for rule in rule_set.rules
+    )
 
 
 @lru_cache(maxsize=256)
-def _window(expr: str) -> float:
-    """The longest range in an expression, in seconds; 0 when there is none."""
+def own_reach(expr: str) -> Reach | None:
+    """How far back an expression reads; None where it is not read here."""
     try:
-        return max((parse_duration(found) for found in _RANGES.findall(expr) if found), default=0.0)
-    except ValueError:
-        return 0.0
+        return reach_of(parse(expr))
+    except UnreadError:
+        return None
+
+
+def needs_reach(rule: Rule) -> bool:
+    """Whether the lag of a rule is known only if the server reads its expression."""
+    return rule.lag is None and rule.expr is not None and own_reach(rule.expr) is None

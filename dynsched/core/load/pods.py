@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final, NamedTuple
 
-from dynsched.core.load.percent import MAX_LOAD
+from dynsched.core.percent import MAX_LOAD
 
 Allocatable = Mapping[str, float]
 """By resource: what a node can give to pods."""

@@ -9,10 +9,11 @@ from typing import Final
 
 from msgspec import Raw
 
+from dynsched.core.evaluate import Evaluation
+from dynsched.core.load.expected import KnownPods
 from dynsched.core.load.pods import BoundPod
 from dynsched.core.load.recent import RecentPods
 from dynsched.core.nodes import Node
-from dynsched.core.tick import Tick
 from dynsched.features.extender import wire
 from dynsched.features.extender.scoring import (
     NEUTRAL,
@@ -24,7 +25,6 @@ from dynsched.features.extender.scoring import (
 )
 from dynsched.rules.sections import ExtenderRules
 from dynsched.util.errors import ClusterError
-from dynsched.util.latest import Latest
 from dynsched.util.logs import quiet_logger
 
 logger = quiet_logger(__name__)
@@ -60,20 +60,21 @@ class Extender:
     _counted: int = field(default=0, init=False)
     """The number of the last change of ``bound`` that is in the loads."""
 
-    async def follow(self, ticks: Latest[Tick]) -> None:
-        """Answer from the newest tick. It is prepared in a thread: HTTP should not wait for it."""
-        async for tick in ticks.values():
-            inputs = tick.evaluation, tick.pods, tick.taken_at
-            try:
-                self.use(await asyncio.to_thread(Scoring, *inputs))
-            except Exception:
-                logger.exception("the extender goes on with its previous scores")
+    async def prepare(self, evaluation: Evaluation, pods: KnownPods, now: float) -> None:
+        """Answer from this evaluation from now on; ``now`` is in Unix seconds. It is prepared in a
+        thread: HTTP should not wait for it.
+        """
+        try:
+            self.use(await asyncio.to_thread(Scoring, evaluation, pods, now))
+        except Exception:
+            logger.exception("the extender goes on with its previous scores")
 
     def use(self, scoring: Scoring) -> None:
         """Answer from ``scoring`` from now on."""
         self.bound.follow(self.nodes())
+        if self._scoring is not None:  # what came since then is still to be counted as placed
+            self.bound.forget_changes(self._scoring.pod_changes)
         self._counted = scoring.pod_changes
-        self.bound.forget_changes(self._counted)
         self._scoring, self._scored_at = scoring, self.clock()
 
     def filter(self, body: Body) -> bytes:

@@ -185,7 +185,8 @@ class ProfileLoads:
         self._profile = profile
         self._uses = {name: expected.use for name, expected in evaluation.expected.items()}
         self._evaluated = placing_loads(evaluation, profile)
-        mean = sum(map(without_firing, self._evaluated.values())) / max(1, len(self._evaluated))
+        loads = [min(without_firing(load), FULL) for load in self._evaluated.values()]
+        mean = sum(loads) / max(1, len(loads))
         self._least = max(0, round(mean - TENTHS * BELOW_MEAN))
         self._fresh: dict[str, _FreshPods] = {}
         self._loads = dict(self._evaluated)

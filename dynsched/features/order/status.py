@@ -10,8 +10,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from dynsched.core.health import unmatched_rules
 from dynsched.core.load.expected import NO_PODS, KnownPods
-from dynsched.core.tick import Tick
+from dynsched.core.samples import Quality
+from dynsched.core.tick import RuleHealth, Tick
+from dynsched.core.wording import by_reason, named_rules
 from dynsched.features.order.ranks import UNLISTED, Order, host_names, why_not_listed
 from dynsched.features.placing import TENTHS
 from dynsched.rules.keys import HOSTNAME_LABEL
@@ -42,7 +45,15 @@ class OrderStatus:
     """What this replica wrote; None on a follower, in a dry run, and after a withdrawal."""
     error: str | None = None
     """Why the last call to the API server failed; None when it did not."""
+    unknown: str | None = None
+    """Why there is no order although the rules want one: no rule that ranks the nodes has a usable
+    answer. None where there is one, or where all nodes are hot."""
     calls: dict[str, int] = field(default_factory=lambda: {"ok": 0, "failed": 0})
+
+    @property
+    def problem(self) -> str | None:
+        """Why new pods do not get the order as the rules want it, in one line."""
+        return self.error or self.unknown
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry of metrics."""
@@ -84,6 +95,27 @@ def _gauge(
     return family
 
 
+def why_unknown(tick: Tick) -> str | None:
+    """Why no load is known by which nodes can be ranked; None where one is."""
+    if tick.rule_set.order is None:
+        return None
+    ranking, unmatched = tick.rule_set.order.score, unmatched_rules(tick)
+    reasons = {
+        health.rule.name: health.error or unmatched.get(health.rule.name) or _why_unusable(health)
+        for health in tick.rules
+        if health.rule.name in ranking
+    }
+    unknown = {name: why for name, why in reasons.items() if why is not None}
+    if len(unknown) < len(reasons):
+        return None
+    why, names = next(iter(by_reason(unknown).items()))
+    return f"{named_rules(names)}: {why}"
+
+
+def _why_unusable(health: RuleHealth) -> str | None:
+    return None if health.quality.get(Quality.OK) else "none of its readings is usable"
+
+
 class NodeInOrder(msgspec.Struct, frozen=True, gc=False):
     """``rank``: by load, from 1 in each pool. ``list``, from 1: which of the pool's lists has the
     node, with this ``weight``. ``load``: the expected one, in percent; None when it is not known.
@@ -120,7 +152,7 @@ def order_answer(tick: Tick, status: OrderStatus, leader: str | None) -> dict[st
         "leader": leader,
         "written_at": written and format_time(written.at),
         "until": written and format_time(written.until),
-        "error": status.error,
+        "error": status.problem,
         "counts": order and order.counts,
         "left_out_pools": order
         and {"count": len(order.left_out), "first": order.left_out[:MAX_LISTED]},

@@ -14,7 +14,7 @@ from dynsched.core.health import overdue_after
 from dynsched.core.tick import Tick
 from dynsched.features.order.ranks import Order, compute_order
 from dynsched.features.order.resource import NodeOrder
-from dynsched.features.order.status import LastOrder, OrderStatus
+from dynsched.features.order.status import LastOrder, OrderStatus, why_unknown
 from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.transport import KubeApi
 from dynsched.util.errors import ClusterError
@@ -78,6 +78,7 @@ class NodeOrderWriter:
                 # In a thread: HTTP should not wait for it.
                 order = await asyncio.to_thread(compute_order, tick.evaluation, tick.pods)
                 status.order, status.pods = order, tick.pods
+                status.unknown = why_unknown(tick) if order is None else None
             elif self._clock() >= self._overdue_at:  # nobody looks at the load
                 status.order, self._overdue_at = None, math.inf
             await self._write_if_due()

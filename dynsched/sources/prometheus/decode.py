@@ -3,11 +3,14 @@ The only exception raised here is QueryFailedError.
 
 An answer: ``{"status", "data": {"resultType", "result"}, "warnings", "errorType", "error"}``.
 ``infos`` (hints on the expression, since Prometheus 3) say nothing about completeness: not read.
-Native histograms are left out, with a warning. An answer that has any other form fails as a whole.
+Native histograms and series of another form are left out, with a warning; a value that is no number
+is NaN. An answer that has any other form fails as a whole.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -16,10 +19,11 @@ import msgspec
 
 from dynsched.core.samples import Sample, Series
 from dynsched.sources.prometheus.query_errors import QueryFailedError, excerpt
-from dynsched.util.formatting import one_line
+from dynsched.util.formatting import label_name, one_line
 
 _T = TypeVar("_T")
 _MAX_WARNINGS: Final = 10
+_YEAR_5138: Final = 1e11
 _BY_NODE: Final = "give a vector with a sample for each node, as in `sum by (instance) (...)`"
 _WRONG_TYPE: Final = {
     "scalar": f"the expression gives a scalar, which belongs to no node; {_BY_NODE}",
@@ -58,7 +62,8 @@ class AnswerLimit:
             found = f"has more than {self.series:,} series"
         raise QueryFailedError(
             f"the answer {found}, in a cluster of {self.nodes:,} nodes; aggregate it by the "
-            f"node, as in `sum by ({self.label}) (...)`, or select only this cluster's series"
+            f"node, as in `sum by ({label_name(self.label)}) (...)`, or select only this cluster's "
+            "series"
         )
 
 
@@ -97,6 +102,8 @@ class _Row(msgspec.Struct, gc=False):
 _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
 _DATA: Final = msgspec.json.Decoder(_Data)
 _ROWS: Final = msgspec.json.Decoder(list[_Row])
+_ROW: Final = msgspec.json.Decoder(_Row)
+_RAW_ROWS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _ANYTHING: Final = msgspec.json.Decoder()
 # msgspec raises these for bytes of another form, however odd.
 _UNFIT: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
@@ -181,7 +188,7 @@ def read_vector(
     """An instant query's samples and warnings."""
     rows, warnings = _read(body, "vector", most)
     samples = [
-        Sample(row.metric, _number(row.value[1]), clocks.local_of(row.value[0]))
+        Sample(row.metric, _number(row.value[1]), clocks.local_of(_seconds(row.value[0])))
         for row in rows
         if row.value
     ]
@@ -196,7 +203,7 @@ def read_spans(
     """A range query's series and warnings."""
     rows, warnings = _read(body, "matrix", most)
     series = [
-        Series(row.metric, tuple([(at, _number(text)) for at, text in row.values]))
+        Series(row.metric, tuple([(_seconds(at), _number(text)) for at, text in row.values]))
         for row in rows
         if row.values
     ]
@@ -209,19 +216,35 @@ def _read(body: bytearray, wanted: str, most: AnswerLimit) -> tuple[list[_Row], 
     if found.result_type != wanted:
         kind = f"the result has the unknown type {one_line(found.result_type, 40)!r}"
         raise QueryFailedError(_WRONG_TYPE.get(found.result_type, kind))
-    rows = _fit(_ROWS, found.result, body)
+    try:
+        rows = _ROWS.decode(found.result)
+    except _UNFIT:
+        rows, left_out = _rows_that_fit(found.result, body)
+        warnings.append(f"{left_out} series left out: not of Prometheus's form")
     most.check(series=len(rows), size=len(body))
     return rows, warnings
 
 
+def _rows_that_fit(result: msgspec.Raw, body: bytearray) -> tuple[list[_Row], int]:
+    """These, and how many others there are. QueryFailedError where none fits."""
+    rows, raw_rows = [], _fit(_RAW_ROWS, result, body)
+    for raw in raw_rows:
+        with contextlib.suppress(*_UNFIT):
+            rows.append(_ROW.decode(raw))
+    return rows or _fit(_ROWS, result, body), len(raw_rows) - len(rows)
+
+
 def _number(text: str) -> float:
-    """NaN and infinities included."""
+    """NaN for what is none, so that the other series count: such a sample is INVALID."""
     try:
         return float(text)
     except ValueError:
-        raise QueryFailedError(
-            "a value of the answer is not a number; is this Prometheus's query API?"
-        ) from None
+        return math.nan
+
+
+def _seconds(timestamp: float) -> float:
+    """Some servers send milliseconds, by which each sample would be of the future, and so fresh."""
+    return timestamp / 1000 if timestamp > _YEAR_5138 else timestamp
 
 
 def _all_warnings(warnings: list[str], left_out: int) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Final
 
 import urllib3.exceptions
 
-from dynsched.util.connection_errors import Cause, find_failure, no_answer
+from dynsched.util.connection_errors import Cause, ConnectionFailure, find_failure, no_answer
 from dynsched.util.formatting import one_line
 
 QUEUED: Final = "while other queries were under way"
@@ -70,6 +70,8 @@ _REMEDIES: Final[Mapping[Cause, str]] = {
 def explain_exception(error: Exception, timeout: float, phase: str, *, tls: bool) -> str:
     """One line for a query that got no whole answer; ``tls``: whether it was asked by https."""
     found = find_failure(error)
+    if found is None and isinstance(error, urllib3.exceptions.ProtocolError):  # within chunks
+        found = ConnectionFailure(Cause.BROKEN)
     if found is None:
         if isinstance(error, urllib3.exceptions.DecodeError):
             return "the answer's compression is damaged"

@@ -1,4 +1,4 @@
-"""All checks of rules against what Prometheus knows; P0, P1, P4 to P6, P10 and P13 are here."""
+"""All checks of rules against what Prometheus knows; P0, P1, P4 to P6 and P13 are here."""
 
 from __future__ import annotations
 
@@ -16,12 +16,19 @@ from dynsched.rules.rule_set import Rule
 from dynsched.sources.pod_use import KUBELET_JOB
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.tools.doctor import checks_values
+from dynsched.tools.doctor.checks_series import (
+    alternatives_without_nodes,
+    another_label,
+    copies,
+    fragile_joins,
+    with_series,
+)
 from dynsched.tools.doctor.checks_values import CheckedRule, RuleContext
 from dynsched.tools.doctor.expressions import SeriesSelector, read, selector_text
 from dynsched.tools.doctor.findings import Finding, NotChecked, error, findings, hint, warning
 from dynsched.tools.doctor.queries import Queries
 from dynsched.util.errors import ExpectedError
-from dynsched.util.formatting import format_value, one_line
+from dynsched.util.formatting import format_value, label_name, one_line
 
 _SHOWN: Final = 100
 _NAMED: Final = 3
@@ -70,7 +77,7 @@ async def _check_rule(
         yield finding._replace(code="P0", rule=rule.name)
         return
     past = await queries.past(expr, answer.duration)
-    subject = CheckedRule(rule, answer, expression, context, queries, past)
+    subject = await with_series(CheckedRule(rule, answer, expression, context, queries, past))
     for code, check in _CHECKS:
         found = check(subject)
         whole = [each async for each in found] if isinstance(found, AsyncIterator) else list(found)
@@ -101,9 +108,9 @@ async def _absent(rule: CheckedRule) -> AsyncIterator[Finding]:
 
 async def _why_absent(selector: SeriesSelector, queries: Queries) -> tuple[str, str, str]:
     metric, matchers = selector.metric, selector.matchers
-    present = await queries.count(metric, "P1") if metric and matchers else 0
+    name = selector_text(metric, ()) if metric else selector.text
+    present = await queries.count(name, "P1") if metric and matchers else 0
     if not present:
-        name = metric or selector.text
         if await queries.was_seen(name):
             return (
                 f"the metric {name} has vanished",
@@ -143,18 +150,22 @@ async def _why_absent(selector: SeriesSelector, queries: Queries) -> tuple[str, 
 
 def _one_series_a_node(rule: CheckedRule) -> Iterator[Finding]:
     labels = rule.rule.node_labels
+    node = label_name(labels[-1])
+    if rule.holder:
+        yield another_label(rule)
+        return
     bare = [each for each in rule.answer.samples if each.labels.keys().isdisjoint(labels)]
     if bare:
         yield error(
             f"the samples have no label {' or '.join(labels)}, so they belong to no node",
             f"labels of a sample: {', '.join(sorted(bare[0].labels)) or 'none'}",
-            f"aggregate by the node: sum by ({labels[-1]}) (...), or set node_label",
+            f"aggregate by the node: sum by ({node}) (...), or set node_label",
         )
     elif several := _several(rule):
         yield warning(
             "there are several series for one node, and the worst of them counts",
             several,
-            f"aggregate by the node: max by ({labels[-1]}) (...), or select one of the series",
+            f"aggregate by the node: max by ({node}) (...), or select one of the series",
         )
 
 
@@ -191,31 +202,16 @@ def _no_number(rule: CheckedRule) -> Iterator[Finding]:
         )
 
 
-async def _several_clusters(rule: CheckedRule) -> AsyncIterator[Finding]:
-    seen = set()
-    for selector in rule.expression.selectors:
-        async for label, values, shared in rule.queries.copies(selector.text):
-            if label in seen:
-                continue
-            seen.add(label)
-            shown = [repr(value) if value else "(none)" for value in values]
-            yield (error if shared else hint)(
-                f"the series come with several values of the label {label}"
-                + (": nodes of different clusters have the same address" if shared else ""),
-                f"{selector.text}: {some(shown, 4)}"
-                + (f"; {shared} of `instance` under more than one" if shared else ""),
-                f'select one of them: {{{label}="..."}}',
-            )
-
-
 _Check = Callable[[CheckedRule], Iterator[Finding] | AsyncIterator[Finding]]
 _CHECKS: Final[tuple[tuple[str, _Check], ...]] = (
     ("P1", _absent),
     ("P4", _one_series_a_node),
     ("P6", _no_number),
     ("P9", checks_values.values_against_thresholds),
-    ("P10", _several_clusters),
+    ("P10", copies),
     ("P12", checks_values.late_for_new_pods),
+    ("P14", fragile_joins),
+    ("P15", alternatives_without_nodes),
     ("N1", checks_values.late_samples),
     ("N1", checks_values.uncovered),
 )

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dynsched.core.load.lag import lag_of
+from dynsched.core.load.lag import lag_of, needs_reach
 from dynsched.core.nodes import AddressLookup, Node, pool_of, why_ineligible
 from dynsched.core.samples import QueryResult, match_samples
 from dynsched.core.wording import by_reason, counted, listed, some
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import ServerClock
-from dynsched.tools.doctor.expressions import Expression
+from dynsched.tools.doctor.expressions import Expression, SeriesSelector
 from dynsched.tools.doctor.findings import Finding, error, hint, warning
 from dynsched.tools.doctor.queries import PastValues, Queries
+from dynsched.tools.doctor.syntax import SAY_LAG, UNREAD
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_threshold, format_value
 
@@ -33,6 +34,9 @@ LAG: Final = 60.0
 LATE: Final = 105.0
 """Seconds until a value shows a new pod in full, from which on the order removes noticeably less of
 the overload (docs/order-measured.md)."""
+QUICK: Final = 15.0
+RANGE: Final = 60.0
+"""Seconds between scrapes, and of a range, that P12 advises."""
 _NAMED: Final = 3
 _RATIO: Final = 1.0
 _PERCENT: Final = 100.0
@@ -59,6 +63,16 @@ class CheckedRule:
     context: RuleContext
     queries: Queries
     past: PastValues | None = None
+    series: Mapping[SeriesSelector, Sequence[Mapping[str, str]]] = field(default_factory=dict)
+    """By selector, the values of the labels that name nodes, jobs and clusters."""
+    holder: str = ""
+    """The label that holds the node, where the rule reads another one."""
+
+    @property
+    def read_label(self) -> str:
+        """The label by which the samples of the answer name their node; "" where they have none."""
+        first = self.answer.samples[0].labels if self.answer.samples else {}
+        return next((label for label in self.rule.node_labels if label in first), "")
 
 
 def values_against_thresholds(rule: CheckedRule) -> Iterator[Finding]:
@@ -146,14 +160,28 @@ async def late_samples(rule: CheckedRule) -> AsyncIterator[Finding]:
 async def late_for_new_pods(rule: CheckedRule) -> AsyncIterator[Finding]:
     if rule.rule.by == "measured" and not rule.context.rule_set.scores_nodes:
         return
+    reach = None
+    if needs_reach(rule.rule):
+        reach = await rule.queries.prometheus.reach(rule.rule.expr or "")
+        if reach is None:
+            yield hint("it is not known how late the values are", UNREAD, SAY_LAG)
+            return
     intervals = [await rule.queries.interval(each) for each in rule.expression.selectors]
-    lag = lag_of(rule.rule, max(intervals, default=0.0) or None).total + rule.queries.behind
-    if lag > LATE:
+    scrape = max(intervals, default=0.0)
+    own = lag_of(rule.rule, scrape or None, reach).total
+    if (lag := own + rule.queries.behind) > LATE:
+        where = "in the rule" if rule.rule.lag is None else "where it is recorded, and lag: 1m"
+        every = f", scraped every {format_duration(round(scrape))}" if scrape else ""
+        fixes = (
+            ("scrape nodes every 15s", not 0 < scrape <= QUICK),
+            (f"write a range of 1m {where}", own > max(RANGE, 2 * scrape)),
+            ("start VictoriaMetrics with -search.latencyOffset=1s", rule.queries.behind > BEHIND),
+        )
         yield hint(
             "the values show a new pod late, so that the pods after it may go to the same node",
-            f"in full after {format_duration(round(lag))}; docs/order-measured.md says what a lag "
-            "costs",
-            "scrape nodes every 15 s, and write a range of 1m in the rule",
+            f"in full after {format_duration(round(lag))}{every}; docs/order-measured.md says what "
+            "a lag costs",
+            listed([fix for fix, helps in fixes if helps]),
         )
 
 
@@ -179,7 +207,9 @@ def uncovered(rule: CheckedRule) -> Iterator[Finding]:
         yield (error if len(missing) == len(applicable) else warning)(
             "nodes have no sample: the rule knows nothing of them",
             f"{listed(shares)} nodes: {some(sorted(node.name for node in missing), _NAMED)}",
-            "is their exporter running and scraped? Look at Prometheus's page of targets",
+            f"aggregate by {rule.holder}, which holds the node, and set node_label: {rule.holder}"
+            if rule.holder
+            else "is their exporter running and scraped? Look at Prometheus's page of targets",
         )
     unmatched = {each.value: each.reason for each in found.unmatched if each.value}
     if unmatched:

@@ -14,7 +14,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from dynsched.core.nodes import AddressLookup, Node
-from dynsched.core.wording import some
+from dynsched.core.wording import by_reason, named_rules, some
 from dynsched.features.order.resource import NODE_ORDERS
 from dynsched.kube import inspection
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient, list_node_metrics
@@ -35,7 +35,7 @@ from dynsched.tools.doctor.checks_rules import check_rules
 from dynsched.tools.doctor.checks_values import RuleContext
 from dynsched.tools.doctor.findings import Finding, NotChecked, Report, error, findings, warning
 from dynsched.tools.policies import affinity_problems, order_problems
-from dynsched.util.errors import ClusterError, ExpectedError
+from dynsched.util.errors import ClusterError, ExpectedError, NotFoundError
 
 _T = TypeVar("_T")
 _GUARDRAIL: Final = "dynsched-guardrail"
@@ -219,22 +219,38 @@ def check_extender(where: Where, rule_set: RuleSet) -> Iterator[Finding | NotChe
 
 
 def check_running(where: Where) -> Iterator[Finding | NotChecked]:
-    """Whether a running dynsched goes by its rules file."""
+    """What a running dynsched says of itself: it may go by other rules, and ask another Prometheus,
+    than this doctor.
+    """
     try:
         # 503: it is not well, and says all it can.
         accept = (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE)
         _, status = ask_json(where, "/status", key="rules_error", accept=accept)
-        refused = status["rules_error"]
+        found = list(_of_status(status))
+    except NotFoundError:
+        return  # nothing is installed yet
     except ExpectedError as failed:
         yield NotChecked("K5", None, f"no running dynsched says it: {failed}")
         return
-    if refused:
-        finding = error(
+    yield from findings("K5", found)
+
+
+def _of_status(status: Mapping[str, Any]) -> Iterator[Finding]:
+    if status["rules_error"]:
+        yield error(
             "the running dynsched refuses its rules file, and does not go by it",
-            some(str(refused).splitlines(), most=3),
+            some(str(status["rules_error"]).splitlines(), most=3),
             "correct the file (`dynsched check` finds all errors); it is read again by itself",
         )
-        yield from findings("K5", [finding])
+    if status["tick"] is None:
+        return
+    fix = f"it asks Prometheus at {status['source']}; correct the URL, the network or the query"
+    if status["error"] is not None:
+        yield error("the running dynsched is not well", status["error"], fix)
+        return
+    failing = {each["rule"]: each["last_error"] for each in status["rules"] if each["last_error"]}
+    for why, names in by_reason(failing).items():
+        yield error(f"the running dynsched cannot query {named_rules(names)}", why, fix)
 
 
 def _is_asked(metrics: str) -> bool:

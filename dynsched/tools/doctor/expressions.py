@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 import promql_parser as promql
 
-from dynsched.rules.promql import UnreadError, parse, parts_of
-from dynsched.util.formatting import escaped
+from dynsched.rules.promql import UnreadError, name_of, parse, parts_of, walk
+from dynsched.util.formatting import escaped, label_name
 
 _LEGACY: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 _PERCENT: Final = 100.0
@@ -23,7 +23,7 @@ class Matcher(NamedTuple):
     value: str
 
     def __str__(self) -> str:
-        return f"{self.name}{self.op}{quoted(self.value)}"
+        return f"{label_name(self.name)}{self.op}{quoted(self.value)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,15 @@ class SeriesSelector:
         return selector_text(self.metric, self.matchers)
 
 
+class Join(NamedTuple):
+    """``group_left`` or ``group_right`` with series that nothing makes one for each group: a second
+    series fails the query, for all nodes. ``lasting``: the aggregation that mends it.
+    """
+
+    one_side: str
+    lasting: str
+
+
 @dataclass(frozen=True, slots=True)
 class Expression:
     """``unread``: why it could not be parsed; nothing else is known then."""
@@ -47,6 +56,16 @@ class Expression:
     selectors: tuple[SeriesSelector, ...] = ()
     divides: bool = False
     is_percent: bool = False
+    alternatives: tuple[str, ...] = ()
+    """The parts of an ``or`` that is the whole expression."""
+    joins: tuple[Join, ...] = ()
+    root: Any = None
+
+    def adds_up(self, selector: SeriesSelector, label: str) -> bool:
+        """Whether a sum or a count adds up the series of a selector that differ in ``label``. In
+        both sides of a division that changes nothing.
+        """
+        return self.root is not None and selector in _summed(self.root, label)[1]
 
 
 def read(text: str) -> Expression:
@@ -54,12 +73,14 @@ def read(text: str) -> Expression:
         root = parse(text)
     except UnreadError as error:
         return Expression(str(error))
-    found = _walked(root)
-    operations = [each for each in found if isinstance(each, promql.BinaryExpr)]
+    operations = [each for each in walk(root) if isinstance(each, promql.BinaryExpr)]
     return Expression(
         selectors=tuple(_selectors(root)),
         divides=any(str(each.op) == "/" for each in operations),
         is_percent=any(str(each.op) == "*" and _has_a_hundred(each) for each in operations),
+        alternatives=tuple(map(str, _alternatives(root))),
+        joins=tuple(filter(None, map(_fragile_join, operations))),
+        root=root,
     )
 
 
@@ -100,13 +121,71 @@ def _matched(node: Any) -> tuple[str, tuple[Matcher, ...]]:
     return metric, tuple(each for each in matchers if not (each.name == "__name__" and metric))
 
 
-def _walked(node: Any) -> list[Any]:
-    """It, and all that stands in it."""
-    found: list[Any] = []
-    promql.walk(node, found.append)
-    return found
-
-
 def _has_a_hundred(node: Any) -> bool:
     numbers = [each for each in parts_of(node) if isinstance(each, promql.NumberLiteral)]
     return any(each.val == _PERCENT for each in numbers)
+
+
+def _bare(node: Any) -> Any:
+    while isinstance(node, promql.ParenExpr):
+        node = node.expr
+    return node
+
+
+def _alternatives(node: Any) -> list[Any]:
+    node = _bare(node)
+    if isinstance(node, promql.BinaryExpr) and str(node.op) == "or":
+        return [*_alternatives(node.lhs), *_alternatives(node.rhs)]
+    return [node]
+
+
+def _fragile_join(operation: Any) -> Join | None:
+    modifier, cardinality = operation.modifier, promql.VectorMatchCardinality
+    if modifier is None or modifier.card not in (cardinality.ManyToOne, cardinality.OneToMany):
+        return None
+    one_side = operation.rhs if modifier.card == cardinality.ManyToOne else operation.lhs
+    if _is_aggregated(one_side):
+        return None
+    text, matching = str(one_side), modifier.matching
+    if matching is None or matching.type != promql.LabelModifierType.Include:
+        return Join(text, "max by (...)")
+    labels = dict.fromkeys((*matching.labels, *modifier.group_labels))
+    return Join(text, f"max by ({', '.join(map(label_name, labels))}) ({text})")
+
+
+def _is_aggregated(node: Any) -> bool:
+    node = _bare(node)
+    if isinstance(node, promql.BinaryExpr):  # one side alone has a series for each group
+        return _is_aggregated(node.lhs) or _is_aggregated(node.rhs)
+    if isinstance(node, promql.Call):
+        return name_of(node) == "vector" or any(map(_is_aggregated, node.args))
+    return isinstance(node, promql.AggregateExpr)
+
+
+_ADDING: Final = frozenset({"sum", "count"})
+_Selectors = frozenset[SeriesSelector]
+
+
+def _summed(node: Any, label: str) -> tuple[_Selectors, _Selectors]:
+    """Of a part: the selectors whose ``label`` its series still have, and those whose series that
+    differ in it are added up.
+    """
+    if isinstance(node, (promql.MatrixSelector, promql.VectorSelector)):
+        return frozenset(_selectors(node)), frozenset()
+    parts = parts_of(node)
+    operator = str(node.op) if isinstance(node, promql.BinaryExpr) else ""
+    if operator in ("and", "unless"):
+        parts = [node.lhs]
+    found = [_summed(part, label) for part in parts]
+    kept = frozenset[SeriesSelector]().union(*(each for each, _ in found))
+    added = frozenset[SeriesSelector]().union(*(each for _, each in found))
+    if operator == "/" and all(each for _, each in found):
+        return kept, frozenset()
+    if isinstance(node, promql.AggregateExpr) and not _keeps(node.modifier, label):
+        return frozenset(), added | (kept if str(node.op) in _ADDING else frozenset())
+    return kept, added
+
+
+def _keeps(modifier: Any, label: str) -> bool:
+    by = modifier is None or modifier.type == promql.AggModifierType.By
+    return by == (modifier is not None and label in modifier.labels)

@@ -1,19 +1,20 @@
 """The queries that the checks of rules send to Prometheus, a bounded number for each rule: its
 expression, three numbers at up to 169 moments of a week (fewer where its query is slow), and some
-ten counts for each selector. No answer has more than a series for each node.
+ten counts for each selector. No answer has more than a series for each node and job.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from dynsched.core.samples import Sample
 from dynsched.sources.prometheus import PrometheusSource, ServerClock
-from dynsched.tools.doctor.expressions import Matcher, SeriesSelector, quoted
+from dynsched.tools.doctor.expressions import Matcher, SeriesSelector, selector_text
+from dynsched.util.formatting import label_name
 
 WEEK: Final = 7 * 86400.0
 HOUR: Final = 3600.0
@@ -26,10 +27,6 @@ _JOBS: Final = 5
 _SHOWN_VALUES: Final = 5
 _SCRAPES: Final = 600.0
 """Seconds in which scrapes are counted."""
-_CLUSTER_LABELS: Final = (
-    *("cluster", "cluster_name", "cluster_id", "k8s_cluster", "kubernetes_cluster"),
-    *("prometheus", "prometheus_replica", "replica"),
-)
 
 
 class PastValues(NamedTuple):
@@ -73,9 +70,9 @@ class Queries:
         return any(series.points for series in found.series)
 
     async def values(self, metric: str, matcher: Matcher) -> tuple[str, ...]:
-        found = await self.samples(
-            f'topk({_SHOWN_VALUES}, count by ({matcher.name}) ({metric}{{{matcher.name}!=""}}))'
-        )
+        name, those = label_name(matcher.name), Matcher(matcher.name, "!=", "")
+        selected = selector_text(metric, (those,))
+        found = await self.samples(f"topk({_SHOWN_VALUES}, count by ({name}) ({selected}))")
         return tuple(each.labels.get(matcher.name, "") for each in found or ())
 
     async def interval(self, selector: SeriesSelector) -> float:
@@ -87,8 +84,8 @@ class Queries:
         for sample in (firsts or ())[:_JOBS]:
             labels = dict(sample.labels)
             name = labels.pop("__name__", selector.metric)
-            exact = ",".join(f"{label}={quoted(value)}" for label, value in labels.items())
-            found = await self.prometheus.raw(f"{name}{{{exact}}}[{_SCRAPES:.0f}s]")
+            exact = tuple(Matcher(label, "=", value) for label, value in labels.items())
+            found = await self.prometheus.raw(f"{selector_text(name, exact)}[{_SCRAPES:.0f}s]")
             self._failed("P12", found.error)
             times = [at for series in found.series[:1] for at, _ in series.points]
             gaps = [later - earlier for earlier, later in pairwise(times)]
@@ -100,16 +97,16 @@ class Queries:
         found = await self.samples(f"min(time() - timestamp({selector.text}))", "N1")
         return next((each.value for each in found or () if math.isfinite(each.value)), 0.0)
 
-    async def copies(self, text: str) -> AsyncIterator[tuple[str, list[str], int]]:
-        """Labels that tell clusters (or replicas of Prometheus) apart, their values, and how many
-        addresses stand under more than one of them.
-        """
-        found = await self.samples(f"count by ({', '.join(_CLUSTER_LABELS)}) ({text})", "P10") or ()
-        for label in _CLUSTER_LABELS:
-            values = sorted({each.labels.get(label, "") for each in found})
-            if len(values) > 1:
-                twice = f"count by (instance) (count by (instance, {label}) ({text})) > 1"
-                yield label, values, await self.count(twice, "P10") or 0
+    async def label_sets(
+        self, selector: SeriesSelector, wanted: Callable[[str], bool]
+    ) -> Sequence[Mapping[str, str]]:
+        """The different values of the wanted labels that the series of a selector have."""
+        since = {"start": f"{self.now - _SCRAPES:.3f}", "end": f"{self.now:.3f}"}
+        names, error = await self.prometheus.read("labels", {"match[]": selector.text, **since})
+        self._failed("P10", error)
+        by = ", ".join(label_name(name) for name in names or () if wanted(name))
+        found = await self.samples(f"count by ({by}) ({selector.text})", "P10") if by else ()
+        return [each.labels for each in found or ()]
 
     async def past(self, expr: str, seconds: float) -> PastValues | None:
         """The last week, at as many moments as a query that takes ``seconds`` can have."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from dynsched.core.load.lag import needs_reach
 from dynsched.rules.check import Checked
 from dynsched.rules.promql import UnreadError, parse
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:  # to import it takes half a second, which a check without a s
 
 _PLACE: Final = re.compile(r"\b\d+:\d+: parse error: .*", re.DOTALL)
 """The place in the expression, in an error of Prometheus."""
+
+UNREAD: Final = "neither dynsched nor this server's parse_query reads its ranges"
+SAY_LAG: Final = "write `lag:` in the rule (docs/rules.md#lag)"
 
 
 def parse_here(report: Checked) -> Checked:
@@ -25,7 +29,10 @@ def parse_here(report: Checked) -> Checked:
             parse(rule.expr or "0")
         except UnreadError as error:
             message = f"warning: rule {rule.name}: the expression was not checked: {error}; name "
-            warnings.append(report.of_expr(index, f"{message}a server with --prom URL"))
+            message += "a server with --prom URL"
+            if report.rule_set and report.rule_set.uses_expected_load and rule.lag is None:
+                message += f", and {SAY_LAG}"
+            warnings.append(report.of_expr(index, message))
     return replace(report, warnings=tuple(warnings))
 
 
@@ -38,8 +45,15 @@ async def parse_by_server(
     found = list(reports)
     for at, report in enumerate(reports):
         for index, rule in enumerate(report.rule_set.rules if report.rule_set else ()):
-            answer = await source.query_expr(rule.expr) if rule.expr else None
-            if answer is None or answer.error is None:
+            if rule.expr is None:
+                continue
+            answer = await source.query_expr(rule.expr)
+            if answer.error is None:
+                is_used = report.rule_set is not None and report.rule_set.uses_expected_load
+                if is_used and needs_reach(rule) and await source.reach(rule.expr) is None:
+                    message = f"warning: rule {rule.name}: it is not known how late its values are"
+                    late = report.of_expr(index, f"{message}: {UNREAD}; {SAY_LAG}")
+                    found[at] = replace(found[at], warnings=(*found[at].warnings, late))
                 continue
             if not answer.refused:
                 return found, answer.error

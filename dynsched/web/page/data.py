@@ -14,8 +14,8 @@ import msgspec
 from dynsched import __version__
 from dynsched.core.alerts import Alert, AlertState
 from dynsched.core.health import is_blind, unmatched_rules
-from dynsched.core.load.percent import full_at
 from dynsched.core.marks import MarkState
+from dynsched.core.percent import full_at
 from dynsched.core.samples import Quality
 from dynsched.core.tick import RuleHealth, Tick
 from dynsched.core.wording import coded

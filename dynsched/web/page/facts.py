@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dynsched.core.load.percent import full_at
 from dynsched.core.load.pods import AboveRequest
 from dynsched.core.load.recent import BoundOnNode
+from dynsched.core.percent import full_at
 from dynsched.core.tick import Tick
 from dynsched.features.order.ranks import Order
 from dynsched.features.order.status import place_of

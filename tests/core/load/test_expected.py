@@ -15,11 +15,13 @@ from dynsched.core.load.expected import (
     ExpectedLoad,
     KnownPods,
     expected_load,
+    group_means,
 )
-from dynsched.core.load.lag import METRICS_SERVER, Lag, lag_of
+from dynsched.core.load.lag import METRICS_SERVER, Lag, lag_of, needs_reach
 from dynsched.core.load.pods import Added, BoundPod, PodRequestTotals, RecentPod
 from dynsched.core.nodes import Node, group_of
 from dynsched.core.samples import Quality, Reading
+from dynsched.rules.promql import Reach
 from dynsched.rules.rule_set import Rule
 
 GIB = 2.0**30
@@ -75,6 +77,18 @@ def test_where_each_pod_is_measured_one_that_is_new_counts_half_as_much_beside()
         assert not any(each.margin for name, each in found.added.items() if name != "a")
 
 
+@pytest.mark.parametrize("resource", ["cpu", None])
+def test_a_load_counts_as_at_most_full_in_means(resource) -> None:
+    nodes = {name: Node(name, allocatable={"cpu": 8.0}) for name in "ab"}
+    pods, rule_of = KnownPods(running=40), made(resource=resource)
+    full, far_more = (
+        load_of(rule_of, {"a": load, "b": 20.0}, nodes, pods).use.mean for load in (100.0, 490.0)
+    )
+    assert full == far_more == pytest.approx(0.24 if resource else 3.0)
+    groups = {name: group_of(node, rule_set().guard) for name, node in nodes.items()}
+    assert set(group_means({"a": 490.0, "b": 20.0}, groups).values()) == {60.0}
+
+
 def load_of(
     found: Rule,
     loads: Mapping[str, float],
@@ -109,7 +123,15 @@ def test_nothing_is_seen_for_the_delay_then_more_and_more_and_at_the_end_all() -
         ({"expr": "rate(x[2m])"}, 30.0, Lag(15, 90)),
         ({"expr": "rate(x[2m])"}, None, Lag(15, 90)),  # a quarter of the range
         ({"expr": "rate(x[1m]) + rate(y[5m])"}, 30.0, Lag(15, 270)),
-        ({"expr": "max_over_time(rate(x[1m])[10m:30s])"}, 30.0, Lag(15, 570)),
+        ({"expr": "max_over_time(rate(x[1m])[10m:30s])"}, 30.0, Lag(15, 630)),
+        ({"expr": "max_over_time(rate(x[5m])[10m:])"}, 30.0, Lag(15, 870)),
+        ({"expr": "rate(x[2m] offset 1m)"}, 30.0, Lag(75, 90)),
+        ({"expr": "max_over_time(rate(x[1m] offset 1m)[5m:] offset 2m)"}, 30.0, Lag(195, 330)),
+        ({"expr": "rate(x[2m] offset -1m)"}, 30.0, Lag(0, 90)),
+        ({"expr": "x offset 1m"}, 15.0, Lag(60, 15)),
+        ({"expr": "rate(x[300])"}, 30.0, Lag(15, 270)),
+        ({"expr": "rate(x[2m]) / on (instance) cores # [1h] of 'a"}, 30.0, Lag(15, 90)),
+        ({"expr": "rate(x{a='[9d]'}[2m])"}, 30.0, Lag(15, 90)),
         ({"expr": "rate(x[10s])"}, 30.0, Lag(15, 15)),
         ({"expr": "memory_used"}, 15.0, Lag(0, 15)),
         ({"expr": "memory_used"}, None, Lag(0, 30)),
@@ -120,6 +142,18 @@ def test_nothing_is_seen_for_the_delay_then_more_and_more_and_at_the_end_all() -
 )
 def test_the_lag_of_a_rule(options: dict[str, Any], scrape: float | None, expected: Lag) -> None:
     assert lag_of(made(**options), scrape) == expected
+
+
+def test_what_is_not_read_here_counts_as_the_server_reads_it() -> None:
+    (found,) = rule_set(rule(expr="rate(x[1.5h])", resource="cpu")).rules
+    assert needs_reach(found)
+    assert lag_of(found, 30.0) == Lag(0, 30)
+    assert lag_of(found, 30.0, Reach(60, 5400)) == Lag(75, 5370)
+    nodes = {"a": Node("a", allocatable={"cpu": 8.0})}
+    pods = KnownPods((bound(ago=4000.0, cpu=4.0),), reaches={"cpu": Reach(60, 5400)})
+    assert load_of(found, {"a": 50.0}, nodes, pods).added["a"].bound > 0
+    for options in ({"expr": "rate(x[2m])"}, {"expr": "rate(x[1.5h])", "lag": LAG}):
+        assert not needs_reach(made(**options))
 
 
 def on_a(bound: float, ended: float = 0.0, margin: float = 0.0) -> Mapping[str, Added]:

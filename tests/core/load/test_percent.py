@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from builders import rule, rule_set
 
-from dynsched.core.load.percent import load_percent
+from dynsched.core.percent import load_percent
 
 METRICS_SERVER = {"source": "metrics-server", "resource": "cpu", "expr": None}
 

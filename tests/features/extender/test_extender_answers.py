@@ -1,6 +1,5 @@
 """The extender's answers, without HTTP. What each forerunner did wrong is a test of its own."""
 
-import asyncio
 import json
 import logging
 import random
@@ -15,10 +14,8 @@ from scenes import NOON, Scene
 
 from dynsched.core.load.pods import BoundPod
 from dynsched.core.nodes import Node
-from dynsched.core.tick import Tick
 from dynsched.features.extender.wire import Binding, WireError
 from dynsched.util.errors import ConflictError
-from dynsched.util.latest import Latest
 
 UID = "11111111-2222-3333-4444-555555555555"
 
@@ -243,16 +240,19 @@ def test_a_bug_lets_every_node_pass_with_the_same_score(caplog: Any) -> None:
     assert "every node passes" in caplog.text
 
 
-async def test_the_newest_tick_is_answered_from() -> None:
-    world, ticks = World().tick(), Latest[Tick]()
-    following = asyncio.create_task(world.extender.follow(ticks))
+async def test_the_newest_evaluation_is_answered_from_and_the_one_before_where_it_fails(
+    caplog: Any,
+) -> None:
+    world = World().tick()
     for seconds in (10, 20):
         loads = dict.fromkeys(NAMES, 21.0 - seconds)
-        await ticks.publish(world.scene.tick(NOON + seconds, node_cpu=loads, node_mem_usage=loads))
-    async with asyncio.timeout(10):
-        while set(world.scores(ask()).values()) != {10}:
-            await asyncio.sleep(0.01)
-    following.cancel()
+        tick = world.scene.tick(NOON + seconds, node_cpu=loads, node_mem_usage=loads)
+        await world.extender.prepare(tick.evaluation, tick.pods, NOON + seconds)
+    assert set(world.scores(ask()).values()) == {10}
+    with caplog.at_level(logging.ERROR):
+        await world.extender.prepare(None, tick.pods, NOON)  # type: ignore[arg-type]
+    assert "goes on with its previous scores" in caplog.text
+    assert set(world.scores(ask()).values()) == {10}
 
 
 def test_s2_preemption_is_not_vetoed() -> None:
@@ -260,6 +260,16 @@ def test_s2_preemption_is_not_vetoed() -> None:
     meta = {name: {"Pods": [{"UID": name}], "NumPDBViolations": 3} for name in ("a", "d", "new")}
     found = World().tick().preempt({"Pod": {}, "NodeNameToMetaVictims": meta})
     assert found == {name: meta[name] for name in ("a", "new")}
+
+
+@pytest.mark.parametrize("pods", ["[]", "null"])
+@pytest.mark.parametrize("key", ["NodeNameToMetaVictims", "NodeNameToVictims"])
+def test_a_candidate_without_victims_stays_one(key: str, pods: str) -> None:
+    """As Go writes them, of a node that only an extender's filter refused (kubernetes#135486)."""
+    victims = f'{{"a":{{"Pods":{pods},"NumPDBViolations":0}}}}'
+    body = f'{{"Pod":{{"metadata":{{"uid":"u"}}}},"{key}":{victims}}}'.encode()
+    answer = World().tick().extender.preempt(body)
+    assert answer == b'{"NodeNameToMetaVictims":{"a":{"Pods":[],"NumPDBViolations":0}}}'
 
 
 BINDING = {"PodName": "p", "PodNamespace": "ns", "PodUID": UID, "Node": "a"}

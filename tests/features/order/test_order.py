@@ -151,6 +151,18 @@ def test_a_node_that_is_hot_by_any_rule_is_in_no_list_until_it_has_cooled() -> N
     assert listed(NOON + 10, b=10.0) == [("b",), ("host-c",)]
 
 
+def test_a_load_that_cannot_be_is_in_the_middle() -> None:
+    rules = [{**each, "full_at": 100} for each in EXAMPLE_RULES["rules"]]
+    scene = Scene({**EXAMPLE_RULES, "rules": rules}, map(Node, "abcde"))
+    cpu = {"a": -1200.0, "b": 808334905.0, "c": 10.0, "d": 50.0, "e": 70.0}
+    order = compute_order(scene.tick(NOON, node_cpu=cpu, node_mem_usage={}).evaluation, NO_PODS)
+    assert order is not None
+    listed = [name for tiers in order.lists[""] for tier in tiers for name in tier.nodes]
+    assert sorted(listed) == ["a", "b", "c", "d", "e"]
+    assert (listed[0], listed[-1]) == ("c", "e")
+    assert (order.counts["unknown"], sorted(order.loads)) == (2, ["c", "d", "e"])
+
+
 @pytest.mark.parametrize(
     ("requested", "full"),
     [

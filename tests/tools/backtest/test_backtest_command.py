@@ -233,8 +233,12 @@ async def test_a_kept_history_is_not_asked_for_again(reported, prometheus, tmp_p
             "1 .*--until 2999-01-01T00:00:00Z is in the future: by Prometheus's clock it is 2",
         ),
         (CPU, ("--compare", "none.yaml"), "1 .*none.yaml: No such file.*--compare"),
-        (CPU, ("--until", "noon"), "2 .*--until"),
-        (CPU, ("--since", "x"), "2 .*--since"),
+        *(
+            (CPU, (*SERIES, "--until", text), "2 .*--until.*how long ago")
+            for text in ("noon", "inf", "nan", "-5", "1e300", "100y", "1969-12-31T00:00:00Z")
+        ),
+        *((CPU, (*SERIES, "--since", text), "2 .*--since") for text in ("x", "nan", "1e300")),
+        (CPU, (*SERIES, "--until", "2e11"), "1 .*is in the future"),
         (CPU, ("--step", "0"), "2 .*--step"),
         (CPU, ("-o", "html"), "2 .*'table', 'json'"),
     ],

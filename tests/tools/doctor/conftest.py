@@ -32,11 +32,30 @@ def _past() -> dict[str, list[tuple[str, Points]]]:
             ("shared_load", 'cluster="green",', line(50)),
             ("disk_busy", 'device="sda",', line(50)),
             ("disk_busy", 'device="sdb",', line(50)),
+            ("twice_load", 'job="a",', line(30)),
+            ("twice_load", 'job="b",', line(30)),
+            ("ha_load", 'prometheus_replica="0",', line(30)),
+            ("ha_load", 'prometheus_replica="1",', line(30)),
+            ("named_load", 'k8s_cluster_name="blue",', line(30)),
+            ("named_load", 'k8s_cluster_name="green",', line(30)),
+            ("fleet_load", 'clusterID="1",', line(30)),
+            ("fleet_load", 'clusterID="2",', line(30)),
         ):
             found.setdefault(metric, []).append((labels + node, points))
+        # Scraped by way of a program on w2, without honor_labels.
+        exported = f'node="w2",instance="10.0.0.2:8080",exported_node="w{number + 1}"'
+        found.setdefault("told_load", []).append((exported, line(100 * busy)))
+        pushed = f'instance="10.0.0.2:9091",exported_instance="10.0.0.{number + 1}"'
+        found.setdefault("pushed_load", []).append((pushed, line(100 * busy)))
+        # The pod's name, as dcgm-exporter has it, and a label of the target with the node.
+        gpu = f'Hostname="dcgm-{number}",host_node="w{number + 1}"'
+        found.setdefault("gpu_load", []).append((gpu, line(100 * busy)))
+        found.setdefault("kube_node_info", []).append((f'node="w{number + 1}"', line(1)))
     first = 'instance="10.0.0.1:9100"'
     used = "container_cpu_usage_seconds_total"
     found[used] = [('job="k8s-nodes",namespace="a",pod="b",container="c"', line(0, 0.1))]
+    often = [(at, float(at - _NOW + 1800)) for at in range(_NOW - 1800, _NOW + 3600, 5)]
+    found["fast_seconds_total"] = [(f'{first},job="fast"', often)]
     # Scraped once a minute; and gone for a day.
     rare = [(at, float(at - _NOW + 3600)) for at in range(_NOW - 3600, _NOW + 3600, 60)]
     found["slow_seconds_total"] = [(f'{first},job="slow"', rare)]

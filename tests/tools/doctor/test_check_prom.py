@@ -10,6 +10,7 @@ from aiohttp.test_utils import TestServer
 from programs import need, run
 
 from dynsched.rules.check import check
+from dynsched.rules.promql import MAX_OPERATORS
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.doctor.syntax import parse_by_server
 
@@ -79,6 +80,18 @@ def test_a_syntax_error_has_its_line_and_column_in_the_rules_file_and_in_the_exp
         assert told["errors"] == lines
     else:
         assert output == f"{file}: 1 rule: good; label status=presure\n"
+
+
+def test_where_nothing_reads_the_ranges_the_lag_is_asked_for(call, tmp_path, history) -> None:
+    file = tmp_path / "rules.yaml"
+    long = "up * 1" + " + 0" * MAX_OPERATORS
+    for more, told in ((", by: expected", True), (", by: expected, lag: 30s", False), ("", False)):
+        file.write_text(f"rules: [{{name: cpu, expr: {long}, threshold: 80{more}}}]")
+        for options in ((), ("--prom", history.url)):
+            code, _, errors = call("check", file, *options)
+            assert code == 0
+            assert ("write `lag:` in the rule" in errors) == told
+            assert ("not known how late" in errors) == bool(told and options)
 
 
 def test_a_server_that_cannot_be_asked_is_one_line_and_no_error_of_the_rules(

@@ -42,7 +42,7 @@ from dynsched.core.nodes import AddressLookup
 from dynsched.core.samples import QueryResult, Sample
 from dynsched.core.tick import RulesStatus
 from dynsched.kube.client import KubeClient
-from dynsched.rules.file import parse_rules
+from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import ServerClock
 from dynsched.tools.client import Where
@@ -417,10 +417,27 @@ async def test_a_running_dynsched_that_refuses_its_rules_is_told_and_a_busy_one_
     assert found.evidence == "rules.yaml:3:5: rules[0].treshold: unknown key and rules.yaml:4:5: no"
 
 
+async def test_what_a_running_dynsched_cannot_ask_is_a_finding() -> None:
+    """Its Prometheus need not be the one that doctor asks."""
+    pages = Pages()
+    async with served(pages):
+        pages.tick()
+        tick = pages.snapshots.tick
+        assert tick is not None
+        failing = tuple(replace(each, error="connection refused") for each in tick.rules)
+        for error in (None, "no rule could be queried: connection refused"):
+            pages.snapshots.publish(replace(tick, rules=failing, error=error))
+            (found,) = await of_running(Where(pages.url))
+            assert (found.code, found.severity) == ("K5", Severity.ERROR)
+            assert "connection refused" in found.evidence
+            assert pages.snapshots.source in found.fix
+
+
 async def test_where_no_dynsched_is_found_or_answers_it_is_not_checked(sim) -> None:
     (found,) = await of_running(Where("http://127.0.0.1:1"))
     assert (found.code, "no running dynsched says it: " in found.reason) == ("K5", True)
     in_the_cluster = Where(kubeconfig=sim.kubeconfig)
+    assert await of_running(in_the_cluster) == []  # nothing is installed
     assert await of_extender(in_the_cluster, rules()) == []
     for where in (in_the_cluster, Where("http://127.0.0.1:1")):
         (found,) = await of_extender(where)

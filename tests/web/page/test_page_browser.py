@@ -23,7 +23,7 @@ from dynsched.core.pace import WriteFailure
 from dynsched.core.tick import Leadership, RulesStatus, WriteResult
 from dynsched.features.order.ranks import compute_order
 from dynsched.features.order.status import OrderStatus
-from dynsched.rules.file import parse_rules
+from dynsched.rules.parse import parse_rules
 from dynsched.web.app import make_app
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.thorough]

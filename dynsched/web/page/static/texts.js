@@ -156,7 +156,7 @@ export const texts = {
   r_both: ["{0}, {1}", "{0}，{1}"],
   r_missing: ["the query's answer does not name this node", "查询结果中没有此节点"],
   r_stale: ["the last sample is too old", "最近的样本过旧"],
-  r_invalid: ["the sample is no finite number", "样本不是有限数值"],
+  r_invalid: ["the sample is no finite number, or no load that can be", "样本不是有限数值，或不是可能的负载"],
   r_failed: ["the query failed", "查询失败"],
   r_selects_none: ["its selector {0} matches no node", "其选择器 {0} 没有匹配的节点"],
   r_no_series: ["the query's result is empty; does the metric exist?", "查询结果为空；指标是否存在？"],

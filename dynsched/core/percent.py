@@ -10,6 +10,8 @@ from dynsched.rules.rule_set import Rule
 MAX_LOAD: Final = 500.0
 """Percent: the upper limit of a load, five times full. Higher loads count as equal."""
 FULL: Final = 100.0
+LEAST_LOAD: Final = -5.0
+"""Percent: what rounding, and counters read one after the other, can make of an idle node."""
 FALLING_SCALE: Final = 4.0
 """A value that falls with load means 50 % at this many times the threshold."""
 _MOST: Final = sys.float_info.max
@@ -27,6 +29,16 @@ def load_percent(rule: Rule, value: float) -> float:
     zero = min(0.0, rule.threshold)
     unit = min((rule.threshold - zero) * FALLING_SCALE, _MOST) or 1.0
     return 100 / (1 + max(0.0, value - zero) / unit)
+
+
+def plausible_values(rule: Rule) -> tuple[float, float]:
+    """The least and the most that a value of the rule can be: LEAST_LOAD to MAX_LOAD, for a rule
+    whose values are known to be shares of full load; else any finite number.
+    """
+    if not (rule.higher_is_worse and rule.measures_share):
+        return -_MOST, _MOST
+    full = full_at(rule)
+    return LEAST_LOAD * full / 100, min(MAX_LOAD * full / 100, _MOST)
 
 
 def with_load(rule: Rule, value: float, load: float) -> float:
