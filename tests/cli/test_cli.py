@@ -64,8 +64,8 @@ SETTINGS = [
         "-kubeconfig=/k -prom=http://p:9090 -r=rule.yaml -s=5 -webaddr=:1",
         "--kubeconfig /k --prom=http://p:9090 -r rule.yaml --s=5 --webaddr :1",
         "run -kubeconfig /k -prom http://p:9090 -r rule.yaml -s 5 -webaddr :1")),
-    ("run --prom http://p --prom-header A:b --prom-header C:d --prom-username me "
-     "--prom-password secret",
+    (("run --prom http://p --prom-header A:b --prom-header C:d --prom-username me "
+     "--prom-password secret"),
      {"prometheus.headers": {"A": "b", "C": "d"}, "prometheus.username": "me",
       "prometheus.password": "secret"}),
     (f"run {TLS} --tls-client-ca /a", {"tls": OF_WEB}),
