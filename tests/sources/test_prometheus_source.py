@@ -355,6 +355,22 @@ async def test_a_bad_answer_is_one_clear_error_and_harms_no_other_query(
     assert asked == (["POST", "GET"] if "405" in message else ["POST"])  # nothing is asked again
 
 
+@pytest.mark.parametrize(
+    ("reply", "refused"),
+    [
+        (http(error_body("bad_data", PARSE), 400), True),
+        (http(error_body("422", PARSE), 422), True),  # as VictoriaMetrics
+        (http(error_body("unavailable", "starting"), 503), False),
+        (plain(f"Client sent an {SECURE}\n", 400), False),
+        (plain("<html><title>400 Bad Request</title></html>", 400), False),
+    ],
+)
+async def test_only_prometheus_itself_refuses_a_query(server, reply, refused) -> None:
+    """At a wrong URL the rules are not to blame."""
+    server.replies["bad"] = reply
+    assert (await source_at(server.url).query_expr("bad")).refused is refused
+
+
 async def test_a_redirect_is_not_read_and_takes_no_credential_anywhere(server) -> None:
     with MisbehavingServer() as other:
         head = http("", 307, length=1 << 40, Location=f"{other.url}/api/v1/query")
