@@ -176,7 +176,8 @@ async def test_a_value_that_is_no_number_does_not_cost_the_others(server, text) 
 @pytest.mark.parametrize(
     ("sample_at", "date", "expected"),
     [
-        ((NOW - 400) * 1000, NOW, NOW - 400),  # in milliseconds
+        # in milliseconds, microseconds and nanoseconds
+        *(((NOW - 400) * unit, NOW, NOW - 400) for unit in (1e3, 1e6, 1e9)),
         (NOW - 30, NOW, NOW - 30),  # truly old
         (NOW + 360, NOW + 360, NOW),  # the server's clock is ahead
         (NOW - 400, NOW - 360, NOW - 40),  # behind, and the sample is old

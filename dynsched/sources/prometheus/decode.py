@@ -243,8 +243,12 @@ def _number(text: str) -> float:
 
 
 def _seconds(timestamp: float) -> float:
-    """Some servers send milliseconds, by which each sample would be of the future, and so fresh."""
-    return timestamp / 1000 if timestamp > _YEAR_5138 else timestamp
+    """Some servers send milliseconds, microseconds or nanoseconds, by which each sample would be of
+    the future, and so fresh.
+    """
+    while timestamp > _YEAR_5138:
+        timestamp /= 1000
+    return timestamp
 
 
 def _all_warnings(warnings: list[str], left_out: int) -> tuple[str, ...]:
