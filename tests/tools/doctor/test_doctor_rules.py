@@ -223,6 +223,22 @@ OF_NODES: list[tuple[str, str | None, dict[str, str]]] = [
         None,
         {},
     ),
+    (
+        "memory_used_ratio * on (instance) requests_open",
+        None,
+        {"P14": "max by (instance) (requests_open{})"},
+    ),
+    (
+        "memory_used_ratio * on (instance) group_left () max by (instance, job) (requests_open)",
+        None,
+        {"P14": "max by (instance) (max by (instance, job)"},
+    ),
+    (
+        "memory_used_ratio * on (instance) group_left () disk_busy",
+        None,
+        {"P14": "max by (instance) (disk_busy{})"},  # and the query fails already
+    ),
+    ("memory_used_ratio / memory_used_ratio and on (instance) requests_open", None, {}),
     (f"max by (Hostname) (gpu_load) or {ZERO}", "Hostname", {"P15": "dcgm-0: no node has this"}),
     (f"{OF_HOST} or {ZERO}", "Hostname", {}),
 ]
