@@ -22,8 +22,12 @@ _OF_METADATA: Final = r"(?!label_|annotation_)"
 _CLUSTER: Final = re.compile(
     rf"(?i){_OF_METADATA}(.*(cluster(?!_?ip)|tenant|region|datacenter)|(env|environment|site|dc)$)"
 )
-_COPY: Final = re.compile(rf"(?i)job$|{_OF_METADATA}.*(replica(?!set|s$)|^prometheus)")
-"""The labels of scrape jobs, and of the replicas that scrape the same targets."""
+_COPY: Final = re.compile(
+    rf"(?i)(job|service|endpoint|metrics_path)$|{_OF_METADATA}.*(replica(?!set|s$)|^prometheus)"
+)
+"""The labels of scrape jobs, and of the replicas that scrape the same targets. One job may scrape a
+kubelet by two Services, and two of its paths have the same metrics.
+"""
 _SHOWN: Final = 100
 
 
