@@ -14,6 +14,7 @@ from dynsched.util.formatting import escaped, label_name
 
 _LEGACY: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 _PERCENT: Final = 100.0
+_KEEP_LABELS: Final = frozenset({"ceil", "clamp", "clamp_max", "clamp_min", "floor", "round"})
 _MATCH: Final = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 
 
@@ -57,7 +58,7 @@ class Expression:
     divides: bool = False
     is_percent: bool = False
     alternatives: tuple[str, ...] = ()
-    """The parts of an ``or`` that is the whole expression."""
+    """The parts of an ``or`` that is the whole expression, or all of it but numbers."""
     joins: tuple[Join, ...] = ()
     root: Any = None
 
@@ -136,6 +137,10 @@ def _alternatives(node: Any) -> list[Any]:
     node = _bare(node)
     if isinstance(node, promql.BinaryExpr) and str(node.op) == "or":
         return [*_alternatives(node.lhs), *_alternatives(node.rhs)]
+    inner = [each for each in parts_of(node) if not isinstance(each, promql.NumberLiteral)]
+    keeps = isinstance(node, promql.BinaryExpr) or name_of(node) in _KEEP_LABELS
+    if keeps and len(inner) == 1 and len(found := _alternatives(inner[0])) > 1:
+        return found
     return [node]
 
 

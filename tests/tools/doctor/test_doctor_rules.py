@@ -243,7 +243,10 @@ OF_NODES: list[tuple[str, str | None, dict[str, str]]] = [
     ),
     ("memory_used_ratio / memory_used_ratio and on (instance) requests_open", None, {}),
     (f"max by (Hostname) (gpu_load) or {ZERO}", "Hostname", {"P15": "dcgm-0: no node has this"}),
+    (f"100 * (max by (Hostname) (gpu_load) or {ZERO})", "Hostname", {"P15": "dcgm-0: no node"}),
+    (f"clamp_max(gpu_load or {ZERO}, 100) / 1", "Hostname", {"P15": "dcgm-0: no node"}),
     (f"{OF_HOST} or {ZERO}", "Hostname", {}),
+    (f"({OF_HOST} or {ZERO}) * 100", "Hostname", {}),
 ]
 """Expressions, `node_label`, and what is said of them by the codes P4, P10, P14 and P15."""
 
