@@ -204,6 +204,8 @@ OF_NODES: list[tuple[str, str | None, dict[str, str]]] = [
     ("pushed_load", None, {"P4": "exported_instance='10.0.0.1'"}),
     ("max by (instance) (pushed_load)", None, {"P4": "set node_label: exported_instance"}),
     ("max by (Hostname, host_node) (gpu_load)", "Hostname", {"P4": "set node_label: host_node"}),
+    ("max by (instance) (pod_load)", None, {"P4": "set node_label: kubernetes_node"}),
+    ("max by (kubernetes_node) (pod_load)", "kubernetes_node", {}),
     ("sum by (instance) (twice_load)", None, {"P10": "differ in job"}),
     ("sum by (instance) (max without (job) (twice_load))", None, {}),
     ("avg by (instance) (twice_load)", None, {}),
