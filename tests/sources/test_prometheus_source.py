@@ -361,12 +361,14 @@ async def test_a_bad_answer_is_one_clear_error_and_harms_no_other_query(
     [
         (http(error_body("bad_data", PARSE), 400), True),
         (http(error_body("422", PARSE), 422), True),  # as VictoriaMetrics
+        *((data(kind), True) for kind in ("scalar", "string", "matrix")),
+        (data("streams"), False),
         (http(error_body("unavailable", "starting"), 503), False),
         (plain(f"Client sent an {SECURE}\n", 400), False),
         (plain("<html><title>400 Bad Request</title></html>", 400), False),
     ],
 )
-async def test_only_prometheus_itself_refuses_a_query(server, reply, refused) -> None:
+async def test_only_what_is_wrong_in_itself_is_refused(server, reply, refused) -> None:
     """At a wrong URL the rules are not to blame."""
     server.replies["bad"] = reply
     assert (await source_at(server.url).query_expr("bad")).refused is refused

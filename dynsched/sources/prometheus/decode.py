@@ -215,7 +215,8 @@ def _read(body: bytearray, wanted: str, most: AnswerLimit) -> tuple[list[_Row], 
     found = _fit(_DATA, data, body)
     if found.result_type != wanted:
         kind = f"the result has the unknown type {one_line(found.result_type, 40)!r}"
-        raise QueryFailedError(_WRONG_TYPE.get(found.result_type, kind))
+        of_query = wanted == "vector" and found.result_type in _WRONG_TYPE
+        raise QueryFailedError(_WRONG_TYPE.get(found.result_type, kind), refused=of_query)
     try:
         rows = _ROWS.decode(found.result)
     except _UNFIT:
