@@ -97,7 +97,7 @@ def moment(_context: click.Context, _option: click.Parameter, text: str | None) 
     if text is None:
         return None
     for read in (parse_time, lambda ago: time.time() - parse_duration(ago), float):
-        with suppress(ValueError, OverflowError):
+        with suppress(ValueError, OverflowError, OSError):
             if (moment := read(text)) is not None and moment >= 0 and format_time(moment):
                 return moment
     raise click.BadParameter(

@@ -34,11 +34,18 @@ def load_percent(rule: Rule, value: float) -> float:
 def plausible_values(rule: Rule) -> tuple[float, float]:
     """The least and the most that a value of the rule can be: LEAST_LOAD to MAX_LOAD, for a rule
     whose values are known to be shares of full load; else any finite number.
+
+    A percentage that falls with load is what is left of full: less than nothing on a node whose
+    load is above full, and more than full where it is compared with what is requested.
     """
-    if not (rule.higher_is_worse and rule.measures_share):
-        return -_MOST, _MOST
-    full = full_at(rule)
-    return LEAST_LOAD * full / 100, min(MAX_LOAD * full / 100, _MOST)
+    if rule.higher_is_worse and rule.measures_share:
+        full = full_at(rule)
+        if rule.is_percent:  # with a threshold up to 1 it would be taken for a share of 1
+            full = max(full, FULL)
+        return LEAST_LOAD * full / 100, min(MAX_LOAD * full / 100, _MOST)
+    if rule.is_percent and abs(rule.threshold) <= FULL:
+        return FULL - MAX_LOAD, MAX_LOAD
+    return -_MOST, _MOST
 
 
 def with_load(rule: Rule, value: float, load: float) -> float:

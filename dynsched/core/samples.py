@@ -75,7 +75,7 @@ class QueryResult:
     """Not empty for a partial answer: a node without a sample in it is MISSING, not cool."""
     duration: float = 0.0
     refused: bool = False
-    """Whether the server says that the query itself is wrong."""
+    """Whether the query itself is wrong: the server says so, or its result belongs to no node."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,15 @@ MAX_CHARACTERS: Final = 4_000
 _SIGNS: Final = "-+*/%^(<>=!["
 _WORDS: Final = ("and", "or", "unless", "atan2")
 _PERCENT: Final = 100.0
-_KEEP_UNIT: Final = frozenset({"avg", "max", "min"})
+_OVER_TIME: Final = tuple(f"{name}_over_time" for name in ("avg", "last", "max", "min", "quantile"))
+_KEEP_UNIT: Final = frozenset(
+    {"avg", "max", "min", "quantile", *_OVER_TIME, "ceil", "floor", "round", "sort", "sort_desc"}
+    | {"clamp", "clamp_max", "clamp_min", "label_join", "label_replace"}
+)
+"""Aggregations and functions whose result has the unit of what they are given."""
+_OF_LEFT: Final = frozenset({"/", "and", "or", "unless", "==", "!=", ">", "<", ">=", "<="})
+"""Operators whose result has the unit of their left side, if their right side has none."""
+_WRAPPERS: Final = (promql.ParenExpr, promql.SubqueryExpr)
 RANKS: Final = frozenset({"topk", "bottomk", "limitk", "limit_ratio"})
 
 
@@ -81,7 +89,9 @@ def _beyond(parts: Iterable[Reach], offset: float, window: float) -> Reach:
 
 
 def is_percent(text: str) -> bool:
-    """Whether an expression multiplies its whole result by 100. False where it is not read."""
+    """Whether an expression multiplies its whole result by 100, or subtracts it from 100. False
+    where it is not read.
+    """
     try:
         return _is_percent(parse(text))
     except UnreadError:
@@ -89,14 +99,22 @@ def is_percent(text: str) -> bool:
 
 
 def _is_percent(found: Any) -> bool:
-    if isinstance(found, promql.NumberLiteral):
-        return bool(found.val == _PERCENT)
     if isinstance(found, promql.BinaryExpr):
-        sides = (found.lhs, found.rhs) if str(found.op) == "*" else (found.lhs,)
-        keeps = str(found.op) in ("*", "or", "and", "unless")
-        return keeps and any(map(_is_percent, sides))
-    keeps = isinstance(found, promql.ParenExpr) or name_of(found) in _KEEP_UNIT
-    return keeps and _is_percent(found.expr)
+        operator = str(found.op)
+        if _is_hundred(found.lhs):
+            return operator in ("*", "-")
+        if operator == "*":
+            return _is_hundred(found.rhs) or any(map(_is_percent, (found.lhs, found.rhs)))
+        gives_bool = found.modifier is not None and found.modifier.return_bool
+        return operator in _OF_LEFT and not gives_bool and _is_percent(found.lhs)
+    keeps = isinstance(found, _WRAPPERS) or name_of(found) in _KEEP_UNIT
+    return keeps and any(map(_is_percent, parts_of(found)))
+
+
+def _is_hundred(found: Any) -> bool:
+    while isinstance(found, promql.ParenExpr):
+        found = found.expr
+    return isinstance(found, promql.NumberLiteral) and bool(found.val == _PERCENT)
 
 
 def name_of(found: Any) -> str:

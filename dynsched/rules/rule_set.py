@@ -159,8 +159,12 @@ class Rule(RulesModel):
         """Whether the values are known to be shares of full load: with ``resource``, or in percent
         by the expression or by ``full_at``.
         """
-        is_percent = self.full_at == 100 or promql.is_percent(self.expr or "")  # noqa: PLR2004
-        return self.resource is not None or is_percent
+        return self.resource is not None or self.is_percent
+
+    @cached_property
+    def is_percent(self) -> bool:
+        """Whether the values are known to be in percent."""
+        return self.full_at == 100 or promql.is_percent(self.expr or "")  # noqa: PLR2004
 
     def applies_to(self, labels: Mapping[str, str]) -> bool:
         """Whether the rule's selector selects a node with these labels."""

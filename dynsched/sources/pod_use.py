@@ -48,8 +48,10 @@ OLDEST: Final = 180.0
 RESOURCES: Final = ("cpu", "memory")
 RANGE: Final = "5m"
 """The range of the queries of use."""
-_MOST: Final = 1e18
-"""Cores or bytes. A larger value is an error of the target, and must not make a sum infinite."""
+_MOST: Final[Mapping[str, float]] = {"cpu": 4096.0, "memory": 2.0**50}
+"""Cores and bytes, more than any machine has. A larger value is an error of the target: it must not
+count in the mean of a workload, and so in each new pod of it.
+"""
 KUBELET_JOB: Final = "(?i).*(kubelet|cadvisor).*"
 """The names of the jobs that scrape kubelets in all common installations. Any other target may
 claim to have series of any pod."""
@@ -189,7 +191,7 @@ class PodUseSource:
         for resource, means in self._means.items():
             if bound:
                 expr = of_new_pod(resource, self._jobs + _named(list(bound)))
-                of_new = await self._uses(f"the {resource} of new pods", expr)
+                of_new = await self._uses(f"the {resource} of new pods", expr, resource)
                 if of_new is not None:
                     if resource == "cpu":
                         of_new |= self._follow(of_new, bound, ended)
@@ -202,7 +204,7 @@ class PodUseSource:
             just = 2 * EVERY_OF_RECENT
             if unknown := [name for name, ago in ended.items() if name not in known or ago < just]:
                 expr = of_ended_pod(resource, self._jobs + _named(unknown))
-                found = await self._uses(f"the {resource} of pods that ended", expr) or {}
+                found = await self._uses(f"the {resource} of pods that ended", expr, resource) or {}
                 known |= {name: found[name] for name in unknown if name in found}
             self.of_ended = {**self.of_ended, resource: known}
         self._log_unknown()
@@ -236,11 +238,12 @@ class PodUseSource:
         for resource in sorted(resources):
             expr = of_pod(resource, self._jobs)
             what = f"the {resource} of pods"
-            uses = await self._uses(what, expr) if each_pod else None
+            uses = await self._uses(what, expr, resource) if each_pod else None
             self._last_uses[resource].begin_round()
             self._add(resource, uses or {})
             if uses is None:
-                means = await self._uses(what, _by_workload(expr), "workload")
+                of_workloads = _by_workload(f"{expr} <= {_MOST[resource]:.0f}")
+                means = await self._uses(what, of_workloads, resource, "workload")
             else:
                 means = _means_of_workloads(uses)
             if means is not None:
@@ -268,7 +271,9 @@ class PodUseSource:
     def _add(self, resource: str, uses: Mapping[str, float]) -> None:
         self.of_pods = {**self.of_pods, resource: self._last_uses[resource].add(uses)}
 
-    async def _uses(self, what: str, expr: str, label: str = "pod") -> dict[str, float] | None:
+    async def _uses(
+        self, what: str, expr: str, resource: str, label: str = "pod"
+    ) -> dict[str, float] | None:
         """By ``namespace/`` and the value of ``label``."""
         samples = await self._samples(what, expr, label)
         if samples is None:
@@ -276,7 +281,7 @@ class PodUseSource:
         return {
             f"{one.labels.get('namespace', '')}/{one.labels.get(label, '')}": one.value
             for one in samples
-            if 0 <= one.value <= _MOST
+            if 0 <= one.value <= _MOST[resource]
         }
 
     async def _samples(self, what: str, expr: str, label: str) -> Sequence[Sample] | None:

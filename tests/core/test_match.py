@@ -126,6 +126,17 @@ def test_of_nodes_with_one_address_the_only_ready_one_has_it() -> None:
     assert after.lookup.find("10.0.0.7:9100").node is None
 
 
+@pytest.mark.parametrize("name", ["10.0.0.7", "fd00::7"])
+def test_a_node_that_was_named_by_its_address_is_left_behind_too(name: str) -> None:
+    gone = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+    old, new = (node(each, addresses={"InternalIP": name}) for each in (name, "new"))
+    left = node(name, addresses={"InternalIP": name}, taints=[gone])
+    assert AddressLookup([left, new]).find(f"[{name}]:9100") == ("new", "")
+    assert AddressLookup([old, new]).find(name) == (name, "")
+    twice = [left, new, node("newer", addresses={"InternalIP": name})]
+    assert AddressLookup(twice).find(name) == (name, "")
+
+
 @pytest.mark.parametrize(
     ("option", "labels", "name"),
     [
@@ -246,10 +257,17 @@ GARBAGE = (-1200.0, -6.0, 501.0, 808334905.0)
         ({"expr": "(1 - avg by (instance) (idle)) * 100"}, GARBAGE, (99.0,)),
         ({"expr": "100 * load or 0 * other"}, GARBAGE, (99.0,)),
         ({"expr": "max by (node) (load * 100) * on (node) busy"}, GARBAGE, (99.0,)),
+        ({"expr": "100 - (avg by (instance) (idle) * 100)"}, GARBAGE, (99.0,)),
+        ({"expr": "100 * sum by (node) (used) / sum by (node) (size)"}, GARBAGE, (99.0,)),
+        ({"expr": "clamp_max(max_over_time((load * 100)[5m:]), 1e9)"}, GARBAGE, (99.0,)),
+        ({"expr": "load * 100 > 0", "threshold": 1}, GARBAGE, (0.5, 8.0, 100.0)),
+        ({"expr": "free * 100", "op": "<", "threshold": 20}, (-1200.0, 8e8), (-30.0, 300.0)),
         # Not known to be percent: what it can be is not known either.
         ({}, (NAN, INF, -INF), (*GARBAGE, 99.0)),
         ({"expr": "load * 100 - 60"}, (NAN,), GARBAGE),
-        ({"expr": "load * 100 / cores"}, (NAN,), GARBAGE),
+        ({"expr": "100 / load"}, (NAN,), GARBAGE),
+        ({"expr": "load * 100 > bool 60"}, (NAN,), GARBAGE),
+        ({"expr": "sum by (node) (load * 100)"}, (NAN,), GARBAGE),
         ({"expr": "100 * load +"}, (NAN,), GARBAGE),
         ({"resource": "memory", "op": "<"}, (NAN,), GARBAGE),
     ],

@@ -135,13 +135,15 @@ async def test_a_new_pod_counts_what_it_uses_by_now_where_pods_use_more_at_their
 
 
 async def test_what_is_no_use_does_not_count() -> None:
-    """Nor what makes a mean infinite: 40 pods of 1.7e308."""
-    values = [float("nan"), -1.0, float("inf"), *[1.7e308] * 40]
+    """Nor what no machine has: it would be in the mean, and so in each new pod of the workload."""
+    values = [float("nan"), -1.0, float("inf"), 808334905.0, *[1.7e308] * 40]
     odd = [of_pod(f"web-{number}", value) for number, value in enumerate(values)]
     prometheus = prometheus_with(container_cpu=vector(*odd, of_pod("ok", 0.0)))
     source = PodUseSource(prometheus, lambda: RULES)
     await source.query(each_pod=True)
     assert source.of_workloads["cpu"] == {"shop/ok": 0.0}
+    await source.query()  # by workload, whose mean the server makes
+    assert any("<= 4096)" in expr or "<= 4096," in expr for expr in prometheus.asked)
 
 
 async def test_what_a_pod_used_at_last_is_asked_for_once_it_has_ended() -> None:

@@ -176,7 +176,8 @@ async def test_a_value_that_is_no_number_does_not_cost_the_others(server, text) 
 @pytest.mark.parametrize(
     ("sample_at", "date", "expected"),
     [
-        ((NOW - 400) * 1000, NOW, NOW - 400),  # in milliseconds
+        # in milliseconds, microseconds and nanoseconds
+        *(((NOW - 400) * unit, NOW, NOW - 400) for unit in (1e3, 1e6, 1e9)),
         (NOW - 30, NOW, NOW - 30),  # truly old
         (NOW + 360, NOW + 360, NOW),  # the server's clock is ahead
         (NOW - 400, NOW - 360, NOW - 40),  # behind, and the sample is old
@@ -353,6 +354,24 @@ async def test_a_bad_answer_is_one_clear_error_and_harms_no_other_query(
     assert [len(result.samples) for result in (before, after)] == [1, 1]
     asked = [request.method for request in server.seen if request.form["query"] == "bad"]
     assert asked == (["POST", "GET"] if "405" in message else ["POST"])  # nothing is asked again
+
+
+@pytest.mark.parametrize(
+    ("reply", "refused"),
+    [
+        (http(error_body("bad_data", PARSE), 400), True),
+        (http(error_body("422", PARSE), 422), True),  # as VictoriaMetrics
+        *((data(kind), True) for kind in ("scalar", "string", "matrix")),
+        (data("streams"), False),
+        (http(error_body("unavailable", "starting"), 503), False),
+        (plain(f"Client sent an {SECURE}\n", 400), False),
+        (plain("<html><title>400 Bad Request</title></html>", 400), False),
+    ],
+)
+async def test_only_what_is_wrong_in_itself_is_refused(server, reply, refused) -> None:
+    """At a wrong URL the rules are not to blame."""
+    server.replies["bad"] = reply
+    assert (await source_at(server.url).query_expr("bad")).refused is refused
 
 
 async def test_a_redirect_is_not_read_and_takes_no_credential_anywhere(server) -> None:

@@ -215,7 +215,8 @@ def _read(body: bytearray, wanted: str, most: AnswerLimit) -> tuple[list[_Row], 
     found = _fit(_DATA, data, body)
     if found.result_type != wanted:
         kind = f"the result has the unknown type {one_line(found.result_type, 40)!r}"
-        raise QueryFailedError(_WRONG_TYPE.get(found.result_type, kind))
+        of_query = wanted == "vector" and found.result_type in _WRONG_TYPE
+        raise QueryFailedError(_WRONG_TYPE.get(found.result_type, kind), refused=of_query)
     try:
         rows = _ROWS.decode(found.result)
     except _UNFIT:
@@ -243,8 +244,12 @@ def _number(text: str) -> float:
 
 
 def _seconds(timestamp: float) -> float:
-    """Some servers send milliseconds, by which each sample would be of the future, and so fresh."""
-    return timestamp / 1000 if timestamp > _YEAR_5138 else timestamp
+    """Some servers send milliseconds, microseconds or nanoseconds, by which each sample would be of
+    the future, and so fresh.
+    """
+    while timestamp > _YEAR_5138:
+        timestamp /= 1000
+    return timestamp
 
 
 def _all_warnings(warnings: list[str], left_out: int) -> tuple[str, ...]:

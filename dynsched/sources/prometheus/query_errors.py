@@ -28,7 +28,9 @@ _FLAGS: Final = {
 
 
 class QueryFailedError(Exception):
-    """The message is a line for a person. ``refused``: the server says that the query is wrong."""
+    """The message is a line for a person. ``refused``: the query itself is wrong, as the
+    server says, or as the type of its result shows.
+    """
 
     def __init__(self, message: str, *, refused: bool = False) -> None:
         super().__init__(message)

@@ -93,7 +93,10 @@ class Session(requests.Session):
             answer = super().request("GET", url, params=params, **options)
         if answer.status_code != HTTPStatus.OK:
             words = _explain(answer) + through(self._proxy)
-            raise QueryFailedError(words, refused=answer.status_code in _REFUSALS)
+            # A 400 of a proxy, or of a TLS port, says nothing about the query.
+            is_its_own = server_error(answer.body) is not None
+            refused = is_its_own and answer.status_code in _REFUSALS
+            raise QueryFailedError(words, refused=refused)
         return cast("Answer", answer)
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> Answer:

@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from dynsched.core.samples import QueryResult, Sample, match_samples
@@ -66,6 +67,7 @@ async def _check_rule(
     rule: Rule, answer: QueryResult, context: RuleContext, queries: Queries
 ) -> AsyncIterator[Finding | NotChecked]:
     expr, expression = rule.expr or "", read(rule.expr or "")
+    subject = CheckedRule(rule, answer, expression, context, queries)
     if expression.unread:
         yield NotChecked("P5", rule.name, expression.unread)
     if answer.error is not None:
@@ -75,9 +77,11 @@ async def _check_rule(
             "run the expression in Prometheus's own page, and correct it",
         )
         yield finding._replace(code="P0", rule=rule.name)
+        for joined in findings("P14", [*fragile_joins(subject)], rule.name):
+            yield joined
         return
     past = await queries.past(expr, answer.duration)
-    subject = await with_series(CheckedRule(rule, answer, expression, context, queries, past))
+    subject = await with_series(replace(subject, past=past))
     for code, check in _CHECKS:
         found = check(subject)
         whole = [each async for each in found] if isinstance(found, AsyncIterator) else list(found)

@@ -17,19 +17,32 @@ from dynsched.tools.doctor.findings import Finding, error, hint, warning
 from dynsched.util.formatting import one_line
 
 _NODE_LABELS: Final = ("node", "instance")
+_MAY_HOLD: Final = (
+    "kubernetes_node",
+    "kubernetes_io_hostname",
+    "nodename",
+    "node_name",
+    "hostname",
+    "host",
+)
+"""Usual labels with the node's name, where ``instance`` is the address of the exporter's pod."""
 _OF_METADATA: Final = r"(?!label_|annotation_)"
 """kube-state-metrics has the labels of objects as labels with these prefixes."""
 _CLUSTER: Final = re.compile(
     rf"(?i){_OF_METADATA}(.*(cluster(?!_?ip)|tenant|region|datacenter)|(env|environment|site|dc)$)"
 )
-_COPY: Final = re.compile(rf"(?i)job$|{_OF_METADATA}.*(replica(?!set|s$)|^prometheus)")
-"""The labels of scrape jobs, and of the replicas that scrape the same targets."""
+_COPY: Final = re.compile(
+    rf"(?i)(job|service|endpoint|metrics_path)$|{_OF_METADATA}.*(replica(?!set|s$)|^prometheus)"
+)
+"""The labels of scrape jobs, and of the replicas that scrape the same targets. One job may scrape a
+kubelet by two Services, and two of its paths have the same metrics.
+"""
 _SHOWN: Final = 100
 
 
 async def with_series(rule: CheckedRule) -> CheckedRule:
     """The rule with what is known of the labels of its series."""
-    names = dict.fromkeys((rule.read_label, *rule.rule.node_labels, *_NODE_LABELS))
+    names = dict.fromkeys((rule.read_label, *rule.rule.node_labels, *_NODE_LABELS, *_MAY_HOLD))
     wanted = {*names, *(f"exported_{name}" for name in names)}
     series = {
         selector: await rule.queries.label_sets(
@@ -44,16 +57,14 @@ async def with_series(rule: CheckedRule) -> CheckedRule:
 def _holder(rule: CheckedRule) -> str:
     if rule.context.lookup is None:
         return ""
-    found = match_samples(rule.rule, rule.answer.samples, rule.context.lookup).holder
-    read = rule.read_label
+    matched = match_samples(rule.rule, rule.answer.samples, rule.context.lookup)
+    read, sets = rule.read_label, [each for found in rule.series.values() for each in found]
     own = f"exported_{read}"
-    if found or own in (rule.rule.expr or ""):  # the expression makes a label of it
-        return found
-    pairs = (
-        {name: each[name] for name in (read, own) if name in each}
-        for sets in rule.series.values()
-        for each in sets
-    )
+    if matched.holder or own in (rule.rule.expr or ""):  # the expression makes a label of it
+        return matched.holder
+    if not matched.readings:
+        return holder_of(sets, (read,), rule.context.lookup)
+    pairs = ({name: each[name] for name in (read, own) if name in each} for each in sets)
     return holder_of(pairs, (read,), rule.context.lookup)
 
 

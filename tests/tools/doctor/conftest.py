@@ -34,6 +34,10 @@ def _past() -> dict[str, list[tuple[str, Points]]]:
             ("disk_busy", 'device="sdb",', line(50)),
             ("twice_load", 'job="a",', line(30)),
             ("twice_load", 'job="b",', line(30)),
+            ("kubelet_load", 'job="kubelet",service="old-kubelet",', line(30)),
+            ("kubelet_load", 'job="kubelet",service="new-kubelet",', line(30)),
+            ("paths_load", 'job="kubelet",metrics_path="/metrics/cadvisor",', line(30)),
+            ("paths_load", 'job="kubelet",metrics_path="/metrics/resource",', line(30)),
             ("ha_load", 'prometheus_replica="0",', line(30)),
             ("ha_load", 'prometheus_replica="1",', line(30)),
             ("named_load", 'k8s_cluster_name="blue",', line(30)),
@@ -47,6 +51,9 @@ def _past() -> dict[str, list[tuple[str, Points]]]:
         found.setdefault("told_load", []).append((exported, line(100 * busy)))
         pushed = f'instance="10.0.0.2:9091",exported_instance="10.0.0.{number + 1}"'
         found.setdefault("pushed_load", []).append((pushed, line(100 * busy)))
+        # Scraped at the address of the exporter's pod.
+        pod = f'instance="10.244.{number}.7:9100",kubernetes_node="w{number + 1}"'
+        found.setdefault("pod_load", []).append((pod, line(100 * busy)))
         # The pod's name, as dcgm-exporter has it, and a label of the target with the node.
         gpu = f'Hostname="dcgm-{number}",host_node="w{number + 1}"'
         found.setdefault("gpu_load", []).append((gpu, line(100 * busy)))

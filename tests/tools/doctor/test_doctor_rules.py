@@ -204,11 +204,16 @@ OF_NODES: list[tuple[str, str | None, dict[str, str]]] = [
     ("pushed_load", None, {"P4": "exported_instance='10.0.0.1'"}),
     ("max by (instance) (pushed_load)", None, {"P4": "set node_label: exported_instance"}),
     ("max by (Hostname, host_node) (gpu_load)", "Hostname", {"P4": "set node_label: host_node"}),
+    ("max by (instance) (pod_load)", None, {"P4": "set node_label: kubernetes_node"}),
+    ("max by (kubernetes_node) (pod_load)", "kubernetes_node", {}),
     ("sum by (instance) (twice_load)", None, {"P10": "differ in job"}),
     ("sum by (instance) (max without (job) (twice_load))", None, {}),
     ("avg by (instance) (twice_load)", None, {}),
     ("sum by (instance) (twice_load) / count by (instance) (twice_load)", None, {}),
     ("sum by (instance) (twice_load) / 4", None, {"P10": "more than one for 3 nodes, as w1"}),
+    ("sum by (instance) (kubelet_load)", None, {"P10": "differ in service"}),
+    ("sum by (instance) (paths_load)", None, {"P10": "'/metrics/cadvisor' and '/metrics/res"}),
+    ("max by (instance) (paths_load)", None, {}),
     ("sum without (prometheus_replica) (ha_load)", None, {"P10": "differ in prometheus_replica"}),
     ("max by (instance) (ha_load)", None, {}),
     ("max by (instance) (named_load)", None, {"P10": 'k8s_cluster_name="..."'}),
@@ -223,8 +228,27 @@ OF_NODES: list[tuple[str, str | None, dict[str, str]]] = [
         None,
         {},
     ),
+    (
+        "memory_used_ratio * on (instance) requests_open",
+        None,
+        {"P14": "max by (instance) (requests_open{})"},
+    ),
+    (
+        "memory_used_ratio * on (instance) group_left () max by (instance, job) (requests_open)",
+        None,
+        {"P14": "max by (instance) (max by (instance, job)"},
+    ),
+    (
+        "memory_used_ratio * on (instance) group_left () disk_busy",
+        None,
+        {"P14": "max by (instance) (disk_busy{})"},  # and the query fails already
+    ),
+    ("memory_used_ratio / memory_used_ratio and on (instance) requests_open", None, {}),
     (f"max by (Hostname) (gpu_load) or {ZERO}", "Hostname", {"P15": "dcgm-0: no node has this"}),
+    (f"100 * (max by (Hostname) (gpu_load) or {ZERO})", "Hostname", {"P15": "dcgm-0: no node"}),
+    (f"clamp_max(gpu_load or {ZERO}, 100) / 1", "Hostname", {"P15": "dcgm-0: no node"}),
     (f"{OF_HOST} or {ZERO}", "Hostname", {}),
+    (f"({OF_HOST} or {ZERO}) * 100", "Hostname", {}),
 ]
 """Expressions, `node_label`, and what is said of them by the codes P4, P10, P14 and P15."""
 
