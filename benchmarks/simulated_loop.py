@@ -156,7 +156,7 @@ def table(found: Outcomes, scenario: str, names: Iterable[str], seeds: range) ->
     shown = Table(
         *("way", "node-time over 80 %", "removed", "least to most"),
         *("beyond capacity", "pods on hot nodes", "pod-time short of CPU, p99 of pods", "used"),
-        *("pods waited", "evicted", "writes an hour and node"),
+        *("nodes without a pod", "pods waited", "evicted", "writes an hour and node"),
         title=scenario,
         box=box.MARKDOWN,
     )
@@ -172,6 +172,7 @@ def table(found: Outcomes, scenario: str, names: Iterable[str], seeds: range) ->
             f"{sum(run.on_hot for run in runs)} of {sum(run.placed for run in runs)}",
             f"{mean(run.starved for run in runs):.2%}, {mean(run.starved_p99 for run in runs):.0%}",
             f"{mean(run.used for run in runs):.1%}",
+            f"{mean(run.empty for run in runs):.1f}",
             f"{mean(run.waited for run in runs):.1f} s",
             f"{sum(run.evicted for run in runs)}",
             f"{mean(run.writes for run in runs):.1f}",

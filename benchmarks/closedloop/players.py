@@ -14,6 +14,11 @@ from closedloop.workload import Pod
 from closedloop.world import World
 
 
+def profile(world: World) -> dict[str, bool]:
+    """How kube-scheduler itself is set up."""
+    return {"packs": world.scenario.packs, "spread": world.scenario.spreads}
+
+
 class Default:
     """kube-scheduler alone."""
 
@@ -21,7 +26,7 @@ class Default:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.scheduler = Scheduler(world.ledger, world.seed)
+        self.scheduler = Scheduler(world.ledger, world.seed, **profile(world))
         self.descheduler: Callable[[Mapping[str, Running]], list[Running]] | None = None
         """What moves pods, asked every tick; None: nobody does."""
 
@@ -120,6 +125,7 @@ class Dynsched(Default):
             affinity=affinity,
             asked=self.operator.scores if extender else self.operator.preferred if order else None,
             by_requests=by_requests,
+            **profile(world),
         )
 
     @property

@@ -103,7 +103,44 @@ AT_ONCE = (
 again all at once, and what is not known yet.
 """
 
-ALL = {scenario.name: scenario for scenario in (*CHOSEN_ON, *REPORTED, *AT_ONCE)}
+_RIGHT = replace(_TYPICAL, requests=(1.15, 0.2))
+_PACKED = replace(_LIFE, packs=True, kinds=(replace(_TYPICAL, requests=(1.0, 0.5)),))
+REQUESTS = (
+    replace(_LIFE, name="requests are right", kinds=(_RIGHT,)),
+    replace(
+        _LIFE,
+        name="half of the requests are right",
+        kinds=(replace(_RIGHT, share=0.5), replace(_TYPICAL, share=0.5)),
+    ),
+    replace(
+        _LIFE,
+        name="wide requests, 45 % used",
+        used=0.45,
+        kinds=(replace(_TYPICAL, requests=(1.6, 0.7)),),
+    ),
+    replace(
+        _LIFE,
+        name="hot spots, 25 % used",
+        used=0.25,
+        kinds=(
+            replace(_TYPICAL, share=0.5),
+            replace(_TYPICAL, share=0.5, mean=0.25, sigma=0.8),
+        ),
+    ),
+    *(replace(_PACKED, name=f"packed, {used} % used", used=used / 100) for used in (30, 40, 50)),
+    replace(
+        _LIFE,
+        name="nothing is spread, bursts of 30",
+        spreads=False,
+        kinds=(
+            replace(_TYPICAL, share=0.6),
+            replace(_TYPICAL, share=0.4, replicas=30, alike=True),
+        ),
+    ),
+)
+"""What pods request follows what they use, or the scheduler is set up in another way."""
+
+ALL = {scenario.name: scenario for scenario in (*CHOSEN_ON, *REPORTED, *AT_ONCE, *REQUESTS)}
 
 
 def of_trace(folder: Path) -> dict[str, Scenario]:

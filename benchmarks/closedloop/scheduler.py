@@ -88,6 +88,7 @@ class Scheduler:
         passes: Passes | None = None,
         by_requests: bool = True,
         spread: bool = True,
+        packs: bool = False,
     ) -> None:
         self.ledger = ledger
         self._chance = random.Random(seed)
@@ -96,6 +97,7 @@ class Scheduler:
         self._passes = passes
         self._by_requests = by_requests
         self._spread = spread
+        self._packs = packs
         self._next = 0
 
     def choose(self, pod: Pod) -> int | None:
@@ -138,10 +140,14 @@ class Scheduler:
         memory_before = ledger.memory_requested[found] / memory
         cpu_after = np.minimum(cpu_before + requested[0] / cpu, 1)
         memory_after = np.minimum(memory_before + requested[1] / memory, 1)
-        least = np.floor((np.floor(100 * (1 - cpu_after)) + np.floor(100 * (1 - memory_after))) / 2)
+        if not self._packs:
+            cpu_room, memory_room = 1 - cpu_after, 1 - memory_after
+        else:  # MostAllocated
+            cpu_room, memory_room = cpu_after, memory_after
+        fit = np.floor((np.floor(100 * cpu_room) + np.floor(100 * memory_room)) / 2)
         before = np.floor(100 * (1 - np.abs(cpu_before - memory_before) / 2))
         after = np.floor(100 * (1 - np.abs(cpu_after - memory_after) / 2))
-        return least + 50 + np.floor((50 + after - before) / 2)
+        return fit + 50 + np.floor((50 + after - before) / 2)
 
     def _searched(self, found: Ints) -> Ints:
         """The share of the nodes that is looked at, going round."""

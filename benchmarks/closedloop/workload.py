@@ -17,6 +17,8 @@ MIB = float(2**20)
 START = 60.0
 """Seconds in which a slow starter uses more than later."""
 DRAINED_FOR = 300.0
+LEAST_REQUEST = 0.01
+"""Cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class Kind:
     day on: the nights of all series are then one night. ``spreads``: as of `Pod`. ``every``: the
     replicas of one owner come at each multiple of so many seconds, and not by chance; ``within`` so
     many seconds. ``start``: so many times its use is what a pod uses in its first START seconds.
+    ``requests``: a pod requests this many times its use, with this spread of the logarithm, in
+    place of ``cpu``.
     """
 
     share: float = 1.0
@@ -71,6 +75,7 @@ class Kind:
     every: float = 0.0
     within: float = 2.0
     start: float = 1.0
+    requests: tuple[float, float] | None = None
 
 
 class Event(Protocol):
@@ -91,6 +96,8 @@ class Scenario:
     ``warm``: how long a run goes on before it is judged. ``begins_within``: the pods that are there
     at the beginning come within so many seconds; 0: within a fifteenth of their mean life.
     ``drained_every``: so often a node is drained; it comes back, empty, DRAINED_FOR seconds later.
+    ``packs``: kube-scheduler scores by MostAllocated. ``spreads``: it spreads the pods of an owner
+    by default (``defaultConstraints``).
     """
 
     name: str
@@ -111,6 +118,8 @@ class Scenario:
     joining: int = 0
     begins_within: float = 0.0
     drained_every: float = 0.0
+    packs: bool = False
+    spreads: bool = True
     events: tuple[Event, ...] = ()
 
     @property
@@ -172,12 +181,16 @@ def _of_kind(
 
     def made(index: int, arrives: float, owner: int) -> Pod:
         uses = of_owner[owner] * scale if kind.alike else chance.lognormvariate(level, kind.sigma)
+        cpu = kind.cpu
+        if kind.requests is not None:
+            times, spread = kind.requests
+            cpu = uses * times * chance.lognormvariate(-(spread**2) / 2, spread)
         pod = Pod(
             uid=f"{number}-{index}",
             owner=f"{number}-{owner}",
             arrives=arrives,
             lives=chance.expovariate(1 / kind.lives),
-            cpu=kind.cpu,
+            cpu=min(max(cpu, LEAST_REQUEST), 0.9 * scenario.cores),
             memory=kind.memory,
             uses=min(uses, 0.9 * scenario.cores),
             spreads=kind.spreads,

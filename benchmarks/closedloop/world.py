@@ -117,6 +117,7 @@ class Outcome:
     that came, in seconds. ``starved``: the share of pod-time in which a pod's node has less CPU
     than its pods want; ``starved_p99``: of 100 pods, one has that share of its time or more.
     ``writes``: to nodes, an hour and node. ``used``: the mean share of the capacity that was used.
+    ``empty``: the mean number of nodes without a pod.
     ``evicted``: pods that were moved. ``by_second``: the share of nodes over the line in each
     second.
     """
@@ -131,6 +132,7 @@ class Outcome:
     starved_p99: float = 0.0
     writes: float = 0.0
     used: float = 0.0
+    empty: float = 0.0
     evicted: int = 0
     by_second: list[float] = field(default_factory=list)
 
@@ -226,6 +228,7 @@ class _Run:
         outcome.hot /= seconds
         outcome.beyond /= seconds
         outcome.used /= seconds
+        outcome.empty /= seconds
         outcome.waited /= max(self._came, 1)
         self._sum_up_pods()
         written = self._player.writes - writes_before
@@ -350,3 +353,4 @@ class _Run:
         outcome.by_second.append(hot)
         outcome.beyond += float((world.demand - served).sum() / capacity)
         outcome.used += float(served.sum() / capacity)
+        outcome.empty += int((world.ledger.pods[world.ledger.present] == 0).sum())

@@ -11,7 +11,7 @@ import numpy as np
 
 from closedloop.meters import Floats, Meters
 from closedloop.peers.formulas import Bools
-from closedloop.players import Default
+from closedloop.players import Default, profile
 from closedloop.scheduler import Scheduler
 from closedloop.workload import Pod
 from closedloop.world import World
@@ -82,6 +82,7 @@ class Peer(Default):
             asked=lambda pod, found: weight * self.score(pod)[found],
             passes=lambda pod, found: self.passes(pod)[found],
             by_requests=by_requests,
+            **profile(world),
         )
         self.recent: dict[str, tuple[float, int, Pod]] = {}
         self.percent: Floats = np.full(self.nodes, np.nan)
