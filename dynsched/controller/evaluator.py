@@ -221,8 +221,9 @@ class Evaluator:
         file = self._rules_file
         found = await asyncio.to_thread(file.read)
         if found is not None:
-            refused = await self._queries.refused(found.rules, patience)
-            if refused and file.rule_set is not None:
+            is_first = file.rule_set is None
+            refused = {} if is_first else await self._queries.refused(found.rules, patience)
+            if refused:
                 file.refuse(refused)
             else:
                 file.accept()

@@ -17,7 +17,7 @@ from dynsched.controller.clients import Clients, end_election
 from dynsched.controller.evaluator import Evaluator
 from dynsched.controller.features import Features
 from dynsched.controller.pod_tracking import PodTracking
-from dynsched.controller.queries import Queries
+from dynsched.controller.queries import PATIENCE, Queries
 from dynsched.controller.reporting import Reporter, report_warnings
 from dynsched.controller.rules_backup import RulesBackup
 from dynsched.controller.serving import access_reviews, serving
@@ -112,11 +112,12 @@ async def _serve(settings: Settings) -> None:
             await ticks.publish(tick)
 
         writer = leadership.writer
+        queries = Queries({"prometheus": source, "metrics-server": metrics_server})
         backup = RulesBackup(
             *(RulesConfigMap(client, home, writer), rules_file, writer.may_write),
             in_use=lambda: None if store.tick is None else store.tick.rule_set,
+            refused=partial(queries.refused, patience=PATIENCE * settings.interval),
         )
-        queries = Queries({"prometheus": source, "metrics-server": metrics_server})
         evaluator = Evaluator(
             rules_file,
             queries=queries,
@@ -131,7 +132,8 @@ async def _serve(settings: Settings) -> None:
         )
 
         async def evaluate() -> None:
-            await backup.recall(stop)
+            if settings.pod_uid is not None:  # elsewhere a start with refused rules ends
+                await backup.recall(stop)
             await evaluator.run(stop, settings.interval)
             await queries.close()
 

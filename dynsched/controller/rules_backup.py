@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from dynsched.controller.reporting import report_warnings
@@ -14,7 +14,7 @@ from dynsched.core.wording import listed
 from dynsched.kube.rules_config_map import RulesConfigMap
 from dynsched.rules.file import RulesFile
 from dynsched.rules.reading import read_rules
-from dynsched.rules.rule_set import RuleSet
+from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.util.errors import ClusterError, ForbiddenError
 from dynsched.util.logs import LoggedKinds
 from dynsched.util.stopping import pause
@@ -33,7 +33,7 @@ gives them for some seconds.
 
 class RulesBackup:
     """``leads``: whether this replica writes. ``in_use``: the rules of the last tick. Those by
-    which no tick has ended are not kept.
+    which no tick has ended are not kept. ``refused``: see `Queries.refused`.
     """
 
     def __init__(
@@ -42,17 +42,23 @@ class RulesBackup:
         rules_file: RulesFile,
         leads: Callable[[], bool],
         in_use: Callable[[], RuleSet | None],
+        refused: Callable[[Iterable[Rule]], Awaitable[Mapping[str, str]]],
     ) -> None:
         self._kept = kept
         self._file = rules_file
         self._leads = leads
         self._in_use = in_use
+        self._refused = refused
         self._told = LoggedKinds()
 
     async def recall(self, stop: asyncio.Event) -> None:
-        """Where the file is refused: put in force what was in force before, if that is known. An
-        API server that does not answer is waited for.
+        """Where the file, or a query in it, is refused: put in force what was in force before, if
+        that is known. An API server that does not answer is waited for.
         """
+        rules = () if self._file.rule_set is None else self._file.rule_set.rules
+        if refused := await self._refused(rules):
+            self._file.refuse(refused)
+            self._file.rule_set = self._file.text = None
         forbidden = 0
         while self._file.error is not None and not stop.is_set():
             try:

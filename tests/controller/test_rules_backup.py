@@ -22,10 +22,14 @@ async def test_who_leads_again_keeps_its_rules_though_another_kept_others() -> N
         told.append(leading[-1])
         return leading[-1]
 
+    async def nothing(_: object) -> dict[str, str]:
+        return {}
+
     kept.read, kept.write = read, write
     file = SimpleNamespace(text="ours", rule_set=rules)
     stop = asyncio.Event()
-    task = asyncio.create_task(rules_backup.RulesBackup(kept, file, leads, lambda: rules).run(stop))
+    backup = rules_backup.RulesBackup(kept, file, leads, lambda: rules, refused=nothing)
+    task = asyncio.create_task(backup.run(stop))
     await reached(lambda: kept.text, "ours")
     leading.append(False)
     await reached(lambda: told[-1], False)

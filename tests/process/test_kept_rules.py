@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow
 
 KEPT = "/api/v1/namespaces/default/configmaps/dynsched-rules-in-force"
 BAD = "rules: [{name: load, expr: load, treshold: 80}]\n"
+BAD_QUERY = "rules: [{name: load, expr: load(, threshold: 80}]\n"
 
 
 class Pod:
@@ -63,13 +64,17 @@ async def test_a_start_with_a_refused_file_goes_on_with_what_was_in_force(pod, c
         await some_ticks(operator, 5)
         assert await operator.stop() == 0
     assert await pod.writes() == 2
-    for content in (BAD, None):
+    pod.prometheus.failing["load("] = 400
+    for content, why in (
+        (BAD, "treshold: unknown key"),
+        (BAD_QUERY, "HTTP 400"),
+        (None, "No such file"),
+    ):
         pod.file.write_text(content) if content else pod.file.unlink()
         pod.prometheus.set(load={"a": HOT, "b": HOT if content else COOL})
         async with pod() as operator:
             await pod.until_marked(*("ab" if content else "a"))
             told = await until_status(operator, lambda found: found["leading"])
-            why = "treshold: unknown key" if content else "No such file"
             assert (told["ok"], why in told["rules_error"]) == (True, True)
             assert await metric(operator, "dynsched_rules_reload_success") == 0
             await until(lambda: told_of_refusal(cluster), "the Event")
@@ -101,6 +106,17 @@ async def test_without_rules_it_runs_and_marks_nothing_until_there_are_some(
         pod.file.write_text(text := write_rules(pod.folder, rules()).read_text())
         await pod.until_marked("a")
         await pod.until_kept(text)
+        assert await operator.stop() == 0
+
+
+async def test_where_nothing_was_kept_one_bad_query_stops_no_other_rule(pod) -> None:
+    good, bad = rules()["rules"][0], {"name": "bad", "expr": "load(", "threshold": 1}
+    write_rules(pod.folder, {**rules(), "rules": [good, bad]})
+    pod.prometheus.failing["load("] = 400
+    async with pod() as operator:
+        await pod.until_marked("a")
+        (failed,) = (await operator.nodes())["failed_rules"].items()
+        assert (failed[0], "HTTP 400" in failed[1]) == ("bad", True)
         assert await operator.stop() == 0
 
 

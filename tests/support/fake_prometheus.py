@@ -66,7 +66,9 @@ class FakePrometheus:
         expr = str(form["query"])
         status = self.failing.get(expr, self.failing.get("*", 200))
         if status != 200:
-            return web.Response(status=status, text="out of order")
+            kind = "bad_data" if status == 400 else "internal"
+            body = {"status": "error", "errorType": kind, "error": "out of order"}
+            return web.json_response(body, status=status)
         now = time.time()
         if request.path.endswith("/query_range"):
             kind, result = "matrix", list(self._range(expr, form))
