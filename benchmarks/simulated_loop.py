@@ -69,6 +69,12 @@ def scoring(method: str) -> Doc:
     return scored(shipped(), method)
 
 
+def equal_below_50() -> Doc:
+    """The order leaves nodes of less expected load to kube-scheduler."""
+    content = ordered(shipped())
+    return {**content, "order": {**content["order"], "equal_below": 50}}
+
+
 def ways() -> dict[str, Callable[[World], Player]]:
     """Who may place the pods, by name."""
 
@@ -88,6 +94,7 @@ def ways() -> dict[str, Callable[[World], Player]]:
         "expected load, taint, kubelets not scraped": by(expected, kubelets=False),
         "expected load, taint, and descheduler": by(expected, descheduler=True),
         "order": by(ordered(shipped()), marks=False, order=True),
+        "order, equal below 50": by(equal_below_50(), marks=False, order=True),
         "order, kubelets not scraped": by(
             ordered(shipped()), marks=False, order=True, kubelets=False
         ),

@@ -263,7 +263,12 @@ class Operator:
         if self._ordered and not pod.spreads:
             lists += self._ordered.overflow_lists.get("", ())
         for tier in self._chance.choice(lists) if lists else ():
-            weights[[self._cluster.places[name] for name in tier.nodes]] = tier.weight
+            named = [self._cluster.places[name] for name in tier.nodes]
+            if tier.all_but:
+                weights += tier.weight
+                weights[named] -= tier.weight
+            else:
+                weights[named] += tier.weight
         weights = weights[found]
         best = weights.max()
         return 2 * np.floor(100 * weights / best) if best else weights

@@ -222,9 +222,11 @@ def render_order(answer: Part, console: Console) -> None:
         for node in pool["nodes"]:
             load = "-" if node["load"] is None else f"{node['load']:.1f}"
             place = (pool["pool"] or "-", node["rank"], node["node"])
+            load += " =" if node["equal"] else ""
             rows.append(map(str, (*place, load, node["weight"], node["list"])))
     titles = ("POOL", "RANK", "NODE", "LOAD", "WEIGHT", "LIST")
-    show(console, f"Nodes: {', '.join(counts)}.", make_table(titles, rows))
+    table = make_table(titles, rows)
+    show(console, f"Nodes: {', '.join(counts)}. Those with = are equally good.", table)
 
 
 def render_pod_order(found: Part, console: Console) -> None:
@@ -238,7 +240,11 @@ def render_pod_order(found: Part, console: Console) -> None:
         went = f"it went to {node}, of level {found['level']}"
     show(console, f"{name} got the order that was in force until {found['until']}; {went}.")
     rows = (
-        (str(number), str(level["weight"]), ", ".join(level["nodes"]))
+        (
+            str(number),
+            str(level["weight"]),
+            ("all but " if level["all_but"] else "") + ", ".join(level["nodes"]),
+        )
         for number, level in enumerate(found["levels"], 1)
     )
     show(console, make_table(("LEVEL", "WEIGHT", "NODE"), rows))

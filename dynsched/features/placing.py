@@ -56,9 +56,11 @@ def weighted(
     return WeightedProfile(tuple(parts), method)
 
 
-def placing_loads(evaluation: Evaluation, profile: WeightedProfile) -> dict[str, int]:
+def placing_loads(
+    evaluation: Evaluation, profile: WeightedProfile, least: float = 0.0
+) -> dict[str, int]:
     """Every node's expected load in tenths; a node for which no rule has a value, and on which none
-    fires, is left out.
+    fires, is left out. ``least`` (percent): what a load counts as that is less, by each rule.
 
     Where one rule of several has no value for a node, the median of that rule's values is used; a
     rule that does not apply to the node does not count.
@@ -73,7 +75,7 @@ def placing_loads(evaluation: Evaluation, profile: WeightedProfile) -> dict[str,
             load = loads.get(name)
             known = known or load is not None
             if rule.name in alerts and rule.name in middles:
-                total += weight * (middles[rule.name] if load is None else load)
+                total += weight * max(least, middles[rule.name] if load is None else load)
                 weights += weight
             firing = firing or evaluation.fires_above_threshold(rule, name)
         if known or firing:

@@ -91,6 +91,8 @@ class OrderRules(RulesModel):
     """The section ``order``: the rules that rank the nodes for new pods (docs/order.md)."""
 
     score: Mapping[str, fields.Weight]
+    equal_below: Annotated[float, Field(ge=0, le=100)] = 0.0
+    """Percent: nodes of less expected load are equally good, so kube-scheduler decides."""
 
     @field_validator("score")
     @classmethod

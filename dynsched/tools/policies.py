@@ -5,7 +5,7 @@ and what a pod got from them. For `dynsched order` and the doctor.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any, Final, NamedTuple
 
@@ -30,7 +30,7 @@ _KIND: Final = "MutatingAdmissionPolicy"
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _COOLEST: Final = 100
 """The weight with which an order begins."""
-_BY_NAME: Final = (keys.HOSTNAME_LABEL, "In")
+_OPERATORS: Final = ("In", "NotIn")
 _SHIPPED_LABEL: Final = re.compile("'(status|presure)'")
 _DEFAULTS: Final = {"matchPolicy": "Equivalent", "scope": "*"}
 """Values that the API server adds, apart from empty objects."""
@@ -189,9 +189,13 @@ async def pod_order(api: KubeApi, namespace: str, name: str) -> dict[str, Any]:
         "until": until,
         "levels": levels,
         "node": node,
-        "level": next((n for n, level in enumerate(levels, 1) if node in level["nodes"]), None),
+        "level": next((n for n, each in enumerate(levels, 1) if _prefers(each, node)), None),
         "why_not": None if until else await _why_not(api, pod),
     }
+
+
+def _prefers(level: Mapping[str, Any], node: str | None) -> bool:
+    return node is not None and (node in level["nodes"]) != level["all_but"]
 
 
 def _levels_of(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -200,10 +204,19 @@ def _levels_of(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for term in as_mappings(affinity.get(PREFERRED)):
         wanted = as_mappings(as_mapping(term.get("preference")).get("matchExpressions"))
-        if [(each.get("key"), each.get("operator")) for each in wanted] == [_BY_NAME]:
-            level = {"weight": term["weight"], "nodes": wanted[0].get("values") or []}
+        if _is_by_name(wanted):
+            level = {
+                "weight": term["weight"],
+                "nodes": wanted[0].get("values") or [],
+                "all_but": wanted[0]["operator"] == "NotIn",
+            }
             found = [level] if level["weight"] == _COOLEST else [*found, level]
     return found
+
+
+def _is_by_name(expressions: Sequence[Mapping[str, Any]]) -> bool:
+    found = [(each.get("key"), each.get("operator") in _OPERATORS) for each in expressions]
+    return found == [(keys.HOSTNAME_LABEL, True)]
 
 
 async def _why_not(api: KubeApi, pod: Mapping[str, Any]) -> str:
@@ -220,6 +233,6 @@ async def _why_not(api: KubeApi, pod: Mapping[str, Any]) -> str:
         return f"{what}: {fix}"
     return (
         f"when it was created ({metadata.get('creationTimestamp')}), or its last scheduling gate "
-        "went, no order was in force, or its namespace did not ask yet, or it had a node from the "
-        "start"
+        "went, no order was in force, or all nodes were equally good, or its namespace did not ask "
+        "yet, or it had a node from the start"
     )

@@ -105,10 +105,20 @@ def test_why() -> None:
 
 
 def test_order() -> None:
-    node = {"node": "a", "rank": 1, "list": 1, "weight": 100, "load": 12.0}
-    pools = [{"pool": "", "lists": 1, "nodes": [node, {**node, "node": "b", "load": None}]}]
+    node = {"node": "a", "rank": 1, "equal": True, "list": 1, "weight": 100, "load": 12.0}
+    pools = [
+        {
+            "pool": "",
+            "lists": 1,
+            "nodes": [node, {**node, "node": "b", "equal": False, "load": None}],
+        }
+    ]
     told = {"written_at": "W", "until": "U", "error": None, "leading": True, "dry_run": False}
-    told |= {"leader": None, "counts": {"ranked": 1, "unknown": 1, "hot": 0}, "pools": pools}
+    told |= {
+        "leader": None,
+        "counts": {"ranked": 1, "unknown": 1, "hot": 0},
+        "pools": pools,
+    }
     over = told | {"until": None, "counts": None, "pools": []}
     answers = {
         "in force": told,

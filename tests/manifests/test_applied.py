@@ -122,9 +122,11 @@ async def test_the_order_alone_needs_no_right_to_write_nodes(cluster, kubectl, t
 
             async def listed() -> list[str]:
                 found = (await cluster.get(order)).body.get("spec", {}).get("lists", {"": []})
-                return [n for each in found[""] for level in each["levels"] for n in level["nodes"]]
+                return [
+                    n for each in found[""] for level in each["levels"] for n in level["allBut"]
+                ]
 
-            assert await until(listed, "the order") == ["cooler", "cool"]
+            assert await until(listed, "the order") == ["hot"]
             await some_ticks(operator)
             assert await operator.get("/status") == (200, "ok")
             nodes = await operator.nodes()

@@ -38,7 +38,7 @@ ORDERS = "/apis/dynsched.io/v1/namespaces/default/nodeorders"
 ORDER = f"{ORDERS}/dynsched"
 LONG = "n" * 70
 """The name of a node that is cooler than all others and that no preference can name."""
-LOADS = {"hot": 95.0} | {f"n{number}": 20.0 + 5 * number for number in range(5)}
+LOADS = {"hot": 95.0} | {f"n{number}": 45.0 + 5 * number for number in range(5)}
 RULES = rules(order={"score": {"load": 1}})
 FLAGS = ("--lease-namespace", "default")
 SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u"}
@@ -150,7 +150,7 @@ async def test_new_pods_prefer_the_coolest_until_dynsched_is_gone(
             return "dynsched_order_pods 3.0" in text
 
         await until(is_counted, "the metrics have the pods that carry the order")
-        prometheus.set(load=LOADS | {LONG: 1.0, "n0": 60.0})
+        prometheus.set(load=LOADS | {LONG: 1.0, "n0": 75.0})
         await until_told(cluster, [*order[1:], ["n0"]], "the order follows the load")
         await operator.stop()
         assert (await cluster.get(ORDER)).status == 404  # withdrawn
@@ -167,6 +167,34 @@ async def test_new_pods_prefer_the_coolest_until_dynsched_is_gone(
         done = await asyncio.to_thread(called, *words)
         assert f"{'would be ' if more else ''}deleted" in done.stderr
         assert (done.returncode, (await cluster.get(ORDER)).status) == (0, status)
+
+
+async def test_nodes_below_the_line_are_equal_and_those_above_are_named(
+    cluster, envtest, tmp_path: Path
+) -> None:
+    loads = {"n0": 10.0, "n1": 30.0, "warm": 60.0, "hot": 90.0}
+    content = {**RULES, "order": {"score": {"load": 1}, "equal_below": 50}}
+    async with FakePrometheus() as prometheus:
+        await set_loads(cluster, prometheus, loads)
+        async with dynsched(cluster, prometheus, tmp_path, content, *FLAGS) as operator:
+            await until_told(cluster, [["hot", "warm"], ["warm"]], "all but these")
+            with scheduler(envtest, {}):
+                pod = make_pod("web")
+                pod["metadata"] |= OWNED
+                _ = (await cluster.post(PODS, pod)).ok
+
+                async def bound() -> dict[str, Any] | None:
+                    said = await of_pod(cluster, "web")
+                    return said if said["node"] else None
+
+                said = await until(bound, "it is bound")
+            levels = [(each["all_but"], each["nodes"]) for each in said["levels"]]
+            assert levels == [(True, ["hot", "warm"]), (False, ["warm"])]
+            assert (said["node"] in {"n0", "n1"}, said["level"]) == (True, 1)
+            prometheus.set(load=dict.fromkeys(loads, 30.0))
+            await until_told(cluster, None, "all are equal: kube-scheduler decides alone")
+            assert (await cluster.get(ORDER)).status == 200
+            await operator.stop()
 
 
 async def until_told(cluster: EnvtestCluster, want: list[list[str]] | None, why: str) -> None:
@@ -368,7 +396,7 @@ async def test_a_pod_that_was_held_is_bound_by_the_order_of_then(
         await until(lambda: told(cluster), "the order is in force")
         await hold(cluster, "held", OWNED, BEFORE)
         assert "it is held by scheduling gates" in (await of_pod(cluster, "held"))["why_not"]
-        prometheus.set(load=LOADS | {LONG: 1.0, "n0": 60.0})
+        prometheus.set(load=LOADS | {LONG: 1.0, "n0": 75.0})
         order = [["n1"], ["n2"], ["n3"], ["n4"], ["n0"]]
         await until_told(cluster, order, "the order follows the load")
         ends = [(await cluster.get(ORDER)).ok["spec"]["until"]]

@@ -375,8 +375,8 @@ async def test_the_order_tells_nodes_by_rank_and_what_is_left_out(client, ticks)
     for each in found:  # as it stands in the list that pods get
         levels = order.lists[""][each["list"] - 1]
         assert (each["weight"],) == tuple(lv.weight for lv in levels if each["node"] in lv.nodes)
-    first = {"node": "n00", "rank": 1, "list": 1, "weight": 100, "load": 10.5}
-    assert (found[0], web["nodes"][0]) == (first, first)
+    first = {"node": "n00", "rank": 1, "equal": False, "list": 1, "weight": 100, "load": 10.5}
+    assert (found[0], web["nodes"][0]) == (first, {**first, "equal": True})
     ticks.publish(many(3))
     await get(client, "/order", 404)
 

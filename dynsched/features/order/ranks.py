@@ -9,20 +9,23 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from statistics import median_low
+from statistics import fmean, median_low
 from typing import Final
 
 from dynsched.core.evaluate import Evaluation
 from dynsched.core.load.expected import KnownPods
 from dynsched.core.load.pods import MIN_CPU, MIN_MEMORY, PodRequestTotals
 from dynsched.core.nodes import Node, hard_taints
-from dynsched.features.order.tiers import NodeList, Ranked, lists_that_fit
+from dynsched.features.order.tiers import FEW_NODES, NodeList, Pool, Ranked, lists_that_fit, pool_of
 from dynsched.features.placing import (
     FIRING,
+    FULL,
+    TENTHS,
     next_pod_loads,
     placing_loads,
     threshold_load,
     weighted,
+    without_firing,
 )
 from dynsched.rules import keys
 from dynsched.rules.labels import is_label_value
@@ -51,6 +54,8 @@ class Order:
     are ``hot``, ``closed`` (unschedulable), ``full`` or ``unnamed`` (see `host_names`)."""
     left_out: tuple[str, ...] = field(default=(), compare=False)
     """Pools for which the object has no room."""
+    pools: Mapping[str, Pool] = field(default_factory=dict, repr=False, compare=False)
+    """What the lists were made of."""
 
 
 def compute_order(evaluation: Evaluation, pods: KnownPods) -> Order | None:
@@ -66,33 +71,66 @@ def compute_order(evaluation: Evaluation, pods: KnownPods) -> Order | None:
     cool = [load for load in loads.values() if load < FIRING]
     if not cool:
         return None
-    middle, label = median_low(cool), rule_set.guard.pool_label
-    entries, pools = evaluation.table.entries, dict[str, list[Ranked]]({"": []})
     hosts = host_names(evaluation.table.nodes.values())
-    not_listed = {name: why_not_listed(evaluation, pods, name, hosts) for name in entries}
-    steps = next_pod_loads(evaluation, profile)
-    listed = [name for name, why in not_listed.items() if why is None]
-    for name in sorted(listed, key=lambda name: (loads.get(name, middle), name)):
-        entry = entries[name]
-        ranked = Ranked(hosts[name], loads.get(name, middle), steps[name])
-        if not entry.group.taints:  # a tainted node takes only pods of its pool
-            pools[""].append(ranked)
-        if label and entry.group.pool:
-            pools.setdefault(entry.group.pool, []).append(ranked)
-    sizes = Counter(entry.group.pool for entry in entries.values())
-    sizes[""] = len(entries)
-    lists, overflow, left_out = lists_that_fit(pools, sizes, threshold_load(profile))
+    not_listed = {
+        name: why_not_listed(evaluation, pods, name, hosts) for name in evaluation.table.entries
+    }
+    line = equal_line(rule_set.order.equal_below, loads.values())
+    counting = placing_loads(evaluation, profile, line / TENTHS)
+    middle, steps = median_low(cool), next_pod_loads(evaluation, profile)
+    ranked = {
+        name: Ranked(
+            hosts[name], loads.get(name, middle), counting.get(name, max(middle, line)), steps[name]
+        )
+        for name, why in not_listed.items()
+        if why is None
+    }
+    hot = {name: hosts[name] for name, why in not_listed.items() if why == "hot"}
+    pools = {
+        pool: pool_of(
+            [ranked[name] for name in names if name in ranked],
+            [hot[name] for name in names if name in hot],
+            line,
+            threshold_load(profile) if len(names) <= FEW_NODES else 0,
+            has_unnamed=any(not_listed[name] == "unnamed" for name in names),
+        )
+        for pool, names in _pools(evaluation).items()
+        if not pool or not ranked.keys().isdisjoint(names)
+    }
+    lists, overflow, left_out = lists_that_fit(pools, len(evaluation.table.entries))
     kinds = Counter(
         why or ("ranked" if name in loads else "unknown") for name, why in not_listed.items()
     )
     return Order(
         lists,
         overflow,
-        label,
-        {hosts[name]: load for name, load in loads.items() if name in hosts},
-        {kind: kinds[kind] for kind in ("ranked", "unknown", *UNLISTED)},
-        left_out,
+        rule_set.guard.pool_label,
+        loads={hosts[name]: load for name, load in loads.items() if name in hosts},
+        counts={kind: kinds[kind] for kind in ("ranked", "unknown", *UNLISTED)},
+        left_out=left_out,
+        pools={pool: pools[pool] for pool in lists},
     )
+
+
+def equal_line(equal_below: float, loads: Iterable[int]) -> int:
+    """The load below which nodes are equal, in tenths. It comes down where nodes are warm: as far
+    below full as their mean load is above 0.
+    """
+    mean = fmean(min(without_firing(load), FULL) for load in loads)
+    return round(min(TENTHS * equal_below, FULL - mean))
+
+
+def _pools(evaluation: Evaluation) -> dict[str, list[str]]:
+    """The names of the nodes of each pool; under the empty string those for pods that choose none:
+    a tainted node takes only pods of its pool.
+    """
+    label, pools = evaluation.rule_set.guard.pool_label, dict[str, list[str]]({"": []})
+    for name, entry in evaluation.table.entries.items():
+        if not entry.group.taints:
+            pools[""].append(name)
+        if label and entry.group.pool:
+            pools.setdefault(entry.group.pool, []).append(name)
+    return pools
 
 
 def why_not_listed(

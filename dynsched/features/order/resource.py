@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from dynsched.features.order.ranks import Order
+from dynsched.features.order.tiers import PreferenceTier
 from dynsched.kube.client import apply
 from dynsched.kube.failures import ApiRequest, in_namespace
 from dynsched.kube.leader_writer import LeaderWriter
@@ -121,7 +122,7 @@ def spec_of(order: Order, until: float) -> Mapping[str, Any]:
         "until": format_time(until),
         **{
             name: {
-                pool: [{"levels": [tier._asdict() for tier in tiers]} for tiers in lists]
+                pool: [{"levels": list(map(_level, tiers))} for tiers in lists]
                 for pool, lists in pools.items()
             }
             for name, pools in (("lists", order.lists), ("further", order.overflow_lists))
@@ -130,3 +131,10 @@ def spec_of(order: Order, until: float) -> Mapping[str, Any]:
     if order.pool_label is not None:
         spec["poolLabel"] = order.pool_label
     return spec
+
+
+def _level(tier: PreferenceTier) -> Mapping[str, Any]:
+    """A definition of the kind that does not know ``allBut`` yet refuses the object: one that only
+    dropped the word would make pods prefer the hot nodes.
+    """
+    return {"weight": tier.weight, "allBut" if tier.all_but else "nodes": tier.nodes}

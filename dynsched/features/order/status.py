@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -117,29 +116,35 @@ def _why_unusable(health: RuleHealth) -> str | None:
 
 
 class NodeInOrder(msgspec.Struct, frozen=True, gc=False):
-    """``rank``: by load, from 1 in each pool. ``list``, from 1: which of the pool's lists has the
-    node, with this ``weight``. ``load``: the expected one, in percent; None when it is not known.
+    """``rank``: by load, from 1 in each pool. ``equal``: whether its load is below the line, so
+    kube-scheduler decides. ``list``, from 1: which of the pool's lists has the node, with this
+    ``weight``. ``load``: the expected one, in percent; None when it is not known.
     """
 
     node: str
     rank: int
+    equal: bool
     list: int
     weight: int
     load: float | None
 
 
 def nodes_of(order: Order, pool: str) -> Iterator[NodeInOrder]:
-    """The nodes of a pool, by rank."""
-    lists = [
-        [(node, tier.weight) for tier in tiers for node in tier.nodes]
-        for tiers in order.lists[pool]
-    ]
-    # Each list has every nth node by rank.
-    by_rank = (found for row in zip_longest(*lists) for found in row if found is not None)
-    for at, (node, weight) in enumerate(by_rank):
-        load = order.loads.get(node)
-        percent = None if load is None else load / TENTHS
-        yield NodeInOrder(node, at + 1, at % len(lists) + 1, weight, percent)
+    """The nodes of a pool that the lists have, by rank."""
+    placed = {
+        host: (number, tier.weight)
+        for number, tiers in enumerate(order.lists[pool], 1)
+        for tier in tiers
+        if not tier.all_but
+        for host in tier.nodes
+    }
+    for rank, node in enumerate(order.pools[pool].ranked, 1):
+        is_equal = node.counts_as <= order.pools[pool].line
+        number, weight = placed.get(node.host, (1, 100) if is_equal else (0, 0))
+        if weight:
+            load = order.loads.get(node.host)
+            percent = None if load is None else load / TENTHS
+            yield NodeInOrder(node.host, rank, is_equal, number, weight, percent)
 
 
 def order_answer(tick: Tick, status: OrderStatus, leader: str | None) -> dict[str, Any]:
@@ -156,7 +161,14 @@ def order_answer(tick: Tick, status: OrderStatus, leader: str | None) -> dict[st
         "counts": order and order.counts,
         "left_out_pools": order
         and {"count": len(order.left_out), "first": order.left_out[:MAX_LISTED]},
-        "pools": [{"pool": pool, "nodes": list(nodes_of(order, pool))} for pool in order.lists]
+        "pools": [
+            {
+                "pool": pool,
+                "equal_below": order.pools[pool].line / TENTHS,
+                "nodes": list(nodes_of(order, pool)),
+            }
+            for pool in order.lists
+        ]
         if order
         else [],
     }
@@ -185,10 +197,11 @@ def for_the_page(order: Order) -> dict[str, Any]:
     return {
         "counts": order.counts,
         "lists": len(order.lists[""]),
+        "equal_below": order.pools[""].line / TENTHS,
         "loads": [node.load for node in nodes],
         "weights": [node.weight for node in nodes],
     }
 
 
 def _length(order: Order, pool: str) -> int:
-    return sum(len(tier.nodes) for tiers in order.lists[pool] for tier in tiers)
+    return sum(1 for _ in nodes_of(order, pool))

@@ -1,7 +1,8 @@
 """The lists of the order: the preferences that a pod gets.
 
-A pod gets one list by chance: nodes in tiers, the coolest first. Where one list cannot have all
-nodes there are several, each with every nth node by rank, so that no pod grows by much.
+Nodes whose load is below a line are equally good, and kube-scheduler chooses among them. Where few
+are above, a list says "all but these". Else a pod gets one of several lists by chance: nodes in
+tiers, the coolest first, each list with every nth node by rank, so that no pod grows by much.
 
 All pods that are created between two writes of the order see the same one. kube-scheduler spreads
 the pods of a ReplicaSet by itself, but not those of a Job: all would go to the same few nodes. They
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 from typing import Final, NamedTuple
@@ -33,7 +34,7 @@ MAX_LENGTH: Final = 24
 """Nodes in a list: with more, bursts go to the same few nodes."""
 FEW_NODES: Final = 15
 """In a pool of at most this size, hot nodes included, the scheduler's spread of replicas counts
-more than small differences of load: see `_tiers`."""
+more than small differences of load: see `pool_of`."""
 MISSED: Final = 0.002
 """kube-scheduler looks at a share of many nodes for each pod. Where a pod has room, its list is so
 long that no more than this share of pods finds none of its nodes there: 59 of 5,000."""
@@ -57,24 +58,60 @@ _IN_JSON: Final = {"pool": 6, "list": 14, "tier": 26, "node": 3}
 
 
 class PreferenceTier(NamedTuple):
-    """Nodes that are preferred alike; ``weight`` 1 to 100."""
+    """Nodes that are preferred alike: these, or ``all_but`` these. ``weight`` 1 to 100."""
 
     weight: int
     nodes: tuple[str, ...]
+    all_but: bool = False
 
 
 NodeList = tuple[PreferenceTier, ...]
-"""The preferences that one pod gets."""
+"""The preferences that one pod gets. Empty: none, because all nodes are equally good."""
 Lists = tuple[NodeList, ...]
 """The lists of one pool."""
 
 
 class Ranked(NamedTuple):
-    """The host name of a node, its load, and what the next pod adds to it (tenths of a percent)."""
+    """The host name of a node, its load, what the load counts as (those below a line are equal),
+    and what the next pod adds to it; all in tenths of a percent.
+    """
 
     host: str
     load: int
+    counts_as: int
     step: int = 0
+
+
+class Pool(NamedTuple):
+    """``ranked``: the nodes that new pods may go to, the coolest first. ``hot``: host names of its
+    hot nodes. ``line``: what loads below it count as, in tenths of a percent. ``threshold_of_few``:
+    the load of a hot node, in a small pool; else 0. ``has_unnamed``: a node in it cannot be named,
+    so that "all but" could mean a hot one.
+    """
+
+    ranked: Sequence[Ranked]
+    hot: Sequence[str] = ()
+    line: int = 0
+    threshold_of_few: int = 0
+    has_unnamed: bool = False
+
+
+def pool_of(
+    nodes: Iterable[Ranked],
+    hot: Sequence[str],
+    line: int,
+    threshold_of_few: int,
+    *,
+    has_unnamed: bool,
+) -> Pool:
+    """In a small pool every node has several pods of each workload; if all were on one node, they
+    would end with it. So where ``threshold_of_few`` is not 0, the spread decides while loads are no
+    danger: the line is at half of this threshold at least.
+    """
+    line = max(line, threshold_of_few // 2)
+    counted = (node._replace(counts_as=max(node.counts_as, line)) for node in nodes)
+    ranked = sorted(counted, key=lambda node: (node.counts_as, node.load, node.host))
+    return Pool(ranked, hot, line, threshold_of_few, has_unnamed)
 
 
 def nodes_looked_at(nodes: int) -> int:
@@ -85,30 +122,26 @@ def nodes_looked_at(nodes: int) -> int:
 
 
 def lists_that_fit(
-    pools: Mapping[str, Sequence[Ranked]], sizes: Mapping[str, int], threshold: int
+    pools: Mapping[str, Pool], nodes: int
 ) -> tuple[dict[str, Lists], dict[str, Lists], tuple[str, ...]]:
     """The lists of each pool's coolest nodes, the coolest first; the overflow lists; and the pools
     of the fewest nodes, for which the object has no room: their pods get the lists for pods that
-    choose no pool. ``sizes``: the number of nodes of each pool, also of those in no list.
-    ``threshold``: the load from which on a node is hot, in tenths of a percent.
+    choose no pool. ``nodes``: the size of the cluster.
     """
     found, more = dict[str, Lists](), dict[str, Lists]()
-    threshold_of_few = {pool: threshold if size <= FEW_NODES else 0 for pool, size in sizes.items()}
     left_out, room = [], MAX_OBJECT
-    for pool in sorted(pools, key=lambda pool: (pool != "", -len(pools[pool]), pool)):
-        lists = node_lists(pools[pool], sizes[""], threshold_of_few[pool])
+    for pool in sorted(pools, key=lambda pool: (pool != "", -len(pools[pool].ranked), pool)):
+        lists = node_lists(pools[pool], nodes)
         size = len(pool) + _IN_JSON["pool"] + sum(map(_size, lists))
         if size > room or len(found) == MAX_POOLS:
             left_out.append(pool)
         else:
             found[pool] = lists
             room -= size
-    each = min(room, MAX_OVERFLOW) / max(1, sum(len(pools[pool]) for pool in found))
-    for pool, lists in found.items():
-        room = int(each * len(pools[pool])) - len(pool) - _IN_JSON["pool"]
-        overflow = tuple(
-            _overflow(pools[pool][:MAX_NODES], len(lists), threshold_of_few[pool], room)
-        )
+    each = min(room, MAX_OVERFLOW) / max(1, sum(len(pools[pool].ranked) for pool in found))
+    for pool in found:
+        room = int(each * len(pools[pool].ranked)) - len(pool) - _IN_JSON["pool"]
+        overflow = tuple(_overflow(pools[pool], nodes, room))
         if overflow:
             more[pool] = overflow
     return found, more, tuple(left_out)
@@ -120,13 +153,33 @@ def _size(tiers: NodeList) -> int:
     return _IN_JSON["list"] + len(tiers) * _IN_JSON["tier"] + of_names
 
 
-def node_lists(coolest: Sequence[Ranked], nodes: int, threshold_of_few: int = 0) -> Lists:
-    """Each of these nodes, the coolest first, in one list. ``nodes``: the size of the cluster;
-    ``threshold_of_few``: see `_tiers`.
+def node_lists(pool: Pool, nodes: int) -> Lists:
+    """One list for all pods where the nodes above the line are few. Else lists of the coolest that
+    have each node once. ``nodes``: the size of the cluster.
     """
-    listed = coolest[:MAX_NODES]
+    short = _all_but_above(pool)
+    if short is not None:
+        return (short,)
+    listed = pool.ranked[:MAX_NODES]
     count = _lists_needed(listed, nodes)
-    return tuple(_tiers(listed[at::count], threshold_of_few) for at in range(count))
+    return tuple(_tiers(listed[at::count], pool.threshold_of_few) for at in range(count))
+
+
+def _all_but_above(pool: Pool) -> NodeList | None:
+    """A list that names only the nodes above the line: shorter than one of those below, and right
+    for nodes that join later. None where no node is below, or where a pod has no room for it.
+    """
+    above = [node for node in pool.ranked if node.counts_as > pool.line]
+    if pool.has_unnamed or len(above) == len(pool.ranked):
+        return None
+    others = (*pool.hot, *(node.host for node in above))
+    if not others:
+        return ()
+    # Their weights are by their distance from those below, which are not named.
+    _, *tiers = _tiers([Ranked("", 0, pool.line), *above], pool.threshold_of_few)
+    found = (PreferenceTier(100, others, all_but=True), *tiers)
+    size = sum(len(name) + _BYTES_OF_NODE for tier in found for name in tier.nodes)
+    return found if size + len(found) * _BYTES_OF_TIER <= MAX_BYTES else None
 
 
 def _lists_needed(listed: Sequence[Ranked], nodes: int) -> int:
@@ -141,15 +194,15 @@ def _lists_needed(listed: Sequence[Ranked], nodes: int) -> int:
     return len(listed)
 
 
-def _overflow(
-    listed: Sequence[Ranked], count: int, threshold_of_few: int, room: int
-) -> Iterator[NodeList]:
-    """In rounds of ``count`` lists that together have each node once, up to ``room`` bytes. The
-    ranks of a round are those after one pod for each list before it was placed on the node that was
-    the coolest then.
+def _overflow(pool: Pool, nodes: int, room: int) -> Iterator[NodeList]:
+    """In rounds of lists that together have each node once, up to ``room`` bytes. The ranks of a
+    round are those after one pod for each list before it was placed on the node that was the
+    coolest then. No nodes are equal in them: kube-scheduler does not spread these pods.
     """
+    listed = pool.ranked[:MAX_NODES]
     if not listed:
         return
+    count = _lists_needed(listed, nodes)
     steps = [max(1, node.step) for node in listed]
     # By load, then by rank before: the heap's first is the coolest.
     heap = [(node.load, at) for at, node in enumerate(listed)]
@@ -159,8 +212,8 @@ def _overflow(
         for _ in range(count):
             load, at = heap[0]
             heapq.heapreplace(heap, (load + steps[at], at))
-        ranked = [Ranked(listed[at].host, load) for load, at in sorted(heap)]
-        lists = [_tiers(ranked[first::count], threshold_of_few) for first in range(count)]
+        ranked = [Ranked(listed[at].host, load, load) for load, at in sorted(heap)]
+        lists = [_tiers(ranked[first::count], pool.threshold_of_few) for first in range(count)]
         room -= sum(map(_size, lists))
         if room < 0:
             return
@@ -174,21 +227,20 @@ def _most_tiers(names: Sequence[str]) -> int:
 
 
 def _tiers(nodes: Sequence[Ranked], threshold_of_few: int) -> NodeList:
-    """By rank, in tiers of equal length. A tier's weight is the square of its distance in load to
-    the hottest tier, scaled so that the coolest has 100. With equal steps a node that is far cooler
-    would have little more than the next one. kube-scheduler's spread of a workload's pods, which
-    counts as much as the whole order, would keep pods off larger nodes, which have most of them. A
-    load above FULL counts as FULL: one node must not make all others look equal.
-
-    In a small pool every node has several pods of each workload; if all were on one node, they
-    would end with it. So where ``threshold_of_few`` is not 0, the spread decides while loads are no
-    danger: below half of this threshold they count as equal, and above it the weight is linear.
+    """By rank: the nodes that count as much as the first does in one tier, the others in tiers of
+    equal length. A tier's weight is the square of its distance in load to the hottest tier, scaled
+    so that the coolest has 100. With equal steps a node that is far cooler would have little more
+    than the next one. kube-scheduler's spread of a workload's pods, which counts as much as the
+    whole order, would keep pods off larger nodes, which have most of them. A load above FULL counts
+    as FULL: one node must not make all others look equal. In a small pool the weight is the
+    distance to its threshold.
     """
-    count = _most_tiers([node.host for node in nodes])
-    bounds = [len(nodes) * tier // count for tier in range(count + 1)]
-    tiers = [nodes[begin:end] for begin, end in pairwise(bounds)]
-    least = threshold_of_few // 2
-    loads = [fmean(min(max(node.load, least), FULL) for node in tier) for tier in tiers]
+    equal = sum(node.counts_as == nodes[0].counts_as for node in nodes)
+    rest = nodes[equal:]
+    count = 1 + min(max(1, _most_tiers([node.host for node in nodes]) - 1), len(rest))
+    bounds = [len(rest) * tier // (count - 1) for tier in range(count)] if rest else []
+    tiers = [nodes[:equal], *(rest[begin:end] for begin, end in pairwise(bounds))]
+    loads = [fmean(min(node.counts_as, FULL) for node in tier) for tier in tiers]
     apart = max(SPREAD * TENTHS, (threshold_of_few or loads[-1]) - loads[0])
     found, weight = [], 101
     for at, (tier, load) in enumerate(zip(tiers, loads, strict=True)):

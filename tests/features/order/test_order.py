@@ -10,10 +10,11 @@ from scenes import EXAMPLE_RULES, NOON, Scene
 from dynsched.core.load.expected import NO_PODS
 from dynsched.core.load.pods import PodRequestTotals
 from dynsched.core.nodes import Node
-from dynsched.features.order.ranks import Order, compute_order, is_full
+from dynsched.features.order.ranks import Order, compute_order, equal_line, is_full
 from dynsched.features.order.resource import spec_of
+from dynsched.features.order.status import nodes_of
 from dynsched.features.order.tiers import (
-    FEW_NODES,
+    MAX_BYTES,
     MAX_LENGTH,
     MAX_LISTS,
     MAX_NODES,
@@ -21,23 +22,27 @@ from dynsched.features.order.tiers import (
     MAX_OVERFLOW,
     MAX_POOLS,
     TIERS,
+    NodeList,
+    Pool,
+    PreferenceTier,
     Ranked,
     lists_that_fit,
     node_lists,
 )
 from dynsched.rules.keys import HOSTNAME_LABEL
 
-THRESHOLD = 800
+LINE = 500
 
 
 def ranked(count: int, length: int) -> list[Ranked]:
-    return [Ranked(f"{number:0{length}d}", number, 60) for number in range(count)]
+    return [Ranked(f"{n:0{length}d}", LINE + 1 + n, LINE + 1 + n, 60) for n in range(count)]
 
 
 @given(st.integers(0, 3000), st.integers(4, 63))
 def test_each_node_is_in_one_list_the_coolest_in_the_first_tier_of_one(count, length) -> None:
+    """Where no node is below the line."""
     coolest = ranked(count, length)
-    lists = node_lists(coolest, count)
+    lists = node_lists(Pool(coolest, line=LINE), count)
     listed = [name for tiers in lists for tier in tiers for name in tier.nodes]
     names = [node.host for node in coolest[:MAX_NODES]]
     assert sorted(listed) == names
@@ -55,14 +60,51 @@ def test_each_node_is_in_one_list_the_coolest_in_the_first_tier_of_one(count, le
         assert len(in_list) <= MAX_LENGTH
 
 
+def weight_of(tiers: NodeList, node: str) -> int:
+    """What kube-scheduler's NodeAffinity adds up for a node."""
+    return sum(tier.weight for tier in tiers if (node in tier.nodes) != tier.all_but)
+
+
+@given(
+    below=st.integers(0, 2000),
+    above=st.lists(st.integers(LINE + 1, 1200), max_size=80),
+    hot=st.integers(0, 60),
+    length=st.integers(4, 63),
+)
+def test_nodes_below_the_line_are_equal_and_the_others_come_after_them(
+    below, above, hot, length
+) -> None:
+    cool = [Ranked(f"c{n:0{length - 1}d}", n % LINE, LINE) for n in range(below)]
+    warm = [Ranked(f"w{n:0{length - 1}d}", at, at) for n, at in enumerate(sorted(above))]
+    hot_names = [f"h{n:0{length - 1}d}" for n in range(hot)]
+    lists = node_lists(Pool([*cool, *warm], hot_names, LINE), below + len(above) + hot)
+    if below and not above and not hot:
+        assert lists == ((),)  # there is nothing to say
+        return
+    named = sum(len(name) for tiers in lists for tier in tiers for name in tier.nodes)
+    assert named <= len(lists) * MAX_BYTES
+    for tiers in lists:
+        assert not any(weight_of(tiers, name) for name in hot_names)
+        of_cool = {weight_of(tiers, node.host) for node in cool} - {0}
+        assert of_cool <= {100}
+        of_warm = [weight for node in warm if (weight := weight_of(tiers, node.host))]
+        assert of_warm == sorted(of_warm, reverse=True)
+        if any(tier.all_but for tier in tiers):
+            assert len(lists) == 1
+            assert of_cool == {100}
+            assert weight_of(tiers, "joined-later") == 100
+            assert len(of_warm) == len(warm)
+            assert max(of_warm, default=0) < 100
+
+
 @given(
     st.lists(st.integers(1, 1100), max_size=12), st.integers(0, 1100), st.sampled_from([4, 44, 63])
 )
 def test_the_object_has_a_size_that_etcd_takes_and_the_larger_pools_stay(large, small, length):
     sizes = {"": 1000} | {f"large-{n}": size for n, size in enumerate(large)}
     sizes |= dict.fromkeys((f"small-{number:04}" for number in range(small)), 1)
-    pools = {pool: ranked(size, length) for pool, size in sizes.items()}
-    lists, overflow, left_out = lists_that_fit(pools, sizes | {"": 5000}, THRESHOLD)
+    pools = {pool: Pool(ranked(size, length)) for pool, size in sizes.items()}
+    lists, overflow, left_out = lists_that_fit(pools, 5000)
     spec = spec_of(Order(lists, overflow, "pool"), 0.0)
     written, of_overflow = (
         len(json.dumps(each, separators=(",", ":"))) for each in (spec, spec["further"])
@@ -77,41 +119,38 @@ def test_the_object_has_a_size_that_etcd_takes_and_the_larger_pools_stay(large, 
     assert not left_out or written > MAX_OBJECT * 0.8 or len(lists) == MAX_POOLS
 
 
-def weights(*loads: int, hot: int = 0) -> list[int]:
-    """The weights of nodes with these loads (tenths of a percent), with ``hot`` other nodes."""
-    nodes = [Ranked(str(number), load) for number, load in enumerate(loads)]
-    lists, _, _ = lists_that_fit({"": nodes}, {"": len(nodes) + hot}, THRESHOLD)
-    (tiers,) = lists[""]
-    assert [tier.nodes for tier in tiers] == [(node.host,) for node in nodes]
-    return [tier.weight for tier in tiers]
+@pytest.mark.parametrize("above", range(1, 60))
+def test_long_names_above_the_line_leave_a_pod_its_size(above: int) -> None:
+    cool = [Ranked(f"c{n:062d}", 0, LINE) for n in range(30)]
+    warm = [Ranked(f"w{n:062d}", LINE + n, LINE + n) for n in range(1, above + 1)]
+    for tiers in node_lists(Pool([*cool, *warm], line=LINE), 90):
+        names = [name for tier in tiers for name in tier.nodes]
+        assert sum(map(len, names)) + 40 * len(tiers) <= MAX_BYTES
+        assert weight_of(tiers, warm[0].host) < 100
+
+
+def weights(*loads: int) -> list[int]:
+    """The weights of nodes with these loads (tenths of a percent), all above the line."""
+    nodes = [Ranked(str(number), load, load) for number, load in enumerate(loads)]
+    (tiers,) = node_lists(Pool(nodes), len(nodes))
+    return [weight_of(tiers, node.host) for node in nodes]
 
 
 def test_weights_are_by_load() -> None:
-    """Equal nodes have nearly the same weight, and one that is far cooler much more."""
-    many = [700] * (FEW_NODES - 2)
-    assert weights(200, 450, 600, *many)[:4] == [100, 25, 14, 13]
-    assert weights(200, 200, 201, *many)[:4] == [100, 99, 98, 13]
-    assert weights(200, 600, *many, 9000)[:2] == [100, 25]
+    """Equal nodes have the same weight, and one that is far cooler has much more."""
+    assert weights(200, 450, 600, 700) == [100, 25, 4, 1]
+    assert weights(200, 200, 201, 700) == [100, 100, 99, 1]
+    assert weights(200, 600, 700, 9000) == [100, 25, 14, 1]
     assert weights(200) == [100]
-    assert node_lists([], 4) == ()
-
-
-def test_where_all_but_few_of_many_nodes_are_hot_the_weights_are_by_load_still() -> None:
-    assert weights(300, 350, 400, hot=FEW_NODES) == [100, 25, 1]
-
-
-def test_few_nodes_that_are_far_below_the_threshold_have_nearly_the_same_weight() -> None:
-    assert weights(300, 350, 400) == [100, 99, 98]
-    assert weights(200, 400, 600) == [100, 99, 50]
-    assert weights(500, 600, 700, 790, 900) == [100, 67, 33, 3, 1]
+    assert node_lists(Pool([]), 4) == ()
 
 
 @given(st.lists(st.tuples(st.integers(0, 900), st.integers(0, 300)), max_size=60))
 def test_overflow_lists_are_the_order_when_pods_are_placed(drawn) -> None:
     """Each round is the order after one pod for each list before it, each on the coolest node."""
-    nodes = sorted((Ranked(f"n{at}", *each) for at, each in enumerate(drawn)), key=lambda n: n.load)
-    lists, overflow, _ = lists_that_fit({"": nodes}, {"": len(nodes)}, THRESHOLD)
-    of_round = len(lists[""])
+    nodes = [Ranked(f"n{at}", load, load, step) for at, (load, step) in enumerate(sorted(drawn))]
+    _, overflow, _ = lists_that_fit({"": Pool(nodes)}, len(nodes))
+    of_round = len(node_lists(Pool([node._replace(counts_as=1) for node in nodes]), len(nodes)))
     loads = {node.host: node.load for node in nodes}
     steps = {node.host: max(1, node.step) for node in nodes}
     more = overflow.get("", ())
@@ -139,16 +178,17 @@ def test_a_node_that_is_hot_by_any_rule_is_in_no_list_until_it_has_cooled() -> N
     nodes = [Node("a"), Node("b"), Node("c", labels={"kubernetes.io/hostname": "host-c"})]
     scene = Scene(rules, nodes)
 
-    def listed(at: float, **memory: float) -> list[tuple[str, ...]]:
+    def preferred(at: float, **memory: float) -> list[str]:
         cpu = {"a": 90.0, "b": 10.0, "c": 50.0}
         tick = scene.tick(at, node_cpu=cpu, node_mem_usage={"a": 10.0, "c": 10.0, **memory})
         order = compute_order(tick.evaluation, NO_PODS)
         assert order is not None
-        return [tier.nodes for tiers in order.lists[""] for tier in tiers]
+        (tiers,) = order.lists[""]
+        return [name for name in ("a", "b", "host-c") if weight_of(tiers, name)]
 
-    listed(NOON - 60, b=99.0)
-    assert listed(NOON, b=99.0) == [("host-c",)]
-    assert listed(NOON + 10, b=10.0) == [("b",), ("host-c",)]
+    preferred(NOON - 60, b=99.0)
+    assert preferred(NOON, b=99.0) == ["host-c"]
+    assert preferred(NOON + 10, b=10.0) == ["b", "host-c"]
 
 
 def test_a_load_that_cannot_be_is_in_the_middle() -> None:
@@ -157,9 +197,9 @@ def test_a_load_that_cannot_be_is_in_the_middle() -> None:
     cpu = {"a": -1200.0, "b": 808334905.0, "c": 10.0, "d": 50.0, "e": 70.0}
     order = compute_order(scene.tick(NOON, node_cpu=cpu, node_mem_usage={}).evaluation, NO_PODS)
     assert order is not None
-    listed = [name for tiers in order.lists[""] for tier in tiers for name in tier.nodes]
-    assert sorted(listed) == ["a", "b", "c", "d", "e"]
-    assert (listed[0], listed[-1]) == ("c", "e")
+    (tiers,) = order.lists[""]
+    weights = [weight_of(tiers, name) for name in "abcde"]
+    assert weights == [75, 74, 100, 73, 25]
     assert (order.counts["unknown"], sorted(order.loads)) == (2, ["c", "d", "e"])
 
 
@@ -186,11 +226,39 @@ def test_a_node_that_no_preference_can_name_is_in_no_list() -> None:
     nodes = [Node(name, labels={HOSTNAME_LABEL: host}) for name, host in labels.items()]
     scene = Scene(EXAMPLE_RULES, nodes)
     scene.nodes |= {name: Node(name) for name in ("n" * 70, "without")}
-    cpu = dict.fromkeys(scene.nodes, 10.0) | {"b": 20.0}
+    cpu = dict.fromkeys(scene.nodes, 60.0) | {"b": 70.0}
     order = compute_order(scene.tick(NOON, node_cpu=cpu, node_mem_usage={}).evaluation, NO_PODS)
     assert order is not None
     (tiers,) = order.lists[""]
     assert [tier.nodes for tier in tiers] == [("a",), ("other",)]
-    assert order.loads == {"a": 100, "other": 200}
+    assert order.loads == {"a": 600, "other": 700}
     none = {"hot": 0, "closed": 0, "full": 0}
     assert order.counts == {"ranked": 2, "unknown": 0, **none, "unnamed": 6}
+
+
+def test_the_line_comes_down_where_nodes_are_warm_and_goes_by_every_rule() -> None:
+    assert [equal_line(50, [10 * load] * 3) for load in (10, 50, 60, 80, 300)] == [
+        *(500, 500, 400, 200),
+        0,
+    ]
+    assert equal_line(0, [100]) == 0
+    score = {"node-cpu": 1, "node-mem-usage": 1}
+    rules = {**EXAMPLE_RULES, "order": {"score": score, "equal_below": 50}}
+    scene = Scene(rules, map(Node, "abc"))
+    cpu, memory = {"a": 20.0, "b": 10.0, "c": 45.0}, {"a": 75.0, "b": 10.0, "c": 45.0}
+    tick = scene.tick(NOON, node_cpu=cpu, node_mem_usage=memory)
+    order = compute_order(tick.evaluation, NO_PODS)
+    assert order is not None
+    assert order.lists[""] == (
+        (PreferenceTier(100, ("a",), all_but=True), PreferenceTier(62, ("a",))),
+    )
+    assert [(each.node, each.equal) for each in nodes_of(order, "")] == [
+        *(("b", True), ("c", True)),
+        ("a", False),
+    ]
+    # An unnamed node could be hot: then the cool ones are named.
+    scene.nodes["d"] = Node("d", labels={})
+    tick = scene.tick(NOON + 10, node_cpu=cpu | {"d": 5.0}, node_mem_usage=memory)
+    order = compute_order(tick.evaluation, NO_PODS)
+    assert order is not None
+    assert [tier.nodes for tiers in order.lists[""] for tier in tiers] == [("b", "c"), ("a",)]

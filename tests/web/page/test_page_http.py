@@ -64,7 +64,8 @@ async def test_the_page_gets_columns_of_what_the_nodes_are(client, ticks) -> Non
     check(memory, value=[42.0] * 8, state="i" * 8, quality="o" * 8)
     of_cpu, _ = shown["rules"]
     check(of_cpu, error=None, blind=None, samples=8, unmatched=1, pending=1, firing=4)
-    order = {"lists": 1, "loads": [31.5, 31.5, None, 66.0, 81.0], "weights": [100, 99, 98, 35, 1]}
+    order = {"lists": 1, "loads": [31.5, 31.5, None, 66.0, 81.0], "weights": [100, 100, 100, 35, 1]}
+    order["equal_below"] = 40.0
     check(shown["order"], **order)
 
 

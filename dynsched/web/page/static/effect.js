@@ -52,7 +52,7 @@ export function order(model) {
   if (!found) return;
   const told = (/** @type {(keyof typeof found.counts)[]} */ ...kinds) => kinds.flatMap((kind) => (found.counts[kind] ? t(`order_${kind}`, counted(found.counts[kind])) : []));
   const left = told("hot", "closed", "full", "unnamed").join(t("comma"));
-  say(get("order-counts"), [...told("ranked", "unknown"), left && t("order_left") + left].filter(Boolean).join(t("semicolon")) + t("stop") + (found.lists > 1 ? t("order_lists", counted(found.lists)) : ""));
+  say(get("order-counts"), [...told("ranked", "unknown"), left && t("order_left") + left].filter(Boolean).join(t("semicolon")) + t("stop") + (found.lists > 1 ? t("order_lists", counted(found.lists)) : "") + (found.equal_below ? t("order_equal", number(found.equal_below)) : ""));
   const box = get("order");
   const shows = JSON.stringify([found.weights, found.loads]);
   if (box.dataset.shows === shows) return;

@@ -31,7 +31,7 @@
 
 /** For pods that choose no pool: the load and the weight of each node by rank, in how many `lists` they are.
  * @typedef {{counts: {ranked: number, unknown: number, hot: number, closed: number, full: number, unnamed: number},
- *   lists: number, loads: (number | null)[], weights: number[]}} Order */
+ *   lists: number, equal_below: number, loads: (number | null)[], weights: number[]}} Order */
 
 /**
  * @typedef {object} Node

@@ -255,6 +255,7 @@ export const texts = {
   order_full: ["{0} full", "已满 {0} 个"],
   order_unnamed: ["{0} without a host name of {0|its|their} own", "没有专属主机名 {0} 个"],
   order_lists: [" They are in {0} lists, of which each pod gets one: weights fall within a list.", "它们分在 {0} 个列表中，每个 Pod 得到其中一个：权重在列表内递减。"],
+  order_equal: [" Below {0} % they are equal, and kube-scheduler decides.", "负载低于 {0} % 的节点同等，由 kube-scheduler 决定。"],
   at_rank: ["load {0}, weight {1}", "负载 {0}，权重 {1}"],
   k_weights: ["weight of a node's level, up to 100", "节点所在级别的权重，最高 100"],
   k_loads: ["expected load, 0 to 100", "预期负载，0 到 100"],
