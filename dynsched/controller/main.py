@@ -17,7 +17,7 @@ from dynsched.controller.clients import Clients, end_election
 from dynsched.controller.evaluator import Evaluator
 from dynsched.controller.features import Features
 from dynsched.controller.pod_tracking import PodTracking
-from dynsched.controller.queries import PATIENCE, Queries
+from dynsched.controller.queries import Queries
 from dynsched.controller.reporting import Reporter, report_warnings
 from dynsched.controller.rules_backup import RulesBackup
 from dynsched.controller.serving import access_reviews, serving
@@ -116,7 +116,7 @@ async def _serve(settings: Settings) -> None:
         backup = RulesBackup(
             *(RulesConfigMap(client, home, writer), rules_file, writer.may_write),
             in_use=lambda: None if store.tick is None else store.tick.rule_set,
-            refused=partial(queries.refused, patience=PATIENCE * settings.interval),
+            refused=partial(queries.refused, patience=None),
         )
         evaluator = Evaluator(
             rules_file,
