@@ -30,6 +30,7 @@ from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.rules_config_map import RulesConfigMap
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.file import RulesFile
+from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.util.errors import ClusterError
 from dynsched.util.latest import Latest
@@ -113,9 +114,14 @@ async def _serve(settings: Settings) -> None:
 
         writer = leadership.writer
         queries = Queries({"prometheus": source, "metrics-server": metrics_server})
+
+        def in_use() -> RuleSet | None:
+            rule_set = None if store.tick is None else store.tick.rule_set
+            return rule_set if rule_set and queries.has_passed(rule_set.rules) else None
+
         backup = RulesBackup(
             *(RulesConfigMap(client, home, writer), rules_file, writer.may_write),
-            in_use=lambda: None if store.tick is None else store.tick.rule_set,
+            in_use=in_use,
             refused=partial(queries.refused, patience=None),
         )
         evaluator = Evaluator(

@@ -32,8 +32,9 @@ gives them for some seconds.
 
 
 class RulesBackup:
-    """``leads``: whether this replica writes. ``in_use``: the rules of the last tick. Those by
-    which no tick has ended are not kept. ``refused``: see `Queries.refused`.
+    """``leads``: whether this replica writes. ``in_use``: the rules of the last tick, if their
+    queries have passed (`Queries.has_passed`). Others are not kept. ``refused``: see
+    `Queries.refused`.
     """
 
     def __init__(

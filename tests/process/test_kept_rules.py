@@ -120,6 +120,28 @@ async def test_where_nothing_was_kept_one_bad_query_stops_no_other_rule(pod) -> 
         assert await operator.stop() == 0
 
 
+async def test_rules_whose_queries_have_not_passed_replace_none_that_are_kept(pod) -> None:
+    good = write_rules(pod.folder, rules()).read_text()
+    async with pod() as operator:
+        await pod.until_kept(good)
+        assert await operator.stop() == 0
+    pod.file.write_text(BAD_QUERY)
+    pod.prometheus.failing["*"] = 503  # it starts too, so that nothing is known of the query
+    async with pod() as operator:
+        await until_status(operator, lambda found: "HTTP 503" in (found["error"] or ""))
+        await asyncio.sleep(2.5)
+        pod.prometheus.failing["load("] = 400
+        await until_status(operator, lambda found: "HTTP 400" in (found["error"] or ""))
+        await asyncio.sleep(2.5)
+        assert await pod.kept() == good
+        assert await operator.stop() == 0
+    del pod.prometheus.failing["*"]
+    async with pod() as operator:
+        told = await until_status(operator, lambda found: found["ok"])
+        assert "HTTP 400" in told["rules_error"]
+        assert await operator.stop() == 0
+
+
 async def test_outside_of_a_pod_a_refused_file_ends_it(pod) -> None:
     write_rules(pod.folder, rules())
     async with pod() as operator:
