@@ -17,7 +17,7 @@ from dynsched.controller.clients import Clients, end_election
 from dynsched.controller.evaluator import Evaluator
 from dynsched.controller.features import Features
 from dynsched.controller.pod_tracking import PodTracking
-from dynsched.controller.queries import PATIENCE, Queries
+from dynsched.controller.queries import Queries
 from dynsched.controller.reporting import Reporter, report_warnings
 from dynsched.controller.rules_backup import RulesBackup
 from dynsched.controller.serving import access_reviews, serving
@@ -30,6 +30,7 @@ from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.rules_config_map import RulesConfigMap
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.file import RulesFile
+from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.util.errors import ClusterError
 from dynsched.util.latest import Latest
@@ -113,10 +114,15 @@ async def _serve(settings: Settings) -> None:
 
         writer = leadership.writer
         queries = Queries({"prometheus": source, "metrics-server": metrics_server})
+
+        def in_use() -> RuleSet | None:
+            rule_set = None if store.tick is None else store.tick.rule_set
+            return rule_set if rule_set and queries.has_passed(rule_set.rules) else None
+
         backup = RulesBackup(
             *(RulesConfigMap(client, home, writer), rules_file, writer.may_write),
-            in_use=lambda: None if store.tick is None else store.tick.rule_set,
-            refused=partial(queries.refused, patience=PATIENCE * settings.interval),
+            in_use=in_use,
+            refused=partial(queries.refused, patience=None),
         )
         evaluator = Evaluator(
             rules_file,

@@ -76,6 +76,14 @@ class Queries:
             name: found.error for name, found in answers.items() if found.refused and found.error
         }
 
+    def has_passed(self, rules: Iterable[Rule]) -> bool:
+        """Whether the last answers show that the queries can be evaluated: there are some, and none
+        is refused.
+        """
+        answers = [self._last[rule] for rule in rules if rule in self._last]
+        is_answered = any(found.error is None for found in answers)
+        return is_answered and not any(found.refused for found in answers)
+
     def _collect(self) -> None:
         for rule in [rule for rule, task in self._under_way.items() if task.done()]:
             self._last[rule] = self._under_way.pop(rule).result()

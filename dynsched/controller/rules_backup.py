@@ -32,8 +32,9 @@ gives them for some seconds.
 
 
 class RulesBackup:
-    """``leads``: whether this replica writes. ``in_use``: the rules of the last tick. Those by
-    which no tick has ended are not kept. ``refused``: see `Queries.refused`.
+    """``leads``: whether this replica writes. ``in_use``: the rules of the last tick, if their
+    queries have passed (`Queries.has_passed`). Others are not kept. ``refused``: see
+    `Queries.refused`.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class RulesBackup:
         rules = () if self._file.rule_set is None else self._file.rule_set.rules
         if refused := await self._refused(rules):
             self._file.refuse(refused)
-            self._file.rule_set = self._file.text = None
+            self._file.text = None  # is not kept; its rules stay meanwhile, for what reads them
         forbidden = 0
         while self._file.error is not None and not stop.is_set():
             try:
@@ -72,7 +73,11 @@ class RulesBackup:
                     await pause(stop, READ_AGAIN)
                     continue
                 why_not = str(error)
-            if why_not is not None:
+            if why_not is not None and self._file.rule_set is not None:
+                text = "the rules whose query is not refused are in force: %s:\n%s"
+                logger.error(text, why_not, self._file.error)
+                self._file.accept()
+            elif why_not is not None:
                 logger.error("no rules are in force, so no node is marked or released: %s", why_not)
             return
 
