@@ -210,6 +210,7 @@ def _problems(cluster: Cluster, user: User) -> list[str]:
             (user.as_uid or user.as_groups or user.as_user_extra) and not user.as_user
         ),
         "exec and auth-provider are both given": plugin and user.auth_provider,
+        "exec has a variable without a name": plugin and not all(v.name for v in plugin.env),
         "exec needs command and apiVersion": plugin and not (plugin.command and plugin.api_version),
         f"exec needs interactiveMode: {', '.join(_MODES)}": (
             plugin and plugin.interactive_mode not in _MODES

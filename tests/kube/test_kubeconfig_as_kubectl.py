@@ -166,6 +166,7 @@ CASES: dict[str, Case] = {
     "a plugin with arguments": one(plugin(args=["a b", "c"])),
     "a plugin with a variable": one(plugin(env=[{"name": n, "value": v} for n, v in (
         ("API", V1), ("GIVEN", "é"), ("KUBERNETES_EXEC_INFO", "mine"))])),
+    "a plugin with a nameless variable": one(plugin(env=[{"value": "a"}])),
     "a plugin with null": one(plugin("plugin-v1", env=None, args=None)),
     "a plugin that is told the cluster": one(plugin(provideClusterInfo=True)),
     "a plugin that is told all": one(plugin(provideClusterInfo=True), extensions=EXTENSIONS, **{
