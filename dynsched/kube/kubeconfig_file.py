@@ -5,6 +5,7 @@ that has a name wins, null is as good as absent, and relative paths belong to th
 from __future__ import annotations
 
 import os
+import re
 from collections import ChainMap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from dynsched.util.files import read_stream
 
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _MODES: Final = ("Never", "IfAvailable", "Always")
+_QUOTED_WORD: Final = re.compile(r" (?:'[^']{2,}'|\"[^\"]{2,}\")")
 
 
 class Variable(msgspec.Struct):
@@ -146,6 +148,8 @@ def _read(path: str) -> _File | None:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         # Never the text of a YAMLError: it quotes the file, secrets and all.
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        if problem:  # a password like *secret or !secret is an alias or a tag, and quoted in it
+            problem = _QUOTED_WORD.sub("", problem)
         where = f":{mark.line + 1}" if mark else ""
         why = error if isinstance(error, msgspec.ValidationError) else problem or "it is not text"
         raise KubeConfigError(f"kubeconfig {path}{where}: not a kubeconfig: {why}") from None
