@@ -143,7 +143,7 @@ async def _load(chosen: Chosen, source: str, flag: str | None) -> KubeConfig:
         is_tls = configuration.host.startswith("https://")
         ca, login = b"", _Login()
         if is_tls:  # by plain HTTP anybody on the way could read it; kubectl sends none either
-            ca = _pem(cluster, "certificate_authority")
+            ca = _ca(cluster)
             login = await _log_in(chosen, ca)
         if login.authorization or not is_tls:
             # As client-go: a user in the URL gives way; aiohttp would refuse to send both.
@@ -257,6 +257,14 @@ def _headers(authorization: str | None, user: User) -> tuple[tuple[str, str], ..
         if not value.isprintable():
             raise KubeConfigError(f"what it has for the header {name} cannot stand in one")
     return tuple(found)
+
+
+def _ca(cluster: Cluster) -> bytes:
+    found = _pem(cluster, "certificate_authority")
+    # Where nothing of it is ASCII, Python would trust the public authorities instead.
+    if cluster.certificate_authority_data and b"-----BEGIN " not in found:
+        raise KubeConfigError("the CA's data holds no certificate in PEM form")
+    return found
 
 
 def _pem(part: Cluster | User, name: str) -> bytes:

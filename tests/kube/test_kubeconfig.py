@@ -145,3 +145,12 @@ async def test_a_broken_kubeconfig_does_not_give_its_secrets_away(tmp_path: Path
         with pytest.raises(KubeConfigError) as told:
             await load_config(str(path))
         assert "hush" not in str(told.value)
+
+
+async def test_data_without_a_certificate_does_not_stand_for_the_public_ones(tmp_path) -> None:
+    path = kubeconfig(tmp_path / "k", "https://127.0.0.1:1")
+    config = yaml.safe_load(path.read_text())
+    config["clusters"][0]["cluster"]["certificate-authority-data"] = "//79"  # not ASCII
+    path.write_text(yaml.safe_dump(config))
+    with pytest.raises(KubeConfigError, match="the CA's data holds no certificate in PEM form"):
+        await load_config(str(path))
