@@ -18,7 +18,7 @@ class TickClock:
     """
 
     def __init__(self, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
-        self._wall, self.monotonic = wall, monotonic
+        self.wall, self.monotonic = wall, monotonic
         self._offset = wall() - monotonic()
 
     def now(self) -> float:
@@ -29,15 +29,11 @@ class TickClock:
         """Unix seconds at ``moment`` of the monotonic clock."""
         return self._offset + moment
 
-    def wall(self) -> float:
-        """What the wall clock says, in Unix seconds."""
-        return self._wall()
-
     def follow(self) -> float:
         """Follow the wall clock if it was set, or the machine slept. How many seconds the time was
         moved by; 0 if it was not.
         """
-        step = self._wall() - self.now()
+        step = self.wall() - self.now()
         if abs(step) < CLOCK_STEP:
             return 0.0
         logger.warning("the clock was set by %+.0f s; alerts continue from where they were", step)

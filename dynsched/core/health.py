@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -79,15 +79,21 @@ def _why_none_is_usable(tick: Tick) -> str | None:
     """
     if not is_blind(tick):
         return None
-    queried, unmatched = _queried(tick), unmatched_rules(tick)
-    reasons = {
+    names = [health.rule.name for health in _queried(tick)]
+    first = next(iter(by_reason(unusable_rules(tick, names))))
+    return f"no rule returned a usable sample for any node: {first}"
+
+
+def unusable_rules(tick: Tick, names: Collection[str]) -> dict[str, str]:
+    """For each of these rules that has no usable reading on any node: why."""
+    unmatched = unmatched_rules(tick)
+    return {
         health.rule.name: health.error
         or unmatched.get(health.rule.name)
         or f"none of its readings is usable ({_counts(health)})"
-        for health in queried
+        for health in tick.rules
+        if health.rule.name in names and not health.quality.get(Quality.OK)
     }
-    first = next(iter(by_reason(reasons)))
-    return f"no rule returned a usable sample for any node: {first}"
 
 
 def _counts(health: RuleHealth) -> str:

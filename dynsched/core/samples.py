@@ -190,7 +190,7 @@ def match_samples(
         {node: _reading(sample, plausible) for node, sample in chosen.items()},
         tuple(sorted(unmatched, key=lambda each: (each.value, each.reason))),
         _several(rule, doubles) if doubles else None,
-        holder_of(looked_at if is_suspect else (), rule.node_labels, lookup),
+        holder_of(looked_at, rule.node_labels, lookup),
     )
 
 

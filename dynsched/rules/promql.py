@@ -63,14 +63,14 @@ NOW: Final = Reach(0.0, 0.0)
 
 
 def reach_of(found: Any) -> Reach:
-    """Of what `parse` returned."""
+    """How far back an expression reads, as `parse` returned it."""
     offset, window = (getattr(found, name, None) or timedelta() for name in ("offset", "range"))
     return _beyond(map(reach_of, parts_of(found)), offset.total_seconds(), window.total_seconds())
 
 
 def reach_by_server(tree: Any) -> Reach:
-    """Of the answer of Prometheus's ``parse_query``. UnreadError for what it does not show: it
-    gives 0 for a range that it works out only when it evaluates the expression.
+    """The same, from the answer of Prometheus's ``parse_query``. UnreadError if the answer does not
+    show it: Prometheus gives 0 for a range that it computes only when it evaluates the expression.
     """
     if not isinstance(tree, Mapping):
         raise UnreadError("the answer of parse_query is of another form")
@@ -101,20 +101,26 @@ def is_percent(text: str) -> bool:
 def _is_percent(found: Any) -> bool:
     if isinstance(found, promql.BinaryExpr):
         operator = str(found.op)
-        if _is_hundred(found.lhs):
+        if is_hundred(found.lhs):
             return operator in ("*", "-")
         if operator == "*":
-            return _is_hundred(found.rhs) or any(map(_is_percent, (found.lhs, found.rhs)))
+            return is_hundred(found.rhs) or any(map(_is_percent, (found.lhs, found.rhs)))
         gives_bool = found.modifier is not None and found.modifier.return_bool
         return operator in _OF_LEFT and not gives_bool and _is_percent(found.lhs)
     keeps = isinstance(found, _WRAPPERS) or name_of(found) in _KEEP_UNIT
     return keeps and any(map(_is_percent, parts_of(found)))
 
 
-def _is_hundred(found: Any) -> bool:
+def is_hundred(found: Any) -> bool:
+    found = bare(found)
+    return isinstance(found, promql.NumberLiteral) and bool(found.val == _PERCENT)
+
+
+def bare(found: Any) -> Any:
+    """Without the parentheses around it."""
     while isinstance(found, promql.ParenExpr):
         found = found.expr
-    return isinstance(found, promql.NumberLiteral) and bool(found.val == _PERCENT)
+    return found
 
 
 def name_of(found: Any) -> str:

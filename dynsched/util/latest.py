@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -30,10 +29,3 @@ class Latest(Generic[T]):
             while self.value is None or self.value is last:
                 await self._changed.wait()
             return self.value
-
-    async def values(self) -> AsyncIterator[T]:
-        """The newest value, if there is one, then each next one."""
-        last: T | None = None
-        while True:
-            last = await self.after(last)
-            yield last

@@ -22,14 +22,8 @@ MAX_LISTED: Final = 20
 _BEFORE_THE_FIRST_TICK: Final[Mapping[str, None]] = dict.fromkeys(
     (
         *("leading", "dry_run", "rules_error", "tick", "nodes", "pods", "rules", "conflicts"),
-        *(
-            "disputes",
-            "unmatched_samples",
-            "invalid_samples",
-            "capped_pools",
-            "patch_failures",
-            "delayed_writes",
-        ),
+        *("disputes", "unmatched_samples", "invalid_samples", "capped_pools"),
+        *("patch_failures", "delayed_writes"),
     )
 )
 

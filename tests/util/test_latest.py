@@ -11,8 +11,10 @@ async def test_a_slow_subscriber_misses_values_and_never_the_newest() -> None:
     latest, seen = Latest[str](), list[str]()
 
     async def subscribe() -> None:
-        async for value in latest.values():
-            seen.append(value)
+        last = None
+        while True:
+            last = await latest.after(last)
+            seen.append(last)
             await asyncio.sleep(0.05)
 
     subscriber = asyncio.create_task(subscribe())

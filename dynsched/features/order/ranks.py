@@ -76,7 +76,7 @@ def compute_order(evaluation: Evaluation, pods: KnownPods) -> Order | None:
         name: why_not_listed(evaluation, pods, name, hosts) for name in evaluation.table.entries
     }
     line = equal_line(rule_set.order.equal_below, loads.values())
-    counting = placing_loads(evaluation, profile, line / TENTHS)
+    counting = placing_loads(evaluation, profile, line / TENTHS) if line else loads
     middle, steps = median_low(cool), next_pod_loads(evaluation, profile)
     ranked = {
         name: Ranked(

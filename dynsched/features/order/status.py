@@ -9,10 +9,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from dynsched.core.health import unmatched_rules
+from dynsched.core.health import unusable_rules
 from dynsched.core.load.expected import NO_PODS, KnownPods
-from dynsched.core.samples import Quality
-from dynsched.core.tick import RuleHealth, Tick
+from dynsched.core.tick import Tick
 from dynsched.core.wording import by_reason, named_rules
 from dynsched.features.order.ranks import UNLISTED, Order, host_names, why_not_listed
 from dynsched.features.placing import TENTHS
@@ -98,21 +97,11 @@ def why_unknown(tick: Tick) -> str | None:
     """Why no load is known by which nodes can be ranked; None where one is."""
     if tick.rule_set.order is None:
         return None
-    ranking, unmatched = tick.rule_set.order.score, unmatched_rules(tick)
-    reasons = {
-        health.rule.name: health.error or unmatched.get(health.rule.name) or _why_unusable(health)
-        for health in tick.rules
-        if health.rule.name in ranking
-    }
-    unknown = {name: why for name, why in reasons.items() if why is not None}
-    if len(unknown) < len(reasons):
+    unusable = unusable_rules(tick, tick.rule_set.order.score)
+    if len(unusable) < len(tick.rule_set.order.score):
         return None
-    why, names = next(iter(by_reason(unknown).items()))
+    why, names = next(iter(by_reason(unusable).items()))
     return f"{named_rules(names)}: {why}"
-
-
-def _why_unusable(health: RuleHealth) -> str | None:
-    return None if health.quality.get(Quality.OK) else "none of its readings is usable"
 
 
 class NodeInOrder(msgspec.Struct, frozen=True, gc=False):
@@ -138,12 +127,13 @@ def nodes_of(order: Order, pool: str) -> Iterator[NodeInOrder]:
         if not tier.all_but
         for host in tier.nodes
     }
+    names_the_others = any(not tiers or tiers[0].all_but for tiers in order.lists[pool])
     for rank, node in enumerate(order.pools[pool].ranked, 1):
-        is_equal = node.counts_as <= order.pools[pool].line
-        number, weight = placed.get(node.host, (1, 100) if is_equal else (0, 0))
+        number, weight = placed.get(node.host, (1, 100) if names_the_others else (0, 0))
         if weight:
             load = order.loads.get(node.host)
             percent = None if load is None else load / TENTHS
+            is_equal = node.counts_as <= order.pools[pool].line
             yield NodeInOrder(node.host, rank, is_equal, number, weight, percent)
 
 

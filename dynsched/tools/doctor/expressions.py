@@ -9,11 +9,19 @@ from typing import Any, Final, NamedTuple
 
 import promql_parser as promql
 
-from dynsched.rules.promql import RANKS, UnreadError, name_of, parse, parts_of, walk
+from dynsched.rules.promql import (
+    RANKS,
+    UnreadError,
+    bare,
+    is_hundred,
+    name_of,
+    parse,
+    parts_of,
+    walk,
+)
 from dynsched.util.formatting import escaped, label_name
 
 _LEGACY: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
-_PERCENT: Final = 100.0
 _KEEP_LABELS: Final = frozenset({"ceil", "clamp", "clamp_max", "clamp_min", "floor", "round"})
 _MATCH: Final = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 
@@ -78,7 +86,9 @@ def read(text: str) -> Expression:
     return Expression(
         selectors=tuple(_selectors(root)),
         divides=any(str(each.op) == "/" for each in operations),
-        is_percent=any(str(each.op) == "*" and _has_a_hundred(each) for each in operations),
+        is_percent=any(
+            str(each.op) == "*" and any(map(is_hundred, parts_of(each))) for each in operations
+        ),
         alternatives=tuple(map(str, _alternatives(root))),
         joins=tuple(filter(None, map(_fragile_join, operations))),
         root=root,
@@ -122,19 +132,8 @@ def _matched(node: Any) -> tuple[str, tuple[Matcher, ...]]:
     return metric, tuple(each for each in matchers if not (each.name == "__name__" and metric))
 
 
-def _has_a_hundred(node: Any) -> bool:
-    numbers = [each for each in parts_of(node) if isinstance(each, promql.NumberLiteral)]
-    return any(each.val == _PERCENT for each in numbers)
-
-
-def _bare(node: Any) -> Any:
-    while isinstance(node, promql.ParenExpr):
-        node = node.expr
-    return node
-
-
 def _alternatives(node: Any) -> list[Any]:
-    node = _bare(node)
+    node = bare(node)
     if isinstance(node, promql.BinaryExpr) and str(node.op) == "or":
         return [*_alternatives(node.lhs), *_alternatives(node.rhs)]
     inner = [each for each in parts_of(node) if not isinstance(each, promql.NumberLiteral)]
@@ -165,7 +164,7 @@ def _fragile_join(operation: Any) -> Join | None:
 
 def _is_aggregated(node: Any, labels: Collection[str] | None) -> bool:
     """Whether there is one series for each group of ``labels`` (None: they are not known)."""
-    node = _bare(node)
+    node = bare(node)
     if isinstance(node, promql.BinaryExpr):  # one side alone has a series for each group
         return _is_aggregated(node.lhs, labels) or _is_aggregated(node.rhs, labels)
     if isinstance(node, promql.Call):  # label_replace makes other labels
@@ -183,8 +182,8 @@ _Selectors = frozenset[SeriesSelector]
 
 
 def _summed(node: Any, label: str) -> tuple[_Selectors, _Selectors]:
-    """Of a part: the selectors whose ``label`` its series still have, and those whose series that
-    differ in it are added up.
+    """The selectors whose ``label`` is still there in the series of this part, and the selectors of
+    which series that differ in it are added up.
     """
     if isinstance(node, (promql.MatrixSelector, promql.VectorSelector)):
         return frozenset(_selectors(node)), frozenset()

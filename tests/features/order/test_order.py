@@ -129,6 +129,19 @@ def test_long_names_above_the_line_leave_a_pod_its_size(above: int) -> None:
         assert weight_of(tiers, warm[0].host) < 100
 
 
+def test_only_nodes_that_a_list_has_are_shown() -> None:
+    """More nodes above the line than a pod has room for, and more below it than the object has."""
+    nodes = [Node(f"n{number:04}") for number in range(MAX_NODES + 600)]
+    order_of_cpu = {"score": {"node-cpu": 1}, "equal_below": 50}
+    scene = Scene({**EXAMPLE_RULES, "order": order_of_cpu}, nodes)
+    cpu = {node.name: 10.0 if at < MAX_NODES + 40 else 79.0 for at, node in enumerate(nodes)}
+    order = compute_order(scene.tick(NOON, node_cpu=cpu, node_mem_usage={}).evaluation, NO_PODS)
+    assert order is not None
+    listed = {name for tiers in order.lists[""] for tier in tiers for name in tier.nodes}
+    assert {each.node for each in nodes_of(order, "")} == listed
+    assert len(listed) == MAX_NODES
+
+
 def weights(*loads: int) -> list[int]:
     """The weights of nodes with these loads (tenths of a percent), all above the line."""
     nodes = [Ranked(str(number), load, load) for number, load in enumerate(loads)]
