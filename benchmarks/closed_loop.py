@@ -2,7 +2,8 @@
 
     export KUBEBUILDER_ASSETS=/path/to/bin
     python benchmarks/closed_loop.py [--modes default,oracle,taint] [--seeds 2] [--rules FILE]
-                                     [--seconds 150] [--warm 60] [--jobs] [--at-once 1] [--list]
+                                     [--seconds 150] [--warm 60] [--jobs] [--packs] [--follow]
+                                     [--at-once 1] [--list]
 
 etcd, kube-apiserver, kube-scheduler, Prometheus and `dynsched run` are the real ones; all goes ten
 times faster than life. Pods come and go, what they truly use makes the nodes' load, and Prometheus
@@ -70,6 +71,8 @@ class Comparison:
             warm=options.warm,
             window=options.range,
             jobs=options.jobs,
+            packs=options.packs,
+            requests=(1.0, 0.5) if options.follow else None,
         )
         seeds = range(options.first_seed, options.first_seed + options.seeds)
         self.jobs = deque((name, seed) for seed in seeds for name in chosen)
@@ -133,6 +136,8 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--nodes", type=int, default=20)
     parser.add_argument("--used", type=float, default=0.58, help="share of all CPU")
     parser.add_argument("--jobs", action="store_true", help="two fifths are Jobs, in bursts of 30")
+    parser.add_argument("--packs", action="store_true", help="kube-scheduler by MostAllocated")
+    parser.add_argument("--follow", action="store_true", help="requests follow use, spread by 0.5")
     parser.add_argument("--range", type=float, default=5, help="seconds of each rule's rate(...)")
     parser.add_argument(
         "--rules",

@@ -59,6 +59,16 @@ def shipped() -> Doc:
     return {**content, "mark": {**content["mark"], "taint": TAINT}}
 
 
+ORDERS: dict[str, Doc] = {
+    "none equal": {"equal_below": 0},
+    "equal below 50": {"equal_below": 50},
+    "equal below 60": {"equal_below": 60},
+    "pack to 50": {"equal_below": 50, "pack": True},
+    "pack to 55": {"equal_below": 55, "pack": True},
+}
+"""Other settings of the order than its defaults."""
+
+
 def label_only() -> Doc:
     """The shipped rule of CPU as it is shipped."""
     return {**shipped(), "mark": {"label": shipped()["mark"]["label"]}}
@@ -67,12 +77,6 @@ def label_only() -> Doc:
 def scoring(method: str) -> Doc:
     """The shipped rule, and a profile of the extender."""
     return scored(shipped(), method)
-
-
-def equal_below_50() -> Doc:
-    """The order leaves nodes of less expected load to kube-scheduler."""
-    content = ordered(shipped())
-    return {**content, "order": {**content["order"], "equal_below": 50}}
 
 
 def ways() -> dict[str, Callable[[World], Player]]:
@@ -94,7 +98,10 @@ def ways() -> dict[str, Callable[[World], Player]]:
         "expected load, taint, kubelets not scraped": by(expected, kubelets=False),
         "expected load, taint, and descheduler": by(expected, descheduler=True),
         "order": by(ordered(shipped()), marks=False, order=True),
-        "order, equal below 50": by(equal_below_50(), marks=False, order=True),
+        **{
+            f"order, {name}": by(ordered(shipped(), **more), marks=False, order=True)
+            for name, more in ORDERS.items()
+        },
         "order, kubelets not scraped": by(
             ordered(shipped()), marks=False, order=True, kubelets=False
         ),

@@ -48,6 +48,7 @@ class Account:
     _hot: float = 0.0
     _beyond: float = 0.0
     _used: float = 0.0
+    _empty: float = 0.0
 
     def __post_init__(self) -> None:
         self.shares = np.zeros(len(self.world.capacity))
@@ -68,6 +69,7 @@ class Account:
         self._hot += judged * float(world.hot.sum())
         self._beyond += judged * float((world.demand - served).sum())
         self._used += judged * float(served.sum())
+        self._empty += judged * int((world.ledger.pods == 0).sum())
         world.clock.now = max(now, before)
 
     def bound(self, pod: Pod, node: int, now: float) -> None:
@@ -100,6 +102,7 @@ class Account:
         outcome.hot = self._hot / seconds / len(world.names)
         outcome.beyond = self._beyond / seconds / capacity
         outcome.used = self._used / seconds / capacity
+        outcome.empty = self._empty / seconds
         outcome.writes = self.node_writes / len(world.names) / (seconds / 3600)
         return outcome
 

@@ -67,7 +67,13 @@ def table(runs: Runs, scenario: Scenario) -> Table:
     shown = Table(
         *("mode", "", f"node-seconds over 80 %, of {total:,.0f}", "removed"),
         *("core-seconds beyond capacity", "pods on hot nodes", "writes an hour and node"),
-        *("evicted", "used", "bound in, p99", f"CPU in {seconds:g} s, peak memory"),
+        *(
+            "evicted",
+            "used",
+            "nodes without a pod",
+            "bound in, p99",
+            f"CPU in {seconds:g} s, peak memory",
+        ),
         box=box.MARKDOWN,
     )
     for mode in modes_of(runs):
@@ -89,6 +95,7 @@ def table(runs: Runs, scenario: Scenario) -> Table:
                 spread((each.writes for each in outcomes), "{:.0f}".format),
                 spread((each.evicted for each in outcomes), "{:.0f}".format),
                 f"{mean(each.used for each in outcomes):.0%}",
+                f"{mean(each.empty for each in outcomes):.1f}",
                 *((f"{waited:.2f} s", _costs(of_mode)) if which == _REAL else ("", "")),
             )
     return shown

@@ -32,13 +32,21 @@ _RANGE = re.compile(r"\[\s*((?:\d+(?:ms|[ywdhms]))+)\s*\]", re.ASCII)
 
 
 def scenario(
-    *, nodes: int, used: float, seconds: float, warm: float, window: float, jobs: bool = False
+    *,
+    nodes: int,
+    used: float,
+    seconds: float,
+    warm: float,
+    window: float,
+    jobs: bool = False,
+    packs: bool = False,
+    requests: tuple[float, float] | None = None,
 ) -> Scenario:
     """What both the real servers and the simulator play. ``used`` is a share of all CPU,
     ``window`` the range of the rules' ``rate`` in seconds. ``jobs``: the pods of Jobs in bursts of
     30 use two fifths.
     """
-    kinds: tuple[Kind, ...] = (Kind(lives=LIVES),)
+    kinds: tuple[Kind, ...] = (Kind(lives=LIVES, requests=requests),)
     if jobs:
         burst = replace(kinds[0], share=0.4, replicas=30, alike=True, spreads=False)
         kinds = (replace(kinds[0], share=0.6), replace(burst, within=burst.within / FASTER))
@@ -52,6 +60,7 @@ def scenario(
         tick=TICK,
         hours=seconds / 3600,
         warm=warm,
+        packs=packs,
     )
 
 

@@ -88,6 +88,8 @@ def modes(base: Doc) -> dict[str, Mode]:
         "taint": Mode(taint),
         "expected+taint": Mode(by_expected_load(taint)),
         "order": Mode(ordered(no_marks)),
+        "order+none-equal": Mode(ordered(no_marks, equal_below=0)),
+        "order+pack": Mode(ordered(no_marks, pack=True)),
         "order+label": Mode(beside_order(label), pod=avoiding),
         "order+taint": Mode(beside_order(taint)),
         "extender": Mode(scored(base, "relative"), overlay="extender", flags=_NO_MARKS),
@@ -105,9 +107,9 @@ def scored(base: Doc, method: str, profile: str = "default") -> Doc:
     return {**base, "extender": {"profiles": {profile: {"score": score, "method": method}}}}
 
 
-def ordered(base: Doc) -> Doc:
-    """The rules with an order by the first of them."""
-    return {**base, "order": {"score": {base["rules"][0]["name"]: 1}}}
+def ordered(base: Doc, **more: Any) -> Doc:
+    """The rules with an order by the first of them; ``more`` of its section."""
+    return {**base, "order": {"score": {base["rules"][0]["name"]: 1}, **more}}
 
 
 def beside_order(base: Doc) -> Doc:

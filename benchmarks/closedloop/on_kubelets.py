@@ -328,7 +328,7 @@ async def play(
     pods = draw(scenario, seed)
     loop = OnKubelets(servers, scenario, seed, mode, await servers.owners(pods))
     try:
-        async with servers.placing(mode, content) as pids:
+        async with servers.placing(mode, content, packs=scenario.packs) as pids:
             judged = await loop.measure(pods, pids)
     finally:
         await empty(servers.cluster)

@@ -51,7 +51,7 @@ async def play(
     await servers.empty(scenario)
     run = Loop(servers, scenario, seed, mode, await servers.owners(pods))
     try:
-        async with servers.placing(mode, content) as pids:
+        async with servers.placing(mode, content, packs=scenario.packs) as pids:
             return await run.play(pods, pids)
     finally:
         servers.page.content = str

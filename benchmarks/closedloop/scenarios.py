@@ -127,7 +127,11 @@ REQUESTS = (
             replace(_TYPICAL, share=0.5, mean=0.25, sigma=0.8),
         ),
     ),
-    *(replace(_PACKED, name=f"packed, {used} % used", used=used / 100) for used in (30, 40, 50)),
+    *(
+        replace(_PACKED, packs=packs, name=f"{name}, {used} % used", used=used / 100)
+        for name, packs in (("packed", True), ("requests follow use", False))
+        for used in (30, 40, 50)
+    ),
     replace(
         _LIFE,
         name="nothing is spread, bursts of 30",

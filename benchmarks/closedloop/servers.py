@@ -34,6 +34,24 @@ from dynsched_sim.prometheus_api import serve
 _FASTER = Path(__file__).parent.parent / "dynsched_faster.py"
 _REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
 
+_BOTH = [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}]
+MOST_ALLOCATED: Doc = {
+    "apiVersion": "kubescheduler.config.k8s.io/v1",
+    "kind": "KubeSchedulerConfiguration",
+    "leaderElection": {"leaderElect": False},
+    "profiles": [
+        {
+            "schedulerName": "default-scheduler",
+            "pluginConfig": [
+                {
+                    "name": "NodeResourcesFit",
+                    "args": {"scoringStrategy": {"type": "MostAllocated", "resources": _BOTH}},
+                }
+            ],
+        }
+    ],
+}
+
 
 class Page:
     """The one page that Prometheus scrapes; ``content`` is asked at each scrape."""
@@ -104,11 +122,13 @@ class Servers:
         return str(listed["metadata"]["resourceVersion"])
 
     @asynccontextmanager
-    async def placing(self, mode: Mode, content: Doc | None) -> AsyncIterator[dict[str, int]]:
+    async def placing(
+        self, mode: Mode, content: Doc | None, *, packs: bool
+    ) -> AsyncIterator[dict[str, int]]:
         """With dynsched (and the rules ``content``), others and kube-scheduler: as the mode has
         them. The process ids of those that know the load, by name.
         """
-        pids, config = {}, None
+        pids, config = {}, MOST_ALLOCATED if packs else None
         async with AsyncExitStack() as stack:
             if content is not None:
                 if mode.orders:

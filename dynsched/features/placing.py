@@ -6,16 +6,16 @@ added, so that it comes after every other node.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import Final, Literal
 
 from dynsched.core.evaluate import Evaluation
 from dynsched.core.load.expected import NO_EXPECTATION
 from dynsched.core.percent import load_percent
 from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.rules.sections import Profile
+from dynsched.rules.sections import OrderRules, Profile
 
 TENTHS: Final = 10
 """Tenths of a percent in one percent."""
@@ -30,10 +30,11 @@ Method = Literal["linear", "relative", "least"]
 
 @dataclass(frozen=True, slots=True)
 class WeightedProfile:
-    """``rules`` with their weights, of which the sum is 1."""
+    """``rules`` with their weights, of which the sum is 1. ``equal_below`` in percent."""
 
     rules: tuple[tuple[Rule, float], ...]
-    method: Method
+    equal_below: float
+    method: Method = "linear"
 
 
 def weighted_profile(rule_set: RuleSet, scheduler: str) -> WeightedProfile:
@@ -44,16 +45,20 @@ def weighted_profile(rule_set: RuleSet, scheduler: str) -> WeightedProfile:
     profile = profiles.get(scheduler) or profiles.get("default")
     if profile is None:
         profile = Profile(score={r.name: 1.0 for r in rule_set.rules if not r.shadow})
-    return weighted(rule_set, profile.score, profile.method)
+    return WeightedProfile(_shares(rule_set, profile.score), profile.equal_below, profile.method)
 
 
-def weighted(
-    rule_set: RuleSet, score: Mapping[str, float], method: Method = "linear"
-) -> WeightedProfile:
+def order_profile(rule_set: RuleSet, order: OrderRules) -> WeightedProfile:
+    """How to rank the nodes for new pods."""
+    return WeightedProfile(_shares(rule_set, order.score), order.equal_below)
+
+
+def _shares(rule_set: RuleSet, score: Mapping[str, float]) -> tuple[tuple[Rule, float], ...]:
     """The weights of ``score`` (by rule name) as shares of 1, without rules of weight 0."""
     total = sum(score.values())
-    parts = ((rule_set.by_name[name], weight / total) for name, weight in score.items() if weight)
-    return WeightedProfile(tuple(parts), method)
+    return tuple(
+        (rule_set.by_name[name], weight / total) for name, weight in score.items() if weight
+    )
 
 
 def placing_loads(
@@ -87,6 +92,30 @@ def _rule_loads(evaluation: Evaluation, rule: Rule) -> dict[str, float]:
     expected = evaluation.expected.get(rule.name, NO_EXPECTATION)
     measured = ((name, evaluation.measured_load(rule, name)) for name in evaluation.alerts)
     return {name: expected.to_place(name, load) for name, load in measured if load is not None}
+
+
+def mean_load(loads: Iterable[int]) -> float:
+    """In tenths; a load above FULL counts as FULL. 0 of none."""
+    return fmean([min(without_firing(load), FULL) for load in loads] or [0])
+
+
+def equal_line(equal_below: float, mean: float) -> int:
+    """The load below which nodes are equal, in tenths. It comes down where nodes are warm: as far
+    below full as their ``mean`` load (tenths) is above 0.
+    """
+    return round(min(TENTHS * equal_below, FULL - mean))
+
+
+def judged_loads(
+    evaluation: Evaluation, profile: WeightedProfile, loads: Mapping[str, int], line: int
+) -> Mapping[str, int]:
+    """Of ``loads``, those that are below the line by every rule; of the other nodes what their load
+    counts as, with no rule's part below the line.
+    """
+    if not line:
+        return loads
+    counts = placing_loads(evaluation, profile, line / TENTHS)
+    return {name: loads[name] if load <= line else load for name, load in counts.items()}
 
 
 def next_pod_loads(evaluation: Evaluation, profile: WeightedProfile) -> dict[str, int]:

@@ -20,6 +20,11 @@ from dynsched.rules.labels import (
 from dynsched.rules.rule_errors import problem
 
 Flag = Annotated[bool, Field(strict=True)]
+EqualBelow = Annotated[float, Field(ge=0, le=100)]
+"""Percent: nodes of less expected load are equally good, so kube-scheduler decides."""
+DEFAULT_EQUAL_BELOW: Final = 40.0
+PACK_BELOW: Final = 55.0
+"""The default where nodes are packed; both are measured in docs/order-measured.md."""
 SelectorText = Annotated[Selector, read_by(parse_selector), AsText]
 
 
@@ -74,6 +79,7 @@ class Profile(RulesModel):
     """How the extender scores nodes for the pods of one schedulerName."""
 
     score: Mapping[str, fields.Weight]
+    equal_below: EqualBelow = 0.0
     method: Literal["linear", "relative", "least"] = "linear"
     """``least`` is now the same as ``relative``."""
 
@@ -91,8 +97,11 @@ class OrderRules(RulesModel):
     """The section ``order``: the rules that rank the nodes for new pods (docs/order.md)."""
 
     score: Mapping[str, fields.Weight]
-    equal_below: Annotated[float, Field(ge=0, le=100)] = 0.0
-    """Percent: nodes of less expected load are equally good, so kube-scheduler decides."""
+    pack: Flag = False
+    """Whether of the nodes below `equal_below` the fullest come first, so that others get empty."""
+    equal_below: EqualBelow = Field(
+        default_factory=lambda data: PACK_BELOW if data.get("pack") else DEFAULT_EQUAL_BELOW
+    )
 
     @field_validator("score")
     @classmethod

@@ -306,7 +306,8 @@ async def test_one_node_is_as_in_nodes_and_tells_what_would_clear_it(client, tic
 
 
 async def test_rules_tells_what_is_loaded_and_how_it_fares(client, ticks) -> None:
-    profile = {"score": {"node-cpu": 2, "node-mem-usage": 1}, "method": "relative"}
+    score = {"node-cpu": 2, "node-mem-usage": 1}
+    profile = {"score": score, "equal_below": 0, "method": "relative"}
     extender = {"require_label": "a/b", "reject": ["node-cpu"], "profiles": {"mine": profile}}
     scene = Scene({**EXAMPLE_RULES, "extender": extender}, [Node("a"), Node("b")])
     cpu = {"a": 91.0, "b": math.nan, "c": 1.0}
@@ -342,7 +343,7 @@ async def test_alive_before_ready(client, ticks) -> None:
     assert await get(client, "/readyz") == "ok"  # a Prometheus that is away is /status's business
 
 
-POOLS = {"guard": {"pool_label": "pool"}, "order": {"score": {"cpu": 1}}}
+POOLS = {"guard": {"pool_label": "pool"}, "order": {"score": {"cpu": 1}, "equal_below": 0}}
 FEW = {"cpu": 2.0, "memory": 2.0**30}
 SHUT = ({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},)
 

@@ -28,6 +28,9 @@ from dynsched.features.placing import (
     TENTHS,
     Method,
     WeightedProfile,
+    equal_line,
+    judged_loads,
+    mean_load,
     placing_loads,
     weighted_profile,
     without_firing,
@@ -85,17 +88,17 @@ def scores_by_load(loads: Sequence[int], method: Method) -> Scores:
 
 def break_ties(scores: Scores, loads: Sequence[int]) -> int | None:
     """Among few that share the best score, put the least loaded one point before the others. The
-    index in ``loads`` of the node that a pod gets; None where many are as good, or where its load
+    index in ``loads`` of the node that a pod gets; None where another is as good, or where its load
     is unknown. ``scores`` (of `scores_by_load`) is changed.
     """
     if not 0 < len(loads) <= MAX_CANDIDATES_ASSUMED:
         return None
     most = max(scores[load] for load in loads)
     best = [index for index, load in enumerate(loads) if scores[load] == most]
-    first = min(best, key=loads.__getitem__)  # of equal ones the first
-    if len(best) > FEW_BEST or loads[first] == UNKNOWN:
+    first = min(best, key=loads.__getitem__)
+    others = {loads[index] for index in best if index != first}
+    if len(best) > FEW_BEST or loads[first] in {UNKNOWN, *others}:
         return None
-    others = {loads[index] for index in best} - {loads[first]}
     if most > 0:
         scores.update(dict.fromkeys(others, most - 1))
     elif others:
@@ -176,20 +179,22 @@ class _FreshPods:
 
 
 class ProfileLoads:
-    """Every node's load for one profile; pods that are bound or end since are counted as they come.
-    Those that end take none far below the mean of all, because their use is partly a guess.
+    """What every node's load counts as for one profile: at least as much as its line; pods that are
+    bound or end since are counted as they come. Those that end take none far below the mean of all,
+    because their use is partly a guess.
     """
 
     def __init__(self, evaluation: Evaluation, profile: WeightedProfile) -> None:
         self.method = profile.method
         self._profile = profile
         self._uses = {name: expected.use for name, expected in evaluation.expected.items()}
-        self._evaluated = placing_loads(evaluation, profile)
-        loads = [min(without_firing(load), FULL) for load in self._evaluated.values()]
-        mean = sum(loads) / max(1, len(loads))
+        loads = placing_loads(evaluation, profile)
+        mean = mean_load(loads.values())
+        self._line = equal_line(profile.equal_below, mean)
+        self._evaluated = judged_loads(evaluation, profile, loads, self._line)
         self._least = max(0, round(mean - TENTHS * BELOW_MEAN))
         self._fresh: dict[str, _FreshPods] = {}
-        self._loads = dict(self._evaluated)
+        self._loads = {name: max(load, self._line) for name, load in self._evaluated.items()}
 
     def of(self, names: Iterable[str]) -> list[int]:
         """The load of each of these nodes; UNKNOWN where nothing is known."""
@@ -205,7 +210,8 @@ class ProfileLoads:
             allocatable = nodes[name].allocatable if name in nodes else {}
             fresh = self._fresh.setdefault(name, _FreshPods(self._profile))
             fresh.count(change, self._uses, allocatable)
-            self._loads[name] = fresh.add_to(self._evaluated[name], allocatable, self._least)
+            load = fresh.add_to(self._evaluated[name], allocatable, self._least)
+            self._loads[name] = max(load, self._line)
 
 
 class Scoring:

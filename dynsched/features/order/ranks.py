@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from statistics import fmean, median_low
+from statistics import median_low
 from typing import Final
 
 from dynsched.core.evaluate import Evaluation
@@ -19,13 +19,13 @@ from dynsched.core.nodes import Node, hard_taints
 from dynsched.features.order.tiers import FEW_NODES, NodeList, Pool, Ranked, lists_that_fit, pool_of
 from dynsched.features.placing import (
     FIRING,
-    FULL,
-    TENTHS,
+    equal_line,
+    judged_loads,
+    mean_load,
     next_pod_loads,
+    order_profile,
     placing_loads,
     threshold_load,
-    weighted,
-    without_firing,
 )
 from dynsched.rules import keys
 from dynsched.rules.labels import is_label_value
@@ -66,7 +66,7 @@ def compute_order(evaluation: Evaluation, pods: KnownPods) -> Order | None:
     rule_set = evaluation.rule_set
     if rule_set.order is None:
         return None
-    profile = weighted(rule_set, rule_set.order.score)
+    profile = order_profile(rule_set, rule_set.order)
     loads = placing_loads(evaluation, profile)
     cool = [load for load in loads.values() if load < FIRING]
     if not cool:
@@ -75,13 +75,11 @@ def compute_order(evaluation: Evaluation, pods: KnownPods) -> Order | None:
     not_listed = {
         name: why_not_listed(evaluation, pods, name, hosts) for name in evaluation.table.entries
     }
-    line = equal_line(rule_set.order.equal_below, loads.values())
-    counting = placing_loads(evaluation, profile, line / TENTHS) if line else loads
+    line = equal_line(profile.equal_below, mean_load(loads.values()))
+    judged = judged_loads(evaluation, profile, loads, line)
     middle, steps = median_low(cool), next_pod_loads(evaluation, profile)
     ranked = {
-        name: Ranked(
-            hosts[name], loads.get(name, middle), counting.get(name, max(middle, line)), steps[name]
-        )
+        name: Ranked(hosts[name], judged.get(name, middle), steps[name])
         for name, why in not_listed.items()
         if why is None
     }
@@ -92,6 +90,7 @@ def compute_order(evaluation: Evaluation, pods: KnownPods) -> Order | None:
             [hot[name] for name in names if name in hot],
             line,
             threshold_load(profile) if len(names) <= FEW_NODES else 0,
+            packs=rule_set.order.pack,
             has_unnamed=any(not_listed[name] == "unnamed" for name in names),
         )
         for pool, names in _pools(evaluation).items()
@@ -110,14 +109,6 @@ def compute_order(evaluation: Evaluation, pods: KnownPods) -> Order | None:
         left_out=left_out,
         pools={pool: pools[pool] for pool in lists},
     )
-
-
-def equal_line(equal_below: float, loads: Iterable[int]) -> int:
-    """The load below which nodes are equal, in tenths. It comes down where nodes are warm: as far
-    below full as their mean load is above 0.
-    """
-    mean = fmean(min(without_firing(load), FULL) for load in loads)
-    return round(min(TENTHS * equal_below, FULL - mean))
 
 
 def _pools(evaluation: Evaluation) -> dict[str, list[str]]:

@@ -72,26 +72,28 @@ Lists = tuple[NodeList, ...]
 
 
 class Ranked(NamedTuple):
-    """The host name of a node, its load, what the load counts as (those below a line are equal),
-    and what the next pod adds to it; all in tenths of a percent.
+    """The host name of a node, its load, what the next pod adds to it, and what the load counts as
+    in its pool; all in tenths of a percent.
     """
 
     host: str
     load: int
-    counts_as: int
     step: int = 0
+    counts_as: int = 0
 
 
 class Pool(NamedTuple):
     """``ranked``: the nodes that new pods may go to, the coolest first. ``hot``: host names of its
-    hot nodes. ``line``: what loads below it count as, in tenths of a percent. ``threshold_of_few``:
-    the load of a hot node, in a small pool; else 0. ``has_unnamed``: a node in it cannot be named,
-    so that "all but" could mean a hot one.
+    hot nodes. ``line``: what loads below it count as, in tenths of a percent. ``packs_below``: of
+    loads below this the highest comes first. ``threshold_of_few``: the load of a hot node, in a
+    small pool; else 0. ``has_unnamed``: a node in it cannot be named, so that "all but" could mean
+    a hot one.
     """
 
     ranked: Sequence[Ranked]
     hot: Sequence[str] = ()
     line: int = 0
+    packs_below: int = 0
     threshold_of_few: int = 0
     has_unnamed: bool = False
 
@@ -102,16 +104,25 @@ def pool_of(
     line: int,
     threshold_of_few: int,
     *,
-    has_unnamed: bool,
+    packs: bool = False,
+    has_unnamed: bool = False,
 ) -> Pool:
     """In a small pool every node has several pods of each workload; if all were on one node, they
     would end with it. So where ``threshold_of_few`` is not 0, the spread decides while loads are no
-    danger: the line is at half of this threshold at least.
+    danger: the line is at half of this threshold at least. Not so where it ``packs``.
     """
-    line = max(line, threshold_of_few // 2)
-    counted = (node._replace(counts_as=max(node.counts_as, line)) for node in nodes)
+    packs_below = line if packs else 0
+    threshold_of_few = 0 if packs else threshold_of_few
+    line = 0 if packs else max(line, threshold_of_few // 2)
+    counted = (
+        node._replace(counts_as=max(_packed(node.load, packs_below), line)) for node in nodes
+    )
     ranked = sorted(counted, key=lambda node: (node.counts_as, node.load, node.host))
-    return Pool(ranked, hot, line, threshold_of_few, has_unnamed)
+    return Pool(ranked, hot, line, packs_below, threshold_of_few, has_unnamed)
+
+
+def _packed(load: int, packs_below: int) -> int:
+    return packs_below - load if load < packs_below else load
 
 
 def nodes_looked_at(nodes: int) -> int:
@@ -176,7 +187,7 @@ def _all_but_above(pool: Pool) -> NodeList | None:
     if not others:
         return ()
     # Their weights are by their distance from those below, which are not named.
-    _, *tiers = _tiers([Ranked("", 0, pool.line), *above], pool.threshold_of_few)
+    _, *tiers = _tiers([Ranked("", 0, counts_as=pool.line), *above], pool.threshold_of_few)
     found = (PreferenceTier(100, others, all_but=True), *tiers)
     size = sum(len(name) + _BYTES_OF_NODE for tier in found for name in tier.nodes)
     return found if size + len(found) * _BYTES_OF_TIER <= MAX_BYTES else None
@@ -204,15 +215,17 @@ def _overflow(pool: Pool, nodes: int, room: int) -> Iterator[NodeList]:
         return
     count = _lists_needed(listed, nodes)
     steps = [max(1, node.step) for node in listed]
-    # By load, then by rank before: the heap's first is the coolest.
-    heap = [(node.load, at) for at, node in enumerate(listed)]
+    loads = [node.load for node in listed]
+    # By load, then by rank before: the heap's first is the next pod's.
+    heap = [(_packed(load, pool.packs_below), at) for at, load in enumerate(loads)]
     heapq.heapify(heap)
     wanted = RISE * TENTHS * len(listed) / fmean(steps)
     for _ in range(1, min(round(wanted / count), MAX_LISTS // count)):
         for _ in range(count):
-            load, at = heap[0]
-            heapq.heapreplace(heap, (load + steps[at], at))
-        ranked = [Ranked(listed[at].host, load, load) for load, at in sorted(heap)]
+            at = heap[0][1]
+            loads[at] += steps[at]
+            heapq.heapreplace(heap, (_packed(loads[at], pool.packs_below), at))
+        ranked = [Ranked(listed[at].host, load, counts_as=load) for load, at in sorted(heap)]
         lists = [_tiers(ranked[first::count], pool.threshold_of_few) for first in range(count)]
         room -= sum(map(_size, lists))
         if room < 0:

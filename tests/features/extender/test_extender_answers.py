@@ -223,7 +223,7 @@ def test_nothing_is_assumed_where_many_are_as_good() -> None:
     many = [f"n{number}" for number in range(17)]
     world.nodes = {name: Node(name, allocatable={}) for name in many}
     world.scene = Scene(RULES, world.nodes.values())
-    cool = dict.fromkeys(many, 10.0)
+    cool = {name: 10 + number / 10 for number, name in enumerate(many)}
     world.tick(cpu=cool, memory=cool)
     world.scores(of_pod("u", many))
     assert not world.counted()

@@ -63,7 +63,8 @@ def test_a_method(method: Method, values: list[float | None], expected: list[int
     [
         ([None, 20.0, None, 21.0], 1, [7, 8, 7, 7]),
         ([110.0, 100.0], 1, [0, 1]),
-        ([100.0, 100.0], 0, [0, 0]),
+        ([100.0, 100.0], None, [0, 0]),
+        ([50.0, 50.0, 60.0], None, [5, 5, 4]),  # the scheduler decides between equal ones
         ([20.0 + n / 10 for n in range(16)], 0, [8] + [7] * 15),
         ([20.0 + n / 10 for n in range(17)], None, [8] * 17),  # many are as good
         ([20.0] + [30.0] * 999, 0, [8] + [7] * 999),
@@ -199,6 +200,27 @@ def test_pods_that_were_bound_or_ended_since_the_tick_change_a_load(
     loads = ProfileLoads(found, weighted_profile(rules, ""))
     loads.add([PodChange(pod, sign, is_recent=is_recent) for pod in pods], nodes)
     assert loads.of(["a"]) == [expected]
+
+
+def test_nodes_below_the_line_of_a_profile_count_as_at_it() -> None:
+    """Also those with fresh pods, until these take them above it."""
+    rules = rule_set(
+        rule(resource="cpu"),
+        rule("mem", resource="memory"),
+        extender={
+            "profiles": {"default": {"score": {"cpu": 1, "mem": 1}, "equal_below": 50}},
+        },
+    )
+    nodes = {name: Node(name, allocatable=ROOM) for name in "abcde"}
+    cpu = {"a": 10, "b": 10, "c": 45, "d": 20, "e": 70}
+    memory = {"a": 10, "b": 45, "c": 45, "d": 74, "e": 60}
+    answers = {"cpu": answer(cpu), "mem": answer(memory)}
+    loads = ProfileLoads(
+        evaluate(rules, answers, nodes, None, NOON), weighted_profile(rules, "default")
+    )
+    assert loads.of("abcde") == [500, 500, 500, 620, 650]
+    loads.add([PodChange(BoundPod(node, node, 0.8, 3.2 * 2.0**30), 1) for node in "abcd"], nodes)
+    assert loads.of("abcd") == [500, 500, 550, 720]
 
 
 HOT, FAILED = {"a": 99.0}, "connection refused"

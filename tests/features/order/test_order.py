@@ -10,7 +10,7 @@ from scenes import EXAMPLE_RULES, NOON, Scene
 from dynsched.core.load.expected import NO_PODS
 from dynsched.core.load.pods import PodRequestTotals
 from dynsched.core.nodes import Node
-from dynsched.features.order.ranks import Order, compute_order, equal_line, is_full
+from dynsched.features.order.ranks import Order, compute_order, is_full
 from dynsched.features.order.resource import spec_of
 from dynsched.features.order.status import nodes_of
 from dynsched.features.order.tiers import (
@@ -28,14 +28,16 @@ from dynsched.features.order.tiers import (
     Ranked,
     lists_that_fit,
     node_lists,
+    pool_of,
 )
+from dynsched.features.placing import equal_line
 from dynsched.rules.keys import HOSTNAME_LABEL
 
 LINE = 500
 
 
 def ranked(count: int, length: int) -> list[Ranked]:
-    return [Ranked(f"{n:0{length}d}", LINE + 1 + n, LINE + 1 + n, 60) for n in range(count)]
+    return [Ranked(f"{n:0{length}d}", LINE + 1 + n, 60, LINE + 1 + n) for n in range(count)]
 
 
 @given(st.integers(0, 3000), st.integers(4, 63))
@@ -74,8 +76,8 @@ def weight_of(tiers: NodeList, node: str) -> int:
 def test_nodes_below_the_line_are_equal_and_the_others_come_after_them(
     below, above, hot, length
 ) -> None:
-    cool = [Ranked(f"c{n:0{length - 1}d}", n % LINE, LINE) for n in range(below)]
-    warm = [Ranked(f"w{n:0{length - 1}d}", at, at) for n, at in enumerate(sorted(above))]
+    cool = [Ranked(f"c{n:0{length - 1}d}", n % LINE, 0, LINE) for n in range(below)]
+    warm = [Ranked(f"w{n:0{length - 1}d}", at, 0, at) for n, at in enumerate(sorted(above))]
     hot_names = [f"h{n:0{length - 1}d}" for n in range(hot)]
     lists = node_lists(Pool([*cool, *warm], hot_names, LINE), below + len(above) + hot)
     if below and not above and not hot:
@@ -121,8 +123,8 @@ def test_the_object_has_a_size_that_etcd_takes_and_the_larger_pools_stay(large, 
 
 @pytest.mark.parametrize("above", range(1, 60))
 def test_long_names_above_the_line_leave_a_pod_its_size(above: int) -> None:
-    cool = [Ranked(f"c{n:062d}", 0, LINE) for n in range(30)]
-    warm = [Ranked(f"w{n:062d}", LINE + n, LINE + n) for n in range(1, above + 1)]
+    cool = [Ranked(f"c{n:062d}", 0, 0, LINE) for n in range(30)]
+    warm = [Ranked(f"w{n:062d}", LINE + n, 0, LINE + n) for n in range(1, above + 1)]
     for tiers in node_lists(Pool([*cool, *warm], line=LINE), 90):
         names = [name for tier in tiers for name in tier.nodes]
         assert sum(map(len, names)) + 40 * len(tiers) <= MAX_BYTES
@@ -144,7 +146,7 @@ def test_only_nodes_that_a_list_has_are_shown() -> None:
 
 def weights(*loads: int) -> list[int]:
     """The weights of nodes with these loads (tenths of a percent), all above the line."""
-    nodes = [Ranked(str(number), load, load) for number, load in enumerate(loads)]
+    nodes = [Ranked(str(number), load, 0, load) for number, load in enumerate(loads)]
     (tiers,) = node_lists(Pool(nodes), len(nodes))
     return [weight_of(tiers, node.host) for node in nodes]
 
@@ -161,7 +163,7 @@ def test_weights_are_by_load() -> None:
 @given(st.lists(st.tuples(st.integers(0, 900), st.integers(0, 300)), max_size=60))
 def test_overflow_lists_are_the_order_when_pods_are_placed(drawn) -> None:
     """Each round is the order after one pod for each list before it, each on the coolest node."""
-    nodes = [Ranked(f"n{at}", load, load, step) for at, (load, step) in enumerate(sorted(drawn))]
+    nodes = [Ranked(f"n{at}", load, step, load) for at, (load, step) in enumerate(sorted(drawn))]
     _, overflow, _ = lists_that_fit({"": Pool(nodes)}, len(nodes))
     of_round = len(node_lists(Pool([node._replace(counts_as=1) for node in nodes]), len(nodes)))
     loads = {node.host: node.load for node in nodes}
@@ -250,11 +252,11 @@ def test_a_node_that_no_preference_can_name_is_in_no_list() -> None:
 
 
 def test_the_line_comes_down_where_nodes_are_warm_and_goes_by_every_rule() -> None:
-    assert [equal_line(50, [10 * load] * 3) for load in (10, 50, 60, 80, 300)] == [
+    assert [equal_line(50, 10 * load) for load in (10, 50, 60, 80, 100)] == [
         *(500, 500, 400, 200),
         0,
     ]
-    assert equal_line(0, [100]) == 0
+    assert equal_line(0, 100) == 0
     score = {"node-cpu": 1, "node-mem-usage": 1}
     rules = {**EXAMPLE_RULES, "order": {"score": score, "equal_below": 50}}
     scene = Scene(rules, map(Node, "abc"))
@@ -275,3 +277,19 @@ def test_the_line_comes_down_where_nodes_are_warm_and_goes_by_every_rule() -> No
     order = compute_order(tick.evaluation, NO_PODS)
     assert order is not None
     assert [tier.nodes for tiers in order.lists[""] for tier in tiers] == [("b", "c"), ("a",)]
+
+
+def test_where_nodes_are_packed_the_fullest_below_the_line_come_first() -> None:
+    rules = {**EXAMPLE_RULES, "order": {"score": {"node-cpu": 1}, "equal_below": 50, "pack": True}}
+    scene = Scene(rules, map(Node, "abcd"))
+    cpu = {"a": 5.0, "b": 30.0, "c": 48.0, "d": 65.0}
+    tick = scene.tick(NOON, node_cpu=cpu, node_mem_usage=cpu)
+    order = compute_order(tick.evaluation, NO_PODS)
+    assert order is not None
+    assert [each.node for each in nodes_of(order, "")] == ["c", "b", "a", "d"]
+    # Pods that kube-scheduler does not spread fill them one after the other.
+    full = pool_of(
+        [Ranked("c", 480, 50), Ranked("b", 300, 50), Ranked("e", 650, 50)], (), 500, 0, packs=True
+    )
+    _, overflow, _ = lists_that_fit({"": full}, 3)
+    assert [tiers[0].nodes for tiers in overflow[""]][:2] == [("b",), ("b",)]
