@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import shutil
 from asyncio.subprocess import DEVNULL, PIPE
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -64,16 +66,24 @@ def _cluster_info(cluster: Cluster, ca: bytes) -> dict[str, Any]:
 
 async def _run(plugin: ExecPlugin, environment: dict[str, str], *, interactive: bool) -> bytes:
     """What it prints. Its errors and questions go to the terminal, as with kubectl."""
+    # Python would look it up in the PATH that the plugin gets; kubectl does so in its own.
+    has_folder = os.sep in plugin.command
+    found = plugin.command if has_folder else shutil.which(plugin.command)
+    if not found or not Path(found).is_absolute():
+        raise _no_credentials(plugin, f"it is not in PATH. {plugin.install_hint}")
     try:
         process = await asyncio.create_subprocess_exec(
             plugin.command,
             *plugin.args,
+            executable=found,
             env=environment,
             stdin=None if interactive else DEVNULL,
             stdout=PIPE,
         )
     except OSError as error:
         raise _no_credentials(plugin, f"{error.strerror}. {plugin.install_hint}") from None
+    except ValueError as error:  # of a variable's name, or a zero byte
+        raise _no_credentials(plugin, str(error)) from None
     try:
         printed, _ = await process.communicate()
     finally:

@@ -166,7 +166,12 @@ CASES: dict[str, Case] = {
     "a plugin with arguments": one(plugin(args=["a b", "c"])),
     "a plugin with a variable": one(plugin(env=[{"name": n, "value": v} for n, v in (
         ("API", V1), ("GIVEN", "é"), ("KUBERNETES_EXEC_INFO", "mine"))])),
+    "a plugin in a PATH of its own": one(plugin("own", env=[
+        {"name": "PATH", "value": "$DIR/own"}])),
+    "a plugin without its own PATH": one(plugin("plugin-in-path", env=[
+        {"name": "PATH", "value": "/bin:/usr/bin"}, {"name": "API", "value": V1}])),
     "a plugin with a nameless variable": one(plugin(env=[{"value": "a"}])),
+    "a plugin with a zero byte": one(plugin(args=["a\0b"])),
     "a plugin with null": one(plugin("plugin-v1", env=None, args=None)),
     "a plugin that is told the cluster": one(plugin(provideClusterInfo=True)),
     "a plugin that is told all": one(plugin(provideClusterInfo=True), extensions=EXTENSIONS, **{
@@ -298,9 +303,9 @@ def world(certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         shutil.copy(certificates / name, tmp_path / copied)
     (tmp_path / "token").write_text("token-of-file\n")
     (tmp_path / "empty").write_text("")
-    for name in ("elsewhere", "home", "bin"):
+    for name in ("elsewhere", "home", "bin", "own"):
         (tmp_path / name).mkdir()
-    for name in ("plugin", "bin/plugin-in-path", "bin/plugin-v1"):
+    for name in ("plugin", "bin/plugin-in-path", "bin/plugin-v1", "own/own"):
         (tmp_path / name).write_text(PLUGIN.replace('"$API"', f'"${{API:-{V1}}}"'))
         (tmp_path / name).chmod(0o700)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
