@@ -145,9 +145,11 @@ async def _load(chosen: Chosen, source: str, flag: str | None) -> KubeConfig:
         if is_tls:  # by plain HTTP anybody on the way could read it; kubectl sends none either
             ca = _ca(cluster)
             login = await _log_in(chosen, ca)
-        if login.authorization or not is_tls:
-            # As client-go: a user in the URL gives way; aiohttp would refuse to send both.
+        if not is_tls:
             configuration.host = _without_user(configuration.host)
+        elif "@" in urlsplit(configuration.host).netloc:
+            # As Go's HTTP client: a user in the URL comes before all others.
+            login = login._replace(authorization=None)
         headers = _headers(login.authorization, user)
         tls = Tls(ca, login.cert, login.key)
         context = _ssl_context(cluster, user, tls) if is_tls else None

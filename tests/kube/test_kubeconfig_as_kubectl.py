@@ -197,6 +197,8 @@ CASES: dict[str, Case] = {
     "a token by plain HTTP": one(server="$PLAIN"),
     "no scheme": one(server="$HOST"),
     "no scheme, and a CA": one(server="$HOST", **CA),
+    "a user in the URL, and a token": one(server="https://u:p%40@$SECURE", **CA),
+    "a user in the URL, and a certificate": one(PAIR, server="https://u:p@$SECURE", **CA),
     "capitals": one(server="HTTPS$//TLS", **CA),
     "a path": one(server="$TLS/some/path/", **CA),
     "no server": one(server=None),
@@ -227,6 +229,7 @@ class World:
         self.words = {
             "HTTPS$//TLS": servers["TLS"].url.replace("https", "HTTPS"),
             **{f"${name}": server.url for name, server in servers.items()},
+            "$SECURE": servers["TLS"].url.removeprefix("https://"),
             "$HOST": servers["PLAIN"].url.removeprefix("http://"),
             **dict(zip(("$CA_DATA", "$CERT_DATA", "$KEY_DATA"), data, strict=True)),
             "$CA": str(ca),
@@ -345,7 +348,7 @@ async def test_a_request_is_as_that_of_kubectl(world: World, kubectl, monkeypatc
             assert api.config.context == context["name"] == shown["current-context"]
             assert api.config.namespace == context["context"].get("namespace", "default")
             server = shown["clusters"][0]["cluster"]["server"]
-            assert server.lower().rstrip("/") in api.config.server.lower()
+            assert server.lower().rstrip("/").rpartition("@")[2] in api.config.server.lower()
     except ClusterError as refused:
         error = str(refused)
         assert "\n" not in error
