@@ -22,6 +22,24 @@ _MODES: Final = ("Never", "IfAvailable", "Always")
 _QUOTED_WORD: Final = re.compile(r" (?:'[^']{2,}'|\"[^\"]{2,}\")")
 
 
+class _Loader(yaml.SafeLoader):
+    """Dates, times of day and ``=`` are texts, as in Go."""
+
+    def construct_text(self, node: Any) -> Any:
+        return node.value
+
+    def construct_number(self, node: Any) -> Any:
+        if ":" in node.value:
+            return node.value
+        return yaml.SafeLoader.yaml_constructors[node.tag](self, node)
+
+
+for _kind in ("timestamp", "value"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_text)
+for _kind in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_number)
+
+
 class Variable(msgspec.Struct):
     name: str = ""
     value: str = ""
@@ -171,7 +189,7 @@ def _parse(content: bytes) -> Any:
     try:
         return msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError):  # in YAML, the first document counts
-        return next(yaml.safe_load_all(content), None)
+        return next(yaml.load_all(content, _Loader), None)
 
 
 def _make_absolute(part: msgspec.Struct, fields: Iterable[str], folder: Path) -> None:

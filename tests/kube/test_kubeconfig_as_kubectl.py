@@ -122,6 +122,11 @@ CASES: dict[str, Case] = {
     "two documents": text(f"{WHOLE}\n---\na: b\n"),
     "a byte order mark": text(f"\ufeff{WHOLE}"),
     "a list": text("[]"),
+    "texts like dates and times": text(
+        WHOLE.replace('"x"', "2024-01-01").replace('"token-x"', "1:20:30.5")
+    ),
+    "a text like a time": text(WHOLE.replace('"token-x"', "12:30:45")),
+    "a sign as token": text(WHOLE.replace('"token-x"', "=")),
     "a number as token": one({"token": 123}),
     "a number as name": text(WHOLE.replace('"x"', "1")),
     "the same name twice": text(WHOLE.replace('"users": [', '"users": [{"name": "x"}, ')),
