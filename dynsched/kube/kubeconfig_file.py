@@ -23,7 +23,17 @@ _QUOTED_WORD: Final = re.compile(r" (?:'[^']{2,}'|\"[^\"]{2,}\")")
 
 
 class _Loader(yaml.SafeLoader):
-    """Dates, times of day and ``=`` are texts, as in Go."""
+    """Dates, times of day and ``=`` are texts, and the last of a name counts, be it merged by
+    ``<<`` or not: as in Go.
+    """
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        pairs = []
+        for pair in node.value:
+            alone = yaml.MappingNode(node.tag, [pair])
+            super().flatten_mapping(alone)
+            pairs += alone.value
+        node.value = pairs
 
     def construct_text(self, node: Any) -> Any:
         return node.value

@@ -88,6 +88,9 @@ EXTENSIONS = [
     {"name": "other", "extension": {"b": 1}},
 ]
 WHOLE = json.dumps(config())
+MERGED = "u: &u {token: u}\nv: &v {token: v, as: jane}\n" + yaml.safe_dump(config()).replace(
+    "token: token-x", "{$USER}"
+)
 CASES: dict[str, Case] = {
     # files
     "the first current-context": Case({"a": config("a"), "b": config("b")}),
@@ -127,6 +130,8 @@ CASES: dict[str, Case] = {
     ),
     "a text like a time": text(WHOLE.replace('"token-x"', "12:30:45")),
     "a sign as token": text(WHOLE.replace('"token-x"', "=")),
+    "merged before": text(MERGED.replace("$USER", "<<: [*u, *v], token: mine")),
+    "merged after": text(MERGED.replace("$USER", "token: mine, <<: [*u, *v]")),
     "a number as token": one({"token": 123}),
     "a number as name": text(WHOLE.replace('"x"', "1")),
     "the same name twice": text(WHOLE.replace('"users": [', '"users": [{"name": "x"}, ')),
