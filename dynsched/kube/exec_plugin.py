@@ -66,11 +66,11 @@ def _cluster_info(cluster: Cluster, ca: bytes) -> dict[str, Any]:
 
 async def _run(plugin: ExecPlugin, environment: dict[str, str], *, interactive: bool) -> bytes:
     """What it prints. Its errors and questions go to the terminal, as with kubectl."""
-    # Python would look it up in the PATH that the plugin gets; kubectl does so in its own.
-    has_folder = os.sep in plugin.command
-    found = plugin.command if has_folder else shutil.which(plugin.command)
+    # As kubectl: looked up in our own PATH. Python would use the PATH that the plugin gets.
+    found = shutil.which(plugin.command)
     if not found or not Path(found).is_absolute():
-        raise _no_credentials(plugin, f"it is not in PATH. {plugin.install_hint}")
+        why = "there is no such program, or it is not executable"
+        raise _no_credentials(plugin, f"{why}. {plugin.install_hint}")
     try:
         process = await asyncio.create_subprocess_exec(
             plugin.command,
@@ -81,9 +81,9 @@ async def _run(plugin: ExecPlugin, environment: dict[str, str], *, interactive: 
             stdout=PIPE,
         )
     except OSError as error:
-        raise _no_credentials(plugin, f"{error.strerror}. {plugin.install_hint}") from None
-    except ValueError as error:  # of a variable's name, or a zero byte
-        raise _no_credentials(plugin, str(error)) from None
+        raise _no_credentials(plugin, f"{error.strerror}; run it by hand") from None
+    except ValueError as error:  # a zero byte, or = in a variable's name
+        raise _no_credentials(plugin, f"{error} in its args or env") from None
     try:
         printed, _ = await process.communicate()
     finally:

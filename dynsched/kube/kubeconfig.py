@@ -177,7 +177,7 @@ def _configuration(cluster: Cluster) -> Configuration:
         known = None
     if not known:
         raise KubeConfigError("its server is not a URL like https://host:6443")
-    configuration.host = parts.geturl().rstrip("/")
+    configuration.host = parts._replace(query="", fragment="").geturl().rstrip("/")
     configuration.tls_server_name = cluster.tls_server_name or None
     proxy: Proxy | None
     if cluster.proxy_url:  # comes before the environment's, in client-go too

@@ -23,8 +23,8 @@ _QUOTED_WORD: Final = re.compile(r" (?:'[^']{2,}'|\"[^\"]{2,}\")")
 
 
 class _Loader(yaml.SafeLoader):
-    """Dates, times of day and ``=`` are texts, and the last of a name counts, be it merged by
-    ``<<`` or not: as in Go.
+    """As Go reads it: dates, times and ``=`` are texts, and the last value of a key counts, merged
+    by ``<<`` or not.
     """
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
@@ -35,19 +35,11 @@ class _Loader(yaml.SafeLoader):
             pairs += alone.value
         node.value = pairs
 
-    def construct_text(self, node: Any) -> Any:
-        return node.value
-
-    def construct_number(self, node: Any) -> Any:
-        if ":" in node.value:
-            return node.value
-        return yaml.SafeLoader.yaml_constructors[node.tag](self, node)
-
-
-for _kind in ("timestamp", "value"):
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_text)
-for _kind in ("int", "float"):
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_number)
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        tag: str = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+        is_scalar = kind is yaml.ScalarNode
+        is_text = is_scalar and (":" in value or tag.endswith((":timestamp", ":value")))
+        return self.DEFAULT_SCALAR_TAG if is_text else tag
 
 
 class Variable(msgspec.Struct):

@@ -50,12 +50,24 @@ async def test_a_pod_uses_its_service_account(no_config, monkeypatch) -> None:
         await load_config()
 
 
-async def test_an_exec_plugin_that_fails_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({}, "exit code 1"),
+        ({"command": "/bin/gone"}, "no such program"),
+        ({"command": "/bin/fal\0se"}, "no such program"),
+        ({"args": ["a\0b"]}, "null byte in its args or env"),
+        ({"env": [{"name": "A", "value": "a\0b"}]}, "null byte in its args or env"),
+        ({"env": [{"name": "A=B", "value": "a"}]}, "variable name in its args or env"),
+    ],
+)
+async def test_an_exec_plugin_that_fails_is_named(tmp_path: Path, more, why) -> None:
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
-    user = {"exec": {**plugin, "command": "/bin/false"}}
+    user = {"exec": {**plugin, "command": "/bin/false", **more}}
     file = kubeconfig(tmp_path / "k", "https://127.0.0.1:1", user=user)
-    with pytest.raises(KubeConfigError, match=r"exec plugin /bin/false gave no credentials"):
+    with pytest.raises(KubeConfigError, match=rf"exec plugin /bin/\w.* gave no .*{why}") as refused:
         await load_config(file)
+    assert str(refused.value).isprintable()
 
 
 async def test_the_usual_files_are_found(no_config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
