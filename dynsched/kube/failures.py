@@ -85,6 +85,16 @@ class ProxyRefusedError(aiohttp.ClientConnectionError):
         self.status = status
 
 
+class RedirectError(aiohttp.ClientConnectionError):
+    """An answer of 3xx, which is not followed: the request, with all tokens in it, is not meant for
+    another address. Of that address, only what cannot be secret is in the text.
+    """
+
+    def __init__(self, status: int, location: str) -> None:
+        target = one_line(re.split("[?#]", location)[0].rpartition("@")[2]) or "nowhere"
+        super().__init__(f"{status}: it redirects to {target}, which is not followed")
+
+
 class ExpiredError(ClusterError):
     """The resourceVersion is too old: begin again with the present one."""
 
@@ -144,6 +154,8 @@ def from_exception(
     where = f"cannot {call}: {server}"
     if isinstance(error, ProxyRefusedError):
         return ClusterError(f"{where}: the proxy answered {error.status}; {_PROXY}")
+    if isinstance(error, RedirectError):
+        return SetupError(f"{where} answered {error}; check the server's URL")
     found = find_failure(error)
     if found is None or found.cause is Cause.BROKEN:
         kind = type(error).__name__

@@ -25,7 +25,6 @@ from typing import Any, Final, cast
 
 import aiohttp
 import kopf
-from yarl import URL
 
 from dynsched.kube import failures, transport
 from dynsched.kube.client import KubeClient
@@ -238,16 +237,13 @@ def _resolve(future: asyncio.Future[Any], value: Any) -> None:
 
 
 def _session(config: KubeConfig) -> aiohttp.ClientSession:
-    server = URL(config.server).origin()
-
     async def login(
         request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
         """Add who is asking and the TLS server name. aiohttp would send the headers of a session to
-        its proxy too, in the clear; and this runs for redirects, which may lead to another host.
+        its proxy too, in the clear.
         """
-        if request.url.origin() == server:
-            request.headers.extend(config.headers)
+        request.headers.extend(config.headers)
         if config.configuration.tls_server_name:
             request.server_hostname = config.configuration.tls_server_name
         return await handler(request)

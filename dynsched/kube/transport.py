@@ -26,7 +26,13 @@ from multidict import CIMultiDict
 from dynsched import __version__
 from dynsched.kube import failures
 from dynsched.kube.credentials import CredentialProvider
-from dynsched.kube.failures import ApiRequest, ExpiredError, ProxyRefusedError, SetupError
+from dynsched.kube.failures import (
+    ApiRequest,
+    ExpiredError,
+    ProxyRefusedError,
+    RedirectError,
+    SetupError,
+)
 from dynsched.kube.kubeconfig import KubeConfig
 from dynsched.util.errors import NotPermittedError
 from dynsched.util.stopping import jittered
@@ -68,10 +74,21 @@ async def _conceal_proxy(
         raise
 
 
+async def _refuse_redirect(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Raise for an answer that aiohttp would follow, with the body and its tokens."""
+    response = await handler(request)
+    if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
+        response.close()
+        raise RedirectError(response.status, response.headers.get("Location", ""))
+    return response
+
+
 SESSION: Final[Mapping[str, Any]] = {
     # True would also send what ~/.netrc says, and read NO_PROXY by other rules than kubectl.
     "trust_env": False,
-    "middlewares": (_conceal_proxy,),
+    "middlewares": (_conceal_proxy, _refuse_redirect),
 }
 """Arguments of every `aiohttp.ClientSession` with the API server, kopf's among them."""
 

@@ -19,6 +19,7 @@ from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.failures import ApiRequest, SetupError, forbidden
 from dynsched.kube.lists import PAGE
+from dynsched.kube.reviews import AccessReviews
 from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 from dynsched_sim.examples import make_node
 
@@ -245,3 +246,18 @@ async def test_something_that_is_no_api_server(tmp_path: Path) -> None:
         async with api_of(kubeconfig(tmp_path / "k", server.url), KubeClient) as client:
             with pytest.raises(SetupError, match="not JSON"):
                 await client.list_nodes()
+
+
+@pytest.mark.parametrize("status", [301, 303, 307, 308])
+async def test_a_redirect_is_not_followed(tmp_path: Path, status: int) -> None:
+    with MisbehavingServer() as server, MisbehavingServer() as elsewhere:
+        server.default = http("", status, Location=f"http://u:pw@{elsewhere.url[7:]}/a?code=pw")
+        async with api_of(kubeconfig(tmp_path / "k", server.url), KubeClient) as client:
+            for ask in (
+                AccessReviews(client).user_of("the-token-of-a-reader"),
+                client.list_nodes(),
+            ):
+                told = rf"answered {status}: it redirects to {elsewhere.url[7:]}/a, which is not"
+                with pytest.raises(SetupError, match=told):
+                    await ask
+    assert elsewhere.seen == []
