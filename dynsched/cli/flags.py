@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
 from dynsched.util.durations import parse_duration, parse_seconds
 from dynsched.util.formatting import format_time, parse_time
@@ -49,8 +51,8 @@ def option(name: str, *more: str, **details: Any) -> Callable[[F], F]:
     return click.option(name, *more, envvar=variable, show_envvar=True, **details)
 
 
-def file_option(name: str, help_text: str) -> Callable[[F], F]:
-    return option(name, type=FILE, help=help_text)
+def file_option(name: str, help_text: str, **details: Any) -> Callable[[F], F]:
+    return option(name, type=FILE, help=help_text, **details)
 
 
 def options(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -296,6 +298,16 @@ namespace = option(
     metavar="NAMESPACE",
     help="Where dynsched is. Default: its Service is looked for in all namespaces.",
 )
+
+
+def _token_file(context: click.Context, _: click.Parameter, value: Any) -> Any:
+    """None where the environment names it, and another server than the one that is typed."""
+    server, file = map(context.get_parameter_source, ("server", "server_token_file"))
+    only_server = server is ParameterSource.COMMANDLINE is not file
+    usual = os.environ.get("DYNSCHED_SERVER")
+    return None if only_server and usual and usual != context.params["server"] else value
+
+
 server = options(
     option(
         "--server",
@@ -307,6 +319,7 @@ server = options(
         "--server-token-file",
         "The bearer token to send to it, where it runs with --web-auth. The API server passes "
         "none on.",
+        callback=_token_file,
     ),
 )
 running = options(server, kubeconfig, namespace)

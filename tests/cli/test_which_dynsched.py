@@ -122,6 +122,33 @@ async def test_a_token_goes_to_the_server_that_was_named_and_never_in_plain_sigh
         assert "--server and --server-token-file" in errors
 
 
+@pytest.mark.parametrize("command", ["order", "doctor"])
+async def test_the_environments_token_is_not_for_a_server_that_is_typed(
+    call, cluster, monkeypatch, tmp_path, command
+) -> None:
+    (tmp_path / "rules.yaml").write_text("rules: [{name: load, expr: load, threshold: 80}]")
+    monkeypatch.setenv("DYNSCHED_RULES", str(tmp_path / "rules.yaml"))
+    monkeypatch.setenv("DYNSCHED_PROM", NOWHERE)
+    token, sent = tmp_path / "token", ["Bearer secret-token"]
+    token.write_text("secret-token")
+    monkeypatch.setenv("DYNSCHED_SERVER_TOKEN_FILE", str(token))
+    async with recording() as (port, arrived):
+        url = f"http://127.0.0.1:{port}"
+        for usual, flags, expected in (
+            (url, (), sent),
+            (url, ("--server", url), sent),
+            (None, ("--server", url), sent),
+            (NOWHERE, ("--server", url), ["none"]),
+            (NOWHERE, ("--server", url, "--server-token-file", str(token)), sent),
+        ):
+            with monkeypatch.context() as patch:
+                if usual:
+                    patch.setenv("DYNSCHED_SERVER", usual)
+                await call(command, *flags)
+            assert [*{*arrived}] == expected, (usual, flags)
+            arrived.clear()
+
+
 async def test_none_anywhere_and_no_right_are_one_line_each(call, cluster, tmp_path) -> None:
     code, out, errors = await call("order")
     assert (code, out, len(errors.splitlines())) == (1, "", 1)
