@@ -181,6 +181,8 @@ async def pod_order(api: KubeApi, namespace: str, name: str) -> dict[str, Any]:
     pod = await inspection.core(api, "pods", name, namespace)
     if pod is None:
         raise ExpectedError(f"there is no pod {name} in namespace {namespace}; choose it with -n")
+    if not all(as_mapping(as_mapping(pod).get(part)) for part in ("metadata", "spec")):
+        raise ExpectedError(f"{api.config.server} answered something that is no Pod; check its URL")
     until = as_mapping(pod["metadata"].get("annotations")).get(keys.ORDER_ANNOTATION)
     node, levels = pod["spec"].get("nodeName"), _levels_of(pod) if until else []
     return {
@@ -224,7 +226,8 @@ async def _why_not(api: KubeApi, pod: Mapping[str, Any]) -> str:
         return why
     metadata = pod["metadata"]
     namespace = await inspection.core(api, "namespaces", metadata["namespace"])
-    asks = as_mapping(namespace["metadata"].get("labels")).get(keys.AVOID_LABEL)
+    labels = as_mapping(as_mapping(namespace).get("metadata")).get("labels")
+    asks = as_mapping(labels).get(keys.AVOID_LABEL)
     if asks != "true":
         return f"its namespace does not ask: {LABEL_IT.replace('NAME', metadata['namespace'])}"
     if pod["spec"].get("schedulingGates"):

@@ -10,9 +10,11 @@ from functools import partial
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from api_support import kubeconfig
 from certificates import Authority
 from cluster import SimCluster
 from command_line import Call, call_of
+from misbehaving_server import MisbehavingServer, http
 from service_support import Pages, served, service, stranger
 
 NOWHERE = "http://127.0.0.1:1"
@@ -160,6 +162,16 @@ async def test_none_anywhere_and_no_right_are_one_line_each(call, cluster, tmp_p
     assert "may not get services/proxy http:dynsched:9000" in errors
     code, _, errors = await call("nodes", "--server", NOWHERE)
     assert (code, f"cannot ask {NOWHERE}" in errors) == (1, True)
+
+
+@pytest.mark.parametrize("body", ["{}", "[]", "null", '{"kind": "Pod", "metadata": {"name": "a"}}'])
+async def test_an_answer_that_is_no_pod_is_one_line(call, tmp_path, body) -> None:
+    with MisbehavingServer() as server:
+        server.default = http(body)
+        file = kubeconfig(tmp_path / "k", server.url)
+        code, out, errors = await call("order", "web", "--kubeconfig", str(file))
+    assert (code, out, len(errors.splitlines())) == (1, "", 1)
+    assert "pod web" in errors if body == "null" else f"{server.url} answered something" in errors
 
 
 async def test_commands_and_flags_that_went_say_what_to_use_instead(call) -> None:

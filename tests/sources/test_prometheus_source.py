@@ -142,6 +142,12 @@ async def test_a_native_histogram_does_not_cost_the_other_series(server) -> None
     assert "every series of the answer is a native histogram" in str((await ask(server.url)).error)
 
 
+async def test_null_is_an_empty_answer(server) -> None:
+    server.default = http('{"status": "success", "data": {"resultType": "vector", "result": null}}')
+    result = await ask(server.url)
+    assert (result.samples, result.error, result.warnings) == ([], None, ())
+
+
 ODD_SERIES = [
     {"metric": {"i": 7}, "value": [1000, "7"]},
     {"metric": {"i": "c"}, "value": [1000, 7]},

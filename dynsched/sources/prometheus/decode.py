@@ -101,7 +101,7 @@ class _Row(msgspec.Struct, gc=False):
 
 _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
 _DATA: Final = msgspec.json.Decoder(_Data)
-_ROWS: Final = msgspec.json.Decoder(list[_Row])
+_ROWS: Final = msgspec.json.Decoder(list[_Row] | None)  # null: an empty list of a Go program
 _ROW: Final = msgspec.json.Decoder(_Row)
 _RAW_ROWS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _ANYTHING: Final = msgspec.json.Decoder()
@@ -218,7 +218,7 @@ def _read(body: bytearray, wanted: str, most: AnswerLimit) -> tuple[list[_Row], 
         of_query = wanted == "vector" and found.result_type in _WRONG_TYPE
         raise QueryFailedError(_WRONG_TYPE.get(found.result_type, kind), refused=of_query)
     try:
-        rows = _ROWS.decode(found.result)
+        rows = _ROWS.decode(found.result) or []
     except _UNFIT:
         rows, left_out = _rows_that_fit(found.result, body)
         warnings.append(f"{left_out} series left out: not of Prometheus's form")
@@ -232,7 +232,7 @@ def _rows_that_fit(result: msgspec.Raw, body: bytearray) -> tuple[list[_Row], in
     for raw in raw_rows:
         with contextlib.suppress(*_UNFIT):
             rows.append(_ROW.decode(raw))
-    return rows or _fit(_ROWS, result, body), len(raw_rows) - len(rows)
+    return rows or _fit(_ROWS, result, body) or [], len(raw_rows) - len(rows)
 
 
 def _number(text: str) -> float:

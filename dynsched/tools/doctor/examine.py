@@ -157,7 +157,11 @@ def _needed_rights(rule_set: RuleSet, home: str) -> list[Right]:
     leases = "coordination.k8s.io"
     found = [
         *(Right(verb, "nodes") for verb in ("get", "list", "watch")),
-        *(Right(verb, "events", namespace=EVENT_NAMESPACE) for verb in ("create", "patch")),
+        *(
+            Right(verb, "events", namespace=where)  # about nodes, and about dynsched itself
+            for where in dict.fromkeys((EVENT_NAMESPACE, home))
+            for verb in ("create", "patch")
+        ),
         Right("create", "leases", leases, home),
         *(Right(verb, "leases", leases, home, LEASE_NAME) for verb in ("get", "update")),
         *(

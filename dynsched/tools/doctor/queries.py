@@ -104,7 +104,8 @@ class Queries:
         since = {"start": f"{self.now - _SCRAPES:.3f}", "end": f"{self.now:.3f}"}
         names, error = await self.prometheus.read("labels", {"match[]": selector.text, **since})
         self._failed("P10", error)
-        by = ", ".join(label_name(name) for name in names or () if wanted(name))
+        known = names if isinstance(names, list) else ()
+        by = ", ".join(label_name(each) for each in map(str, known) if wanted(each))
         found = await self.samples(f"count by ({by}) ({selector.text})", "P10") if by else ()
         return [each.labels for each in found or ()]
 

@@ -277,6 +277,11 @@ async def test_each_right_that_is_lacking_is_told_with_the_line_of_its_role(tmp_
     assert await found_in(tmp_path, IGNORING, UNMARKED, ("patch", "nodes")) == []
     (kept,) = await found_in(tmp_path, {}, rules(), ("patch", "configmaps"))
     assert "resources: [configmaps], resourceNames: [dynsched-rules-in-force]" in kept.fix
+    of_nodes, of_dynsched = await found_in(tmp_path, {}, rules(), ("create", "events"))
+    assert of_nodes.fix.startswith("add to its Role in default: ")
+    assert (
+        of_dynsched.fix == f'{of_role}: {{apiGroups: [""], resources: [events], verbs: [create]}}'
+    )
     (order,) = await found_in(tmp_path, ORDER_IN_FORCE, ORDER, ("delete", "nodeorders"))
     one = "resources: [nodeorders], resourceNames: [dynsched], verbs: [delete]"
     assert order.fix == f'{of_role}: {{apiGroups: ["dynsched.io"], {one}}}'
