@@ -219,6 +219,8 @@ class Evaluator:
         those that are in force stay. At a start there are none, and the good ones count.
         """
         file = self._rules_file
+        if isinstance(file, FixedRules):
+            return RulesStatus()
         found = await asyncio.to_thread(file.read)
         if found is not None:
             is_first = file.rule_set is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Protocol
 
 from dynsched.core.samples import QueryResult
@@ -37,6 +37,8 @@ class Queries:
         self._last: dict[Rule, QueryResult] = {}
         self._took: dict[Rule, float] = {}
         """Seconds, of the last query that ended."""
+        self._tried: Collection[Rule] = ()
+        """What `refused` has queried for the next `ask`."""
 
     async def ask(self, rules: Iterable[Rule], patience: float | None) -> dict[str, QueryResult]:
         """Begin the queries that are due, and wait for ``patience`` seconds for those that should
@@ -45,33 +47,18 @@ class Queries:
         rules = tuple(rules)
         self._forget_all_but(rules)
         self._collect()
-        awaited = []
-        for rule in rules:
-            if rule not in self._under_way:
-                task = asyncio.create_task(self._query(rule), name=f"query of {rule.name}")
-                self._under_way[rule] = task
-                if patience is None or self._took.get(rule, 0.0) <= patience:
-                    awaited.append(task)
-        if awaited:
-            await asyncio.wait(awaited, timeout=patience)
-        self._collect()
+        tried, self._tried = self._tried, ()
+        await self._begin([rule for rule in rules if rule not in tried], patience)
         return {rule.name: self._last.get(rule, _NOT_YET) for rule in rules}
 
     async def refused(self, rules: Iterable[Rule], patience: float | None) -> dict[str, str]:
         """Rules whose query the server says is wrong, and its words, by name. Only those that have
         not been asked yet; one that is not answered within ``patience`` seconds is not refused.
+        The answers are those of the next `ask`, which does not query these rules again.
         """
-        tasks = {
-            asyncio.create_task(self._answer(rule), name=f"trial of {rule.name}"): rule.name
-            for rule in rules
-            if rule not in self._last
-        }
-        if not tasks:
-            return {}
-        done, late = await asyncio.wait(tasks, timeout=patience)
-        for task in late:
-            task.cancel()
-        answers = {tasks[task]: task.result() for task in done}
+        self._tried = [rule for rule in rules if rule not in self._last]
+        await self._begin(self._tried, patience)
+        answers = {rule.name: self._last.get(rule, _NOT_YET) for rule in self._tried}
         return {
             name: found.error for name, found in answers.items() if found.refused and found.error
         }
@@ -83,6 +70,19 @@ class Queries:
         answers = [self._last[rule] for rule in rules if rule in self._last]
         is_answered = any(found.error is None for found in answers)
         return is_answered and not any(found.refused for found in answers)
+
+    async def _begin(self, rules: Iterable[Rule], patience: float | None) -> None:
+        """Begin the queries that are due, and wait for those that should be answered in time."""
+        awaited = []
+        for rule in rules:
+            if rule not in self._under_way:
+                task = asyncio.create_task(self._query(rule), name=f"query of {rule.name}")
+                self._under_way[rule] = task
+                if patience is None or self._took.get(rule, 0.0) <= patience:
+                    awaited.append(task)
+        if awaited:
+            await asyncio.wait(awaited, timeout=patience)
+        self._collect()
 
     def _collect(self) -> None:
         for rule in [rule for rule, task in self._under_way.items() if task.done()]:

@@ -50,22 +50,12 @@ class FixedRules:
     """Rules that do not change, for one pass."""
 
     rule_set: RuleSet
-    error: str | None = None
     warnings: tuple[str, ...] = ()
 
     @property
     def in_force(self) -> RuleSet:
         """As in `RulesFile`."""
         return self.rule_set
-
-    def read(self) -> None:
-        """There are never others."""
-
-    def accept(self) -> None:
-        """As in `RulesFile`."""
-
-    def refuse(self, errors: Mapping[str, str]) -> None:
-        """As in `RulesFile`."""
 
 
 class RulesFile:
@@ -80,6 +70,8 @@ class RulesFile:
     def __init__(self, path: Path, *, may_be_refused: bool = False) -> None:
         self._path = path
         self._last: tuple[bytes, Reading] = b"", NOT_READ
+        self._refused: str | None = None
+        """Why what was read last is refused, if it is for a query."""
         self.text: str | None = None
         self.error: str | None = None
         self.warnings: tuple[str, ...] = ()
@@ -101,12 +93,15 @@ class RulesFile:
 
     def read(self) -> RuleSet | None:
         """Read it again. Valid rules that are not in force yet: `accept` or `refuse` them; None
-        where there are none.
+        where there are none, or where these were refused before.
         """
         try:
             rule_set = self._read()
         except RulesFileError as error:
             self.error = str(error)
+            return None
+        if self._refused is not None:
+            self.error = self._refused
             return None
         if self.error is None and rule_set == self.rule_set:
             # They may still differ: it matters whether an empty section is present.
@@ -117,7 +112,7 @@ class RulesFile:
     def accept(self) -> None:
         """Put in force what was read last."""
         raw, reading = self._last
-        self.error, self.rule_set = None, reading.rule_set
+        self.error, self._refused, self.rule_set = None, None, reading.rule_set
         self.text = raw.decode()  # last: who finds it in another thread finds its rules too
 
     def refuse(self, errors: Mapping[str, str]) -> None:
@@ -129,7 +124,7 @@ class RulesFile:
             for at, name in enumerate(names)
             if name in errors
         )
-        self.error = "\n".join(placed(self._path, remark) for remark in remarks)
+        self.error = self._refused = "\n".join(placed(self._path, remark) for remark in remarks)
 
     def _read(self) -> RuleSet:
         try:
@@ -137,7 +132,7 @@ class RulesFile:
         except OSError as error:
             raise unreadable(self._path, error, "name the file with --rules") from None
         if self._last[0] != raw or self._last[1] is NOT_READ:
-            self._last = raw, read_rules(raw)
+            self._last, self._refused = (raw, read_rules(raw)), None
         reading = self._last[1]
         rule_set = _used(self._path, reading)
         self.warnings = _warnings(self._path, reading)

@@ -78,13 +78,22 @@ def test_touched_is_not_changed(path) -> None:
 def test_rules_are_refused_for_a_query_until_it_is_mended(path) -> None:
     file = RulesFile(path)
     path.write_text(text(90))
-    for _ in range(2):
+    for content in (text(90), text(95), text(90)):
+        path.write_text(content)
         found = file.read()
         assert found is not None
         file.refuse({found.rules[0].name: "400: parse error"})
+        path.rename(path.with_name("away"))
+        assert file.read() is None
+        assert "No such file" in str(file.error)
+        path.with_name("away").rename(path)
+        assert file.read() is None  # it is not tried again
         assert str(file.error).startswith(f"{path}:1:")
         assert str(file.error).endswith("400: parse error")
         assert threshold(file) == 80
+    path.write_text(text(95))
+    assert changed(file)
+    path.write_text(text(90))
     assert changed(file)
     assert (file.error, threshold(file), file.text) == (None, 90, text(90))
 

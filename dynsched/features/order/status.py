@@ -14,6 +14,7 @@ from dynsched.core.load.expected import NO_PODS, KnownPods
 from dynsched.core.tick import Tick
 from dynsched.core.wording import by_reason, named_rules
 from dynsched.features.order.ranks import UNLISTED, Order, host_names, why_not_listed
+from dynsched.features.order.tiers import Ranked
 from dynsched.features.placing import TENTHS
 from dynsched.rules.keys import HOSTNAME_LABEL
 from dynsched.util.formatting import format_time
@@ -120,6 +121,15 @@ class NodeInOrder(msgspec.Struct, frozen=True, gc=False):
 
 def nodes_of(order: Order, pool: str) -> Iterator[NodeInOrder]:
     """The nodes of a pool that the lists have, by rank."""
+    for rank, node, number, weight in _places(order, pool):
+        load = order.loads.get(node.host)
+        percent = None if load is None else load / TENTHS
+        is_equal = node.counts_as <= order.pools[pool].line
+        yield NodeInOrder(node.host, rank, is_equal, number, weight, percent)
+
+
+def _places(order: Order, pool: str) -> Iterator[tuple[int, Ranked, int, int]]:
+    """The rank of each of these nodes, the node, its list and its weight."""
     placed = {
         host: (number, tier.weight)
         for number, tiers in enumerate(order.lists[pool], 1)
@@ -131,10 +141,7 @@ def nodes_of(order: Order, pool: str) -> Iterator[NodeInOrder]:
     for rank, node in enumerate(order.pools[pool].ranked, 1):
         number, weight = placed.get(node.host, (1, 100) if names_the_others else (0, 0))
         if weight:
-            load = order.loads.get(node.host)
-            percent = None if load is None else load / TENTHS
-            is_equal = node.counts_as <= order.pools[pool].line
-            yield NodeInOrder(node.host, rank, is_equal, number, weight, percent)
+            yield rank, node, number, weight
 
 
 def order_answer(tick: Tick, status: OrderStatus, leader: str | None) -> dict[str, Any]:
@@ -194,4 +201,4 @@ def for_the_page(order: Order) -> dict[str, Any]:
 
 
 def _length(order: Order, pool: str) -> int:
-    return sum(1 for _ in nodes_of(order, pool))
+    return sum(1 for _ in _places(order, pool))
