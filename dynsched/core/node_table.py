@@ -10,7 +10,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from dynsched.core.marks import MarkState, mark_state
-from dynsched.core.nodes import AddressLookup, Node, NodeGroup, group_of, is_ready
+from dynsched.core.nodes import AddressLookup, Node, NodeGroup, Taint, group_of, is_ready
 from dynsched.rules.rule_set import Rule, RuleSet
 
 
@@ -75,6 +75,24 @@ class NodeTable:
     def pool_sizes(self) -> Counter[str]:
         """How many nodes may be marked in each pool."""
         return Counter(each.group.pool for each in self.entries.values() if each.mark.may_mark)
+
+    @cached_property
+    def pool_taints(self) -> Mapping[str, frozenset[Taint]]:
+        """By pool, the hard taints of most of its nodes: its pods tolerate them. Not of all: one
+        node that lacks the pool's taint would close all others.
+        """
+        groups = Counter(group for group in self.groups.values() if group.pool)
+        sizes, carriers = Counter[str](), Counter[tuple[str, Taint]]()
+        for group, count in groups.items():
+            sizes[group.pool] += count
+            for taint in group.taints:
+                carriers[group.pool, taint] += count
+        return {
+            pool: frozenset(
+                taint for (of, taint), count in carriers.items() if of == pool and 2 * count > size
+            )
+            for pool, size in sizes.items()
+        }
 
 
 def _are_found_alike(entries: Mapping[str, NodeEntry], before: Mapping[str, NodeEntry]) -> bool:

@@ -13,6 +13,17 @@ from dynsched.rules.sections import GuardRules, NodeRules
 
 _HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
 _NOT_READY: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_OF_KUBERNETES: Final = "node.kubernetes.io/"
+_CLOSING: Final = frozenset(
+    {
+        "karpenter.sh/disrupted",
+        "ToBeDeletedByClusterAutoscaler",
+        "DeletionCandidateOfClusterAutoscaler",  # its effect is PreferNoSchedule
+        "ebs.csi.aws.com/agent-not-ready",
+        "node.cilium.io/agent-not-ready",
+    }
+)
+"""Taints of nodes that an autoscaler is about to remove, or whose agents are not ready for pods."""
 _MAX_NAMED: Final = 3
 """Nodes that a message names where many share one address."""
 
@@ -93,6 +104,14 @@ def hard_taints(node: Node) -> frozenset[Taint]:
 def is_ready(node: Node) -> bool:
     """Whether its kubelet reports that it is; the node controller taints it otherwise."""
     return all(key not in _NOT_READY for key, _, _ in hard_taints(node))
+
+
+def is_closed(node: Node) -> bool:
+    """Whether new pods should not go there: it is cordoned, not ready, under pressure by the
+    kubelet, about to be removed, or its agents are not ready. The effect of the taint is ignored.
+    """
+    names = (str(taint.get("key")) for taint in node.taints)
+    return any(name in _CLOSING or name.startswith(_OF_KUBERNETES) for name in names)
 
 
 class NodeGroup(NamedTuple):

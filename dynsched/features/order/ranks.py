@@ -15,7 +15,8 @@ from typing import Final
 from dynsched.core.evaluate import Evaluation
 from dynsched.core.load.expected import KnownPods
 from dynsched.core.load.pods import MIN_CPU, MIN_MEMORY, PodRequestTotals
-from dynsched.core.nodes import Node, hard_taints
+from dynsched.core.node_table import NodeTable
+from dynsched.core.nodes import Node, Taint, is_closed
 from dynsched.features.order.tiers import FEW_NODES, NodeList, Pool, Ranked, lists_that_fit, pool_of
 from dynsched.features.placing import (
     FIRING,
@@ -30,7 +31,6 @@ from dynsched.features.placing import (
 from dynsched.rules import keys
 from dynsched.rules.labels import is_label_value
 
-_OF_KUBERNETES: Final = "node.kubernetes.io/"
 _NOTHING: Final = PodRequestTotals()
 UNLISTED: Final = ("hot", "closed", "full", "unnamed")
 """Why a node is in no list: see `Order.counts`."""
@@ -51,7 +51,8 @@ class Order:
     loads and the same ranks: it need not be written."""
     counts: Mapping[str, int] = field(default_factory=dict, compare=False)
     """How many nodes are ``ranked`` by their load, of ``unknown`` load, or in no list because they
-    are ``hot``, ``closed`` (unschedulable), ``full`` or ``unnamed`` (see `host_names`)."""
+    are ``hot``, ``closed`` (see `is_closed`; or a taint that is not their pool's keeps pods away),
+    ``full`` or ``unnamed`` (see `host_names`)."""
     left_out: tuple[str, ...] = field(default=(), compare=False)
     """Pools for which the object has no room."""
     pools: Mapping[str, Pool] = field(default_factory=dict, repr=False, compare=False)
@@ -83,11 +84,16 @@ def compute_order(evaluation: Evaluation, pods: KnownPods) -> Order | None:
         for name, why in not_listed.items()
         if why is None
     }
-    hot = {name: hosts[name] for name, why in not_listed.items() if why == "hot"}
+    # "All but" has to name a closed node only where its taint does not keep pods away.
+    avoided = {
+        name: hosts[name]
+        for name, why in not_listed.items()
+        if why == "hot" or (why == "closed" and not _stray_taints(evaluation.table, name))
+    }
     pools = {
         pool: pool_of(
             [ranked[name] for name in names if name in ranked],
-            [hot[name] for name in names if name in hot],
+            [avoided[name] for name in names if name in avoided],
             line,
             threshold_load(profile) if len(names) <= FEW_NODES else 0,
             packs=rule_set.order.pack,
@@ -133,9 +139,15 @@ def why_not_listed(
         return "unnamed"
     if any(evaluation.fires_above_threshold(rule, name) for rule in rules if not rule.shadow):
         return "hot"
-    if is_unschedulable(node):
+    if is_closed(node) or _stray_taints(evaluation.table, name):
         return "closed"
     return "full" if is_full(node, pods.requested.get(name, _NOTHING)) else None
+
+
+def _stray_taints(table: NodeTable, name: str) -> frozenset[Taint]:
+    """Its hard taints that pods of its pool do not tolerate; without a pool, all."""
+    group = table.entries[name].group
+    return group.taints - table.pool_taints.get(group.pool, frozenset())
 
 
 def host_names(nodes: Iterable[Node]) -> dict[str, str]:
@@ -150,11 +162,6 @@ def host_names(nodes: Iterable[Node]) -> dict[str, str]:
         for name, host in found.items()
         if host and is_label_value(host) and nodes_of[host] == 1
     }
-
-
-def is_unschedulable(node: Node) -> bool:
-    """Whether it takes no pods: it is cordoned, not ready, or under pressure by the kubelet."""
-    return any(key.startswith(_OF_KUBERNETES) for key, _, _ in hard_taints(node))
 
 
 def is_full(node: Node, requested: PodRequestTotals) -> bool:

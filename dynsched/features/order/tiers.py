@@ -83,15 +83,15 @@ class Ranked(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """``ranked``: the nodes that new pods may go to, the coolest first. ``hot``: host names of its
-    hot nodes. ``line``: what loads below it count as, in tenths of a percent. ``packs_below``: of
-    loads below this the highest comes first. ``threshold_of_few``: the load of a hot node, in a
-    small pool; else 0. ``has_unnamed``: a node in it cannot be named, so that "all but" could mean
-    a hot one.
+    """``ranked``: the nodes that new pods may go to, the coolest first. ``avoided``: host names of
+    the nodes that pods could go to and should not, such as hot ones. ``line``: what loads below it
+    count as, in tenths of a percent. ``packs_below``: of loads below this the highest comes first.
+    ``threshold_of_few``: the load of a hot node, in a small pool; else 0. ``has_unnamed``: a node
+    in it cannot be named, so that "all but" could mean a hot one.
     """
 
     ranked: Sequence[Ranked]
-    hot: Sequence[str] = ()
+    avoided: Sequence[str] = ()
     line: int = 0
     packs_below: int = 0
     threshold_of_few: int = 0
@@ -100,7 +100,7 @@ class Pool(NamedTuple):
 
 def pool_of(
     nodes: Iterable[Ranked],
-    hot: Sequence[str],
+    avoided: Sequence[str],
     line: int,
     threshold_of_few: int,
     *,
@@ -118,7 +118,7 @@ def pool_of(
         node._replace(counts_as=max(_packed(node.load, packs_below), line)) for node in nodes
     )
     ranked = sorted(counted, key=lambda node: (node.counts_as, node.load, node.host))
-    return Pool(ranked, hot, line, packs_below, threshold_of_few, has_unnamed)
+    return Pool(ranked, avoided, line, packs_below, threshold_of_few, has_unnamed)
 
 
 def _packed(load: int, packs_below: int) -> int:
@@ -183,7 +183,7 @@ def _all_but_above(pool: Pool) -> NodeList | None:
     above = [node for node in pool.ranked if node.counts_as > pool.line]
     if pool.has_unnamed or len(above) == len(pool.ranked):
         return None
-    others = (*pool.hot, *(node.host for node in above))
+    others = (*pool.avoided, *(node.host for node in above))
     if not others:
         return ()
     # Their weights are by their distance from those below, which are not named.

@@ -293,3 +293,66 @@ def test_where_nodes_are_packed_the_fullest_below_the_line_come_first() -> None:
     )
     _, overflow, _ = lists_that_fit({"": full}, 3)
     assert [tiers[0].nodes for tiers in overflow[""]][:2] == [("b",), ("b",)]
+
+
+def taint(text: str) -> dict[str, str]:
+    """``key=value:effect``, the value may be missing."""
+    key_and_value, _, effect = text.rpartition(":")
+    key, _, value = key_and_value.partition("=")
+    return {"key": key, "value": value, "effect": effect}
+
+
+KARPENTER = "karpenter.sh/disrupted:NoSchedule"
+CANDIDATE = "DeletionCandidateOfClusterAutoscaler=1795000000:PreferNoSchedule"
+GPU = "nvidia.com/gpu=present:NoSchedule"
+
+
+@pytest.mark.parametrize(
+    ("taints", "listed", "for_all"),
+    [
+        ({}, "abc", "abc"),
+        *(
+            ({"a": [closing]}, "bc", "bc")
+            for closing in (
+                *(KARPENTER, CANDIDATE, "ToBeDeletedByClusterAutoscaler=1795000000:NoSchedule"),
+                *("ebs.csi.aws.com/agent-not-ready:NoExecute", "example.com/starts:NoSchedule"),
+                *(f"node.cilium.io/agent-not-ready={effect}" for effect in (":NoExecute", ":")),
+                *("node.kubernetes.io/unschedulable:NoSchedule", GPU),
+            )
+        ),
+        ({"a": ["dynsched.io/pressure=true:PreferNoSchedule"]}, "abc", "abc"),
+        # The pool's own taint: its pods tolerate it, also where one node lacks it.
+        ({"a": [GPU], "b": [GPU], "c": [GPU]}, "abc", ""),
+        ({"b": [GPU], "c": [GPU]}, "abc", "a"),
+        ({"a": [GPU, "example.com/starts:NoExecute"], "b": [GPU], "c": [GPU]}, "bc", ""),
+        # All nodes of a pool go.
+        ({"a": [KARPENTER], "b": [KARPENTER], "c": [KARPENTER]}, "", ""),
+        ({"a": [CANDIDATE], "b": [CANDIDATE], "c": [CANDIDATE]}, "", ""),
+    ],
+)
+@pytest.mark.parametrize("equal_below", [0, 50])
+def test_a_node_that_goes_or_is_not_ready_for_pods_is_in_no_list(
+    taints, listed, for_all, equal_below
+) -> None:
+    """``d`` and ``e`` are of no pool. With ``equal_below`` a list says "all but"."""
+    rules = EXAMPLE_RULES | {
+        "guard": {"pool_label": "pool"},
+        "order": {"score": {"node-cpu": 1}, "equal_below": equal_below},
+    }
+    nodes = [
+        Node(name, labels={"pool": "p"}, taints=tuple(map(taint, taints.get(name, ()))))
+        for name in "abc"
+    ]
+    scene = Scene(rules, [*nodes, Node("d"), Node("e")])
+    cpu = {"a": 5.0, "b": 10.0, "c": 70.0, "d": 20.0, "e": 75.0}
+    order = compute_order(scene.tick(NOON, node_cpu=cpu, node_mem_usage={}).evaluation, NO_PODS)
+    assert order is not None
+    for pool, want in ("p", listed), ("", for_all + "de"):
+        tiers = order.lists[pool][0] if pool in order.lists else ()
+        open_to = want if pool else want + "".join(set("abc") - taints.keys())
+        assert {name for name in open_to if weight_of(tiers, name)} == set(want)
+    # Pods can go there in spite of the soft taint, so that "all but" has to name the node.
+    soft = {name for name, of_node in taints.items() if CANDIDATE in of_node}
+    for lists in order.lists.values():
+        assert not any(weight_of(lists[0], name) for name in soft)
+    assert order.counts["closed"] == 3 - len(listed)
