@@ -40,7 +40,7 @@ from scheduling_support import make_pod
 
 from dynsched.features.order.ranks import Order
 from dynsched.features.order.resource import NodeOrder
-from dynsched.features.order.tiers import Ranked, lists_that_fit
+from dynsched.features.order.tiers import Pool, Ranked, lists_that_fit
 from dynsched.features.order.writer import APART, LASTS
 from dynsched.kube.client import KubeClient
 from dynsched.kube.credentials import load_credentials
@@ -75,11 +75,11 @@ def named(nodes: int) -> list[Ranked]:
     """The nodes in an order by chance, and loads that rise."""
     names = [f"gke-production-default-pool-8f0c2d4e-{number:07d}" for number in range(nodes)]
     random.shuffle(names)
-    return [Ranked(name, load, 60) for load, name in enumerate(names)]
+    return [Ranked(name, load, load, 60) for load, name in enumerate(names)]
 
 
 def order_of(nodes: int) -> Order:
-    lists, overflow, _ = lists_that_fit({"": named(nodes)}, {"": nodes}, threshold=800)
+    lists, overflow, _ = lists_that_fit({"": Pool(named(nodes))}, nodes)
     return Order(lists, overflow)
 
 
@@ -89,7 +89,7 @@ def affinity(nodes: int) -> dict[str, Any]:
     host = {"key": keys.HOSTNAME_LABEL, "operator": "In"}
     terms = [
         {"weight": weight, "preference": {"matchExpressions": [{**host, "values": names}]}}
-        for weight, names in tiers
+        for weight, names, _ in tiers
     ]
     return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
 

@@ -160,13 +160,17 @@ def test_the_commands_of_an_upgrade_bring_the_base_and_keep_what_is_yours(tmp_pa
 
 
 def test_a_held_pod_gets_its_list_as_a_new_one_does() -> None:
-    new, held = (
-        {each["name"]: each["expression"] for each in policy["spec"]["variables"]}
+    of_new, of_held = (
+        the(rendered("order"), "MutatingAdmissionPolicy", name)["spec"]
         for name in (keys.ORDER_POLICY, keys.HELD_POLICY)
-        for policy in [the(rendered("order"), "MutatingAdmissionPolicy", name)]
     )
-    own = {name for name in new.keys() & held if new[name] != held[name]}
-    assert (own, new.keys() - held) == ({"inForce", "takesPart"}, set())
+    new, held = (
+        {each["name"]: each["expression"] for each in spec["variables"]}
+        for spec in (of_new, of_held)
+    )
+    own = {name for name in new if new[name] != held.get(name)}
+    assert (own, new.keys() ^ held) == ({"inForce", "takesPart"}, set())
+    assert of_new["mutations"] == of_held["mutations"]
 
 
 OURS = "dynsched/dynsched"

@@ -347,11 +347,42 @@ def own_and_order(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [each for each in terms if "'status'" not in str(each)]
 
 
-async def hold(cluster: EnvtestCluster, name: str, metadata: Any, terms: list[Any]) -> None:
-    pod = make_pod(name, schedulingGates=GATES)
+def preferring(name: str, metadata: Any, terms: list[Any], **more: Any) -> dict[str, Any]:
+    pod = make_pod(name, **more)
     pod["metadata"] |= metadata
     pod["spec"] |= {"affinity": {"nodeAffinity": {PREFERRED: terms}}} if terms else {}
+    return pod
+
+
+async def hold(cluster: EnvtestCluster, name: str, metadata: Any, terms: list[Any]) -> None:
+    pod = preferring(name, metadata, terms, schedulingGates=GATES)
     assert own_and_order((await cluster.post(PODS, pod)).ok) == terms
+
+
+async def test_a_restored_pod_gets_the_order_of_now_in_place_of_its_old_one(cluster) -> None:
+    """As Velero and `kubectl get -o yaml | kubectl create -f -` make them."""
+
+    async def restored(name: str) -> tuple[list[dict[str, Any]], str | None]:
+        metadata, terms, _ = RELEASED[name]
+        made = (await cluster.post(PODS, preferring(name, metadata, terms), dryRun="All")).ok
+        return own_and_order(made), made["metadata"].get("annotations", {}).get(
+            keys.ORDER_ANNOTATION
+        )
+
+    old = GOT["annotations"][keys.ORDER_ANNOTATION]
+    assert await restored("both") == (BEFORE + OLD + AFTER, old)  # no order is in force
+    levels = [{"weight": 100, "nodes": ["n0"]}, {"weight": 4, "nodes": ["n1"]}]
+    async with in_force(cluster, lists={"": [{"levels": levels}]}):
+        ends = (await cluster.get(ORDER)).ok["spec"]["until"]
+        for name, (metadata, terms, want) in RELEASED.items():
+            before = metadata.get("annotations", {}).get(keys.ORDER_ANNOTATION)
+            assert await restored(name) == (want, before if want == terms else ends), name
+        # Also where all nodes are equally good.
+        _ = (await cluster.patch(ORDER, {"spec": {"lists": {"": [{"levels": []}]}}})).ok
+        await until_told(cluster, None, "the order prefers no node")
+        assert await restored("both") == (BEFORE + AFTER, None)
+        assert await restored("own-terms") == (BEFORE + OLD, None)
+        assert await restored("opted-out") == (BEFORE + OLD, old)
 
 
 async def release(
@@ -367,7 +398,7 @@ async def test_a_held_pod_gets_the_order_of_its_release(cluster) -> None:
     levels = [{"weight": 100, "nodes": ["n0"]}, {"weight": 4, "nodes": ["n1"]}]
     for name, (metadata, terms, _) in RELEASED.items():
         await hold(cluster, name, metadata, terms)
-    for name in ("without", "too-long", "ended"):
+    for name in ("without", "all-equal", "too-long", "ended"):
         await hold(cluster, name, GOT, OLD)
     assert own_and_order(await release(cluster, "without")) == OLD  # it keeps what it has
     async with in_force(cluster, lists={"": [{"levels": levels}]}):
@@ -382,6 +413,13 @@ async def test_a_held_pod_gets_the_order_of_its_release(cluster) -> None:
                 assert labelled["spec"] == pod["spec"]  # it has no gates by now
                 later = {"spec": {"affinity": {"nodeAffinity": {PREFERRED: OLD}}}}
                 assert (await cluster.patch(f"{PODS}/{name}", later)).status == 422
+        _ = (await cluster.patch(ORDER, {"spec": {"lists": {"": [{"levels": []}]}}})).ok
+        await until_told(cluster, None, "the order prefers no node")
+        pod = await release(cluster, "all-equal")
+        assert own_and_order(pod) == []
+        assert keys.ORDER_ANNOTATION not in pod["metadata"].get("annotations", {})
+        _ = (await cluster.patch(ORDER, {"spec": {"lists": {"": [{"levels": levels}]}}})).ok
+        await until(lambda: told(cluster), "there is an order again")
         for seconds, name in ((90, "too-long"), (-1, "ended")):
             _ = (await cluster.patch(ORDER, {"spec": ahead(seconds)})).ok
             await until_told(cluster, None, "no order is in force")
