@@ -267,4 +267,6 @@ def _decide(table: NodeTable, pressures: Mapping[str, NodePressure], released: i
         limited = dict.fromkeys(unmarked, NOT_MARKED)
         limited |= dict.fromkeys((each.name for each in candidates if each.marked), OLDER_STAYS)
         return MarkDecision(frozenset(), limited)
-    return decide_marks(table.rule_set.guard, candidates, table.pool_sizes, released)
+    return decide_marks(
+        table.rule_set.guard, candidates, table.pool_sizes, table.open_sizes, released
+    )

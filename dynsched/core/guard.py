@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -46,20 +46,22 @@ def decide_marks(
     guard: GuardRules,
     candidates: Iterable[MarkCandidate],
     pool_sizes: Mapping[str, int],
+    open_sizes: Mapping[str, int],
     released: int = 0,
 ) -> MarkDecision:
     """Which nodes carry the mark from now on: ``max_releases`` over all, then ``max_marked`` in
     each pool, the hottest first.
 
-    ``pool_sizes``: how many nodes may be marked in each pool. ``released``: how many marks went in
-    this tick before. A mark that is to go counts under the cap until it is seen to be gone, because
-    a write may fail.
+    ``pool_sizes``: how many nodes may be marked in each pool; ``open_sizes``: how many of them take
+    pods now. ``released``: how many marks went in this tick before. A mark that is to go counts
+    under the cap until it is seen to be gone, because a write may fail.
     """
     candidates = tuple(candidates)
-    cap = {pool: count_of(guard.max_marked, size) for pool, size in pool_sizes.items()}
+    cap = {pool: count_of(guard.max_marked, open_sizes.get(pool, 0)) for pool in pool_sizes}
     concerned = sorted((c for c in candidates if c.may_mark), key=lambda each: each.rank)
     hot = [each for each in concerned if each.hot]
     granted = _within(cap, hot)
+    granted |= _kept(guard, hot, granted, pool_sizes)
     # The coolest go first; nodes that are hot but over the cap go last.
     leaving = [each for each in concerned if each.marked and each.name not in granted]
     leaving.sort(key=lambda each: (each.hot, each.severity, each.name))
@@ -70,7 +72,6 @@ def decide_marks(
     arriving = _within(free, [each for each in hot if not each.marked and each.name in granted])
     chosen = {each.name for each in concerned if each.marked} | arriving
     chosen -= {each.name for each in leaving}
-    number_hot = Counter(each.pool for each in hot)
     return MarkDecision(
         marked=frozenset(chosen),
         limited={
@@ -78,8 +79,22 @@ def decide_marks(
             for each in concerned
             if each.hot is not (each.name in chosen)
         },
-        capped=frozenset(pool for pool, number in number_hot.items() if number > cap[pool]),
+        capped=frozenset(each.pool for each in hot if each.name not in granted),
     )
+
+
+def _kept(
+    guard: GuardRules,
+    hot: Sequence[MarkCandidate],
+    granted: Collection[str],
+    pool_sizes: Mapping[str, int],
+) -> set[str]:
+    """Marks above the cap that stay all the same: nodes that are closed for a moment lower the cap,
+    and release no mark, unless a hotter node waits for its place.
+    """
+    most = {pool: count_of(guard.max_marked, size) for pool, size in pool_sizes.items()}
+    waiting = {each.pool for each in hot if each.name in granted and not each.marked}
+    return _within(most, [each for each in hot if each.marked and each.pool not in waiting])
 
 
 def _why_limited(guard: GuardRules, *, hot: bool) -> str:

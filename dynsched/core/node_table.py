@@ -10,7 +10,15 @@ from functools import cached_property
 from msgspec import Struct
 
 from dynsched.core.marks import MarkState, mark_state
-from dynsched.core.nodes import AddressLookup, Node, NodeGroup, Taint, group_of, is_ready
+from dynsched.core.nodes import (
+    AddressLookup,
+    Node,
+    NodeGroup,
+    Taint,
+    group_of,
+    is_closed,
+    is_ready,
+)
 from dynsched.rules.rule_set import Rule, RuleSet
 
 
@@ -75,6 +83,15 @@ class NodeTable:
     def pool_sizes(self) -> Counter[str]:
         """How many nodes may be marked in each pool."""
         return Counter(each.group.pool for each in self.entries.values() if each.mark.may_mark)
+
+    @cached_property
+    def open_sizes(self) -> Counter[str]:
+        """How many of them take pods now: those that are not closed."""
+        return Counter(
+            each.group.pool
+            for each in self.entries.values()
+            if each.mark.may_mark and not is_closed(each.node)
+        )
 
     @cached_property
     def pool_taints(self) -> Mapping[str, frozenset[Taint]]:

@@ -78,6 +78,9 @@ def why_ineligible(node: Node, rules: NodeRules) -> str | None:
     """The first reason why the node must not be marked, in one line; None when it may be."""
     if node.labels.get(keys.IGNORE_LABEL) == "true":
         return Reason("ignored", f"{keys.IGNORE_LABEL}=true")
+    for label, value in keys.VIRTUAL_LABELS:
+        if node.labels.get(label) == value:
+            return Reason("virtual", f"{label}={value}")
     if not rules.include_control_plane:
         for label in keys.CONTROL_PLANE_LABELS:
             if label in node.labels:

@@ -23,6 +23,7 @@ REASONS: Final[Mapping[str, str]] = {
     # Why a node must not be marked.
     "ignored": "it has the label {0}",
     "control_plane": "it is a control-plane node (label {0})",
+    "virtual": "it is a virtual node (label {0})",
     "not_selected": "nodes.selector wants {0}",
     "conflict": "{0} was set by somebody else",
     # Why a node is not marked yet, or not released yet.

@@ -55,6 +55,12 @@ CONTROL_PLANE_LABELS: Final = (
 )
 """A node that carries one of these keys (any value) is control plane."""
 
+VIRTUAL_LABELS: Final = (
+    ("eks.amazonaws.com/compute-type", "fargate"),
+    ("type", "virtual-kubelet"),
+)
+"""A node with one of these labels is no machine: pods do not share its load."""
+
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 """Kubernetes's own: most often, but not always, the node's name."""
 

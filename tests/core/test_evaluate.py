@@ -154,6 +154,7 @@ def test_a_rule_is_evaluated_on_the_nodes_that_its_selector_selects() -> None:
             {},
             "it is a control-plane node (label node-role.kubernetes.io/control-plane)",
         ),
+        ({"type": "virtual-kubelet"}, {}, "it is a virtual node (label type=virtual-kubelet)"),
         ({"dynsched.io/ignore": "true"}, {}, "it has the label dynsched.io/ignore=true"),
         ({"pool": "web"}, {"selector": "pool=batch"}, "nodes.selector wants pool=batch"),
     ],
@@ -179,6 +180,41 @@ def test_what_is_limited_and_what_stands_in_the_way() -> None:
     assert found.decision.limited == {"n1": "not marked: guard.max_marked is 1"}
     assert found.decision.capped == {""}
     assert found.table.conflicts == {"n2": "label status=maintenance was set by somebody else"}
+
+
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "value": "", "effect": "NoExecute"}
+CORDONED = {"key": "node.kubernetes.io/unschedulable", "value": "", "effect": "NoSchedule"}
+CANDIDATE = {"key": "DeletionCandidateOfClusterAutoscaler", "effect": "PreferNoSchedule"}
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"labels": {"eks.amazonaws.com/compute-type": "fargate"}},
+        *({"taints": [taint]} for taint in (NOT_READY, CORDONED, CANDIDATE)),
+    ],
+)
+def test_only_nodes_that_take_pods_count_for_the_cap(others) -> None:
+    cluster = fleet(4, guard={"max_marked": "50%"})
+    cluster.nodes |= {f"x{number}": node(f"x{number}", **others) for number in range(100)}
+    hot = dict.fromkeys(("n0", "n1", "n2", "n3"), 90.0)
+    assert cluster.tick(cpu={**hot, "n0": 99.0, "n3": 95.0}).decision.capped == {""}
+    assert cluster.marked == "n0 n3"
+
+
+@pytest.mark.parametrize("away", [["n3"], ["n0"], ["n0", "n1", "n2", "n3"]])
+def test_nodes_that_are_not_ready_for_a_moment_release_no_mark(away) -> None:
+    cluster = fleet(4, guard={"max_marked": "50%", "max_releases": "100%"})
+    cpu = {"n0": 95.0, "n1": 90.0, "n2": 85.0, "n3": 10.0}
+    cluster.tick(cpu=cpu)
+    ready = dict(cluster.nodes)
+    for name in away:
+        cluster.nodes[name] = replace(ready[name], taints=(NOT_READY,))
+    cluster.tick(10, cpu=cpu)
+    cluster.nodes |= {name: ready[name] for name in away}
+    cluster.tick(20, cpu=cpu)
+    assert cluster.marked == "n0 n1"
+    assert cluster.writes == ["mark n0", "mark n1"]
 
 
 def test_a_patch_for_a_node_that_changed() -> None:

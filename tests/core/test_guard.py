@@ -1,5 +1,5 @@
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any
 
@@ -27,13 +27,18 @@ def decided(
     guard: GuardRules | None = None,
     *,
     released: int = 0,
+    closed: Mapping[str, int] = {},
     **options: Any,
 ) -> MarkDecision:
-    """Of all nodes, also those that are neither hot nor marked; no limits but those named."""
+    """Of all nodes, also those that are neither hot nor marked; no limits but those named.
+    ``closed``: how many of a pool's nodes take no pods now.
+    """
     nodes, limits = list(nodes), {"max_marked": "100%", "max_releases": "100%", **options}
     sizes = Counter(each.pool for each in nodes if each.may_mark)
     concerned = [each for each in nodes if each.hot or each.marked]
-    return decide_marks(guard or rule_set(guard=limits).guard, concerned, sizes, released)
+    open_sizes = sizes - Counter(closed)
+    guard = guard or rule_set(guard=limits).guard
+    return decide_marks(guard, concerned, sizes, open_sizes, released)
 
 
 def read(heat: str, marked: Iterable[str] = ()) -> list[MarkCandidate]:
@@ -102,6 +107,29 @@ def test_a_mark_that_must_go_takes_a_place_until_it_is_gone() -> None:
     assert (decision.marked, decision.limited.keys()) == (names("a"), names("b"))
 
 
+@pytest.mark.parametrize(
+    ("heat", "before", "closed", "marked", "limited"),
+    [
+        ("a1 b2 c- d- e- f-", "", 2, "ab", ""),
+        ("a1 b2 c3 d- e- f-", "", 2, "bc", "a"),  # two of the four that take pods
+        ("a1 b2 c3 d- e- f-", "", 6, "", "abc"),
+        ("a1 b2 c3 d- e- f-", "abc", 2, "abc", ""),  # what is marked stays
+        ("a1 b2 c3 d- e- f-", "abc", 6, "abc", ""),
+        ("a1 b2 c- d- e- f-", "abc", 6, "ab", ""),  # a node that has cooled goes as ever
+        ("a1 b2 c3 d4 e- f-", "abc", 6, "abc", "d"),
+        # a hotter node waits: what is above the cap goes, and it comes when there is a place
+        ("a1 b2 c3 d9 e- f-", "abc", 2, "c", "abd"),
+        ("c3 d9 a- b- e- f-", "c", 2, "cd", ""),
+    ],
+)
+def test_nodes_that_take_no_pods_now_lower_the_cap_and_release_no_mark(
+    heat, before, closed, marked, limited
+) -> None:
+    decision = decided(read(heat, before), closed={"": closed}, max_marked="50%")
+    assert (decision.marked, decision.limited.keys()) == (names(marked), names(limited))
+    assert decision.capped == ({""} if limited else set())
+
+
 @pytest.mark.parametrize(("released", "gone"), [(0, 2), (1, 2), (2, 0), (5, 0)])
 def test_what_was_released_in_this_tick_before_counts(released: int, gone: int) -> None:
     """Of eight marks, six are left when two are gone: a quarter of all eight may go in a tick."""
@@ -155,11 +183,17 @@ def clusters(draw: st.DrawFn) -> list[MarkCandidate]:
     ]
 
 
+CLOSED = st.dictionaries(st.sampled_from(["", "x", "y"]), st.integers(0, 5))
+
+
 @steady(300)
-@given(clusters(), GUARDS)
-def test_what_always_holds(nodes: list[MarkCandidate], guard: GuardRules) -> None:
-    result = decided(nodes, guard)
-    assert decided(nodes[::-1], guard) == result  # the order of the nodes does not matter
+@given(clusters(), GUARDS, st.just({}) | CLOSED)
+def test_what_always_holds(
+    nodes: list[MarkCandidate], guard: GuardRules, closed: dict[str, int]
+) -> None:
+    result = decided(nodes, guard, closed=closed)
+    # the order of the nodes does not matter
+    assert decided(nodes[::-1], guard, closed=closed) == result
     allowed = [each for each in nodes if each.may_mark]
     hot = {each.name for each in allowed if each.hot}
     before = {each.name for each in allowed if each.marked}
@@ -173,20 +207,23 @@ def test_what_always_holds(nodes: list[MarkCandidate], guard: GuardRules) -> Non
     for pool in {each.pool for each in nodes}:
         here = {each.name for each in allowed if each.pool == pool}
         there = {each.name for each in nodes if each.pool == pool and each.marked}
-        cap, now = count_of(guard.max_marked, len(here)), result.marked & here
+        now, most = result.marked & here, count_of(guard.max_marked, len(here))
+        cap = count_of(guard.max_marked, max(0, len(here) - closed.get(pool, 0)))
         if now - before:  # also when no mark that is to go goes
             assert len(now | there) <= cap
-        assert (pool in result.capped) == (len(hot & here) > cap)
+        assert pool in result.capped or len(hot & here) <= most
+        assert pool not in result.capped or len(hot & here) > cap
         # no free place stays empty while a hot node wants it
         if (hot - result.marked - before) & here:
             assert len(now | there) >= cap
 
 
 @steady(100)
-@given(clusters(), GUARDS)
+@given(clusters(), GUARDS, CLOSED)
 def test_it_comes_to_rest_with_the_hottest_marked(
-    nodes: list[MarkCandidate], guard: GuardRules
+    nodes: list[MarkCandidate], guard: GuardRules, closed: dict[str, int]
 ) -> None:
+    """And nodes that take no pods for a moment change nothing."""
     heat = {each.name: each.severity for each in nodes}
     nodes = [each for each in nodes if each.may_mark]  # the other marks go, whatever the guard says
     for _ in range(len(nodes) + 1):
@@ -196,6 +233,7 @@ def test_it_comes_to_rest_with_the_hottest_marked(
             for n in nodes
         ]
     assert decided(nodes, guard).marked == marked
+    assert decided(nodes, guard, closed=closed).marked == marked
     for pool in {each.pool for each in nodes}:
         here = [each for each in nodes if each.pool == pool]
         hot = {each.name for each in here if each.hot}

@@ -37,7 +37,8 @@ NODES = st.builds(
 
 def seen(table: NodeTable) -> object:
     found = [table.lookup.find(text) for text in (*"abcde", *ADDRESSES)]
-    return table.entries, table.pool_sizes, table.marked, table.groups, found
+    sizes = table.pool_sizes, table.open_sizes, table.pool_taints
+    return table.entries, sizes, table.marked, table.groups, found
 
 
 @steady(60)

@@ -145,7 +145,7 @@ class Record:
             if marked[name] > pool.peak:
                 pool.peak = marked[name]
                 pool.cap_at_peak = count_of(
-                    self._guard.max_marked, evaluation.table.pool_sizes[name]
+                    self._guard.max_marked, evaluation.table.open_sizes[name]
                 )
 
 

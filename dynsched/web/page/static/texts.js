@@ -164,6 +164,7 @@ export const texts = {
   r_no_label: ["{0}; keep that label when aggregating, or set node_label", "{0}；聚合时请保留该标签，或设置 node_label"],
   r_no_node: ["{0}: {1}", "{0}：{1}"],
   r_ignored: ["it has the label {0}", "带有标签 {0}"],
+  r_virtual: ["it is a virtual node (label {0})", "是虚拟节点（标签 {0}）"],
   r_control_plane: ["it is a control-plane node (label {0})", "是控制平面节点（标签 {0}）"],
   r_not_selected: ["nodes.selector wants {0}", "nodes.selector 要求 {0}"],
   r_conflict: ["{0} was set by somebody else", "{0} 由他人设置"],
