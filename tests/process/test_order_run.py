@@ -21,7 +21,7 @@ import pytest
 from api_support import api_of
 from cluster import EnvtestCluster
 from fake_prometheus import FakePrometheus
-from manifest_support import COMPONENTS, Kubectl, order_component
+from manifest_support import COMPONENTS, Kubectl, load_all, order_component
 from operator_support import until
 from programs import ROOT, run
 from scheduling_support import PODS, dynsched, make_pod, rules, scheduler, set_loads
@@ -44,6 +44,8 @@ FLAGS = ("--lease-namespace", "default")
 SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u"}
 OWNED = {"ownerReferences": [SET | {"kind": "ReplicaSet"}]}
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+SCHEDULABLE = {"kubevirt.io/schedulable": "true"}
 
 
 def called(*words: str | Path) -> CompletedProcess[str]:
@@ -215,6 +217,7 @@ async def in_force(cluster: EnvtestCluster, **spec: Any) -> AsyncIterator[None]:
     """A NodeOrder that somebody else than dynsched has written, for almost a minute."""
     head = {"apiVersion": keys.ORDER_API, "kind": "NodeOrder"}
     body = head | {"metadata": {"name": keys.ORDER_NAME}, "spec": spec | ahead(55)}
+    await cluster.delete(ORDER)  # what a dynsched of the test before left
     _ = (await cluster.post(ORDERS, body)).ok
     try:
         await until(lambda: told(cluster), "there is an order")
@@ -277,6 +280,8 @@ SPREAD = {"whenUnsatisfiable": "ScheduleAnyway", "maxSkew": 1, "labelSelector": 
 BY_HOST = {"topologySpreadConstraints": [SPREAD | {"topologyKey": "kubernetes.io/hostname"}]}
 BY_ZONE = {"topologySpreadConstraints": [SPREAD | {"topologyKey": "zone"}]}
 JOB = {"ownerReferences": [SET | {"apiVersion": "batch/v1", "kind": "Job"}]}
+OF_KUBEVIRT = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance"}
+VM = {"ownerReferences": [SET | OF_KUBEVIRT | {"controller": True}]}
 
 
 async def test_pods_of_a_burst_get_different_lists_where_the_scheduler_does_not_spread_them(
@@ -307,6 +312,7 @@ async def test_pods_of_a_burst_get_different_lists_where_the_scheduler_does_not_
             (JOB, {}, {"n0", "n3", "n4"}),
             (JOB, BY_HOST, {"n0"}),
             (JOB, BY_ZONE, {"n0", "n3", "n4"}),
+            (VM, {}, {"n0", "n3", "n4"}),
             (OWNED, {}, {"n0"}),
             (OWNED, BY_ZONE, {"n0", "n3", "n4"}),
             (JOB, {"nodeSelector": {"pool": "a"}}, {"n1"}),
@@ -451,6 +457,55 @@ async def test_a_pod_that_was_held_is_bound_by_the_order_of_then(
         assert ends[0] <= said["until"] <= ends[1]
         assert [level["nodes"] for level in said["levels"]] == order
         assert said["node"] in {"n1", "n2"}
+
+
+def launcher(machine: Mapping[str, Any], **labels: str) -> dict[str, Any]:
+    """The virt-launcher pod that KubeVirt makes of a VirtualMachine; ``labels``: of a migration's
+    target, which has an anti-affinity too.
+    """
+    template, of_machine = machine["spec"]["template"]["metadata"], {"kubevirt.io/created-by": "u"}
+    pod = make_pod("", automountServiceAccountToken=False, nodeSelector=SCHEDULABLE)
+    pod["metadata"] = VM | {
+        "generateName": f"virt-launcher-{machine['metadata']['name']}-",
+        "labels": {**template.get("labels", {}), "kubevirt.io": "virt-launcher"}
+        | of_machine
+        | labels,
+        "annotations": {**template["annotations"], "kubevirt.io/domain": "fedora"},
+    }
+    obsolete = {"key": "node-labeller.kubevirt.io/obsolete-host-model", "operator": "DoesNotExist"}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [obsolete]}]}
+    pod["spec"]["affinity"] = {"nodeAffinity": {REQUIRED: terms}}
+    if labels:
+        away = {"labelSelector": {"matchLabels": of_machine}, "topologyKey": HOST}
+        pod["spec"]["affinity"]["podAntiAffinity"] = {REQUIRED: [away]}
+    return pod
+
+
+async def test_a_virtual_machine_starts_and_migrates_to_the_coolest_node(cluster, envtest) -> None:
+    """The target of a live migration still keeps away from its source."""
+    namespace, machine = load_all(ROOT / "docs/examples/kubevirt/vm.yaml")
+    assert namespace["metadata"]["labels"] == {keys.AVOID_LABEL: "true"}
+    levels = [{"weight": w, "nodes": [n]} for w, n in ((100, "n1"), (50, "n0"), (1, "n2"))]
+    for name in ("n0", "n1", "n2"):
+        node = make_node(name)
+        node["metadata"]["labels"] |= SCHEDULABLE
+        await cluster.create_node(node)
+    async with in_force(cluster, lists={"": [{"levels": levels}]}):
+        with scheduler(envtest, {}):
+            for labels, where in ({}, "n1"), ({"kubevirt.io/migrationJobUID": "m"}, "n0"):
+                asked = launcher(machine, **labels)
+                pod = (await cluster.post(PODS, asked)).ok
+                got = pod["spec"]["affinity"]
+                order = got["nodeAffinity"].pop(PREFERRED)
+                assert got == asked["spec"]["affinity"]  # what it requires stays
+                mine = [each for each in order if "'status'" not in str(each)]
+                assert mine == [term(each["weight"], HOST, *each["nodes"]) for each in levels]
+
+                async def bound(name: str = pod["metadata"]["name"]) -> str | None:
+                    found = (await cluster.get(f"{PODS}/{name}")).ok["spec"].get("nodeName")
+                    return found and str(found)
+
+                assert await until(bound, "it is bound") == where
 
 
 async def test_the_soft_affinity_goes_alone_and_the_check_wants_the_order_alone(
