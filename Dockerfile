@@ -20,7 +20,7 @@ RUN --mount=type=secret,id=ca \
 COPY pyproject.toml README.md LICENSE ./
 # Without dynsched_sim, the simulated cluster of the demo and the tests.
 COPY dynsched ./dynsched
-# What dynsched/tools/components links to.
+# What dynsched links to: rules that ship, and policies.
 COPY manifests ./manifests
 RUN python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /tmp/wheel . \
     && /opt/dynsched/bin/python -m pip install --no-cache-dir --no-compile --no-deps --no-index /tmp/wheel/*.whl

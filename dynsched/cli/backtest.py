@@ -19,8 +19,8 @@ from dynsched.util.errors import ExpectedError
 
 @click.command()
 @flags.kubeconfig
-@flags.prometheus
-@flags.rules
+@flags.prometheus_or_found
+@flags.rules_or_shipped
 @click.option(
     "--nodes-from-series",
     is_flag=True,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dynsched.rules.check import Checked
 
 _IN_MODULES: Final = {
-    **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor")},
+    **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor", "top")},
     **{name: ("ask", name) for name in ("nodes", "order", "why")},
 }
 """Commands that have a module of their own, and its and their name there."""
@@ -166,8 +166,8 @@ def run(*, once: bool, **given: Any) -> None:
 
 @cli.command()
 @flags.kubeconfig
-@flags.prometheus
-@flags.rules
+@flags.prometheus_or_found
+@flags.rules_or_shipped
 @flags.output
 @click.option(
     "--all",
@@ -192,6 +192,7 @@ def plan(*, output: str, every: bool, fail_on_blind: bool, **given: Any) -> None
 
     \b
     Example:
+      dynsched plan
       dynsched plan --prom http://localhost:9090 -r rules.yaml
     """
     from dynsched.cli import single_pass

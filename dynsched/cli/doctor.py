@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ def _codes(_context: click.Context, _option: click.Parameter, given: tuple[str, 
 
 @click.command()
 @flags.kubeconfig
-@flags.prometheus
-@flags.rules
+@flags.prometheus_or_found
+@flags.rules_or_shipped
 @flags.interval_option(
     "The interval of `dynsched run`, which the time of the queries is compared with."
 )
@@ -91,6 +92,7 @@ def doctor(
             prometheus=settings.prometheus,
             lease_namespace=settings.lease_namespace,
             interval=settings.interval,
+            log=partial(click.echo, err=True),
         ).without(ignore)
     except ExpectedError as error:
         click.echo(f"Error: {error}", err=True)

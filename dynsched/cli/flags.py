@@ -157,6 +157,25 @@ rules = option(
     default=DEFAULT_RULES,
     help="Rules file; dynamicScheduler's rule.yaml is read as well.",
 )
+
+
+def _or_shipped(_context: click.Context, _option: click.Parameter, named: Path | None) -> Path:
+    if named is not None or DEFAULT_RULES.is_file():
+        return named or DEFAULT_RULES
+    from dynsched.rules.shipped import PATH
+
+    click.echo("By the rules that come with dynsched: there is no rules.yaml here", err=True)
+    return PATH
+
+
+rules_or_shipped = option(
+    "--rules",
+    "-r",
+    type=FILE,
+    callback=_or_shipped,
+    help="Rules file; dynamicScheduler's rule.yaml is read as well. Default: rules.yaml if there "
+    "is one, else the rules that come with dynsched.",
+)
 _prometheus_access = options(
     option(
         "--prom-timeout",
@@ -188,6 +207,15 @@ _prometheus_access = options(
 _PROM_HELP: Final = "Prometheus, Thanos, VictoriaMetrics or Mimir; a path prefix is kept."
 prometheus = options(
     option("--prom", metavar="URL", help=f"{_PROM_HELP} Default: http://localhost:9090."),
+    _prometheus_access,
+)
+prometheus_or_found = options(
+    option(
+        "--prom",
+        metavar="URL",
+        help=f"{_PROM_HELP} Default: one that is found in the cluster, asked through the API "
+        "server; else http://localhost:9090.",
+    ),
     _prometheus_access,
 )
 for_the_page = options(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import click
@@ -55,7 +56,7 @@ def plan(settings: Settings, output: str, *, every: bool, fail_on_blind: bool) -
     """`plan`; ``every``: the values of all rules on all nodes. ``fail_on_blind``: as if a rule that
     sees no node could not be queried.
     """
-    tick = single_pass.run_once(settings)
+    tick = single_pass.run_once(settings, partial(click.echo, err=True))
     report, errors = pass_report(tick), [*why_incomplete(tick)]
     if fail_on_blind:
         blind = unmatched_rules(tick).items()

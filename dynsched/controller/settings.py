@@ -73,7 +73,8 @@ def settings_of(flags: Mapping[str, Any]) -> Settings:
     try:
         if "webaddr" in others:
             _require_callers_known(flags)
-        config = PrometheusConfig(_prometheus_url(flags), headers=headers, **prometheus)
+        url, is_default = _prometheus_url(flags), flags["prom"] is None
+        config = PrometheusConfig(url, headers=headers, is_default=is_default, **prometheus)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if flags.get("web_auth_audience") and not flags.get("web_auth"):

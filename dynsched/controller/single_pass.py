@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,10 +21,11 @@ from dynsched.core.marks import plan_prune
 from dynsched.core.pace import WriteFailure
 from dynsched.core.tick import Tick, WriteResult
 from dynsched.core.wording import counted
+from dynsched.features.found_prometheus import found_or_named
 from dynsched.features.order.resource import NODE_ORDERS, NodeOrder, homes_of_orders
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import DryRunCluster, NodeCluster
-from dynsched.kube.credentials import load_credentials
+from dynsched.kube.credentials import CredentialProvider, load_credentials
 from dynsched.kube.election import LeaseTimes
 from dynsched.kube.leader import LEASE_NAME, Elector
 from dynsched.kube.leader_writer import LeaderWriter
@@ -47,18 +48,31 @@ class AtWorkError(ClusterError):
     """An instance is running and would undo what is about to be written; nothing was written."""
 
 
-def run_once(settings: Settings) -> Tick:
-    """One tick on the nodes as they are listed now, without a watch or a server. Where it writes
-    and takes part in the election, it holds the Lease meanwhile; AtWorkError while another does.
-    """
+def run_once(settings: Settings, log: Callable[[str], None] | None = None) -> Tick:
+    """As `one_pass`, by the rules of the settings."""
     # Before the loop: a pipe is waited for, and Ctrl-C should end that.
     rules_file = fixed_rules(settings.rules)
-    return asyncio.run(_once(settings, rules_file))
+
+    async def once() -> Tick:
+        credentials = await load_credentials(settings.kubeconfig, settings.context)
+        return await one_pass(credentials, settings, rules_file, log)
+
+    return asyncio.run(once())
 
 
-async def _once(settings: Settings, rules_file: FixedRules) -> Tick:
+async def one_pass(
+    credentials: CredentialProvider,
+    settings: Settings,
+    rules_file: FixedRules,
+    log: Callable[[str], None] | None = None,
+) -> Tick:
+    """One tick on the nodes as they are listed now, without a watch or a server. Where it writes
+    and takes part in the election, it holds the Lease meanwhile; AtWorkError while another does.
+
+    ``log``: with it, Prometheus is looked for where nobody named one (`found_or_named`).
+    """
     report_warnings(rules_file.warnings)
-    async with Clients(await load_credentials(settings.kubeconfig, settings.context)) as clients:
+    async with Clients(credentials) as clients:
         leadership = clients.leadership(settings)
         client = clients.open(partial(KubeClient, writer=leadership.writer))
         if isinstance(leadership, Elector):
@@ -71,6 +85,10 @@ async def _once(settings: Settings, rules_file: FixedRules) -> Tick:
             await clients.enter_async_context(_leading(leadership))
         kind = DryRunCluster if settings.dry_run else NodeCluster
         cluster = await kind.listed(client)
+        if log and any(rule.source == "prometheus" for rule in rules_file.rule_set.rules):
+            named = settings.prometheus
+            found = await found_or_named(client, named, log)
+            settings = replace(settings, prometheus=found or named)
         source = clients.prometheus(settings, rules_file, cluster.nodes)
         metrics_server = clients.metrics_server(cluster.nodes)
         ticks = Latest[Tick]()

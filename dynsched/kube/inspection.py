@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from operator import add
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -16,7 +17,14 @@ import msgspec
 
 from dynsched.kube.failures import ApiRequest, in_namespace
 from dynsched.kube.lists import Owner, pages
-from dynsched.kube.pod_requests import ASSIGNED_NOT_TERMINATED, PodMeta, PodSpec, PodStatus
+from dynsched.kube.pod_requests import (
+    ASSIGNED_NOT_TERMINATED,
+    PodMeta,
+    PodSpec,
+    PodStatus,
+    limits_of,
+    requests_of,
+)
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 
@@ -161,6 +169,38 @@ class PodShape:
     affinity: Any = None
     tolerations: Any = None
     has_order: bool = False
+
+
+class PodTotals(NamedTuple):
+    """Of the pods of one node that have not ended: cores and bytes."""
+
+    pods: int = 0
+    cpu: float = 0.0
+    memory: float = 0.0
+    cpu_limits: float = 0.0
+    memory_limits: float = 0.0
+
+
+class _PlacedSpec(PodSpec, gc=False):
+    node: str = msgspec.field(name="nodeName", default="")
+
+
+class _PlacedPod(msgspec.Struct, gc=False):
+    spec: _PlacedSpec = msgspec.field(default_factory=_PlacedSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+async def pod_totals(api: KubeApi) -> dict[str, PodTotals]:
+    """By node, of those that have pods."""
+    totals: dict[str, PodTotals] = {}
+    async for page in pages(api, _LIST_PODS, _PlacedPod, query=ASSIGNED_NOT_TERMINATED):
+        for pod in page.items or ():
+            requests = requests_of(pod.spec, pod.status, least=(0.0, 0.0))
+            count, *sums = totals.get(pod.spec.node, PodTotals())
+            more = map(add, sums, (*requests, *limits_of(pod.spec)))
+            totals[pod.spec.node] = PodTotals(count + 1, *more)
+        del page
+    return totals
 
 
 class _Metadata(PodMeta, gc=False):

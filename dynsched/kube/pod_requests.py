@@ -42,6 +42,7 @@ class PodMeta(ObjectMeta, gc=False):
 
 class _Resources(msgspec.Struct, gc=False):
     requests: Amounts | None = None
+    limits: Amounts | None = None
 
 
 class _Container(msgspec.Struct, gc=False):
@@ -122,6 +123,25 @@ def requests_of(
     cpu = _requested(attrgetter("cpu"), spec, status, least[0])
     memory = _requested(attrgetter("memory"), spec, status, least[1])
     return min(cpu, _MAX_CPU), min(memory, _MAX_MEMORY)
+
+
+def limits_of(spec: PodSpec) -> tuple[float, float]:
+    """Cores and bytes; what has no limit counts 0."""
+    cpu, memory = (_limited(attrgetter(name), spec) for name in ("cpu", "memory"))
+    return min(cpu, _MAX_CPU), min(memory, _MAX_MEMORY)
+
+
+def _limited(get: _Get, spec: PodSpec) -> float:
+    def limit(resources: _Resources | None) -> float | None:
+        return _amount(get, resources.limits if resources else None)
+
+    of_pod = limit(spec.resources)
+    if of_pod is not None:
+        return of_pod
+    return _at_its_most(
+        [limit(each.resources) or 0.0 for each in spec.containers or ()],
+        [(limit(each.resources) or 0.0, each.restarts == "Always") for each in spec.init or ()],
+    )
 
 
 def _requested(get: _Get, spec: PodSpec, status: PodStatus, least: float) -> float:

@@ -1,5 +1,5 @@
-"""Finds dynsched's Service, and queries it through the API server's service proxy, which takes the
-caller's credentials out of the request.
+"""Finds dynsched's Service, and queries a Service through the API server's service proxy, which
+takes the caller's credentials out of the request.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ class Service:
     name: str
     port: int = PORT
     scheme: str = "http"
+    program: str = "dynsched"
+    flag: str = "--server"
+    """What names its URL to the command, where it is not asked through the API server."""
 
     def __str__(self) -> str:
         return f"Service {self.name} in namespace {self.namespace}"
@@ -97,9 +100,12 @@ def _choose(found: list[Service], namespace: str | None, api: KubeApi) -> Servic
     raise ClusterError(f"several Services have the label {LABEL}: {listed(names)}; {remedy}")
 
 
-async def ask_service(api: KubeApi, service: Service, path: str) -> ApiResponse:
+async def ask_service(
+    api: KubeApi, service: Service, path: str, seconds: float = _TIMEOUT
+) -> ApiResponse:
     """The answer of the program behind the Service at ``path`` (quoted, from ``/`` on), its errors
-    included. ClusterError where the API server did not pass the request on, or got no answer.
+    included. ClusterError where the API server did not pass the request on, or got no answer in
+    time.
     """
     call = ApiRequest(
         "get", "services/proxy", service.path + path, service.proxied, service.namespace
@@ -108,7 +114,7 @@ async def ask_service(api: KubeApi, service: Service, path: str) -> ApiResponse:
         call,
         passes=lambda raw: raw.status not in _OWN or _status(raw.body) is None,
         resend=False,
-        timeout=_TIMEOUT,
+        timeout=seconds,
     )
     refused = _status(raw.body) if raw.status >= HTTPStatus.BAD_REQUEST else None
     if refused is not None:
@@ -125,7 +131,8 @@ def _status(body: bytes) -> failures.Status | None:
 def _refusal(
     call: ApiRequest, server: str, service: Service, raw: ApiResponse, said: str
 ) -> ClusterError:
-    pods = f"look at `kubectl -n {service.namespace} get pods -l {LABEL}`"
+    selector = f" -l {LABEL}" if service.program == NAME else ""
+    pods = f"look at `kubectl -n {service.namespace} get pods{selector}`"
     words = f": {said}" if said else ""
     match raw.status:
         case HTTPStatus.FORBIDDEN:
@@ -133,14 +140,16 @@ def _refusal(
                 f"may not get services/proxy {service.proxied} in namespace {service.namespace}: "
                 f"{server} answered 403{words}; docs/kubectl.md has the Role for it; or use "
                 f"`kubectl -n {service.namespace} port-forward svc/{service.name} {service.port}` "
-                f"and --server http://localhost:{service.port}"
+                f"and {service.flag} http://localhost:{service.port}"
             )
         case HTTPStatus.NOT_FOUND:
             return NotFoundError(
-                f"there is no {service}; name the namespace of dynsched with --namespace"
+                f"there is no {service}; name the namespace of {service.program} with --namespace"
             )
         case HTTPStatus.SERVICE_UNAVAILABLE if "no endpoints" in said:
-            return NotFoundError(f"no pod of dynsched is ready behind the {service}; {pods}")
+            return NotFoundError(
+                f"no pod of {service.program} is ready behind the {service}; {pods}"
+            )
         case status if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             remedy = f"{pods}, and whether a NetworkPolicy lets the API server in"
             if said.endswith(": EOF") and service.scheme == "http":  # it was HTTPS, and hung up

@@ -11,6 +11,7 @@ from typing import Final
 
 import aiohttp
 from aiohttp import hdrs, web
+from yarl import URL
 
 from dynsched_sim.apiserver import api_errors
 from dynsched_sim.apiserver.objects import Objects
@@ -41,9 +42,10 @@ class ServiceProxy:
         found = _PATH.fullmatch(request.rel_url.raw_path)
         if backend is None or found is None:
             raise api_errors.unavailable(f'no endpoints available for service "{name}"')
-        query = f"?{request.query_string}" if request.query_string else ""
+        query = f"?{request.rel_url.raw_query_string}" if request.query_string else ""
         scheme = found["scheme"] or "http"
-        url = f"{scheme}://{backend.partition('://')[2]}{found['rest']}{query}"
+        sent = f"{scheme}://{backend.partition('://')[2]}{found['rest']}{query}"
+        url = URL(sent, encoded=True)
         headers = {name: request.headers[name] for name in _PASSED if name in request.headers}
         try:
             async with (

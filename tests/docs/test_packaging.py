@@ -98,7 +98,11 @@ def test_one_version_everywhere() -> None:
         re.MULTILINE,
     )
     pages = [ROOT / name for name in ("README.md", "README.zh-CN.md", "Dockerfile")]
-    pages += [ROOT / "docs/http.md", ROOT / "docs/examples/gitops/flux-helm.yaml"]
+    pages += [
+        ROOT / "docs/http.md",
+        ROOT / "docs/top.md",
+        ROOT / "docs/examples/gitops/flux-helm.yaml",
+    ]
     pages += [ROOT / "dynsched/web/openapi.json", ROOT / "charts/dynsched/Chart.yaml"]
     named: dict[str, set[str]] = {}
     for path in (*ROOT.glob("manifests/**/kustomization.yaml"), *pages):
@@ -117,7 +121,7 @@ def test_what_the_package_links_to_is_in_the_sdist_and_there_when_the_image_is_b
         target = str(link.resolve().relative_to(ROOT))
         assert f"!{target}" in kept, link
         assert in_sdist[target] == str(link.relative_to(ROOT))
-    assert len(links) == 2
+    assert len(links) == 3
     assert "COPY manifests ./manifests" in (ROOT / "Dockerfile").read_text().splitlines()
 
 

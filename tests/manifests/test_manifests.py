@@ -175,6 +175,12 @@ def test_a_held_pod_gets_its_list_as_a_new_one_does() -> None:
 
 OURS = "dynsched/dynsched"
 MUTATING = "mutatingadmissionpolicies mutatingadmissionpolicybindings"
+PROMETHEUS = (
+    "http:kube-prometheus-stack-prometheus:9090",
+    "http:prometheus-k8s:9090",
+    "http:prometheus-operated:9090",
+    "http:prometheus-server:80",
+)
 GRANTED = {
     OURS: {
         "nodes: get list patch watch",
@@ -217,6 +223,8 @@ GRANTED = {
         "dynsched services: get list",
         "dynsched services/proxy http:dynsched:9000: get",
         "namespaces nodes pods: get list",
+        "services: list",
+        f"services/proxy {' '.join(PROMETHEUS)}: get",
         "coordination.k8s.io/leases: list",
         "dynsched.io/nodeorders: get",
         f"admissionregistration.k8s.io/{MUTATING} validatingadmissionpolicies: get",

@@ -15,13 +15,16 @@ class FakePrometheus:
     """Its expressions are names: ``prometheus.set(load={"a": 91})`` answers ``load``.
 
     ``failing``: expressions whose queries are refused, with the status (``*`` for all).
-    ``warnings`` make every answer partial. ``headers`` are those of every request so far.
+    ``warnings`` make every answer partial. ``headers`` and ``paths`` are those of every request so
+    far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self.host = host
         self.failing: dict[str, int] = {}
         self.warnings: list[str] = []
         self.headers: list[Mapping[str, str]] = []
+        self.paths: list[str] = []
         self.port = 0
         self._set: list[tuple[float, str, Values]] = []
         self._runner = web.ServerRunner(
@@ -31,7 +34,7 @@ class FakePrometheus:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     async def __aenter__(self) -> Self:
         await self._runner.setup()
@@ -42,7 +45,7 @@ class FakePrometheus:
         await self._runner.cleanup()
 
     async def up(self) -> None:
-        self._site = web.TCPSite(self._runner, "127.0.0.1", self.port)
+        self._site = web.TCPSite(self._runner, self.host, self.port)
         await self._site.start()
         self.port = self._runner.addresses[0][1]
 
@@ -62,6 +65,7 @@ class FakePrometheus:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         self.headers.append(dict(request.headers))
+        self.paths.append(request.path)
         form = dict(request.query) | dict(await request.post())
         expr = str(form["query"])
         status = self.failing.get(expr, self.failing.get("*", 200))

@@ -4,7 +4,7 @@ import contextlib
 import json
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 import api_support
@@ -69,14 +69,22 @@ async def service(
     *,
     labels: Mapping[str, str] = LABELS,
     port: str = "http",
+    number: int = 9000,
+    other_ports: Sequence[str] = (),
 ) -> AsyncIterator[None]:
-    """A Service that leads to ``url``, or to nothing."""
+    """A Service that leads to ``url``, or to nothing; by ``other_ports`` always to nothing."""
     namespace, name = where
     await cluster.create_namespace(namespace)
     group = f"/api/v1/namespaces/{namespace}"
     body = {
         "metadata": {"name": name, "labels": dict(labels)},
-        "spec": {"ports": [{"name": port, "port": 9000, "protocol": "TCP"}]},
+        "spec": {
+            "ports": [
+                {"name": name, "port": 8000 + number, "protocol": "TCP"}
+                for number, name in enumerate(other_ports)
+            ]
+            + [{"name": port, "port": number, "protocol": "TCP"}]
+        },
     }
     _ = (await cluster.post(f"{group}/services", body)).ok
     if isinstance(cluster, SimCluster) and url is not None:

@@ -6,7 +6,7 @@ import base64
 import math
 import re
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -25,6 +25,9 @@ _TOKEN: Final = re.compile(r"[!-~]+")  # what can stand in a header: visible ASC
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 # Shorter texts are not treated as secrets: to mask them would make a message unreadable.
 _MIN_SECRET_LENGTH: Final = 4
+
+Fetch = Callable[[str, float], Coroutine[None, None, tuple[int, Mapping[str, str], bytes]]]
+"""Gets a path with its query within so many seconds: status, headers and body. ClusterError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,8 @@ class PrometheusConfig:
     """``timeout`` is the whole time of a query, in seconds. A user and password in ``url`` become
     ``username`` and ``password``. ``*_file`` are read anew when they change. Without ``ca_file``,
     the public authorities. None for ``external_url``, where people reach its pages: at ``url``.
-    ValueError with all that is wrong.
+    ``fetch``: by whose connection and login pages below ``url`` are got, if not by an own one; no
+    credentials of this configuration are sent then. ValueError with all that is wrong.
     """
 
     url: str
@@ -63,6 +67,9 @@ class PrometheusConfig:
     insecure_skip_verify: bool = False
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     external_url: str | None = None
+    is_default: bool = False
+    """Whether nobody named the URL, so that one that is found in the cluster may take its place."""
+    fetch: Fetch | None = field(default=None, repr=False)
     proxy: Proxy | None = field(default=None, init=False)
     """What the environment says of ``url``; None: it is asked directly."""
 

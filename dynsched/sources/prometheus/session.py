@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import email.utils
+import io
 import logging
 import ssl
 import threading
@@ -16,14 +17,16 @@ from http import HTTPStatus
 from typing import Any, Final, TypeVar, cast
 
 import requests
+import urllib3
 import urllib3.exceptions
 from prometheus_api_client import PrometheusConnect
 from requests.adapters import HTTPAdapter
 
 from dynsched.sources.prometheus import query_errors
-from dynsched.sources.prometheus.config import Credentials, PrometheusConfig, tls_context
+from dynsched.sources.prometheus.config import Credentials, Fetch, PrometheusConfig, tls_context
 from dynsched.sources.prometheus.decode import AnswerLimit, Clocks, server_error
 from dynsched.sources.prometheus.query_errors import QueryFailedError, explain_status, timed_out
+from dynsched.util.errors import ClusterError
 from dynsched.util.proxies import through
 from dynsched.util.threads import on_thread
 
@@ -71,6 +74,7 @@ class Session(requests.Session):
             self.proxies = dict.fromkeys(("http", "https"), config.proxy.url)
         self.phase = query_errors.QUEUED
         self.most = most
+        self._only_get = config.fetch is not None
         self._proxy = config.proxy
         self._clock = clock
         self._timeout = config.timeout
@@ -85,8 +89,9 @@ class Session(requests.Session):
 
     def request(self, method: str, url: str, *, params: Any = None, **options: Any) -> Answer:  # type: ignore[override]  # as PrometheusConnect calls it
         """By POST the parameters are a form, because a proxy limits the length of a URL. By GET
-        where the server refuses POST.
+        where the server refuses POST, and through the API server, where it needs the least right.
         """
+        method = "GET" if self._only_get else method
         form = {"data" if method == "POST" else "params": params}
         answer: Any = super().request(method, url, **form, **options)
         if method == "POST" and answer.status_code in _NO_SUCH_METHOD:
@@ -151,6 +156,29 @@ class _TlsAdapter(HTTPAdapter):
         """The context does; requests would add its own authorities to it."""
 
 
+class _FetchAdapter(HTTPAdapter):
+    """Opens no connection: ``fetch`` gets the pages below ``url``, on the event loop."""
+
+    def __init__(self, url: str, fetch: Fetch, loop: asyncio.AbstractEventLoop) -> None:
+        self._url, self._fetch, self._loop = url, fetch, loop
+        super().__init__()
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:  # type: ignore[override]
+        """The answer. QueryFailedError where there is none."""
+        path, (_, seconds) = (request.url or "")[len(self._url) :], options["timeout"]
+        page = asyncio.run_coroutine_threadsafe(self._fetch(path, seconds), self._loop)
+        try:
+            status, headers, body = page.result(seconds)
+        except ClusterError as error:
+            raise QueryFailedError(str(error)) from None
+        # The body is decoded already, so the header of its encoding must not come along.
+        dated = {"Date": headers.get("Date", "")}
+        raw = urllib3.HTTPResponse(
+            io.BytesIO(body), headers=dated, status=status, preload_content=False
+        )
+        return self.build_response(request, raw)
+
+
 class Client:
     """Asks one Prometheus, from one event loop, each time by a new connection: a kept one may be
     closed by a proxy at this moment, and a new one follows the DNS. A query beyond
@@ -174,10 +202,12 @@ class Client:
     async def ask(self, call: Call, parse: Parse[_T], most: AnswerLimit) -> Result[_T]:
         """Never raises."""
         session, started = Session(self.config, most, self.clock), time.monotonic()
-        refused = False
+        refused, loop = False, asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self.config.timeout):
-                items, warnings = await self._on_thread(partial(self._ask, session, call, parse))
+                items, warnings = await self._on_thread(
+                    partial(self._ask, session, call, parse, loop)
+                )
             return items, None, warnings, time.monotonic() - started, False
         except TimeoutError:
             error = timed_out(self.config.timeout, session.phase)
@@ -201,7 +231,9 @@ class Client:
         answer.add_done_callback(ended)
         return await asyncio.wrap_future(answer)
 
-    def _ask(self, session: Session, call: Call, parse: Parse[_T]) -> Parsed[_T]:
+    def _ask(
+        self, session: Session, call: Call, parse: Parse[_T], loop: asyncio.AbstractEventLoop
+    ) -> Parsed[_T]:
         """Blocks its thread. QueryFailedError shows no secret."""
         credentials, config = Credentials({}, ()), self.config
         session.phase = query_errors.WAITING
@@ -211,7 +243,11 @@ class Client:
                 api = PrometheusConnect(
                     config.url, credentials.headers, session=session, method="POST"
                 )
-                session.mount(api.url, _TlsAdapter(tls_context(config)))  # does not ask four times
+                if config.fetch is None:
+                    adapter: HTTPAdapter = _TlsAdapter(tls_context(config))
+                else:
+                    adapter = _FetchAdapter(api.url, config.fetch, loop)
+                session.mount(api.url, adapter)  # does not ask four times
                 # A little shorter than ours, so that the server's own explanation still reaches us.
                 limit = f"{max(1, round(session.remaining() * 900))}ms"
                 answer = call(api, session, {"timeout": limit})

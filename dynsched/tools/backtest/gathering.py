@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from dynsched.core.load.lag import DEFAULT_SCRAPE
 from dynsched.core.nodes import AddressLookup, Node
 from dynsched.core.samples import Sample
 from dynsched.core.wording import some
+from dynsched.features.found_prometheus import found_or_named
 from dynsched.kube.client import KubeClient
 from dynsched.kube.credentials import load_credentials
 from dynsched.rules.rule_set import Rule, RuleSet
@@ -61,8 +63,14 @@ async def backtest(options: BacktestOptions, log: Callable[[str], None]) -> Json
     """The report, and under ``incomplete`` whether parts of the history are missing. ``log`` takes
     a line beforehand. ExpectedError where no part of the history came.
     """
-    source = PrometheusSource(options.prometheus)
-    nodes, spans, history, heading = await _gather(options, source, log)
+    async with contextlib.AsyncExitStack() as stack:
+        if options.prometheus.is_default and not options.nodes_from_series:
+            credentials = await load_credentials(options.kubeconfig, options.context)
+            client = await stack.enter_async_context(KubeClient(credentials))
+            found = await found_or_named(client, options.prometheus, log)
+            options = replace(options, prometheus=found or options.prometheus)
+        source = PrometheusSource(options.prometheus)
+        nodes, spans, history, heading = await _gather(options, source, log)
     records = [replay(rules, history, nodes, spans) for rules in options.rule_sets]
     sides = list(map(side, options.rule_sets, records))
     report = {**heading, **sides[0]}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dynsched.core.nodes import AddressLookup, Node
 from dynsched.core.wording import by_reason, named_rules, some
+from dynsched.features.found_prometheus import found_or_named
 from dynsched.features.order.resource import NODE_ORDERS
 from dynsched.kube import inspection
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient, list_node_metrics
@@ -51,9 +52,11 @@ def examine(
     prometheus: PrometheusConfig,
     lease_namespace: str | None,
     interval: float,
+    log: Callable[[str], None],
 ) -> Report:
     """All that is wrong. ``where``: the cluster, and the running dynsched that is asked;
-    ``interval``: seconds between its ticks. Raises nothing for what the servers do.
+    ``interval``: seconds between its ticks. ``log`` takes which Prometheus is asked, where one had
+    to be found. Raises nothing for what the servers do.
     """
     report = Report()
 
@@ -68,10 +71,11 @@ def examine(
                 await _check_rules(prometheus, report, RuleContext(rule_set, interval))
                 return False
             context = RuleContext(rule_set, interval, nodes, AddressLookup(nodes.values()))
+            config = await found_or_named(client, prometheus, log) or prometheus
             # Side by side: each waits for its own server, most of the time.
             found, _ = await asyncio.gather(
                 check_cluster(client, nodes, rule_set, lease_namespace),
-                _check_rules(prometheus, report, context),
+                _check_rules(config, report, context),
             )
             report.add(found)
             return True

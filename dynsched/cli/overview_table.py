@@ -1,0 +1,168 @@
+"""What `dynsched top` prints: the report as JSON has it, and its table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import to_builtins
+from rich.console import Console
+from rich.text import Text
+
+from dynsched.controller.overview import Overview
+from dynsched.core.nodes import Node
+from dynsched.core.wording import counted, some
+from dynsched.features.order.status import NodeInOrder
+from dynsched.kube.inspection import PodTotals
+from dynsched.rules.shipped import CPU, MEMORY
+from dynsched.util.formatting import MAX_ROWS
+from dynsched.util.tables import STYLES, make_table, plain, show
+
+Part = Mapping[str, Any]
+"""A part of the report."""
+_RULES: Final = {"cpu": CPU, "memory": MEMORY}
+"""By resource, the rule that measures it."""
+_SAID: Final = {"cpu": "CPU", "memory": "memory"}
+_BAR: Final = 10
+"""Characters of a full bar."""
+_ROOM: Final = 120
+"""Columns of a terminal that has room for bars."""
+_TITLES: Final = (
+    *("NODE", "HOT", "CPU USED", "REQUESTS", "LIMITS", "MEMORY USED", "REQUESTS", "LIMITS"),
+    *("PODS", "NEW PODS"),
+)
+_COOLEST: Final = 3
+"""How many of the preferred nodes are named."""
+
+
+def report(overview: Overview) -> dict[str, Any]:
+    """The nodes, worst first, and their totals. None is what is not known."""
+    places = overview.places()
+    table = overview.tick.evaluation.table
+    nodes = [_node(overview, node, places.get(name)) for name, node in table.nodes.items()]
+    nodes.sort(key=lambda node: (not node["hot"], -_worst(node), node["name"]))
+    rules, is_measured = overview.tick.rule_set.by_name, overview.source is not None
+    totals = {each: _total([node[each] for node in nodes]) for each in (*_RULES, "pods")}
+    hot = sum(bool(node["hot"]) for node in nodes) if is_measured else None
+    return {
+        "cluster": overview.cluster,
+        "source": overview.source,
+        "hot_above": {each: rules[rule].threshold for each, rule in _RULES.items()},
+        "nodes": nodes,
+        "totals": {"nodes": len(nodes), "hot": hot, **totals},
+        "notes": overview.notes,
+        "next": _next_step(overview, hot),
+    }
+
+
+def _node(overview: Overview, node: Node, place: NodeInOrder | str | None) -> dict[str, Any]:
+    evaluation, name = overview.tick.evaluation, node.name
+    used = {rule: alert.good_value for rule, alert in evaluation.alerts[name].items()}
+    is_known = any(value is not None for value in used.values())
+    pods = None if overview.pods is None else overview.pods.get(name, PodTotals())
+    amounts = (
+        {"cpu": (pods.cpu, pods.cpu_limits), "memory": (pods.memory, pods.memory_limits)}
+        if pods
+        else {}
+    )
+    found: dict[str, Any] = {"name": name}
+    found["hot"] = name in evaluation.hot if is_known else None
+    found["new_pods"] = {"why_not": place} if isinstance(place, str) else to_builtins(place)
+    found["pods"] = {"allocatable": node.allocatable.get("pods"), "count": pods and pods.pods}
+    for resource, rule in _RULES.items():
+        requests, limits = amounts.get(resource, (None, None))
+        found[resource] = {
+            "allocatable": node.allocatable.get(resource),
+            "used_percent": used.get(rule),
+            "requests": requests,
+            "limits": limits,
+        }
+    return found
+
+
+def _total(parts: Sequence[Part]) -> dict[str, float | None]:
+    """Sums of what is known; ``used_percent`` is the mean of nodes that are measured, by size."""
+    found: dict[str, float | None] = {}
+    for key in parts[0] if parts else ():
+        known = [part for part in parts if part[key] is not None and part["allocatable"]]
+        if key == "used_percent":
+            used = sum(part[key] * part["allocatable"] for part in known)
+            found[key] = used / sum(part["allocatable"] for part in known) if known else None
+        else:
+            found[key] = sum(part[key] for part in known) if known else None
+    return found
+
+
+def _worst(node: Part) -> float:
+    """The most that is used of a resource, in percent; where that is not known, requested."""
+    used = [node[resource]["used_percent"] for resource in _RULES]
+    known: list[float] = [value for value in used if value is not None]
+    return max(known or [_percent(node[resource], "requests") or 0.0 for resource in _RULES])
+
+
+def _percent(part: Part, key: str) -> float | None:
+    amount, most = part[key], part["allocatable"]
+    return 100 * amount / most if amount is not None and most else None
+
+
+def _next_step(overview: Overview, hot: int | None) -> str:
+    if overview.source is None and any("you may not" in note for note in overview.notes):
+        return "have the ClusterRole dynsched-kubectl bound to you (docs/kubectl.md)"
+    if overview.source is None:
+        return "install metrics-server, or name a Prometheus elsewhere: dynsched top --prom URL"
+    if overview.tick.rule_set.rules[0].source == "metrics-server":
+        rules = "docs/examples/metrics-server.yaml"
+        return f"`dynsched plan -r {rules}` shows what dynsched would write"
+    if hot:
+        return "`dynsched plan` shows why nodes are hot, and what dynsched would write"
+    return "no node is hot now; `dynsched backtest` shows how often some were in the last 7 days"
+
+
+def render(found: Part, console: Console, *, every: bool = False) -> None:
+    """The worst MAX_ROWS nodes, or ``every`` one, and their totals; then what is not known."""
+    nodes, totals = found["nodes"], found["totals"]
+    head = [f"{counted(totals['nodes'], 'node')}: what they use is not known"]
+    if found["source"]:
+        above = " or ".join(
+            f"{most:g} % {_SAID[name]}" for name, most in found["hot_above"].items()
+        )
+        count = f"{counted(totals['nodes'], 'node')}, {totals['hot']} hot"
+        head = [f"{count} (above {above})", found["source"]]
+    shown = nodes if every else nodes[:MAX_ROWS]
+    if len(shown) < len(nodes):
+        head.append(f"The worst {len(shown)} (--all shows every one):")
+    has_bars = console.is_terminal and console.width >= _ROOM and console.encoding == "utf-8"
+    last = {**totals, "name": f"all {len(nodes)}", "hot": None, "new_pods": None}
+    rows = [_row(node, found["hot_above"], has_bars=has_bars) for node in (*shown, last) if nodes]
+    show(console, *head, make_table(_TITLES, rows), *found["notes"])
+    ranked = [node for node in nodes if "rank" in (node["new_pods"] or {})]
+    ranked.sort(key=lambda node: node["new_pods"]["rank"])
+    if ranked:
+        first = some([node["name"] for node in ranked], _COOLEST)
+        said = "by the rank in NEW PODS; those with = are equally good"
+        show(console, f"New pods with the order would prefer {first}, {said}.")
+    show(console, f"Next: {found['next']}.")
+
+
+def _row(node: Part, hot_above: Part, *, has_bars: bool) -> list[str | Text]:
+    hot = {True: plain("hot", STYLES["firing"]), False: plain("-"), None: plain("")}
+    cells: list[str | Text] = [node["name"], hot[node["hot"]]]
+    for part, most in ((node[each], hot_above.get(each, 100.0)) for each in _RULES):
+        used = part["used_percent"]
+        style = STYLES["firing"] if used is not None and used > most else ""
+        cells.append(plain(f"{_bar(used) if has_bars else ''}{_whole(used)}", style))
+        cells += [_whole(_percent(part, key)) for key in ("requests", "limits")]
+    pods, place = node["pods"], node["new_pods"] or {}
+    most = pods["allocatable"] or 0
+    cells.append("-" if pods["count"] is None else f"{pods['count']}/{most:.0f}")
+    rank = f"{place['rank']}{' =' if place['equal'] else ''}" if "rank" in place else ""
+    return [*cells, place.get("why_not", rank)]
+
+
+def _bar(percent: float | None) -> str:
+    full = min(_BAR, round(_BAR * (percent or 0.0) / 100))
+    return f"{'█' * full}{'░' * (_BAR - full)} "
+
+
+def _whole(percent: float | None) -> str:
+    return "-" if percent is None else f"{percent:.0f}%"

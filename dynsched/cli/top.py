@@ -1,0 +1,43 @@
+"""The command `dynsched top`."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any, Final
+
+import click
+
+from dynsched.cli import flags
+from dynsched.util.formatting import MAX_ROWS
+
+_STEP: Final = 30.0
+"""Seconds between two moments of the past that is replayed for `for`: a third of the queries."""
+
+
+@click.command()
+@flags.kubeconfig
+@flags.prometheus_or_found
+@flags.output
+@click.option("--all", "every", is_flag=True, help=f"All nodes, not only the worst {MAX_ROWS}.")
+@flags.quiet_logging
+def top(*, output: str, every: bool, **given: Any) -> None:
+    """Show what nodes use and what their pods request, worst first, and where new pods would go.
+
+    It needs a kubeconfig alone, and writes nothing. A node is hot by the rules that come with
+    dynsched. Prometheus is looked for in the cluster; without one metrics-server is asked, and
+    without both, requests and limits are shown alone. docs/top.md explains the columns.
+
+    \b
+    Example:
+      dynsched top
+      watch dynsched top --context production
+    """
+    from dynsched.cli.ask import print_answer, print_source
+    from dynsched.cli.overview_table import render, report
+    from dynsched.controller.overview import look
+    from dynsched.controller.settings import settings_of
+
+    overview = asyncio.run(look(settings_of({**given, "dry_run": True, "interval": _STEP})))
+    print_source(f"cluster {overview.cluster}")
+    print_answer(report(overview), output, partial(render, every=every))

@@ -1,0 +1,32 @@
+"""The rules that come with dynsched: the file of manifests/base, to which shipped.yaml links."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from dynsched.rules.file import FixedRules
+from dynsched.rules.reading import read_rules
+
+PATH: Final = Path(__file__).with_name("shipped.yaml")
+CPU: Final = "node-cpu"
+MEMORY: Final = "node-mem-usage"
+
+
+def shipped_rules(*, by_metrics_server: bool = False) -> FixedRules:
+    """With an order by CPU. ``by_metrics_server``: the same thresholds for what it measures, at
+    once, because it keeps no history in which `for` could have passed.
+    """
+    found = yaml.safe_load(PATH.read_bytes())
+    found["order"] = {"score": {CPU: 1}}
+    if by_metrics_server:
+        resources = {CPU: "cpu", MEMORY: "memory"}
+        for rule in found["rules"]:
+            del rule["expr"], rule["for"]
+            rule |= {"source": "metrics-server", "resource": resources[rule["name"]]}
+    rule_set = read_rules(json.dumps(found).encode()).rule_set
+    assert rule_set is not None  # noqa: S101 (a test reads them)
+    return FixedRules(rule_set)

@@ -1,0 +1,124 @@
+"""`dynsched top`: what one look at a cluster found, as a table and as JSON."""
+
+import os
+import re
+from dataclasses import replace
+from functools import partial
+
+import yaml
+from command_line import compare, shown
+from programs import ROOT
+from scenes import NOON, Scene
+
+from dynsched.cli.overview_table import render, report
+from dynsched.controller.overview import Overview
+from dynsched.core.nodes import Node
+from dynsched.kube.inspection import PodTotals
+from dynsched.rules import shipped
+from dynsched.rules.rule_set import Rule
+
+PAGES = [ROOT / name for name in ("docs/top.md", "README.md", "README.zh-CN.md")]
+EXAMPLE = re.compile(r"(?<=```console\n)\$ dynsched top\n.*?(?=```)", re.DOTALL)
+CPU = {"worker-1": 23.0, "worker-2": 91.0, "worker-3": 48.0, "worker-4": 20.0, "worker-5": 35.0}
+MEMORY = {"worker-1": 41.0, "worker-2": 63.0, "worker-3": 71.0, "worker-4": 35.0, "worker-5": 50.0}
+GIB = 2.0**30
+PODS = {
+    "worker-1": PodTotals(31, 6.6, 20 * GIB, 9.4, 30 * GIB),
+    "worker-2": PodTotals(22, 3.2, 14 * GIB, 12.0, 26 * GIB),
+    "worker-3": PodTotals(27, 5.1, 24 * GIB, 8.4, 33 * GIB),
+    "worker-4": PodTotals(36, 7.9, 22 * GIB, 11.0, 28 * GIB),
+}
+FOUND = (
+    "Prometheus found: Service prometheus-k8s in namespace monitoring, port 9090, asked through "
+    "the API server"
+)
+
+
+def overview(**more: object) -> Overview:
+    """worker-2 is hot, worker-4 full by its requests, worker-5 tainted and without pods."""
+    cores = {"cpu": 8.0, "memory": 32 * GIB, "pods": 110.0}
+    nodes = [Node(name, allocatable=cores) for name in CPU]
+    taint = {"key": "gpu", "value": "true", "effect": "NoSchedule"}
+    nodes[-1] = replace(nodes[-1], taints=(taint,))
+    rules = yaml.safe_load(shipped.PATH.read_text()) | {"order": {"score": {shipped.CPU: 1}}}
+    scene = Scene(rules, nodes)
+    for seconds in (0, 60):
+        tick = scene.tick(NOON + seconds, node_cpu=CPU, node_mem_usage=MEMORY)
+    found = Overview("production (https://10.0.0.1:6443)", tick, FOUND, PODS, [])
+    return replace(found, **more)
+
+
+def lines(found: Overview, **console: object) -> list[str]:
+    return shown(render, report(found), **console)
+
+
+def unmeasured() -> Overview:
+    rules = yaml.safe_load(shipped.PATH.read_text()) | {"order": {"score": {shipped.CPU: 1}}}
+    scene = Scene(rules, overview().tick.evaluation.table.nodes.values())
+    tick = scene.tick(NOON, node_cpu="failed", node_mem_usage="failed")
+    notes = ["No Service has the labels of a known Prometheus"]
+    return overview(tick=tick, source=None, notes=notes)
+
+
+def test_tables_are_as_a_person_has_read_them() -> None:
+    bars = {"force_terminal": True, "width": 130, "color_system": None}
+    nobody = ["Requests, limits and pods are not known: you may not list pods"]
+    compare(
+        "top",
+        [
+            ("to a file", lines(overview())),
+            ("on a wide terminal", lines(overview(), **bars)),
+            ("requests alone", lines(unmeasured())),
+            ("nodes alone", lines(replace(unmeasured(), pods=None, notes=nobody))),
+        ],
+    )
+
+
+def test_the_pages_show_what_is_printed() -> None:
+    printed = "".join(f"{line}\n" for line in ("$ dynsched top", *lines(overview())))
+    for page in PAGES:
+        text = page.read_text()
+        fresh = EXAMPLE.sub(printed, text)
+        if os.environ.get("UPDATE_DOCS"):
+            page.write_text(fresh)
+        assert EXAMPLE.search(text), page
+        assert page.read_text() == fresh, "UPDATE_DOCS=1 pytest tests/cli/test_top_report.py"
+
+
+def test_the_totals_are_by_the_size_of_the_nodes_that_are_measured() -> None:
+    totals = report(overview())["totals"]
+    assert totals["cpu"]["used_percent"] == sum(CPU.values()) / 5
+    assert totals["cpu"]["requests"] == 6.6 + 3.2 + 5.1 + 7.9
+    assert totals["pods"] == {"allocatable": 550.0, "count": 116}
+    nothing = report(unmeasured())["totals"]
+    assert (nothing["hot"], nothing["cpu"]["used_percent"]) == (None, None)
+
+
+def test_the_worst_nodes_are_shown_or_all() -> None:
+    rules = yaml.safe_load(shipped.PATH.read_text()) | {"order": {"score": {shipped.CPU: 1}}}
+    values = {f"n{number:02}": float(number) for number in range(30)}
+    tick = Scene(rules, map(Node, values)).tick(NOON, node_cpu=values, node_mem_usage=values)
+    found = report(overview(tick=tick))
+    for every, count in ((False, 20), (True, 30)):
+        rows = [line for line in shown(partial(render, every=every), found) if line[0] == "n"]
+        assert (len(rows), rows[0].split()[0]) == (count, "n29")
+
+
+def test_an_empty_cluster_has_no_nodes() -> None:
+    tick = Scene(yaml.safe_load(shipped.PATH.read_text()), []).tick(
+        NOON, node_cpu={}, node_mem_usage={}
+    )
+    assert lines(overview(tick=tick, source=None, pods={}))[0].startswith("0 nodes")
+
+
+def test_metrics_server_is_compared_with_the_same_thresholds_at_once() -> None:
+    by_both = [
+        shipped.shipped_rules(by_metrics_server=each).rule_set.rules for each in (False, True)
+    ]
+    for ours, theirs in zip(*by_both, strict=True):
+        assert _limits(ours) == _limits(theirs)
+        assert (theirs.source, theirs.hold_duration) == ("metrics-server", 0)
+
+
+def _limits(rule: Rule) -> tuple[str, float, float]:
+    return rule.name, rule.threshold, rule.clear_threshold
