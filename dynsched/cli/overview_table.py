@@ -60,22 +60,16 @@ def _node(overview: Overview, node: Node, place: NodeInOrder | str | None) -> di
     used = {rule: alert.good_value for rule, alert in evaluation.alerts[name].items()}
     is_known = any(value is not None for value in used.values())
     pods = None if overview.pods is None else overview.pods.get(name, PodTotals())
-    amounts = (
-        {"cpu": (pods.cpu, pods.cpu_limits), "memory": (pods.memory, pods.memory_limits)}
-        if pods
-        else {}
-    )
     found: dict[str, Any] = {"name": name}
     found["hot"] = name in evaluation.hot if is_known else None
     found["new_pods"] = {"why_not": place} if isinstance(place, str) else to_builtins(place)
     found["pods"] = {"allocatable": node.allocatable.get("pods"), "count": pods and pods.pods}
     for resource, rule in _RULES.items():
-        requests, limits = amounts.get(resource, (None, None))
         found[resource] = {
             "allocatable": node.allocatable.get(resource),
             "used_percent": used.get(rule),
-            "requests": requests,
-            "limits": limits,
+            "requests": pods and getattr(pods, resource),
+            "limits": pods and getattr(pods, f"{resource}_limits"),
         }
     return found
 
@@ -147,10 +141,11 @@ def render(found: Part, console: Console, *, every: bool = False) -> None:
 def _row(node: Part, hot_above: Part, *, has_bars: bool) -> list[str | Text]:
     hot = {True: plain("hot", STYLES["firing"]), False: plain("-"), None: plain("")}
     cells: list[str | Text] = [node["name"], hot[node["hot"]]]
-    for part, most in ((node[each], hot_above.get(each, 100.0)) for each in _RULES):
+    for part, most in ((node[each], hot_above[each]) for each in _RULES):
         used = part["used_percent"]
         style = STYLES["firing"] if used is not None and used > most else ""
-        cells.append(plain(f"{_bar(used) if has_bars else ''}{_whole(used)}", style))
+        bar = _bar(used) if has_bars and used is not None else ""
+        cells.append(plain(f"{bar}{_whole(used)}", style))
         cells += [_whole(_percent(part, key)) for key in ("requests", "limits")]
     pods, place = node["pods"], node["new_pods"] or {}
     most = pods["allocatable"] or 0
@@ -159,8 +154,8 @@ def _row(node: Part, hot_above: Part, *, has_bars: bool) -> list[str | Text]:
     return [*cells, place.get("why_not", rank)]
 
 
-def _bar(percent: float | None) -> str:
-    full = min(_BAR, round(_BAR * (percent or 0.0) / 100))
+def _bar(percent: float) -> str:
+    full = min(_BAR, round(_BAR * percent / 100))
     return f"{'█' * full}{'░' * (_BAR - full)} "
 
 

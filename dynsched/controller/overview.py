@@ -49,8 +49,8 @@ class Overview:
         return {
             name: listed.get(hosts.get(name, ""))
             or why_not_listed(evaluation, pods, name, hosts)
-            or "tainted"
-            for name in evaluation.table.nodes
+            or ("tainted" if entry.group.taints else "last")
+            for name, entry in evaluation.table.entries.items()
         }
 
 

@@ -164,7 +164,9 @@ def _read(path: str) -> _File | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise KubeConfigError(f"kubeconfig {path}: {error.strerror or error}") from None
+        forbidden = isinstance(error, PermissionError)
+        remedy = "; run as its owner (docker run --user)" if forbidden else ""
+        raise KubeConfigError(f"kubeconfig {path}: {error.strerror or error}{remedy}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         # Never the text of a YAMLError: it quotes the file, secrets and all.
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)

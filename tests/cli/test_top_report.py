@@ -22,6 +22,7 @@ EXAMPLE = re.compile(r"(?<=```console\n)\$ dynsched top\n.*?(?=```)", re.DOTALL)
 CPU = {"worker-1": 23.0, "worker-2": 91.0, "worker-3": 48.0, "worker-4": 20.0, "worker-5": 35.0}
 MEMORY = {"worker-1": 41.0, "worker-2": 63.0, "worker-3": 71.0, "worker-4": 35.0, "worker-5": 50.0}
 GIB = 2.0**30
+RULES = yaml.safe_load(shipped.PATH.read_text()) | {"order": {"score": {shipped.CPU: 1}}}
 PODS = {
     "worker-1": PodTotals(31, 6.6, 20 * GIB, 9.4, 30 * GIB),
     "worker-2": PodTotals(22, 3.2, 14 * GIB, 12.0, 26 * GIB),
@@ -40,8 +41,7 @@ def overview(**more: object) -> Overview:
     nodes = [Node(name, allocatable=cores) for name in CPU]
     taint = {"key": "gpu", "value": "true", "effect": "NoSchedule"}
     nodes[-1] = replace(nodes[-1], taints=(taint,))
-    rules = yaml.safe_load(shipped.PATH.read_text()) | {"order": {"score": {shipped.CPU: 1}}}
-    scene = Scene(rules, nodes)
+    scene = Scene(RULES, nodes)
     for seconds in (0, 60):
         tick = scene.tick(NOON + seconds, node_cpu=CPU, node_mem_usage=MEMORY)
     found = Overview("production (https://10.0.0.1:6443)", tick, FOUND, PODS, [])
@@ -53,8 +53,7 @@ def lines(found: Overview, **console: object) -> list[str]:
 
 
 def unmeasured() -> Overview:
-    rules = yaml.safe_load(shipped.PATH.read_text()) | {"order": {"score": {shipped.CPU: 1}}}
-    scene = Scene(rules, overview().tick.evaluation.table.nodes.values())
+    scene = Scene(RULES, overview().tick.evaluation.table.nodes.values())
     tick = scene.tick(NOON, node_cpu="failed", node_mem_usage="failed")
     notes = ["No Service has the labels of a known Prometheus"]
     return overview(tick=tick, source=None, notes=notes)
@@ -95,19 +94,25 @@ def test_the_totals_are_by_the_size_of_the_nodes_that_are_measured() -> None:
 
 
 def test_the_worst_nodes_are_shown_or_all() -> None:
-    rules = yaml.safe_load(shipped.PATH.read_text()) | {"order": {"score": {shipped.CPU: 1}}}
     values = {f"n{number:02}": float(number) for number in range(30)}
-    tick = Scene(rules, map(Node, values)).tick(NOON, node_cpu=values, node_mem_usage=values)
+    tick = Scene(RULES, map(Node, values)).tick(NOON, node_cpu=values, node_mem_usage=values)
     found = report(overview(tick=tick))
     for every, count in ((False, 20), (True, 30)):
         rows = [line for line in shown(partial(render, every=every), found) if line[0] == "n"]
         assert (len(rows), rows[0].split()[0]) == (count, "n29")
 
 
+def test_the_warmest_of_very_many_nodes_come_last() -> None:
+    """The order lists the 1,024 coolest nodes."""
+    values = {f"n{number:04}": 30 + number / 40 for number in range(1100)}
+    tick = Scene(RULES, map(Node, values)).tick(NOON, node_cpu=values, node_mem_usage=values)
+    places = {node["name"]: node["new_pods"] for node in report(overview(tick=tick))["nodes"]}
+    assert (places["n0000"]["rank"], places["n1099"]) == (1, {"why_not": "last"})
+    assert sum("rank" in place for place in places.values()) == 1024
+
+
 def test_an_empty_cluster_has_no_nodes() -> None:
-    tick = Scene(yaml.safe_load(shipped.PATH.read_text()), []).tick(
-        NOON, node_cpu={}, node_mem_usage={}
-    )
+    tick = Scene(RULES, []).tick(NOON, node_cpu={}, node_mem_usage={})
     assert lines(overview(tick=tick, source=None, pods={}))[0].startswith("0 nodes")
 
 

@@ -1,5 +1,6 @@
 """Which API server, and as whom: what is found where, and what a person is told."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -166,3 +167,16 @@ async def test_data_without_a_certificate_does_not_stand_for_the_public_ones(tmp
     path.write_text(yaml.safe_dump(config))
     with pytest.raises(KubeConfigError, match="the CA's data holds no certificate in PEM form"):
         await load_config(str(path))
+
+
+async def test_a_file_that_only_its_owner_may_read_is_said_to_be_so(tmp_path) -> None:
+    """In a container, the image's user is not the one who owns ~/.kube/config."""
+    path = kubeconfig(tmp_path / "config", "https://127.0.0.1:6443")
+    path.chmod(0)
+    was = os.geteuid()
+    os.seteuid(was or 65534)  # root may read everything
+    try:
+        with pytest.raises(KubeConfigError, match="Permission denied; run as its owner"):
+            await load_config(path)
+    finally:
+        os.seteuid(was)
