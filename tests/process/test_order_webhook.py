@@ -1,0 +1,359 @@
+"""The webhook of the order on real API servers: one pod is the same by it and by the policies; one
+that has no policies; and what goes wrong with it refuses no pod.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import web
+from api_support import api_of
+from certificates import Authority
+from cluster import EnvtestCluster
+from envtest import Envtest, assets
+from fake_prometheus import FakePrometheus
+from manifest_support import Kubectl, order_component
+from operator_support import Operator, until
+from order_cases import (
+    ALL_BUT,
+    BURSTS,
+    GATES,
+    GETS,
+    LEVELS,
+    OWNED,
+    POOLS,
+    PREFERRED,
+    RELEASED,
+    own_and_order,
+)
+from prometheus_support import free_port
+from replica_support import metric
+from scheduling_support import PODS, dynsched, make_pod, rules, set_loads
+from store_support import Clock, make_store
+from webhook_support import at, certificate, configuration, configured
+
+from dynsched.features.order.ranks import Order
+from dynsched.features.order.resource import spec_of
+from dynsched.features.order.status import LastOrder, OrderStatus
+from dynsched.rules import keys
+from dynsched.tools.policies import order_problems
+from dynsched.util.formatting import format_time, parse_time
+from dynsched.util.tls import TlsConfig
+from dynsched.web.app import make_webhook_app
+from dynsched.web.certificates import ServerTls
+from dynsched.web.server import Address, WebServer
+
+pytestmark = pytest.mark.slow
+
+ORDER = "/apis/dynsched.io/v1/namespaces/default/nodeorders/dynsched"
+POLICY, WEBHOOK, BOTH = "by-policy", "by-webhook", "by-both"
+NAME = "kubernetes.io/metadata.name"
+RULES = rules(order={"score": {"load": 1}})
+
+
+@pytest.fixture
+async def cluster(envtest: Envtest, tmp_path: Path) -> AsyncIterator[EnvtestCluster]:
+    async with EnvtestCluster(envtest, tmp_path) as form:
+        yield form
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path, "ca")
+
+
+@pytest.fixture(scope="module")
+def kubectl(envtest: Envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    """With the policies, in two of three namespaces that ask for the order."""
+    folder = tmp_path_factory.mktemp("order")
+    found, file = Kubectl(envtest.kubeconfig(folder / "kubeconfig")), folder / "order.yaml"
+    docs = list(yaml.safe_load_all(order_component("default")))
+    for doc in docs:
+        if doc["kind"].endswith("Binding") and "paramRef" in doc.get("spec", {}):
+            wanted = {"key": NAME, "operator": "In", "values": [POLICY, BOTH]}
+            doc["spec"]["matchResources"] = {"namespaceSelector": {"matchExpressions": [wanted]}}
+    file.write_text(yaml.safe_dump_all(docs))
+    found("apply", "-f", file)
+    for name in (POLICY, WEBHOOK, BOTH):
+        found("create", "namespace", name)
+        found("label", "namespace", name, f"{keys.AVOID_LABEL}=true")
+    yield found
+    found("delete", "-f", file)
+
+
+class Comparison:
+    """Two namespaces, one of which has the policies and the other one the webhook."""
+
+    def __init__(self, cluster: EnvtestCluster, status: OrderStatus) -> None:
+        self._cluster = cluster
+        self._status = status
+        self.until = ""
+
+    async def put_in_force(self, order: Order) -> None:
+        self.until = format_time(time.time() + 55)
+        spec = {**spec_of(order, 0.0), "until": self.until}
+        body = {"apiVersion": keys.ORDER_API, "kind": "NodeOrder", "spec": spec}
+        await self._cluster.delete(ORDER)
+        place = ORDER.rpartition("/")[0]
+        _ = (await self._cluster.post(place, body | {"metadata": {"name": keys.ORDER_NAME}})).ok
+        self._status.in_force = LastOrder(order, time.time(), parse_time(self.until) or 0.0)
+
+        async def is_in_force() -> bool:
+            pod = make_pod("probe")
+            return [await self._ends(name, pod) for name in (POLICY, WEBHOOK, BOTH)] == [
+                self.until
+            ] * 3
+
+        await until(is_in_force, "the order is in force by each way")
+
+    async def _ends(self, namespace: str, pod: Any) -> Any:
+        made = (await self._cluster.post(self._path(namespace), pod, dryRun="All")).ok
+        return made["metadata"].get("annotations", {}).get(keys.ORDER_ANNOTATION)
+
+    def _path(self, namespace: str) -> str:
+        return f"/api/v1/namespaces/{namespace}/pods"
+
+    async def created(self, pod: Any) -> dict[str, Any]:
+        """The pod, which is the same by each way; of no token the second counts."""
+        while True:
+            paths = map(self._path, (POLICY, WEBHOOK, BOTH))
+            answers = await asyncio.gather(
+                *(self._cluster.post(path, pod, dryRun="All") for path in paths)
+            )
+            pods = [answer.ok for answer in answers]
+            if len({made["metadata"]["managedFields"][0]["time"] for made in pods}) == 1:
+                return self._same(pods)
+
+    async def released(self, name: str, pod: Any) -> dict[str, Any]:
+        """The pod after its gates are gone."""
+        pods = []
+        for namespace in (POLICY, WEBHOOK):
+            path, held = self._path(namespace), {**pod, "spec": {**pod["spec"]}}
+            held["spec"]["schedulingGates"] = GATES
+            _ = (await self._cluster.post(path, held)).ok
+            less = {"spec": {"schedulingGates": GATES[:1]}}
+            before = (await self._cluster.patch(f"{path}/{name}", less)).ok
+            assert before["metadata"].get("annotations") == pod["metadata"].get("annotations")
+            free = {"spec": {"schedulingGates": None}}
+            pods.append((await self._cluster.patch(f"{path}/{name}", free)).ok)
+        return self._same(pods)
+
+    def _same(self, pods: list[dict[str, Any]]) -> dict[str, Any]:
+        texts = {
+            json.dumps([made["spec"].get("affinity"), made["metadata"].get("annotations")])
+            for made in pods
+        }
+        assert len(texts) == 1, texts
+        return pods[0]
+
+
+@pytest.fixture
+async def comparison(cluster, kubectl, authority, tmp_path) -> AsyncIterator[Comparison]:
+    folder, status = certificate(authority, tmp_path / "webhook"), OrderStatus()
+    ticks = make_store(Clock())
+    ticks.show_order(status, with_metrics=False)
+    tls = ServerTls(TlsConfig(folder / "tls.crt", folder / "tls.key")).context
+    async with WebServer(make_webhook_app(ticks), Address("127.0.0.1", 0), tls) as server:
+        body = configuration(authority.cert, url=at(server.port))
+        selector = body["webhooks"][0]["namespaceSelector"]["matchExpressions"]
+        selector.append({"key": NAME, "operator": "In", "values": [WEBHOOK, BOTH]})
+        async with configured(cluster, body):
+            yield Comparison(cluster, status)
+            await cluster.delete(ORDER)
+
+
+def with_token(letters: str) -> dict[str, Any]:
+    return {"volumes": [{"name": f"kube-api-access-{letters}zzz", "emptyDir": {}}]}
+
+
+async def test_a_pod_is_the_same_by_the_webhook_and_by_the_policies(comparison) -> None:
+    """Its affinity and its annotations, byte by byte."""
+    await comparison.put_in_force(POOLS)
+    for metadata, more, want in GETS.values():
+        pod = make_pod("app", **more)
+        pod["metadata"] |= OWNED | metadata
+        made = await comparison.created(pod)
+        assert (keys.ORDER_ANNOTATION in made["metadata"].get("annotations", {})) is bool(want)
+    for metadata, more, _ in BURSTS:
+        for letters in ("bb", "bc", "z9", "99", "2k"):
+            pod = make_pod("app", **more, **with_token(letters))
+            pod["metadata"] |= metadata
+            await comparison.created(pod)
+        for name in ("a", "job-11", "job-12.a", "web-"):
+            pod = make_pod(name.removesuffix("-"), **more)
+            pod["metadata"] = {"generateName": name} if name[-1] == "-" else pod["metadata"]
+            pod["metadata"] |= metadata
+            await comparison.created(pod)
+    for order in (LEVELS, ALL_BUT):
+        await comparison.put_in_force(order)
+        own = {PREFERRED: [{"weight": 1, "preference": {"matchExpressions": [
+            {"key": "zone", "operator": "Exists"}]}}]}  # fmt: skip
+        for affinity in (
+            None,
+            {},
+            {"nodeAffinity": {}},
+            {"podAffinity": {}},
+            {"nodeAffinity": own},
+        ):
+            pod = make_pod("app", affinity=affinity)
+            assert own_and_order(await comparison.created(pod))
+
+
+async def test_so_is_a_held_pod_after_its_release(comparison) -> None:
+    await comparison.put_in_force(LEVELS)
+    for name, (metadata, terms, want) in RELEASED.items():
+        pod = make_pod(name)
+        pod["metadata"] |= metadata
+        pod["spec"] |= {"affinity": {"nodeAffinity": {PREFERRED: terms}}} if terms else {}
+        assert own_and_order(await comparison.released(name, pod)) == want, name
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Envtest]:
+    """An API server without MutatingAdmissionPolicy, as before 1.36."""
+    found = assets()
+    if found is None:
+        pytest.skip("KUBEBUILDER_ASSETS is not set")
+    off = ("--feature-gates=MutatingAdmissionPolicy=false",)
+    off += ("--runtime-config=admissionregistration.k8s.io/v1/mutatingadmissionpolicies=false",)
+    servers = Envtest(found, tmp_path_factory.mktemp("older"), flags=off)
+    try:
+        servers.start()
+        yield servers
+    finally:
+        servers.stop()
+
+
+@pytest.fixture
+async def before(older: Envtest, tmp_path: Path) -> AsyncIterator[EnvtestCluster]:
+    async with EnvtestCluster(older, tmp_path) as form:
+        await form.patch("/api/v1/namespaces/default", {"metadata": {"labels": ASKS}})
+        yield form
+
+
+ASKS = {keys.AVOID_LABEL: "true"}
+
+
+async def created(cluster: EnvtestCluster) -> tuple[float, list[list[str]]]:
+    """How long the creation of a pod took, and the nodes of its levels."""
+    pod, began = make_pod("probe"), time.monotonic()
+    pod["metadata"] |= OWNED
+    made = (await cluster.post(PODS, pod, dryRun="All")).ok
+    took = time.monotonic() - began
+    return took, [t["preference"]["matchExpressions"][0]["values"] for t in own_and_order(made)]
+
+
+async def until_preferred(cluster: EnvtestCluster, *want: str) -> None:
+    async def is_so() -> bool:
+        return (await created(cluster))[1] == [[node] for node in want]
+
+    await until(is_so, f"pods prefer {want}")
+
+
+async def test_pods_get_the_order_where_no_policies_are(before, authority, tmp_path) -> None:
+    """Of each of two replicas, with nothing written for it; renewed certificates are read."""
+    folder = certificate(authority, tmp_path / "webhook")
+    policies = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
+    assert (await before.get(policies)).status == 404
+    loads = {"hot": 95.0, "n0": 50.0, "n1": 60.0}
+    ports = free_port(), free_port()
+    async with FakePrometheus() as prometheus, api_of(before.kubeconfig) as api:
+        await set_loads(before, prometheus, loads)
+        flags = [("--webhook-cert-dir", str(folder), "--webhook-addr", f"127.0.0.1:{port}")
+                 for port in ports]  # fmt: skip
+        async with (
+            dynsched(before, prometheus, tmp_path, RULES, *flags[0]) as first,
+            dynsched(before, prometheus, tmp_path, RULES, *flags[1]) as second,
+        ):
+            ((what, _),) = await order_problems(api)
+            assert what.startswith("the API server does not serve mutatingadmissionpolicies in ")
+            for port, operator in zip(ports, (first, second), strict=True):
+                async with configured(before, configuration(authority.cert, url=at(port))):
+                    await until_preferred(before, "n0", "n1")
+                    assert await order_problems(api) == []
+                answer = json.loads((await operator.get("/order"))[1])
+                assert (answer["by"], answer["error"]) == ("webhook", None)
+                assert answer["until"] > answer["written_at"]
+                assert await operator.get("/status") == (200, "ok")
+                assert await metric(operator, 'dynsched_order_writes_total{result="failed"}') == 0
+            prometheus.set(load=loads | {"n0": 75.0})
+            certificate(authority, folder, "renewed")
+            async with configured(before, configuration(authority.cert, url=at(ports[0]))):
+                await until_preferred(before, "n1", "n0")
+                await first.stop()
+                await until_preferred(before)
+                assert "TLS" not in first.log.replace("TLS: the certificate was read again", "")
+
+
+async def _garbage(_request: web.Request) -> web.Response:
+    return web.Response(text="<html>", content_type="text/html")
+
+
+async def _half(_request: web.Request) -> web.Response:
+    patch = {"uid": "x", "allowed": True, "patchType": "JSONPatch", "patch": "e30="}
+    head = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+    return web.json_response(head | {"response": patch})
+
+
+async def test_whatever_is_wrong_with_it_pods_are_created_as_always(
+    before, authority, tmp_path
+) -> None:
+    folder = certificate(authority, tmp_path / "webhook")
+    (tmp_path / "other").mkdir()
+    foreign = Authority(tmp_path / "other", "other")
+    service = {"service": {"namespace": "default", "name": "none", "port": 9443}}
+    tls = ServerTls(TlsConfig(folder / "tls.crt", folder / "tls.key")).context
+    app = web.Application()
+    app.router.add_post("/garbage", _garbage)
+    app.router.add_post("/half", _half)
+    async with FakePrometheus() as prometheus:
+        await set_loads(before, prometheus, {"n0": 50.0, "n1": 60.0})
+        port = free_port()
+        flags = ("--webhook-cert-dir", str(folder), "--webhook-addr", f"127.0.0.1:{port}")
+        async with (
+            WebServer(app, Address("127.0.0.1", 0), tls) as odd,
+            dynsched(before, prometheus, tmp_path, RULES, *flags) as operator,
+        ):
+            good = configuration(authority.cert, url=at(port))
+            wrong = {
+                "nobody listens": configuration(authority.cert, url=at(free_port())),
+                "another CA": configuration(foreign.cert, url=at(port)),
+                "no Service": configuration(authority.cert, **service),
+                "garbage": configuration(authority.cert, url=f"{odd.url}/garbage"),
+                "another uid": configuration(authority.cert, url=f"{odd.url}/half"),
+                "no such path": configuration(authority.cert, url=f"{odd.url}/none"),
+            }
+            for what, body in wrong.items():
+                async with configured(before, good):
+                    await until_preferred(before, "n0", "n1")
+                async with configured(before, body):
+                    await until_preferred(before)
+                    took, levels = await created(before)
+                    assert (took < 5, levels) == (True, []), what
+            async with configured(before, good):
+                await until_preferred(before, "n0", "n1")
+                os.kill(operator.process.pid, signal.SIGSTOP)
+                try:
+                    for _ in range(3):
+                        took, levels = await created(before)
+                        assert (1 <= took < 5, levels) == (True, [])
+                finally:
+                    os.kill(operator.process.pid, signal.SIGCONT)
+                await until_preferred(before, "n0", "n1")
+
+
+@pytest.mark.parametrize("missing", ["tls.crt", "tls.key"])
+async def test_a_start_without_its_files_says_which(before, authority, tmp_path, missing) -> None:
+    folder = certificate(authority, tmp_path / "webhook")
+    (folder / missing).unlink()
+    flags = ("--kubeconfig", str(before.kubeconfig), "--webhook-cert-dir", str(folder))
+    async with Operator(tmp_path, "run", *flags) as operator:
+        assert await operator.process.wait() == 1
+        assert f"{folder / missing}: No such file or directory" in operator.log
