@@ -17,9 +17,9 @@ from aiohttp import web
 from api_support import api_of
 from certificates import Authority
 from cluster import EnvtestCluster
-from envtest import Envtest, assets
+from envtest import Envtest
 from fake_prometheus import FakePrometheus
-from manifest_support import Kubectl, order_component
+from manifest_support import Doc, Kubectl, order_component, shipped
 from operator_support import Operator, until
 from order_cases import (
     ALL_BUT,
@@ -37,7 +37,7 @@ from prometheus_support import free_port
 from replica_support import metric
 from scheduling_support import PODS, dynsched, make_pod, rules, set_loads
 from store_support import Clock, make_store
-from webhook_support import at, certificate, configuration, configured
+from webhook_support import CONFIGURATIONS, at, certificate, configuration, configured
 
 from dynsched.features.order.ranks import Order
 from dynsched.features.order.resource import spec_of
@@ -215,27 +215,12 @@ async def test_so_is_a_held_pod_after_its_release(comparison) -> None:
         assert own_and_order(await comparison.released(name, pod)) == want, name
 
 
-@pytest.fixture(scope="module")
-def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Envtest]:
-    """An API server without MutatingAdmissionPolicy, as before 1.36."""
-    found = assets()
-    if found is None:
-        pytest.skip("KUBEBUILDER_ASSETS is not set")
-    off = ("--feature-gates=MutatingAdmissionPolicy=false",)
-    off += ("--runtime-config=admissionregistration.k8s.io/v1/mutatingadmissionpolicies=false",)
-    servers = Envtest(found, tmp_path_factory.mktemp("older"), flags=off)
-    try:
-        servers.start()
-        yield servers
-    finally:
-        servers.stop()
-
-
 @pytest.fixture
-async def before(older: Envtest, tmp_path: Path) -> AsyncIterator[EnvtestCluster]:
-    async with EnvtestCluster(older, tmp_path) as form:
+async def before(before_136: Envtest, tmp_path: Path) -> AsyncIterator[EnvtestCluster]:
+    async with EnvtestCluster(before_136, tmp_path) as form:
         await form.patch("/api/v1/namespaces/default", {"metadata": {"labels": ASKS}})
         yield form
+        await form.delete(f"{CONFIGURATIONS}/{keys.ORDER_POLICY}")
 
 
 ASKS = {keys.AVOID_LABEL: "true"}
@@ -258,26 +243,33 @@ async def until_preferred(cluster: EnvtestCluster, *want: str) -> None:
 
 
 async def test_pods_get_the_order_where_no_policies_are(before, authority, tmp_path) -> None:
-    """Of each of two replicas, with nothing written for it; renewed certificates are read."""
+    """Of each of two replicas, with the rights of the component and with nothing written for it;
+    renewed certificates are read.
+    """
     folder = certificate(authority, tmp_path / "webhook")
     policies = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
     assert (await before.get(policies)).status == 404
-    loads = {"hot": 95.0, "n0": 50.0, "n1": 60.0}
+    kubectl = Kubectl(before.kubeconfig)
+    await asyncio.to_thread(kubectl, "apply", "-k", shipped("order-webhook"))
+    token = await asyncio.to_thread(kubectl.token, "dynsched", "dynsched")
+    account = before.servers.kubeconfig(tmp_path / "kubeconfig-account", token)
     ports = free_port(), free_port()
+    flags = [("--webhook-cert-dir", str(folder), "--webhook-addr", f"127.0.0.1:{port}",
+              "--kubeconfig", str(account), "--lease-namespace", "dynsched")
+             for port in ports]  # fmt: skip
+    loads = {"hot": 95.0, "n0": 50.0, "n1": 60.0}
     async with FakePrometheus() as prometheus, api_of(before.kubeconfig) as api:
         await set_loads(before, prometheus, loads)
-        flags = [("--webhook-cert-dir", str(folder), "--webhook-addr", f"127.0.0.1:{port}")
-                 for port in ports]  # fmt: skip
+        ((what, fix),) = await order_problems(api)
+        assert ("has no caBundle" in what, fix) == (True, "see docs/order.md#the-certificate")
         async with (
             dynsched(before, prometheus, tmp_path, RULES, *flags[0]) as first,
             dynsched(before, prometheus, tmp_path, RULES, *flags[1]) as second,
         ):
-            ((what, _),) = await order_problems(api)
-            assert what.startswith("the API server does not serve mutatingadmissionpolicies in ")
             for port, operator in zip(ports, (first, second), strict=True):
-                async with configured(before, configuration(authority.cert, url=at(port))):
-                    await until_preferred(before, "n0", "n1")
-                    assert await order_problems(api) == []
+                await reach(before, configuration(authority.cert, url=at(port)))
+                await until_preferred(before, "n0", "n1")
+                assert await order_problems(api) == []
                 answer = json.loads((await operator.get("/order"))[1])
                 assert (answer["by"], answer["error"]) == ("webhook", None)
                 assert answer["until"] > answer["written_at"]
@@ -285,11 +277,20 @@ async def test_pods_get_the_order_where_no_policies_are(before, authority, tmp_p
                 assert await metric(operator, 'dynsched_order_writes_total{result="failed"}') == 0
             prometheus.set(load=loads | {"n0": 75.0})
             certificate(authority, folder, "renewed")
-            async with configured(before, configuration(authority.cert, url=at(ports[0]))):
-                await until_preferred(before, "n1", "n0")
-                await first.stop()
-                await until_preferred(before)
-                assert "TLS" not in first.log.replace("TLS: the certificate was read again", "")
+            await until_preferred(before, "n1", "n0")
+            await second.stop()
+            await until_preferred(before)
+            assert "answered 403" not in first.log + second.log
+            assert "TLS" not in first.log.replace("TLS: the certificate was read again", "")
+
+
+async def reach(cluster: EnvtestCluster, body: Doc) -> None:
+    """Put another address into the configuration that is applied: no Service works here."""
+    path = f"{CONFIGURATIONS}/{keys.ORDER_POLICY}"
+    client = body["webhooks"][0]["clientConfig"]
+    found = (await cluster.get(path)).ok
+    found["webhooks"][0]["clientConfig"] = client
+    _ = (await cluster.put(path, found)).ok
 
 
 async def _garbage(_request: web.Request) -> web.Response:
