@@ -5,6 +5,7 @@ that has no policies; and what goes wrong with it refuses no pod.
 import asyncio
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -33,6 +34,7 @@ from order_cases import (
     RELEASED,
     own_and_order,
 )
+from programs import ROOT, run
 from prometheus_support import free_port
 from replica_support import metric
 from scheduling_support import PODS, dynsched, make_pod, rules, set_loads
@@ -55,6 +57,7 @@ pytestmark = pytest.mark.slow
 ORDER = "/apis/dynsched.io/v1/namespaces/default/nodeorders/dynsched"
 POLICY, WEBHOOK, BOTH = "by-policy", "by-webhook", "by-both"
 NAME = "kubernetes.io/metadata.name"
+NAME_OF_SECRET = "dynsched-order-webhook"
 RULES = rules(order={"score": {"load": 1}})
 
 
@@ -310,7 +313,12 @@ async def test_whatever_is_wrong_with_it_pods_are_created_as_always(
     (tmp_path / "other").mkdir()
     foreign = Authority(tmp_path / "other", "other")
     service = {"service": {"namespace": "default", "name": "none", "port": 9443}}
-    tls = ServerTls(TlsConfig(folder / "tls.crt", folder / "tls.key")).context
+    tls, late = (
+        ServerTls(TlsConfig(each / "tls.crt", each / "tls.key")).context
+        for each in (folder, certificate(authority, tmp_path / "late", "late", expired=True))
+    )
+    ticks = make_store(Clock())
+    ticks.show_order(OrderStatus(in_force=LastOrder(LEVELS, 0, 4e9)), with_metrics=False)
     app = web.Application()
     app.router.add_post("/garbage", _garbage)
     app.router.add_post("/half", _half)
@@ -320,12 +328,14 @@ async def test_whatever_is_wrong_with_it_pods_are_created_as_always(
         flags = ("--webhook-cert-dir", str(folder), "--webhook-addr", f"127.0.0.1:{port}")
         async with (
             WebServer(app, Address("127.0.0.1", 0), tls) as odd,
+            WebServer(make_webhook_app(ticks), Address("127.0.0.1", 0), late) as expired,
             dynsched(before, prometheus, tmp_path, RULES, *flags) as operator,
         ):
             good = configuration(authority.cert, url=at(port))
             wrong = {
                 "nobody listens": configuration(authority.cert, url=at(free_port())),
                 "another CA": configuration(foreign.cert, url=at(port)),
+                "an expired certificate": configuration(authority.cert, url=at(expired.port)),
                 "no Service": configuration(authority.cert, **service),
                 "garbage": configuration(authority.cert, url=f"{odd.url}/garbage"),
                 "another uid": configuration(authority.cert, url=f"{odd.url}/half"),
@@ -358,3 +368,26 @@ async def test_a_start_without_its_files_says_which(before, authority, tmp_path,
     async with Operator(tmp_path, "run", *flags) as operator:
         assert await operator.process.wait() == 1
         assert f"{folder / missing}: No such file or directory" in operator.log
+
+
+async def test_the_commands_of_the_page_make_a_certificate_that_the_api_server_would_trust(
+    before, tmp_path
+) -> None:
+    kubectl, where = Kubectl(before.kubeconfig), ("-n", "dynsched", "secret", NAME_OF_SECRET)
+    await asyncio.to_thread(kubectl, "apply", "-k", shipped("order-webhook"))
+    page = (ROOT / "docs/order.md").read_text().partition("### The certificate")[2]
+    (script,) = re.findall(r"```sh\n(.*?)```", page.partition("\n## ")[0], re.DOTALL)
+    words = ("env", f"KUBECONFIG={before.kubeconfig}", "bash", "-euo", "pipefail", "-c", script)
+    done = await asyncio.to_thread(run, *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    try:
+        secret = json.loads(await asyncio.to_thread(kubectl, "get", *where, "-o", "json"))["data"]
+        found = (await before.get(f"{CONFIGURATIONS}/{keys.ORDER_POLICY}")).ok
+        assert found["webhooks"][0]["clientConfig"]["caBundle"] == secret["tls.crt"]
+        check = ("verify", "-verify_hostname", "dynsched.dynsched.svc", "-purpose", "sslserver")
+        assert not run("openssl", *check, "-CAfile", "tls.crt", "tls.crt", cwd=tmp_path).returncode
+        await asyncio.to_thread(kubectl, "apply", "-k", shipped("order-webhook"))  # it is kept
+        again = (await before.get(f"{CONFIGURATIONS}/{keys.ORDER_POLICY}")).ok
+        assert again["webhooks"] == found["webhooks"]
+    finally:
+        await asyncio.to_thread(kubectl, "delete", *where)
