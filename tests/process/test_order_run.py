@@ -27,6 +27,7 @@ from order_cases import (
     AFTER,
     BEFORE,
     BURSTS,
+    EQUAL,
     GATES,
     GETS,
     GOT,
@@ -39,6 +40,7 @@ from order_cases import (
     RELEASED,
     VM,
     own_and_order,
+    preferring,
     term,
 )
 from programs import ROOT, run
@@ -300,13 +302,6 @@ async def test_pods_of_a_burst_get_different_lists_where_the_scheduler_does_not_
             assert await of([name])
 
 
-def preferring(name: str, metadata: Any, terms: list[Any], **more: Any) -> dict[str, Any]:
-    pod = make_pod(name, **more)
-    pod["metadata"] |= metadata
-    pod["spec"] |= {"affinity": {"nodeAffinity": {PREFERRED: terms}}} if terms else {}
-    return pod
-
-
 async def hold(cluster: EnvtestCluster, name: str, metadata: Any, terms: list[Any]) -> None:
     pod = preferring(name, metadata, terms, schedulingGates=GATES)
     assert own_and_order((await cluster.post(PODS, pod)).ok) == terms
@@ -330,7 +325,7 @@ async def test_a_restored_pod_gets_the_order_of_now_in_place_of_its_old_one(clus
             before = metadata.get("annotations", {}).get(keys.ORDER_ANNOTATION)
             assert await restored(name) == (want, before if want == terms else ends), name
         # Also where all nodes are equally good.
-        _ = (await cluster.patch(ORDER, {"spec": {"lists": {"": [{"levels": []}]}}})).ok
+        _ = (await cluster.patch(ORDER, {"spec": {"lists": spec_of(EQUAL, 0.0)["lists"]}})).ok
         await until_told(cluster, None, "the order prefers no node")
         assert await restored("both") == (BEFORE + AFTER, None)
         assert await restored("own-terms") == (BEFORE + OLD, None)
@@ -364,7 +359,7 @@ async def test_a_held_pod_gets_the_order_of_its_release(cluster) -> None:
                 assert labelled["spec"] == pod["spec"]  # it has no gates by now
                 later = {"spec": {"affinity": {"nodeAffinity": {PREFERRED: OLD}}}}
                 assert (await cluster.patch(f"{PODS}/{name}", later)).status == 422
-        _ = (await cluster.patch(ORDER, {"spec": {"lists": {"": [{"levels": []}]}}})).ok
+        _ = (await cluster.patch(ORDER, {"spec": {"lists": spec_of(EQUAL, 0.0)["lists"]}})).ok
         await until_told(cluster, None, "the order prefers no node")
         pod = await release(cluster, "all-equal")
         assert own_and_order(pod) == []

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from scheduling_support import make_pod
+
 from dynsched.features.order.ranks import Order
 from dynsched.features.order.tiers import NodeList, PreferenceTier
 from dynsched.rules import keys
@@ -23,6 +25,8 @@ POOLS = Order(
     "pool",
 )
 LEVELS = Order({"": ((PreferenceTier(100, ("n0",)), PreferenceTier(4, ("n1",))),)})
+EQUAL = Order({"": ((),)})
+"""All nodes are equally good."""
 ALL_BUT = Order({"": ((PreferenceTier(100, ("n0", "n1"), True), PreferenceTier(62, ("n1",))),)})
 MINE = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["mine"]}
 OWN = {PREFERRED: [{"weight": 1, "preference": {"matchExpressions": [MINE]}}]}
@@ -85,6 +89,13 @@ RELEASED: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, A
     "annotated": (GOT, [term(7, HOST, "mine")], [term(7, HOST, "mine"), *NEW]),
     "opted-out": (GOT | {"labels": SAYS_NO}, BEFORE + OLD, BEFORE + OLD),
 }
+
+
+def preferring(name: str, metadata: Any, terms: list[Any], **more: Any) -> dict[str, Any]:
+    pod = make_pod(name, **more)
+    pod["metadata"] |= metadata
+    pod["spec"] |= {"affinity": {"nodeAffinity": {PREFERRED: terms}}} if terms else {}
+    return pod
 
 
 def own_and_order(pod: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -10,14 +10,17 @@ import pytest
 from order_cases import (
     ALL_BUT,
     BURSTS,
+    EQUAL,
     GATES,
     GETS,
     LEVELS,
+    NEW,
     OWNED,
     POOLS,
     PREFERRED,
     RELEASED,
     own_and_order,
+    preferring,
 )
 from scenes import NOON
 from scheduling_support import make_pod
@@ -59,7 +62,8 @@ def patched(order: Order, pod: Any, old: Any = None, **more: Any) -> dict[str, A
     found: dict[str, Any] = jsonpatch.apply_patch(
         pod, json.loads(base64.b64decode(response["patch"]))
     )
-    assert found["metadata"]["annotations"][ORDER_ANNOTATION] == format_time(UNTIL)
+    got = found["metadata"]["annotations"].get(ORDER_ANNOTATION)
+    assert got == (None if order is EQUAL else format_time(UNTIL))
     return found
 
 
@@ -132,10 +136,19 @@ def test_a_held_pod_gets_the_order_in_place_of_an_older_one(name: str) -> None:
         assert patched(LEVELS, pod, old) == pod
 
 
-def test_a_pod_that_was_copied_has_the_order_once() -> None:
-    """So has one that the policies gave it already."""
-    once = patched(LEVELS, made(OWNED))
+@pytest.mark.parametrize("name", RELEASED)
+def test_a_copied_pod_loses_the_order_of_its_original(name: str) -> None:
+    """So does one that the policies gave it already. Where all nodes are equally good, too."""
+    metadata, terms, want = RELEASED[name]
+    once = patched(LEVELS, preferring(name, metadata, terms))
+    assert own_and_order(once) == want
     assert patched(LEVELS, once) == once
+    equal = patched(EQUAL, once)
+    if name == "opted-out":
+        assert equal == once
+    else:
+        assert own_and_order(equal) == want[: -len(NEW)]
+        assert ORDER_ANNOTATION not in equal["metadata"]["annotations"]
 
 
 POD = made({})
