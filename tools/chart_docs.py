@@ -45,7 +45,7 @@ They come from the files of [the kustomize tree](../../manifests), to which the 
   `helm upgrade ... --values rules-values.yaml`. A change of them restarts no pod.
 - **The parts** are switched on by `ha.enabled`, `guardrail.enabled`, `janitor.enabled`,
   `monitoring.enabled`, [`inject.enabled`](../../docs/inject.md), [`order.enabled`](../../docs/order.md),
-  `extender.enabled`, [`extenderPort.enabled`](../../docs/extender.md), [`webAuth.enabled`](../../docs/web-auth.md),
+  `extender.enabled`, [`extenderPort.enabled`](../../docs/extender.md), [`webAuth.enabled`](../../docs/operate.md#who-may-read),
   [`kubectl.enabled`](../../docs/kubectl.md),
   [`descheduler.enabled`](../../docs/descheduler.md) and `collector.enabled`.
 - **An upgrade, and back:** [docs/upgrading.md](../../docs/upgrading.md#upgrade)

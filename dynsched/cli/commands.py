@@ -32,7 +32,7 @@ _IN_MODULES: Final = {
 """Commands that have a module of their own, and its and their name there."""
 
 _REMOVED: Final[Mapping[str, str]] = {
-    "experiment": "the recorded figures by day (docs/monitoring.md#figures-that-are-kept)",
+    "experiment": "the recorded figures by day (docs/operate.md#figures-that-are-kept)",
     "inject": "the component manifests/components/inject; `dynsched doctor` checks it (K4)",
     "open": "`kubectl -n dynsched port-forward svc/dynsched 9000`, then http://localhost:9000",
     "reach": "`dynsched doctor`, which counts the pods that react (W1)",

@@ -120,7 +120,7 @@ def interval_option(help_text: str) -> Callable[[F], F]:
 
 _REMOVED: Final[Mapping[str, str]] = {
     "--suggest": "--compare FILE, with another threshold in it",
-    "--report": "the figures by day that dynsched records (docs/monitoring.md)",
+    "--report": "the figures by day that dynsched records (docs/operate.md#monitoring)",
     "--extender-memory": "nothing, because large requests are processed one at a time",
     "--watch": "`watch dynsched nodes`, or `kubectl get nodes -L status -w`",
 }
@@ -246,7 +246,7 @@ web_auth = options(
         default=False,
         help="Ask readers for a bearer token, and Kubernetes (TokenReview, SubjectAccessReview) "
         "whether its user may `get` the path; probes and the scheduler extender need none. See "
-        "docs/web-auth.md.",
+        "docs/operate.md#who-may-read.",
     ),
     option(
         "--web-auth-audience",

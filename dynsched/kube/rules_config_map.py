@@ -1,5 +1,5 @@
 """The last accepted rules, stored in the cluster. A start whose rules file is refused uses them
-(docs/reliability.md).
+(docs/operate.md).
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ COST_ANNOTATION: Final = "dynsched.io/pod-deletion-cost"
 """On a pod whose deletion cost dynsched wrote: that value."""
 
 KEPT_RULES: Final = "dynsched-rules-in-force"
-"""Name of the ConfigMap that has the rules that were last accepted (docs/reliability.md)."""
+"""Name of the ConfigMap that has the rules that were last accepted (docs/operate.md)."""
 
 CONTROL_PLANE_LABELS: Final = (
     "node-role.kubernetes.io/control-plane",

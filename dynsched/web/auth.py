@@ -1,4 +1,4 @@
-"""Who may read (`--web-auth`, docs/web-auth.md): Kubernetes says whose a bearer token is, and what
+"""Who may read (`--web-auth`, docs/operate.md): Kubernetes says whose a bearer token is, and what
 that user may read. Each answer is kept for a short time.
 """
 
@@ -37,7 +37,7 @@ _CHALLENGE: Final = 'Bearer realm="dynsched"'
 _BEARER: Final = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*)", re.IGNORECASE)
 """As RFC 6750 has it. The API server is not asked about anything else."""
 _RETRY_AFTER: Final = "5"
-_PAGE: Final = "docs/web-auth.md"
+_PAGE: Final = "docs/operate.md#who-may-read"
 
 V = TypeVar("V")
 

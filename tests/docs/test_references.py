@@ -73,7 +73,7 @@ def test_every_decision_and_every_example_is_shown_to_the_reader() -> None:
 
 
 def test_every_reason_of_an_event_is_explained() -> None:
-    page = (ROOT / "docs/reliability.md").read_text()
+    page = (ROOT / "docs/operate.md").read_text()
     keys = (ROOT / "dynsched/rules/keys.py").read_text()
     reasons = re.findall(r'^REASON_\w+: Final = "(\w+)"', keys, re.MULTILINE)
     assert reasons

@@ -1,5 +1,5 @@
 """Marks that are found, broken, changed by hand or contested by others: each has one outcome, which
-`/nodes` shows and which an Event tells once. See docs/reliability.md.
+`/nodes` shows and which an Event tells once. See docs/operate.md.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The real process through starts, stops, reloads and outages. See docs/reliability.md."""
+"""The real process through starts, stops, reloads and outages. See docs/operate.md."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""Prometheus fails, lies or forgets: nothing is lost, nothing flaps. See docs/reliability.md."""
+"""Prometheus fails, lies or forgets: nothing is lost, nothing flaps. See docs/operate.md."""
 
 import math
 

@@ -87,7 +87,7 @@ def test_the_chart_is_what_helm_packs_with_the_released_image_and_links(
         rendered = chart.render(everything(), name="d", namespace="d")
     links = json.dumps(wanted).replace(IN_A_CLONE, SOURCE)
     assert json.dumps(rendered) == links
-    assert f"{SOURCE}/blob/main/docs/monitoring.md#dynscheddown" in links
+    assert f"{SOURCE}/blob/main/docs/operate.md#dynscheddown" in links
 
 
 def test_install_yaml_is_the_base_with_that_image(dist: Path) -> None:
