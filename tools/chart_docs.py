@@ -28,7 +28,7 @@ The objects have fixed names, so there is one release in a namespace, and one in
 They come from the files of [the kustomize tree](../../manifests), to which the folders `base`,
 `components` and `collector` are links; `helm package` puts the files themselves into the archive.
 
-- **Beside Karpenter** add `--set mark.taint=` ([why, and what else to set](../../docs/clusters.md#autoscalers))
+- **Beside Karpenter** add `--set mark.taint=` ([why, and what else to set](../../docs/install.md#autoscalers))
 - **How to look:** [`kubectl dynsched nodes`](../../docs/kubectl.md), or without the plugin
   `kubectl -n dynsched exec deploy/dynsched -- dynsched nodes`. The plugin asks through the API server, which
   `kubectl.enabled` lets in where NetworkPolicies are enforced
@@ -48,7 +48,7 @@ They come from the files of [the kustomize tree](../../manifests), to which the 
   `extender.enabled`, [`extenderPort.enabled`](../../docs/extender.md), [`webAuth.enabled`](../../docs/operate.md#who-may-read),
   [`kubectl.enabled`](../../docs/kubectl.md),
   [`descheduler.enabled`](../../docs/descheduler.md) and `collector.enabled`.
-- **An upgrade, and back:** [docs/upgrading.md](../../docs/upgrading.md#upgrade)
+- **An upgrade, and back:** [docs/install.md](../../docs/install.md#upgrade)
 - **Pod Security:** `--create-namespace` makes a namespace without labels. The pods fit `restricted`:
   `kubectl label namespace dynsched pod-security.kubernetes.io/enforce=restricted`
 

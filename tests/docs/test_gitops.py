@@ -1,4 +1,4 @@
-"""docs/gitops.md: its commands make the folder that its examples point to, and it builds."""
+"""docs/install.md: its commands make the folder that its examples point to, and it builds."""
 
 import re
 import sys
@@ -11,7 +11,8 @@ from programs import ROOT, run
 def test_the_commands_of_the_page_make_what_the_examples_point_to(tmp_path: Path) -> None:
     """That the chart takes the values of the HelmRelease is in test_chart.py."""
     (tmp_path / "prod-1").mkdir()
-    (commands,) = re.findall(r"```sh\n(.*?)```", (ROOT / "docs/gitops.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs/install.md").read_text(), re.DOTALL)
+    (commands,) = (block for block in blocks if "../prod-1" in block)
     script = f"cd {ROOT}; PATH={Path(sys.executable).parent}:$PATH; {commands}"
     script = script.replace("../prod-1", str(tmp_path / "prod-1"))
     done = run("bash", "-euo", "pipefail", "-c", script)

@@ -163,7 +163,7 @@ class Site:
 
     @contextmanager
     def installed(self, *how: str | Path, removed_by: Path | None = None) -> Iterator[None]:
-        """``kubectl apply`` and its arguments; at the end, what docs/upgrading.md says."""
+        """``kubectl apply`` and its arguments; at the end, what docs/install.md says."""
         delete = ("-k", removed_by) if removed_by else how
         self.kubectl("apply", *how)
         try:

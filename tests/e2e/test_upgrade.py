@@ -1,4 +1,4 @@
-"""From the version before to this one and back, as docs/upgrading.md says."""
+"""From the version before to this one and back, as docs/install.md says."""
 
 import json
 import tarfile

@@ -152,7 +152,7 @@ def test_the_commands_of_an_upgrade_bring_the_base_and_keep_what_is_yours(tmp_pa
     (mine / "base/rbac.yaml").write_text("# of an older version\n")
     yours = {"rules": [{"name": "mine", "expr": "load", "threshold": 1}]}
     (mine / "rules.yaml").write_text(yaml.safe_dump(yours))
-    script = commands("docs/upgrading.md", "rm -r my-dynsched/base")
+    script = commands("docs/install.md", "rm -r my-dynsched/base")
     run("bash", "-euo", "pipefail", "-c", script, cwd=tmp_path, check=True)
     found, example = named(kustomize(mine)), named(rendered("example"))
     rules = found["ConfigMap", "dynsched-rules"]
