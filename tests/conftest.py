@@ -4,7 +4,7 @@ import logging
 import os
 import re
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,12 +64,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def envtest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Envtest]:
     """A real etcd and kube-apiserver."""
+    yield from _servers(tmp_path_factory.mktemp("envtest"))
+
+
+@pytest.fixture(scope="session")
+def before_136(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Envtest]:
+    """The same without MutatingAdmissionPolicy, as managed clusters have it before 1.36."""
+    kinds = ("policies", "policybindings")
+    served = [f"admissionregistration.k8s.io/v1/mutatingadmission{each}=false" for each in kinds]
+    off = ("--feature-gates=MutatingAdmissionPolicy=false", f"--runtime-config={','.join(served)}")
+    yield from _servers(tmp_path_factory.mktemp("before-136"), off)
+
+
+def _servers(folder: Path, flags: Sequence[str] = ()) -> Iterator[Envtest]:
     found = assets()
     if found is None:
         pytest.skip(
             "KUBEBUILDER_ASSETS is not set: the cluster tests ran on the simulated one only"
         )
-    servers = Envtest(found, tmp_path_factory.mktemp("envtest"))
+    servers = Envtest(found, folder, flags=flags)
     try:
         servers.start()
         yield servers

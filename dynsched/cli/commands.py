@@ -133,6 +133,7 @@ def cli() -> None:
 @flags.tls
 @flags.web_auth
 @flags.extender
+@flags.webhook
 @click.option(
     "--once",
     is_flag=True,

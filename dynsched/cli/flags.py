@@ -272,6 +272,20 @@ extender = options(
     ),
     removed("--extender-memory", is_flag=False),
 )
+webhook = options(
+    file_option(
+        "--webhook-cert-dir",
+        "Give new pods the order by an admission webhook, for Kubernetes before 1.36, and write no "
+        "NodeOrder. The directory has tls.crt and tls.key, which are read again when they change. "
+        "See docs/order.md.",
+    ),
+    option(
+        "--webhook-addr",
+        default=":9443",
+        metavar="[HOST]:PORT",
+        help="Address of that webhook, /webhook/order.",
+    ),
+)
 lease_namespace = option(
     "--lease-namespace",
     metavar="NAMESPACE",

@@ -90,23 +90,26 @@ class Features:
             await extender.prepare(evaluation, pods, time.time())
 
     async def keep_order(self) -> None:
-        """Compute the order of each tick, and write it unless this is a dry run."""
+        """Compute the order of each tick, and put it in force unless this is a dry run."""
         await self._until_wanted(lambda rules: rules.order is not None)
         if self.stop.is_set():
             return
+        from dynsched.features.order.resource import NodeOrder
         from dynsched.features.order.status import OrderStatus
+        from dynsched.features.order.webhook import AnsweredOrder
         from dynsched.features.order.writer import NodeOrderWriter
 
-        status = OrderStatus()
-        self.store.show_order(status, with_metrics=not self.settings.dry_run)
-        writer = NodeOrderWriter(
-            self.clients.open(partial(KubeApi, in_flight=1)),
-            self.namespace,
-            status,
-            self.leadership.writer,
-            self.settings.interval,
-        )
-        await writer.run(self.stop, self.ticks)
+        settings, by_webhook = self.settings, self.settings.webhook_cert_dir is not None
+        status = OrderStatus(by="webhook" if by_webhook else "policy")
+        self.store.show_order(status, with_metrics=not settings.dry_run)
+        leads = self.leadership.writer.may_write
+        if by_webhook:  # any replica answers
+            kept: NodeOrder | AnsweredOrder = AnsweredOrder()
+            leads = lambda: not settings.dry_run  # noqa: E731
+        else:
+            api = self.clients.open(partial(KubeApi, in_flight=1))
+            kept = NodeOrder(api, self.namespace, self.leadership.writer)
+        await NodeOrderWriter(kept, status, leads, settings.interval).run(self.stop, self.ticks)
 
     async def query_for_page(self, source: PrometheusSource, namespace: str) -> None:
         """The page's own queries, once somebody looks at it; ``namespace``: dynsched's own."""

@@ -17,7 +17,7 @@ from dynsched.controller.clients import Clients
 from dynsched.controller.settings import Settings
 from dynsched.kube.transport import KubeApi
 from dynsched.util.tls import TlsConfig
-from dynsched.web.app import make_app, make_extender_app
+from dynsched.web.app import make_app, make_extender_app, make_webhook_app
 from dynsched.web.extender import EXTENDER_ENDPOINTS
 from dynsched.web.responses import PROBES
 from dynsched.web.server import WebServer, parse_address
@@ -47,8 +47,9 @@ async def serving(
     extender: Callable[[], Extender | None],
     reviews: AccessReviews | None,
 ) -> AsyncIterator[WebServer]:
-    """The server of ``--webaddr``, while it and that of ``--extender-addr``, if any, listen. With
-    ``reviews`` a bearer token is needed, but for probes and the scheduler. Raises ListenError.
+    """The server of ``--webaddr``, while it and those of ``--extender-addr`` and
+    ``--webhook-addr``, if any, listen. With ``reviews`` a bearer token is needed, but for probes
+    and the scheduler. Raises ListenError.
     """
     context, guards = _tls(settings.tls)
     if reviews is not None:
@@ -74,6 +75,13 @@ async def serving(
             server = WebServer(alone, parse_address(own), tls, flag="--extender-addr")
             await stack.enter_async_context(server)
             logger.info("serving the scheduler extender on %s", server.url)
+        if settings.webhook_cert_dir is not None:
+            files = (settings.webhook_cert_dir / name for name in ("tls.crt", "tls.key"))
+            tls, _ = _tls(TlsConfig(*files))
+            address = parse_address(settings.webhook_addr)
+            server = WebServer(make_webhook_app(ticks), address, tls, flag="--webhook-addr")
+            await stack.enter_async_context(server)
+            logger.info("serving the webhook of the order on %s", server.url)
         server = WebServer(app, parse_address(settings.webaddr), context)
         yield await stack.enter_async_context(server)
 

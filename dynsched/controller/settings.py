@@ -41,6 +41,9 @@ class Settings:
     """None: the extender is served on ``webaddr``."""
     extender_client_ca: Path | None = None
     """The CA of the clients of ``extender_addr``; None: that of ``tls``."""
+    webhook_cert_dir: Path | None = None
+    """None: no webhook. Pods get the order by the API server's policies."""
+    webhook_addr: str = ":9443"
     cluster_name: str | None = None
     web_auth: bool = False
     web_auth_audience: tuple[str, ...] = ()
@@ -73,6 +76,7 @@ def settings_of(flags: Mapping[str, Any]) -> Settings:
     try:
         if "webaddr" in others:
             _require_callers_known(flags)
+            parse_address(flags["webhook_addr"])
         url, is_default = _prometheus_url(flags), flags["prom"] is None
         config = PrometheusConfig(url, headers=headers, is_default=is_default, **prometheus)
     except ValueError as error:

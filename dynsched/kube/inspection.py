@@ -32,6 +32,7 @@ _REVIEWS: Final = "authorization.k8s.io/v1"
 POLICIES: Final = "mutatingadmissionpolicies"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 """The key of the soft node affinity in a pod's specification."""
+WEBHOOKS: Final = "mutatingwebhookconfigurations"
 _PROGRAMS: Final = (
     ("Deployment", "apps/v1/deployments", ("spec", "template", "spec")),
     ("CronJob", "batch/v1/cronjobs", ("spec", "jobTemplate", "spec", "template", "spec")),

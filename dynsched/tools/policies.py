@@ -5,13 +5,14 @@ and what a pod got from them. For `dynsched order` and the doctor.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import Any, Final, NamedTuple
 
 import yaml
 
 from dynsched.features.order.resource import NODE_ORDERS, order_left
+from dynsched.features.order.webhook import is_by_name
 from dynsched.kube import inspection
 from dynsched.kube.inspection import POLICIES, PREFERRED
 from dynsched.kube.transport import KubeApi
@@ -30,7 +31,6 @@ _KIND: Final = "MutatingAdmissionPolicy"
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _COOLEST: Final = 100
 """The weight with which an order begins."""
-_OPERATORS: Final = ("In", "NotIn")
 _SHIPPED_LABEL: Final = re.compile("'(status|presure)'")
 _DEFAULTS: Final = {"matchPolicy": "Equivalent", "scope": "*"}
 """Values that the API server adds, apart from empty objects."""
@@ -46,7 +46,8 @@ class Problem(NamedTuple):
 
 
 NOT_SERVED: Final = Problem(
-    f"the API server does not serve {POLICIES} in {_ADMISSION}", "use Kubernetes 1.36 or newer"
+    f"the API server does not serve {POLICIES} in {_ADMISSION}",
+    "use the component order-webhook (docs/order.md), or Kubernetes 1.36 or newer",
 )
 
 
@@ -61,7 +62,12 @@ def install(component: str) -> str:
 async def order_problems(
     api: KubeApi, policies: Iterable[str] = (keys.HELD_POLICY, keys.ORDER_POLICY)
 ) -> list[Problem]:
-    """Why pods do not get the order by these policies. Raises ClusterError."""
+    """Why pods do not get the order by these policies, or by the webhook where it is installed.
+    Raises ClusterError.
+    """
+    webhook = await inspection.policy(api, inspection.WEBHOOKS, keys.ORDER_POLICY)
+    if webhook is not None:
+        return _webhook_problems(webhook)
     wanted, found, binding = _component("order"), list[Problem](), None
     for name in policies:
         policy, binding = await inspection.mutating_policy(api, name)
@@ -82,6 +88,14 @@ async def order_problems(
         fix = f"run dynsched with a section order and --lease-namespace {namespace}, or see its log"
         found.append(Problem(what, fix))
     return found
+
+
+def _webhook_problems(webhook: Mapping[str, Any]) -> list[Problem]:
+    clients = [as_mapping(each.get("clientConfig")) for each in as_mappings(webhook["webhooks"])]
+    if all(client.get("caBundle") for client in clients):
+        return []
+    what = f"the webhook {keys.ORDER_POLICY} has no caBundle, so the API server trusts no answer"
+    return [Problem(what, "see docs/order.md#the-certificate")]
 
 
 async def affinity_problems(api: KubeApi, label: LabelMark | None) -> list[Problem] | None:
@@ -206,7 +220,7 @@ def _levels_of(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for term in as_mappings(affinity.get(PREFERRED)):
         wanted = as_mappings(as_mapping(term.get("preference")).get("matchExpressions"))
-        if _is_by_name(wanted):
+        if is_by_name(wanted):
             level = {
                 "weight": term["weight"],
                 "nodes": wanted[0].get("values") or [],
@@ -214,11 +228,6 @@ def _levels_of(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
             }
             found = [level] if level["weight"] == _COOLEST else [*found, level]
     return found
-
-
-def _is_by_name(expressions: Sequence[Mapping[str, Any]]) -> bool:
-    found = [(each.get("key"), each.get("operator") in _OPERATORS) for each in expressions]
-    return found == [(keys.HOSTNAME_LABEL, True)]
 
 
 async def _why_not(api: KubeApi, pod: Mapping[str, Any]) -> str:

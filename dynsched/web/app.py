@@ -22,6 +22,7 @@ from dynsched.web.page import File, read_files
 from dynsched.web.responses import JSON, Handler, add_headers, as_json, refused, unchanged
 from dynsched.web.status import rules_answer, status_answer
 from dynsched.web.ticks import TickStore
+from dynsched.web.webhook import MAX_REVIEW, WEBHOOK, add_webhook
 
 if TYPE_CHECKING:
     from dynsched.features.extender.answers import Extender
@@ -69,8 +70,17 @@ def make_extender_app(
     return app
 
 
-def _application(paths: Collection[str], guards: Sequence[Middleware]) -> web.Application:
-    app = web.Application(middlewares=[_errors_as_json, *guards], client_max_size=MAX_BODY)
+def make_webhook_app(ticks: TickStore) -> web.Application:
+    """The admission webhook alone."""
+    app = _application([WEBHOOK], (), MAX_REVIEW)
+    add_webhook(app, ticks)
+    return app
+
+
+def _application(
+    paths: Collection[str], guards: Sequence[Middleware], max_body: int = MAX_BODY
+) -> web.Application:
+    app = web.Application(middlewares=[_errors_as_json, *guards], client_max_size=max_body)
     app[_PATHS] = paths
     app.on_response_prepare.append(add_headers)
     return app

@@ -1,7 +1,9 @@
 """charts/dynsched: the same objects as the kustomize tree, and what each value changes."""
 
+import base64
 import json
 import re
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,11 @@ from helm_support import (
     lint,
     notes,
     sdk,
+    switched_on,
     value_of,
 )
 from manifest_support import BASE, COMPONENTS, OVERLAYS, Doc, beside, kustomize, overlay, the
-from programs import ROOT
+from programs import ROOT, run
 
 from dynsched import __version__
 from dynsched.rules import rule_set, sections
@@ -60,8 +63,40 @@ def test_the_chart_by_default_is_the_base(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_each_part_is_the_component_of_this_name(part: str, tmp_path: Path) -> None:
-    values: Doc = {value_of(part): {"enabled": True}}
-    assert by_identity(helm(values)) == by_identity(composed(tmp_path / "k", (part,)))
+    assert by_identity(helm(switched_on(part))) == by_identity(composed(tmp_path / "k", (part,)))
+
+
+WEBHOOK = "dynsched-order-webhook"
+
+
+def by_webhook(**webhook: Any) -> Doc:
+    return {"order": {"enabled": True, "by": "webhook", "webhook": webhook}}
+
+
+def test_the_order_by_the_webhook_is_the_component_with_a_certificate_of_the_chart(
+    tmp_path: Path,
+) -> None:
+    given = by_webhook(secret=WEBHOOK, injectCaFrom=f"dynsched/{WEBHOOK}")
+    wanted = by_identity(composed(tmp_path / "k", ("order-webhook",)))
+    assert by_identity(helm(given)) == wanted
+    own = by_identity(helm(by_webhook(), namespace="scheduling"))
+    (webhook,) = own["MutatingWebhookConfiguration", "", "dynsched-order"]["webhooks"]
+    assert webhook["namespaceSelector"]["matchExpressions"][0]["values"] == [
+        *("kube-system", "scheduling"),
+    ]
+    assert webhook["clientConfig"]["service"]["namespace"] == "scheduling"
+    secret = own["Secret", "scheduling", WEBHOOK]
+    assert webhook["clientConfig"]["caBundle"] == secret["data"]["ca.crt"]
+    for name, content in secret["data"].items():
+        (tmp_path / name).write_bytes(base64.b64decode(content))
+    check = ("verify", "-verify_hostname", "dynsched.scheduling.svc", "-purpose", "sslserver")
+    done = run("openssl", *check, "-CAfile", tmp_path / "ca.crt", tmp_path / "tls.crt")
+    assert done.returncode == 0, done.stderr
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+        tmp_path / "tls.crt", tmp_path / "tls.key"
+    )
+    assert "by a webhook" in notes(by_webhook())
+    assert "by a webhook" not in notes(everything())
 
 
 @pytest.mark.parametrize("values", [{}, everything()], ids=["default", "everything"])
@@ -154,6 +189,18 @@ SET: list[tuple[str, str, Any]] = [
      INJECTED["spec"]["variables"][0]["expression"].replace("dyn(100)", "dyn(7)")),
     ("order.score.node-cpu=2", "ConfigMap/dynsched-rules/data.rules~yaml.order",
      {"score": {"node-cpu": 2}}),
+    ("order.by=webhook", "Service/dynsched/spec.ports.0",
+     {"name": "webhook", "port": 9443, "targetPort": "webhook"}),
+    ("order.webhook.secret=mine,order.webhook.caBundle=YWJj,order.by=webhook",
+     f"{POD}.volumes.0.secret.secretName", "mine"),
+    ("order.webhook.caBundle=YWJj,order.webhook.secret=mine,order.by=webhook",
+     "MutatingWebhookConfiguration/dynsched-order/webhooks.0.clientConfig.caBundle", "YWJj"),
+    ("order.webhook.injectCaFrom=a/b,order.webhook.secret=mine,order.by=webhook",
+     "MutatingWebhookConfiguration/dynsched-order/metadata.annotations",
+     {"cert-manager.io/inject-ca-from": "a/b"}),
+    ("order.webhook.cidrs={10.0.0.1/32},order.by=webhook",
+     "NetworkPolicy/dynsched-order-webhook/spec.ingress.0.from",
+     [{"ipBlock": {"cidr": "10.0.0.1/32"}}]),
     ("extender.cidrs={10.0.0.1/32}", "NetworkPolicy/dynsched-extender/spec.ingress.0.from",
      [{"ipBlock": {"cidr": "10.0.0.1/32"}}]),
     ("kubectl.cidrs={10.0.0.1/32}", "NetworkPolicy/dynsched-kubectl/spec.ingress.0.from",
@@ -246,7 +293,7 @@ def test_the_schema_knows_each_key_of_the_rules_and_takes_every_example() -> Non
 WRONG = [
     *("mark.lable=a=b", "mark.label=presure", "mark.taint=a=b:NoSchedule", "nodeselector.a=b"),
     *("inject.weight=101", "inject.weight=0", "ha.enabled=maybe", "descheduler.maxTotal=-1"),
-    "order.score.node-cpu=-1",
+    *("order.score.node-cpu=-1", "order.by=kyverno", "order.webhook.injectCaFrom=a"),
     *("networkPolicy.prometheusPorts={http}", "prometheus.url=prometheus:9090"),
     *("rules.mark.label=a=b", "rules.rules=none", "logFormat=xml"),
 ]
@@ -258,6 +305,7 @@ IMPOSSIBLE: list[tuple[Doc, str]] = [
      "descheduler.enabled"),
     ({"mark": {"label": "", "taint": ""}}, "mark.label and mark.taint are both empty"),
     ({"rules": MISSPELT}, "treshold"),
+    (by_webhook(secret="mine"), "order.webhook.secret needs order.webhook.caBundle"),
 ]  # fmt: skip
 
 
@@ -287,7 +335,7 @@ def test_the_rules_are_the_shipped_ones_with_the_mark_of_the_values_or_ones_own(
 
 
 def test_without_a_mark_there_is_the_order_and_no_right_to_write_nodes() -> None:
-    alone: Doc = {"mark": {"label": "", "taint": ""}, "order": {"enabled": True}}
+    alone: Doc = {"mark": {"label": "", "taint": ""}, **switched_on("order")}
     assert rules_of(alone).mark.is_none
     role, base = (the(docs, "ClusterRole") for docs in (helm(alone), helm()))
     assert role == the(kustomize(OVERLAYS / "order-only"), "ClusterRole") != base

@@ -29,6 +29,7 @@ from programs import ROOT, run
 pytestmark = pytest.mark.thorough
 
 NAMESPACE = "helm-test"
+OURS = "app.kubernetes.io/name=dynsched"
 GONE = ("--ignore-not-found", "--wait=false")
 
 
@@ -181,3 +182,37 @@ async def test_what_its_page_says_takes_a_component_back(
     finally:
         await asyncio.to_thread(kubectl, "delete", "namespace", "shop", *GONE)
         await remove(kubectl, tree, cluster)
+
+
+@pytest.mark.parametrize("servers", ["envtest", "before_136"])
+async def test_the_order_goes_by_what_the_api_server_has(
+    request: pytest.FixtureRequest, servers: str, tmp_path: Path
+) -> None:
+    """By the webhook with one certificate over upgrades, where it has no policies."""
+    found: Envtest = request.getfixturevalue(servers)
+    path, values = found.kubeconfig(tmp_path / "kubeconfig"), {"order": {"enabled": True}}
+    kubectl, webhook = Kubectl(path), {"MutatingWebhookConfiguration/dynsched-order"}
+    kinds = "mutatingwebhookconfigurations,secrets", "mutatingadmissionpolicies"
+    async with EnvtestCluster(found, tmp_path) as cluster:
+        await remove(kubectl, BASE, cluster)  # what tests of other modules have left
+    with Config(kubeconfig_path=path, namespace=NAMESPACE) as config:
+        try:
+            config.install(CHART, "dynsched", values, create_namespace=True)
+            before = kubectl("get", kinds[0], "-n", NAMESPACE, "-l", OURS, "-o", "json")
+            config.upgrade(CHART, "dynsched", {**values, "interval": 20})
+            after = kubectl("get", kinds[0], "-n", NAMESPACE, "-l", OURS, "-o", "json")
+            if servers == "envtest":
+                assert json.loads(after)["items"] == []
+                policies = names(json.loads(kubectl("get", kinds[1], "-o", "json"))["items"])
+                assert "MutatingAdmissionPolicy/dynsched-order" in policies
+                return
+            first, second = (json.loads(each)["items"] for each in (before, after))
+            assert names(second) == webhook | {"Secret/dynsched-order-webhook"}
+            (ours, secret), (ours_after, secret_after) = first, second
+            assert secret["data"] == secret_after["data"]
+            for each in (ours, ours_after):
+                bundle = each["webhooks"][0]["clientConfig"]["caBundle"]
+                assert bundle == secret["data"]["ca.crt"]
+        finally:
+            for each in config.list():
+                config.uninstall(each["name"])

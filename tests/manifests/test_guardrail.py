@@ -285,10 +285,12 @@ LABEL_AND_TAINT = {"label": keys.DEFAULT_LABEL, "taint": TAINT}
 
 @pytest.fixture
 async def account(cluster: EnvtestCluster, policy: Kubectl, tmp_path: Path) -> Path:
-    """A kubeconfig with a token of the service account itself, and two nodes."""
+    """A kubeconfig with a token of the service account itself, and four nodes."""
     token = await asyncio.to_thread(policy.token, "dynsched", "dynsched")
     for number, name in enumerate(("hot", "cool")):
         await cluster.create_node(merge_patch(make_node(name, number), taints(*FOREIGN)))
+    for number, name in enumerate(("open-1", "open-2"), 2):
+        await cluster.create_node(make_node(name, number))
     return cluster.servers.kubeconfig(tmp_path / "kubeconfig-account", token)
 
 

@@ -54,6 +54,7 @@ ADDED = {
     "kubectl": "ClusterRole ClusterRole NetworkPolicy Role",
     "order": "CustomResourceDefinition MutatingAdmissionPolicy MutatingAdmissionPolicy "
     "MutatingAdmissionPolicyBinding MutatingAdmissionPolicyBinding Role RoleBinding",
+    "order-webhook": "MutatingWebhookConfiguration NetworkPolicy",
     "extender": f"{RIGHTS} NetworkPolicy",
     "web-auth": f"{RIGHTS} ClusterRole {RIGHTS}",
     "descheduler": f"ConfigMap Deployment Namespace Secret {JOB}",
@@ -174,7 +175,7 @@ def test_a_held_pod_gets_its_list_as_a_new_one_does() -> None:
 
 
 OURS = "dynsched/dynsched"
-MUTATING = "mutatingadmissionpolicies mutatingadmissionpolicybindings"
+MUTATING = "mutatingadmissionpolicies mutatingadmissionpolicybindings mutatingwebhookconfigurations"
 PROMETHEUS = (
     "http:kube-prometheus-stack-prometheus:9090",
     "http:prometheus-k8s:9090",

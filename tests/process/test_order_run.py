@@ -23,9 +23,30 @@ from cluster import EnvtestCluster
 from fake_prometheus import FakePrometheus
 from manifest_support import COMPONENTS, Kubectl, load_all, order_component
 from operator_support import until
+from order_cases import (
+    AFTER,
+    BEFORE,
+    BURSTS,
+    EQUAL,
+    GATES,
+    GETS,
+    GOT,
+    HOST,
+    LEVELS,
+    OLD,
+    OWNED,
+    POOLS,
+    PREFERRED,
+    RELEASED,
+    VM,
+    own_and_order,
+    preferring,
+    term,
+)
 from programs import ROOT, run
 from scheduling_support import PODS, dynsched, make_pod, rules, scheduler, set_loads
 
+from dynsched.features.order.resource import spec_of
 from dynsched.features.order.writer import LASTS
 from dynsched.rules import keys
 from dynsched.tools.policies import order_problems
@@ -41,9 +62,6 @@ LONG = "n" * 70
 LOADS = {"hot": 95.0} | {f"n{number}": 45.0 + 5 * number for number in range(5)}
 RULES = rules(order={"score": {"load": 1}})
 FLAGS = ("--lease-namespace", "default")
-SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u"}
-OWNED = {"ownerReferences": [SET | {"kind": "ReplicaSet"}]}
-PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 SCHEDULABLE = {"kubevirt.io/schedulable": "true"}
 
@@ -212,11 +230,15 @@ def ahead(seconds: float) -> dict[str, str]:
     return {"until": format_time(time.time() + seconds)}
 
 
+def listed(node: str) -> list[dict[str, Any]]:
+    return [{"levels": [{"weight": 50, "nodes": [node]}]}]
+
+
 @asynccontextmanager
 async def in_force(cluster: EnvtestCluster, **spec: Any) -> AsyncIterator[None]:
     """A NodeOrder that somebody else than dynsched has written, for almost a minute."""
     head = {"apiVersion": keys.ORDER_API, "kind": "NodeOrder"}
-    body = head | {"metadata": {"name": keys.ORDER_NAME}, "spec": spec | ahead(55)}
+    body = head | {"metadata": {"name": keys.ORDER_NAME}, "spec": {**spec, **ahead(55)}}
     await cluster.delete(ORDER)  # what a dynsched of the test before left
     _ = (await cluster.post(ORDERS, body)).ok
     try:
@@ -224,29 +246,6 @@ async def in_force(cluster: EnvtestCluster, **spec: Any) -> AsyncIterator[None]:
         yield
     finally:
         await cluster.delete(ORDER)
-
-
-def listed(node: str) -> list[dict[str, Any]]:
-    return [{"levels": [{"weight": 50, "nodes": [node]}]}]
-
-
-MINE = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["mine"]}
-OWN = {PREFERRED: [{"weight": 1, "preference": {"matchExpressions": [MINE]}}]}
-SAYS_NO = {keys.AVOID_LABEL: "false"}
-GETS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str] | None]] = {
-    "any": ({}, {}, ["n0"]),
-    "its pool": ({}, {"nodeSelector": {"pool": "a"}}, ["n1"]),
-    "a pool without a list": ({}, {"nodeSelector": {"pool": "b"}}, ["n0"]),
-    "an affinity of its own": ({}, {"affinity": {"nodeAffinity": OWN}}, ["mine", "n0"]),
-    "annotations of its own": ({"annotations": {"a": "b"}}, {}, ["n0"]),
-    "opted out by the label": ({"labels": SAYS_NO}, {}, None),
-    "by the annotation": ({"annotations": SAYS_NO}, {}, None),
-    "of a DaemonSet": ({"ownerReferences": [SET]}, {}, None),
-    "of nobody": ({"ownerReferences": []}, {}, ["n0"]),
-    "with a node": ({}, {"nodeName": "n1"}, None),
-    "held by a gate": ({}, {"schedulingGates": [{"name": "example.com/quota"}]}, None),
-    "of a group of Kueue's": ({"labels": {"kueue.x-k8s.io/pod-group-name": "g"}}, {}, None),
-}
 
 
 async def test_the_definition_refuses_what_no_label_can_be(cluster) -> None:
@@ -260,8 +259,7 @@ async def test_the_definition_refuses_what_no_label_can_be(cluster) -> None:
 
 
 async def test_which_pods_get_the_order_and_what_of_it(cluster) -> None:
-    lists = {"": listed("n0"), "a": listed("n1")}
-    async with in_force(cluster, poolLabel="pool", lists=lists):
+    async with in_force(cluster, **spec_of(POOLS, 0.0)):
         for name, (metadata, more, want) in GETS.items():
             _ = (await cluster.patch(ORDER, {"spec": ahead(45)})).ok
             got = await told(cluster, metadata, **more)
@@ -276,20 +274,10 @@ async def test_which_pods_get_the_order_and_what_of_it(cluster) -> None:
             await until_told(cluster, [["n0"]], "it counts again")
 
 
-SPREAD = {"whenUnsatisfiable": "ScheduleAnyway", "maxSkew": 1, "labelSelector": {}}
-BY_HOST = {"topologySpreadConstraints": [SPREAD | {"topologyKey": "kubernetes.io/hostname"}]}
-BY_ZONE = {"topologySpreadConstraints": [SPREAD | {"topologyKey": "zone"}]}
-JOB = {"ownerReferences": [SET | {"apiVersion": "batch/v1", "kind": "Job"}]}
-OF_KUBEVIRT = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance"}
-VM = {"ownerReferences": [SET | OF_KUBEVIRT | {"controller": True}]}
-
-
 async def test_pods_of_a_burst_get_different_lists_where_the_scheduler_does_not_spread_them(
     cluster,
 ) -> None:
     """Without a token too, where the name says which of them it is, or whose."""
-    lists = {"": listed("n0"), "a": listed("n1"), "b": listed("n2")}
-    further = {"": [*listed("n3"), *listed("n4")], "b": listed("n5")}
 
     async def of(names: list[str], metadata: Any = None, **more: Any) -> Counter[str]:
         """All at once: a second that begins meanwhile would change who gets which."""
@@ -302,62 +290,16 @@ async def test_pods_of_a_burst_get_different_lists_where_the_scheduler_does_not_
         terms = [term for answer in made for term in own_and_order(answer.ok)]
         return Counter(term["preference"]["matchExpressions"][0]["values"][0] for term in terms)
 
-    async with in_force(cluster, poolLabel="pool", lists=lists, further=further):
+    async with in_force(cluster, **spec_of(POOLS, 0.0)):
         for form in ("job-{}", "job-{}-", "web{}"):
             found = await of([form.format(number) for number in range(12)])
             assert found.keys() == {"n0", "n3", "n4"}
             assert max(found.values()) <= 8, form  # 4 each, and 12 by the second alone
         some = [f"pod-{number}" for number in range(12)]
-        for metadata, more, want in (
-            (JOB, {}, {"n0", "n3", "n4"}),
-            (JOB, BY_HOST, {"n0"}),
-            (JOB, BY_ZONE, {"n0", "n3", "n4"}),
-            (VM, {}, {"n0", "n3", "n4"}),
-            (OWNED, {}, {"n0"}),
-            (OWNED, BY_ZONE, {"n0", "n3", "n4"}),
-            (JOB, {"nodeSelector": {"pool": "a"}}, {"n1"}),
-            (JOB, {"nodeSelector": {"pool": "b"}}, {"n2", "n5"}),
-            (JOB, {"nodeSelector": {"pool": "c"}}, {"n0", "n3", "n4"}),
-        ):
+        for metadata, more, want in BURSTS:
             assert (await of(some, metadata, **more)).keys() == want, (metadata, more)
         for name in ("a", "a-", "a.b", "a.b-"):
             assert await of([name])
-
-
-def term(weight: int, key: str, *values: str) -> dict[str, Any]:
-    wanted = {"key": key, "operator": "In", "values": [*values]}
-    return {"weight": weight, "preference": {"matchExpressions": [wanted]}}
-
-
-GATES = [{"name": "example.com/quota"}, {"name": "example.com/licence"}]
-HOST = keys.HOSTNAME_LABEL
-BEFORE = [term(3, HOST, "mine"), term(100, HOST, "mine"), term(7, "zone", "a")]
-OLD = [term(100, HOST, "old", "older"), term(52, HOST, "oldest")]
-AFTER = [term(9, "disk", "ssd")]
-NEW = [term(100, HOST, "n0"), term(4, HOST, "n1")]
-GOT = {"annotations": {keys.ORDER_ANNOTATION: "2026-11-23T05:00:28Z"}}
-"""Of a pod to which a webhook added the gates, after the policy had given it the order."""
-RELEASED: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]] = {
-    "no-order": ({}, [], NEW),
-    "own-terms": ({}, BEFORE + OLD, BEFORE + OLD + NEW),
-    "an-old-order": (GOT, OLD, NEW),
-    "both": (GOT, BEFORE + OLD + AFTER, BEFORE + AFTER + NEW),
-    "annotated": (GOT, [term(7, HOST, "mine")], [term(7, HOST, "mine"), *NEW]),
-    "opted-out": (GOT | {"labels": SAYS_NO}, BEFORE + OLD, BEFORE + OLD),
-}
-
-
-def own_and_order(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Its preferences without the soft affinity."""
-    terms = pod["spec"].get("affinity", {}).get("nodeAffinity", {}).get(PREFERRED, ())
-    return [each for each in terms if "'status'" not in str(each)]
-
-
-def preferring(name: str, metadata: Any, terms: list[Any], **more: Any) -> dict[str, Any]:
-    pod = make_pod(name, **more)
-    pod["metadata"] |= metadata
-    pod["spec"] |= {"affinity": {"nodeAffinity": {PREFERRED: terms}}} if terms else {}
-    return pod
 
 
 async def hold(cluster: EnvtestCluster, name: str, metadata: Any, terms: list[Any]) -> None:
@@ -377,14 +319,13 @@ async def test_a_restored_pod_gets_the_order_of_now_in_place_of_its_old_one(clus
 
     old = GOT["annotations"][keys.ORDER_ANNOTATION]
     assert await restored("both") == (BEFORE + OLD + AFTER, old)  # no order is in force
-    levels = [{"weight": 100, "nodes": ["n0"]}, {"weight": 4, "nodes": ["n1"]}]
-    async with in_force(cluster, lists={"": [{"levels": levels}]}):
+    async with in_force(cluster, **spec_of(LEVELS, 0.0)):
         ends = (await cluster.get(ORDER)).ok["spec"]["until"]
         for name, (metadata, terms, want) in RELEASED.items():
             before = metadata.get("annotations", {}).get(keys.ORDER_ANNOTATION)
             assert await restored(name) == (want, before if want == terms else ends), name
         # Also where all nodes are equally good.
-        _ = (await cluster.patch(ORDER, {"spec": {"lists": {"": [{"levels": []}]}}})).ok
+        _ = (await cluster.patch(ORDER, {"spec": {"lists": spec_of(EQUAL, 0.0)["lists"]}})).ok
         await until_told(cluster, None, "the order prefers no node")
         assert await restored("both") == (BEFORE + AFTER, None)
         assert await restored("own-terms") == (BEFORE + OLD, None)
@@ -401,13 +342,12 @@ async def release(
 
 
 async def test_a_held_pod_gets_the_order_of_its_release(cluster) -> None:
-    levels = [{"weight": 100, "nodes": ["n0"]}, {"weight": 4, "nodes": ["n1"]}]
     for name, (metadata, terms, _) in RELEASED.items():
         await hold(cluster, name, metadata, terms)
     for name in ("without", "all-equal", "too-long", "ended"):
         await hold(cluster, name, GOT, OLD)
     assert own_and_order(await release(cluster, "without")) == OLD  # it keeps what it has
-    async with in_force(cluster, lists={"": [{"levels": levels}]}):
+    async with in_force(cluster, **spec_of(LEVELS, 0.0)):
         ends = (await cluster.get(ORDER)).ok["spec"]["until"]
         for name, (_, terms, want) in RELEASED.items():
             assert own_and_order(await release(cluster, name, left=1)) == terms, name
@@ -419,12 +359,12 @@ async def test_a_held_pod_gets_the_order_of_its_release(cluster) -> None:
                 assert labelled["spec"] == pod["spec"]  # it has no gates by now
                 later = {"spec": {"affinity": {"nodeAffinity": {PREFERRED: OLD}}}}
                 assert (await cluster.patch(f"{PODS}/{name}", later)).status == 422
-        _ = (await cluster.patch(ORDER, {"spec": {"lists": {"": [{"levels": []}]}}})).ok
+        _ = (await cluster.patch(ORDER, {"spec": {"lists": spec_of(EQUAL, 0.0)["lists"]}})).ok
         await until_told(cluster, None, "the order prefers no node")
         pod = await release(cluster, "all-equal")
         assert own_and_order(pod) == []
         assert keys.ORDER_ANNOTATION not in pod["metadata"].get("annotations", {})
-        _ = (await cluster.patch(ORDER, {"spec": {"lists": {"": [{"levels": levels}]}}})).ok
+        _ = (await cluster.patch(ORDER, {"spec": {"lists": spec_of(LEVELS, 0.0)["lists"]}})).ok
         await until(lambda: told(cluster), "there is an order again")
         for seconds, name in ((90, "too-long"), (-1, "ended")):
             _ = (await cluster.patch(ORDER, {"spec": ahead(seconds)})).ok

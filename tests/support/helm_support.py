@@ -31,9 +31,15 @@ def value_of(part: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
+def switched_on(part: str) -> Doc:
+    """Values that switch one part on."""
+    # Rendered without a server, the chart knows of no policies: `auto` is the webhook.
+    return {value_of(part): {"enabled": True} | ({"by": "policy"} if part == "order" else {})}
+
+
 def everything(**more: Any) -> Doc:
     """Values that switch everything on."""
-    return {value_of(part): {"enabled": True} for part in PARTS} | more
+    return {key: value for part in PARTS for key, value in switched_on(part).items()} | more
 
 
 def helm(values: Doc | None = None, *, namespace: str = NAMESPACE) -> list[Doc]:

@@ -38,6 +38,15 @@ reads a file and sets what the values say. So the two cannot drift apart, and a 
 {{ end -}}
 {{- end }}
 
+{{/* How pods get the order: policy, webhook, or empty where they get none. */}}
+{{- define "dynsched.order.by" -}}
+{{- if not .Values.order.enabled -}}
+{{- else if ne .Values.order.by "auto" -}}{{ .Values.order.by }}
+{{- else if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" -}}policy
+{{- else -}}webhook
+{{- end -}}
+{{- end }}
+
 {{/* The environment of dynsched. */}}
 {{- define "dynsched.controller.settings" -}}
 {{- $secret := "/etc/dynsched/prometheus/" -}}

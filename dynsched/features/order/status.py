@@ -41,12 +41,15 @@ class OrderStatus:
     pods: KnownPods = NO_PODS
     """What was known of pods in the tick of the order."""
     in_force: LastOrder | None = None
-    """What this replica wrote; None on a follower, in a dry run, and after a withdrawal."""
+    """What this replica wrote, or answers by the webhook; None on a follower that would write it,
+    in a dry run, and after a withdrawal."""
     error: str | None = None
     """Why the last call to the API server failed; None when it did not."""
     unknown: str | None = None
     """Why there is no order although the rules want one: no rule that ranks the nodes has a usable
     answer. None where there is one, or where all nodes are hot."""
+    by: str = "policy"
+    """How pods get it: ``policy`` or ``webhook``."""
     calls: dict[str, int] = field(default_factory=lambda: {"ok": 0, "failed": 0})
 
     @property
@@ -152,6 +155,7 @@ def order_answer(tick: Tick, status: OrderStatus, leader: str | None) -> dict[st
         "dry_run": tick.leadership.dry_run,
         "leading": tick.leadership.leading,
         "leader": leader,
+        "by": status.by,
         "written_at": written and format_time(written.at),
         "until": written and format_time(written.until),
         "error": status.problem,

@@ -15,8 +15,7 @@ from dynsched.core.tick import Tick
 from dynsched.features.order.ranks import Order, compute_order
 from dynsched.features.order.resource import NodeOrder
 from dynsched.features.order.status import LastOrder, OrderStatus, why_unknown
-from dynsched.kube.leader_writer import LeaderWriter
-from dynsched.kube.transport import KubeApi
+from dynsched.features.order.webhook import AnsweredOrder
 from dynsched.util.errors import ClusterError
 from dynsched.util.latest import Latest
 from dynsched.util.logs import LoggedKinds
@@ -45,23 +44,22 @@ _DISPUTED: Final = (
 
 
 class NodeOrderWriter:
-    """Keeps ``status.order`` up to date, and the object in ``namespace`` equal to it while this
-    replica leads. ``interval``: seconds between two ticks.
+    """Keeps ``status.order`` up to date, and ``kept`` equal to it while ``leads()``. ``interval``:
+    seconds between two ticks.
     """
 
     def __init__(
         self,
-        api: KubeApi,
-        namespace: str,
+        kept: NodeOrder | AnsweredOrder,
         status: OrderStatus,
-        writer: LeaderWriter,
+        leads: Callable[[], bool],
         interval: float,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._object = NodeOrder(api, namespace, writer)
+        self._object = kept
         self._status = status
-        self._leads = writer.may_write
+        self._leads = leads
         self._interval = interval
         self._clock = clock
         self._logged = LoggedKinds()

@@ -20,7 +20,7 @@ from dynsched.features.order.resource import NODE_ORDERS
 from dynsched.kube import inspection
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient, list_node_metrics
 from dynsched.kube.failures import OURS
-from dynsched.kube.inspection import Program, Right, policy
+from dynsched.kube.inspection import WEBHOOKS, Program, Right, policy
 from dynsched.kube.leader import LEASE_NAME
 from dynsched.kube.leases import find_holders
 from dynsched.kube.rules_config_map import CONFIG_MAPS
@@ -130,7 +130,9 @@ async def check_cluster(
     with_order = rule_set.order is not None
     if reach is not None and (rule_set.has_extender or with_order or not mark.is_none):
         found += findings("W1", checks.few_react(reach, with_order=with_order))
-    refused = await attempt("K1", _refused(client, _needed_rights(rule_set, home)))
+    webhook = with_order and await attempt("K1", policy(client, WEBHOOKS, keys.ORDER_POLICY))
+    needed = _needed_rights(rule_set, home, writes_order=with_order and not webhook)
+    refused = await attempt("K1", _refused(client, needed))
     account = await attempt("K1", inspection.whoami(client)) if refused else None
     person = account if account and not OURS.fullmatch(account) else None
     found += findings("K1", checks.rights(refused or (), person))
@@ -156,7 +158,7 @@ async def _check_policies(api: KubeApi, rule_set: RuleSet) -> list[Finding]:
     return found
 
 
-def _needed_rights(rule_set: RuleSet, home: str) -> list[Right]:
+def _needed_rights(rule_set: RuleSet, home: str, *, writes_order: bool) -> list[Right]:
     """The rights that dynsched needs for these rules, as the roles in manifests/base grant them."""
     leases = "coordination.k8s.io"
     found = [
@@ -177,7 +179,7 @@ def _needed_rights(rule_set: RuleSet, home: str) -> list[Right]:
         found.append(Right("patch", "nodes"))
     if rule_set.uses_expected_load:
         found += [Right(verb, "pods") for verb in ("list", "watch")]
-    if rule_set.order is not None:
+    if writes_order:
         group, verbs = keys.ORDER_API.partition("/")[0], ("create", "patch", "delete")
         found += [Right(verb, NODE_ORDERS, group, home, keys.ORDER_NAME) for verb in verbs]
     if _asks_metrics_server(rule_set):

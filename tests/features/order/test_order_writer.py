@@ -13,6 +13,7 @@ from virtual_loop import VirtualLoop
 from dynsched.core.health import overdue_after
 from dynsched.core.nodes import Node
 from dynsched.core.tick import Tick
+from dynsched.features.order.resource import NodeOrder
 from dynsched.features.order.status import OrderStatus
 from dynsched.features.order.writer import RENEW, NodeOrderWriter
 from dynsched.kube.failures import ApiRequest
@@ -64,7 +65,8 @@ class World:
     async def run(self) -> None:
         stop, clock = asyncio.Event(), asyncio.get_running_loop().time
         api, leader = cast("KubeApi", self), LeaderWriter(lambda: self.leads)
-        writer = NodeOrderWriter(api, "d", self.status, leader, INTERVAL, clock=clock)
+        kept = NodeOrder(api, "d", leader)
+        writer = NodeOrderWriter(kept, self.status, leader.may_write, INTERVAL, clock=clock)
         running = asyncio.create_task(writer.run(stop, self.ticks))
         await self.play()
         stop.set()

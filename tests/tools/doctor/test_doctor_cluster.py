@@ -29,6 +29,7 @@ from canned_cluster import (
     ORDER_KIND,
     ORDER_OBJECT,
     ORDER_POLICY,
+    ORDER_WEBHOOK,
     PODS,
     CannedCluster,
 )
@@ -191,6 +192,13 @@ def only(*paths: str) -> dict[str, Any]:
     return {path: ORDER_IN_FORCE[path] for path in paths}
 
 
+def webhook(**client: str) -> dict[str, Any]:
+    """As the API server has it; ``client``: what somebody has added."""
+    (found,) = yaml.safe_load_all((COMPONENTS / "order-webhook/webhook.yaml").read_text())
+    found["webhooks"][0]["clientConfig"] |= client
+    return {ORDER_WEBHOOK: found}
+
+
 ORDER = rules(order={"score": {"cpu": 1}})
 NARROWED = {
     **ORDER_IN_FORCE[ORDER_BINDING]["spec"],
@@ -228,10 +236,11 @@ DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     (but(ORDER_OBJECT, {"spec": {"until": "2026-01-01T00:00:00Z"}}), ORDER, "K4", W, "has ended"),
     (but(ORDER_OBJECT, {"metadata": {}}), ORDER, "K4", W, "has ended"),
     (but(ORDER_OBJECT, {"spec": {"until": "2999-01-01T00:00:00Z"}}), ORDER, "K4", W, "clock: it"),
-    (but(ORDER_POLICY, None) | {ADMISSION: {}}, ORDER, "K4", W, "use Kubernetes 1.36"),
+    (but(ORDER_POLICY, None) | {ADMISSION: {}}, ORDER, "K4", W, "use the component order-webhook"),
+    (only(NAMESPACES) | webhook(), ORDER, "K4", W, "dynsched-order has no caBundle"),
     (but(NODES, [*map(a_node, ("a", "n" * 70, "n" * 80))]), ORDER, "K4", W, "no preference can"),
     (but(NAMESPACES, []), ORDER, "K4", Severity.INFO, "no namespace asks"),
-    (only(NAMESPACES), rules(), "K4", W, "use Kubernetes 1.36"),
+    (only(NAMESPACES), rules(), "K4", W, "use the component order-webhook"),
     (only(NAMESPACES, ADMISSION), rules(), "K4", W, "no policy answers"),
 ]
 
@@ -256,6 +265,7 @@ HEALTHY_TOO = [
     (SPARES, OF_TAINT),
     (IGNORING, UNMARKED),
     (ORDER_IN_FORCE, rules()),  # that of another rules file
+    ({PODS: [GIVEN], **only(NAMESPACES), **webhook(caBundle="Q0E=")}, ORDER),
 ]
 
 
@@ -275,6 +285,8 @@ async def test_each_right_that_is_lacking_is_told_with_the_line_of_its_role(tmp_
     assert lease == f"{of_role}: {{apiGroups: {of_lease}, {named}}}"
     assert len(await found_in(tmp_path, {}, rules(extender={}), *refused)) == 3
     assert await found_in(tmp_path, IGNORING, UNMARKED, ("patch", "nodes")) == []
+    by_webhook = {PODS: [GIVEN], **only(NAMESPACES), **webhook(caBundle="Q0E=")}
+    assert await found_in(tmp_path, by_webhook, ORDER, ("delete", "nodeorders")) == []
     (kept,) = await found_in(tmp_path, {}, rules(), ("patch", "configmaps"))
     assert "resources: [configmaps], resourceNames: [dynsched-rules-in-force]" in kept.fix
     of_nodes, of_dynsched = await found_in(tmp_path, {}, rules(), ("create", "events"))

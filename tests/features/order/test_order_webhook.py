@@ -1,0 +1,189 @@
+"""What the webhook of the order answers: the same pods as in the tests of the policies."""
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import jsonpatch
+import pytest
+from order_cases import (
+    ALL_BUT,
+    BURSTS,
+    EQUAL,
+    GATES,
+    GETS,
+    LEVELS,
+    NEW,
+    OWNED,
+    POOLS,
+    PREFERRED,
+    RELEASED,
+    own_and_order,
+    preferring,
+)
+from scenes import NOON
+from scheduling_support import make_pod
+
+from dynsched.features.order.ranks import Order
+from dynsched.features.order.status import LastOrder
+from dynsched.features.order.webhook import ReviewError, answer_review
+from dynsched.rules.keys import ORDER_ANNOTATION
+from dynsched.util.formatting import format_time
+
+UNTIL = NOON + 28
+LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+
+
+def review(pod: Any, old: Any = None, **more: Any) -> dict[str, Any]:
+    operation = "CREATE" if old is None else "UPDATE"
+    request = {"uid": "u", "kind": {"kind": "Pod"}, "operation": operation} | more
+    request |= {"object": pod, "oldObject": old}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+def answered(order: Order, body: Any, now: float = NOON) -> dict[str, Any]:
+    """The response; the pod is allowed in any case."""
+    answer = json.loads(
+        answer_review(json.dumps(body).encode(), LastOrder(order, NOON, UNTIL), now)
+    )
+    response: dict[str, Any] = answer["response"]
+    assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    assert (response["uid"], response["allowed"]) == ("u", True)
+    return response
+
+
+def patched(order: Order, pod: Any, old: Any = None, **more: Any) -> dict[str, Any]:
+    """The pod as the API server makes it of the answer."""
+    response = answered(order, review(pod, old, **more))
+    if "patch" not in response:
+        return dict(pod)
+    assert response["patchType"] == "JSONPatch"
+    found: dict[str, Any] = jsonpatch.apply_patch(
+        pod, json.loads(base64.b64decode(response["patch"]))
+    )
+    got = found["metadata"]["annotations"].get(ORDER_ANNOTATION)
+    assert got == (None if order is EQUAL else format_time(UNTIL))
+    return found
+
+
+def made(metadata: Mapping[str, Any], name: str = "app", **spec: Any) -> dict[str, Any]:
+    pod = make_pod(name, **spec)
+    pod["metadata"] |= metadata
+    return pod
+
+
+@pytest.mark.parametrize("name", GETS)
+def test_which_pods_get_the_order_and_what_of_it(name: str) -> None:
+    metadata, more, want = GETS[name]
+    pod = made(OWNED | metadata, **more)
+    found = patched(POOLS, pod)
+    if want is None:
+        assert found == pod
+        return
+    terms = [t["preference"]["matchExpressions"] for t in own_and_order(found)]
+    assert terms == [
+        [{"key": "kubernetes.io/hostname", "operator": "In", "values": [n]}] for n in want
+    ]
+    assert {**found["spec"], "affinity": None} == {**pod["spec"], "affinity": None}
+    assert found["metadata"]["annotations"].items() >= metadata.get("annotations", {}).items()
+
+
+@pytest.mark.parametrize("affinity", [{}, {"nodeAffinity": {}}, {"podAffinity": {}}])
+def test_an_affinity_that_is_there_stays(affinity: dict[str, Any]) -> None:
+    found = patched(LEVELS, made({}, affinity=affinity))["spec"]["affinity"]
+    assert len(found["nodeAffinity"].pop(PREFERRED)) == 2
+    assert found == affinity | {"nodeAffinity": {}}
+
+
+def test_a_list_of_all_but_some_nodes() -> None:
+    first, second = own_and_order(patched(ALL_BUT, made(OWNED)))
+    but = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n0", "n1"]}
+    assert first == {"weight": 100, "preference": {"matchExpressions": [but]}}
+    assert second["preference"]["matchExpressions"][0]["operator"] == "In"
+
+
+@pytest.mark.parametrize("case", range(len(BURSTS)))
+def test_a_pod_gets_one_of_its_lists_by_chance(case: int) -> None:
+    """By the volume of its token; without one, by the end of its name and the second."""
+    metadata, more, want = BURSTS[case]
+
+    def got(pod: dict[str, Any]) -> str:
+        (term,) = own_and_order(patched(POOLS, pod))
+        return str(term["preference"]["matchExpressions"][0]["values"][0])
+
+    volumes = [[{"name": f"kube-api-access-{a}{b}zzz"}] for a in LETTERS for b in LETTERS]
+    by_token = [got(made(metadata, volumes=volume, **more)) for volume in volumes]
+    assert set(by_token) == want
+    for node in want:
+        assert by_token.count(node) == len(volumes) // len(want) + (len(want) == 2) * (node == "n2")
+    assert {got(made(metadata, f"job-{n}", **more)) for n in range(12)} == want
+    times = [{"managedFields": [{"time": f"2026-11-23T05:00:{n:02}Z"}]} for n in range(12)]
+    assert {got(made(metadata | time, **more)) for time in times} == want
+    generated = made(metadata | {"generateName": "a-"}, **more)
+    del generated["metadata"]["name"]
+    assert got(generated) in want
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_a_held_pod_gets_the_order_in_place_of_an_older_one(name: str) -> None:
+    metadata, terms, want = RELEASED[name]
+    more = {"affinity": {"nodeAffinity": {PREFERRED: terms}}} if terms else {}
+    free, held = made(metadata, **more), made(metadata, **more, schedulingGates=GATES)
+    less_held = made(metadata, **more, schedulingGates=GATES[:1])
+    assert own_and_order(patched(LEVELS, free, held)) == want
+    for pod, old in ((less_held, held), (free, free)):
+        assert patched(LEVELS, pod, old) == pod
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_a_copied_pod_loses_the_order_of_its_original(name: str) -> None:
+    """So does one that the policies gave it already. Where all nodes are equally good, too."""
+    metadata, terms, want = RELEASED[name]
+    once = patched(LEVELS, preferring(name, metadata, terms))
+    assert own_and_order(once) == want
+    assert patched(LEVELS, once) == once
+    equal = patched(EQUAL, once)
+    if name == "opted-out":
+        assert equal == once
+    else:
+        assert own_and_order(equal) == want[: -len(NEW)]
+        assert ORDER_ANNOTATION not in equal["metadata"]["annotations"]
+
+
+POD = made({})
+UNKNOWN = [
+    review(POD, kind={"kind": "Binding"}),
+    review(POD, operation="DELETE"),
+    review(POD, operation="CONNECT"),
+    review(POD, operation="UPDATE"),
+    review(None),
+    review([]),
+    review(made({"labels": [1]})),
+    review(made({}, affinity={"nodeAffinity": {PREFERRED: [1]}})),
+]
+
+
+@pytest.mark.parametrize("body", UNKNOWN, ids=range(len(UNKNOWN)))
+def test_what_is_not_known_stays_as_it_is(body: dict[str, Any]) -> None:
+    assert answered(LEVELS, body) == {"uid": "u", "allowed": True}
+
+
+def test_an_order_that_has_ended_and_none_give_nothing() -> None:
+    assert "patch" in answered(LEVELS, review(POD), UNTIL - 1)
+    assert "patch" not in answered(LEVELS, review(POD), UNTIL)
+    assert b"patch" not in answer_review(json.dumps(review(POD)).encode(), None, NOON)
+
+
+BAD = [
+    *(b"", b"{", b"[]", b"null", b"\x00", b"\xff", b"[" * 10**5, b'{"request": {}}'),
+    json.dumps(review(POD) | {"apiVersion": "admission.k8s.io/v1beta1"}).encode(),
+    json.dumps(review(POD) | {"kind": "Pod"}).encode(),
+    json.dumps(review(POD) | {"request": None}).encode(),
+]
+
+
+@pytest.mark.parametrize("body", BAD, ids=range(len(BAD)))
+def test_what_is_no_review_is_an_error_of_one_line(body: bytes) -> None:
+    with pytest.raises(ReviewError, match=r"\A.+\Z"):
+        answer_review(body, LastOrder(LEVELS, NOON, UNTIL), NOON)

@@ -1,0 +1,410 @@
+"""The webhook of the order on real API servers: one pod is the same by it and by the policies; one
+that has no policies; and what goes wrong with it refuses no pod.
+"""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import web
+from api_support import api_of
+from certificates import Authority
+from cluster import EnvtestCluster
+from envtest import Envtest
+from fake_prometheus import FakePrometheus
+from manifest_support import Doc, Kubectl, order_component, shipped
+from operator_support import Operator, until
+from order_cases import (
+    AFTER,
+    ALL_BUT,
+    BEFORE,
+    BURSTS,
+    EQUAL,
+    GATES,
+    GETS,
+    GOT,
+    LEVELS,
+    NEW,
+    OLD,
+    OWNED,
+    POOLS,
+    PREFERRED,
+    RELEASED,
+    own_and_order,
+    preferring,
+)
+from programs import ROOT, run
+from prometheus_support import free_port
+from replica_support import metric
+from scheduling_support import PODS, dynsched, make_pod, rules, set_loads
+from store_support import Clock, make_store
+from webhook_support import CONFIGURATIONS, at, certificate, configuration, configured
+
+from dynsched.features.order.ranks import Order
+from dynsched.features.order.resource import spec_of
+from dynsched.features.order.status import LastOrder, OrderStatus
+from dynsched.rules import keys
+from dynsched.tools.policies import order_problems
+from dynsched.util.formatting import format_time, parse_time
+from dynsched.util.tls import TlsConfig
+from dynsched.web.app import make_webhook_app
+from dynsched.web.certificates import ServerTls
+from dynsched.web.server import Address, WebServer
+
+pytestmark = pytest.mark.slow
+
+ORDER = "/apis/dynsched.io/v1/namespaces/default/nodeorders/dynsched"
+POLICY, WEBHOOK, BOTH = "by-policy", "by-webhook", "by-both"
+NAME = "kubernetes.io/metadata.name"
+NAME_OF_SECRET = "dynsched-order-webhook"
+RULES = rules(order={"score": {"load": 1}})
+
+
+@pytest.fixture
+async def cluster(envtest: Envtest, tmp_path: Path) -> AsyncIterator[EnvtestCluster]:
+    async with EnvtestCluster(envtest, tmp_path) as form:
+        yield form
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path, "ca")
+
+
+@pytest.fixture(scope="module")
+def kubectl(envtest: Envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    """With the policies, in two of three namespaces that ask for the order."""
+    folder = tmp_path_factory.mktemp("order")
+    found, file = Kubectl(envtest.kubeconfig(folder / "kubeconfig")), folder / "order.yaml"
+    docs = list(yaml.safe_load_all(order_component("default")))
+    for doc in docs:
+        if doc["kind"].endswith("Binding") and "paramRef" in doc.get("spec", {}):
+            wanted = {"key": NAME, "operator": "In", "values": [POLICY, BOTH]}
+            doc["spec"]["matchResources"] = {"namespaceSelector": {"matchExpressions": [wanted]}}
+    file.write_text(yaml.safe_dump_all(docs))
+    found("apply", "-f", file)
+    for name in (POLICY, WEBHOOK, BOTH):
+        found("create", "namespace", name)
+        found("label", "namespace", name, f"{keys.AVOID_LABEL}=true")
+    yield found
+    found("delete", "-f", file)
+
+
+class Comparison:
+    """Two namespaces, one of which has the policies and the other one the webhook."""
+
+    def __init__(self, cluster: EnvtestCluster, status: OrderStatus) -> None:
+        self._cluster = cluster
+        self._status = status
+        self.until = ""
+
+    async def put_in_force(self, order: Order) -> None:
+        self.until = format_time(time.time() + 55)
+        spec = {**spec_of(order, 0.0), "until": self.until}
+        body = {"apiVersion": keys.ORDER_API, "kind": "NodeOrder", "spec": spec}
+        await self._cluster.delete(ORDER)
+        place = ORDER.rpartition("/")[0]
+        _ = (await self._cluster.post(place, body | {"metadata": {"name": keys.ORDER_NAME}})).ok
+        self._status.in_force = LastOrder(order, time.time(), parse_time(self.until) or 0.0)
+
+        pod, want = preferring("probe", GOT, OLD), None if order is EQUAL else self.until
+
+        async def is_in_force() -> bool:
+            return {await self._ends(name, pod) for name in (POLICY, WEBHOOK, BOTH)} == {want}
+
+        await until(is_in_force, "the order is in force by each way")
+
+    async def _ends(self, namespace: str, pod: Any) -> Any:
+        made = (await self._cluster.post(self._path(namespace), pod, dryRun="All")).ok
+        return made["metadata"].get("annotations", {}).get(keys.ORDER_ANNOTATION)
+
+    def _path(self, namespace: str) -> str:
+        return f"/api/v1/namespaces/{namespace}/pods"
+
+    async def created(self, pod: Any) -> dict[str, Any]:
+        """The pod, which is the same by each way; of no token the second counts."""
+        while True:
+            paths = map(self._path, (POLICY, WEBHOOK, BOTH))
+            answers = await asyncio.gather(
+                *(self._cluster.post(path, pod, dryRun="All") for path in paths)
+            )
+            pods = [answer.ok for answer in answers]
+            if len({made["metadata"]["managedFields"][0]["time"] for made in pods}) == 1:
+                return self._same(pods)
+
+    async def released(self, name: str, pod: Any) -> dict[str, Any]:
+        """The pod after its gates are gone."""
+        pods = []
+        for namespace in (POLICY, WEBHOOK):
+            path, held = self._path(namespace), {**pod, "spec": {**pod["spec"]}}
+            held["spec"]["schedulingGates"] = GATES
+            _ = (await self._cluster.post(path, held)).ok
+            less = {"spec": {"schedulingGates": GATES[:1]}}
+            before = (await self._cluster.patch(f"{path}/{name}", less)).ok
+            assert before["metadata"].get("annotations") == pod["metadata"].get("annotations")
+            free = {"spec": {"schedulingGates": None}}
+            pods.append((await self._cluster.patch(f"{path}/{name}", free)).ok)
+        return self._same(pods)
+
+    def _same(self, pods: list[dict[str, Any]]) -> dict[str, Any]:
+        texts = {
+            json.dumps([made["spec"].get("affinity"), made["metadata"].get("annotations")])
+            for made in pods
+        }
+        assert len(texts) == 1, texts
+        return pods[0]
+
+
+@pytest.fixture
+async def comparison(cluster, kubectl, authority, tmp_path) -> AsyncIterator[Comparison]:
+    folder, status = certificate(authority, tmp_path / "webhook"), OrderStatus()
+    ticks = make_store(Clock())
+    ticks.show_order(status, with_metrics=False)
+    tls = ServerTls(TlsConfig(folder / "tls.crt", folder / "tls.key")).context
+    async with WebServer(make_webhook_app(ticks), Address("127.0.0.1", 0), tls) as server:
+        body = configuration(authority.cert, url=at(server.port))
+        selector = body["webhooks"][0]["namespaceSelector"]["matchExpressions"]
+        selector.append({"key": NAME, "operator": "In", "values": [WEBHOOK, BOTH]})
+        async with configured(cluster, body):
+            yield Comparison(cluster, status)
+            await cluster.delete(ORDER)
+            for name in (POLICY, WEBHOOK):  # a scheduler of another module would place them
+                await cluster.delete(f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds=0)
+
+
+def with_token(letters: str) -> dict[str, Any]:
+    return {"volumes": [{"name": f"kube-api-access-{letters}zzz", "emptyDir": {}}]}
+
+
+async def test_a_pod_is_the_same_by_the_webhook_and_by_the_policies(comparison) -> None:
+    """Its affinity and its annotations, byte by byte."""
+    await comparison.put_in_force(POOLS)
+    for metadata, more, want in GETS.values():
+        pod = make_pod("app", **more)
+        pod["metadata"] |= OWNED | metadata
+        made = await comparison.created(pod)
+        assert (keys.ORDER_ANNOTATION in made["metadata"].get("annotations", {})) is bool(want)
+    for metadata, more, _ in BURSTS:
+        for letters in ("bb", "bc", "z9", "99", "2k"):
+            pod = make_pod("app", **more, **with_token(letters))
+            pod["metadata"] |= metadata
+            await comparison.created(pod)
+        for name in ("a", "job-11", "job-12.a", "web-"):
+            pod = make_pod(name.removesuffix("-"), **more)
+            pod["metadata"] = {"generateName": name} if name[-1] == "-" else pod["metadata"]
+            pod["metadata"] |= metadata
+            await comparison.created(pod)
+    for order in (LEVELS, ALL_BUT):
+        await comparison.put_in_force(order)
+        own = {PREFERRED: [{"weight": 1, "preference": {"matchExpressions": [
+            {"key": "zone", "operator": "Exists"}]}}]}  # fmt: skip
+        for affinity in (
+            None,
+            {},
+            {"nodeAffinity": {}},
+            {"podAffinity": {}},
+            {"nodeAffinity": own},
+        ):
+            pod = make_pod("app", affinity=affinity)
+            assert own_and_order(await comparison.created(pod))
+
+
+async def test_so_is_a_copied_pod(comparison) -> None:
+    for order, number in ((LEVELS, len(NEW)), (EQUAL, 0)):
+        await comparison.put_in_force(order)
+        for name, (metadata, terms, want) in RELEASED.items():
+            got = own_and_order(await comparison.created(preferring(name, metadata, terms)))
+            assert order is EQUAL or got == want, name
+            assert name != "both" or len(got) == len(BEFORE + AFTER) + number
+
+
+async def test_so_is_a_held_pod_after_its_release(comparison) -> None:
+    await comparison.put_in_force(LEVELS)
+    for name, (metadata, terms, want) in RELEASED.items():
+        pod = preferring(name, metadata, terms)
+        assert own_and_order(await comparison.released(name, pod)) == want, name
+    await comparison.put_in_force(EQUAL)
+    assert own_and_order(await comparison.released("equal", preferring("equal", GOT, OLD))) == []
+
+
+@pytest.fixture
+async def before(before_136: Envtest, tmp_path: Path) -> AsyncIterator[EnvtestCluster]:
+    async with EnvtestCluster(before_136, tmp_path) as form:
+        await form.patch("/api/v1/namespaces/default", {"metadata": {"labels": ASKS}})
+        yield form
+        await form.delete(f"{CONFIGURATIONS}/{keys.ORDER_POLICY}")
+
+
+ASKS = {keys.AVOID_LABEL: "true"}
+
+
+async def created(cluster: EnvtestCluster) -> tuple[float, list[list[str]]]:
+    """How long the creation of a pod took, and the nodes of its levels."""
+    pod, began = make_pod("probe"), time.monotonic()
+    pod["metadata"] |= OWNED
+    made = (await cluster.post(PODS, pod, dryRun="All")).ok
+    took = time.monotonic() - began
+    return took, [t["preference"]["matchExpressions"][0]["values"] for t in own_and_order(made)]
+
+
+async def until_preferred(cluster: EnvtestCluster, *want: str) -> None:
+    async def is_so() -> bool:
+        return (await created(cluster))[1] == [[node] for node in want]
+
+    await until(is_so, f"pods prefer {want}")
+
+
+async def test_pods_get_the_order_where_no_policies_are(before, authority, tmp_path) -> None:
+    """Of each of two replicas, with the rights of the component and with nothing written for it;
+    renewed certificates are read.
+    """
+    folder = certificate(authority, tmp_path / "webhook")
+    policies = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
+    assert (await before.get(policies)).status == 404
+    kubectl = Kubectl(before.kubeconfig)
+    await asyncio.to_thread(kubectl, "apply", "-k", shipped("order-webhook"))
+    token = await asyncio.to_thread(kubectl.token, "dynsched", "dynsched")
+    account = before.servers.kubeconfig(tmp_path / "kubeconfig-account", token)
+    ports = free_port(), free_port()
+    flags = [("--webhook-cert-dir", str(folder), "--webhook-addr", f"127.0.0.1:{port}",
+              "--kubeconfig", str(account), "--lease-namespace", "dynsched")
+             for port in ports]  # fmt: skip
+    loads = {"hot": 95.0, "n0": 50.0, "n1": 60.0}
+    async with FakePrometheus() as prometheus, api_of(before.kubeconfig) as api:
+        await set_loads(before, prometheus, loads)
+        ((what, fix),) = await order_problems(api)
+        assert ("has no caBundle" in what, fix) == (True, "see docs/order.md#the-certificate")
+        async with (
+            dynsched(before, prometheus, tmp_path, RULES, *flags[0]) as first,
+            dynsched(before, prometheus, tmp_path, RULES, *flags[1]) as second,
+        ):
+            for port, operator in zip(ports, (first, second), strict=True):
+                await reach(before, configuration(authority.cert, url=at(port)))
+                await until_preferred(before, "n0", "n1")
+                assert await order_problems(api) == []
+                answer = json.loads((await operator.get("/order"))[1])
+                assert (answer["by"], answer["error"]) == ("webhook", None)
+                assert answer["until"] > answer["written_at"]
+                assert await operator.get("/status") == (200, "ok")
+                assert await metric(operator, 'dynsched_order_writes_total{result="failed"}') == 0
+            prometheus.set(load=loads | {"n0": 75.0})
+            certificate(authority, folder, "renewed")
+            await until_preferred(before, "n1", "n0")
+            await second.stop()
+            await until_preferred(before)
+            assert "answered 403" not in first.log + second.log
+            assert "TLS" not in first.log.replace("TLS: the certificate was read again", "")
+
+
+async def reach(cluster: EnvtestCluster, body: Doc) -> None:
+    """Put another address into the configuration that is applied: no Service works here."""
+    path = f"{CONFIGURATIONS}/{keys.ORDER_POLICY}"
+    client = body["webhooks"][0]["clientConfig"]
+    found = (await cluster.get(path)).ok
+    found["webhooks"][0]["clientConfig"] = client
+    _ = (await cluster.put(path, found)).ok
+
+
+async def _garbage(_request: web.Request) -> web.Response:
+    return web.Response(text="<html>", content_type="text/html")
+
+
+async def _half(_request: web.Request) -> web.Response:
+    patch = {"uid": "x", "allowed": True, "patchType": "JSONPatch", "patch": "e30="}
+    head = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+    return web.json_response(head | {"response": patch})
+
+
+async def test_whatever_is_wrong_with_it_pods_are_created_as_always(
+    before, authority, tmp_path
+) -> None:
+    folder = certificate(authority, tmp_path / "webhook")
+    (tmp_path / "other").mkdir()
+    foreign = Authority(tmp_path / "other", "other")
+    service = {"service": {"namespace": "default", "name": "none", "port": 9443}}
+    tls, late = (
+        ServerTls(TlsConfig(each / "tls.crt", each / "tls.key")).context
+        for each in (folder, certificate(authority, tmp_path / "late", "late", expired=True))
+    )
+    ticks = make_store(Clock())
+    ticks.show_order(OrderStatus(in_force=LastOrder(LEVELS, 0, 4e9)), with_metrics=False)
+    app = web.Application()
+    app.router.add_post("/garbage", _garbage)
+    app.router.add_post("/half", _half)
+    async with FakePrometheus() as prometheus:
+        await set_loads(before, prometheus, {"n0": 50.0, "n1": 60.0})
+        port = free_port()
+        flags = ("--webhook-cert-dir", str(folder), "--webhook-addr", f"127.0.0.1:{port}")
+        async with (
+            WebServer(app, Address("127.0.0.1", 0), tls) as odd,
+            WebServer(make_webhook_app(ticks), Address("127.0.0.1", 0), late) as expired,
+            dynsched(before, prometheus, tmp_path, RULES, *flags) as operator,
+        ):
+            good = configuration(authority.cert, url=at(port))
+            wrong = {
+                "nobody listens": configuration(authority.cert, url=at(free_port())),
+                "another CA": configuration(foreign.cert, url=at(port)),
+                "an expired certificate": configuration(authority.cert, url=at(expired.port)),
+                "no Service": configuration(authority.cert, **service),
+                "garbage": configuration(authority.cert, url=f"{odd.url}/garbage"),
+                "another uid": configuration(authority.cert, url=f"{odd.url}/half"),
+                "no such path": configuration(authority.cert, url=f"{odd.url}/none"),
+            }
+            for what, body in wrong.items():
+                async with configured(before, good):
+                    await until_preferred(before, "n0", "n1")
+                async with configured(before, body):
+                    await until_preferred(before)
+                    took, levels = await created(before)
+                    assert (took < 5, levels) == (True, []), what
+            async with configured(before, good):
+                await until_preferred(before, "n0", "n1")
+                os.kill(operator.process.pid, signal.SIGSTOP)
+                try:
+                    for _ in range(3):
+                        took, levels = await created(before)
+                        assert (1 <= took < 5, levels) == (True, [])
+                finally:
+                    os.kill(operator.process.pid, signal.SIGCONT)
+                await until_preferred(before, "n0", "n1")
+
+
+@pytest.mark.parametrize("missing", ["tls.crt", "tls.key"])
+async def test_a_start_without_its_files_says_which(before, authority, tmp_path, missing) -> None:
+    folder = certificate(authority, tmp_path / "webhook")
+    (folder / missing).unlink()
+    flags = ("--kubeconfig", str(before.kubeconfig), "--webhook-cert-dir", str(folder))
+    async with Operator(tmp_path, "run", *flags) as operator:
+        assert await operator.process.wait() == 1
+        assert f"{folder / missing}: No such file or directory" in operator.log
+
+
+async def test_the_commands_of_the_page_make_a_certificate_that_the_api_server_would_trust(
+    before, tmp_path
+) -> None:
+    kubectl, where = Kubectl(before.kubeconfig), ("-n", "dynsched", "secret", NAME_OF_SECRET)
+    await asyncio.to_thread(kubectl, "apply", "-k", shipped("order-webhook"))
+    page = (ROOT / "docs/order.md").read_text().partition("### The certificate")[2]
+    (script,) = re.findall(r"```sh\n(.*?)```", page.partition("\n## ")[0], re.DOTALL)
+    words = ("env", f"KUBECONFIG={before.kubeconfig}", "bash", "-euo", "pipefail", "-c", script)
+    done = await asyncio.to_thread(run, *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    try:
+        secret = json.loads(await asyncio.to_thread(kubectl, "get", *where, "-o", "json"))["data"]
+        found = (await before.get(f"{CONFIGURATIONS}/{keys.ORDER_POLICY}")).ok
+        assert found["webhooks"][0]["clientConfig"]["caBundle"] == secret["tls.crt"]
+        check = ("verify", "-verify_hostname", "dynsched.dynsched.svc", "-purpose", "sslserver")
+        assert not run("openssl", *check, "-CAfile", "tls.crt", "tls.crt", cwd=tmp_path).returncode
+        await asyncio.to_thread(kubectl, "apply", "-k", shipped("order-webhook"))  # it is kept
+        again = (await before.get(f"{CONFIGURATIONS}/{keys.ORDER_POLICY}")).ok
+        assert again["webhooks"] == found["webhooks"]
+    finally:
+        await asyncio.to_thread(kubectl, "delete", *where)

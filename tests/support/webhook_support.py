@@ -1,0 +1,53 @@
+"""The webhook of the order, as it is shipped, for an API server on this machine."""
+
+import base64
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from certificates import Authority
+from cluster import EnvtestCluster
+from manifest_support import COMPONENTS, Doc, load_all
+
+from dynsched.rules import keys
+
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+
+
+def configuration(ca: str | bytes, **client: Any) -> Doc:
+    """``ca``: the file or the content. ``client``: how the API server reaches it, ``url`` or
+    ``service``.
+    """
+    (found,) = load_all(COMPONENTS / "order-webhook/webhook.yaml")
+    content = ca if isinstance(ca, bytes) else Path(ca).read_bytes()
+    bundle = base64.b64encode(content).decode()
+    found["webhooks"][0]["clientConfig"] = {"caBundle": bundle, **client}
+    return found
+
+
+def at(port: int) -> str:
+    return f"https://127.0.0.1:{port}/webhook/order"
+
+
+def certificate(
+    authority: Authority, folder: Path, name: str = "webhook", *, expired: bool = False
+) -> Path:
+    """Put a certificate for this machine in place, as in the Secret that is mounted."""
+    folder.mkdir(exist_ok=True)
+    issue = authority.issue_expired if expired else authority.issue
+    pair = issue(name, "IP:127.0.0.1")
+    shutil.copy(pair.cert, folder / "tls.crt")
+    shutil.copy(pair.key, folder / "tls.key")
+    return folder
+
+
+@asynccontextmanager
+async def configured(cluster: EnvtestCluster, body: Doc) -> AsyncIterator[None]:
+    """The API server takes it up a moment later."""
+    _ = (await cluster.post(CONFIGURATIONS, body)).ok
+    try:
+        yield
+    finally:
+        _ = (await cluster.delete(f"{CONFIGURATIONS}/{keys.ORDER_POLICY}")).ok
