@@ -29,7 +29,7 @@ They come from the files of [the kustomize tree](../../manifests), to which the 
 `components` and `collector` are links; `helm package` puts the files themselves into the archive.
 
 - **Beside Karpenter** add `--set mark.taint=` ([why, and what else to set](../../docs/install.md#autoscalers))
-- **How to look:** [`kubectl dynsched nodes`](../../docs/kubectl.md), or without the plugin
+- **How to look:** [`kubectl dynsched nodes`](../../docs/look.md#kubectl-dynsched), or without the plugin
   `kubectl -n dynsched exec deploy/dynsched -- dynsched nodes`. The plugin asks through the API server, which
   `kubectl.enabled` lets in where NetworkPolicies are enforced
 - **How to take it back:** stop it, remove the marks, uninstall:
@@ -46,7 +46,7 @@ They come from the files of [the kustomize tree](../../manifests), to which the 
 - **The parts** are switched on by `ha.enabled`, `guardrail.enabled`, `janitor.enabled`,
   `monitoring.enabled`, [`inject.enabled`](../../docs/inject.md), [`order.enabled`](../../docs/order.md),
   `extender.enabled`, [`extenderPort.enabled`](../../docs/extender.md), [`webAuth.enabled`](../../docs/operate.md#who-may-read),
-  [`kubectl.enabled`](../../docs/kubectl.md),
+  [`kubectl.enabled`](../../docs/look.md#kubectl-dynsched),
   [`descheduler.enabled`](../../docs/descheduler.md) and `collector.enabled`.
 - **An upgrade, and back:** [docs/install.md](../../docs/install.md#upgrade)
 - **Pod Security:** `--create-namespace` makes a namespace without labels. The pods fit `restricted`:

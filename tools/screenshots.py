@@ -1,4 +1,4 @@
-"""Pictures of the page on the demo's cluster, for README and docs/page.md.
+"""Pictures of the page on the demo's cluster, for README and docs/look.md.
 
     python -m tools.screenshots [docs/images] [--seconds 90]
 

@@ -101,7 +101,7 @@ def _percent(part: Part, key: str) -> float | None:
 
 def _next_step(overview: Overview, hot: int | None) -> str:
     if overview.source is None and any("you may not" in note for note in overview.notes):
-        return "have the ClusterRole dynsched-kubectl bound to you (docs/kubectl.md)"
+        return "have the ClusterRole dynsched-kubectl bound to you (docs/look.md)"
     if overview.source is None:
         return "install metrics-server, or name a Prometheus elsewhere: dynsched top --prom URL"
     if overview.tick.rule_set.rules[0].source == "metrics-server":

@@ -26,7 +26,7 @@ def top(*, output: str, every: bool, **given: Any) -> None:
 
     It needs a kubeconfig alone, and writes nothing. A node is hot by the rules that come with
     dynsched. Prometheus is looked for in the cluster; without one metrics-server is asked, and
-    without both, requests and limits are shown alone. docs/top.md explains the columns.
+    without both, requests and limits are shown alone. docs/look.md explains the columns.
 
     \b
     Example:

@@ -191,7 +191,7 @@ def _grant(call: ApiRequest, user: str) -> str:
     role = "Role" if call.namespace else "ClusterRole"
     if user and not OURS.fullmatch(user):
         return (
-            f"ask an administrator to bind a {role} with it to {user}; docs/kubectl.md has those "
+            f"ask an administrator to bind a {role} with it to {user}; docs/look.md has those "
             "for people"
         )
     if call.resource in _FOR_PEOPLE:

@@ -138,7 +138,7 @@ def _refusal(
         case HTTPStatus.FORBIDDEN:
             return ForbiddenError(
                 f"may not get services/proxy {service.proxied} in namespace {service.namespace}: "
-                f"{server} answered 403{words}; docs/kubectl.md has the Role for it; or use "
+                f"{server} answered 403{words}; docs/look.md has the Role for it; or use "
                 f"`kubectl -n {service.namespace} port-forward svc/{service.name} {service.port}` "
                 f"and {service.flag} http://localhost:{service.port}"
             )
@@ -156,6 +156,6 @@ def _refusal(
                 remedy = "if it serves HTTPS, name the port https in the Service"
             return ClusterError(
                 f"{server} got no answer from the {service} ({status}{words}); {remedy} "
-                "(docs/kubectl.md)"
+                "(docs/look.md)"
             )
     return failures.from_status(call, server, raw.status, raw.body)

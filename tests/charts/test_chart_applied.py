@@ -96,12 +96,16 @@ async def finish(cluster: EnvtestCluster) -> None:
 
 
 def taken_back(part: str, kubeconfig: Path) -> None:
-    """Run the commands of the component's page, as they stand there."""
-    if part == "extender-port":  # a section of extender.md: it made no object, and has no command
+    """Run the commands that a page marks as those that take the component back."""
+    if part == "extender-port":  # it made no object, and has no command
         return
-    page = (ROOT / f"docs/{part}.md").read_text()
-    section = page.split("## How do I take it back")[1].split("\n## ")[0]
-    for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL):
+    text = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
+    blocks = re.findall(rf"<!-- remove {part} -->\n```sh\n(.*?)```", text, re.DOTALL)
+    if not blocks:  # a page of its own
+        page = (ROOT / f"docs/{part}.md").read_text()
+        section = page.split("## How do I take it back")[1].split("\n## ")[0]
+        blocks = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    for block in blocks:
         path = f"PATH={Path(sys.executable).parent}:{os.environ['PATH']}"
         with_it = f"KUBECONFIG={kubeconfig}"
         done = run("env", path, with_it, "bash", "-euo", "pipefail", "-c", block)

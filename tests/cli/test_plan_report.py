@@ -19,7 +19,7 @@ from dynsched.core.samples import Sample
 from dynsched.core.tick import WriteResult
 from dynsched.web.status import rules_answer
 
-PAGE = ROOT / "docs/plan.md"
+PAGE = ROOT / "docs/look.md"
 PLAN = re.compile(r"(<!-- plan -->\n```console\n).*?(```\n<!-- end of plan -->)", re.DOTALL)
 
 

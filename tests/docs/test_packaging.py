@@ -100,7 +100,7 @@ def test_one_version_everywhere() -> None:
     pages = [ROOT / name for name in ("README.md", "README.zh-CN.md", "Dockerfile")]
     pages += [
         ROOT / "docs/http.md",
-        ROOT / "docs/top.md",
+        ROOT / "docs/look.md",
         ROOT / "docs/examples/gitops/flux-helm.yaml",
     ]
     pages += [ROOT / "dynsched/web/openapi.json", ROOT / "charts/dynsched/Chart.yaml"]

@@ -166,7 +166,7 @@ async def test_people_have_roles_with_what_the_commands_need(cluster, kubectl, t
         prometheus.set(cpu={"hot": 95})
         asking = ("--prom", prometheus.url, "-r", file)
         code, told = await called("plan", *asking)
-        assert (code, "docs/kubectl.md has those for people" in told) == (1, True)
+        assert (code, "docs/look.md has those for people" in told) == (1, True)
         assert "kubectl apply" not in told
         for kind, name in (("clusterrolebinding", "clusterrole"), ("rolebinding", "role")):
             role = (f"--{name}=dynsched-kubectl", "--user=stranger", "-n", "dynsched")

@@ -149,7 +149,7 @@ async def test_who_may_list_nodes_alone_sees_them_and_which_rights_are_missing(
         "you may not list nodes.metrics.k8s.io",
     ]
     assert sorted(node["name"] for node in found["nodes"]) == [*NODES]
-    assert "docs/kubectl.md" in found["next"]
+    assert "docs/look.md" in found["next"]
     cluster.server.forbidden = {*NO_RIGHTS, ("list", "nodes")}
     code, output, errors = await call("top")
     assert (code, output, "may not list nodes: " in errors) == (1, "", True)
