@@ -101,10 +101,7 @@ def taken_back(part: str, kubeconfig: Path) -> None:
         return
     text = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
     blocks = re.findall(rf"<!-- remove {part} -->\n```sh\n(.*?)```", text, re.DOTALL)
-    if not blocks:  # a page of its own
-        page = (ROOT / f"docs/{part}.md").read_text()
-        section = page.split("## How do I take it back")[1].split("\n## ")[0]
-        blocks = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    assert blocks
     for block in blocks:
         path = f"PATH={Path(sys.executable).parent}:{os.environ['PATH']}"
         with_it = f"KUBECONFIG={kubeconfig}"
