@@ -62,7 +62,7 @@ def doctor(
 ) -> None:
     """Check the rules against the live Prometheus and the cluster. It writes nothing.
 
-    Each finding has a code, what shows it, and what to do; docs/doctor.md explains the codes. The
+    Each finding has a code, what shows it, and what to do; docs/check.md explains the codes. The
     exit codes are 0: no finding as bad as --fail-on; 1: there is one; 2: Prometheus or the API
     server could not be asked at all, or there are no rules.
 

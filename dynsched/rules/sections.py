@@ -24,7 +24,7 @@ EqualBelow = Annotated[float, Field(ge=0, le=100)]
 """Percent: nodes of less expected load are equally good, so kube-scheduler decides."""
 DEFAULT_EQUAL_BELOW: Final = 40.0
 PACK_BELOW: Final = 55.0
-"""The default where nodes are packed; both are measured in docs/order-measured.md."""
+"""The default where nodes are packed; both are measured in docs/effect.md."""
 SelectorText = Annotated[Selector, read_by(parse_selector), AsText]
 
 

@@ -109,14 +109,13 @@ def metrics_table(ticks):
         example(),
     ):  # some series are not in each
         text += node_series(tick)
-    kinds = dict(re.findall(r"^# TYPE (dynsched_\w+) (\w+)$", text, re.MULTILINE))
-    rows = ["| metric | type | meaning |", "| --- | --- | --- |"]
+    rows = ["| metric | meaning |", "| --- | --- |"]
     meanings = dict(re.findall(r"^# HELP (dynsched_\w+) (.+)$", text, re.MULTILINE))
     for name, meaning in meanings.items():
         labels = re.search(rf"^{name}(?:_sum)?\{{(.+)\}}", text, re.MULTILINE)
         names = re.findall(r'(\w+)="', labels[1]) if labels else []
         shown = f"{{{', '.join(names)}}}" if names else ""
-        rows.append(f"| `{name}{shown}` | {kinds[name]} | {meaning} |")
+        rows.append(f"| `{name}{shown}` | {meaning} |")
     return "\n".join(rows) + "\n"
 
 

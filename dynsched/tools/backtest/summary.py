@@ -1,4 +1,4 @@
-"""A replay in numbers, as JSON. The names are a contract (docs/backtest.md): no key is ever left
+"""A replay in numbers, as JSON. The names are a contract (docs/check.md): no key is ever left
 out, and a number that is not known is null.
 """
 

@@ -33,7 +33,7 @@ LAG: Final = 60.0
 """Seconds that the newest sample may be old, where three scrapes are not longer."""
 LATE: Final = 105.0
 """Seconds until a value shows a new pod in full, from which on the order removes noticeably less of
-the overload (docs/order-measured.md)."""
+the overload (docs/effect.md)."""
 QUICK: Final = 15.0
 RANGE: Final = 60.0
 """Seconds between scrapes, and of a range, that P12 advises."""
@@ -179,8 +179,8 @@ async def late_for_new_pods(rule: CheckedRule) -> AsyncIterator[Finding]:
         )
         yield hint(
             "the values show a new pod late, so that the pods after it may go to the same node",
-            f"in full after {format_duration(round(lag))}{every}; docs/order-measured.md says what "
-            "a lag costs",
+            f"in full after {format_duration(round(lag))}{every}; docs/effect.md#lag says what a "
+            "lag costs",
             listed([fix for fix, helps in fixes if helps]),
         )
 

@@ -19,7 +19,7 @@ CODES: Final = (
     *("P0", "P1", "P4", "P5", "P6", "P9", "P10", "P12", "P13", "P14", "P15"),
     *("N1", "N2", "W1", "K1", "K2", "K3", "K4", "K5"),
 )
-"""All checks; docs/doctor.md explains each. A published code keeps its meaning."""
+"""All checks; docs/check.md explains each. A published code keeps its meaning."""
 
 
 class Severity(IntEnum):
@@ -129,4 +129,4 @@ def _summary(report: Report) -> str:
         return "No findings." if not report.unreachable else "No findings in what was checked."
     counts = Counter(each.severity for each in report.findings)
     found = [counted(counts[each], noun) for each, noun in _NOUNS.items() if counts[each]]
-    return f"{listed(found)}; docs/doctor.md explains each code."
+    return f"{listed(found)}; docs/check.md explains each code."

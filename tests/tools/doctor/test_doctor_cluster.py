@@ -318,7 +318,7 @@ async def test_a_persons_rights_are_not_those_of_dynsched(
 
 def test_the_command_for_the_pod_names_the_rules_by_which_it_runs() -> None:
     """Without them the doctor looked for a file that is not there."""
-    page, image = (ROOT / name for name in ("docs/doctor.md", "Dockerfile"))
+    page, image = (ROOT / name for name in ("docs/check.md", "Dockerfile"))
     assert IN_THE_POD in page.read_text()
     (folder,) = re.findall(r"^WORKDIR (/etc\S*)$", image.read_text(), re.MULTILINE)
     (container,) = templates(kustomize(BASE))["dynsched"]["spec"]["containers"]
