@@ -241,7 +241,7 @@ def few_react(reach: Reach, *, with_order: bool) -> Iterator[Finding]:
         for each in worst
     ]
     command = LABEL_IT.replace("NAME", worst[0].namespace)
-    install_it = "" if with_order else "install manifests/components/order or inject, then "
+    install_it = "" if with_order else "apply manifests/base, then "
     yield (hint if with_order else warning if reacting else error)(
         "few pods react, so that little load moves"
         if reacting
