@@ -27,6 +27,7 @@ from helm_support import (
 from manifest_support import (
     BASE,
     COMPONENTS,
+    OPERATOR_KINDS,
     OVERLAYS,
     Doc,
     beside,
@@ -48,6 +49,7 @@ pytestmark = pytest.mark.thorough
 
 INJECTION = "MutatingAdmissionPolicy/dynsched-avoid-pressure/spec"
 INJECTED, _ = yaml.safe_load_all((COMPONENTS / "inject/policy.yaml").read_text())
+EXAMPLES = ROOT / "manifests/examples/managed-prometheus"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 
 
@@ -190,8 +192,6 @@ SET: list[tuple[str, str, Any]] = [
     ("replicas=3", "Deployment/dynsched/spec.replicas", 3),
     ("runAsUser=7", f"{JANITOR}.securityContext.fsGroup", 7),
     ("serviceAccountAnnotations.a=b", "ServiceAccount/dynsched/metadata.annotations", {"a": "b"}),
-    ("podLabels.a=b", "Deployment/dynsched/spec.template.metadata.labels",
-     {"a": "b", "app.kubernetes.io/name": "dynsched"}),
     ("sidecars[0].name=a,sidecars[0].image=b", f"{POD}.initContainers",
      [{"name": "a", "image": "b"}]),
     ("interval=30s", f"{SETTINGS}.DYNSCHED_INTERVAL", ...),
@@ -393,6 +393,28 @@ def marks_of(docs: list[Doc]) -> Any:
     """Those that the guardrail lets dynsched write."""
     policy = the(docs, "ValidatingAdmissionPolicy", "dynsched-guardrail")
     return policy["spec"]["variables"][0]["expression"]
+
+
+def test_one_block_for_kube_prometheus_stack_names_it_everywhere() -> None:
+    values = yaml.safe_load((CHART / "values-kube-prometheus-stack.yaml").read_text())
+    docs = helm(values)
+    for kind in OPERATOR_KINDS:
+        assert the(docs, kind)["metadata"]["labels"]["release"] == "kube-prometheus-stack"
+    (caller,) = the(docs, "NetworkPolicy")["spec"]["ingress"][0]["from"]
+    (namespace,) = caller["namespaceSelector"]["matchLabels"].values()
+    assert at(docs, PROMETHEUS) == f"http://prometheus-operated.{namespace}.svc:9090"
+    assert at(docs, PROMETHEUS) == at(helm(), PROMETHEUS)
+
+
+@pytest.mark.parametrize("name", ["amazon", "azure", "google"])
+def test_one_block_for_a_managed_prometheus_has_the_proxy_of_its_example(name: str) -> None:
+    docs = helm(yaml.safe_load((CHART / f"values-{name}.yaml").read_text()))
+    example = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())["spec"]["template"]["spec"]
+    assert at(docs, f"{POD}.initContainers") == example["initContainers"]
+    port = re.escape(at(docs, PROMETHEUS).split(":")[2].partition("/")[0])
+    assert re.search(rf"\b{port}\b", yaml.safe_dump(example))
+    account = the(docs, "ServiceAccount")["metadata"].get("annotations", {})
+    assert len(account) == (name != "azure")
 
 
 def test_without_a_user_the_cluster_assigns_one() -> None:
