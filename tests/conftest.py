@@ -15,6 +15,7 @@ from command_line import Ended, call_of
 from envtest import Envtest, assets
 from fake_prometheus import FakePrometheus
 from hypothesis import HealthCheck, settings
+from programs import lacking
 
 # They need a cluster that runs pods: `make e2e`.
 collect_ignore = [] if "E2E" in os.environ else ["e2e"]
@@ -79,9 +80,8 @@ def before_136(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Envtest]:
 def _servers(folder: Path, flags: Sequence[str] = ()) -> Iterator[Envtest]:
     found = assets()
     if found is None:
-        pytest.skip(
-            "KUBEBUILDER_ASSETS is not set: the cluster tests ran on the simulated one only"
-        )
+        reason = "KUBEBUILDER_ASSETS is not set: the cluster tests ran on the simulated one only"
+        lacking(reason, servers=True)
     servers = Envtest(found, folder, flags=flags)
     try:
         servers.start()

@@ -21,30 +21,40 @@ label or a soft taint, and the scheduler prefers others. What it is and how it w
 ```sh
 helm install dynsched charts/dynsched --namespace dynsched --create-namespace \\
   --set image.repository=registry.example.com/platform/dynsched \\
-  --set prometheus.url=http://prometheus-k8s.monitoring.svc:9090
+  --values charts/dynsched/values-kube-prometheus-stack.yaml   # or --set prometheus.url=http://...
+kubectl label namespace shop dynsched.io/avoid-pressure=true   # its new pods get the order
+kubectl -n dynsched exec deploy/dynsched -- dynsched nodes
 ```
+
+Hot nodes get the label `status=presure`. New pods of namespaces with that label prefer the coolest nodes ([the
+order](../../docs/order.md)): by policies of the API server from Kubernetes 1.36 on, before by a webhook. The chart chooses.
+
+| Your Prometheus | Values |
+| --- | --- |
+| kube-prometheus-stack | [values-kube-prometheus-stack.yaml](values-kube-prometheus-stack.yaml), with alerts and the dashboard |
+| Amazon's, Azure's or Google's managed service | [values-amazon.yaml](values-amazon.yaml), [values-azure.yaml](values-azure.yaml), [values-google.yaml](values-google.yaml) |
+| another one | `prometheus.url` ([which](../../docs/prometheus.md#which-url)), `networkPolicy.from` and `networkPolicy.prometheusPorts` |
+
+| Your cluster | Values |
+| --- | --- |
+| Karpenter | nothing. The chart refuses `mark.taint` there ([what else to set](../../docs/install.md#autoscalers)) |
+| OpenShift | [Prometheus](../../docs/prometheus.md#openshift); it assigns user and group itself |
+| MicroK8s, minikube, k3s | `networkPolicy.apiServerPorts` with 16443, 8443 or 6444 |
+| GKE Autopilot | nothing, but no `collector`: Autopilot forbids its hostPath. It raises small requests to its own minimum |
+| EKS with Fargate | nothing: Fargate's nodes are never marked and in no list of the order, and pods go there by their Fargate profile alone |
 
 The objects have fixed names, so there is one release in a namespace, and one in a cluster with a mark.
 They come from the files of [the kustomize tree](../../manifests), to which the folders `base`,
 `components` and `collector` are links; `helm package` puts the files themselves into the archive.
 
-- **Beside Karpenter** add `--set mark.taint=` ([why, and what else to set](../../docs/install.md#autoscalers))
-- **How to look:** [`kubectl dynsched nodes`](../../docs/look.md#kubectl-dynsched), or without the plugin
-  `kubectl -n dynsched exec deploy/dynsched -- dynsched nodes`. The plugin asks through the API server, which
+- **How to look:** [`kubectl dynsched nodes`](../../docs/look.md#kubectl-dynsched). The plugin asks through the API server, which
   `kubectl.enabled` lets in where NetworkPolicies are enforced
-- **How to take it back:** stop it, remove the marks, uninstall:
-
-  ```sh
-  kubectl -n dynsched scale deployment dynsched --replicas 0
-  kubectl -n dynsched wait --for=delete pod -l app.kubernetes.io/name=dynsched --timeout=60s
-  dynsched prune
-  helm -n dynsched uninstall dynsched
-  ```
-
+- **How to take it back:** `helm -n dynsched uninstall dynsched`. A Job before it removes all marks from nodes, which
+  Argo CD runs too (from 3.3 on); `--no-hooks` leaves it out
 - **Rules** are set inline, by `rules`, in the form of [rules.yaml](../../docs/rules.md) without `mark`:
   `helm upgrade ... --values rules-values.yaml`. A change of them restarts no pod.
 - **The parts** are switched on by `ha.enabled`, `guardrail.enabled`, `janitor.enabled`,
-  `monitoring.enabled`, [`inject.enabled`](../../docs/inject.md), [`order.enabled`](../../docs/order.md),
+  `monitoring.enabled`, [`inject.enabled`](../../docs/inject.md),
   `extender.enabled`, [`extenderPort.enabled`](../../docs/extender.md), [`webAuth.enabled`](../../docs/operate.md#who-may-read),
   [`kubectl.enabled`](../../docs/look.md#kubectl-dynsched),
   [`descheduler.enabled`](../../docs/descheduler.md) and `collector.enabled`.

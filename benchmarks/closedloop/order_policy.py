@@ -1,4 +1,4 @@
-"""The namespace `default` asks for the order: manifests/components/order, on a real API server."""
+"""The namespace `default` asks for the order: manifests/base/order, on a real API server."""
 
 from __future__ import annotations
 

@@ -299,20 +299,24 @@ def _print_checked(reports: Sequence[Checked], output: str) -> None:
     is_flag=True,
     help="Prune even while a running instance holds the Lease; that instance sets the marks again.",
 )
+@click.option(
+    "--take-lease",
+    is_flag=True,
+    help="Take the Lease from a running instance first, wait until it has ended its writes (12 s), "
+    "then prune. Nobody writes for a minute, in which you remove dynsched: for an uninstall.",
+)
 @flags.output
 @flags.logging
 def prune(*, if_lease_older_than: str | None, output: str, **given: Any) -> None:
     """Remove everything that dynsched ever put on the nodes, and the order, and nothing else.
 
-    Stop the running instances first: they would set the marks again. While one of them holds the
-    Lease `dynsched`, in any namespace or in --lease-namespace, nothing is removed and the exit
-    code is 1.
+    Running instances would set the marks again. While one of them holds the Lease `dynsched`, in
+    any namespace or in --lease-namespace, nothing is removed and the exit code is 1.
 
     \b
     Example:
-      kubectl -n dynsched scale deployment dynsched --replicas 0
-      kubectl -n dynsched wait --for delete pod -l app.kubernetes.io/name=dynsched
-      dynsched prune
+      dynsched prune --take-lease
+      kubectl delete -k my-dynsched
     """
     from dynsched.cli import single_pass
     from dynsched.util.logs import last_words
@@ -323,7 +327,8 @@ def prune(*, if_lease_older_than: str | None, output: str, **given: Any) -> None
         age = parse_duration(if_lease_older_than) if if_lease_older_than else None
     except ValueError as error:
         raise click.UsageError(f"--if-lease-older-than: {error}") from None
-    if age is not None and given["force"]:
-        raise click.UsageError("--force and --if-lease-older-than contradict each other")
+    if [age is not None, given["force"], given["take_lease"]].count(True) > 1:
+        only_one = "--force, --take-lease and --if-lease-older-than contradict each other"
+        raise click.UsageError(only_one)
     with last_words(_EXPECTED):
         single_pass.prune(output, lease_older_than=age, **given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from functools import partial
@@ -26,21 +27,24 @@ from dynsched.features.order.resource import NODE_ORDERS, NodeOrder, homes_of_or
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import DryRunCluster, NodeCluster
 from dynsched.kube.credentials import CredentialProvider, load_credentials
-from dynsched.kube.election import LeaseTimes
-from dynsched.kube.leader import LEASE_NAME, Elector
+from dynsched.kube.election import LeaseTimes, held_by, read_lease
+from dynsched.kube.leader import LEASE_NAME, Elector, Leases
 from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.leases import Holder, find_holders, why_at_work
 from dynsched.kube.pod_costs import costed_pods, remove_cost
 from dynsched.rules import keys
 from dynsched.rules.file import FixedRules, RulesFileError, fixed_rules, load_rules
 from dynsched.rules.labels import Mark, parse_label
-from dynsched.util.errors import ClusterError, ForbiddenError, NotFoundError
+from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 from dynsched.util.latest import Latest
 
 logger = logging.getLogger(__name__)
 
 TAKE_SECONDS: Final = 2 * LeaseTimes().duration
 """Seconds that a single pass waits for a Lease that is no longer renewed."""
+TAKEN: Final = LeaseTimes(duration=60)
+"""A Lease that was taken to prune: nobody else takes it meanwhile."""
+_TRIES: Final = 5
 POLL: Final = 0.05
 
 
@@ -119,6 +123,7 @@ async def prune(
     lease_older_than: float | None = None,
     lease_namespace: str | None = None,
     force: bool = False,
+    take_lease: bool = False,
 ) -> WriteResult | None:
     """Remove everything that was ever put on nodes, as the evidence on them says, the order, and
     pods' deletion costs.
@@ -128,11 +133,14 @@ async def prune(
     ``rules``: a file with one more mark, which counts without evidence too, as the default one.
     ``lease_older_than``: only if the Lease was not renewed for so many seconds or does not exist.
     ``force``: even while the Lease is held; only without ``lease_older_than``.
+    ``take_lease``: take it from a running instance, which then writes nothing for a minute.
     """
     mark = _mark_without_evidence(rules)
     async with Clients(await load_credentials(kubeconfig, context)) as clients:
         client = clients.open(KubeClient)
-        if lease_older_than is not None:
+        if take_lease and not dry_run:
+            await _take_leases(client, lease_namespace)
+        elif lease_older_than is not None:
             namespace = lease_namespace or client.config.namespace
             why_not = await why_at_work(client, namespace, lease_older_than)
             if why_not is not None:
@@ -206,6 +214,33 @@ async def _withdraw_costs(client: KubeClient, *, dry_run: bool) -> list[WriteFai
         done = "would be removed" if dry_run else "removed"
         logger.info("deletion costs of %s: %s", counted(removed, "pod"), done)
     return failures
+
+
+async def _take_leases(client: KubeClient, namespace: str | None) -> None:
+    """Take the Lease from each running instance (namespaces as `find_holders`), and return when
+    their last writes have ended.
+    """
+    holders = await find_holders(client, namespace, client.config.namespace)
+    for holder in holders:
+        logger.info("%s; it is taken", holder)
+        await _take(Leases(client, holder.namespace))
+    if holders:
+        await asyncio.sleep(TAKEN.write_for + TAKEN.write_timeout)
+
+
+async def _take(leases: Leases) -> None:
+    """AtWorkError where the holder's renewals are always faster."""
+    for _ in range(_TRIES):
+        body = await leases.read()
+        seen = body and read_lease(body, None, time.monotonic(), least=TAKEN.duration)
+        with contextlib.suppress(ConflictError, NotFoundError):
+            await leases.write(
+                seen or None, held_by("dynsched-prune", seen or None, TAKEN, time.time())
+            )
+            return
+    raise AtWorkError(
+        f"the Lease {LEASE_NAME} was renewed each time before it was taken; try again"
+    )
 
 
 async def _holder(client: KubeClient, namespace: str | None) -> Holder | None:

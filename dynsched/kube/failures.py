@@ -19,7 +19,6 @@ from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, No
 from dynsched.util.formatting import one_line
 
 _GRANTED_BY: Final[Mapping[str, str]] = {
-    "nodeorders": "components/order",
     "pods/binding": "components/extender",
     "tokenreviews": "components/web-auth",
     "subjectaccessreviews": "components/web-auth",

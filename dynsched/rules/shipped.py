@@ -17,11 +17,10 @@ MEMORY: Final = "node-mem-usage"
 
 
 def shipped_rules(*, by_metrics_server: bool = False) -> FixedRules:
-    """With an order by CPU. ``by_metrics_server``: the same thresholds for what it measures, at
-    once, because it keeps no history in which `for` could have passed.
+    """``by_metrics_server``: the same thresholds for what metrics-server measures, at once, because
+    it keeps no history in which `for` could have passed.
     """
     found = yaml.safe_load(PATH.read_bytes())
-    found["order"] = {"score": {CPU: 1}}
     if by_metrics_server:
         resources = {CPU: "cpu", MEMORY: "memory"}
         for rule in found["rules"]:

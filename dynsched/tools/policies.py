@@ -51,12 +51,10 @@ NOT_SERVED: Final = Problem(
 )
 
 
-def install(component: str) -> str:
-    """How a component of manifests/ is installed."""
-    return (
-        f"apply the component manifests/components/{component} of this version "
-        f"(in the chart: {component}.enabled)"
-    )
+def install(part: str) -> str:
+    """How a part of manifests/ is installed."""
+    place = "manifests/base" if part == "order" else f"the component manifests/components/{part}"
+    return f"apply {place} of this version (in the chart: {part}.enabled)"
 
 
 async def order_problems(

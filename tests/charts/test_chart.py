@@ -24,7 +24,18 @@ from helm_support import (
     switched_on,
     value_of,
 )
-from manifest_support import BASE, COMPONENTS, OVERLAYS, Doc, beside, kustomize, overlay, the
+from manifest_support import (
+    BASE,
+    COMPONENTS,
+    OPERATOR_KINDS,
+    OVERLAYS,
+    Doc,
+    beside,
+    kustomize,
+    overlay,
+    templates,
+    the,
+)
 from programs import ROOT, run
 
 from dynsched import __version__
@@ -38,13 +49,16 @@ pytestmark = pytest.mark.thorough
 
 INJECTION = "MutatingAdmissionPolicy/dynsched-avoid-pressure/spec"
 INJECTED, _ = yaml.safe_load_all((COMPONENTS / "inject/policy.yaml").read_text())
+EXAMPLES = ROOT / "manifests/examples/managed-prometheus"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 
 
 def composed(folder: Path, parts: tuple[str, ...]) -> list[Doc]:
     """What kustomize makes of the base and these parts, with what the chart sets in the rules."""
     components = [COMPONENTS / part for part in parts if part != "collector"]
-    content: Doc = {"resources": beside(folder, BASE), "components": beside(folder, *components)}
+    base = OVERLAYS / "descheduler" if "descheduler" in parts else BASE  # with the taint
+    components = [each for each in components if each.name != base.name]
+    content: Doc = {"resources": beside(folder, base), "components": beside(folder, *components)}
     if "collector" in parts:
         content["resources"] += beside(folder, OVERLAYS / "collector")
     return kustomize(overlay(folder, **content))
@@ -70,7 +84,7 @@ WEBHOOK = "dynsched-order-webhook"
 
 
 def by_webhook(**webhook: Any) -> Doc:
-    return {"order": {"enabled": True, "by": "webhook", "webhook": webhook}}
+    return {"order": {"by": "webhook", "webhook": webhook}}
 
 
 def test_the_order_by_the_webhook_is_the_component_with_a_certificate_of_the_chart(
@@ -105,17 +119,15 @@ def test_helm_lints_it_and_its_notes_say_how_to_look_and_how_to_take_it_back(val
     found = [each["error"] for each in report["messages"] if each["error"] != "icon is recommended"]
     assert (found, report["errors"]) == ([], [])
     text = notes(values)
-    for words in ("dynsched nodes", "dynsched prune", "helm -n dynsched uninstall dynsched"):
+    for words in ("dynsched nodes", "uninstall dynsched   # removes the marks from nodes first"):
         assert words in text
         assert words in notes({"mark": {"label": "", "taint": TAINT}})
+    assert "kubectl label namespace NAME dynsched.io/avoid-pressure=true" in text
+    assert "dynsched prune --take-lease" in notes({"pruneOnUninstall": False})
     assert "\n\n\n" not in text
     assert ("kubectl get nodes -L status" in text) is True
     assert ("scale deployment dynsched-descheduler --replicas 0" in text) is bool(values)
     assert ("--clusterrole=dynsched-reader" in text) is bool(values)
-    assert ("by order.score" in text) is bool(values)
-    # The janitor goes with the release: it cannot be the last that is uninstalled.
-    assert ("`helm uninstall` removes it too" in text) is bool(values)
-    assert "last" not in text
 
 
 def test_another_namespace_is_everywhere_and_network_policies_can_be_left_out() -> None:
@@ -177,6 +189,11 @@ SET: list[tuple[str, str, Any]] = [
     ("prometheus.externalUrl=https://prom.example.com", f"{PROMETHEUS}_EXTERNAL_URL", ...),
     ("mark.label=example.com/heat=high", f"{POD}.{PREFERENCE}.matchExpressions.0",
      {"key": "example.com/heat", "operator": "NotIn", "values": ["high"]}),
+    ("replicas=3", "Deployment/dynsched/spec.replicas", 3),
+    ("runAsUser=7", f"{JANITOR}.securityContext.fsGroup", 7),
+    ("serviceAccountAnnotations.a=b", "ServiceAccount/dynsched/metadata.annotations", {"a": "b"}),
+    ("sidecars[0].name=a,sidecars[0].image=b", f"{POD}.initContainers",
+     [{"name": "a", "image": "b"}]),
     ("interval=30s", f"{SETTINGS}.DYNSCHED_INTERVAL", ...),
     ("logFormat=text", f"{SETTINGS}.DYNSCHED_LOG_FORMAT", ...),
     ("settings.DYNSCHED_LOG_LEVEL=debug", f"{SETTINGS}.DYNSCHED_LOG_LEVEL", ...),
@@ -213,6 +230,9 @@ SET: list[tuple[str, str, Any]] = [
     ("networkPolicy.prometheusPorts={9091,8080}",
      "NetworkPolicy/dynsched-descheduler/spec.egress.2.ports",
      [{"port": 9091, "protocol": "TCP"}, {"port": 8080, "protocol": "TCP"}]),
+    ("networkPolicy.apiServerPorts={443,16443}",
+     "NetworkPolicy/dynsched-janitor/spec.egress.1.ports",
+     [{"port": 443, "protocol": "TCP"}, {"port": 16443, "protocol": "TCP"}]),
     ("descheduler.image=d:1", f"{DESCHEDULER}.image", ...),
     ("descheduler.interval=10m", f"{DESCHEDULER}.args.1", "--descheduling-interval=10m"),
     ("descheduler.prometheusUrl=http://q", f"{POLICY}.metricsProviders.0.prometheus.url", ...),
@@ -227,8 +247,8 @@ SET: list[tuple[str, str, Any]] = [
      f"{POLICY}.profiles.0.pluginConfig.1.args.evictableNamespaces", {"exclude": ["a", "b"]}),
 ]  # fmt: skip
 
-ELSEWHERE = {f"{value_of(part)}.enabled" for part in (*PARTS, "networkPolicy")}
-ELSEWHERE |= {"mark.taint", "rules"}
+ELSEWHERE = {f"{value_of(part)}.enabled" for part in (*PARTS, "networkPolicy", "order")}
+ELSEWHERE |= {"mark.taint", "mark.force", "rules", "pruneOnUninstall"}
 """Values with tests of their own."""
 
 
@@ -285,7 +305,8 @@ def test_the_schema_knows_each_key_of_the_rules_and_takes_every_example() -> Non
     for path in [*(ROOT / "docs/examples").glob("*.yaml"), *OVERLAYS.rglob("rules.yaml")]:
         if "rules" in (content := yaml.safe_load(path.read_text())):
             content.pop("mark", None)
-            assert rules_of({"rules": content}).rules == load_rules(path).rules, path
+            values = {"rules": content, "order": {"enabled": "order" in content}}
+            assert rules_of(values).rules == load_rules(path).rules, path
     *_, release = yaml.safe_load_all((ROOT / "docs/examples/gitops/flux-helm.yaml").read_text())
     assert [rule.name for rule in rules_of(release["spec"]["values"]).rules] == ["node-cpu"]
 
@@ -303,8 +324,10 @@ IMPOSSIBLE: list[tuple[Doc, str]] = [
     ({"descheduler": {"enabled": True}, "mark": {"taint": ""}}, "descheduler.enabled"),
     ({"descheduler": {"enabled": True}, "mark": {"label": "", "taint": TAINT}},
      "descheduler.enabled"),
-    ({"mark": {"label": "", "taint": ""}}, "mark.label and mark.taint are both empty"),
+    ({"mark": {"label": ""}, "order": {"enabled": False}}, "mark.label and mark.taint are both e"),
     ({"rules": MISSPELT}, "treshold"),
+    ({"rules": {"rules": [{"name": "a", "expr": "up", "threshold": 1}]}}, "name node-cpu"),
+    ({"order": {"score": {"other": 1}}}, "name other"),
     (by_webhook(secret="mine"), "order.webhook.secret needs order.webhook.caBundle"),
 ]  # fmt: skip
 
@@ -329,13 +352,23 @@ def test_the_rules_are_the_shipped_ones_with_the_mark_of_the_values_or_ones_own(
     alone = rules_of({"mark": {"label": "", "taint": TAINT}})
     assert str(alone.mark) == f"taint {TAINT}"
     mine = {"stale_after": "7m", "rules": [{"name": "a", "expr": "up", "threshold": 1}]}
-    own = rules_of({"rules": mine})
+    own = rules_of({"rules": mine, "order": {"score": {"a": 2}}})
     assert [rule.name for rule in own.rules] == ["a"]
-    assert (str(own.mark), own.stale_after) == (f"label status=presure and taint {TAINT}", 420)
+    assert (str(own.mark), own.stale_after) == ("label status=presure", 420)
+    assert rules_of({"rules": mine, "order": {"enabled": False}}).order is None
+    packed = {"score": {"a": 1}, "pack": True}
+    for order, found in (
+        (own.order, (2, False)),
+        (rules_of({"rules": mine | {"order": packed}}).order, (1, True)),
+        (rules_of({"rules": mine | {"rules": [{**mine["rules"][0], "name": "node-cpu"}]}}).order,
+         (1, False)),
+    ):  # fmt: skip
+        assert order is not None
+        assert (*order.score.values(), order.pack) == found
 
 
 def test_without_a_mark_there_is_the_order_and_no_right_to_write_nodes() -> None:
-    alone: Doc = {"mark": {"label": "", "taint": ""}, **switched_on("order")}
+    alone: Doc = {"mark": {"label": ""}}
     assert rules_of(alone).mark.is_none
     role, base = (the(docs, "ClusterRole") for docs in (helm(alone), helm()))
     assert role == the(kustomize(OVERLAYS / "order-only"), "ClusterRole") != base
@@ -362,6 +395,37 @@ def marks_of(docs: list[Doc]) -> Any:
     return policy["spec"]["variables"][0]["expression"]
 
 
+def test_one_block_for_kube_prometheus_stack_names_it_everywhere() -> None:
+    values = yaml.safe_load((CHART / "values-kube-prometheus-stack.yaml").read_text())
+    docs = helm(values)
+    for kind in OPERATOR_KINDS:
+        assert the(docs, kind)["metadata"]["labels"]["release"] == "kube-prometheus-stack"
+    (caller,) = the(docs, "NetworkPolicy")["spec"]["ingress"][0]["from"]
+    (namespace,) = caller["namespaceSelector"]["matchLabels"].values()
+    assert at(docs, PROMETHEUS) == f"http://prometheus-operated.{namespace}.svc:9090"
+    assert at(docs, PROMETHEUS) == at(helm(), PROMETHEUS)
+
+
+@pytest.mark.parametrize("name", ["amazon", "azure", "google"])
+def test_one_block_for_a_managed_prometheus_has_the_proxy_of_its_example(name: str) -> None:
+    docs = helm(yaml.safe_load((CHART / f"values-{name}.yaml").read_text()))
+    example = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())["spec"]["template"]["spec"]
+    assert at(docs, f"{POD}.initContainers") == example["initContainers"]
+    port = re.escape(at(docs, PROMETHEUS).split(":")[2].partition("/")[0])
+    assert re.search(rf"\b{port}\b", yaml.safe_dump(example))
+    account = the(docs, "ServiceAccount")["metadata"].get("annotations", {})
+    assert len(account) == (name != "azure")
+
+
+def test_without_a_user_the_cluster_assigns_one() -> None:
+    docs = helm(everything(runAsUser=None))
+    contexts = [each["spec"]["securityContext"] for each in templates(docs).values()]
+    assert len(contexts) == 4
+    for each in contexts:
+        assert not {"runAsUser", "runAsGroup", "fsGroup"} & each.keys()
+        assert each["runAsNonRoot"] is True
+
+
 def test_a_taint_alone_needs_no_affinity() -> None:
     docs = helm({"mark": {"label": "", "taint": TAINT}, "guardrail": {"enabled": True}})
     assert "affinity" not in the(docs, "Deployment")["spec"]["template"]["spec"]
@@ -373,6 +437,6 @@ def test_a_change_of_the_settings_restarts_the_pods_and_one_of_the_rules_does_no
         return the(helm(values), "Deployment")["spec"]["template"]["metadata"]["annotations"]
 
     assert annotations({}) != annotations({"interval": 20})
-    mine = {"rules": [{"name": "a", "expr": "up", "threshold": 1}]}
+    mine = {"rules": [{"name": "node-cpu", "expr": "up", "threshold": 1}]}
     assert annotations({}) == annotations({"rules": mine})
-    assert annotations({}) == annotations({"mark": {"taint": ""}})
+    assert annotations({}) == annotations({"mark": {"taint": TAINT}})

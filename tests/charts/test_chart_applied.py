@@ -12,7 +12,7 @@ import pytest
 import yaml
 from cluster import EnvtestCluster
 from envtest import Envtest
-from helm_support import CHART, PARTS, Config, everything, helm
+from helm_support import CHART, PARTS, Config, custom_resource, everything, helm, uninstall
 from manifest_support import (
     BASE,
     COMPONENTS,
@@ -31,17 +31,6 @@ pytestmark = pytest.mark.thorough
 NAMESPACE = "helm-test"
 OURS = "app.kubernetes.io/name=dynsched"
 GONE = ("--ignore-not-found", "--wait=false")
-
-
-def custom_resource(kind: str, plural: str) -> Doc:
-    """Enough of a definition of the Prometheus Operator for the object to be taken."""
-    group = "monitoring.coreos.com"
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    names = {"kind": kind, "plural": plural, "singular": kind.lower()}
-    versions = [{"name": "v1", "served": True, "storage": True, "schema": schema}]
-    head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
-    spec = {"group": group, "scope": "Namespaced", "names": names, "versions": versions}
-    return head | {"metadata": {"name": f"{plural}.{group}"}, "spec": spec}
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +125,7 @@ async def test_installed_upgraded_to_everything_back_and_uninstalled(
         (lambda: release.install(CHART, "dynsched", {}, create_namespace=True), names(base)),
         (lambda: release.upgrade(CHART, "dynsched", everything()), names(full)),
         (lambda: release.upgrade(CHART, "dynsched", {}, reset_values=True), names(base)),
-        (lambda: release.uninstall("dynsched"), set()),
+        (lambda: uninstall(release, kubectl), set()),
     ]
     try:
         for step, expected in steps:
@@ -144,8 +133,8 @@ async def test_installed_upgraded_to_everything_back_and_uninstalled(
             await finish(cluster)
             assert await asyncio.to_thread(existing, kubectl, full) == expected
     finally:
-        for each in release.list():
-            release.uninstall(each["name"])
+        for _ in release.list():
+            await asyncio.to_thread(uninstall, release, kubectl)
 
 
 @pytest.mark.parametrize("part", [part for part in PARTS if part != "collector"])
@@ -187,7 +176,7 @@ async def test_the_order_goes_by_what_the_api_server_has(
 ) -> None:
     """By the webhook with one certificate over upgrades, where it has no policies."""
     found: Envtest = request.getfixturevalue(servers)
-    path, values = found.kubeconfig(tmp_path / "kubeconfig"), {"order": {"enabled": True}}
+    path, values = found.kubeconfig(tmp_path / "kubeconfig"), dict[str, object]()
     kubectl, webhook = Kubectl(path), {"MutatingWebhookConfiguration/dynsched-order"}
     kinds = "mutatingwebhookconfigurations,secrets", "mutatingadmissionpolicies"
     async with EnvtestCluster(found, tmp_path) as cluster:
@@ -211,5 +200,5 @@ async def test_the_order_goes_by_what_the_api_server_has(
                 bundle = each["webhooks"][0]["clientConfig"]["caBundle"]
                 assert bundle == secret["data"]["ca.crt"]
         finally:
-            for each in config.list():
-                config.uninstall(each["name"])
+            for _ in config.list():
+                await asyncio.to_thread(uninstall, config, kubectl)

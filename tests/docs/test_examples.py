@@ -134,7 +134,7 @@ def series_of_cadvisor() -> dict[str, str]:
 def test_without_node_exporter_the_kubelets_metrics_measure_the_same(tmp_path: Path) -> None:
     path = ROOT / "docs/examples/cadvisor.yaml"
     shipped, rules = load_rules(ROOT / "rules.yaml"), load_rules(path)
-    assert (rules.mark, rules.guard) == (shipped.mark, shipped.guard)
+    assert (rules.mark, rules.order, rules.guard) == (shipped.mark, shipped.order, shipped.guard)
     assert [rule.model_copy(update={"expr": ""}) for rule in rules.rules] == [
         rule.model_copy(update={"expr": ""}) for rule in shipped.rules
     ]

@@ -19,7 +19,7 @@ FILES = [
 ]
 FOLDERS = ("docs", "dynsched", "manifests", "tests", "benchmarks", r"\.ci", r"\.github")
 IN_THE_TREE = re.compile(rf"(?<![\w/.:-])((?:{'|'.join(FOLDERS)})/[\w./-]*[\w/])")
-NO_PATHS = re.compile(r"\b[\w.-]+\.example\.com/\S+|inject(?:-ca-from: |CaFrom=)\S+")
+NO_PATHS = re.compile(r"\b[\w.-]+\.example\.com/\S+|inject-?[cC]a-?[fF]rom[:=] ?\S+")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 import yaml
 from kubernetes.utils.quantity import parse_quantity
-from manifest_support import Doc, Kubectl
+from manifest_support import Doc, Kubectl, commands
 from programs import ROOT, run
 from prometheus_support import Process, RealPrometheus
 
@@ -47,7 +48,7 @@ LABEL, TAINT = "status=presure", "dynsched.io/pressure=true:PreferNoSchedule"
 EVERYWHERE = (  # what has no namespace, or is in `default`
     *("clusterrole", "clusterrolebinding", "customresourcedefinition", "role", "rolebinding"),
     *("validatingadmissionpolicy", "validatingadmissionpolicybinding"),
-    *("mutatingadmissionpolicy", "mutatingadmissionpolicybinding"),
+    *("mutatingadmissionpolicy", "mutatingadmissionpolicybinding", "mutatingwebhookconfiguration"),
 )
 
 
@@ -148,7 +149,10 @@ class Site:
         """manifests/overlays/example, copied and changed as it says."""
         shutil.copytree(manifests / "overlays/example", folder)
         if not self.has_mutating_policies():
-            components = [name for name in components if name not in ("order", "inject")]
+            components = [*(name for name in components if name != "inject"), "order-webhook"]
+        # The order is a component before 0.3.0, and in the base since.
+        there = manifests / "components"
+        components = [name for name in components if (there / name).is_dir()]
         for name in components:
             shutil.copytree(manifests / "components" / name, folder / name)
         (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
@@ -167,6 +171,8 @@ class Site:
         delete = ("-k", removed_by) if removed_by else how
         self.kubectl("apply", *how)
         try:
+            if not self.has_mutating_policies():
+                self.certify()
             self.rolled_out()
             # A version before is not judged: each start of 0.2.0 gave a Warning.
             told = [] if removed_by else self.warnings()
@@ -177,6 +183,15 @@ class Site:
             self.kubectl("delete", "--ignore-not-found", *delete)
         left = self.left()
         assert not left, left
+
+    def certify(self) -> None:
+        """Give the webhook a certificate, as its page says; the chart has made one."""
+        secret = ("secret", "dynsched-order-webhook", "--ignore-not-found")
+        if not self.ours("get", *secret):
+            script = commands("docs/order.md", "openssl")
+            with TemporaryDirectory() as folder:
+                words = ("env", f"KUBECONFIG={self.kubeconfig}", "bash", "-euo", "pipefail", "-c")
+                run(*words, script, cwd=folder, check=True)
 
     def rolled_out(self) -> None:
         """All of ours; dynsched's pods are scraped from now on, as a PodMonitor's are."""

@@ -1,22 +1,28 @@
 """Each way to install it, up to the first mark, and to remove it."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from helm_support import helm
-from manifest_support import BASE, Doc, kustomize, the
-from site_support import NAMESPACE, Site, hot, until
+from manifest_support import Doc, kustomize, shipped, the
+from programs import run
+from site_support import NAMESPACE, SHOP, TAINT, WAIT, Site, hot, pods_that, until
 
-PARTS = ("ha", "guardrail", "janitor", "inject", "order", "webAuth", "kubectl", "collector")
+PARTS = ("ha", "guardrail", "janitor", "inject", "webAuth", "kubectl", "collector")
 
 
 def chart(site: Site, rules: Doc) -> list[Doc]:
     """With all parts that need nothing which the cluster may lack."""
     name, _, tag = site.image.rpartition(":")
     values: dict[str, Any] = {part: {"enabled": True} for part in PARTS}
-    values["order"]["score"] = rules["order"]["score"]
+    # Rendered without a server, the chart does not know what it serves.
+    policies = site.has_mutating_policies()
+    values["inject"]["enabled"] = policies
+    values["order"] = {"by": "policy" if policies else "webhook", "score": rules["order"]["score"]}
+    values["mark"] = {"taint": TAINT}
     values |= {
         "image": {"repository": name, "tag": tag},
         "prometheus": {"url": site.prometheus.url},
@@ -28,8 +34,8 @@ def chart(site: Site, rules: Doc) -> list[Doc]:
 
 
 def install_yaml(site: Site, rules: Doc) -> list[Doc]:
-    """The base as a release renders it, and what one edits in it."""
-    docs = kustomize(BASE)
+    """The base as a release renders it, and what one edits in it; before 1.36 with the webhook."""
+    docs = kustomize(shipped("base" if site.has_mutating_policies() else "order-webhook"))
     the(docs, "Deployment")["spec"]["template"]["spec"]["containers"][0]["image"] = site.image
     (settings,) = (d for d in docs if d["metadata"]["name"].startswith("dynsched-settings"))
     settings["data"] |= {"DYNSCHED_PROM": site.prometheus.url, "DYNSCHED_INTERVAL": "5"}
@@ -39,13 +45,21 @@ def install_yaml(site: Site, rules: Doc) -> list[Doc]:
 
 @pytest.mark.parametrize("way", [chart, install_yaml])
 def test_it_is_ready_without_a_warning_marks_a_node_and_leaves_nothing(
-    way, site: Site, tmp_path: Path
+    way, site: Site, shop: str, tmp_path: Path
 ):
     node = site.nodes()[0]["metadata"]["name"]
     rules = hot(node)
-    if way is install_yaml:
-        del rules["order"]  # the base alone has no right to write it
     file = tmp_path / "all.yaml"
     file.write_text(yaml.safe_dump_all(way(site, rules)))
     with site.installed("-f", file):
         until(f"{node} is marked", lambda: site.marked() == {node})
+        until("a new pod gets the order", lambda: gets_the_order(site))
+
+
+def gets_the_order(site: Site) -> bool:
+    pod = {"apiVersion": "v1", "kind": "Pod", **pods_that(site, WAIT, "probe", resources={})}
+    pod["metadata"]["name"] = "probe"
+    flags = ("-n", SHOP, "create", "--dry-run=server", "-f", "-", "-o", "json")
+    done = run("kubectl", f"--kubeconfig={site.kubeconfig}", *flags, stdin=json.dumps(pod))
+    assert done.returncode == 0, done.stderr
+    return "dynsched.io/order" in json.loads(done.stdout)["metadata"].get("annotations", {})

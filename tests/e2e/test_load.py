@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from node_exporters import NodeExporter
-from programs import ROOT, run
+from programs import ROOT, lacking, run
 from site_support import BURN, BY_CADVISOR, GIVEN, SHOP, WAIT, Site, pods_that, until
 
 LOG = logging.getLogger("e2e")
@@ -84,7 +84,7 @@ def test_the_shipped_rules_say_the_same_by_the_series_of_node_exporter(dynsched:
 
 def test_pods_of_each_kind_get_the_order_and_go_elsewhere(dynsched: Site, hot: str):
     if not dynsched.has_mutating_policies():
-        pytest.skip("the order and inject need Kubernetes 1.36")
+        lacking("the order by policies and inject need Kubernetes 1.36")
     until("the order is there", lambda: dynsched.get("nodeorders", "-n", "dynsched"))
     dynsched.apply(
         workload("Deployment", "web", waiting(dynsched, "web"), replicas=3),

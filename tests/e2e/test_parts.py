@@ -42,7 +42,7 @@ def mine(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
     if has_descheduler():
         change(
             folder / "descheduler/policy.yaml",
-            {"http://prometheus-server.monitoring.svc:9090": site.prometheus.url, "30m": "1s"},
+            {"http://prometheus-operated.monitoring.svc:9090": site.prometheus.url, "30m": "1s"},
         )
         change(folder / "descheduler/deployment.yaml", {"interval=5m": "interval=20s"})
     with site.installed("-k", folder):
@@ -116,7 +116,7 @@ def test_the_second_scheduler_places_its_pods_by_load(overlay, shop: str, site: 
     rules = yaml.safe_load((OVERLAYS / SECOND / "rules.yaml").read_text())
     for each in rules["rules"]:
         each["expr"] = load_of(hot)
-    changes = {"http://prometheus-server.monitoring.svc:9090": site.prometheus.url}
+    changes = {"http://prometheus-operated.monitoring.svc:9090": site.prometheus.url}
     if GIVEN:  # else the nodes have the image that the manifests name
         changes["newTag: v1.36.2"] = f"newTag: {site.version()}"
     overlay(SECOND, changes, rules)

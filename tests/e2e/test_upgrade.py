@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from programs import ROOT, run
+from programs import ROOT, lacking, run
 from site_support import SHOP, WAIT, Site, hot, pods_that, until, without_a_writer
 
 COMPONENTS = ("order", "guardrail", "janitor", "kubectl")
@@ -21,7 +21,7 @@ def versions(
 ) -> Iterator[dict[str, Path]]:
     """The folder of each version; the one before is installed."""
     if not site.has_mutating_policies():
-        pytest.skip("the order needs Kubernetes 1.36")
+        lacking("the order by policies needs Kubernetes 1.36")
     before, revision = former
     top, rules = tmp_path_factory.mktemp("versions"), hot(site.node(0))
     packed = top / "manifests.tar"

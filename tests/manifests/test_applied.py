@@ -18,7 +18,6 @@ from envtest import Envtest, StartError
 from fake_prometheus import FakePrometheus
 from manifest_support import (
     BASE,
-    COMPONENTS,
     OVERLAYS,
     Kubectl,
     kustomize,
@@ -138,13 +137,11 @@ async def test_the_order_alone_needs_no_right_to_write_nodes(cluster, kubectl, t
     assert await marked(cluster) == ["hot"]
     tried = [write.verb for write in await cluster.writes("nodes") if write.verb != "create"]
     assert tried == ["patch"]  # by the test
-    await asyncio.to_thread(kubectl, "delete", "-k", COMPONENTS / "order")
 
 
 async def test_people_have_roles_with_what_the_commands_need(cluster, kubectl, tmp_path) -> None:
     """And before that no advice to apply manifests, which grant people nothing."""
-    for folder in (shipped("kubectl"), COMPONENTS / "order"):
-        await asyncio.to_thread(kubectl, "apply", "-k", folder)
+    await asyncio.to_thread(kubectl, "apply", "-k", shipped("kubectl"))
     await asyncio.to_thread(kubectl, "wait", "--for=condition=Established", "crd", ORDERS)
     path = cluster.servers.kubeconfig(tmp_path / "person", cluster.servers.stranger_token)
     file = write_rules(tmp_path, {**RULES, "order": {"score": {"cpu": 1}}})
@@ -186,7 +183,6 @@ async def test_people_have_roles_with_what_the_commands_need(cluster, kubectl, t
     assert (code, await marked(cluster), "answered 403" in told) == (0, [], False)
     assert (await cluster.get(f"{orders}/dynsched")).status == 404
     await asyncio.to_thread(kubectl, "delete", "clusterrolebinding", "people")
-    await asyncio.to_thread(kubectl, "delete", "-k", COMPONENTS / "order")
 
 
 @pytest.mark.thorough

@@ -17,6 +17,7 @@ from manifest_support import (
     RESTRICTED,
     Doc,
     beside,
+    commands,
     kustomize,
     load_all,
     overlay,
@@ -38,10 +39,15 @@ from dynsched.web.responses import PROBES
 EXAMPLES = ROOT / "manifests/examples"
 SECOND = "real-usage-scheduler"
 
-BASE_KINDS = (
+ORDER_KINDS = (
+    "CustomResourceDefinition MutatingAdmissionPolicy MutatingAdmissionPolicy "
+    "MutatingAdmissionPolicyBinding MutatingAdmissionPolicyBinding Role RoleBinding"
+)
+WITHOUT_ORDER = (
     "ClusterRole ClusterRoleBinding ConfigMap ConfigMap Deployment Namespace NetworkPolicy Role "
     "Role RoleBinding RoleBinding Service ServiceAccount"
 )
+BASE_KINDS = f"{WITHOUT_ORDER} {ORDER_KINDS}"
 RIGHTS = "ClusterRole ClusterRoleBinding"
 JOB = f"{RIGHTS} NetworkPolicy Role RoleBinding ServiceAccount"
 ADDED = {
@@ -52,9 +58,8 @@ ADDED = {
     "monitoring": "ConfigMap PodMonitor PrometheusRule",
     "inject": "MutatingAdmissionPolicy MutatingAdmissionPolicyBinding",
     "kubectl": "ClusterRole ClusterRole NetworkPolicy Role",
-    "order": "CustomResourceDefinition MutatingAdmissionPolicy MutatingAdmissionPolicy "
-    "MutatingAdmissionPolicyBinding MutatingAdmissionPolicyBinding Role RoleBinding",
     "order-webhook": "MutatingWebhookConfiguration NetworkPolicy",
+    "openshift": "",
     "extender": f"{RIGHTS} NetworkPolicy",
     "web-auth": f"{RIGHTS} ClusterRole {RIGHTS}",
     "descheduler": f"ConfigMap Deployment Namespace Secret {JOB}",
@@ -97,14 +102,15 @@ def composed(folder: Path, *parts: str, resource: Path = BASE, **content: object
 
 @pytest.mark.parametrize("name", ADDED)
 def test_each_component_adds_its_objects_to_the_base(name: str) -> None:
-    assert kinds(rendered(name)) == sorted(f"{BASE_KINDS} {ADDED[name]}".split())
+    before = WITHOUT_ORDER if name == "order-webhook" else BASE_KINDS
+    assert kinds(rendered(name)) == sorted(f"{before} {ADDED[name]}".split())
 
 
 def test_components_go_together(tmp_path: Path) -> None:
-    parts = [part.name for part in COMPONENTS.iterdir() if not part.name.startswith("policies-")]
+    parts = [part.name for part in COMPONENTS.iterdir()]
     assert {*parts, "example"} == {*ADDED, "extender-port"}
     docs = composed(tmp_path / "all", *parts)
-    assert kinds(docs) == sorted(f"{BASE_KINDS} {' '.join(ADDED.values())}".split())
+    assert kinds(docs) == sorted(f"{WITHOUT_ORDER} {' '.join(ADDED.values())}".split())
     alone = {key: doc for name in FULL for key, doc in named(rendered(name)).items()}
     alone["Deployment", "dynsched"] = the(rendered("ha"), "Deployment")
     assert named(rendered("full")) == alone
@@ -124,21 +130,14 @@ def test_the_example_works_where_it_is_copied_to_and_so_do_components(tmp_path: 
     assert alone == kustomize(mine)  # so its base is the one that is shipped
 
 
-def commands(page: str, word: str) -> str:
-    """The one block of commands with this word in a page, for a folder that is not the tree, with
-    nothing applied.
-    """
-    blocks = re.findall(
-        r"^ *```sh\n(.*?)^ *```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL
-    )
-    (found,) = (block for block in blocks if word in block)
-    lines = [line for line in found.splitlines() if "kubectl" not in line]
-    return re.sub(r"(?<= )manifests/", f"{ROOT}/manifests/", "\n".join(lines))
+def without_kubectl(script: str) -> str:
+    """Nothing is applied."""
+    return "\n".join(line for line in script.splitlines() if "kubectl" not in line)
 
 
 def test_the_commands_of_the_page_make_the_order_alone_of_a_copy_of_the_example(tmp_path) -> None:
     mine = shutil.copytree(OVERLAYS / "example", tmp_path / "my-dynsched")
-    script = commands("docs/order.md", "no-node-writes.yaml")
+    script = without_kubectl(commands("docs/order.md", "no-node-writes.yaml"))
     run("bash", "-euo", "pipefail", "-c", script, cwd=tmp_path, check=True)
     found, example = named(kustomize(mine)), named(rendered("example"))
     assert container([*found.values()])["image"] == container([*example.values()])["image"]
@@ -147,12 +146,35 @@ def test_the_commands_of_the_page_make_the_order_alone_of_a_copy_of_the_example(
             assert found[key] == doc
 
 
+def test_the_commands_of_the_page_give_a_copy_of_the_example_the_webhook(tmp_path: Path) -> None:
+    mine = shutil.copytree(OVERLAYS / "example", tmp_path / "my-dynsched")
+    script = commands("docs/order.md", "components/order-webhook")
+    run("bash", "-euo", "pipefail", "-c", script, cwd=tmp_path, check=True)
+    kind, found = ("MutatingWebhookConfiguration", "dynsched-order"), named(kustomize(mine))
+    assert found[kind] == named(rendered("order-webhook"))[kind]
+    assert kinds([*found.values()]) == kinds(rendered("order-webhook"))
+
+
+def test_the_patch_of_the_page_leaves_nothing_of_the_order(tmp_path: Path) -> None:
+    page = (ROOT / "docs/order.md").read_text().partition("## How do I take it back")[2]
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    docs = composed(tmp_path / "without", **yaml.safe_load(block))
+    assert kinds(docs) == sorted(WITHOUT_ORDER.split())
+
+
+def test_openshift_assigns_user_and_group(tmp_path: Path) -> None:
+    docs = composed(tmp_path / "openshift", "janitor", "descheduler", "openshift")
+    for template in templates(docs).values():
+        context = template["spec"]["securityContext"]
+        assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
 def test_the_commands_of_an_upgrade_bring_the_base_and_keep_what_is_yours(tmp_path: Path) -> None:
     mine = shutil.copytree(OVERLAYS / "example", tmp_path / "my-dynsched")
     (mine / "base/rbac.yaml").write_text("# of an older version\n")
     yours = {"rules": [{"name": "mine", "expr": "load", "threshold": 1}]}
     (mine / "rules.yaml").write_text(yaml.safe_dump(yours))
-    script = commands("docs/install.md", "rm -r my-dynsched/base")
+    script = without_kubectl(commands("docs/install.md", "rm -r my-dynsched/base"))
     run("bash", "-euo", "pipefail", "-c", script, cwd=tmp_path, check=True)
     found, example = named(kustomize(mine)), named(rendered("example"))
     rules = found["ConfigMap", "dynsched-rules"]
@@ -162,7 +184,7 @@ def test_the_commands_of_an_upgrade_bring_the_base_and_keep_what_is_yours(tmp_pa
 
 def test_a_held_pod_gets_its_list_as_a_new_one_does() -> None:
     of_new, of_held = (
-        the(rendered("order"), "MutatingAdmissionPolicy", name)["spec"]
+        the(rendered("base"), "MutatingAdmissionPolicy", name)["spec"]
         for name in (keys.ORDER_POLICY, keys.HELD_POLICY)
     )
     new, held = (
@@ -271,8 +293,8 @@ def test_each_account_may_do_exactly_what_it_needs() -> None:
     assert granted == GRANTED
 
 
-def test_the_order_alone_has_all_of_the_base_but_the_right_to_write_nodes(tmp_path) -> None:
-    alone, both = named(rendered("order-only")), named(composed(tmp_path / "both", "order"))
+def test_the_order_alone_has_all_of_the_base_but_the_right_to_write_nodes() -> None:
+    alone, both = named(rendered("order-only")), named(rendered("base"))
     rules, role = ("ConfigMap", "dynsched-rules"), ("ClusterRole", "dynsched")
     own = load_rules(OVERLAYS / "order-only/rules.yaml")
     assert alone[rules]["data"] == {"rules.yaml": (OVERLAYS / "order-only/rules.yaml").read_text()}
@@ -452,8 +474,9 @@ def test_the_extender_gets_a_port_that_the_control_plane_alone_reaches(more, tmp
 def test_all_that_is_shipped_marks_by_the_rules_of_the_working_example() -> None:
     """That the chart does, too, is in test_chart.py."""
     shipped = load_rules(ROOT / "rules.yaml")
-    taint = "dynsched.io/pressure=true:PreferNoSchedule"
-    assert str(shipped.mark) == f"label status=presure and taint {taint}"
+    assert str(shipped.mark) == "label status=presure"
+    assert shipped.order is not None
+    assert shipped.order.score == {"node-cpu": 1}
     mounted = {
         name: the(rendered(name), "ConfigMap", "dynsched-rules")["data"]["rules.yaml"]
         for name in ("base", "example", "descheduler", "extender")
@@ -461,15 +484,24 @@ def test_all_that_is_shipped_marks_by_the_rules_of_the_working_example() -> None
     assert mounted.pop("extender") == (OVERLAYS / "extender/rules.yaml").read_text()
     for name, text in mounted.items():
         rules = parse_rules(yaml.safe_load(text))
-        assert rules.mark == shipped.mark, name
+        # The descheduler needs both, and says so.
+        taint = " and taint dynsched.io/pressure=true:PreferNoSchedule"
+        assert str(rules.mark) == f"{shipped.mark}{taint * (name == 'descheduler')}"
+        assert rules.order == shipped.order
         assert (rules.rules, rules.guard) == (shipped.rules, shipped.guard), name
 
 
-def test_a_change_of_settings_restarts_the_pod_and_one_of_the_rules_does_not() -> None:
+def test_a_change_of_settings_restarts_the_pod_and_one_of_the_rules_does_not(tmp_path) -> None:
     """The name of a ConfigMap of settings has a hash of its content."""
     names = set()
-    for name, service in {"base": "prometheus-server", "example": "prometheus-k8s"}.items():
-        docs = rendered(name)
+    other = {"name": "dynsched-settings", "namespace": "dynsched", "behavior": "merge"}
+    other["literals"] = ["DYNSCHED_PROM=http://mine.monitoring.svc:9090"]
+    changed = composed(tmp_path / "changed", configMapGenerator=[other])
+    for docs, service in (
+        (rendered("base"), "prometheus-operated"),
+        (rendered("example"), "prometheus-operated"),
+        (changed, "mine"),
+    ):
         settings = container(docs)["envFrom"][0]["configMapRef"]["name"]
         url = the(docs, "ConfigMap", settings)["data"]["DYNSCHED_PROM"]
         assert url == f"http://{service}.monitoring.svc:9090"

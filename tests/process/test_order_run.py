@@ -21,7 +21,7 @@ import pytest
 from api_support import api_of
 from cluster import EnvtestCluster
 from fake_prometheus import FakePrometheus
-from manifest_support import COMPONENTS, Kubectl, load_all, order_component
+from manifest_support import BASE, COMPONENTS, Kubectl, load_all, order_component
 from operator_support import until
 from order_cases import (
     AFTER,
@@ -519,7 +519,7 @@ async def test_an_api_server_that_restarts_refuses_no_pod_and_gives_the_order_ag
 async def test_it_is_there_again_after_the_definition_is(
     cluster, prometheus, policy, tmp_path
 ) -> None:
-    crd = COMPONENTS / "order/crd.yaml"
+    crd = BASE / "order/crd.yaml"
     async with dynsched(cluster, prometheus, tmp_path, RULES, *FLAGS) as operator:
         await until(lambda: told(cluster), "the order is in force")
         await asyncio.to_thread(policy, "delete", "-f", crd)

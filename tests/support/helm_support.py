@@ -1,11 +1,17 @@
 """charts/dynsched as Helm's own library renders it, beside what kustomize renders."""
 
+import json
 import re
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import yaml
-from manifest_support import Doc
-from programs import ROOT
+from envtest import Envtest
+from manifest_support import Doc, Kubectl
+from programs import ROOT, run
 
 try:
     import helm_python as sdk
@@ -19,7 +25,7 @@ CHART = ROOT / "charts/dynsched"
 RELEASE, NAMESPACE = "dynsched", "dynsched"
 TAINT = "dynsched.io/pressure=true:PreferNoSchedule"
 PARTS = (
-    *("ha", "guardrail", "janitor", "monitoring", "inject", "order", "extender"),
+    *("ha", "guardrail", "janitor", "monitoring", "inject", "extender"),
     *("extender-port", "web-auth", "kubectl", "descheduler", "collector"),
 )
 """What the chart can switch on beside the base, by the names of the kustomize components."""
@@ -33,8 +39,8 @@ def value_of(part: str) -> str:
 
 def switched_on(part: str) -> Doc:
     """Values that switch one part on."""
-    # Rendered without a server, the chart knows of no policies: `auto` is the webhook.
-    return {value_of(part): {"enabled": True} | ({"by": "policy"} if part == "order" else {})}
+    more = {"mark": {"taint": TAINT}} if part == "descheduler" else {}
+    return {value_of(part): {"enabled": True}, **more}
 
 
 def everything(**more: Any) -> Doc:
@@ -42,24 +48,36 @@ def everything(**more: Any) -> Doc:
     return {key: value for part in PARTS for key, value in switched_on(part).items()} | more
 
 
+HOOK = "helm.sh/hook"
+
+
 def helm(values: Doc | None = None, *, namespace: str = NAMESPACE) -> list[Doc]:
-    """The objects of the chart, and of its notes nothing."""
-    with Chart.load(CHART) as chart:
-        found = chart.render(values or {}, name=RELEASE, namespace=namespace)
+    """The objects of the chart, and nothing of its notes and hooks."""
+    found = rendered(values, namespace=namespace).items()
     return [
         doc
-        for name, text in sorted(found.items())
+        for name, text in sorted(found)
         if not name.endswith("NOTES.txt")
         for doc in yaml.safe_load_all(text)
-        if doc
+        if doc and HOOK not in doc["metadata"].get("annotations", {})
     ]
+
+
+def rendered(values: Doc | None = None, *, namespace: str = NAMESPACE) -> dict[str, str]:
+    """Each template's text, as on Kubernetes 1.36: without a server the chart knows of no policies,
+    and `auto` would be the webhook.
+    """
+    order = {"by": "policy"} | (values or {}).get("order", {})
+    with Chart.load(CHART) as chart:
+        found: dict[str, str] = chart.render(
+            {**(values or {}), "order": order}, name=RELEASE, namespace=namespace
+        )
+    return found
 
 
 def notes(values: Doc | None = None) -> str:
     """What is printed after an installation."""
-    with Chart.load(CHART) as chart:
-        found = chart.render(values or {}, name=RELEASE, namespace=NAMESPACE)
-    return found["dynsched/templates/NOTES.txt"]
+    return rendered(values)["dynsched/templates/NOTES.txt"]
 
 
 def by_identity(docs: list[Doc]) -> dict[tuple[str, str, str], Doc]:
@@ -67,7 +85,7 @@ def by_identity(docs: list[Doc]) -> dict[tuple[str, str, str], Doc]:
 
     Different by the nature of the two: kustomize has the hash of a ConfigMap in its name, Helm in
     an annotation of the pods; Helm makes no Namespace of the release; files in a ConfigMap are
-    compared by what they say.
+    compared by what they say. The chart leaves the one replica of the base to `kubectl scale`.
     """
     text = yaml.safe_dump_all(docs)
     text = re.sub(r"(name: dynsched-[a-z]+-?[a-z]+)-[0-9a-z]{10}$", r"\1", text, flags=re.MULTILINE)
@@ -77,6 +95,8 @@ def by_identity(docs: list[Doc]) -> dict[tuple[str, str, str], Doc]:
         if (doc["kind"], meta["name"]) == ("Namespace", NAMESPACE):
             continue
         _drop_checksum(doc)
+        if doc["kind"] == "Deployment" and doc["spec"].get("replicas") == 1:
+            del doc["spec"]["replicas"]
         if doc["kind"] == "ConfigMap":
             doc["data"] = {key: yaml.safe_load(value) for key, value in doc["data"].items()}
         key = (doc["kind"], meta.get("namespace", ""), meta["name"])
@@ -89,3 +109,55 @@ def _drop_checksum(doc: Doc) -> None:
     meta = doc.get("spec", {}).get("template", {}).get("metadata", {})
     if meta.get("annotations", {}).keys() & {"checksum/settings", "checksum/policy"}:
         del meta["annotations"]
+
+
+def custom_resource(kind: str, plural: str, group: str = "monitoring.coreos.com") -> Doc:
+    """Enough of a definition for the object to be taken."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    names = {"kind": kind, "plural": plural, "singular": kind.lower()}
+    versions = [{"name": "v1", "served": True, "storage": True, "schema": schema}]
+    head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    spec = {"group": group, "scope": "Namespaced", "names": names, "versions": versions}
+    return head | {"metadata": {"name": f"{plural}.{group}"}, "spec": spec}
+
+
+def uninstall(
+    config: Any, kubectl: Kubectl, servers: Envtest | None = None, folder: Path | None = None
+) -> None:
+    """`helm uninstall`; the Job of its hook is run as a process with its account's token where
+    ``servers`` are given, and ends in any case: no controller of Jobs is here.
+    """
+    (release,) = config.list(all_states=True)
+    there = ("-n", release["namespace"])
+    with ThreadPoolExecutor(1) as thread:
+        done = thread.submit(config.uninstall, release["name"])
+        while not done.done():
+            found = json.loads(kubectl(*there, "get", "jobs", "-o", "json"))["items"]
+            for job in found:
+                if not job.get("status", {}).get("succeeded"):
+                    if servers is not None and folder is not None:
+                        _run_job(job, kubectl, servers, folder)
+                    _end_job(job, kubectl)
+            time.sleep(0.1)
+        done.result()
+
+
+def _run_job(job: Doc, kubectl: Kubectl, servers: Envtest, folder: Path) -> None:
+    spec, namespace = job["spec"]["template"]["spec"], job["metadata"]["namespace"]
+    token = kubectl.token(namespace, spec["serviceAccountName"])
+    account = servers.kubeconfig(folder / "kubeconfig-of-the-job", token)
+    words = (*spec["containers"][0]["args"], "--kubeconfig", account)
+    done = run(sys.executable, "-m", "dynsched", *words, "--lease-namespace", namespace)
+    assert done.returncode == 0, done.stderr
+
+
+def _end_job(job: Doc, kubectl: Kubectl) -> None:
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    ended = [
+        {"type": kind, "status": "True", "lastTransitionTime": now, "lastProbeTime": now}
+        for kind in ("SuccessCriteriaMet", "Complete")
+    ]
+    status = {"startTime": now, "completionTime": now, "succeeded": 1, "conditions": ended}
+    name, there = job["metadata"]["name"], ("-n", job["metadata"]["namespace"])
+    body = ("--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+    kubectl(*there, "patch", "job", name, *body)

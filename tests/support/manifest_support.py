@@ -52,9 +52,9 @@ def kustomize(folder: Path) -> list[Doc]:
 
 
 def order_component(namespace: str = "dynsched") -> str:
-    """The objects of the component order, with its object in ``namespace``."""
-    names = load_all(COMPONENTS / "order/kustomization.yaml")[0]["resources"]
-    text = "---\n".join((COMPONENTS / "order" / name).read_text() for name in names)
+    """The objects of manifests/base/order, with its object in ``namespace``."""
+    names = load_all(BASE / "order/kustomization.yaml")[0]["resources"]
+    text = "---\n".join((BASE / "order" / name).read_text() for name in names)
     return text.replace("namespace: dynsched\n", f"namespace: {namespace}\n")
 
 
@@ -82,6 +82,15 @@ def shipped(name: str) -> Path:
 
 def beside(folder: Path, *targets: Path) -> list[str]:
     return [os.path.relpath(target, folder) for target in targets]
+
+
+def commands(page: str, word: str) -> str:
+    """The one block of commands with this word in a page, for a folder that is not the tree."""
+    blocks = re.findall(
+        r"^ *```sh\n(.*?)^ *```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL
+    )
+    (found,) = (block for block in blocks if word in block)
+    return re.sub(r"(?<= )manifests/", f"{ROOT}/manifests/", found)
 
 
 def the(docs: list[Doc], kind: str, name: str = "dynsched") -> Doc:

@@ -18,23 +18,80 @@ reads a file and sets what the values say. So the two cannot drift apart, and a 
 {{- define "dynsched.key" -}}{{ (splitn "=" 2 .Values.mark.label)._0 }}{{- end }}
 {{- define "dynsched.value" -}}{{ (splitn "=" 2 .Values.mark.label)._1 }}{{- end }}
 
+{{/* What all pods of ours have: the image, its credentials, and the user where one is set. */}}
+{{- define "dynsched.pod" -}}
+{{- $root := index . 0 -}}
+{{- $pod := index . 1 -}}
+{{- with $root.Values.image -}}
+{{- $container := first $pod.containers -}}
+{{- $_ := set $container "image" (include "dynsched.image" $root) -}}
+{{- $_ := set $container "imagePullPolicy" .pullPolicy -}}
+{{- $secrets := list -}}
+{{- range .pullSecrets }}{{ $secrets = append $secrets (dict "name" .) }}{{ end -}}
+{{- if $secrets }}{{ $_ := set $pod "imagePullSecrets" $secrets }}{{ end -}}
+{{- end -}}
+{{- include "dynsched.user" . -}}
+{{- end }}
+
+{{- define "dynsched.user" -}}
+{{- $root := index . 0 -}}
+{{- $pod := index . 1 -}}
+{{- $assigned := or (kindIs "invalid" $root.Values.runAsUser) ($root.Capabilities.APIVersions.Has "security.openshift.io/v1") -}}
+{{- range $id := list "runAsUser" "runAsGroup" "fsGroup" -}}
+{{- if $assigned }}{{ $_ := unset $pod.securityContext $id -}}
+{{- else if hasKey $pod.securityContext $id }}{{ $_ := set $pod.securityContext $id (int $root.Values.runAsUser) }}{{ end -}}
+{{- end -}}
+{{- end }}
+
+{{/* The ports of the values in a NetworkPolicy: of its rules for egress, the second is for the API
+server, and the third for Prometheus. */}}
+{{- define "dynsched.ports" -}}
+{{- $egress := (index . 1).spec.egress -}}
+{{- with (index . 0).Values.networkPolicy -}}
+{{- range $number, $listed := list .apiServerPorts .prometheusPorts -}}
+{{- if gt (len $egress) (add1 $number | int) -}}
+{{- $ports := list -}}
+{{- range $listed }}{{ $ports = append $ports (dict "port" . "protocol" "TCP") }}{{ end -}}
+{{- $_ := set (index $egress (add1 $number | int)) "ports" $ports -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if not (last $egress).ports }}{{ $_ := set (index . 1).spec "egress" (initial $egress) }}{{ end -}}
+{{- end }}
+
 {{/* The rules file: the shipped one as it is, else YAML of the values. */}}
 {{- define "dynsched.rules" -}}
-{{- if not (or .Values.mark.label .Values.mark.taint .Values.order.enabled) -}}
+{{- $mark := .Values.mark -}}
+{{- if not (or $mark.label $mark.taint .Values.order.enabled) -}}
 {{- fail "mark.label and mark.taint are both empty: dynsched marks no node, which needs order.enabled" -}}
 {{- end -}}
-{{- $shipped := .Files.Get "base/rules.yaml" -}}
-{{- $default := ($shipped | fromYaml).mark -}}
-{{- if and (kindIs "invalid" .Values.rules) (eq .Values.mark.label $default.label) (eq .Values.mark.taint $default.taint) (not .Values.order.score) -}}
-{{ $shipped }}
-{{- else -}}
-{{- $rules := deepCopy (.Values.rules | default ($shipped | fromYaml)) -}}
-{{- $_ := set $rules "mark" "none" -}}
-{{- with .Values.mark -}}
-{{- if or .label .taint -}}{{- $_ := set $rules "mark" (dict "label" (.label | default nil) "taint" (.taint | default nil)) -}}{{- end -}}
+{{- if and $mark.taint (not $mark.force) (.Capabilities.APIVersions.Has "karpenter.sh/v1") -}}
+{{- fail "mark.taint: this cluster has Karpenter, which adds nodes while others have the taint; leave mark.taint empty, or set mark.force=true" -}}
 {{- end -}}
-{{- if and .Values.order.enabled .Values.order.score }}{{ $_ := set $rules "order" (dict "score" .Values.order.score) }}{{ end -}}
-{{ toYaml $rules }}
+{{- $shipped := .Files.Get "base/rules.yaml" -}}
+{{- $default := $shipped | fromYaml -}}
+{{- $rules := deepCopy (.Values.rules | default $default) -}}
+{{- $_ := set $rules "mark" "none" -}}
+{{- if or $mark.label $mark.taint -}}
+{{- $both := dict -}}
+{{- range $key := list "label" "taint" -}}
+{{- if or (get $mark $key) (eq $key "label") }}{{ $_ := set $both $key (get $mark $key | default nil) }}{{ end -}}
+{{- end -}}
+{{- $_ := set $rules "mark" $both -}}
+{{- end -}}
+{{- if not .Values.order.enabled -}}
+{{- $_ := unset $rules "order" -}}
+{{- else if or .Values.order.score (not $rules.order) -}}
+{{- $_ := set $rules "order" (dict "score" (.Values.order.score | default $default.order.score)) -}}
+{{- $names := list -}}
+{{- range $rules.rules }}{{ $names = append $names .name }}{{ end -}}
+{{- range $name, $_ := $rules.order.score -}}
+{{- if not (has $name $names) -}}
+{{- fail (printf "no rule has the name %s, by which nodes would be ordered: set order.score to rules of yours, or order.enabled=false" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if deepEqual $rules $default }}{{ $shipped }}{{ else }}{{ toYaml $rules }}
 {{ end -}}
 {{- end }}
 

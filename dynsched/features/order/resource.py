@@ -23,7 +23,7 @@ from dynsched.util.formatting import format_time, parse_time
 NODE_ORDERS: Final = "nodeorders"
 _UNKNOWN_KIND: Final = (
     "the definition of NodeOrder is missing (404); install it with "
-    "`kubectl apply -f manifests/components/order/crd.yaml`"
+    "`kubectl apply -f manifests/base/order/crd.yaml`"
 )
 _VERSION: Final = ApiRequest("get", "version", "/version")
 

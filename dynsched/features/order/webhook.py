@@ -1,7 +1,7 @@
 """Answers AdmissionReview v1: pods get the order from this process where the API server has no
 policies for it (before Kubernetes 1.36, docs/order.md).
 
-`order_patch` decides as manifests/components/order/policy.yaml and held.yaml do; a test runs the
+`order_patch` decides as manifests/base/order/policy.yaml and held.yaml do; a test runs the
 same pods through both.
 """
 

@@ -17,7 +17,7 @@ from dynsched.core.wording import by_reason, counted, listed, some
 from dynsched.features.order.ranks import host_names
 from dynsched.kube.inspection import PREFERRED, Program, Right
 from dynsched.rules import keys
-from dynsched.rules.labels import LabelMark
+from dynsched.rules.labels import LabelMark, TaintMark
 from dynsched.rules.rule_set import RuleSet
 from dynsched.tools.doctor.avoiders import Reach
 from dynsched.tools.doctor.findings import Finding, error, hint, warning
@@ -27,6 +27,7 @@ from dynsched.util.formatting import as_mapping, as_mappings
 AUTOSCALER: Final = "cluster-autoscaler"
 KARPENTER: Final = "karpenter"
 DESCHEDULER: Final = "descheduler"
+NODE_POOLS: Final = "karpenter.sh/v1"
 PROGRAMS: Final = (AUTOSCALER, KARPENTER, DESCHEDULER)
 """Parts of the names of images, by which the programs are known."""
 _QUOTED: Final = re.compile(r"""'([^']*)'|"([^"]*)\"""")
@@ -165,20 +166,22 @@ def _autoscaler(place: str, program: Program, label: LabelMark) -> Iterator[Find
     )
 
 
+def karpenter_and_taint(taint: TaintMark) -> Iterator[Finding]:
+    """Where NODE_POOLS is served: also by clouds that run Karpenter out of sight."""
+    yield warning(
+        "Karpenter takes a node with a PreferNoSchedule taint for closed to pods that do not "
+        "tolerate it: while nodes are marked it keeps nodes that it could remove, and adds some",
+        f"the API server serves {NODE_POOLS}; mark.taint is {taint}, which {_PREFERENCE} does not "
+        "change",
+        f"write mark.taint: null, mark by the label, and set {_PREFERENCE}=Ignore",
+    )
+
+
 def _karpenter(place: str, program: Program, rule_set: RuleSet) -> Iterator[Finding]:
-    mark = rule_set.mark
-    if mark.taint is not None:
-        yield warning(
-            "Karpenter takes a node with a PreferNoSchedule taint for closed to pods that do not "
-            "tolerate it: while nodes are marked it keeps nodes that it could remove, and adds "
-            "some",
-            f"{place}; mark.taint is {mark.taint}, which {_PREFERENCE} does not change",
-            f"write mark.taint: null, mark by the label, and set {_PREFERENCE}=Ignore",
-        )
     by_environment = [value for name, value in program.environment if name == _PREFERENCE]
     set_to = _values(program.words, _PREFERENCE_FLAG) + by_environment
     effects = []
-    if mark.label is not None:
+    if rule_set.mark.label is not None:
         effects.append("it may add a node, or keep one, only because the others are marked")
     if rule_set.order is not None:
         effects.append("it gives up other preferences of a pod before those of the order")
@@ -241,7 +244,7 @@ def few_react(reach: Reach, *, with_order: bool) -> Iterator[Finding]:
         for each in worst
     ]
     command = LABEL_IT.replace("NAME", worst[0].namespace)
-    install_it = "" if with_order else "install manifests/components/order or inject, then "
+    install_it = "" if with_order else "apply manifests/base, then "
     yield (hint if with_order else warning if reacting else error)(
         "few pods react, so that little load moves"
         if reacting

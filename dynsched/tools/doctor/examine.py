@@ -144,6 +144,10 @@ async def check_cluster(
     running = await attempt("K2", inspection.programs(client, checks.PROGRAMS)) or []
     policies = await attempt("K2", _policies_of(client, running)) or {}
     found += findings("K2", checks.neighbours(running, policies, rule_set))
+    taint = rule_set.mark.taint
+    pools = await attempt("K2", inspection.resources(client, checks.NODE_POOLS)) if taint else None
+    if taint and pools:
+        found += findings("K2", checks.karpenter_and_taint(taint))
     return found
 
 

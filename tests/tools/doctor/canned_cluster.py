@@ -10,7 +10,7 @@ from typing import Any, Self
 import yaml
 from aiohttp import web
 from api_support import kubeconfig
-from manifest_support import COMPONENTS
+from manifest_support import BASE
 
 from dynsched.util.formatting import format_time
 
@@ -33,8 +33,8 @@ ORDER_OBJECT = f"{ORDER_KIND}/namespaces/dynsched/nodeorders/dynsched"
 NAMESPACES = "/api/v1/namespaces"
 
 
-_POLICY, _BINDING = yaml.safe_load_all((COMPONENTS / "order/policy.yaml").read_text())
-_HELD, _HELD_BINDING = yaml.safe_load_all((COMPONENTS / "order/held.yaml").read_text())
+_POLICY, _BINDING = yaml.safe_load_all((BASE / "order/policy.yaml").read_text())
+_HELD, _HELD_BINDING = yaml.safe_load_all((BASE / "order/held.yaml").read_text())
 ORDER_IN_FORCE: dict[str, Any] = {
     ADMISSION: {"resources": [{"name": "mutatingadmissionpolicies"}]},
     ORDER_KIND: {"resources": [{"name": "nodeorders"}]},

@@ -164,6 +164,7 @@ DRAINS = descheduler(plugin="RemovePodsViolatingNodeTaints", args={"includePrefe
 AFFINE = {"nodeAffinityType": [PREFERRED]}
 LOOPS = descheduler(plugin="RemovePodsViolatingNodeAffinity", args=AFFINE)
 BALANCES = a_program("ca", "cluster-autoscaler:v1", "--balance-similar-node-groups=true")
+NODE_POOLS = {"/apis/karpenter.sh/v1": {"resources": [{"name": "nodepools"}]}}
 KARPENTER = {DEPLOYMENTS: [a_program("karpenter", "karpenter/controller:v1")]}
 
 
@@ -220,7 +221,7 @@ DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     ({DEPLOYMENTS: [BALANCES]}, rules(), "K2", W, "--balancing-ignore-label=status"),
     ({}, parse_rules({"rules": [MEMORY]}), "P0", E, "install metrics-server"),
     (KARPENTER, rules(), "K2", W, "PREFERENCE_POLICY=Ignore"),
-    ({}, OF_TAINT, "K2", W, "write mark.taint: null"),  # `Ignore` does not open a taint
+    (NODE_POOLS, OF_TAINT, "K2", W, "write mark.taint: null"),  # `Ignore` does not open a taint
     (DRAINS, OF_TAINT, "K2", E, "kube-system/policy, policy.yaml"),
     (LOOPS, rules(), "K2", W, "again and again"),
     ({**ORDER_IN_FORCE, **KARPENTER}, UNMARKED, "K2", W, "before those of the order"),

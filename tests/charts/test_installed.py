@@ -1,0 +1,222 @@
+"""What is installed with the defaults, on API servers of two kinds: with policies, and without
+them, as before Kubernetes 1.36. The process has the rights, the rules and the certificate of what
+was installed.
+"""
+
+import asyncio
+import base64
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+from cluster import EnvtestCluster
+from fake_prometheus import FakePrometheus
+from helm_support import CHART, TAINT, Config, HelmError, custom_resource, uninstall
+from manifest_support import BASE, Kubectl, commands, shipped
+from operator_support import Operator, until
+from order_cases import OWNED, own_and_order
+from programs import ROOT, run
+from prometheus_support import free_port
+from replica_support import some_ticks
+from scheduling_support import make_pod
+
+from dynsched.rules import keys
+
+pytestmark = pytest.mark.thorough
+
+NAMESPACE, SHOP = "dynsched", "shop"
+LOADS = {"hot": 95.0, "n0": 50.0, "n1": 60.0}
+RULES = yaml.safe_load((ROOT / "rules.yaml").read_text())["rules"]
+KINDS = ["envtest", "before_136"]
+
+
+@pytest.fixture(params=KINDS)
+async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EnvtestCluster]:
+    async with EnvtestCluster(request.getfixturevalue(request.param), tmp_path) as form:
+        await form.create_nodes(*LOADS)
+        kubectl = Kubectl(form.kubeconfig)
+        await asyncio.to_thread(kubectl, "create", "namespace", SHOP)
+        asks = f"{keys.AVOID_LABEL}=true"
+        await asyncio.to_thread(kubectl, "label", "namespace", SHOP, asks)
+        try:
+            yield form
+        finally:
+            await asyncio.to_thread(kubectl, "delete", "namespace", SHOP, "--wait=false")
+            await finish(form)
+
+
+async def finish(cluster: EnvtestCluster) -> None:
+    """Let deleted namespaces go: their controller does not run."""
+    for each in (await cluster.get("/api/v1/namespaces")).ok["items"]:
+        if each["status"]["phase"] == "Terminating":
+            each["spec"]["finalizers"] = []
+            path = f"/api/v1/namespaces/{each['metadata']['name']}/finalize"
+            _ = (await cluster.put(path, each)).ok
+
+
+@asynccontextmanager
+async def running(cluster: EnvtestCluster, folder: Path) -> AsyncIterator[Operator]:
+    """What the Deployment starts: by the ConfigMap's rules, with the account's token. The Service
+    leads to it.
+    """
+    kubectl, servers, port = Kubectl(cluster.kubeconfig), cluster.servers, free_port()
+
+    def there(kind: str, name: str) -> dict[str, str]:
+        found: dict[str, str] = json.loads(
+            kubectl("-n", NAMESPACE, "get", kind, name, "-o", "json")
+        )["data"]
+        return found
+
+    rules = folder / "rules-in-force.yaml"
+    rules.write_text(there("configmap", "dynsched-rules")["rules.yaml"])
+    token = kubectl.token(NAMESPACE, "dynsched")
+    flags = ["--kubeconfig", str(servers.kubeconfig(folder / "account", token)), "-r", str(rules)]
+    flags += ["--lease-namespace", NAMESPACE, "--interval", "0.5"]
+    if not await serves_policies(cluster):
+        pair = there("secret", "dynsched-order-webhook")
+        for name in ("tls.crt", "tls.key"):
+            (folder / name).write_bytes(base64.b64decode(pair[name]))
+        flags += ["--webhook-cert-dir", str(folder), "--webhook-addr", f"127.0.0.1:{port}"]
+        place = {"type": "ExternalName", "externalName": "localhost", "clusterIP": None}
+        body = {"spec": place | {"ports": [{"name": "webhook", "port": port}]}}
+        service = ("service", "dynsched", "-p", json.dumps(body), "--type=merge")
+        kubectl("-n", NAMESPACE, "patch", *service)
+        body = [{"op": "replace", "path": "/webhooks/0/clientConfig/service/port", "value": port}]
+        webhook = ("mutatingwebhookconfiguration", "dynsched-order", "-p", json.dumps(body))
+        kubectl("patch", *webhook, "--type=json")
+    async with FakePrometheus() as prometheus:
+        prometheus.set(3600, **{rule["expr"]: LOADS for rule in RULES})
+        async with Operator(folder, "run", *flags, "--prom", prometheus.url) as operator:
+            await operator.until_ready()
+            yield operator
+
+
+async def serves_policies(cluster: EnvtestCluster) -> bool:
+    path = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
+    return (await cluster.get(path)).status == 200
+
+
+async def until_pods_prefer(cluster: EnvtestCluster, *want: str) -> None:
+    pod = make_pod("probe")
+    pod["metadata"] |= OWNED
+
+    async def are_so() -> bool:
+        made = (await cluster.post(f"/api/v1/namespaces/{SHOP}/pods", pod, dryRun="All")).ok
+        found = [t["preference"]["matchExpressions"][0]["values"] for t in own_and_order(made)]
+        return found == [[node] for node in want]
+
+    await until(are_so, f"pods prefer {want}")
+
+
+async def marked(cluster: EnvtestCluster) -> list[str]:
+    return [each["metadata"]["name"] for each in await cluster.list_nodes("status=presure")]
+
+
+async def test_the_chart_gives_pods_the_order_and_takes_all_marks_back(cluster, tmp_path) -> None:
+    """The hook runs while dynsched still does."""
+    kubectl = Kubectl(cluster.kubeconfig)
+    with Config(kubeconfig_path=cluster.kubeconfig, namespace=NAMESPACE) as config:
+        await asyncio.to_thread(config.install, CHART, "dynsched", {}, create_namespace=True)
+        try:
+            async with running(cluster, tmp_path) as operator:
+                await until_pods_prefer(cluster, "n0", "n1")
+                await until(lambda: marked(cluster), "a node is marked")
+                assert await operator.get("/status") == (200, "ok")
+                await asyncio.to_thread(uninstall, config, kubectl, cluster.servers, tmp_path)
+                assert await marked(cluster) == []
+                await some_ticks(operator)
+                assert await marked(cluster) == []
+            await until_pods_prefer(cluster)
+            kinds = "deployments,jobs,serviceaccounts,services"
+            left = kubectl(
+                "-n", NAMESPACE, "get", kinds, "-l", "app.kubernetes.io/name", "-o", "name"
+            )
+            assert left == ""
+            for node in await cluster.list_nodes():
+                assert not [key for key in node["metadata"].get("annotations", ()) if "dyns" in key]
+        finally:
+            for _ in config.list():
+                await asyncio.to_thread(uninstall, config, kubectl)
+
+
+async def test_kubectl_apply_gives_pods_the_order(cluster, tmp_path) -> None:
+    """Before 1.36 the base alone marks nodes; with the component order-webhook pods get it."""
+    kubectl, folder = Kubectl(cluster.kubeconfig), BASE
+    if not await serves_policies(cluster):
+        command = ("kubectl", f"--kubeconfig={cluster.kubeconfig}", "apply", "-k", BASE)
+        done = await asyncio.to_thread(run, *command)
+        told = [line for line in done.stderr.splitlines() if "no matches for kind" in line]
+        assert (done.returncode, len(told)) == (1, 4), done.stderr
+        assert all('"MutatingAdmissionPolicy' in line for line in told)
+        assert "deployment.apps/dynsched" in done.stdout
+        folder = shipped("order-webhook")
+    try:
+        await asyncio.to_thread(kubectl, "apply", "-k", folder)
+        if folder != BASE:
+            script = commands("docs/order.md", "openssl")
+            with_it = f"KUBECONFIG={cluster.kubeconfig}"
+            words = ("env", with_it, "bash", "-euo", "pipefail", "-c", script)
+            done = await asyncio.to_thread(run, *words, cwd=tmp_path)
+            assert done.returncode == 0, done.stderr
+        async with running(cluster, tmp_path) as operator:
+            await until_pods_prefer(cluster, "n0", "n1")
+            await until(lambda: marked(cluster), "a node is marked")
+            assert "answered 403" not in operator.log
+            # The way back is this and `kubectl delete -k`.
+            account = ("--kubeconfig", str(cluster.kubeconfig))
+            words = ("-m", "dynsched", "prune", "--take-lease", *account)
+            done = await asyncio.to_thread(run, sys.executable, *words)
+            assert done.returncode == 0, done.stderr
+            await some_ticks(operator)
+            assert await marked(cluster) == []
+    finally:
+        await asyncio.to_thread(
+            kubectl, "delete", "-k", folder, "--wait=false", "--ignore-not-found"
+        )
+        await finish(cluster)
+
+
+@pytest.mark.parametrize("cluster", KINDS[:1], indirect=True)
+async def test_karpenter_and_a_taint_are_refused_unless_forced(cluster, tmp_path) -> None:
+    kubectl, file = Kubectl(cluster.kubeconfig), tmp_path / "karpenter.yaml"
+    file.write_text(yaml.safe_dump(custom_resource("NodePool", "nodepools", "karpenter.sh")))
+    taint = {"mark": {"taint": TAINT}}
+    kubectl("apply", "-f", file)
+    try:
+        kubectl("wait", "--for=condition=Established", "-f", file)
+        with Config(kubeconfig_path=cluster.kubeconfig, namespace=NAMESPACE) as config:
+            for values in ({}, {"mark": {"taint": TAINT, "force": True}}):
+                config.install(CHART, "dynsched", values, create_namespace=True, dry_run="server")
+            with pytest.raises(HelmError, match=r"this cluster has Karpenter.*mark\.force=true"):
+                config.install(CHART, "dynsched", taint, create_namespace=True, dry_run="server")
+    finally:
+        kubectl("delete", "-f", file)
+
+
+@pytest.mark.parametrize("cluster", KINDS[:1], indirect=True)
+async def test_an_upgrade_keeps_what_kubectl_scale_said(cluster) -> None:
+    """By server-side apply, Helm 4's default: a field that it has set, and somebody else to another
+    value, is a conflict.
+    """
+    kubectl, there = Kubectl(cluster.kubeconfig), ("-n", NAMESPACE)
+    replicas = (*there, "get", "deploy", "dynsched", "-o", "jsonpath={.spec.replicas}")
+    scale = (*there, "scale", "deploy", "dynsched")
+    with Config(kubeconfig_path=cluster.kubeconfig, namespace=NAMESPACE) as config:
+        try:
+            config.install(CHART, "dynsched", {}, create_namespace=True)
+            assert kubectl(*replicas) == "1"
+            for number in ("0", "2"):
+                kubectl(*scale, f"--replicas={number}")
+                config.upgrade(CHART, "dynsched", {"interval": 20 + int(number)})
+                assert kubectl(*replicas) == number
+            config.upgrade(CHART, "dynsched", {"replicas": 2})
+            kubectl(*scale, "--replicas=3")
+            with pytest.raises(HelmError, match=r"conflict"):
+                config.upgrade(CHART, "dynsched", {"replicas": 2, "interval": 30})
+        finally:
+            for _ in config.list(all_states=True):
+                await asyncio.to_thread(uninstall, config, kubectl)
