@@ -71,7 +71,7 @@ $(VENV)/.test $(VENV)/.test-all $(VENV)/.lint $(VENV)/.dev: $(VENV)/.%: pyprojec
 setup: $(VENV)/.dev ## make .venv with everything in it (only when it is stale)
 
 .PHONY: demo
-demo: $(VENV)/.runtime ## a small cluster and dynsched on it, on this machine alone
+demo: $(VENV)/.runtime ## two small clusters, one with dynsched, on this machine alone
 	@exec $(BIN)/dynsched demo $(DEMO_ARGS)
 
 PYTEST := $(BIN)/python -m pytest -n 8 --dist worksteal

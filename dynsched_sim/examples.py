@@ -6,13 +6,8 @@ import hashlib
 import json
 from typing import Any, Final
 
-from dynsched.rules.labels import LabelMark
-
 _KUBELET: Final = "v1.36.2"
 _ZONES: Final = ("a", "b", "c")
-NAMESPACES: Final = {"web": "shop", "api": "shop", "report": "batch"}
-"""Of the Deployments of the demo."""
-_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _CONDITIONS: Final = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory"),
     ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
@@ -116,22 +111,11 @@ def _pad(node: dict[str, Any], size: int) -> None:
         missing -= len(json.dumps(images[-1], separators=(",", ":"))) + 1
 
 
-def make_pod(workload: str, number: int, node: str, label: LabelMark) -> dict[str, Any]:
-    """A pod of a Deployment, on its node. Those of NAMESPACES' ``shop`` avoid the mark, and all
-    others tolerate the taint of the demo's rules.
-    """
-    requests = {"requests": {"cpu": "500m", "memory": "512Mi"}}
-    spec: dict[str, Any] = {
-        "nodeName": node,
-        "containers": [{"name": "main", "image": workload, "resources": requests}],
-    }
-    if NAMESPACES[workload] == "shop":
-        avoid = {"key": label.key, "operator": "NotIn", "values": [label.value]}
-        term = {"weight": 100, "preference": {"matchExpressions": [avoid]}}
-        spec["affinity"] = {"nodeAffinity": {_PREFERRED: [term]}}
-    else:
-        spec["tolerations"] = [{"key": "dynsched.io/pressure", "operator": "Exists"}]
-    return {"metadata": _pod_metadata(workload, number), "spec": spec}
+def make_pod(workload: str, number: int) -> dict[str, Any]:
+    """A pod of a Deployment."""
+    requests = {"requests": {"cpu": "300m", "memory": "512Mi"}}
+    containers = [{"name": "main", "image": workload, "resources": requests}]
+    return {"metadata": _pod_metadata(workload, number), "spec": {"containers": containers}}
 
 
 def _pod_metadata(deployment: str, number: int) -> dict[str, Any]:

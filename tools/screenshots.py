@@ -1,6 +1,6 @@
-"""Pictures of the page on the demo's cluster, for README and docs/look.md.
+"""Pictures of the demo's page and of dynsched's, for README and docs/look.md.
 
-    python -m tools.screenshots [docs/images] [--seconds 90]
+    python -m tools.screenshots [docs/images] [--seconds 180]
 
 Needs Debian's chromium (and fonts-wqy-zenhei for the Chinese one). The demo runs meanwhile, and is
 ended afterwards.
@@ -24,13 +24,14 @@ SHOTS: Final[dict[str, dict[str, Any]]] = {
     "page-zh-cn": {"color_scheme": "light", "locale": "zh-CN"},
 }
 """By the file's name: the options of Playwright's context."""
-WAIT_MS: Final = 60_000
+WAIT_MS: Final = 300_000
+"""Long enough for a node to become hot, in spite of the order."""
 
 
 async def take(folder: Path, seconds: float) -> None:
     """Run the demo, wait until it has something to show, and take all pictures."""
     demo = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "dynsched", "demo", "--nodes", "24"),
+        *(sys.executable, "-m", "dynsched", "demo"),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
@@ -46,12 +47,15 @@ async def take(folder: Path, seconds: float) -> None:
             browser = await playwright.chromium.launch(
                 executable_path=shutil.which("chromium"), args=["--no-sandbox"]
             )
-            first = await browser.new_page()
-            await first.goto(f"{found[1].decode()}/")  # Prometheus is asked once somebody looks
+            both = await browser.new_page(viewport={"width": 1200, "height": 760})
+            await both.goto(f"{found[1].decode()}/")
+            url = await both.eval_on_selector("a", "link => link.href")
+            await (await browser.new_page()).goto(url)  # Prometheus is asked once somebody looks
             await asyncio.sleep(seconds)  # until the curves are long enough to be looked at
+            await both.screenshot(path=folder / "demo.png")
             for name, options in SHOTS.items():
-                await shot(browser, found[1].decode(), folder / f"{name}.png", options)
-            await shot(browser, found[1].decode(), folder / "page-node.png", {}, detail=True)
+                await shot(browser, url, folder / f"{name}.png", options)
+            await shot(browser, url, folder / "page-node.png", {}, detail=True)
             await browser.close()
     finally:
         demo.send_signal(signal.SIGINT)
@@ -67,7 +71,7 @@ async def shot(
     context = await browser.new_context(**settings)
     page = await context.new_page()
     page.set_default_timeout(WAIT_MS)
-    await page.goto(f"{url}/")
+    await page.goto(url)
     await page.wait_for_function(
         "() => document.querySelectorAll('#nodes .at').length > 9"
         " && document.querySelector('#sentence.hot') !== null"
@@ -84,7 +88,7 @@ async def shot(
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?", default=Path("docs/images"))
-    parser.add_argument("--seconds", type=float, default=90.0)
+    parser.add_argument("--seconds", type=float, default=180.0)
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
     asyncio.run(take(asked.folder, asked.seconds))

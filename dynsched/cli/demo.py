@@ -30,9 +30,9 @@ import click
     help="Seed of the pods; another seed gives others.",
 )
 def demo(*, nodes: int, seconds: float | None, seed: int) -> None:
-    """Run dynsched on this machine against a simulated cluster on which pods come and go.
+    """Run dynsched on this machine: two simulated clusters with the same pods, one with its order.
 
-    Prometheus is simulated too.
+    Prometheus is simulated too. A page shows both clusters side by side.
 
     \b
     Example:

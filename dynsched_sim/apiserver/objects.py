@@ -176,11 +176,14 @@ class Objects:
     def _save(
         self, resource: Resource, old: dict[str, Any], new: dict[str, Any], how: Write
     ) -> Entry:
-        new["metadata"]["managedFields"] = managed.record(
+        meta = new["metadata"]
+        if resource is resources.NODE_ORDERS:  # as every kind that has a definition
+            meta["generation"] = meta.get("generation", 0) + 1
+        meta["managedFields"] = managed.record(
             old, new, api_version=resource.api_version, time=_now(), **how._asdict()
         )
         saved = self.store.put(resource, new)
-        if "deletionTimestamp" in new["metadata"] and not new["metadata"].get("finalizers"):
+        if "deletionTimestamp" in meta and not meta.get("finalizers"):
             self.store.delete(resource, saved)
         return saved
 

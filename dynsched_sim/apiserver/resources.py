@@ -78,13 +78,14 @@ EVENTS: Final = Resource(
     },
 )
 LEASES: Final = Resource("coordination.k8s.io", "leases", "Lease", unconditional_update=False)
+NODE_ORDERS: Final = Resource("dynsched.io", "nodeorders", "NodeOrder")
 
 # Served by metrics-server where there is one.
 NODE_METRICS: Final = Resource(
     "metrics.k8s.io", "nodes", "NodeMetrics", "v1beta1", namespaced=False
 )
 
-ALWAYS: Final = (NODES, NAMESPACES, PODS, SERVICES, CONFIG_MAPS, EVENTS, LEASES)
+ALWAYS: Final = (NODES, NAMESPACES, PODS, SERVICES, CONFIG_MAPS, EVENTS, LEASES, NODE_ORDERS)
 ALL: Final = (*ALWAYS, NODE_METRICS)
 
 _BY_NAME: Final = {resource.name: resource for resource in ALL}

@@ -1,41 +1,70 @@
-"""The demo's pods: pure, inside their limits, and better placed where marks are avoided."""
+"""The demo's pods: pure, inside their limits, the same on both clusters, and honestly compared."""
 
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynsched_sim.load import HOT, DemoLoad
+from dynsched_sim.load import BLOCK, DemoLoad, DemoPod
+
+Wants = Callable[[DemoLoad], Sequence[float]]
 
 
-@given(st.integers(3, 20), st.integers(-9, 9), st.lists(st.floats(0, 9), max_size=9))
+def nothing(load: DemoLoad) -> Sequence[float]:
+    return [0.0] * len(load.ordered.cpu)
+
+
+def coolest(load: DemoLoad) -> Sequence[float]:
+    return [max(0.0, 80 - used) for used in load.ordered.cpu]
+
+
+def go_on(load: DemoLoad, times: Sequence[float], wants: Wants = nothing) -> list[DemoPod]:
+    """All new pods; at each of the times they are placed as ``wants`` says."""
+    found = []
+    for now in times:
+        for pod in load.go_on(now)[1]:
+            load.place(pod, wants(load))
+            found.append(pod)
+    return found
+
+
+@given(st.integers(3, 50), st.integers(-9, 9), st.lists(st.floats(0, 9), max_size=9))
 def test_the_same_seed_gives_the_same_pods_and_loads_stay_between_0_and_100(n, seed, steps) -> None:
     one, other = DemoLoad(n, seed), DemoLoad(n, seed)
-    for now in accumulate([0.0, *steps]):
-        one.step(now, {0})
-        other.step(now, {0})
-        assert one.at(now) == other.at(now) is not None
-        assert all(5 < value <= 100 for values in one.at(now).values() for value in values)
-    assert one.pods == other.pods
+    assert one.at(0) is None
+    times = [*accumulate([0.0, *steps, 1.0])]
+    assert go_on(one, times) == go_on(other, times)
+    assert one.at(times[-2]) == other.at(times[-2]) is not None
+    assert all(5 < value <= 100 for values in one.at(times[-2]).values() for value in values)
     assert one.at(-1) is None
 
 
-def test_pods_avoid_marked_nodes_and_those_of_the_job_do_not() -> None:
-    load, marked = DemoLoad(12), {0, 1, 2}
-    new = [pod for second in range(1, 300) for pod in load.step(second, marked)[1]]
-    assert {pod.node for pod in new if pod.workload != "report"} == set(range(3, 12))
-    assert marked & {pod.node for pod in new if pod.workload == "report"}
-    assert marked < {pod.otherwise for pod in new}
+@given(st.integers(3, 20), st.integers(-9, 9))
+def test_without_preferences_the_twins_stay_alike(n, seed) -> None:
+    load = DemoLoad(n, seed)
+    go_on(load, range(200))
+    assert load.ordered.cpu == load.alone.cpu
+    assert load.hot(load.ordered) == load.hot(load.alone)
+    assert load.saved() == (0, 0)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_to_avoid_the_busiest_nodes_prevents_overload(seed: int) -> None:
-    """In ten minutes; and requests alone leave nodes over the line."""
-    load = DemoLoad(12, seed)
-    for second in range(1, 600):
-        cpu = load.at(second - 1)["node-cpu"]
-        load.step(second, {node for node, used in enumerate(cpu) if used > HOT - 20})
-    avoided, otherwise = load.hot
-    assert 0.02 < otherwise < 0.3
-    assert avoided < 0.7 * otherwise
+def test_pods_go_where_they_prefer() -> None:
+    """But for the spread over nodes, which counts as much as a preference."""
+    load = DemoLoad(12)
+    go_on(load, range(200), lambda load: [node > 2 for node in range(12)])
+    few, others = load.ordered.cpu[:3], load.ordered.cpu[3:]
+    assert max(few) < min(others)
+    assert min(load.alone.cpu[:3]) > max(few)
+
+
+def test_the_measurement_says_how_sure_it_is() -> None:
+    """For each of these seeds the order helps, and three blocks are needed to say anything."""
+    for seed in range(5):
+        load = DemoLoad(12, seed)
+        go_on(load, range(int(3 * BLOCK)), coolest)
+        assert load.saved() is None
+        go_on(load, range(int(3 * BLOCK), 1200), coolest)
+        least, most = load.saved()
+        assert 0 < least < load.hot(load.alone) - load.hot(load.ordered) < most < 0.3
+        assert load.pods_on_hot(load.ordered) < load.pods_on_hot(load.alone)

@@ -45,8 +45,9 @@ async def served(app: web.Application) -> AsyncIterator[tuple[str, PrometheusSou
 async def test_an_answer_is_as_of_the_time_that_was_asked_for(rules, method) -> None:
     clock, load = Clock(), DemoLoad(len(MACHINES))
     simulated = SimulatedPrometheus(MACHINES, rules, load, clock=clock)
-    for second in range(1, 101):
-        load.step(second, ())
+    for second in range(102):
+        for pod in load.go_on(second)[1]:
+            load.place(pod, [0] * len(MACHINES))
     clock.now += 100
     ask = {"query": rules.rules[0].expr, "time": str(BEGIN + 40)}
     how = {"params": ask} if method == "GET" else {"data": ask}
