@@ -23,6 +23,7 @@ from manifest_support import (
     beside,
     kustomize,
     overlay,
+    shipped,
 )
 from programs import ROOT, run
 
@@ -180,7 +181,7 @@ async def test_the_order_goes_by_what_the_api_server_has(
     kubectl, webhook = Kubectl(path), {"MutatingWebhookConfiguration/dynsched-order"}
     kinds = "mutatingwebhookconfigurations,secrets", "mutatingadmissionpolicies"
     async with EnvtestCluster(found, tmp_path) as cluster:
-        await remove(kubectl, BASE, cluster)  # what tests of other modules have left
+        await remove(kubectl, shipped("order-webhook"), cluster)  # what other modules' tests left
     with Config(kubeconfig_path=path, namespace=NAMESPACE) as config:
         try:
             config.install(CHART, "dynsched", values, create_namespace=True)
