@@ -33,7 +33,9 @@ VERSION: str = PROJECT["version"]
 _INSTALL = """\
 # dynsched {version}: kubectl apply -f install.yaml
 #
-# DYNSCHED_PROM below says where Prometheus is. Where settings and rules of your own have to outlive
+# Before Kubernetes 1.36 the policies of the order are refused ("no matches for kind"), all else is
+# applied: nodes are marked, and pods get no order (docs/order.md). DYNSCHED_PROM below says where
+# Prometheus is. Where settings and rules of your own have to outlive
 # an upgrade, take manifests/overlays/example or the chart instead.
 """
 
