@@ -36,8 +36,9 @@ SOFT_TAINTER, DESCHEDULER = "soft-tainter", "descheduler"
 class Mode:
     """``content``: dynsched's rules; None: without dynsched. ``overlay``: the overlay whose
     scheduler configuration is used; None: the default scheduler. ``pod``: more of a pod's spec.
-    ``flags``: more for `dynsched run`. ``placer``: chooses instead of any scheduler. ``beside``:
-    programs of `closedloop.soft_tainter`, in place of dynsched.
+    ``flags``: more for `dynsched run`. ``placer``: chooses instead of any scheduler.
+    ``by_webhook``: how the order comes, if not by the policy. ``beside``: programs of
+    `closedloop.soft_tainter`, in place of dynsched.
     """
 
     content: Doc | None = None
@@ -45,6 +46,7 @@ class Mode:
     pod: Doc = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     placer: Callable[[World], Player] | None = None
+    by_webhook: bool = False
     beside: tuple[str, ...] = ()
 
     @property
@@ -74,7 +76,9 @@ _BESIDE = (SOFT_TAINTER,), (SOFT_TAINTER, DESCHEDULER), (DESCHEDULER,)
 
 
 def modes(base: Doc) -> dict[str, Mode]:
-    """All modes by name, with the rules of ``base``."""
+    """All modes by name, with the rules of ``base``; with the order only where the name says so."""
+    given = base
+    base = {key: it for key, it in base.items() if key != "order"}
     label = {**base, "mark": {key: it for key, it in _mark(base).items() if key != "taint"}}
     taint = {**base, "mark": {**_mark(base), "taint": TAINT}}
     second: Doc = {"overlay": _SECOND_OVERLAY, "pod": {"schedulerName": SECOND}}
@@ -88,6 +92,7 @@ def modes(base: Doc) -> dict[str, Mode]:
         "taint": Mode(taint),
         "expected+taint": Mode(by_expected_load(taint)),
         "order": Mode(ordered(no_marks)),
+        "order+webhook": Mode(ordered(no_marks), by_webhook=True),
         "order+none-equal": Mode(ordered(no_marks, equal_below=0)),
         "order+pack": Mode(ordered(no_marks, pack=True)),
         "order+label": Mode(beside_order(label), pod=avoiding),
@@ -96,8 +101,8 @@ def modes(base: Doc) -> dict[str, Mode]:
         "extender+taint": Mode(scored(taint, "relative"), overlay="extender"),
         "second": Mode(scored(base, "relative", SECOND), **second),
         **{"+".join(each): Mode(beside=each) for each in _BESIDE},
-        "as-given": Mode(base, pod=avoiding),
-        "as-given+extender": Mode(base, overlay="extender"),
+        "as-given": Mode(given, pod=avoiding),
+        "as-given+extender": Mode(given, overlay="extender"),
     }
 
 

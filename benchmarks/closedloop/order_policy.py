@@ -1,4 +1,6 @@
-"""The namespace `default` asks for the order: manifests/base/order, on a real API server."""
+"""The namespace `default` asks for the order: manifests/base/order, or the component order-webhook,
+on a real API server.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,17 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "support"))
 
+from certificates import Authority
 from cluster import EnvtestCluster
 from manifest_support import Kubectl, order_component
 from operator_support import until
+from prometheus_support import free_port
 from scheduling_support import PODS, make_pod
+from webhook_support import at, certificate, configuration, configured
 
 from dynsched.rules import keys
 
@@ -35,6 +41,22 @@ async def asking(cluster: EnvtestCluster) -> AsyncIterator[None]:
     finally:
         await asyncio.to_thread(kubectl, *label, f"{keys.AVOID_LABEL}-")
         await asyncio.to_thread(kubectl, "delete", "--ignore-not-found", "-f", file)
+
+
+@asynccontextmanager
+async def answering(cluster: EnvtestCluster) -> AsyncIterator[tuple[str, ...]]:
+    """The same by the webhook: the flags with which dynsched answers it."""
+    kubectl, port = Kubectl(cluster.kubeconfig), free_port()
+    label = ("label", "--overwrite", "namespace", NAMESPACE)
+    with TemporaryDirectory(prefix="webhook-") as folder:
+        authority = Authority(Path(folder), "closed-loop")
+        own = certificate(authority, Path(folder) / "own")
+        async with configured(cluster, configuration(authority.cert, url=at(port))):
+            await asyncio.to_thread(kubectl, *label, f"{keys.AVOID_LABEL}=true")
+            try:
+                yield "--webhook-cert-dir", str(own), "--webhook-addr", f"127.0.0.1:{port}"
+            finally:
+                await asyncio.to_thread(kubectl, *label, f"{keys.AVOID_LABEL}-")
 
 
 async def until_told(cluster: EnvtestCluster) -> None:

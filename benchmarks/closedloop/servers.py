@@ -24,7 +24,7 @@ from scheduling_support import PODS, clear, extended
 
 from closedloop.faster import SCRAPE, TICK
 from closedloop.modes import Doc, Mode
-from closedloop.order_policy import NAMESPACE, asking
+from closedloop.order_policy import NAMESPACE, answering, asking
 from closedloop.soft_tainter import beside
 from closedloop.workload import MIB, Pod, Scenario
 from dynsched.util.durations import format_duration
@@ -131,9 +131,11 @@ class Servers:
         pids, config = {}, MOST_ALLOCATED if packs else None
         async with AsyncExitStack() as stack:
             if content is not None:
-                if mode.orders:
-                    await stack.enter_async_context(asking(self.cluster))
                 more = (*mode.flags, "--lease-namespace", NAMESPACE)
+                if mode.by_webhook:
+                    more += await stack.enter_async_context(answering(self.cluster))
+                elif mode.orders:
+                    await stack.enter_async_context(asking(self.cluster))
                 operator = await stack.enter_async_context(self._operator(content, *more))
                 pids["dynsched"] = operator.process.pid
                 config = extended(mode.overlay, operator.address) if mode.overlay else None
