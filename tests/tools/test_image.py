@@ -1,6 +1,7 @@
 """What the Dockerfile takes out of the image is needed by no command."""
 
 import asyncio
+import json
 import re
 import shutil
 import sys
@@ -81,7 +82,11 @@ async def test_every_import_of_dynsched_works_and_what_a_run_loads_has_bytecode(
     flags += ("-r", str(write_rules(tmp_path, rules(order={"score": {"load": 1}}))))
     async with Operator(tmp_path, "run", *flags, "-s", "1", program=("-c", COMMAND)) as running:
         await until(lambda: is_marked(sim, "hot"), "its mark")
-        await until(lambda: "NodeOrder is missing" in running.log, "the order that it cannot write")
+
+        async def is_written() -> bool:
+            return json.loads((await running.get("/order"))[1])["written_at"] is not None
+
+        await until(is_written, "its order")
         for path in ("/", "/nodes", "/nodes/hot", "/rules", "/metrics"):
             assert (await running.get(path))[0] == 200, path
         code, table = await dynsched("nodes", "--server", f"http://{running.address}")
