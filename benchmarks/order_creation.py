@@ -58,7 +58,7 @@ _PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 @dataclass
 class Created:
-    """Of the pods in one namespace: seconds, bytes, and the API server's CPU seconds for all."""
+    """For the pods in one namespace: seconds, bytes, and the API server's CPU seconds in all."""
 
     seconds: list[float] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)

@@ -66,7 +66,7 @@ MAY_CREATE = {
 ASKS = {"metadata": {"labels": {keys.AVOID_LABEL: "true"}}}
 
 Created = tuple[float, bool]
-"""Of a pod: the seconds, and whether it got the order."""
+"""The seconds that a pod took, and whether it got the order."""
 Row = tuple[str, Sequence[float], float]
 """What, the seconds of each creation, and the share of the pods that got the order."""
 

@@ -28,18 +28,26 @@ NAMESPACE = "default"
 
 
 @asynccontextmanager
+async def _labelled(kubectl: Kubectl) -> AsyncIterator[None]:
+    label = ("label", "--overwrite", "namespace", NAMESPACE)
+    await asyncio.to_thread(kubectl, *label, f"{keys.AVOID_LABEL}=true")
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(kubectl, *label, f"{keys.AVOID_LABEL}-")
+
+
+@asynccontextmanager
 async def asking(cluster: EnvtestCluster) -> AsyncIterator[None]:
     """The component is installed and the namespace has the label; not afterwards."""
     kubectl = Kubectl(cluster.kubeconfig)
     file = cluster.kubeconfig.with_name("order.yaml")
     file.write_text(order_component(NAMESPACE))
-    label = ("label", "--overwrite", "namespace", NAMESPACE)
     try:
         await asyncio.to_thread(kubectl, "apply", "-f", file)
-        await asyncio.to_thread(kubectl, *label, f"{keys.AVOID_LABEL}=true")
-        yield
+        async with _labelled(kubectl):
+            yield
     finally:
-        await asyncio.to_thread(kubectl, *label, f"{keys.AVOID_LABEL}-")
         await asyncio.to_thread(kubectl, "delete", "--ignore-not-found", "-f", file)
 
 
@@ -47,16 +55,12 @@ async def asking(cluster: EnvtestCluster) -> AsyncIterator[None]:
 async def answering(cluster: EnvtestCluster) -> AsyncIterator[tuple[str, ...]]:
     """The same by the webhook: the flags with which dynsched answers it."""
     kubectl, port = Kubectl(cluster.kubeconfig), free_port()
-    label = ("label", "--overwrite", "namespace", NAMESPACE)
     with TemporaryDirectory(prefix="webhook-") as folder:
         authority = Authority(Path(folder), "closed-loop")
         own = certificate(authority, Path(folder) / "own")
-        async with configured(cluster, configuration(authority.cert, url=at(port))):
-            await asyncio.to_thread(kubectl, *label, f"{keys.AVOID_LABEL}=true")
-            try:
-                yield "--webhook-cert-dir", str(own), "--webhook-addr", f"127.0.0.1:{port}"
-            finally:
-                await asyncio.to_thread(kubectl, *label, f"{keys.AVOID_LABEL}-")
+        body = configuration(authority.cert, url=at(port))
+        async with configured(cluster, body), _labelled(kubectl):
+            yield "--webhook-cert-dir", str(own), "--webhook-addr", f"127.0.0.1:{port}"
 
 
 async def until_told(cluster: EnvtestCluster) -> None:

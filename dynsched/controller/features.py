@@ -102,13 +102,13 @@ class Features:
         settings, by_webhook = self.settings, self.settings.webhook_cert_dir is not None
         status = OrderStatus(by="webhook" if by_webhook else "policy")
         self.store.show_order(status, with_metrics=not settings.dry_run)
-        leads = self.leadership.writer.may_write
+        kept: NodeOrder | AnsweredOrder
+        leads: Callable[[], bool]
         if by_webhook:  # any replica answers
-            kept: NodeOrder | AnsweredOrder = AnsweredOrder()
-            leads = lambda: not settings.dry_run  # noqa: E731
+            kept, leads = AnsweredOrder(), lambda: not settings.dry_run
         else:
-            api = self.clients.open(partial(KubeApi, in_flight=1))
-            kept = NodeOrder(api, self.namespace, self.leadership.writer)
+            api, writer = self.clients.open(partial(KubeApi, in_flight=1)), self.leadership.writer
+            kept, leads = NodeOrder(api, self.namespace, writer), writer.may_write
         await NodeOrderWriter(kept, status, leads, settings.interval).run(self.stop, self.ticks)
 
     async def query_for_page(self, source: PrometheusSource, namespace: str) -> None:

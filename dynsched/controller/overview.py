@@ -1,5 +1,5 @@
 """One look at a cluster for `dynsched top`: what its nodes use, what their pods request, and the
-order in which new pods would prefer them. What may not be read is left out, and a note says so.
+order in which new pods would prefer them. What cannot be read is left out, and a note says so.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from dynsched.util.errors import ClusterError
 @dataclass(frozen=True)
 class Overview:
     """``source``: what measures the nodes; None where nothing does, and the ``tick`` knows nothing
-    but their names. ``pods`` None: they may not be listed. ``notes``: what is lacking, and why.
+    but their names. ``pods`` None: the right to list them is missing. ``notes``: what else
+    is, and why.
     """
 
     cluster: str
@@ -49,8 +50,8 @@ class Overview:
         return {
             name: listed.get(hosts.get(name, ""))
             or why_not_listed(evaluation, pods, name, hosts)
-            or ("tainted" if entry.group.taints else "last")
-            for name, entry in evaluation.table.entries.items()
+            or "last"
+            for name in evaluation.table.entries
         }
 
 
@@ -100,5 +101,5 @@ def _why_blind(tick: Tick, source: str) -> str | None:
 
 
 def _in_short(error: str) -> str:
-    """Of a missing right only which one it is."""
+    """The error; if a right is missing, only which one."""
     return f"you {error.partition(':')[0]}" if error.startswith("may not ") else error

@@ -26,7 +26,7 @@ Post = Callable[[str, str], None]
 
 
 def _fields(field: str, names: Sequence[str]) -> dict[str, str | Sequence[str]]:
-    """Of a log line in JSON, as docs/operate.md has them."""
+    """Fields of a log line in JSON; docs/operate.md lists them."""
     if len(names) == 1 and field in ("node", "rule"):
         return {field: names[0]}
     return {"rule": names} if field == "rule" else {}

@@ -232,11 +232,10 @@ async def _take(leases: Leases) -> None:
     """AtWorkError where the holder's renewals are always faster."""
     for _ in range(_TRIES):
         body = await leases.read()
-        seen = body and read_lease(body, None, time.monotonic(), least=TAKEN.duration)
+        now, least = time.monotonic(), TAKEN.duration
+        seen = read_lease(body, None, now, least=least) if body else None
         with contextlib.suppress(ConflictError, NotFoundError):
-            await leases.write(
-                seen or None, held_by("dynsched-prune", seen or None, TAKEN, time.time())
-            )
+            await leases.write(seen, held_by("dynsched-prune", seen, TAKEN, time.time()))
             return
     raise AtWorkError(
         f"the Lease {LEASE_NAME} was renewed each time before it was taken; try again"

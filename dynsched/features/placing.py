@@ -109,8 +109,8 @@ def equal_line(equal_below: float, mean: float) -> int:
 def judged_loads(
     evaluation: Evaluation, profile: WeightedProfile, loads: Mapping[str, int], line: int
 ) -> Mapping[str, int]:
-    """Of ``loads``, those that are below the line by every rule; of the other nodes what their load
-    counts as, with no rule's part below the line.
+    """The loads of nodes below the line according to every rule, as they are. For the other nodes,
+    a rule's part below the line counts as the line.
     """
     if not line:
         return loads

@@ -173,7 +173,7 @@ class PodShape:
 
 
 class PodTotals(NamedTuple):
-    """Of the pods of one node that have not ended: cores and bytes."""
+    """Requests and limits of the pods on one node that have not ended, in cores and bytes."""
 
     pods: int = 0
     cpu: float = 0.0

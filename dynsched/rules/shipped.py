@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Final
 
 import yaml
 
 from dynsched.rules.file import FixedRules
-from dynsched.rules.reading import read_rules
+from dynsched.rules.parse import parse_rules
 
 PATH: Final = Path(__file__).with_name("shipped.yaml")
 CPU: Final = "node-cpu"
@@ -26,6 +25,4 @@ def shipped_rules(*, by_metrics_server: bool = False) -> FixedRules:
         for rule in found["rules"]:
             del rule["expr"], rule["for"]
             rule |= {"source": "metrics-server", "resource": resources[rule["name"]]}
-    rule_set = read_rules(json.dumps(found).encode()).rule_set
-    assert rule_set is not None  # noqa: S101 (a test reads them)
-    return FixedRules(rule_set)
+    return FixedRules(parse_rules(found))

@@ -73,16 +73,7 @@ async def cluster(envtest, kubectl, tree, tmp_path) -> AsyncIterator[EnvtestClus
 
 async def remove(kubectl: Kubectl, tree: Path, cluster: EnvtestCluster) -> None:
     await asyncio.to_thread(kubectl, "delete", *GONE, "-k", tree)
-    await finish(cluster)
-
-
-async def finish(cluster: EnvtestCluster) -> None:
-    """What the controller of namespaces does, which does not run here: let deleted ones go."""
-    for each in (await cluster.get("/api/v1/namespaces")).ok["items"]:
-        if each["status"]["phase"] == "Terminating":
-            each["spec"]["finalizers"] = []
-            path = f"/api/v1/namespaces/{each['metadata']['name']}/finalize"
-            _ = (await cluster.put(path, each)).ok
+    await cluster.finish_namespaces()
 
 
 def taken_back(part: str, kubeconfig: Path) -> None:
@@ -131,7 +122,7 @@ async def test_installed_upgraded_to_everything_back_and_uninstalled(
     try:
         for step, expected in steps:
             await asyncio.to_thread(step)
-            await finish(cluster)
+            await cluster.finish_namespaces()
             assert await asyncio.to_thread(existing, kubectl, full) == expected
     finally:
         for _ in release.list():
@@ -154,7 +145,7 @@ async def test_what_its_page_says_takes_a_component_back(
             kubectl("label", "namespace", "shop", "dynsched.io/avoid-pressure=true")
         script = asyncio.create_task(asyncio.to_thread(taken_back, part, kubectl.kubeconfig))
         while not script.done():
-            await finish(cluster)
+            await cluster.finish_namespaces()
             await asyncio.sleep(0.1)
         await script
         await asyncio.to_thread(kubectl, "apply", "-k", BASE)  # the overlay without the component

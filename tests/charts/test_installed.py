@@ -46,16 +46,7 @@ async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
             yield form
         finally:
             await asyncio.to_thread(kubectl, "delete", "namespace", SHOP, "--wait=false")
-            await finish(form)
-
-
-async def finish(cluster: EnvtestCluster) -> None:
-    """Let deleted namespaces go: their controller does not run."""
-    for each in (await cluster.get("/api/v1/namespaces")).ok["items"]:
-        if each["status"]["phase"] == "Terminating":
-            each["spec"]["finalizers"] = []
-            path = f"/api/v1/namespaces/{each['metadata']['name']}/finalize"
-            _ = (await cluster.put(path, each)).ok
+            await form.finish_namespaces()
 
 
 @asynccontextmanager
@@ -177,7 +168,7 @@ async def test_kubectl_apply_gives_pods_the_order(cluster, tmp_path) -> None:
         await asyncio.to_thread(
             kubectl, "delete", "-k", folder, "--wait=false", "--ignore-not-found"
         )
-        await finish(cluster)
+        await cluster.finish_namespaces()
 
 
 @pytest.mark.parametrize("cluster", KINDS[:1], indirect=True)

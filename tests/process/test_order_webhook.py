@@ -263,7 +263,7 @@ async def until_preferred(cluster: EnvtestCluster, *want: str) -> None:
 
 
 async def test_pods_get_the_order_where_no_policies_are(before, authority, tmp_path) -> None:
-    """Of each of two replicas, with the rights of the component and with nothing written for it;
+    """Each of two replicas answers, with the rights of the component and with nothing written;
     renewed certificates are read.
     """
     folder = certificate(authority, tmp_path / "webhook")

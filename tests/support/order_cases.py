@@ -79,7 +79,7 @@ OLD = [term(100, HOST, "old", "older"), term(52, HOST, "oldest")]
 AFTER = [term(9, "disk", "ssd")]
 NEW = [term(100, HOST, "n0"), term(4, HOST, "n1")]
 GOT = {"annotations": {keys.ORDER_ANNOTATION: "2026-11-23T05:00:28Z"}}
-"""Of a pod to which a webhook added the gates, after the policy had given it the order."""
+"""A pod to which a webhook added the gates, after the policy had given it the order."""
 RELEASED: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]] = {
     # The metadata and preferences of a held pod, and the preferences after its release, by LEVELS.
     "no-order": ({}, [], NEW),

@@ -76,7 +76,7 @@ def compute_order(evaluation: Evaluation, pods: KnownPods) -> Order | None:
     not_listed = {
         name: why_not_listed(evaluation, pods, name, hosts) for name in evaluation.table.entries
     }
-    line = equal_line(profile.equal_below, mean_load(loads.values()))
+    line, packs = equal_line(profile.equal_below, mean_load(loads.values())), rule_set.order.pack
     judged = judged_loads(evaluation, profile, loads, line)
     middle, steps = median_low(cool), next_pod_loads(evaluation, profile)
     ranked = {
@@ -95,8 +95,8 @@ def compute_order(evaluation: Evaluation, pods: KnownPods) -> Order | None:
             [ranked[name] for name in names if name in ranked],
             [avoided[name] for name in names if name in avoided],
             line,
-            threshold_load(profile) if len(names) <= FEW_NODES else 0,
-            packs=rule_set.order.pack,
+            threshold_load(profile) if len(names) <= FEW_NODES and not packs else 0,
+            packs=packs,
             has_unnamed=any(not_listed[name] == "unnamed" for name in names),
         )
         for pool, names in _pools(evaluation).items()

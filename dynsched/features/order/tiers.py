@@ -109,11 +109,9 @@ def pool_of(
 ) -> Pool:
     """In a small pool every node has several pods of each workload; if all were on one node, they
     would end with it. So where ``threshold_of_few`` is not 0, the spread decides while loads are no
-    danger: the line is at half of this threshold at least. Not so where it ``packs``.
+    danger: the line is at half of this threshold at least. A pool that ``packs`` has no such line.
     """
-    packs_below = line if packs else 0
-    threshold_of_few = 0 if packs else threshold_of_few
-    line = 0 if packs else max(line, threshold_of_few // 2)
+    packs_below, line = (line, 0) if packs else (0, max(line, threshold_of_few // 2))
     counted = (
         node._replace(counts_as=max(_packed(node.load, packs_below), line)) for node in nodes
     )

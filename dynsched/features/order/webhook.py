@@ -252,7 +252,7 @@ def _own_terms(pod: Pod) -> tuple[list[dict[str, Any]], bool]:
 
 
 def _weight(term: Mapping[str, Any]) -> Any:
-    """Of a term that has the form of the order's; of others 0."""
+    """The weight of a term that has the form of the order's; 0 for others."""
     preference = term.get("preference", {})
     is_ours = is_by_name(preference.get("matchExpressions", ()))
     return term.get("weight") if is_ours and not preference.get("matchFields") else 0
