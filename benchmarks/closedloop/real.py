@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -189,13 +189,8 @@ class Loop:
 
     async def _watch_bindings(self, version: str) -> None:
         """Tell each pod where it was bound: it joins the selection of this watch then."""
-        selector = "spec.nodeName!="
-        async with self._cluster.watch(
-            PODS, resourceVersion=version, fieldSelector=selector
-        ) as watch:
-            while event := await watch.next(_FOREVER):
-                self._see(event["type"], event["object"])
-        raise RuntimeError("the watch of pods has ended")
+        async for what, pod in self._changes(PODS, version, fieldSelector="spec.nodeName!="):
+            self._see(what, pod)
 
     def _see(self, what: str, pod: Doc) -> None:
         """A pod that was bound was added, modified or deleted."""
@@ -208,12 +203,22 @@ class Loop:
 
     async def _watch_nodes(self, version: str) -> None:
         """Count what is written to nodes."""
-        async with self._cluster.watch(NODES, resourceVersion=version) as watch:
-            while event := await watch.next(_FOREVER):
-                if event["type"] == "MODIFIED" and self._is_ours(event["object"]):
-                    self._account.advance(self._now())
-                    self._account.node_written()
-        raise RuntimeError("the watch of nodes has ended")
+        async for what, node in self._changes(NODES, version):
+            if what == "MODIFIED" and self._is_ours(node):
+                self._account.advance(self._now())
+                self._account.node_written()
+
+    async def _changes(
+        self, path: str, version: str, **selectors: str
+    ) -> AsyncIterator[tuple[str, Doc]]:
+        """All events after the version. The API server ends the watch of a client that is slow."""
+        while True:
+            async with self._cluster.watch(path, resourceVersion=version, **selectors) as watch:
+                while event := await watch.next(_FOREVER):
+                    if event["type"] == "ERROR":
+                        raise RuntimeError(f"watch of {path}: {event['object']}")
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    yield event["type"], event["object"]
 
     def _is_ours(self, _node: Doc) -> bool:
         """Whether the change of the node is not one of a kubelet, which there is none of here."""
