@@ -104,6 +104,7 @@ again all at once, and what is not known yet.
 """
 
 _RIGHT = replace(_TYPICAL, requests=(1.15, 0.2))
+_HOT_SPOTS = replace(_TYPICAL, share=0.5), replace(_TYPICAL, share=0.5, mean=0.25, sigma=0.8)
 _PACKED = replace(_LIFE, packs=True, kinds=(replace(_TYPICAL, requests=(1.0, 0.5)),))
 REQUESTS = (
     replace(_LIFE, name="requests are right", kinds=(_RIGHT,)),
@@ -120,12 +121,23 @@ REQUESTS = (
     ),
     replace(
         _LIFE,
-        name="hot spots, 25 % used",
-        used=0.25,
-        kinds=(
-            replace(_TYPICAL, share=0.5),
-            replace(_TYPICAL, share=0.5, mean=0.25, sigma=0.8),
-        ),
+        name="requests of a tenth",
+        kinds=(replace(_TYPICAL, requests=(0.1, 0.5)),),
+    ),
+    # They use 0.41 cores on average, in place of 0.5.
+    replace(_LIFE, name="limits of 1 core, 48 % used", kinds=(replace(_TYPICAL, limit=1.0),)),
+    *(
+        replace(_LIFE, name=f"hot spots, {used} % used", used=used / 100, kinds=_HOT_SPOTS)
+        for used in (15, 25, 35)
+    ),
+    replace(
+        _LIFE,
+        name="hot spots of memory, 45 % used",
+        window=0.0,
+        used=0.45,
+        kinds=tuple(replace(kind, lives=7200.0) for kind in _HOT_SPOTS),
+        hours=4.0,
+        warm=3600.0,
     ),
     *(
         replace(_PACKED, packs=packs, name=f"{name}, {used} % used", used=used / 100)

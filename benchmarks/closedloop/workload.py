@@ -56,7 +56,7 @@ class Kind:
     replicas of one owner come at each multiple of so many seconds, and not by chance; ``within`` so
     many seconds. ``start``: so many times its use is what a pod uses in its first START seconds.
     ``requests``: a pod requests this many times its use, with this spread of the logarithm, in
-    place of ``cpu``.
+    place of ``cpu``. ``limit``: the cores of which a pod gets no more.
     """
 
     share: float = 1.0
@@ -76,6 +76,7 @@ class Kind:
     within: float = 2.0
     start: float = 1.0
     requests: tuple[float, float] | None = None
+    limit: float = math.inf
 
 
 class Event(Protocol):
@@ -192,7 +193,7 @@ def _of_kind(
             lives=chance.expovariate(1 / kind.lives),
             cpu=min(max(cpu, LEAST_REQUEST), 0.9 * scenario.cores),
             memory=kind.memory,
-            uses=min(uses, 0.9 * scenario.cores),
+            uses=min(uses, kind.limit, 0.9 * scenario.cores),
             spreads=kind.spreads,
         )
         return _with_course(pod, scenario, kind, mean, chance)
