@@ -54,7 +54,7 @@ They come from the files of [the kustomize tree](../../manifests), to which the 
 - **Rules** are set inline, by `rules`, in the form of [rules.yaml](../../docs/rules.md) without `mark`:
   `helm upgrade ... --values rules-values.yaml`. A change of them restarts no pod.
 - **The parts** are switched on by `ha.enabled`, `guardrail.enabled`, `janitor.enabled`,
-  `monitoring.enabled`, [`inject.enabled`](../../docs/inject.md),
+  `monitoring.enabled`, [`inject.enabled`](../../docs/order.md#the-soft-affinity),
   `extender.enabled`, [`extenderPort.enabled`](../../docs/extender.md), [`webAuth.enabled`](../../docs/operate.md#who-may-read),
   [`kubectl.enabled`](../../docs/look.md#kubectl-dynsched),
   [`descheduler.enabled`](../../docs/descheduler.md) and `collector.enabled`.

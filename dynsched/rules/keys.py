@@ -21,7 +21,7 @@ IGNORE_LABEL: Final = "dynsched.io/ignore"
 """``dynsched.io/ignore=true`` makes a node never eligible."""
 
 AVOID_LABEL: Final = "dynsched.io/avoid-pressure"
-"""``true`` on a namespace: its new pods get the preferences of docs/inject.md or docs/order.md.
+"""``true`` on a namespace: its new pods get the preferences of docs/order.md.
 ``false`` on a pod, as a label or an annotation: this one does not."""
 
 AVOID_POLICY: Final = "dynsched-avoid-pressure"

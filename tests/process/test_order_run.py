@@ -451,8 +451,8 @@ async def test_a_virtual_machine_starts_and_migrates_to_the_coolest_node(cluster
 async def test_the_soft_affinity_goes_alone_and_the_check_wants_the_order_alone(
     cluster, prometheus, policy, tmp_path
 ) -> None:
-    page = (ROOT / "docs/inject.md").read_text()
-    (way,) = re.findall(r"^kubectl (delete .*) dynsched-avoid-pressure ", page, re.MULTILINE)
+    page = (ROOT / "docs/order.md").read_text()
+    (way,) = re.findall(r"^kubectl (delete .*) dynsched-avoid-pressure$", page, re.MULTILINE)
     async with dynsched(cluster, prometheus, tmp_path, RULES, *FLAGS):
         await until(lambda: told(cluster), "the order is in force")
         await asyncio.to_thread(policy, *way.split(), keys.AVOID_POLICY)
