@@ -114,26 +114,23 @@ def _hot_unmarked(tick: Tick) -> _Lines:
 
 FAMILIES: Final[Mapping[str, tuple[str, Callable[[Tick], _Lines]]]] = {
     "dynsched_node_verdict": (
-        "1: marked, and a firing rule has not cleared. 0: known to be cool. 0.5: all else.",
+        "1: marked and still hot. 0: known to be cool. 0.5: all else.",
         _verdicts,
     ),
     "dynsched_node_measured_load": (
-        "The load by the rule's last value, in points: 100 is full. Absent without a good value.",
+        "The rule's last good value, in points (100 is full).",
         _measured_loads,
     ),
     "dynsched_node_expected_load": (
-        (
-            "Measured load, adjusted for pods that were just bound or have just ended. Absent "
-            "where pods are not watched."
-        ),
+        "The measured load, adjusted for pods just bound or just ended.",
         _expected_loads,
     ),
     "dynsched_node_load_above_mean": (
-        "The measured load less the mean of nodes that take the same pods. Only with `resource`.",
+        "The measured load less the mean of nodes that take the same pods.",
         _above_mean,
     ),
     "dynsched_node_hot_unmarked": (
-        "1 for each hot node without the mark; absent for all others. `reason` says why.",
+        "1 for each hot node without the mark, and why.",
         _hot_unmarked,
     ),
 }

@@ -59,7 +59,7 @@ class OrderStatus:
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry of metrics."""
-        text = "Writes and deletions of the order, by result."
+        text = "Writes and deletions of the order."
         writes = CounterMetricFamily("dynsched_order_writes", text, labels=["result"])
         for result, count in self.calls.items():
             writes.add_metric([result], count)
@@ -70,16 +70,14 @@ class OrderStatus:
         order = self.order
         if order is None:
             return
-        text = "Nodes in the order, by pool; empty: for pods that choose no pool."
+        text = "Nodes in the order, by pool."
         yield _gauge("nodes", text, "pool", {pool: _length(order, pool) for pool in order.lists})
         unlisted = {kind: order.counts[kind] for kind in UNLISTED}
-        yield _gauge(
-            "unlisted_nodes", "Nodes in no list of the order, by reason.", "reason", unlisted
-        )
+        yield _gauge("unlisted_nodes", "Nodes in no list of the order.", "reason", unlisted)
         text = "Pools for which the order has no room."
         yield _gauge("left_out_pools", text, value=len(order.left_out))
         if self.pods.running is not None:
-            text = "Pods with a node that have not ended and got the order at their creation."
+            text = "Running pods that got the order at their creation."
             yield _gauge("pods", text, value=self.pods.with_order)
 
 
