@@ -15,9 +15,9 @@ from dynsched.cli.commands import cli
 _HEAD: Final = """\
 # Command line reference
 
-Made by `make docs` from the commands' own help; do not edit. Flags that several commands have stand once, under
-[Shared flags](#shared-flags); `dynsched COMMAND --help` shows all of one command. Every flag with an `env var` is also read
-from the environment. Exit codes: 0 done, 1 failed (one line says why), 2 wrong usage.
+Made by `make docs` from the commands' `--help`; do not edit. Flags of several commands stand once, under
+[Shared flags](#shared-flags). A flag with an `env var` is also read from the environment. Exit codes: 0 done, 1 failed (one
+line says why), 2 wrong usage.
 
 The command line of dynamicScheduler works too: `dynsched -kubeconfig FILE -prom URL -r rule.yaml -s 10 -webaddr :9000` is
 `dynsched run` with today's flags.

@@ -62,7 +62,7 @@ def _names(context: click.Context, _parameter: click.Parameter, incomplete: str)
 @flags.output
 @click.pass_context
 def why(context: click.Context, /, *, node: str, output: str, **given: Any) -> None:
-    """Explain why a node is marked or not, and what would clear it. Of a pod: `dynsched order`.
+    """Explain why a node is marked or not, and what would clear it.
 
     \b
     Example:
@@ -89,9 +89,8 @@ def why(context: click.Context, /, *, node: str, output: str, **given: Any) -> N
 def order(context: click.Context, /, *, pod: str | None, output: str, **given: Any) -> None:
     """Show the order of the nodes for new pods, or which one a pod got, and where it went.
 
-    Without POD a running dynsched is asked, as by `dynsched nodes`. With POD the levels of nodes
-    are read from the pod, or why it got none: the API server alone is asked, with your rights.
-    docs/order.md says what the order is.
+    Without POD, a running dynsched answers. With POD, the pod itself shows its levels of nodes, or
+    why it got none. docs/order.md says what the order is.
 
     \b
     Example:

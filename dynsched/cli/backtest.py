@@ -24,8 +24,7 @@ from dynsched.util.errors import ExpectedError
 @click.option(
     "--nodes-from-series",
     is_flag=True,
-    help="Ask no cluster: each value of the label that names the node is a node. All of them are "
-    "then eligible, and in one pool.",
+    help="Without a cluster: each value of the label that names the node is an eligible node.",
 )
 @click.option(
     "--since",
@@ -40,14 +39,14 @@ from dynsched.util.errors import ExpectedError
     metavar="MOMENT",
     callback=flags.moment,
     help="Where the replay ends: 2026-11-20T12:00:00Z, Unix seconds, or how long ago (2h). "
-    "Default: now, by Prometheus's clock.",
+    "Default: now.",
 )
 @click.option(
     "--step",
     metavar="DURATION",
     callback=flags.seconds(at_least=1),
-    help="Time between two evaluations; never less than the scrape interval. Default: the scrape "
-    "interval of the rules' targets, 30s where it is not known.",
+    help="Time between two evaluations. Default and minimum: the scrape interval, 30s if it is "
+    "unknown.",
 )
 @click.option(
     "--budget",
@@ -55,19 +54,19 @@ from dynsched.util.errors import ExpectedError
     default=50_000_000,
     show_default=True,
     metavar="SAMPLES",
-    help="The most values to ask for, of all rules together; with more, the step grows.",
+    help="The most samples to query, for all rules together. If needed, the step grows.",
 )
 @click.option(
     "--compare",
     type=flags.FILE,
     metavar="FILE",
-    help="Another rules file: replay both, and show the difference by node.",
+    help="Another rules file: replay both, and show the difference per node.",
 )
 @click.option(
     "--cache",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIRECTORY",
-    help="Keep the history here; what is there already is not asked for again.",
+    help="Keep the history here, and query only what is missing.",
 )
 @flags.output
 @flags.removed("--suggest")
@@ -83,8 +82,7 @@ def backtest(
 ) -> None:
     """Replay the rules over Prometheus's history: what would have been marked, and how often.
 
-    The rules go through the very decisions of `dynsched run`: durations, dead bands, the cap,
-    delayed releases, missing and stale samples. Nothing is written.
+    It decides as `dynsched run` does, and writes nothing to the cluster.
 
     \b
     Example:

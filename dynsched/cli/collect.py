@@ -40,7 +40,7 @@ def _url(_context: click.Context, _option: click.Parameter, text: str) -> str:
     show_default=True,
     metavar="DURATION",
     callback=flags.seconds(at_least=1),
-    help="Time from one push to the next; a number without a unit means seconds.",
+    help="Time from one push to the next.",
 )
 @click.option(
     "--node-name",
@@ -55,8 +55,8 @@ def _url(_context: click.Context, _option: click.Parameter, text: str) -> str:
     metavar="ADDRESS",
     envvar=["DYNSCHED_NODE_IP", "NODE_IP"],
     show_envvar=True,
-    help="The node's address: the label `ip`. Default: the address from which the "
-    "node reaches the Pushgateway.",
+    help="The node's address: the label `ip`. Default: the one from which it reaches the "
+    "Pushgateway.",
 )
 @click.option(
     "--job",
@@ -76,7 +76,7 @@ def _url(_context: click.Context, _option: click.Parameter, text: str) -> str:
 def collect(*, once: bool, log_format: str, **given: Any) -> None:
     """Push this node's memory.available, as its kubelet computes it, to a Pushgateway.
 
-    Runs on the node itself, and pushes `k8_node_cgroups_mem_available` in MiB.
+    It runs on the node itself, and pushes `k8_node_cgroups_mem_available` in MiB.
 
     \b
     Example:

@@ -97,38 +97,34 @@ def cli() -> None:
 @flags.for_the_page
 @flags.rules
 @flags.interval_option(
-    "Time from the start of one tick to the start of the next; a number without a unit "
-    "means seconds."
+    "Time from one evaluation (tick) to the next; a number without a unit means seconds."
 )
 @flags.option(
     "--webaddr",
     default=":9000",
     metavar="[HOST]:PORT",
-    help="Address on which /status, /nodes, /metrics and the other pages are served.",
+    help="Address of /status, /nodes, /metrics and the page.",
 )
 @flags.option("--dry-run", is_flag=True, help="Evaluate and show everything, but write nothing.")
 @flags.option(
     "--leader-elect/--no-leader-elect",
     default=True,
-    help="Write only while holding the Lease `dynsched`, so that several replicas can run. Without "
-    "it the Lease is not renewed, so do not use the janitor (`prune --if-lease-older-than`) with "
-    "it.",
+    help="Write only while holding the Lease `dynsched`, so that several replicas can run. Do not "
+    "use --no-leader-elect with the janitor.",
 )
 @flags.lease_namespace
 @flags.option(
     "--pod-uid",
     callback=lambda _context, _option, uid: uid or None,
     metavar="UID",
-    help="The uid of the pod that this runs in (in a manifest, by the downward API). After a "
-    "crash, the pod's new container then goes on at once, and does not wait for its own old Lease "
-    "to expire; and a rules file that is refused does not end it: the rules that were last "
-    "accepted are in force. Only one dynsched may run in the pod.",
+    help="The uid of the pod that this runs in, from the downward API. After a crash, the new "
+    "container then takes over the pod's Lease at once. If the rules file is refused, the rules "
+    "that were last accepted are in force. Only one dynsched may run in the pod.",
 )
 @flags.option(
     "--node-metrics/--no-node-metrics",
     default=True,
-    help="Whether /metrics has series for each node: hot or not, and its measured and expected "
-    "load by each rule.",
+    help="Whether /metrics has series for each node.",
 )
 @flags.tls
 @flags.web_auth
@@ -137,9 +133,8 @@ def cli() -> None:
 @click.option(
     "--once",
     is_flag=True,
-    help="Run one evaluation cycle (tick), then exit; no HTTP server. With --leader-elect it takes "
-    "the Lease for this cycle; while another replica holds the Lease, nothing is written and the "
-    "exit code is 1.",
+    help="Run one evaluation, then exit. While another replica holds the Lease, nothing is written "
+    "and the exit code is 1.",
 )
 @flags.logging
 def run(*, once: bool, **given: Any) -> None:
@@ -174,22 +169,20 @@ def run(*, once: bool, **given: Any) -> None:
     "--all",
     "every",
     is_flag=True,
-    help=f"Show the values of all rules on all nodes, not only the worst {MAX_ROWS}.",
+    help=f"Show all values, not only the worst {MAX_ROWS}.",
 )
 @click.option(
     "--fail-on-blind",
     is_flag=True,
-    help="The exit code is 1 also when no sample of a rule matches a node.",
+    help="Exit with 1 also if no sample of a rule matches a node.",
 )
 @flags.quiet_logging
 def plan(*, output: str, every: bool, fail_on_blind: bool, **given: Any) -> None:
     """One evaluation that writes nothing: print which nodes would be marked and released, and why.
 
-    Before that it prints the values beside their thresholds, worst first, which alerts are
-    pending, which nodes have no current value, and which samples match no node.
-
-    The recent history of every rule is replayed first, so that a `for` that has passed already
-    counts. The exit code is 1 when the query of a rule fails: the plan is then incomplete.
+    It also prints the values next to their thresholds, worst first, and what is unknown. The
+    recent history of every rule is replayed first, so that a `for` that has passed counts. The
+    exit code is 1 if the query of a rule fails: the plan is then incomplete.
 
     \b
     Example:
@@ -214,17 +207,16 @@ def plan(*, output: str, every: bool, fail_on_blind: bool, **given: Any) -> None
     type=click.Choice(["table", "json", "prometheus-rules"]),
     default="table",
     show_default=True,
-    help="A table for people, JSON for programs, or the rules as a rule file of Prometheus, for "
-    "`promtool check rules` and pint.",
+    help="A table, JSON, or the rules as a rule file of Prometheus, for `promtool check rules` and "
+    "pint.",
 )
 @click.argument("files", nargs=-1, metavar="[FILE|-]...", type=flags.FILE)
 def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) -> None:
-    """Check rules files: every error with its line and column, all in one go.
+    """Check rules files: every error at once, with its line and column.
 
     A FILE may also be a manifest: the rules in its ConfigMaps are checked. `-` is standard input.
-    A warning means that a rule is valid but probably does not do what was intended; it does not
-    change the exit code. With --prom, that server parses the expressions. Without it they are read
-    here, and what is not read is a warning: a server may read it.
+    A warning does not change the exit code: the rule is valid, but probably does not do what you
+    want. With --prom, that server parses the expressions.
 
     \b
     Example:
@@ -283,35 +275,35 @@ def _print_checked(reports: Sequence[Checked], output: str) -> None:
     "--rules",
     "-r",
     type=flags.FILE,
-    help="Rules file whose mark is removed without evidence on the node too, as status=presure is. "
-    "None is needed. Default: rules.yaml where there is one.",
+    help="Not needed, because annotations record marks. With it, the mark of this file is removed "
+    "also from nodes without the annotation. Default: rules.yaml if there is one.",
 )
 @flags.option("--dry-run", is_flag=True, help="Print what would be removed, remove nothing.")
 @flags.option(
     "--if-lease-older-than",
     metavar="DURATION",
-    help="Only if the Lease `dynsched` has not been renewed for this long (for example 10m) or "
-    "does not exist: for a CronJob that cleans up after a controller that is gone for good.",
+    help="Prune only if the Lease `dynsched` has not been renewed for this long (for example 10m) "
+    "or does not exist. The janitor uses it.",
 )
 @flags.lease_namespace
 @click.option(
     "--force",
     is_flag=True,
-    help="Prune even while a running instance holds the Lease; that instance sets the marks again.",
+    help="Prune although a running instance holds the Lease; it sets the marks again.",
 )
 @click.option(
     "--take-lease",
     is_flag=True,
-    help="Take the Lease from a running instance first, wait until it has ended its writes (12 s), "
-    "then prune. Nobody writes for a minute, in which you remove dynsched: for an uninstall.",
+    help="For an uninstall: take the Lease from a running instance, wait until its writes have "
+    "ended (12 s), then prune. For the rest of a minute nobody writes: remove dynsched now.",
 )
 @flags.output
 @flags.logging
 def prune(*, if_lease_older_than: str | None, output: str, **given: Any) -> None:
     """Remove everything that dynsched ever put on the nodes, and the order, and nothing else.
 
-    Running instances would set the marks again. While one of them holds the Lease `dynsched`, in
-    any namespace or in --lease-namespace, nothing is removed and the exit code is 1.
+    Running instances would set the marks again. While one holds the Lease `dynsched`, in any
+    namespace or in --lease-namespace, nothing is removed and the exit code is 1.
 
     \b
     Example:

@@ -14,20 +14,19 @@ import click
     type=click.IntRange(3, 5_000),
     default=12,
     show_default=True,
-    help="How many nodes the cluster has.",
+    help="How many nodes each cluster has.",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
-    help="Stop after this many seconds, counted from when everything is up. Default: run until "
-    "Ctrl-C.",
+    help="Stop this many seconds after the start. Default: at Ctrl-C.",
 )
 @click.option(
     "--seed",
     type=int,
     default=0,
     show_default=True,
-    help="Seed of the pods; another seed gives others.",
+    help="Another seed gives other pods.",
 )
 def demo(*, nodes: int, seconds: float | None, seed: int) -> None:
     """Run dynsched on this machine: two simulated clusters with the same pods, one with its order.

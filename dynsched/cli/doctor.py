@@ -28,9 +28,7 @@ def _codes(_context: click.Context, _option: click.Parameter, given: tuple[str, 
 @flags.kubeconfig
 @flags.prometheus_or_found
 @flags.rules_or_shipped
-@flags.interval_option(
-    "The interval of `dynsched run`, which the time of the queries is compared with."
-)
+@flags.interval_option("The interval of `dynsched run`. Queries that take longer are a finding.")
 @flags.lease_namespace
 @flags.server
 @flags.namespace
@@ -39,7 +37,7 @@ def _codes(_context: click.Context, _option: click.Parameter, given: tuple[str, 
     type=click.Choice(["info", "warning", "error"]),
     default="error",
     show_default=True,
-    help="The exit code is 1 when there is a finding as bad as this, or worse.",
+    help="Exit with 1 if a finding is as bad as this, or worse.",
 )
 @click.option(
     "--ignore",
@@ -62,9 +60,9 @@ def doctor(
 ) -> None:
     """Check the rules against the live Prometheus and the cluster. It writes nothing.
 
-    Each finding has a code, what shows it, and what to do; docs/check.md explains the codes. The
-    exit codes are 0: no finding as bad as --fail-on; 1: there is one; 2: Prometheus or the API
-    server could not be asked at all, or there are no rules.
+    Each finding has a code, its evidence and a fix. docs/check.md explains the codes. Exit codes:
+    0: no finding as bad as --fail-on; 1: at least one; 2: Prometheus or the API server did not
+    answer at all, or there are no rules.
 
     \b
     Example:

@@ -174,7 +174,7 @@ rules_or_shipped = option(
     type=FILE,
     callback=_or_shipped,
     help="Rules file; dynamicScheduler's rule.yaml is read as well. Default: rules.yaml if there "
-    "is one, else the rules that come with dynsched.",
+    "is one, else the shipped rules.",
 )
 _prometheus_access = options(
     option(
@@ -200,7 +200,7 @@ _prometheus_access = options(
         type=_Header(),
         multiple=True,
         metavar="'NAME: VALUE'",
-        help="Extra header, such as X-Scope-OrgID: team-a; can be repeated (in the environment: "
+        help="Extra header, such as X-Scope-OrgID: team-a. Can be repeated (in the environment: "
         "one per line).",
     ),
 )
@@ -213,8 +213,7 @@ prometheus_or_found = options(
     option(
         "--prom",
         metavar="URL",
-        help=f"{_PROM_HELP} Default: one that is found in the cluster, asked through the API "
-        "server; else http://localhost:9090.",
+        help=f"{_PROM_HELP} Default: one that is found in the cluster, else http://localhost:9090.",
     ),
     _prometheus_access,
 )
@@ -222,12 +221,12 @@ for_the_page = options(
     option(
         "--prom-external-url",
         metavar="URL",
-        help="Where people reach Prometheus's own pages, for the page's links. Default: --prom.",
+        help="Where people reach Prometheus, for the page's links. Default: --prom.",
     ),
-    option("--cluster-name", metavar="NAME", help="The cluster's name, in the title of the page."),
+    option("--cluster-name", metavar="NAME", help="The cluster's name on the page."),
 )
 prometheus_if_given = options(
-    option("--prom", metavar="URL", help=f"{_PROM_HELP} Default: none is asked."),
+    option("--prom", metavar="URL", help=f"{_PROM_HELP} Default: none."),
     _prometheus_access,
 )
 tls = options(
@@ -244,30 +243,27 @@ web_auth = options(
     option(
         "--web-auth/--no-web-auth",
         default=False,
-        help="Ask readers for a bearer token, and Kubernetes (TokenReview, SubjectAccessReview) "
-        "whether its user may `get` the path; probes and the scheduler extender need none. See "
+        help="Readers need a bearer token whose user may `get` the path. See "
         "docs/operate.md#who-may-read.",
     ),
     option(
         "--web-auth-audience",
         multiple=True,
         metavar="NAME",
-        help="The audience that a token must be for; can be repeated. Default: the API server's "
-        "own.",
+        help="The audience of such a token. Can be repeated. Default: the API server's own.",
     ),
 )
 extender = options(
     option(
         "--extender-addr",
         metavar="[HOST]:PORT",
-        help="Address of the scheduler extender alone; its paths are then not served on --webaddr. "
-        "Default: --webaddr.",
+        help="Another address for the scheduler extender only. Default: --webaddr.",
     ),
-    file_option("--extender-client-ca", "As --tls-client-ca, for --extender-addr alone."),
+    file_option("--extender-client-ca", "As --tls-client-ca, for --extender-addr only."),
     option(
         "--bind/--no-bind",
         default=False,
-        help="Answer /bind of the scheduler extender; needs the permission to create pods/binding, "
+        help="Answer /bind of the scheduler extender. It needs the right to create pods/binding, "
         "and --tls-client-ca or a loopback address.",
     ),
     removed("--extender-memory", is_flag=False),
@@ -275,15 +271,14 @@ extender = options(
 webhook = options(
     file_option(
         "--webhook-cert-dir",
-        "Give new pods the order by an admission webhook, for Kubernetes before 1.36, and write no "
-        "NodeOrder. The directory has tls.crt and tls.key, which are read again when they change. "
-        "See docs/order.md.",
+        "Before Kubernetes 1.36: give new pods the order by an admission webhook. The directory "
+        "has tls.crt and tls.key. See docs/order.md.",
     ),
     option(
         "--webhook-addr",
         default=":9443",
         metavar="[HOST]:PORT",
-        help="Address of that webhook, /webhook/order.",
+        help="Address of that webhook.",
     ),
 )
 lease_namespace = option(
@@ -297,7 +292,7 @@ log_format = option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     default="text",
-    help="Format of the log: one line per event, for people (text) or for programs (json).",
+    help="Format of the log.",
 )
 
 
@@ -338,7 +333,7 @@ namespace = option(
     "--namespace",
     "-n",
     metavar="NAMESPACE",
-    help="Where dynsched is. Default: its Service is looked for in all namespaces.",
+    help="Where dynsched is. Default: any namespace.",
 )
 
 
@@ -354,13 +349,12 @@ server = options(
     option(
         "--server",
         metavar="URL",
-        help="The running dynsched to ask. Default: its Service in the cluster of the current "
-        "context, through the API server.",
+        help="The running dynsched. Default: its Service in the cluster of the current context, "
+        "through the API server.",
     ),
     file_option(
         "--server-token-file",
-        "The bearer token to send to it, where it runs with --web-auth. The API server passes "
-        "none on.",
+        "The bearer token for it, if it runs with --web-auth. The API server passes none on.",
         callback=_token_file,
     ),
 )

@@ -24,9 +24,9 @@ _STEP: Final = 30.0
 def top(*, output: str, every: bool, **given: Any) -> None:
     """Show what nodes use and what their pods request, worst first, and where new pods would go.
 
-    It needs a kubeconfig alone, and writes nothing. A node is hot by the rules that come with
-    dynsched. Prometheus is looked for in the cluster; without one metrics-server is asked, and
-    without both, requests and limits are shown alone. docs/look.md explains the columns.
+    It needs only a kubeconfig, and writes nothing. It finds Prometheus in the cluster, or uses
+    metrics-server; without both it shows only requests and limits. docs/look.md explains the
+    columns.
 
     \b
     Example:
