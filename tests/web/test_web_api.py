@@ -23,8 +23,8 @@ from scenes import (
 from web_support import JSON, PATHS, check, get
 
 from dynsched.core.health import why_unsuccessful
-from dynsched.core.load.expected import NO_PODS
-from dynsched.core.load.pods import PodRequestTotals
+from dynsched.core.load.expected import NO_PODS, KnownPods
+from dynsched.core.load.pods import BoundPod, PodRequestTotals, RecentPod
 from dynsched.core.nodes import Node
 from dynsched.core.pace import WriteFailure
 from dynsched.core.samples import Matched, Quality, QueryResult, Unmatched
@@ -380,6 +380,16 @@ async def test_the_order_tells_nodes_by_rank_and_what_is_left_out(client, ticks)
     assert (found[0], web["nodes"][0]) == (first, {**first, "equal": True})
     ticks.publish(many(3))
     await get(client, "/order", 404)
+
+
+async def test_the_order_tells_how_far_requests_are_from_use(client, ticks) -> None:
+    rules = [{"name": "cpu", "expr": "cpu", "threshold": 80, "resource": "cpu"}]
+    scene = Scene({**POOLS, "rules": rules}, [Node("a", allocatable={"cpu": 8.0})])
+    for use, found in (({}, {}), ({f"d/p-{number}": 0.5 for number in range(30)}, {"cpu": 0})):
+        bound = [RecentPod(BoundPod(name, "a", cpu=2.0, name=name), 60.0, None) for name in use]
+        pods = KnownPods(bound, 30, use_of_pods={"cpu": use})
+        ticks.publish(scene.tick(NOON, pods=pods, cpu={"a": 50.0}))
+        assert (await get(client, "/order"))["error_of_requests"] == found
 
 
 async def test_an_order_that_cannot_be_written_is_told(client, ticks) -> None:

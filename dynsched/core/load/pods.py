@@ -24,6 +24,8 @@ it is measured itself. Some pods use much more than the mean, and a node that go
 more than one that got too few. Marks do not use it: a mark says what is expected."""
 HEAVIEST: Final = 4.0
 """Outlier cap: a node's weight, or a pod's request, is at most this multiple of the median."""
+ENOUGH: Final = 20
+"""So many pods are measured at least where requests are judged."""
 MIN_CPU: Final = 0.1
 MIN_MEMORY: Final = 200 * 2.0**20
 """What a container without a request counts (cores, bytes); the scheduler's own defaults."""
@@ -135,6 +137,21 @@ class PodUse:
             return min(use, MAX_POD_LOAD)
         capacity = allocatable.get(self.resource, 0.0)
         return min(100 * use / capacity, MAX_POD_LOAD) if capacity > 0 else None
+
+
+def error_of_requests(use: PodUse, pods: Iterable[BoundPod]) -> float | None:
+    """How far pods' requests, times the ratio of use to requests, are from their use: in percent of
+    the use. None where too few of the pods are measured.
+    """
+    known = [
+        (use.of_pod[pod.name], pod.memory if use.resource == "memory" else pod.cpu)
+        for pod in pods
+        if pod.name in use.of_pod
+    ]
+    used, requested = (sum(column) for column in zip(*known, strict=True)) if known else (0, 0)
+    if len(known) < ENOUGH or not used:
+        return None
+    return 100 * sum(abs(each - used / requested * request) for each, request in known) / used
 
 
 @dataclass(frozen=True, slots=True)

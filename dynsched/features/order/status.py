@@ -11,6 +11,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from dynsched.core.health import unusable_rules
 from dynsched.core.load.expected import NO_PODS, KnownPods
+from dynsched.core.load.pods import error_of_requests
 from dynsched.core.tick import Tick
 from dynsched.core.wording import by_reason, named_rules
 from dynsched.features.order.ranks import UNLISTED, Order, host_names, why_not_listed
@@ -158,6 +159,7 @@ def order_answer(tick: Tick, status: OrderStatus, leader: str | None) -> dict[st
         "until": written and format_time(written.until),
         "error": status.problem,
         "counts": order and order.counts,
+        "error_of_requests": _requests_of(tick),
         "left_out_pools": order
         and {"count": len(order.left_out), "first": order.left_out[:MAX_LISTED]},
         "pools": [
@@ -171,6 +173,17 @@ def order_answer(tick: Tick, status: OrderStatus, leader: str | None) -> dict[st
         if order
         else [],
     }
+
+
+def _requests_of(tick: Tick) -> dict[str, float]:
+    """How far requests are from the use of new pods, by each rule that ranks the nodes, where it is
+    known.
+    """
+    pods = [pod for pod, bound, _ in tick.pods.recent if bound is not None]
+    score = tick.rule_set.order.score if tick.rule_set.order else ()
+    uses = {rule: found.use for rule, found in tick.evaluation.expected.items() if rule in score}
+    errors = {rule: error_of_requests(use, pods) for rule, use in uses.items()}
+    return {rule: error for rule, error in errors.items() if error is not None}
 
 
 def place_of(tick: Tick, order: Order, name: str) -> dict[str, Any]:

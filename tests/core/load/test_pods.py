@@ -1,11 +1,33 @@
-"""The workload of a pod, by its name."""
+"""The workload of a pod, by its name; and how far pods' requests are from their use."""
+
+from dataclasses import replace
 
 import pytest
 from pod_names import PODS
 
-from dynsched.core.load.pods import workload_of
+from dynsched.core.load.pods import BoundPod, PodUse, error_of_requests, workload_of
 
 
 @pytest.mark.parametrize(("pod", "workload"), PODS.items())
 def test_the_workload_is_what_all_pods_of_it_are_named_after(pod: str, workload: str) -> None:
     assert workload_of("shop", pod) == f"shop/{workload}"
+
+
+@pytest.mark.parametrize(
+    ("uses", "cores", "error"),
+    [
+        ([0.5 * request for request in range(1, 31)], range(1, 31), 0.0),
+        ([0.5, 1.5] * 15, [1.0] * 30, 50.0),
+        ([1.0] * 19, [1.0] * 19, None),  # too few
+        ([0.0] * 30, [1.0] * 30, None),
+    ],
+)
+@pytest.mark.parametrize("resource", ["cpu", "memory"])
+def test_how_far_requests_are_from_use(uses, cores, error, resource) -> None:
+    pods = [
+        replace(BoundPod(f"{at}", "a", name=f"d/p-{at}"), **{resource: float(request)})
+        for at, request in enumerate(cores)
+    ]
+    of_pod = {pod.name: use for pod, use in zip(pods, uses, strict=True)}
+    found = error_of_requests(PodUse(resource, of_pod=of_pod), [*pods, BoundPod("new", "a")])
+    assert found == (error if error is None else pytest.approx(error))
