@@ -33,11 +33,6 @@ POLICIES: Final = "mutatingadmissionpolicies"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 """The key of the soft node affinity in a pod's specification."""
 WEBHOOKS: Final = "mutatingwebhookconfigurations"
-_PROGRAMS: Final = (
-    ("Deployment", "apps/v1/deployments", ("spec", "template", "spec")),
-    ("CronJob", "batch/v1/cronjobs", ("spec", "jobTemplate", "spec", "template", "spec")),
-)
-"""What runs programs: the kind, its URL, and where in it the pod's specification is."""
 _LIST_PODS: Final = ApiRequest("list", "pods", "/api/v1/pods")
 
 
@@ -49,18 +44,6 @@ class Right(NamedTuple):
     group: str = ""
     namespace: str = ""
     name: str = ""
-
-
-class Program(NamedTuple):
-    """A container of a Deployment or CronJob; ``words``: its command and arguments."""
-
-    kind: str
-    namespace: str
-    name: str
-    image: str
-    words: tuple[str, ...]
-    environment: tuple[tuple[str, str], ...]
-    config_maps: tuple[str, ...]
 
 
 async def whoami(api: KubeApi) -> str | None:
@@ -83,35 +66,6 @@ async def is_allowed(api: KubeApi, right: Right) -> bool | None:
     call = ApiRequest("create", resource, f"/apis/{_REVIEWS}/{resource}")
     answer = await api.call(call, body=body, accept=(HTTPStatus.NOT_FOUND,))
     return None if answer.body is None else bool(_at(answer.body, "status", "allowed"))
-
-
-async def programs(api: KubeApi, images: tuple[str, ...]) -> list[Program]:
-    """The containers whose image has one of ``images`` in it."""
-    return [
-        Program(
-            kind,
-            item["metadata"]["namespace"],
-            item["metadata"]["name"],
-            each["image"],
-            (*(each.get("command") or ()), *(each.get("args") or ())),
-            tuple((entry["name"], entry.get("value", "")) for entry in each.get("env") or ()),
-            tuple(
-                volume["configMap"]["name"]
-                for volume in _at(item, *where, "volumes") or ()
-                if "configMap" in volume
-            ),
-        )
-        for kind, path, where in _PROGRAMS
-        async for item in _items(api, path.rpartition("/")[2], f"/apis/{path}")
-        for each in _at(item, *where, "containers") or ()
-        if any(name in each.get("image", "") for name in images)
-    ]
-
-
-async def config_map(api: KubeApi, namespace: str, name: str) -> dict[str, str] | None:
-    """Its ``data``; None where it has none, or is not there."""
-    data: dict[str, str] | None = _at(await core(api, "configmaps", name, namespace), "data")
-    return data
 
 
 async def core(api: KubeApi, resource: str, name: str, namespace: str = "") -> Any:

@@ -1,15 +1,11 @@
-"""The admission policies that give pods preferences: whether a cluster has those of this version,
-and what a pod got from them. For `dynsched order` and the doctor.
+"""The admission policies that give pods preferences: whether a cluster has them, and what a pod got
+from them. For `dynsched order` and the doctor.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from importlib import resources
 from typing import Any, Final, NamedTuple
-
-import yaml
 
 from dynsched.features.order.resource import NODE_ORDERS, order_left
 from dynsched.features.order.webhook import is_by_name
@@ -27,15 +23,9 @@ MOST_AHEAD: Final = 60.0
 """Seconds for which the policy takes an order to be in force."""
 LABEL_IT: Final = f"kubectl label namespace NAME {keys.AVOID_LABEL}=true"
 _ADMISSION: Final = "admissionregistration.k8s.io/v1"
-_KIND: Final = "MutatingAdmissionPolicy"
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _COOLEST: Final = 100
 """The weight with which an order begins."""
-_SHIPPED_LABEL: Final = re.compile("'(status|presure)'")
-_DEFAULTS: Final = {"matchPolicy": "Equivalent", "scope": "*"}
-"""Values that the API server adds, apart from empty objects."""
-_WEIGHT: Final = re.compile(r"dyn\(\d+\)")
-"""The operator's own choice."""
 
 
 class Problem(NamedTuple):
@@ -54,7 +44,7 @@ NOT_SERVED: Final = Problem(
 def install(part: str) -> str:
     """How a part of manifests/ is installed."""
     place = "manifests/base" if part == "order" else f"the component manifests/components/{part}"
-    return f"apply {place} of this version (in the chart: {part}.enabled)"
+    return f"apply {place} (in the chart: {part}.enabled)"
 
 
 async def order_problems(
@@ -66,12 +56,12 @@ async def order_problems(
     webhook = await inspection.policy(api, inspection.WEBHOOKS, keys.ORDER_POLICY)
     if webhook is not None:
         return _webhook_problems(webhook)
-    wanted, found, binding = _component("order"), list[Problem](), None
+    found, binding = list[Problem](), None
     for name in policies:
         policy, binding = await inspection.mutating_policy(api, name)
         if policy is None and POLICIES not in await inspection.resources(api, _ADMISSION):
             return [NOT_SERVED]
-        found += _differences(wanted, name, policy, binding, install("order"))
+        found += _not_installed(name, policy, binding, install("order"))
     if NODE_ORDERS not in await inspection.resources(api, keys.ORDER_API):
         what = f"the definition {NODE_ORDERS}.dynsched.io is not installed"
         return [*found, Problem(what, install("order"))]
@@ -103,76 +93,21 @@ async def affinity_problems(api: KubeApi, label: LabelMark | None) -> list[Probl
     policy, binding = await inspection.mutating_policy(api, keys.AVOID_POLICY)
     if policy is None:
         return None
-    if label is None:
-        return []
-    wanted = _component("inject", label)
-    return _differences(wanted, keys.AVOID_POLICY, policy, binding, install("inject"))
-
-
-def _component(name: str, label: LabelMark | None = None) -> list[Mapping[str, Any]]:
-    """The objects of a component of manifests/, to which components/ has links; its policy avoids
-    ``label``.
-    """
-    folder = resources.files(__package__).joinpath("components", name)
-    names = yaml.safe_load(folder.joinpath("kustomization.yaml").read_bytes())["resources"]
-    texts = (folder.joinpath(each).read_text(encoding="utf-8") for each in names)
-    text = "---\n".join(texts)
-    if label is not None:  # keys and values of labels have no quotes in them
-        ours = {"status": label.key, "presure": label.value}
-        text = _SHIPPED_LABEL.sub(lambda place: f"'{ours[place[1]]}'", text)
-    return list(yaml.safe_load_all(text))
-
-
-def _differences(
-    wanted: Iterable[Mapping[str, Any]], name: str, policy: Any, binding: Any, fix: str
-) -> list[Problem]:
-    """Why the policy ``name`` does not do what the one in ``wanted`` would. ``policy``,
-    ``binding``: as stored, or None. What the API server adds to them does not count, nor do the
-    weight, and the namespace of the order.
-    """
-    ours = {each["kind"]: each for each in wanted if each["metadata"]["name"] == name}
-    if policy is None:
-        return [Problem(f"the policy {name} is not installed", fix)]
-    found = []
-    for stored, kind in ((policy, _KIND), (binding, f"{_KIND}Binding")):
-        if stored is None:
-            what = f"the policy {name} has no binding, so it applies to nothing"
-            found.append(Problem(what, fix))
-            continue
-        if parts := _differing(ours[kind]["spec"], as_mapping(stored.get("spec"))):
-            what = f"the {kind} {name} is not that of this version; it differs in "
-            found.append(Problem(f"{what}{', '.join(parts)}", fix))
+    found = _not_installed(keys.AVOID_POLICY, policy, binding, install("inject"))
+    variables = as_mappings(as_mapping(policy.get("spec")).get("variables"))
+    text = " ".join(str(each.get("expression")) for each in variables)
+    if label is not None and not (f"'{label.key}'" in text and f"'{label.value}'" in text):
+        what = f"the policy {keys.AVOID_POLICY} does not name mark.label, {label}"
+        found.append(Problem(what, "write its key and value into the policy (docs/inject.md)"))
     return found
 
 
-def _differing(wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:
-    """The keys with another value than the API server makes of ``wanted``."""
-    return [
-        key
-        for key in {**wanted, **stored}
-        if key != "namespace"
-        and not (
-            _is_same(wanted[key], stored.get(key))
-            if key in wanted
-            else not stored[key] or stored[key] == _DEFAULTS.get(key)
-        )
-    ]
-
-
-def _is_same(wanted: Any, stored: Any) -> bool:
-    if isinstance(wanted, Mapping):
-        return isinstance(stored, Mapping) and not _differing(wanted, stored)
-    if isinstance(wanted, list):
-        return (
-            isinstance(stored, list)
-            and len(stored) == len(wanted)
-            and all(map(_is_same, wanted, stored))
-        )
-    return _words(wanted) == _words(stored)
-
-
-def _words(value: Any) -> str:
-    return _WEIGHT.sub("dyn()", " ".join(str(value).split()))
+def _not_installed(name: str, policy: Any, binding: Any, fix: str) -> list[Problem]:
+    if policy is None:
+        return [Problem(f"the policy {name} is not installed", fix)]
+    if binding is None:
+        return [Problem(f"the policy {name} has no binding, so it applies to nothing", fix)]
+    return []
 
 
 def _exemption(pod: Mapping[str, Any]) -> str | None:

@@ -121,7 +121,7 @@ def test_what_the_package_links_to_is_in_the_sdist_and_there_when_the_image_is_b
         target = str(link.resolve().relative_to(ROOT))
         assert f"!{target}" in kept, link
         assert in_sdist[target] == str(link.relative_to(ROOT))
-    assert len(links) == 3
+    assert len(links) == 1
     assert "COPY manifests ./manifests" in (ROOT / "Dockerfile").read_text().splitlines()
 
 

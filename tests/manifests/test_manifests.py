@@ -251,8 +251,6 @@ GRANTED = {
         "coordination.k8s.io/leases: list",
         "dynsched.io/nodeorders: get",
         f"admissionregistration.k8s.io/{MUTATING} validatingadmissionpolicies: get",
-        "apps/deployments: list",
-        "batch/cronjobs: list",
         # to prune
         "nodes: get list patch",
         "pods: list",

@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
 from typing import Any, Final
 
 from dynsched.core.guard import count_of
@@ -15,7 +14,7 @@ from dynsched.core.marks import mark_state
 from dynsched.core.nodes import Node, pool_of, why_ineligible
 from dynsched.core.wording import by_reason, counted, listed, some
 from dynsched.features.order.ranks import host_names
-from dynsched.kube.inspection import PREFERRED, Program, Right
+from dynsched.kube.inspection import Right
 from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark, TaintMark
 from dynsched.rules.rule_set import RuleSet
@@ -24,20 +23,8 @@ from dynsched.tools.doctor.findings import Finding, error, hint, warning
 from dynsched.tools.policies import LABEL_IT, NOT_SERVED, Problem, install
 from dynsched.util.formatting import as_mapping, as_mappings
 
-AUTOSCALER: Final = "cluster-autoscaler"
-KARPENTER: Final = "karpenter"
-DESCHEDULER: Final = "descheduler"
 NODE_POOLS: Final = "karpenter.sh/v1"
-PROGRAMS: Final = (AUTOSCALER, KARPENTER, DESCHEDULER)
-"""Parts of the names of images, by which the programs are known."""
 _QUOTED: Final = re.compile(r"""'([^']*)'|"([^"]*)\"""")
-_BALANCES: Final = "--balance-similar-node-groups"
-_IGNORES: Final = "--balancing-ignore-label"
-_PREFERENCE_FLAG: Final = "--preference-policy"
-_PREFERENCE: Final = "PREFERENCE_POLICY"
-_TAINTS: Final = "RemovePodsViolatingNodeTaints"
-_AFFINITY: Final = "RemovePodsViolatingNodeAffinity"
-_OFF: Final = frozenset({"false", "0", "f"})
 IN_THE_POD: Final = (
     "kubectl -n dynsched exec deploy/dynsched -- dynsched doctor --rules rules/rules.yaml"
 )
@@ -133,103 +120,15 @@ def unnamed(nodes: Mapping[str, Node]) -> Iterator[Finding]:
         )
 
 
-def neighbours(
-    programs: Iterable[Program], policies: Mapping[str, Any], rule_set: RuleSet
-) -> Iterator[Finding]:
-    """K2: programs that the mark or the order disturbs, or that work against them."""
-    mark = rule_set.mark
-    for program in programs:
-        place = f"{program.kind} {program.namespace}/{program.name}"
-        if AUTOSCALER in program.image and mark.label is not None:
-            yield from _autoscaler(place, program, mark.label)
-        if KARPENTER in program.image:
-            yield from _karpenter(place, program, rule_set)
-    for place, policy in policies.items():
-        for profile in as_mappings(as_mapping(policy).get("profiles")):
-            yield from _descheduler(place, profile, rule_set)
-
-
-def _autoscaler(place: str, program: Program, label: LabelMark) -> Iterator[Finding]:
-    ignored = _values(program.words, _IGNORES)
-    if label.key in ignored:
-        return
-    is_on = [each.lower() not in _OFF for each in _values(program.words, _BALANCES)][-1:] == [True]
-    yield (warning if is_on else hint)(
-        "Cluster Autoscaler compares the labels of nodes"
-        + (
-            ", and takes groups of nodes with and without the mark for different ones"
-            if is_on
-            else f" as soon as {_BALANCES} is set, the mark's too"
-        ),
-        f"{place}: {_IGNORES} is {listed(ignored) or 'not set'}",
-        f"add {_IGNORES}={label.key} to its arguments",
-    )
-
-
 def karpenter_and_taint(taint: TaintMark) -> Iterator[Finding]:
     """Where NODE_POOLS is served: also by clouds that run Karpenter out of sight."""
     yield warning(
         "Karpenter takes a node with a PreferNoSchedule taint for closed to pods that do not "
         "tolerate it: while nodes are marked it keeps nodes that it could remove, and adds some",
-        f"the API server serves {NODE_POOLS}; mark.taint is {taint}, which {_PREFERENCE} does not "
-        "change",
-        f"write mark.taint: null, mark by the label, and set {_PREFERENCE}=Ignore",
+        f"the API server serves {NODE_POOLS}; mark.taint is {taint}, which PREFERENCE_POLICY does "
+        "not change",
+        "write mark.taint: null, mark by the label, and set PREFERENCE_POLICY=Ignore",
     )
-
-
-def _karpenter(place: str, program: Program, rule_set: RuleSet) -> Iterator[Finding]:
-    by_environment = [value for name, value in program.environment if name == _PREFERENCE]
-    set_to = _values(program.words, _PREFERENCE_FLAG) + by_environment
-    effects = []
-    if rule_set.mark.label is not None:
-        effects.append("it may add a node, or keep one, only because the others are marked")
-    if rule_set.order is not None:
-        effects.append("it gives up other preferences of a pod before those of the order")
-    if effects and "Ignore" not in set_to:
-        yield warning(
-            f"Karpenter treats a preference as a requirement first: {'; '.join(effects)}",
-            f"{place}: {_PREFERENCE_FLAG} is {listed(set_to) or 'not set (Respect)'}",
-            f"set {_PREFERENCE_FLAG}=Ignore (or {_PREFERENCE}=Ignore)",
-        )
-
-
-def _descheduler(place: str, profile: Mapping[str, Any], rule_set: RuleSet) -> Iterator[Finding]:
-    mark = rule_set.mark
-    points = as_mapping(profile.get("plugins")).values()
-    enabled = {name for point in points for name in as_mapping(point).get("enabled") or ()}
-    configured = {
-        each.get("name"): as_mapping(each.get("args"))
-        for each in as_mappings(profile.get("pluginConfig"))
-        if each.get("name") in enabled
-    }
-    taints, affinity = configured.get(_TAINTS, {}), configured.get(_AFFINITY, {})
-    excluded = [str(each).partition("=")[0] for each in taints.get("excludedTaints") or ()]
-    drains = taints.get("includePreferNoSchedule") is True
-    if mark.taint is not None and drains and mark.taint.key not in excluded:
-        yield error(
-            "the descheduler evicts every pod that does not tolerate the taint of the mark: it "
-            "drains marked nodes",
-            f"{place}: {_TAINTS} with includePreferNoSchedule",
-            f"add {mark.taint.key} to its excludedTaints",
-        )
-    prefers = mark.label is not None or rule_set.order is not None
-    if prefers and PREFERRED in (affinity.get("nodeAffinityType") or ()):
-        yield warning(
-            "the descheduler evicts pods by soft affinity, again and again, while nodes are marked "
-            "or the order changes",
-            f"{place}: {_AFFINITY} with {PREFERRED}",
-            f"leave {PREFERRED} out of its nodeAffinityType",
-        )
-
-
-def _values(words: Sequence[str], flag: str) -> list[str]:
-    """``--flag=value``, ``--flag value``, and a flag alone, which is true."""
-    found = []
-    for word, following in zip_longest(words, words[1:], fillvalue="-"):
-        name, _, value = word.partition("=")
-        if name == flag:
-            found.append(value or ("true" if following.startswith("-") else following))
-    return found
 
 
 def few_react(reach: Reach, *, with_order: bool) -> Iterator[Finding]:

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from dynsched.core.nodes import AddressLookup, Node
@@ -20,7 +19,7 @@ from dynsched.features.order.resource import NODE_ORDERS
 from dynsched.kube import inspection
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient, list_node_metrics
 from dynsched.kube.failures import OURS
-from dynsched.kube.inspection import WEBHOOKS, Program, Right, policy
+from dynsched.kube.inspection import WEBHOOKS, Right, policy
 from dynsched.kube.leader import LEASE_NAME
 from dynsched.kube.leases import find_holders
 from dynsched.kube.rules_config_map import CONFIG_MAPS
@@ -141,9 +140,6 @@ async def check_cluster(
     found += await attempt("K4", _check_policies(client, rule_set)) or []
     if with_order:
         found += findings("K4", checks.unnamed(nodes))
-    running = await attempt("K2", inspection.programs(client, checks.PROGRAMS)) or []
-    policies = await attempt("K2", _policies_of(client, running)) or {}
-    found += findings("K2", checks.neighbours(running, policies, rule_set))
     taint = rule_set.mark.taint
     pools = await attempt("K2", inspection.resources(client, checks.NODE_POOLS)) if taint else None
     if taint and pools:
@@ -200,18 +196,6 @@ async def _refused(api: KubeApi, rights: Iterable[Right]) -> list[Right]:
     if None in allowed.values():
         raise ClusterError(f"{api.config.server} makes no reviews of rights (404)")
     return [right for right, is_ours in allowed.items() if not is_ours]
-
-
-async def _policies_of(api: KubeApi, found: Iterable[Program]) -> dict[str, Any]:
-    """The policies in the ConfigMaps that a descheduler mounts."""
-    policies = {}
-    for program in found:
-        for name in program.config_maps if checks.DESCHEDULER in program.image else ():
-            texts = await inspection.config_map(api, program.namespace, name) or {}
-            for key, text in texts.items():
-                with contextlib.suppress(yaml.YAMLError, RecursionError):
-                    policies[f"ConfigMap {program.namespace}/{name}, {key}"] = yaml.safe_load(text)
-    return policies
 
 
 def check_extender(where: Where, rule_set: RuleSet) -> Iterator[Finding | NotChecked]:

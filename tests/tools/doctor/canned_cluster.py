@@ -17,9 +17,6 @@ from dynsched.util.formatting import format_time
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
 LEASES = "/apis/coordination.k8s.io/v1/leases"
-DEPLOYMENTS = "/apis/apps/v1/deployments"
-CRONJOBS = "/apis/batch/v1/cronjobs"
-CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -54,7 +51,7 @@ class CannedCluster:
     """
 
     def __init__(self, folder: Path, objects: Mapping[str, Any]) -> None:
-        lists = (NODES, PODS, LEASES, DEPLOYMENTS, CRONJOBS)
+        lists = (NODES, PODS, LEASES)
         self.objects = {**{path: [] for path in lists}, **objects}
         self.refused: set[tuple[str, str]] = set()
         self.kubeconfig = folder / "canned-kubeconfig"

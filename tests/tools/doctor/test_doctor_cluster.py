@@ -16,9 +16,6 @@ from api_support import api_of
 from builders import node as make_node
 from canned_cluster import (
     ADMISSION,
-    CONFIG_MAPS,
-    CRONJOBS,
-    DEPLOYMENTS,
     HELD_BINDING,
     HELD_POLICY,
     LEASES,
@@ -87,12 +84,6 @@ def a_pod(number: int, **spec: Any) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {"nodeName": "a", **spec}}
 
 
-def a_program(name: str, image: str, *arguments: str, **spec: Any) -> dict[str, Any]:
-    container = {"name": "main", "image": image, "args": list(arguments)}
-    template = {"spec": {"containers": [container], **spec}}
-    return {"metadata": {"name": name, "namespace": "kube-system"}, "spec": {"template": template}}
-
-
 def a_lease(namespace: str) -> dict[str, Any]:
     """Renewed when it is served: see `found_in`."""
     metadata = {"name": "dynsched", "namespace": namespace, "uid": namespace}
@@ -103,34 +94,18 @@ HEALTHY = {
     NODES: [a_node(name) for name in "abcdef"],
     PODS: [a_pod(number, affinity=AVOIDS) for number in range(3)],
     LEASES: [a_lease("dynsched")],
-    DEPLOYMENTS: [
-        a_program("ca", "registry.k8s.io/cluster-autoscaler:v1", "--balancing-ignore-label=status"),
-        a_program("karpenter", "karpenter:v1", "--preference-policy=Ignore"),
-        a_program("web", "registry.example.com/web"),
-    ],
     f"{ADMISSION}/validatingadmissionpolicies/dynsched-guardrail": yaml.safe_load(
         (ROOT / "manifests/components/guardrail/policy.yaml").read_text()
     ),
 }
 
 
-def descheduler(*, args: Mapping[str, Any], plugin: str) -> dict[str, Any]:
-    profile = {"pluginConfig": [{"name": plugin, "args": args}]}
-    profile |= {"plugins": {"deschedule": {"enabled": [plugin]}}}
-    policy = {"apiVersion": "descheduler/v1alpha2", "profiles": [profile]}
-    job = a_program("descheduler", "descheduler:v0.34", volumes=[{"configMap": {"name": "policy"}}])
-    return {
-        CRONJOBS: [{**job, "spec": {"jobTemplate": {"spec": job["spec"]}}}],
-        f"{CONFIG_MAPS}/policy": {"data": {"policy.yaml": yaml.safe_dump(policy)}},
-    }
-
-
-def injection(**spec: Any) -> dict[str, Any]:
-    """The component inject, as the API server has it; ``spec``: what differs."""
+def injection() -> dict[str, Any]:
+    """The component inject, as the API server has it."""
     policy, binding = yaml.safe_load_all((COMPONENTS / "inject/policy.yaml").read_text())
     name = "dynsched-avoid-pressure"
     return {
-        f"{ADMISSION}/mutatingadmissionpolicies/{name}": {"spec": policy["spec"] | spec},
+        f"{ADMISSION}/mutatingadmissionpolicies/{name}": policy,
         f"{ADMISSION}/mutatingadmissionpolicybindings/{name}": binding,
     }
 
@@ -159,13 +134,7 @@ REVIEW_OF_SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 E, W = Severity.ERROR, Severity.WARNING
 OF_TAINT = rules(mark={"taint": TAINT})
 UNMARKED = rules(mark="none", order={"score": {"cpu": 1}})
-PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-DRAINS = descheduler(plugin="RemovePodsViolatingNodeTaints", args={"includePreferNoSchedule": True})
-AFFINE = {"nodeAffinityType": [PREFERRED]}
-LOOPS = descheduler(plugin="RemovePodsViolatingNodeAffinity", args=AFFINE)
-BALANCES = a_program("ca", "cluster-autoscaler:v1", "--balance-similar-node-groups=true")
 NODE_POOLS = {"/apis/karpenter.sh/v1": {"resources": [{"name": "nodepools"}]}}
-KARPENTER = {DEPLOYMENTS: [a_program("karpenter", "karpenter/controller:v1")]}
 
 
 def nodes(*names: str, **labels: str) -> dict[str, Any]:
@@ -201,10 +170,6 @@ def webhook(**client: str) -> dict[str, Any]:
 
 
 ORDER = rules(order={"score": {"cpu": 1}})
-NARROWED = {
-    **ORDER_IN_FORCE[ORDER_BINDING]["spec"],
-    "matchResources": {"objectSelector": {"matchLabels": {"app": "web"}}},
-}
 DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     (nodes(*"zabcdef", status="maintenance"), rules(), "N2", W, "status=maintenance"),
     ({**nodes(*"abc", status="presure"), LEASES: []}, rules(), "N2", W, "no dynsched is running"),
@@ -216,19 +181,16 @@ DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     (pods(2), rules(), "W1", W, "shop/statefulset/web (2 of 3)"),
     ({LEASES: [a_lease("dynsched"), a_lease("other")]}, rules(), "K1", E, "pod-in-other"),
     ({}, rules(mark={"label": "load=high"}), "K1", E, "refuses the mark"),
-    (injection(failurePolicy="Fail"), rules(), "K4", W, "differs in failurePolicy"),
-    (injection(), rules(mark={"label": "status=hot"}), "K4", W, "differs in variables"),
-    ({DEPLOYMENTS: [BALANCES]}, rules(), "K2", W, "--balancing-ignore-label=status"),
+    (
+        injection(),
+        rules(mark={"label": "status=hot"}),
+        "K4",
+        W,
+        "does not name mark.label, status=hot",
+    ),
     ({}, parse_rules({"rules": [MEMORY]}), "P0", E, "install metrics-server"),
-    (KARPENTER, rules(), "K2", W, "PREFERENCE_POLICY=Ignore"),
-    (NODE_POOLS, OF_TAINT, "K2", W, "write mark.taint: null"),  # `Ignore` does not open a taint
-    (DRAINS, OF_TAINT, "K2", E, "kube-system/policy, policy.yaml"),
-    (LOOPS, rules(), "K2", W, "again and again"),
-    ({**ORDER_IN_FORCE, **KARPENTER}, UNMARKED, "K2", W, "before those of the order"),
-    ({**ORDER_IN_FORCE, **LOOPS}, UNMARKED, "K2", W, "or the order changes"),
+    (NODE_POOLS, OF_TAINT, "K2", W, "write mark.taint: null"),
     (but(ORDER_POLICY, None), ORDER, "K4", W, "dynsched-order is not installed"),
-    (but(ORDER_POLICY, {"spec": {}}), ORDER, "K4", W, "failurePolicy, reinvocationPolicy"),
-    (but(ORDER_BINDING, {"spec": NARROWED}), ORDER, "K4", W, "differs in matchResources"),
     (but(ORDER_BINDING, None), ORDER, "K4", W, "has no binding"),
     (but(HELD_POLICY, None), ORDER, "K4", W, "dynsched-order-held is not installed"),
     (but(HELD_BINDING, None), ORDER, "K4", W, "has no binding"),
@@ -255,15 +217,13 @@ async def test_a_defect_of_a_cluster_is_found(tmp_path, defect) -> None:
     assert sum(fits) == 1, found
 
 
-EXCEPT = {"includePreferNoSchedule": True, "excludedTaints": ["dynsched.io/pressure"]}
-SPARES = descheduler(plugin="RemovePodsViolatingNodeTaints", args=EXCEPT) | {DEPLOYMENTS: []}
 GIVEN = a_pod(0)
 GIVEN["metadata"]["annotations"] = {"dynsched.io/order": "2026-11-23T05:00:28Z"}
 IGNORING = {**ORDER_IN_FORCE, PODS: [GIVEN], **nodes("a"), **injection()}
 HEALTHY_TOO = [
     ({}, rules()),
     (injection() | only(NAMESPACES), rules()),
-    (SPARES, OF_TAINT),
+    ({}, OF_TAINT),
     (IGNORING, UNMARKED),
     (ORDER_IN_FORCE, rules()),  # that of another rules file
     ({PODS: [GIVEN], **only(NAMESPACES), **webhook(caBundle="Q0E=")}, ORDER),
@@ -335,7 +295,6 @@ async def test_what_a_server_does_not_know_is_not_checked_and_the_rest_goes_on(s
     sim.server.forbidden = {("patch", "nodes"), ("list", "pods")}
     report = await asked_of(sim, rules())
     assert [each.summary for each in report.findings] == ["the account in use may not patch nodes"]
-    # A server without Deployments runs none of K2's.
     assert [each.code for each in report.not_checked] == ["W1"]
     assert "may not list pods" in report.not_checked[0].reason
 
