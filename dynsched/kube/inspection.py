@@ -4,10 +4,7 @@ returns None where the server does not know the resource.
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
 from operator import add
 from typing import Any, Final, NamedTuple
@@ -113,17 +110,23 @@ async def _items(
         del page
 
 
-@dataclass(frozen=True, slots=True)
-class PodShape:
-    """``affinity`` and ``tolerations`` are as in the pod's JSON."""
+class _Metadata(PodMeta, gc=False):
+    owners: list[Owner] | None = msgspec.field(name="ownerReferences", default=None)
 
-    namespace: str
-    name: str
-    owner: Owner | None = None
-    scheduler: str = "default-scheduler"
+
+class _Spec(PodSpec, gc=False):
+    node: str = msgspec.field(name="nodeName", default="")
+    scheduler: str = msgspec.field(name="schedulerName", default="default-scheduler")
     affinity: Any = None
     tolerations: Any = None
-    has_order: bool = False
+
+
+class Pod(msgspec.Struct, gc=False):
+    """A pod; ``affinity`` and ``tolerations`` are as in its JSON."""
+
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
 class PodTotals(NamedTuple):
@@ -136,64 +139,23 @@ class PodTotals(NamedTuple):
     memory_limits: float = 0.0
 
 
-class _PlacedSpec(PodSpec, gc=False):
-    node: str = msgspec.field(name="nodeName", default="")
-
-
-class _PlacedPod(msgspec.Struct, gc=False):
-    spec: _PlacedSpec = msgspec.field(default_factory=_PlacedSpec)
-    status: PodStatus = msgspec.field(default_factory=PodStatus)
+async def placed_pods(api: KubeApi) -> AsyncIterator[Pod]:
+    """All that have a node and have not ended."""
+    async for page in pages(api, _LIST_PODS, Pod, query=ASSIGNED_NOT_TERMINATED):
+        for pod in page.items or ():
+            yield pod
+        del page  # or two pages would be in memory while the next one comes
 
 
 async def pod_totals(api: KubeApi) -> dict[str, PodTotals]:
     """By node, of those that have pods."""
     totals: dict[str, PodTotals] = {}
-    async for page in pages(api, _LIST_PODS, _PlacedPod, query=ASSIGNED_NOT_TERMINATED):
-        for pod in page.items or ():
-            requests = requests_of(pod.spec, pod.status, least=(0.0, 0.0))
-            count, *sums = totals.get(pod.spec.node, PodTotals())
-            more = map(add, sums, (*requests, *limits_of(pod.spec)))
-            totals[pod.spec.node] = PodTotals(count + 1, *more)
-        del page
+    async for pod in placed_pods(api):
+        requests = requests_of(pod.spec, pod.status, least=(0.0, 0.0))
+        count, *sums = totals.get(pod.spec.node, PodTotals())
+        more = map(add, sums, (*requests, *limits_of(pod.spec)))
+        totals[pod.spec.node] = PodTotals(count + 1, *more)
     return totals
-
-
-class _Metadata(PodMeta, gc=False):
-    owners: list[Owner] | None = msgspec.field(name="ownerReferences", default=None)
-
-
-class _Spec(PodSpec, gc=False):
-    scheduler: str = msgspec.field(name="schedulerName", default="default-scheduler")
-    affinity: Any = None
-    tolerations: Any = None
-
-
-class _Pod(msgspec.Struct, gc=False):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-    status: PodStatus = msgspec.field(default_factory=PodStatus)
-
-
-async def fold_pods(api: KubeApi, take: Callable[[Iterable[PodShape]], None]) -> None:
-    """Call ``take`` with the pods of each page: all that have a node and have not ended.
-    ConflictError when the list's snapshot expired between two pages.
-    """
-    async for page in pages(api, _LIST_PODS, _Pod, query=ASSIGNED_NOT_TERMINATED):
-        await asyncio.to_thread(take, map(_shape, page.items or ()))
-        del page  # or two pages would be in memory while the next one comes
-
-
-def _shape(pod: _Pod) -> PodShape:
-    metadata, spec = pod.metadata, pod.spec
-    return PodShape(
-        sys.intern(metadata.namespace),
-        metadata.name,
-        next((each for each in metadata.owners or () if each.controller), None),
-        spec.scheduler,
-        affinity=spec.affinity,
-        tolerations=spec.tolerations,
-        has_order=bool(metadata.annotations and metadata.annotations.order),
-    )
 
 
 def _at(body: Any, *path: str) -> Any:

@@ -5,16 +5,15 @@ the soft taint, those that got the order, and those that the extender scores.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
 from dynsched.kube.client import KubeClient
-from dynsched.kube.inspection import PREFERRED, PodShape, fold_pods
-from dynsched.rules.labels import LabelMark, Mark, TaintMark
+from dynsched.kube.inspection import PREFERRED, Pod, placed_pods
+from dynsched.rules.labels import LabelMark, TaintMark
 from dynsched.rules.rule_set import RuleSet
-from dynsched.util.errors import ConflictError
 from dynsched.util.formatting import as_mapping, as_mappings
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -32,80 +31,41 @@ class Way(StrEnum):
 
 
 @dataclass(slots=True)
-class Workload:
-    """The pods of one controller. ``name`` is ``replicaset/web-5d9c7b9d4f``: the owner that the pod
-    names, not what owns that.
-    """
-
-    namespace: str
-    name: str
-    pods: int = 0
-    reacting: int = 0
-
-
-@dataclass(slots=True)
 class Reach:
-    """All pods that could react. ``schedulers``: whose pods the extender scores; None: all."""
+    """The number of pods, and of those that react, by namespace; and by how they react."""
 
-    mark: Mark
-    schedulers: frozenset[str] | None
+    pods: Counter[str] = field(default_factory=Counter)
+    reacting: Counter[str] = field(default_factory=Counter)
     ways: Counter[Way] = field(default_factory=Counter)
-    workloads: dict[tuple[str, str], Workload] = field(default_factory=dict)
 
-    @property
-    def pods(self) -> int:
-        """How many were counted."""
-        return sum(each.pods for each in self.workloads.values())
-
-    @property
-    def reacting(self) -> int:
-        """How many of them react."""
-        return sum(each.reacting for each in self.workloads.values())
-
-    def add(self, pods: Iterable[PodShape]) -> None:
-        """Count these pods."""
-        for pod in pods:
-            if pod.owner is not None and pod.owner.kind in _NOT_COUNTED:
-                continue
-            owner = f"{pod.owner.kind.lower()}/{pod.owner.name}" if pod.owner else f"pod/{pod.name}"
-            key = pod.namespace, owner
-            workload = self.workloads.setdefault(key, Workload(*key))
-            ways = list(self._ways(pod))
-            workload.pods += 1
-            workload.reacting += bool(ways)
+    def add(self, pod: Pod, rule_set: RuleSet) -> None:
+        metadata, ways = pod.metadata, list(_ways(pod, rule_set))
+        if not any(each.controller and each.kind in _NOT_COUNTED for each in metadata.owners or ()):
+            self.pods[metadata.namespace] += 1
+            self.reacting[metadata.namespace] += bool(ways)
             self.ways.update(ways)
-
-    def worst_first(self) -> list[Workload]:
-        """Those with the most pods that do not react come first."""
-        workloads = self.workloads.values()
-        return sorted(workloads, key=lambda w: (w.reacting - w.pods, w.namespace, w.name))
-
-    def _ways(self, pod: PodShape) -> Iterator[Way]:
-        if self.mark.label is not None and _avoids(self.mark.label, pod.affinity):
-            yield Way.AFFINITY
-        if self.mark.taint is not None and not _tolerates(self.mark.taint, pod.tolerations):
-            yield Way.TAINT
-        if pod.has_order:
-            yield Way.ORDER
-        if self.schedulers is None or pod.scheduler in self.schedulers:
-            yield Way.EXTENDER
-
-
-def reach_of(rule_set: RuleSet) -> Reach:
-    """To be filled with pods. A profile ``default`` of the extender scores the pods of all."""
-    profiles = rule_set.extender.profiles if rule_set.has_extender else {}
-    return Reach(rule_set.mark, None if "default" in profiles else frozenset(profiles))
 
 
 async def count_pods(client: KubeClient, rule_set: RuleSet) -> Reach:
     """Count all running pods. ClusterError."""
-    found = reach_of(rule_set)
-    try:
-        await fold_pods(client, found.add)
-    except ConflictError:  # the snapshot of a long list expired before its end
-        found = reach_of(rule_set)
-        await fold_pods(client, found.add)
-    return found
+    reach = Reach()
+    async for pod in placed_pods(client):
+        reach.add(pod, rule_set)
+    return reach
+
+
+def _ways(pod: Pod, rule_set: RuleSet) -> Iterator[Way]:
+    mark, spec, annotations = rule_set.mark, pod.spec, pod.metadata.annotations
+    if mark.label is not None and _avoids(mark.label, spec.affinity):
+        yield Way.AFFINITY
+    if mark.taint is not None and not _tolerates(mark.taint, spec.tolerations):
+        yield Way.TAINT
+    if annotations is not None and annotations.order:
+        yield Way.ORDER
+    # A profile `default` scores the pods of all schedulers.
+    profiles = rule_set.extender.profiles if rule_set.has_extender else {}
+    if "default" in profiles or spec.scheduler in profiles:
+        yield Way.EXTENDER
 
 
 def _avoids(label: LabelMark, affinity: Any) -> bool:

@@ -133,23 +133,20 @@ def karpenter_and_taint(taint: TaintMark) -> Iterator[Finding]:
 
 def few_react(reach: Reach, *, with_order: bool) -> Iterator[Finding]:
     """W1: how many pods react, and by which way. A hint ``with_order``: new pods get it (K4)."""
-    pods, reacting = reach.pods, reach.reacting
+    pods, reacting = reach.pods.total(), reach.reacting.total()
     if not pods or reacting >= ENOUGH * pods:
         return
     ways = ", ".join(f"{count} by {way}" for way, count in sorted(reach.ways.items()))
-    worst = [each for each in reach.worst_first() if each.reacting < each.pods][:_SHOWN]
-    lacking = [
-        f"{each.namespace}/{each.name} ({each.pods - each.reacting} of {each.pods})"
-        for each in worst
-    ]
-    command = LABEL_IT.replace("NAME", worst[0].namespace)
+    worst = (reach.pods - reach.reacting).most_common(_SHOWN)
+    lacking = [f"{namespace} ({count} of {reach.pods[namespace]})" for namespace, count in worst]
+    command = LABEL_IT.replace("NAME", worst[0][0])
     install_it = "" if with_order else "apply manifests/base, then "
     yield (hint if with_order else warning if reacting else error)(
         "few pods react, so that little load moves"
         if reacting
         else "no pod reacts, so that no load moves",
         f"{reacting} of {counted(pods, 'running pod')} react{f' ({ways})' if ways else ''}; "
-        f"without effect on most: {listed(lacking)}",
+        f"the others are in {listed(lacking)}",
         f"{install_it}`{command}`: the pods get the preference as they are created anew",
     )
 

@@ -1,20 +1,18 @@
-"""All checks of rules against what Prometheus knows; P0, P1, P4 to P6 and P13 are here."""
+"""All checks of rules against what Prometheus knows; P0, P1 and P4 to P6 are here."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
 from dynsched.core.samples import QueryResult, Sample, match_samples
-from dynsched.core.wording import counted, some
+from dynsched.core.wording import some
 from dynsched.rules.lint import lint
 from dynsched.rules.rule_set import Rule
-from dynsched.sources.pod_use import KUBELET_JOB
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.tools.doctor import checks_values
 from dynsched.tools.doctor.checks_series import (
@@ -26,14 +24,13 @@ from dynsched.tools.doctor.checks_series import (
 )
 from dynsched.tools.doctor.checks_values import CheckedRule, RuleContext
 from dynsched.tools.doctor.expressions import SeriesSelector, read, selector_text
-from dynsched.tools.doctor.findings import Finding, NotChecked, error, findings, hint, warning
+from dynsched.tools.doctor.findings import Finding, NotChecked, error, findings, warning
 from dynsched.tools.doctor.queries import Queries
 from dynsched.util.errors import ExpectedError
 from dynsched.util.formatting import format_value, label_name, one_line
 
 _SHOWN: Final = 100
 _NAMED: Final = 3
-_JOBS_OF_PODS: Final = 'count by (job) (container_cpu_usage_seconds_total{container!="",pod!=""})'
 
 
 async def check_rules(
@@ -51,8 +48,6 @@ async def check_rules(
     found: list[Finding | NotChecked] = [*findings("N1", checks_values.clocks(clock))]
     for rule, answer in zip(rules, answers, strict=True):
         found += [each async for each in _check_rule(rule, answer, context, queries)]
-    if context.rule_set.uses_expected_load:
-        found += findings("P13", [each async for each in _not_of_kubelets(queries)])
     for warned in lint(context.rule_set):
         if not warned.rule:
             continue  # a setting beside the rules, of which `check` tells
@@ -87,18 +82,6 @@ async def _check_rule(
         whole = [each async for each in found] if isinstance(found, AsyncIterator) else list(found)
         for finding in findings(code, whole, rule.name):
             yield finding
-
-
-async def _not_of_kubelets(queries: Queries) -> AsyncIterator[Finding]:
-    samples = await queries.samples(_JOBS_OF_PODS, "P13")
-    jobs = sorted({sample.labels.get("job", "") for sample in samples or ()})
-    if jobs and not any(re.fullmatch(KUBELET_JOB, job) for job in jobs):
-        yield hint(
-            "what pods use is taken from every job: a pod that is scraped may claim any use",
-            f"series of containers come from the jobs {some(jobs)}, of which none is named after "
-            "the kubelet or cAdvisor",
-            "name the job that scrapes the kubelets kubelet or kubernetes-cadvisor",
-        )
 
 
 async def _absent(rule: CheckedRule) -> AsyncIterator[Finding]:
@@ -192,16 +175,13 @@ def _node_of(sample: Sample, rule: CheckedRule) -> str:
 
 def _no_number(rule: CheckedRule) -> Iterator[Finding]:
     odd = [each for each in rule.answer.samples if not math.isfinite(each.value)]
-    ever = rule.past.odd if rule.past else 0
-    if odd or ever:
+    if odd:
         names = [_node_of(each, rule) for each in odd]
         yield warning(
             "the value is no finite number on some nodes"
             + (": a division by 0" if rule.expression.divides else "")
             + "; such a node is unknown",
-            f"now: {some(names, _NAMED)} ({format_value(odd[0].value)})"
-            if odd
-            else f"at one moment of the last 7 days: {counted(ever, 'node')}",
+            f"now: {some(names, _NAMED)} ({format_value(odd[0].value)})",
             "divide only by what is there, and say what counts else: (A / (B > 0)) or (B * 0)",
         )
 

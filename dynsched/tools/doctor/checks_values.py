@@ -23,8 +23,6 @@ from dynsched.util.formatting import format_threshold, format_value
 
 ENOUGH: Final = 86_400.0
 """Seconds of history. With less, it means little that no node passed a threshold."""
-FAR: Final = 50.0
-"""How many times the values a threshold may be, before the units must differ."""
 SKEW: Final = 30.0
 """Seconds by which clocks may differ."""
 BEHIND: Final = 5.0
@@ -105,26 +103,17 @@ def values_against_thresholds(rule: CheckedRule) -> Iterator[Finding]:
 
 def _never_or_always(limit: Rule, seen: PastValues, evidence: str) -> Iterator[Finding]:
     coolest, hottest = (seen.least, seen.most) if limit.higher_is_worse else (seen.most, seen.least)
-    small, large = sorted((abs(limit.threshold), abs(hottest)))
     if limit.breached(coolest):
         yield error(
             "every node was beyond the threshold all the time: the rule always fires",
             evidence,
             "correct the threshold, or the unit of the expression",
         )
-    elif limit.breached(hottest):
-        return
-    elif small and large > FAR * small:
-        yield warning(
-            "no node ever passed the threshold, by so much that the units may differ",
-            evidence,
-            "compare the units of both",
-        )
-    else:
+    elif not limit.breached(hottest):
         yield hint(
             "no node ever passed the threshold",
             evidence,
-            "lower the threshold, if marks are expected",
+            "lower the threshold, if marks are expected, or correct its unit",
         )
 
 

@@ -1,5 +1,5 @@
 """The queries that the checks of rules send to Prometheus, a bounded number for each rule: its
-expression, three numbers at up to 169 moments of a week (fewer where its query is slow), and some
+expression, two numbers at up to 169 moments of a week (fewer where its query is slow), and some
 ten counts for each selector. No answer has more than a series for each node and job.
 """
 
@@ -19,7 +19,7 @@ from dynsched.util.formatting import label_name
 WEEK: Final = 7 * 86400.0
 HOUR: Final = 3600.0
 _BUDGET: Final = 5.0
-"""Seconds of evaluation that each of the three questions about a rule's last week may take; a query
+"""Seconds of evaluation that each of the two questions about a rule's last week may take; a query
 has ten (--prom-timeout)."""
 _POINTS: Final = 168
 _LEAST_POINTS: Final = 8
@@ -35,8 +35,6 @@ class PastValues(NamedTuple):
     least: float
     most: float
     since: float
-    odd: int = 0
-    """The number of series without a finite value, at the worst moment."""
 
 
 class Queries:
@@ -114,25 +112,20 @@ class Queries:
         points = int(min(_POINTS, max(_LEAST_POINTS, _BUDGET / max(seconds, 1e-3))))
         whole = f"(\n{expr}\n)"  # it may end in a comment
         found = []
-        for code, query in (
-            ("P9", f"min{whole}"),
-            ("P9", f"max{whole}"),
-            ("P6", f"count({whole} * 0 != 0)"),  # of NaN and infinity that is NaN
-        ):
+        for query in (f"min{whole}", f"max{whole}"):
             answer = await self.prometheus.query_range(
                 query, self.now - WEEK, self.now, WEEK / points
             )
-            if self._failed(code, answer.error) and code == "P9":
+            if self._failed("P9", answer.error):
                 return None
             found.append([point for series in answer.series for point in series.points])
-        least, most, odd = found
+        least, most = found
         if not least:
             return None
         return PastValues(
             min((v for _, v in least if not math.isnan(v)), default=math.nan),
             max((v for _, v in most if not math.isnan(v)), default=math.nan),
             self.now - least[0][0],
-            int(max((v for _, v in odd), default=0)),
         )
 
     def _failed(self, code: str, error: str | None) -> bool:

@@ -178,7 +178,7 @@ DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     ({}, rules(nodes={"selector": "pool=x"}), "N2", E, "no node may be marked"),
     ({PODS: [*map(a_pod, range(3))]}, rules(), "W1", E, "0 of 3 running pods"),
     (but(PODS, [*map(a_pod, range(3))]), ORDER, "W1", Severity.INFO, "0 of 3 running pods"),
-    (pods(2), rules(), "W1", W, "shop/statefulset/web (2 of 3)"),
+    (pods(2), rules(), "W1", W, "the others are in shop (2 of 3)"),
     ({LEASES: [a_lease("dynsched"), a_lease("other")]}, rules(), "K1", E, "pod-in-other"),
     ({}, rules(mark={"label": "load=high"}), "K1", E, "refuses the mark"),
     (

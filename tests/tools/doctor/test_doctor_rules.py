@@ -55,7 +55,7 @@ DEFECTS: list[tuple[str, float, str, Severity, str]] = [
     ("memory_used_ratio / 1", 80, "P9", E, "shares of 1"),
     ("memory_used_ratio * 100", 0.8, "P9", E, "share of 1"),
     ("memory_used_ratio * 100  # in percent", 99, "P9", INFO, "18 to 85.5"),
-    ("memory_free_bytes", -1024, "P9", W, "units may differ"),
+    ("memory_free_bytes", -1024, "P9", INFO, "correct its unit"),
     ("memory_used_ratio * 100", 5, "P9", E, "always fires"),
     ("max by (instance) (shared_load)", 80, "P10", E, "'blue' and 'green'"),
 ]
@@ -181,15 +181,6 @@ async def test_where_nothing_reads_the_ranges_the_lag_is_asked_for(history) -> N
         found = await found_by(history.url, rule_set({"long": {**long, **options}}))
         fixes = [(each.rule, each.fix) for each in found if each.code == "P12"]
         assert fixes == [(name, "write `lag:` in the rule (docs/rules.md#lag)") for name in told]
-
-
-async def test_a_job_that_is_not_named_after_the_kubelet_is_a_hint_where_pods_count(
-    history,
-) -> None:
-    for more, severities in (({"by": "expected"}, [Severity.INFO]), ({}, [])):
-        rules = {"quick": {"expr": "memory_used_ratio * 100", "threshold": 80, **more}}
-        found = await found_by(history.url, rule_set(rules))
-        assert [each.severity for each in found if each.code == "P13"] == severities
 
 
 NODES = [node(f"w{n}", addresses={"InternalIP": f"10.0.0.{n}"}) for n in (1, 2, 3)]

@@ -2,16 +2,14 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from builders import rule_set
 
-from dynsched.kube.inspection import PodShape
-from dynsched.kube.lists import Owner
-from dynsched.rules.labels import LabelMark, Mark, TaintMark
-from dynsched.tools.doctor.avoiders import Reach, Way, reach_of
+from dynsched.kube.inspection import Pod
+from dynsched.tools.doctor.avoiders import Reach, Way
 
-LABEL = LabelMark("status", "presure")
-TAINT = TaintMark("dynsched.io/pressure", "true")
+TAINT = "dynsched.io/pressure=true:PreferNoSchedule"
 AVOIDS = {"key": "status", "operator": "NotIn", "values": ["presure", "broken"]}
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -27,15 +25,17 @@ def requiring(*terms: list[dict[str, Any]]) -> Any:
     return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": found}}}
 
 
-def counted(pod: PodShape, mark: Mark) -> Reach:
-    reach = Reach(mark, frozenset())
-    reach.add([pod])
+def a_pod(kind: str = "ReplicaSet", **spec: Any) -> Pod:
+    owner = {"kind": kind, "name": "web", "controller": True}
+    metadata = {"namespace": "shop", "name": "web-1", "ownerReferences": [owner]}
+    return msgspec.convert({"metadata": metadata, "spec": spec}, Pod)
+
+
+def counted(*pods: Pod, **rules: Any) -> Reach:
+    reach = Reach()
+    for pod in pods:
+        reach.add(pod, rule_set(**rules))
     return reach
-
-
-def shape(**more: Any) -> PodShape:
-    owner = Owner("ReplicaSet", "web-5d9c7b9d4f")
-    return PodShape("shop", "web-5d9c7b9d4f-x2x4p", owner, **more)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def shape(**more: Any) -> PodShape:
     ],
 )
 def test_a_pod_reacts_to_the_label_if_its_affinity_avoids_it(affinity, reacts) -> None:
-    reach = counted(shape(affinity=affinity), Mark(LABEL))
+    reach = counted(a_pod(affinity=affinity))
     assert reach.ways == ({Way.AFFINITY: 1} if reacts else {})
 
 
@@ -66,30 +66,24 @@ def test_a_pod_reacts_to_the_label_if_its_affinity_avoids_it(affinity, reacts) -
         ({"key": "node.kubernetes.io/not-ready", "operator": "Exists"}, True),
         ({"operator": "Exists", "effect": "NoExecute"}, True),
         ({"operator": "Exists"}, False),
-        ({"key": TAINT.key, "operator": "Exists"}, False),
-        ({"key": TAINT.key, "value": "true", "effect": "PreferNoSchedule"}, False),
-        ({"key": TAINT.key, "value": "other"}, True),
+        ({"key": "dynsched.io/pressure", "operator": "Exists"}, False),
+        ({"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}, False),
+        ({"key": "dynsched.io/pressure", "value": "other"}, True),
     ],
 )
 def test_a_pod_reacts_to_the_taint_unless_it_tolerates_it(toleration, reacts) -> None:
-    reach = counted(shape(tolerations=[toleration] if toleration else None), Mark(None, TAINT))
-    assert bool(reach.reacting) is reacts
+    pod = a_pod(tolerations=[toleration] if toleration else None)
+    reach = counted(pod, mark={"label": None, "taint": TAINT})
+    assert reach.ways == ({Way.TAINT: 1} if reacts else {})
 
 
 def test_the_extender_reaches_the_pods_whose_scheduler_has_a_profile() -> None:
-    pods = [shape(scheduler="real-usage"), shape(scheduler="volcano"), shape()]
+    pods = [a_pod(schedulerName=name) for name in ("real-usage", "volcano", "default-scheduler")]
     for name, reacting in (None, 0), ("real-usage", 1), ("default", 3):
         profiles = {name: {"score": {"cpu": 1}}} if name else {}
-        reach = reach_of(rule_set(extender={"profiles": profiles}))
-        reach.add(pods)
-        assert reach.reacting == reacting
+        reach = counted(*pods, extender={"profiles": profiles})
+        assert (reach.pods, reach.ways.total()) == ({"shop": 3}, reacting)
 
 
-def test_workloads_are_the_owners_that_pods_name_the_worst_first_without_daemonsets() -> None:
-    reach = Reach(Mark(LABEL), frozenset())
-    good = shape(affinity=preferring(AVOIDS))
-    reach.add([good, good, PodShape("b", "p", Owner("StatefulSet", "db")), PodShape("b", "alone")])
-    reach.add([PodShape("a", "x", Owner(kind, "y")) for kind in ("DaemonSet", "Node", "Node")])
-    names = [each.name for each in reach.worst_first()]
-    assert names == ["pod/alone", "statefulset/db", "replicaset/web-5d9c7b9d4f"]
-    assert (reach.pods, reach.reacting) == (4, 2)
+def test_pods_that_each_node_has_are_not_counted() -> None:
+    assert counted(*map(a_pod, ("DaemonSet", "Node"))) == Reach()
