@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ from click.core import ParameterSource
 
 from dynsched.cli import flags
 from dynsched.cli.ask import print_answer
-from dynsched.util.errors import ExpectedError
 
 
 @click.command()
@@ -51,7 +48,7 @@ from dynsched.util.errors import ExpectedError
 @click.option(
     "--budget",
     type=click.IntRange(min=1000),
-    default=50_000_000,
+    default=20_000_000,
     show_default=True,
     metavar="SAMPLES",
     help="The most samples to query, for all rules together. If needed, the step grows.",
@@ -62,12 +59,6 @@ from dynsched.util.errors import ExpectedError
     metavar="FILE",
     help="Another rules file: replay both, and show the difference per node.",
 )
-@click.option(
-    "--cache",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIRECTORY",
-    help="Keep the history here, and query only what is missing.",
-)
 @flags.output
 @flags.removed("--suggest")
 @flags.removed("--report", is_flag=False)
@@ -76,7 +67,6 @@ def backtest(
     *,
     rules: Path,
     compare: Path | None,
-    cache: Path | None,
     output: str,
     **given: Any,
 ) -> None:
@@ -101,22 +91,6 @@ def backtest(
     rule_sets = [load_rules(rules)]
     if compare is not None:
         rule_sets.append(load_rules(compare, flag="--compare"))
-    kept = cache is not None
-    folder = cache or Path(tempfile.mkdtemp(prefix="dynsched-backtest-"))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ExpectedError(f"--cache {cache}: {error.strerror}") from error
-    options = gathering.BacktestOptions(
-        settings_of(prometheus).prometheus, rule_sets, folder, **given
-    )
-    log = partial(click.echo, err=True)
-    try:
-        report = asyncio.run(gathering.backtest(options, log))
-        if report.pop("incomplete"):
-            kept, lacking = True, "Some parts of the history did not come."
-            log(f"{lacking} Run again with --cache {folder} to ask only for those.")
-    finally:
-        if not kept:
-            shutil.rmtree(folder, ignore_errors=True)
+    options = gathering.BacktestOptions(settings_of(prometheus).prometheus, rule_sets, **given)
+    report = asyncio.run(gathering.backtest(options, partial(click.echo, err=True)))
     print_answer(report, output, rendering.render)

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,13 +42,10 @@ _GRACE: Final = 600.0  # seconds by which a history may be shorter: `rate` begin
 
 @dataclass(frozen=True, slots=True)
 class BacktestOptions:
-    """The options of `dynsched backtest`. ``folder``: where the history is kept. Durations are in
-    seconds.
-    """
+    """The options of `dynsched backtest`; durations in seconds."""
 
     prometheus: PrometheusConfig
     rule_sets: Sequence[RuleSet]
-    folder: Path
     since: float
     until: float | None
     """Unix seconds; None: now, by Prometheus's clock."""
@@ -60,9 +58,7 @@ class BacktestOptions:
 
 
 async def backtest(options: BacktestOptions, log: Callable[[str], None]) -> Json:
-    """The report, and under ``incomplete`` whether parts of the history are missing. ``log`` takes
-    a line beforehand. ExpectedError where no part of the history came.
-    """
+    """The report; ``log`` takes a line before it. ExpectedError where no history came."""
     async with contextlib.AsyncExitStack() as stack:
         if options.prometheus.is_default and not options.nodes_from_series:
             credentials = await load_credentials(options.kubeconfig, options.context)
@@ -73,11 +69,10 @@ async def backtest(options: BacktestOptions, log: Callable[[str], None]) -> Json
         nodes, spans, history, heading = await _gather(options, source, log)
     records = [replay(rules, history, nodes, spans) for rules in options.rule_sets]
     sides = list(map(side, options.rule_sets, records))
-    report = {**heading, **sides[0]}
-    if len(sides) > 1:
-        changed = difference(*records)
-        report = {**heading, "before": sides[0], "after": sides[1], "difference": changed}
-    return {**report, "incomplete": any(past.missing for past in history.pasts.values())}
+    if len(sides) == 1:
+        return {**heading, **sides[0]}
+    changed = difference(*records)
+    return {**heading, "before": sides[0], "after": sides[1], "difference": changed}
 
 
 async def _gather(
@@ -108,8 +103,8 @@ async def _gather(
     window = window_of(since, until, step_within(options.budget, wanted, since, until, count))
     steps = f"{window.count:,} steps of {format_duration(window.step)}"
     log(f"{steps}, about {count * window.count:,} samples")
-    pasts = await Fetcher(source, window, options.folder, options.prometheus.url).fetch(series)
-    if not any(past.files for past in pasts.values()):
+    pasts = await Fetcher(source, window).fetch(series)
+    if not any(past.parts for past in pasts.values()):
         errors = sorted({missing.error for past in pasts.values() for missing in past.missing})
         lacking = "no part of the history could be had, so there is nothing to replay"
         raise ExpectedError("; ".join([*errors[:_MAX_NAMED], lacking]))
@@ -195,24 +190,22 @@ def _spans(rule_sets: Iterable[RuleSet], pasts: Pasts, window: Window) -> dict[s
 def _little_history(pasts: Pasts, window: Window, nodes: Iterable[Node]) -> Iterator[str]:
     """Whether there is history, and a node that is as old, for less than the window."""
     steps = [step for past in pasts.values() for seen in past.seen.values() for step in seen]
-    born = min((node.created or -math.inf for node in nodes), default=-math.inf)
     begun, ended = window.at(min(steps, default=0)), window.at(max(steps, default=window.count))
-    since = max(begun, born)
-    lasted, asked = ended - since + window.step, window.count * window.step
-    if born > ended:
+    born = min((node.created or -math.inf for node in nodes), default=-math.inf)
+    lasted = max(0.0, ended - max(begun, born) + window.step)
+    asked = window.count * window.step
+    if asked - lasted > max(_GRACE, asked / 50):
+        little = "Not enough" if lasted < ENOUGH * asked else "Shorter"
         yield (
-            "All nodes are newer than the history: the oldest was created at "
-            f"{format_time(born)}, and the last value is of {format_time(ended)}. A node counts "
-            "from its creation on; --nodes-from-series replays the nodes that were there then."
+            f"{little} history: {format_duration(round(lasted))} of the "
+            f"{format_duration(round(asked))} that were asked for; values are there from "
+            f"{format_time(begun)} to {format_time(ended)}."
         )
-    elif asked - lasted > max(_GRACE, asked / 50):
-        little = lasted < ENOUGH * asked
-        yield (
-            f"{'Not enough' if little else 'Shorter'} history: {format_duration(round(lasted))} of "
-            f"the {format_duration(round(asked))} that were asked for; "
-            f"{'nodes' if born > begun else 'values'} are there from {format_time(since)} to "
-            f"{format_time(ended)} only{', too short for numbers per day' if little else ''}."
-        )
+        if born > begun:
+            yield (
+                f"A node counts from its creation on, the oldest from {format_time(born)}; "
+                "--nodes-from-series replays the nodes that were there before."
+            )
 
 
 def _about_step(step: float, wanted: float, budget: int, rules: Iterable[Rule]) -> Iterator[str]:
@@ -244,20 +237,13 @@ def _about_rules(
 
 
 def _about(past: Past, window: Window, lookup: AddressLookup) -> Iterator[str]:
-    stretches: list[tuple[str, int, int]] = []
-    for missing in past.missing:
-        first, last = missing.part.start, missing.part.stop
-        # Parts that follow one another for the same reason are one.
-        if stretches and stretches[-1][0] == missing.error and stretches[-1][2] == first:
-            first = stretches.pop()[1]
-        stretches.append((missing.error, first, last))
-    for error, first, last in stretches:
-        begun, ended = format_time(window.at(first)), format_time(window.at(last - 1))
-        yield f"no data from {begun} to {ended}: {error}."
-    for warning, parts in past.warnings.items():
-        begun, ended = (format_time(window.at(each)) for each in (parts[0].start, parts[-1][-1]))
-        unknown = "Nodes that are missing in them count as unknown."
-        yield f"partial answers from {begun} to {ended}: {warning}. {unknown}"
+    for error, several in groupby(past.missing, lambda missing: missing.error):
+        parts = [missing.part for missing in several]
+        begun, ended = (format_time(window.at(step)) for step in (parts[0][0], parts[-1][-1]))
+        steps = f"{sum(map(len, parts)):,} steps from {begun} to {ended}"
+        yield f"no data for {steps}, which count as unknown: {error}."
+    for warning in sorted(past.warnings):
+        yield f"answers were partial, and nodes that they lack count as unknown: {warning}."
     if past.unnamed:
         yield f"{past.unnamed} series have no label that names a node."
     lost = [name for name in past.seen if lookup.find(name).node is None]

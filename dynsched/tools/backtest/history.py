@@ -1,22 +1,14 @@
-"""The history of queries: which moments, fetched in which parts, and kept on disk.
-
-Each part is written to a file as soon as it has come, so that memory holds a few parts, whatever
-the window. What is in the directory already is not queried again.
-"""
+"""The history of queries: which moments, and fetched in which parts. A value takes 8 bytes."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import hashlib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, NamedTuple
-
-import msgspec
 
 from dynsched.rules.rule_set import Rule
 from dynsched.sources.prometheus import PrometheusSource, RangeResult
@@ -83,17 +75,11 @@ def step_within(budget: int, wanted: float, since: float, until: float, series: 
     return wanted * max(1, math.ceil(samples / budget - 1e-6))
 
 
-def parts_of(window: Window, series: int) -> Iterator[Part]:
-    """In the order of time. They begin at multiples of their length since 1970: another run, a
-    minute later, has the same parts but for the first and the last, and finds them in its cache.
-    """
-    most = min(PART_STEPS, max(1, PART_SAMPLES // max(1, series)))
-    length = 1 << (most.bit_length() - 1)  # stable while the number of series changes a little
-    begun, first = round(window.start / window.step), 0
-    while first < window.count:
-        count = min(length - (begun + first) % length, window.count - first)
-        yield range(first, first + count)
-        first += count
+def parts_of(window: Window, series: int) -> list[Part]:
+    """In the order of time."""
+    length = min(PART_STEPS, max(1, PART_SAMPLES // max(1, series)))
+    firsts = range(0, window.count, length)
+    return [range(first, min(first + length, window.count)) for first in firsts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,64 +104,66 @@ class Missing(NamedTuple):
     error: str
 
 
-class Block(msgspec.Struct):
-    """The content of one part. ``values``: by the name of the node, one for each moment, None where
-    there is no finite one. ``unnamed``: the number of series without a label that names a node.
-    """
-
-    values: dict[str, list[float | None]]
-    unnamed: int = 0
-    warnings: tuple[str, ...] = ()
-
-
 @dataclass(slots=True)
 class Past:
     """The history of one query."""
 
-    files: list[tuple[Part, Path]] = field(default_factory=list)
+    query: Query
+    window: Window
+    parts: list[tuple[Part, dict[str, array[float]]]] = field(default_factory=list)
+    """By name, a value for each moment of the part; NaN where there is no finite one."""
     missing: list[Missing] = field(default_factory=list)
     seen: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By name: the first and the last step with a value."""
-    warnings: dict[str, list[Part]] = field(default_factory=dict)
-    """The parts that were answered partially, by the server's warning."""
+    warnings: set[str] = field(default_factory=set)
+    """What the server said of answers that were partial."""
     unnamed: int = 0
     """The most series of a part without a label that names a node."""
     asked: int = 0
 
-    def take(self, part: Part, path: Path, block: Block) -> None:
-        self.files.append((part, path))
-        self.unnamed = max(self.unnamed, block.unnamed)
-        for warning in block.warnings:
-            self.warnings.setdefault(warning, []).append(part)
-        for name, values in block.values.items():
-            known = [step for step, value in zip(part, values, strict=True) if value is not None]
+    def take(self, part: Part, answer: RangeResult) -> None:
+        """Parts are taken in their order. Of several series of a node the worst value counts."""
+        columns: dict[str, array[float]] = {}
+        labels, unnamed = self.query.labels, 0
+        worse = max if self.query.higher_is_worse else min
+        for series in answer.series:
+            name = next((series.labels[each] for each in labels if each in series.labels), None)
+            if name is None:
+                unnamed += 1
+                continue
+            column = columns.setdefault(name, array("d", [math.nan]) * len(part))
+            for at, value in series.points:
+                index = round((at - self.window.at(part.start)) / self.window.step)
+                # A server may give other moments than the requested ones.
+                if 0 <= index < len(part) and math.isfinite(value):
+                    column[index] = worse(value, column[index])  # of NaN, the second, the first
+        for name, column in columns.items():
+            known = [n for n, value in zip(part, column, strict=True) if not math.isnan(value)]
             if known:
                 first, last = self.seen.get(name, (known[0], known[-1]))
                 self.seen[name] = min(first, known[0]), max(last, known[-1])
+        self.parts.append((part, columns))
+        self.warnings.update(answer.warnings)
+        self.unnamed = max(self.unnamed, unnamed)
 
-    def by_step(self, count: int) -> Iterator[Mapping[str, float] | None]:
-        """At each of ``count`` moments the values by name; None where the query failed."""
+    def by_step(self) -> Iterator[Mapping[str, float] | None]:
+        """At each moment the values by name; None where the query failed."""
         step = 0
-        for part, path in self.files:
+        for part, columns in self.parts:
             yield from [None] * (part.start - step)
-            columns = load(path).values.items()
             for index in range(len(part)):
-                found = ((name, values[index]) for name, values in columns)
-                yield {name: value for name, value in found if value is not None}
+                found = ((name, column[index]) for name, column in columns.items())
+                yield {name: value for name, value in found if not math.isnan(value)}
             step = part.stop
-        yield from [None] * (count - step)
+        yield from [None] * (self.window.count - step)
 
 
 @dataclass(slots=True)
 class Fetcher:
-    """Queries the parts. ``folder`` holds what came; ``address``: of the server, which is a part of
-    the files' names.
-    """
+    """Queries the parts."""
 
     source: PrometheusSource
     window: Window
-    folder: Path
-    address: str
     pauses: tuple[float, ...] = (0.5, 2.0)
     """Seconds before a query that failed is sent again."""
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(IN_FLIGHT))
@@ -184,46 +172,35 @@ class Fetcher:
         """``queries``: with the number of series that each is expected to have. What failed is in
         ``missing``.
         """
-        plans = {query: list(parts_of(self.window, series)) for query, series in queries.items()}
-        pasts = await asyncio.gather(
-            *(self._query(query, plan, queries[query]) for query, plan in plans.items())
-        )
-        return dict(zip(plans, pasts, strict=True))
+        pasts = {query: Past(query, self.window) for query in queries}
+        await asyncio.gather(*(self._query(pasts[query], most) for query, most in queries.items()))
+        return pasts
 
-    async def _query(self, query: Query, plan: Sequence[Part], series: int) -> Past:
-        past, failed = Past(), 0
-        for part in plan:
+    async def _query(self, past: Past, series: int) -> None:
+        failed = 0
+        for part in parts_of(self.window, series):
             if failed == GIVE_UP:
                 past.missing.append(Missing(part, past.missing[-1].error))
                 continue
             async with self._slots:
-                is_whole = await self._part(query, past, part, series)
+                is_whole = await self._part(past, part, series)
             failed = 0 if is_whole else failed + 1
-        return past
 
-    async def _part(
-        self, query: Query, past: Past, part: Part, series: int, splits: int = SPLITS
-    ) -> bool:
+    async def _part(self, past: Past, part: Part, series: int, splits: int = SPLITS) -> bool:
         """Whether all of it came."""
-        path = self._path(query, part)
-        block = _kept(path, part)
-        if block is None:
-            answer = await self._ask(query, past, part, series)
-            if answer.error is not None:
-                if splits and len(part) > 1 and _TOO_LARGE.search(answer.error):
-                    half = len(part) // 2
-                    first = await self._part(query, past, part[:half], series, splits - 1)
-                    second = await self._part(query, past, part[half:], series, splits - 1)
-                    return first and second
-                past.missing.append(Missing(part, answer.error))
-                return False
-            block = to_block(answer, query, self.window, part)
-            save(path, block)
-        past.take(part, path, block)
-        return True
+        answer = await self._ask(past, part, series)
+        if answer.error is None:
+            past.take(part, answer)
+            return True
+        if splits and len(part) > 1 and _TOO_LARGE.search(answer.error):
+            half = len(part) // 2
+            first = await self._part(past, part[:half], series, splits - 1)
+            return await self._part(past, part[half:], series, splits - 1) and first
+        past.missing.append(Missing(part, answer.error))
+        return False
 
-    async def _ask(self, query: Query, past: Past, part: Part, series: int) -> RangeResult:
-        start, end = self.window.at(part.start), self.window.at(part[-1])
+    async def _ask(self, past: Past, part: Part, series: int) -> RangeResult:
+        start, end, query = self.window.at(part.start), self.window.at(part[-1]), past.query
         most = max(2 * series, 2000)
         limit = AnswerLimit(series, most, most * (_SERIES_BYTES + len(part) * _POINT_BYTES))
         for pause in (0.0, *self.pauses):
@@ -235,54 +212,3 @@ class Fetcher:
             if answer.error is None or _NOT_AGAIN.search(answer.error):
                 break
         return answer
-
-    def _path(self, query: Query, part: Part) -> Path:
-        text = "\n".join((self.address, query.expr, *query.labels, str(query.higher_is_worse)))
-        digest = hashlib.sha256(text.encode()).hexdigest()[:20]
-        begun = self.window.at(part.start)
-        return self.folder / f"{digest}-{begun:.3f}-{self.window.step:g}-{len(part)}.msgpack"
-
-
-def _kept(path: Path, part: Part) -> Block | None:
-    """A whole part that came in an earlier run; partial answers are queried again."""
-    with contextlib.suppress(OSError, msgspec.DecodeError):
-        block = load(path)
-        if not block.warnings and all(len(each) == len(part) for each in block.values.values()):
-            return block
-    return None
-
-
-def to_block(answer: RangeResult, query: Query, window: Window, part: Part) -> Block:
-    """An answer by node and moment. Of several series of a node the worst value counts."""
-    worse = max if query.higher_is_worse else min
-    block, start = Block({}, warnings=answer.warnings), window.at(part.start)
-    for series in answer.series:
-        name = next((series.labels[each] for each in query.labels if each in series.labels), None)
-        if name is None:
-            block.unnamed += 1
-            continue
-        values = block.values.setdefault(name, [None] * len(part))
-        for at, value in series.points:
-            index = round((at - start) / window.step)
-            # A server may give other moments than the requested ones.
-            if 0 <= index < len(part) and math.isfinite(value):
-                before = values[index]
-                values[index] = value if before is None else worse(before, value)
-    return block
-
-
-def save(path: Path, block: Block) -> None:
-    """ExpectedError: the disk is full. `_kept` does not use a file that is not whole."""
-    try:
-        path.write_bytes(msgspec.msgpack.encode(block))
-    except OSError as error:
-        path.unlink(missing_ok=True)
-        raise ExpectedError(
-            f"the history cannot be kept in {path.parent}: {error.strerror}; free some space, or "
-            "name another directory with --cache"
-        ) from error
-
-
-def load(path: Path) -> Block:
-    """Read a block. OSError or msgspec.DecodeError if the file has none."""
-    return msgspec.msgpack.decode(path.read_bytes(), type=Block)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from dynsched.core.wording import counted, listed
+from dynsched.core.wording import counted
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import MAX_ROWS, format_threshold
 from dynsched.util.tables import make_table, named, plain, show
@@ -17,9 +17,7 @@ Json = Mapping[str, Any]
 Columns = Mapping[str, str]
 """The key of the value, by title."""
 
-_BLOCKS: Final = " ▁▂▃▄▅▆▇█"
-_UNKNOWN: Final = "·"
-_WORDS: Final = frozenset({"RULE", "SETTING", "POOL", "NODE", "STRIP"})
+_WORDS: Final = frozenset({"RULE", "SETTING", "POOL", "NODE"})
 """Columns of words; the others hold numbers and are aligned to the right."""
 
 _RULES: Final[Columns] = {
@@ -48,7 +46,6 @@ _NODES: Final[Columns] = {
     "MARKS": "marks",
     "TIME MARKED": "node_time_marked",
     "COVERAGE": "coverage",
-    "STRIP": "strip",
 }
 _CHANGED: Final[Columns] = {
     "NODE": "node",
@@ -80,7 +77,7 @@ def render(report: Json, console: Console) -> None:
         if lacking := [*_lacking(side)]:
             _section(console, f"{prefix}Not enough data", lacking)
         _section(console, f"{prefix}Cap", [], _POOLS, side["pools"])
-        _strips(console, report, side, prefix)
+        _nodes(console, side, prefix)
 
 
 def _section(
@@ -95,15 +92,13 @@ def _section(
     table = make_table(columns, rows)
     for column in table.columns:
         column.justify = "left" if column.header in _WORDS else "right"
-        # A folded strip cannot be read.
-        column.no_wrap = column.no_wrap or column.header in ("STRIP", "SETTING")
+        column.no_wrap = column.no_wrap or column.header == "SETTING"
     show(console, "", plain(title, "bold"), *sentences, table)
 
 
 _SHARES: Final = re.compile("coverage|marked|cap$")
 _FORMS: Final[Mapping[str, Callable[[Any], str]]] = {
     "pool": lambda name: name or "(all nodes)",
-    "strip": lambda shares: f"|{''.join(map(_block, shares))}|",
     "difference": lambda share: f"{100 * share:+.1f} points",
 }
 
@@ -128,12 +123,6 @@ def _percent(part: float) -> str:
     """A small share does not look like none."""
     text = f"{100 * part:.1f} %"
     return "<0.1 %" if part and text == "0.0 %" else text
-
-
-def _block(part: float | None) -> str:
-    if part is None:
-        return _UNKNOWN
-    return _BLOCKS[max(1, min(8, round(part * 8))) if part > 0 else 0]
 
 
 def _setting(rule: Json) -> str:
@@ -169,30 +158,16 @@ def _rules(console: Console, sides: Mapping[str, Json]) -> None:
 
 def _lacking(side: Json) -> Iterable[str]:
     for rule in side["rules"]:
-        prefix = f"Rule {rule['rule']}: not enough data:"
-        pools = [pool for pool in rule["pools_without_enough_data"] if pool]
-        if not rule["coverage"]:
-            yield f"{prefix} nothing is known of any node."
-        elif not rule["enough_data"]:
-            known = _percent(rule["coverage"])
-            yield f"{prefix} only {known} of the time of all nodes is known."
-        if rule["coverage"] and pools:
-            those = f"{counted(len(pools), 'pool')}: {listed(pools)}"
-            yield f"{prefix} less than half is known of {those}."
+        if not rule["enough_data"]:
+            share = _percent(rule["coverage"])
+            yield f"Rule {rule['rule']}: {share} of the time of all nodes is known."
 
 
-def _strips(console: Console, report: Json, side: Json, prefix: str) -> None:
+def _nodes(console: Console, side: Json, prefix: str) -> None:
     marked = [node for node in side["nodes"] if node["marks"]]
-    title = f"{prefix}Nodes"
+    sentences = []
     if not marked:
-        _section(console, title, ["No node was marked."])
-        return
-    each = report["steps"] * report["step_seconds"] / len(marked[0]["strip"])
-    legend = (
-        f"Each character of a strip is {_cell('cell_seconds', each)}: the higher, the longer the "
-        f"node was marked; {_UNKNOWN} where nothing is known."
-    )
-    sentences = [legend]
-    if len(marked) > MAX_ROWS:
-        sentences.append(f"{counted(len(marked) - MAX_ROWS, 'more node')} had marks.")
-    _section(console, title, sentences, _NODES, marked[:MAX_ROWS])
+        sentences = ["No node was marked."]
+    elif len(marked) > MAX_ROWS:
+        sentences = [f"{counted(len(marked) - MAX_ROWS, 'more node')} had marks."]
+    _section(console, f"{prefix}Nodes", sentences, _NODES, marked[:MAX_ROWS])

@@ -72,8 +72,8 @@ class NodeRecord:
     """The rules that apply to the node, by name."""
     present: int = 0
     """The number of steps at which it was there."""
-    known: Runs = field(default_factory=Runs)
-    """Where any rule has a good value."""
+    known: int = 0
+    """The number of steps at which any rule has a good value."""
     marked: Runs = field(default_factory=Runs)
 
 
@@ -124,8 +124,7 @@ class Record:
                     is_known = True
                 if alert.firing and (is_marked or (node.eligible and rule in self._marks_nothing)):
                     node.rules[rule].active.add(step)
-            if is_known:
-                node.known.add(step)
+            node.known += is_known
             if is_marked:
                 node.marked.add(step)
         self.moments += bool(evaluation.table.pool_sizes)
@@ -162,7 +161,7 @@ def replay(
     record = Record(rule_set, nodes, window)
     spans = {n: spans.get(n, (each.created or -math.inf, math.inf)) for n, each in nodes.items()}
     queries = {rule: query for rule in rule_set.rules if (query := Query.of(rule))}
-    streams = {query: history.pasts[query].by_step(window.count) for query in queries.values()}
+    streams = {query: history.pasts[query].by_step() for query in queries.values()}
     evaluation: Evaluation | None = None
     for step in range(window.count):
         now = window.at(step)

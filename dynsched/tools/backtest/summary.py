@@ -20,7 +20,6 @@ DAY: Final = 86_400.0
 ENOUGH: Final = 0.5
 """The share of the window in which there must be nodes, and of their time that must be known: with
 less, a rule's numbers say little."""
-_CELLS: Final = 56  # of a node's strip: three hours each for a week
 
 
 def side(rule_set: RuleSet, record: Record) -> Json:
@@ -56,17 +55,14 @@ def difference(before: Record, after: Record) -> list[Json]:
 def _rule(rule: Rule, record: Record) -> Json:
     nodes = [node for node in record.nodes.values() if node.eligible and rule.name in node.rules]
 
-    def covered(nodes: Collection[NodeRecord]) -> float:
-        return _ratio(sum(node.rules[rule.name].known for node in nodes), _present(nodes))
-
-    coverage = covered(nodes) * record.lasted
+    known = sum(node.rules[rule.name].known for node in nodes)
+    coverage = _ratio(known, _present(nodes)) * record.lasted
     numbers = tally(
         [node.rules[rule.name].active for node in nodes],
         _present(nodes),
         record.window.step,
         record.lasted,
     )
-    by_pool = {name: [node for node in nodes if node.pool == name] for name in record.pools}
     return {
         "rule": rule.name,
         "shadow": rule.shadow,
@@ -78,11 +74,6 @@ def _rule(rule: Rule, record: Record) -> Json:
         **(numbers if coverage else dict.fromkeys(numbers)),
         "coverage": _share(coverage),
         "enough_data": coverage >= ENOUGH,
-        "pools_without_enough_data": [
-            name
-            for name, of_pool in by_pool.items()
-            if _present(of_pool) and covered(of_pool) < ENOUGH
-        ],
     }
 
 
@@ -128,18 +119,10 @@ def _nodes(record: Record) -> list[Json]:
             "coverage": _coverage([node] if node.eligible else [], record)
             if node.present
             else None,
-            "strip": _strip(node, record.window.count),
         }
         for name, node in record.nodes.items()
     ]
     return sorted(found, key=lambda one: (-one["node_time_marked"], one["node"]))
-
-
-def _strip(node: NodeRecord, steps: int) -> list[float | None]:
-    """The share of each stretch of time in which it was marked; null: nothing is known."""
-    known, marked = cells(node.known, steps, _CELLS), cells(node.marked, steps, _CELLS)
-    both = zip(known, marked, strict=True)
-    return [round(marked, 2) if known or marked else None for known, marked in both]
 
 
 def _present(nodes: Iterable[NodeRecord]) -> int:
@@ -148,7 +131,7 @@ def _present(nodes: Iterable[NodeRecord]) -> int:
 
 def _coverage(nodes: Collection[NodeRecord], record: Record) -> float:
     """The share of the nodes' time in which any rule has a good value, and of the whole window."""
-    return _share(_ratio(sum(n.known.steps for n in nodes), _present(nodes)) * record.lasted)
+    return _share(_ratio(sum(n.known for n in nodes), _present(nodes)) * record.lasted)
 
 
 def _time_marked(node: NodeRecord) -> float:
@@ -181,14 +164,3 @@ def tally(
         "flaps": sum(gap <= FLAP for gap in gaps),
         "node_time_marked": _share(_ratio(sum(e - b for runs in nodes for b, e in runs), present)),
     }
-
-
-def cells(active: Runs, steps: int, number: int) -> list[float]:
-    """The active share of each of ``number`` stretches of time, or of each step."""
-    number = min(number, steps)
-    edges = [round(index * (steps / number)) for index in range(number + 1)]
-    return [
-        sum(max(0, min(ended, last) - max(begun, first)) for begun, ended in active.runs)
-        / (last - first)
-        for first, last in pairwise(edges)
-    ]

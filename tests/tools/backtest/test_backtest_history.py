@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
 
 import pytest
 from builders import NOON
@@ -18,7 +17,6 @@ from dynsched.tools.backtest.history import (
     Query,
     Window,
     parts_of,
-    to_block,
     window_of,
 )
 from dynsched.util.errors import ExpectedError
@@ -56,14 +54,14 @@ def window(count: int) -> Window:
     return Window(START, STEP, count)
 
 
-async def fetch(server: Server, folder: Path, count: int, expected: int) -> Past:
-    fetcher = Fetcher(server, window(count), folder, "x", pauses=(0.0, 0.0))
+async def fetch(server: Server, count: int, expected: int) -> Past:
+    fetcher = Fetcher(server, window(count), pauses=(0.0, 0.0))
     return (await fetcher.fetch({CPU: expected}))[CPU]
 
 
-def column(past: Past, count: int) -> list[float | None]:
+def column(past: Past) -> list[float | None]:
     """The values of node ``a``; None where there is none, or where the query failed."""
-    return [None if values is None else values.get("a") for values in past.by_step(count)]
+    return [None if values is None else values.get("a") for values in past.by_step()]
 
 
 def test_the_moments_are_multiples_of_the_step() -> None:
@@ -75,16 +73,13 @@ def test_the_moments_are_multiples_of_the_step() -> None:
 
 
 @pytest.mark.parametrize("number", [1, 200, 10_000_000])
-def test_parts_cover_every_step_once_and_are_the_same_a_minute_later(number: int) -> None:
+def test_parts_cover_every_step_once(number: int) -> None:
     whole = Window(START, STEP, 40_000 if number < 5_000 else 200)
     parts = list(parts_of(whole, number))
     assert [p.start for p in parts] + [whole.count] == [0, *accumulate(len(p) for p in parts)]
     most = max(len(part) for part in parts)
     assert most <= 8192
     assert most * number <= 250_000 or most == 1
-    later = Window(START + 2 * STEP, STEP, whole.count)
-    moments = {(whole.at(part.start), len(part)) for part in parts[2:-1]}
-    assert moments <= {(later.at(part.start), len(part)) for part in parts_of(later, number)}
 
 
 ODD = [math.nan, math.inf, -math.inf, 4]
@@ -107,10 +102,10 @@ TWO = [series([1, 9] * 20, node="a", d="x"), series([5, 3] * 20, node="a")]
     ],
 )
 def test_an_answer_becomes_a_value_a_node_and_moment(found, higher_is_worse, wanted) -> None:
-    count, query = len(wanted), Query("cpu", LABELS, higher_is_worse)
-    block = to_block(RangeResult(tuple(found)), query, window(count), range(count))
-    assert block.values == {"a": wanted}
-    assert block.unnamed == sum("node" not in each.labels for each in found)
+    past = Past(Query("cpu", LABELS, higher_is_worse), window(len(wanted)))
+    past.take(range(len(wanted)), RangeResult(tuple(found)))
+    assert column(past) == wanted
+    assert past.unnamed == sum("node" not in each.labels for each in found)
 
 
 TOO_MANY = (
@@ -119,11 +114,11 @@ TOO_MANY = (
 )
 
 
-async def test_a_part_that_is_too_large_is_halved_until_it_is_answered(tmp_path: Path) -> None:
+async def test_a_part_that_is_too_large_is_halved_until_it_is_answered() -> None:
     server = Server(lambda start, end: TOO_MANY if end - start > 20 * STEP else None)
-    past = await fetch(server, tmp_path, 100, 1)
+    past = await fetch(server, 100, 1)
     assert not past.missing
-    assert column(past, 100) == [7.0] * 100
+    assert column(past) == [7.0] * 100
 
 
 @pytest.mark.parametrize(
@@ -137,46 +132,25 @@ async def test_a_part_that_is_too_large_is_halved_until_it_is_answered(tmp_path:
         (["no answer within 120 s"] * 99, 5000, 2000, GIVE_UP),
     ],
 )
-async def test_how_often_what_failed_is_asked_for(tmp_path, errors, count, expected, asked) -> None:
+async def test_how_often_what_failed_is_asked_for(errors, count, expected, asked) -> None:
     answers = iter(errors)
-    past = await fetch(Server(lambda *_: next(answers)), tmp_path, count, expected)
+    past = await fetch(Server(lambda *_: next(answers)), count, expected)
     assert past.asked == asked
     lost = 0 if None in errors else count
     assert sum(len(missing.part) for missing in past.missing) == lost
     assert {missing.error for missing in past.missing} == ({errors[0]} if lost else set())
 
 
-async def test_a_part_that_fails_leaves_a_hole_and_the_next_run_asks_only_for_it(tmp_path) -> None:
-    count, expected = 1000, 2000  # parts of 64 steps
+async def test_a_part_that_fails_leaves_a_hole_and_a_partial_answer_a_warning() -> None:
+    count, expected = 1000, 2000  # parts of 125 steps
     bad = START + 300 * STEP
-    broken = Server(lambda start, end: "HTTP 500: block is broken" if start <= bad <= end else None)
-    past = await fetch(broken, tmp_path, count, expected)
+    broken = Server(
+        lambda start, end: "HTTP 500: block is broken" if start <= bad <= end else None,
+        warnings=("store is gone",),
+    )
+    past = await fetch(broken, count, expected)
     (missing,) = past.missing
-    values = column(past, count)
+    values = column(past)
     assert {step for step, value in enumerate(values) if value is None} == set(missing.part)
-
-    mended = Server()
-    past = await fetch(mended, tmp_path, count, expected)
-    assert mended.asked == 1
-    assert column(past, count) == [7.0] * count
-
-
-async def test_partial_answers_and_damaged_files_are_asked_for_again_by_the_next_run(
-    tmp_path: Path,
-) -> None:
-    past = await fetch(Server(warnings=("store is gone",)), tmp_path, 10, 1)
-    assert column(past, 10) == [7.0] * 10
-    assert list(past.warnings) == ["store is gone"]
-    for damages, asked in ((False, 1), (False, 0), (True, 1)):
-        (kept,) = list(tmp_path.iterdir())  # noqa: ASYNC240 (a directory of one file)
-        if damages:
-            kept.write_bytes(kept.read_bytes()[:50])
-        again = Server()
-        past = await fetch(again, tmp_path, 10, 1)
-        assert (again.asked, column(past, 10)) == (asked, [7.0] * 10)
-        assert not past.warnings
-
-
-async def test_a_history_that_cannot_be_kept_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ExpectedError, match=f"^the history cannot be kept in {tmp_path}/gone: "):
-        await fetch(Server(), tmp_path / "gone", 10, 1)
+    assert set(values) == {None, 7.0}
+    assert past.warnings == {"store is gone"}

@@ -1,95 +1,100 @@
 """A replay over a made-up history, step by step, and in numbers."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import pytest
 from builders import NOON, named, rule, rule_set
 
 from dynsched.core.nodes import Node
+from dynsched.core.samples import Series
 from dynsched.rules.rule_set import RuleSet
-from dynsched.tools.backtest.history import Block, Past, Query, Window, save
+from dynsched.sources.prometheus import RangeResult
+from dynsched.tools.backtest.history import Past, Query, Window
 from dynsched.tools.backtest.replay import History, Record, Runs, Span, replay
-from dynsched.tools.backtest.summary import cells, tally
+from dynsched.tools.backtest.summary import tally
 
 STEP = 30.0
-UNKNOWN = None
 
 
-def history(folder: Path, rules: RuleSet, *parts: Mapping[str, Sequence[float | None]]) -> History:
+def history(rules: RuleSet, *parts: Mapping[str, Sequence[float]]) -> History:
     """The values of all rules by node, in parts; a part without nodes is missing."""
-    past, first = Past(), 0
-    for values in parts:
-        length = len(next(iter(values.values())))
-        part = range(first, first + length)
-        path = folder / f"{first}"
-        save(path, Block({name: list(each) for name, each in values.items() if name}))
+    counts = [len(next(iter(values.values()))) for values in parts]
+    window = Window(NOON, STEP, sum(counts))
+    query = Query("load:cpu", ("node",), higher_is_worse=True)
+    past, first = Past(query, window), 0
+    for values, count in zip(parts, counts, strict=True):
+        part = range(first, first + count)
         if "" not in values:
-            past.files.append((part, path))
-        first += length
-    return History({Query.of(each): past for each in rules.rules}, Window(NOON, STEP, first))
+            found = {
+                name: tuple(
+                    (window.at(step), value) for step, value in zip(part, each, strict=True)
+                )
+                for name, each in values.items()
+            }
+            past.take(part, RangeResult([Series({"node": n}, each) for n, each in found.items()]))
+        first += count
+    return History({Query.of(each): past for each in rules.rules}, window)
 
 
 def played(
-    folder: Path,
     rules: RuleSet,
-    *parts: Mapping[str, Sequence[float | None]],
+    *parts: Mapping[str, Sequence[float]],
     nodes: Mapping[str, Node] | None = None,
     spans: Mapping[str, Span] | None = None,
 ) -> Record:
     found = nodes or named(*sorted({name for part in parts for name in part if name}))
-    return replay(rules, history(folder, rules, *parts), found, spans or {})
+    return replay(rules, history(rules, *parts), found, spans or {})
 
 
 def marks(record: Record) -> dict[str, list[list[int]]]:
     return {name: node.marked.runs for name, node in record.nodes.items()}
 
 
-def test_a_release_that_waited_comes_in_the_next_step(tmp_path: Path) -> None:
+def test_a_release_that_waited_comes_in_the_next_step() -> None:
     rules = rule_set(rule(threshold=30), guard={"max_releases": "25%"})
     hot, cool = [40.0, 0, 0, 0], [0.0] * 4
     values = {"a": cool, "b": hot, "c": cool, "d": cool, "e": cool, "f": hot}
-    record = played(tmp_path, rules, values)
+    record = played(rules, values)
     assert marks(record) == {**{name: [] for name in "acde"}, "b": [[0, 1]], "f": [[0, 2]]}
     assert (record.writes, record.peak) == (4, 2)
 
 
-def test_marks_that_are_there_now_were_not_there_then(tmp_path: Path) -> None:
+def test_marks_that_are_there_now_were_not_there_then() -> None:
     """The replay begins without marks; a node whose label is of somebody else is never marked."""
     labels = {"a": "presure", "b": "broken"}
     nodes = {name: Node(name, labels={"status": labels[name]}) for name in labels}
     rules = rule_set(guard={"max_marked": "100%"})
-    record = played(tmp_path, rules, {"a": [10.0, 90], "b": [90.0, 90]}, nodes=nodes)
+    record = played(rules, {"a": [10.0, 90], "b": [90.0, 90]}, nodes=nodes)
     assert marks(record) == {"a": [[1, 2]], "b": []}
     assert [node.eligible for node in record.nodes.values()] == [True, False]
 
 
 @pytest.mark.parametrize(("stale_after", "ends"), [("30s", 3), ("5m", 6)])
 def test_a_missing_part_is_unknown_and_a_mark_outlasts_it_until_it_is_stale(
-    tmp_path: Path, stale_after: str, ends: int
+    stale_after: str, ends: int
 ) -> None:
     rules = rule_set(rule(), stale_after=stale_after, guard={"max_marked": "100%"})
-    parts = {"a": [90.0, 90]}, {"": [UNKNOWN] * 4}, {"a": [10.0]}
-    record = played(tmp_path, rules, *parts)
+    parts = {"a": [90.0, 90]}, {"": [0.0] * 4}, {"a": [10.0]}
+    record = played(rules, *parts)
     assert marks(record) == {"a": [[0, ends]]}
-    assert record.nodes["a"].known.runs == [[0, 2], [6, 7]]
+    assert record.nodes["a"].known == 3
 
 
-def test_a_node_counts_while_it_is_there(tmp_path: Path) -> None:
+def test_a_node_counts_while_it_is_there() -> None:
     rules = rule_set(rule(), guard={"max_marked": "100%"})
     nodes = {"a": Node("a", created=NOON + 2 * STEP), "b": Node("b")}
     spans = {"b": (NOON, NOON + STEP)}
-    record = played(tmp_path, rules, {"a": [90.0] * 5, "b": [90.0] * 5}, nodes=nodes, spans=spans)
+    record = played(rules, {"a": [90.0] * 5, "b": [90.0] * 5}, nodes=nodes, spans=spans)
     assert marks(record) == {"a": [[2, 5]], "b": [[0, 2]]}
     assert [node.present for node in record.nodes.values()] == [3, 2]
     assert (record.moments, record.writes) == (5, 2)
 
 
-def test_the_cap_counts_by_pool_and_by_the_nodes_that_are_there(tmp_path: Path) -> None:
+def test_the_cap_counts_by_pool_and_by_the_nodes_that_are_there() -> None:
     rules = rule_set(rule(), guard={"max_marked": "50%", "pool_label": "pool"})
     nodes = {name: Node(name, labels={"pool": name[0]}) for name in ("a1", "a2", "b1", "b2")}
     values = {"a1": [90.0, 90], "a2": [95.0, 10], "b1": [10.0, 10], "b2": [90.0, 90]}
-    record = played(tmp_path, rules, values, nodes=nodes)
+    record = played(rules, values, nodes=nodes)
     assert marks(record) == {"a1": [], "a2": [[0, 1]], "b1": [], "b2": [[0, 2]]}
     found = {
         name: (pool.peak, pool.cap_at_peak, pool.capped) for name, pool in record.pools.items()
@@ -98,17 +103,17 @@ def test_the_cap_counts_by_pool_and_by_the_nodes_that_are_there(tmp_path: Path) 
     assert record.capped == 2
 
 
-def test_a_rule_that_marks_nothing_is_active_where_it_fires(tmp_path: Path) -> None:
+def test_a_rule_that_marks_nothing_is_active_where_it_fires() -> None:
     shadow = rule_set(rule(), rule("trial", expr="load:cpu", threshold=5, shadow=True))
     nodes = {"a": Node("a"), "b": Node("b", labels={"dynsched.io/ignore": "true"})}
     values = {"a": [10.0, 90], "b": [10.0, 90]}
-    record = played(tmp_path, shadow, values, nodes=nodes)
+    record = played(shadow, values, nodes=nodes)
     active = {
         n: {r: each.active.runs for r, each in node.rules.items()}
         for n, node in record.nodes.items()
     }
     assert active == {"a": {"cpu": [], "trial": [[0, 2]]}, "b": {"cpu": [], "trial": []}}
-    none = played(tmp_path, rule_set(rule(), mark="none", order={"score": {"cpu": 1}}), values)
+    none = played(rule_set(rule(), mark="none", order={"score": {"cpu": 1}}), values)
     assert none.nodes["a"].rules["cpu"].active.runs == [[1, 2]]
     assert (none.writes, none.peak, none.capped) == (0, 0, 0)
 
@@ -141,13 +146,3 @@ def test_runs_have_a_beginning_and_an_end() -> None:
 )
 def test_a_flap_follows_soon_on_the_same_node(nodes: list[str], flaps: int) -> None:
     assert tally(map(runs, nodes), 13, 60.0)["flaps"] == flaps
-
-
-@pytest.mark.parametrize("steps", [1, 3, 7, 56, 100])
-def test_cells_cover_the_whole_time(steps: int) -> None:
-    assert cells(runs("#" * steps), steps, 7) == [1.0] * min(7, steps)
-    assert not any(cells(runs("." * steps), steps, 7))
-
-
-def test_a_cell_is_the_share_of_its_time() -> None:
-    assert cells(runs("##.#...#"), 8, 4) == [1.0, 0.5, 0.0, 0.5]
