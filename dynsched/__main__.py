@@ -27,9 +27,9 @@ def main() -> None:
 def kubectl() -> None:
     """Run `kubectl dynsched`."""
     signal.signal(signal.SIGTERM, _end)
-    from dynsched.cli.kubectl_plugin import main as run_plugin
+    from dynsched.cli.commands import cli
 
-    run_plugin()
+    cli(prog_name="kubectl dynsched")
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +11,6 @@ import click
 from click.core import ParameterSource
 
 from dynsched.cli import flags
-from dynsched.util.errors import ExpectedError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,15 +18,12 @@ if TYPE_CHECKING:
     from dynsched.tools.client import Where
 
 _FLAGS: Final = ("server", "server_token_file", "kubeconfig", "context", "namespace")
-_COMPLETION_SECONDS: Final = 2.0
-"""A person who presses TAB does not wait longer."""
 
 
 @click.command()
 @flags.running
 @flags.output
 @click.option("--marked", is_flag=True, help="Only nodes that carry the mark.")
-@flags.removed("--watch", "-w")
 @click.pass_context
 def nodes(context: click.Context, /, *, output: str, marked: bool, **given: Any) -> None:
     """Show all nodes with their rules' states, as a running instance sees them.
@@ -44,20 +39,8 @@ def nodes(context: click.Context, /, *, output: str, marked: bool, **given: Any)
     print_answer(answer_of(where_of(context, given), path), output, render_nodes)
 
 
-def _names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """For a shell's completion: the nodes whose names begin so; none where that fails."""
-    given = {name: context.params.get(name) for name in _FLAGS}
-    with contextlib.suppress(ExpectedError, click.ClickException, TimeoutError):
-        from dynsched.tools.client import ask_json
-
-        _, found = ask_json(where_of(context, given, _COMPLETION_SECONDS), "/nodes")
-        names = [str(node["name"]) for node in found["nodes"]]
-        return [name for name in names if name.startswith(incomplete)]
-    return []
-
-
 @click.command()
-@click.argument("node", shell_complete=_names)
+@click.argument("node")
 @flags.running
 @flags.output
 @click.pass_context
@@ -129,9 +112,7 @@ def answer_of(where: Where, path: str) -> dict[str, Any]:
     return found
 
 
-def where_of(
-    context: click.Context, given: Mapping[str, Any], timeout: float | None = None
-) -> Where:
+def where_of(context: click.Context, given: Mapping[str, Any]) -> Where:
     """Which dynsched is asked. What was typed counts more than the environment: a cluster that is
     named on the command line is asked although DYNSCHED_SERVER is set. UsageError where both are
     typed.
@@ -153,7 +134,6 @@ def where_of(
         kubeconfig=given["kubeconfig"],
         context=given["context"],
         namespace=given["namespace"],
-        timeout=timeout,
     )
 
 

@@ -60,8 +60,6 @@ from dynsched.cli.ask import print_answer
     help="Another rules file: replay both, and show the difference per node.",
 )
 @flags.output
-@flags.removed("--suggest")
-@flags.removed("--report", is_flag=False)
 @flags.quiet_logging
 def backtest(
     *,

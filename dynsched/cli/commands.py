@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -30,14 +30,6 @@ _IN_MODULES: Final = {
     **{name: ("ask", name) for name in ("nodes", "order", "why")},
 }
 """Commands that have a module of their own, and its and their name there."""
-
-_REMOVED: Final[Mapping[str, str]] = {
-    "experiment": "the recorded figures by day (docs/operate.md#figures-that-are-kept)",
-    "inject": "the component manifests/components/inject; `dynsched doctor` checks it (K4)",
-    "open": "`kubectl -n dynsched port-forward svc/dynsched 9000`, then http://localhost:9000",
-    "reach": "`dynsched doctor`, which counts the pods that react (W1)",
-}
-"""Commands that older versions had: what to use instead."""
 
 _EXPECTED: Final = (ExpectedError, click.ClickException)
 """Errors whose message is enough for the user: they are printed without a traceback."""
@@ -72,10 +64,6 @@ class Commands(click.Group):
             module, name = _IN_MODULES[cmd_name]
             command: click.Command = getattr(import_module(f"dynsched.cli.{module}"), name)
             return command
-        if cmd_name in _REMOVED:
-            raise click.UsageError(
-                f"`dynsched {cmd_name}` was removed in 0.3.0; instead: {_REMOVED[cmd_name]}"
-            )
         return super().get_command(ctx, cmd_name)
 
 
@@ -171,13 +159,8 @@ def run(*, once: bool, **given: Any) -> None:
     is_flag=True,
     help=f"Show all values, not only the worst {MAX_ROWS}.",
 )
-@click.option(
-    "--fail-on-blind",
-    is_flag=True,
-    help="Exit with 1 also if no sample of a rule matches a node.",
-)
 @flags.quiet_logging
-def plan(*, output: str, every: bool, fail_on_blind: bool, **given: Any) -> None:
+def plan(*, output: str, every: bool, **given: Any) -> None:
     """One evaluation that writes nothing: print which nodes would be marked and released, and why.
 
     It also prints the values next to their thresholds, worst first, and what is unknown. The
@@ -195,7 +178,7 @@ def plan(*, output: str, every: bool, fail_on_blind: bool, **given: Any) -> None
 
     settings = settings_of({**given, "dry_run": True})
     with last_words(_EXPECTED):
-        single_pass.plan(settings, output, every=every, fail_on_blind=fail_on_blind)
+        single_pass.plan(settings, output, every=every)
 
 
 @cli.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
@@ -115,30 +115,6 @@ def interval_option(help_text: str) -> Callable[[F], F]:
         default="10s",
         metavar="DURATION",
         help=help_text,
-    )
-
-
-_REMOVED: Final[Mapping[str, str]] = {
-    "--suggest": "--compare FILE, with another threshold in it",
-    "--report": "the figures by day that dynsched records (docs/operate.md#monitoring)",
-    "--extender-memory": "nothing, because large requests are processed one at a time",
-    "--watch": "`watch dynsched nodes`, or `kubectl get nodes -L status -w`",
-}
-"""Flags that older versions had: what to use instead."""
-
-
-def removed(name: str, *more: str, is_flag: bool = True) -> Callable[[F], F]:
-    """A flag that is accepted with a warning and does nothing. Without ``is_flag`` it may have a
-    value.
-    """
-
-    def warn(_context: click.Context, _option: click.Parameter, given: object) -> None:
-        if given:
-            click.echo(f"{name} was removed in 0.3.0; instead: {_REMOVED[name]}", err=True)
-
-    details: dict[str, Any] = {} if is_flag else {"flag_value": "given"}
-    return option(
-        name, *more, hidden=True, expose_value=False, is_flag=is_flag, callback=warn, **details
     )
 
 
@@ -266,7 +242,6 @@ extender = options(
         help="Answer /bind of the scheduler extender. It needs the right to create pods/binding, "
         "and --tls-client-ca or a loopback address.",
     ),
-    removed("--extender-memory", is_flag=False),
 )
 webhook = options(
     file_option(

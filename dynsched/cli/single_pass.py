@@ -20,7 +20,7 @@ from dynsched.cli.tables import render_patches, rule_cells
 from dynsched.controller import single_pass
 from dynsched.controller.settings import Settings
 from dynsched.core.alerts import AlertState
-from dynsched.core.health import several_series, unmatched_rules
+from dynsched.core.health import several_series
 from dynsched.core.marks import NodePatch
 from dynsched.core.tick import Tick
 from dynsched.core.wording import by_reason, counted, listed, named_rules, some
@@ -52,15 +52,10 @@ def once(settings: Settings) -> None:
     _end(errors, tick.planned if settings.dry_run else tick.writes.applied)
 
 
-def plan(settings: Settings, output: str, *, every: bool, fail_on_blind: bool) -> None:
-    """`plan`; ``every``: the values of all rules on all nodes. ``fail_on_blind``: as if a rule that
-    sees no node could not be queried.
-    """
+def plan(settings: Settings, output: str, *, every: bool) -> None:
+    """`plan`; ``every``: the values of all rules on all nodes."""
     tick = single_pass.run_once(settings, partial(click.echo, err=True))
-    report, errors = pass_report(tick), [*why_incomplete(tick)]
-    if fail_on_blind:
-        blind = unmatched_rules(tick).items()
-        errors += [f"no sample of rule {name} matched a node: {why}" for name, why in blind if why]
+    report, errors = pass_report(tick), why_incomplete(tick)
     if output == "json":
         click.echo(msgspec.json.format(report, indent=2))
     elif any(rule.ok for rule in tick.rules):  # else no value is known, and none is shown

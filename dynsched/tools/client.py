@@ -26,8 +26,6 @@ from dynsched.util.proxies import ProxyError, opener, parse_http_url, proxy_for,
 if TYPE_CHECKING:
     from dynsched.kube.credentials import CredentialProvider
 
-TIMEOUT: Final = 10.0
-"""Seconds without a byte after which the server counts as hung."""
 _MAX_TOKEN_BYTES: Final = 64 * 1024
 _REMEDIES: Final[Mapping[Cause, str]] = {
     Cause.REFUSED: "is dynsched running there? check --server",
@@ -46,7 +44,7 @@ class Where:
     """Which dynsched the user means: the one at the URL ``server``, or the Service in the cluster
     of ``kubeconfig`` and ``context``, in ``namespace`` or in any. ``token_file``: the token that
     the one at ``server`` wants with --web-auth (the API server passes none on). ``timeout``:
-    seconds for an answer; None for the usual ones.
+    seconds without a byte after which the one at ``server`` counts as hung.
     """
 
     server: str | None = None
@@ -54,7 +52,7 @@ class Where:
     kubeconfig: Path | None = None
     context: str | None = None
     namespace: str | None = None
-    timeout: float | None = None
+    timeout: float = 10.0
     _credentials: CredentialProvider | None = field(default=None, init=False, repr=False)
 
     async def credentials(self) -> CredentialProvider:
@@ -112,12 +110,11 @@ def _by_url(url: str, path: str, where: Where) -> Answer:
             )
         # Not to where a redirect leads: that may be another host.
         request.add_unredirected_header("Authorization", f"Bearer {_token(where.token_file)}")
-    timeout = where.timeout or TIMEOUT
     source = f"server {url}"
     try:
         proxy = proxy_for(url)
         source += through(proxy)
-        with opener(proxy).open(request, timeout=timeout) as response:
+        with opener(proxy).open(request, timeout=where.timeout) as response:
             return Answer(source, response.status, response.read())
     except ProxyError as error:
         raise ServerError(f"cannot ask {url}: {error}") from None
@@ -126,7 +123,7 @@ def _by_url(url: str, path: str, where: Where) -> Answer:
             return Answer(source, error.code, error.read())
         return Answer(source, error.code, b"")
     except (OSError, http.client.HTTPException) as error:
-        why = f"{_why(error, url, timeout)}{through(proxy)}"
+        why = f"{_why(error, url, where.timeout)}{through(proxy)}"
         raise ServerError(f"cannot ask {url}: {why}") from None
 
 
@@ -144,9 +141,8 @@ async def _by_service(where: Where, path: str) -> Answer:
     from dynsched.kube.transport import KubeApi
 
     async with KubeApi(await where.credentials()) as api:
-        async with asyncio.timeout(where.timeout):
-            service = await services.find_service(api, where.namespace)
-            answer = await services.ask_service(api, service, path)
+        service = await services.find_service(api, where.namespace)
+        answer = await services.ask_service(api, service, path)
         return Answer(f"cluster {api.config.cluster}", answer.status, answer.body)
 
 

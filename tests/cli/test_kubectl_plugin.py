@@ -1,4 +1,4 @@
-"""A real kubectl runs the plugin and its completion."""
+"""A real kubectl runs the plugin."""
 
 import asyncio
 import os
@@ -80,16 +80,3 @@ async def test_it_is_the_same_program_under_the_name_that_was_typed(kubectl, pag
     assert "not executable" not in errors  # another copy on PATH is also warned of
     code, _, errors = await kubectl("dynsched", "--context", "production", "nodes")
     assert (code, "No such option '--context'" in errors) == (2, True)
-
-
-async def test_kubectl_completes_commands_flags_and_nodes(kubectl, pages) -> None:
-    async def completed(*words: str) -> tuple[list[str], str]:
-        code, out, _ = await kubectl("__complete", "dynsched", *words)
-        assert code == 0
-        *lines, directive = out.splitlines()
-        return [line.partition("\t")[0] for line in lines], directive
-
-    commands, directive = await completed("")
-    assert ({"doctor", "nodes", "plan", "why"} <= {*commands}, directive) == (True, ":4")
-    assert await completed("why", "worker-") == (["worker-1", "worker-2", "worker-3"], ":4")
-    assert await completed("plan", "--rules", "") == ([], ":0")  # the shell offers files

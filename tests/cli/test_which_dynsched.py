@@ -172,10 +172,3 @@ async def test_an_answer_that_is_no_pod_is_one_line(call, tmp_path, body) -> Non
         code, out, errors = await call("order", "web", "--kubeconfig", str(file))
     assert (code, out, len(errors.splitlines())) == (1, "", 1)
     assert "pod web" in errors if body == "null" else f"{server.url} answered something" in errors
-
-
-async def test_commands_and_flags_that_went_say_what_to_use_instead(call) -> None:
-    code, _, errors = await call("open")
-    assert (code, "was removed in 0.3.0; instead: `kubectl" in errors) == (2, True)
-    _, _, errors = await call("nodes", "--watch", "--server", NOWHERE)
-    assert errors.startswith("--watch was removed in 0.3.0; instead: `watch dynsched nodes`")

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from dynsched.tools.client import TIMEOUT, Where, ask_json
+from dynsched.tools.client import Where, ask_json
 
 
 def fetch(
-    server: str, path: str, *, timeout: float = TIMEOUT, token_file: Path | None = None
+    server: str, path: str, *, timeout: float = 10.0, token_file: Path | None = None
 ) -> dict[str, Any]:
     """What the dynsched at ``server`` answers at a path that is not quoted."""
     where = Where(server, token_file, timeout=timeout)

@@ -80,13 +80,8 @@ async def test_the_table_is_for_a_person(call, prometheus: FakePrometheus, tmp_p
     trial = rule("trial", expr="cpu", threshold=15, shadow=True)
     other.write_text(json.dumps(rules({**CPU, "keep_firing_for": "10m"}, trial)))
     flags = ("--until", f"{end}", "--compare", str(other))
-    gone = ("--suggest", "--report=2026-11-10T09:00:00Z")
-    code, out, err = await call(prometheus.url, rules(CPU, MEM), *SERIES, *flags, *gone)
+    code, out, _ = await call(prometheus.url, rules(CPU, MEM), *SERIES, *flags)
     assert code == 0
-    assert re.findall(r"^(--\w+) was removed in 0\.3\.0; instead: ", err, re.MULTILINE) == [
-        "--suggest",
-        "--report",
-    ]
     assert [line.rstrip() for line in out.splitlines()] == TABLE.read_text().splitlines()
     _, out, _ = await call(prometheus.url, rules(CPU, MEM), *SERIES, *flags, "-o", "json")
     (changed,) = json.loads(out)["difference"]
