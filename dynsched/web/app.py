@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
 from importlib import resources
@@ -32,8 +31,6 @@ _TICKS: Final = web.AppKey("ticks", TickStore)
 _PATHS: Final[web.AppKey[Collection[str]]] = web.AppKey("paths")
 _DOCUMENT: Final = web.AppKey("openapi", bytes)
 _FILES: Final[web.AppKey[Mapping[str, File]]] = web.AppKey("files")
-MAX_ON_A_PAGE: Final = 500
-"""Nodes in one answer with a ``limit``."""
 MAX_NODES: Final = 60
 """Nodes in one request for the last hour."""
 MAX_CHANGES: Final = 200
@@ -104,22 +101,16 @@ async def _status(request: web.Request) -> web.Response:
 
 
 async def _nodes(request: web.Request) -> web.StreamResponse:
-    query, ticks = request.query, request.app[_TICKS]
-    marked = query.get("marked")
+    marked, ticks = request.query.get("marked"), request.app[_TICKS]
     if marked not in (None, "true", "false"):
         raise web.HTTPBadRequest(text=f"marked={marked}: write marked=true or marked=false")
-    limit = _limit(query)
     tick = _tick(request)
     headers: dict[str, str] = {hdrs.ETAG: ticks.etag}  # before any wait: of this very tick
     known = unchanged(request, headers)
     if known is not None:
         return known
-    body = await ticks.encoded_nodes(
-        tick,
-        marked=None if marked is None else marked == "true",
-        limit=limit,
-        after=query.get("continue", ""),
-    )
+    only = None if marked is None else marked == "true"
+    body = await ticks.encoded_nodes(tick, marked=only)
     return web.Response(body=body, headers=headers, content_type=JSON)
 
 
@@ -266,18 +257,6 @@ def _tick(request: web.Request) -> Tick:
     if ticks.tick is None:  # not an empty list, which a caller would take for "none is hot"
         raise web.HTTPServiceUnavailable(text=f"{ticks.why_unhealthy()}; try again soon")
     return ticks.tick
-
-
-def _limit(query: Mapping[str, str]) -> int | None:
-    text = query.get("limit")
-    if text is None:
-        if "continue" in query:
-            raise web.HTTPBadRequest(text="continue=: write limit=NUMBER beside it")
-        return None
-    limit = int(text) if re.fullmatch("[0-9]{1,3}", text) else 0
-    if not 1 <= limit <= MAX_ON_A_PAGE:
-        raise web.HTTPBadRequest(text=f"limit={text}: write a number from 1 to {MAX_ON_A_PAGE}")
-    return limit
 
 
 def _ok_or(error: str | None) -> web.Response:

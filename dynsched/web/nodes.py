@@ -4,7 +4,6 @@ as of the tick. msgspec writes NaN and infinity as null.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
@@ -29,23 +28,15 @@ _NOTHING: Final = Added(0.0, 0.0)
 
 
 def encode_nodes(
-    tick: Tick,
-    *,
-    marked: bool | None = None,
-    limit: int | None = None,
-    after: str = "",
-    order_error: str | None = None,
+    tick: Tick, *, marked: bool | None = None, order_error: str | None = None
 ) -> bytes:
-    """The body of `/nodes`: of all nodes, or of ``limit`` of them, by name, after ``after``.
-    ``marked`` narrows the nodes, never names and number of the marked. ``counts``: what ``num``
-    counts: a part of the mark, as in ``carries``, or with ``mark: none`` hot nodes.
+    """The body of `/nodes`. ``marked`` narrows the nodes, never names and number of the marked.
+    ``counts``: what ``num`` counts: a part of the mark, as in ``carries``, or with ``mark: none``
+    hot nodes.
     """
     mark, evaluation = tick.rule_set.mark, tick.evaluation
     table = evaluation.table
     names = sorted(n for n in table.entries if marked is None or (n in table.marked) is marked)
-    names, more = names[bisect_right(names, after) :], {}
-    if limit is not None and limit < len(names):
-        names, more = names[:limit], {"continue": names[limit - 1]}
     if mark.is_none:
         part, counted = "hot", sorted(evaluation.hot)
     else:
@@ -69,7 +60,6 @@ def encode_nodes(
             "failed_rules": _failed_rules(tick),
             "counts": part,
             "mark": str(mark),
-            **more,
         }
     )
 

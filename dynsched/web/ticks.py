@@ -132,21 +132,10 @@ class TickStore:
             "placements": self.facts.placements and self.facts.placements.columns(),
         }
 
-    async def encoded_nodes(
-        self, tick: Tick, *, marked: bool | None, limit: int | None = None, after: str = ""
-    ) -> bytes:
-        """As of `encode_nodes`. Without a ``limit`` it is made once for all callers."""
-        encode = partial(
-            encode_nodes,
-            tick,
-            marked=marked,
-            limit=limit,
-            after=after,
-            order_error=self._order_error,
-        )
-        if limit is None:
-            return await self._once(("nodes", marked), lambda: asyncio.to_thread(encode))
-        return await asyncio.to_thread(encode)
+    async def encoded_nodes(self, tick: Tick, *, marked: bool | None) -> bytes:
+        """As of `encode_nodes`, made once for all callers."""
+        encode = partial(encode_nodes, tick, marked=marked, order_error=self._order_error)
+        return await self._once(("nodes", marked), lambda: asyncio.to_thread(encode))
 
     async def exposition(self) -> bytes:
         """`/metrics`. While ticks are overdue, there are no series of nodes: a program that acts on
