@@ -17,7 +17,7 @@ Json = Mapping[str, Any]
 Columns = Mapping[str, str]
 """The key of the value, by title."""
 
-_WORDS: Final = frozenset({"RULE", "SETTING", "POOL", "NODE"})
+_WORDS: Final = frozenset({"RULE", "SETTING", "NODE"})
 """Columns of words; the others hold numbers and are aligned to the right."""
 
 _RULES: Final[Columns] = {
@@ -29,16 +29,6 @@ _RULES: Final[Columns] = {
     "LONGEST": "longest_mark_seconds",
     "FLAPS": "flaps",
     "TIME MARKED": "node_time_marked",
-    "COVERAGE": "coverage",
-}
-_POOLS: Final[Columns] = {
-    "POOL": "pool",
-    "NODES": "nodes",
-    "ELIGIBLE": "eligible",
-    "MAX_MARKED": "max_marked",
-    "PEAK MARKED": "peak_marked",
-    "CAP THEN": "cap_at_peak",
-    "TIME AT CAP": "time_at_cap",
     "COVERAGE": "coverage",
 }
 _NODES: Final[Columns] = {
@@ -76,7 +66,6 @@ def render(report: Json, console: Console) -> None:
     for prefix, side in sides.items():
         if lacking := [*_lacking(side)]:
             _section(console, f"{prefix}Not enough data", lacking)
-        _section(console, f"{prefix}Cap", [], _POOLS, side["pools"])
         _nodes(console, side, prefix)
 
 
@@ -98,7 +87,6 @@ def _section(
 
 _SHARES: Final = re.compile("coverage|marked|cap$")
 _FORMS: Final[Mapping[str, Callable[[Any], str]]] = {
-    "pool": lambda name: name or "(all nodes)",
     "difference": lambda share: f"{100 * share:+.1f} points",
 }
 

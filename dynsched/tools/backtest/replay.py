@@ -7,12 +7,10 @@ replayed with their measured values.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dynsched.core.evaluate import Evaluation, evaluate
-from dynsched.core.guard import count_of
 from dynsched.core.marks import apply_patch, plan_prune
 from dynsched.core.node_table import NodeTable
 from dynsched.core.nodes import Node
@@ -65,7 +63,6 @@ class RuleRecord:
 
 @dataclass(slots=True)
 class NodeRecord:
-    pool: str
     eligible: bool
     """Whether it may be marked: by the rules, and because nobody else uses the mark's key."""
     rules: Mapping[str, RuleRecord]
@@ -77,15 +74,6 @@ class NodeRecord:
     marked: Runs = field(default_factory=Runs)
 
 
-@dataclass(slots=True)
-class PoolRecord:
-    peak: int = -1
-    """The most nodes that were marked at a time."""
-    cap_at_peak: int = 0
-    capped: int = 0
-    """The number of steps at which a hot node was not marked because of ``max_marked``."""
-
-
 class Record:
     """The result of a replay."""
 
@@ -93,17 +81,16 @@ class Record:
         self.window = window
         self.nodes = {
             name: NodeRecord(
-                entry.group.pool,
                 entry.mark.may_mark,
                 {rule.name: RuleRecord() for rule in entry.rules},
             )
             for name, entry in sorted(NodeTable.of(nodes, rule_set).entries.items())
         }
-        self.pools = {pool: PoolRecord() for pool in sorted({n.pool for n in self.nodes.values()})}
         self.moments = 0
         """The number of steps at which any node could be marked: numbers per day are of these."""
-        self.writes = self.peak = self.capped = 0
-        self._guard = rule_set.guard
+        self.writes = self.peak = 0
+        self.capped = 0
+        """The number of steps at which a hot node was not marked because of ``max_marked``."""
         self._marks_nothing = frozenset(
             rule.name for rule in rule_set.rules if rule.shadow or rule_set.mark.is_none
         )
@@ -130,22 +117,8 @@ class Record:
         self.moments += bool(evaluation.table.pool_sizes)
         self.writes += len(evaluation.patches)
         self.peak = max(self.peak, len(marked))
-        self._add_pools(evaluation)
-
-    def _add_pools(self, evaluation: Evaluation) -> None:
-        marked = Counter(self.nodes[name].pool for name in evaluation.decision.marked)
-        capped = set()
-        if not evaluation.rule_set.mark.is_none:
-            limited = evaluation.decision.limited
-            capped = {self.nodes[name].pool for name in limited if evaluation.pressures[name].hot}
-        self.capped += bool(capped)
-        for name, pool in self.pools.items():
-            pool.capped += name in capped
-            if marked[name] > pool.peak:
-                pool.peak = marked[name]
-                pool.cap_at_peak = count_of(
-                    self._guard.max_marked, evaluation.table.open_sizes[name]
-                )
+        limited = () if evaluation.rule_set.mark.is_none else evaluation.decision.limited
+        self.capped += any(evaluation.pressures[name].hot for name in limited)
 
 
 def replay(

@@ -4,7 +4,7 @@ out, and a number that is not known is null.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from itertools import pairwise
 from statistics import median
 from typing import Any, Final
@@ -28,7 +28,6 @@ def side(rule_set: RuleSet, record: Record) -> Json:
     return {
         "rules": rules,
         "total": _total(record),
-        "pools": list(_pools(rule_set, record)),
         "nodes": _nodes(record),
     }
 
@@ -92,27 +91,10 @@ def _total(record: Record) -> Json:
     }
 
 
-def _pools(rule_set: RuleSet, record: Record) -> Iterator[Json]:
-    for name, pool in record.pools.items():
-        nodes = [node for node in record.nodes.values() if node.pool == name]
-        eligible = [node for node in nodes if node.eligible]
-        yield {
-            "pool": name,
-            "nodes": len(nodes),
-            "eligible": len(eligible),
-            "max_marked": str(rule_set.guard.max_marked),
-            "peak_marked": pool.peak,
-            "cap_at_peak": pool.cap_at_peak,
-            "time_at_cap": _share(pool.capped / max(1, record.moments)),
-            "coverage": _coverage(eligible, record),
-        }
-
-
 def _nodes(record: Record) -> list[Json]:
     found = [
         {
             "node": name,
-            "pool": node.pool,
             "eligible": node.eligible,
             "marks": len(node.marked.runs),
             "node_time_marked": _share(_time_marked(node)),

@@ -103,7 +103,7 @@ async def test_a_shadow_rule_marks_nothing_and_is_told_apart(reported, one_hot_n
     assert {node["node"]: node["marks"] for node in report["nodes"]} == {"a": 2, "b": 0}
 
 
-async def test_nodes_of_the_cluster_bring_their_pools_and_eligibility(
+async def test_nodes_of_the_cluster_bring_their_eligibility(
     reported, prometheus: FakePrometheus, sim: SimCluster
 ) -> None:
     for number, name in enumerate("abcd"):
@@ -117,8 +117,8 @@ async def test_nodes_of_the_cluster_bring_their_pools_and_eligibility(
     ahead = str(time.time() + 60)  # the nodes have just been made
     more = ("--kubeconfig", str(sim.kubeconfig), "--until", ahead, "--since", "50s")
     report = await reported(prometheus.url, told, *more, "--step", "10s")
-    (pool,) = report["pools"]
-    assert (report["nodes_from"], pool["nodes"], pool["eligible"]) == ("cluster", 4, 3)
+    eligible = [node["node"] for node in report["nodes"] if node["eligible"]]
+    assert (report["nodes_from"], sorted(eligible)) == ("cluster", ["a", "b", "c"])
     marks = {node["node"]: node["marks"] for node in report["nodes"]}
     assert marks == {"a": 1, "b": 0, "c": 0, "d": 0}
     assert report["rules"][0]["coverage"] == 0.5  # a of a and c: b is not selected
@@ -149,8 +149,8 @@ async def test_a_history_that_is_shorter_than_the_window_is_told_first_and_not_m
     assert (cpu["marks"], total["writes"], cpu["enough_data"]) == (1, 1, False)
     # What of a week is not known is not taken to be like the half hour that is.
     assert (cpu["marks_per_node_day"], total["writes_per_day"]) == (None, None)
-    parts = (cpu, total, report["pools"][0], report["nodes"][0])
-    assert [part["coverage"] for part in parts] == [pytest.approx(29 / 10080, abs=2e-4)] * 4
+    parts = (cpu, total, report["nodes"][0])
+    assert [part["coverage"] for part in parts] == [pytest.approx(29 / 10080, abs=2e-4)] * 3
     some = await reported(prometheus.url, rules(CPU), "--nodes-from-series", "--since", "45m")
     assert some["notes"][0].startswith("Shorter history: ")
     assert some["rules"][0]["marks_per_node_day"] > 0
