@@ -111,8 +111,8 @@ class Features:
             kept, leads = NodeOrder(api, self.namespace, writer), writer.may_write
         await NodeOrderWriter(kept, status, leads, settings.interval).run(self.stop, self.ticks)
 
-    async def query_for_page(self, source: PrometheusSource, namespace: str) -> None:
-        """The page's own queries, once somebody looks at it; ``namespace``: dynsched's own."""
+    async def query_for_page(self, source: PrometheusSource) -> None:
+        """The page's own queries, once somebody looks at it."""
         # How large an answer may be depends on the number of nodes, which is 0 until they are
         # listed. What is refused before is queried again only after minutes.
         facts, cluster = self.store.facts, self.cluster
@@ -121,14 +121,8 @@ class Features:
             return
         from dynsched.sources.page_queries import PageQueries
 
-        await PageQueries(
-            source,
-            facts,
-            rule_set=lambda: self.rules_file.in_force,
-            nodes=self.cluster.nodes,
-            namespace=namespace,
-            cluster=self.settings.cluster_name,
-        ).run(self.stop)
+        rule_set, nodes = (lambda: self.rules_file.in_force), self.cluster.nodes
+        await PageQueries(source, facts, rule_set, nodes).run(self.stop)
 
     async def _until_wanted(self, is_wanted: Callable[[RuleSet], bool]) -> None:
         file = self.rules_file

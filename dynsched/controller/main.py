@@ -153,7 +153,7 @@ async def _serve(settings: Settings) -> None:
             "the watch of nodes": watch.run(stop),
             "the evaluator": evaluate(),
             "the watch of pods": pods.run(stop),
-            "the page's queries": features.query_for_page(source, client.config.namespace),
+            "the page's queries": features.query_for_page(source),
             "the order": features.keep_order(),
         }
         if settings.pod_uid is not None:  # elsewhere nothing would read them

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from dynsched.core.load.pods import AboveRequest
 from dynsched.core.nodes import Node
-from dynsched.core.samples import Sample, Series
+from dynsched.core.samples import Sample
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.pod_use import EVERY_OF_MANY as EVERY
 from dynsched.sources.pod_use import RESOURCES, of_pod
@@ -27,16 +27,10 @@ logger = logging.getLogger(__name__)
 _MAX_PERCENT: Final = 1000.0
 HOTTEST: Final = 100
 """The number of nodes whose pods are queried."""
-_RETRY: Final = 30.0
-"""Seconds until the query of a past that failed is sent again."""
 _POLL: Final = 2.0
 """Seconds between two checks whether a page is open."""
 MAX_PODS: Final = 5
 """Pods of each node, for each resource."""
-_OF_AN_HOUR: Final = 30.0
-"""Seconds between two points of the past, for each hour of it."""
-MAX_PASTS: Final = 8
-"""Nodes of which the past is kept."""
 
 
 class PageState(Protocol):
@@ -44,8 +38,6 @@ class PageState(Protocol):
 
     requested: Mapping[str, Mapping[str, int]]
     above: Mapping[str, Sequence[AboveRequest]] | None
-    pasts: Mapping[tuple[str, int], tuple[float, object]]
-    wanted: set[tuple[str, int]]
 
     @property
     def is_looked_at(self) -> bool:
@@ -57,17 +49,12 @@ class PageState(Protocol):
 
 @dataclass(eq=False)
 class PageQueries:
-    """Hands the answers to ``page``; where a query fails, the last answer stays. ``namespace`` and
-    ``cluster`` tell this instance from others in the same Prometheus.
-    """
+    """Hands the answers to ``page``; where a query fails, the last answer stays."""
 
     prometheus: PrometheusSource
     page: PageState
     rule_set: Callable[[], RuleSet]
     nodes: Callable[[], Mapping[str, Node]]
-    namespace: str
-    cluster: str | None = None
-    clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
@@ -84,7 +71,6 @@ class PageQueries:
     async def query(self) -> None:
         """Query all that is due. Never raises."""
         try:
-            await self._query_past()
             if self.monotonic() >= self._due and (names := self.page.hottest(HOTTEST)):
                 self._due = self.monotonic() + EVERY
                 await self._query_requested()
@@ -92,34 +78,6 @@ class PageQueries:
         except Exception:
             # Nothing depends on it, so that a defect here must not end the process.
             logger.exception("what the page shows could not be queried")
-
-    async def _query_past(self) -> None:
-        """One at a time: visitors name the nodes, and must not decide how often this queries."""
-        page = self.page
-        if page.wanted:
-            key = node, hours = next(iter(page.wanted))
-            step = hours * _OF_AN_HOUR
-            end = self.clock() // step * step
-            query = past(node), end - hours * 3600, end, step, "rule"
-            answer = await self.prometheus.query_range(*query)
-            if not self._lacks("the past of a node", answer.error):
-                own = self._of_own(answer.series)
-                by_rule = {each.labels.get("rule", ""): each.points for each in own}
-                found: tuple[float, object] = end + step, by_rule
-            else:
-                known = page.pasts.get(key)
-                found = self.clock() + _RETRY, known[1] if known else {}
-            others = [item for item in page.pasts.items() if item[0] != key]
-            page.pasts = dict([*others[1 - MAX_PASTS :], (key, found)])
-            page.wanted.discard(key)
-
-    def _of_own(self, found: Sequence[Series]) -> Sequence[Series]:
-        """The series of this instance, where there are several instances."""
-        for label, value in (("namespace", self.namespace), ("cluster", self.cluster)):
-            whose = {(each.labels.get("namespace"), each.labels.get("cluster")) for each in found}
-            if len(whose) > 1:
-                found = [each for each in found if each.labels.get(label) == value]
-        return found
 
     async def _query_requested(self) -> None:
         rules = self.rule_set().rules
@@ -199,14 +157,6 @@ def above(resource: str, nodes: Sequence[str]) -> str:
     more = f"{of_pod(resource)} - on (namespace, pod) group_right () {least}"
     known = "count(kube_pod_info) and on () count(container_cpu_usage_seconds_total)"
     return f"topk by (node) ({MAX_PODS}, ({more}) > 0) or on () 0 * ({known})"
-
-
-def past(node: str) -> str:
-    """By ``rule`` the load in percent; without a rule whether the node was hot."""
-    return (
-        f'max by (cluster, namespace, rule) (dynsched_node_measured_load{{node="{node}"}}) '
-        f'or max by (cluster, namespace) (dynsched_node_verdict{{node="{node}"}})'
-    )
 
 
 def _requests(resource: str, labels: str, selector: str = ',node!=""') -> str:

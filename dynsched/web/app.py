@@ -198,11 +198,10 @@ async def _page_history(request: web.Request) -> web.Response:
 
 async def _page_node(request: web.Request) -> web.Response:
     ticks, node = request.app[_TICKS], request.query.get("node")
-    hours = request.query.get("hours")
-    if node is None or hours not in (None, "6", "24"):
-        raise web.HTTPBadRequest(text="name the node, as ?node=a; more than the last hour: hours=6")
+    if node is None:
+        raise web.HTTPBadRequest(text="name the node, as ?node=a")
     ticks.facts.look()
-    found = ticks.facts.of_node(node, ticks.order.order, int(hours or 0))
+    found = ticks.facts.of_node(node, ticks.order.order)
     changes = ticks.changes.latest(MAX_CHANGES, node)
     return as_json({"changes": changes, **found}, hook=coded)
 

@@ -13,11 +13,10 @@ from store_support import Clock
 
 from dynsched.core.load.pods import AboveRequest
 from dynsched.core.nodes import Node
-from dynsched.core.samples import QueryResult, Series
+from dynsched.core.samples import QueryResult
 from dynsched.sources import page_queries
-from dynsched.sources.page_queries import EVERY, HOTTEST, MAX_PASTS, PageQueries
+from dynsched.sources.page_queries import EVERY, HOTTEST, PageQueries
 from dynsched.sources.prometheus import PrometheusSource
-from dynsched.sources.prometheus.source import RangeResult
 
 RULES = rule_set(rule("node-cpu", resource="cpu"), rule("node-mem", resource="memory"))
 CORES = {"cpu": 4.0, "memory": 2.0**33}
@@ -31,8 +30,6 @@ class Page:
         self.requested: Mapping[str, Mapping[str, int]] = {}
         self.above: Mapping[str, Any] | None = None
         self.is_looked_at = True
-        self.pasts: Mapping[tuple[str, int], Any] = {}
-        self.wanted: set[tuple[str, int]] = set()
         self.names = list(hottest)
 
     def hottest(self, most: int) -> list[str]:
@@ -51,8 +48,6 @@ class World:
             page,
             rule_set=lambda: rules,
             nodes=lambda: NODES,
-            namespace="dynsched",
-            clock=self.clock,
             monotonic=self.clock,
         )
 
@@ -62,40 +57,6 @@ class World:
         self.prometheus.asked.clear()
         await self.source.query()
         return [expr for expr in self.prometheus.asked if part in expr]
-
-
-async def test_the_past_that_a_page_waits_for_is_asked_for_once_and_little_is_kept() -> None:
-    """Of dynsched's own metrics: the load by rule, and whether the node was marked."""
-    load = Series({"rule": "node-cpu"}, ((NOON - 720, 40.0), (NOON, 50.0)))
-    marked = Series({}, ((NOON, 1.0),))
-    world = World(Page(), dynsched_node_measured_load=RangeResult((load, marked)))
-    world.page.wanted.add(("a", 24))
-    assert len(await world.ask(125, 'dynsched_node_verdict{node="a"}')) == 1
-    past = {"node-cpu": load.points, "": marked.points}
-    assert world.page.pasts == {("a", 24): ((NOON + 125) // 720 * 720 + 720, past)}
-    assert not await world.ask(2, "verdict")
-    world.page.wanted |= {("b.example", 6), ("c", 6)}  # however many, one at a time
-    for _ in range(2):
-        assert len(await world.ask(2, "verdict")) == 1
-    assert not world.page.wanted
-    for hours in range(1, 30):
-        world.page.wanted.add(("a", hours))
-        await world.ask()
-    assert len(world.page.pasts) <= MAX_PASTS
-    world.prometheus.answers = {"dynsched": RangeResult(error="refused")}
-    world.page.wanted.add(("b.example", 6))
-    await world.ask()
-    assert world.page.pasts["b.example", 6][1] == {}
-
-
-async def test_of_clusters_in_one_prometheus_it_takes_the_past_of_its_own() -> None:
-    both = ({"namespace": "dynsched", "cluster": each, "rule": "cpu"} for each in "ab")
-    series = tuple(Series(labels, ((NOON, at + 1.0),)) for at, labels in enumerate(both))
-    world = World(Page(), dynsched_node_measured_load=RangeResult(series))
-    for world.source.cluster, past in (("b", {"cpu": ((NOON, 2.0),)}), (None, {})):
-        world.page.wanted.add(("a", 6))
-        await world.ask()
-        assert world.page.pasts["a", 6][1] == past
 
 
 async def test_requests_are_compared_with_what_the_node_can_give_and_kept_when_a_query_fails():

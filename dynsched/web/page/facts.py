@@ -19,23 +19,19 @@ from dynsched.web.why import what_clears
 
 LOOKED_AT: Final = 600.0
 """Seconds after a request for the page during which Prometheus is still queried for it."""
-MAX_WANTED: Final = 8
 
 
 @dataclass(slots=True)
 class PageFacts:
     """``clock`` gives seconds and is never set. ``requested``: by resource and node, in percent of
     allocatable. ``above``: by node, the pods furthest above their requests; None while unknown.
-    ``bound``: the pods that were just bound to a node; None where pods are not watched. ``pasts``:
-    by node and hours, from Prometheus; ``wanted``: those that a page waits for.
+    ``bound``: the pods that were just bound to a node; None where pods are not watched.
     """
 
     clock: Callable[[], float]
     bound: Callable[[str], BoundOnNode | None] = lambda _: None
     requested: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     above: Mapping[str, Sequence[AboveRequest]] | None = None
-    pasts: Mapping[tuple[str, int], tuple[float, Any]] = field(default_factory=dict)
-    wanted: set[tuple[str, int]] = field(default_factory=set)
     _looked_at: float | None = field(default=None, init=False)
     placements: Placements | None = field(default=None, init=False)
     _tick: Tick | None = field(default=None, init=False)
@@ -65,13 +61,11 @@ class PageFacts:
         """The names of at most ``most`` nodes, the worst first."""
         return [] if self._tick is None else hottest(self._tick.evaluation, most)
 
-    def of_node(self, node: str, order: Order | None, hours: int = 0) -> dict[str, Any]:
-        """None for what is not known; with ``hours`` the past as Prometheus has it."""
-        until, past = self.pasts.get((node, hours), (0.0, None))
-        about = {
+    def of_node(self, node: str, order: Order | None) -> dict[str, Any]:
+        """None for what is not known."""
+        about: dict[str, Any] = {
             "bound": self.bound(node),
             "above": (self.above or {}).get(node),
-            "past": past,
             "clears": [],
             "machine": None,
             "requested": {},
@@ -79,8 +73,6 @@ class PageFacts:
         tick = self._tick
         if tick is None or node not in tick.evaluation.table.entries:
             return about
-        if hours and tick.taken_at > until and len(self.wanted) < MAX_WANTED:
-            self.wanted.add((node, hours))
         alerts = tick.evaluation.pressures[node].alerts
         return {
             **about,

@@ -173,7 +173,7 @@ async def test_what_is_requested_is_in_the_unit_of_each_rule(client, ticks) -> N
 
 async def test_the_pods_of_a_node_are_told_and_what_is_not_known_is_null(client, ticks) -> None:
     publish_ordered(ticks)
-    unknown = {"bound": None, "above": None, "past": None}
+    unknown = {"bound": None, "above": None}
     machine = (await get(client, "/page/node?node=worker-2"))["machine"]
     order = {"pools": {}, "why": "hot"}
     assert machine == {**dict.fromkeys(("zone", "type", "cpu", "memory")), "order": order}
@@ -186,20 +186,6 @@ async def test_the_pods_of_a_node_are_told_and_what_is_not_known_is_null(client,
     check(await get(client, "/page/node?node=a"), bound={"total": 7, "pods": [bound]}, above=above)
     check(await get(client, "/page/node?node=b"), **unknown | {"above": []})
     check(await get(client, "/page/node?node=c"), **unknown)
-
-
-async def test_a_longer_past_is_asked_for_in_the_background_and_kept(client, ticks) -> None:
-    facts = ticks.facts
-    ticks.publish(example())
-    for query in ("worker-1", "worker-1&hours=6", "nobody&hours=6"):
-        check(await get(client, f"/page/node?node={query}"), past=None)
-    assert facts.wanted == {("worker-1", 6)}
-    facts.wanted.clear()
-    for until, wanted in ((NOON + 121, set()), (NOON + 119, {("worker-1", 6)})):
-        facts.pasts = {("worker-1", 6): (until, {"node-cpu": [(NOON, 40.0)]})}
-        found = await get(client, "/page/node?node=worker-1&hours=6")
-        assert (found["past"], facts.wanted) == ({"node-cpu": [[NOON, 40]]}, wanted)
-    await get(client, "/page/node?node=worker-1&hours=7", 400)
 
 
 async def test_prometheus_is_asked_for_ten_minutes_after_the_page_was(client, ticks, clock) -> None:

@@ -73,16 +73,15 @@ export async function pastOf(names) {
 /** Where a node is in the order: by pool its rank by load, of how many, and the weight of its level; or `why` it is in none.
  * @typedef {{pools: Record<string, {rank: number, of: number, weight: number}>, why: string | null}} Place */
 
-/** Null in place of a list, of the machine or of the past: that is not known. `changes`: the latest first; `requested`: by pods, by rule and in its unit; `past`: by rule, the
- * times and the load in points; without a name, 1 where the node was marked as hot.
+/** Null in place of a list or of the machine: that is not known. `changes`: the latest first; `requested`: by pods, by rule and in its unit.
  * @typedef {{bound: {total: number, pods: {pod: string, cpu: number, memory: number, age: number}[]} | null,
  *   above: {pod: string, resource: "cpu" | "memory", above: number}[] | null, changes: Change[], clears: import("./i18n.js").Reason[],
  *   machine: {zone: string | null, type: string | null, cpu: number | null, memory: number | null, order: Place | null} | null,
- *   requested: Record<string, number>, past: Record<string, [number, number][]> | null}} About */
+ *   requested: Record<string, number>}} About */
 
-/** What is known of a node beside its values of the last hour; its past by Prometheus where `hours` are more. @param {string} name @param {number} hours @returns {Promise<About>} */
-export async function aboutNode(name, hours) {
-  const answer = await ask(`page/node?node=${encodeURIComponent(name)}${hours > 1 ? `&hours=${hours}` : ""}`);
+/** What is known of a node beside its values of the last hour. @param {string} name @returns {Promise<About>} */
+export async function aboutNode(name) {
+  const answer = await ask(`page/node?node=${encodeURIComponent(name)}`);
   if (!answer.ok) throw new Error(`${answer.status}`);
   return answer.json();
 }

@@ -5,12 +5,12 @@ import { LEFT, RIGHT, chart, spansOf } from "./chart.js";
 import { aboutNode, nodeOf, pastOf } from "./data.js";
 import { get, make, strip, svg } from "./draw.js";
 import { amount, counted, number, said, span, t, valueOf } from "./i18n.js";
-import { MARKED, beyond, fromPoints, sinceOf } from "./model.js";
+import { MARKED, beyond, sinceOf } from "./model.js";
 import { reading } from "./overview.js";
 import { describeMark } from "./row.js";
 
-/** Hours that charts show: up to one from memory, more from Prometheus. */
-const RANGES = [0.25, 1, 6, 24];
+/** Hours that charts show. */
+const RANGES = [0.25, 1];
 
 export class Detail {
   /** @param {{closed: (name: string) => void, ranged: (hours: number) => void, beside: (name: string, step: number) => string | undefined, open: (name: string) => void}} on */
@@ -54,7 +54,7 @@ export class Detail {
     if (!name) return;
     const asked = RANGES.find((hours) => String(hours) === new URLSearchParams(location.search).get("hours"));
     const hours = this.hours || asked || 0;
-    const [answer, past, about] = await Promise.all([nodeOf(name), pastOf([name]), aboutNode(name, hours)]);
+    const [answer, past, about] = await Promise.all([nodeOf(name), pastOf([name]), aboutNode(name)]);
     if (this.name !== name || (this.hours && this.hours !== hours)) return; // another one was opened meanwhile
     const node = model.nodes.find((each) => each.name === name);
     const recent = past.nodes.get(name);
@@ -129,26 +129,25 @@ export class Detail {
    * @param {import("./data.js").Past | undefined} recent @param {import("./data.js").About} known @param {number} now
    */
   overTime(model, node, answer, recent, known, now) {
-    const past = joined(recent, known.past, model.data.rules);
-    if (!past || past.times.length < 2) return [make("p", { text: t("no_history") })];
+    if (!recent || recent.times.length < 2) return [make("p", { text: t("no_history") })];
     const range = /** @type {[number, number]} */ ([now - this.hours * 3600, now]);
     const width = Math.max(280, Math.floor(/** @type {Element} */ (this.box).clientWidth - 40));
     const kinds = new Set(["curve", "line-threshold"]);
     const charts = model.data.rules.flatMap((rule, at) => {
       const column = model.data.columns[at];
-      if (!past.values[rule.name] || column.state[node.index] === "-") return [];
+      if (!recent.values[rule.name] || column.state[node.index] === "-") return [];
       const quality = column.quality[node.index];
       const value = quality === "o" ? valueOf(rule, column.value[node.index]) : t(`q_${quality}`);
       const lines = linesOf(rule);
       const expected = answer.rules.find((/** @type {any} */ each) => each.rule === rule.name)?.expected_value ?? undefined;
-      const spans = spansOf(rule, past, (at) => fired(known.changes, rule.name, at), range);
+      const spans = spansOf(rule, recent, (at) => fired(known.changes, rule.name, at), range);
       for (const { kind } of lines) kinds.add(kind);
       for (const [marked] of spans) kinds.add(marked ? "was-marked" : "unknown");
       if (expected !== undefined) kinds.add("dot");
-      const shows = JSON.stringify([this.hours, past.times.length, past.times[past.times.length - 1], spans, lines, expected, width]);
+      const shows = JSON.stringify([this.hours, recent.times.length, recent.times[recent.times.length - 1], spans, lines, expected, width]);
       let kept = this.charts.get(rule.name);
       if (kept?.shows !== shows) {
-        kept = { shows, picture: chart(rule, past, spans, lines, expected, range, width) };
+        kept = { shows, picture: chart(rule, recent, spans, lines, expected, range, width) };
         this.charts.set(rule.name, kept);
       }
       return [
@@ -156,10 +155,9 @@ export class Detail {
         kept.picture,
       ];
     });
-    const states = strip(past, range, width - LEFT - RIGHT, 20);
+    const states = strip(recent, range, width - LEFT - RIGHT, 20);
     states.classList.add("states");
-    const more = this.hours > 1 && known.past && Object.keys(known.past).length === 0 ? [make("p", { class: "dim", text: t("no_longer_past") })] : [];
-    return [...more, states, ...charts, make("ul", { class: "legend" }, ...[...kinds].map(key))];
+    return [states, ...charts, make("ul", { class: "legend" }, ...[...kinds].map(key))];
   }
 
   /** Nothing where pods are not watched. @param {import("./data.js").About["bound"]} bound */
@@ -247,23 +245,6 @@ function command(name) {
 function fired(changes, rule, at) {
   const before = changes.filter((change) => change.at < at + 1); // the times of points are rounded
   return before.length ? before.find((change) => change.rule === rule)?.kind === "firing" : undefined;
-}
-
-/**
- * What is in memory, after what Prometheus has of the time before.
- * @param {import("./data.js").Past | undefined} recent @param {import("./data.js").About["past"]} series @param {import("./model.js").Rule[]} rules
- */
-function joined(recent, series, rules) {
-  if (!recent || !series) return recent;
-  const begin = recent.times[0] ?? Infinity;
-  const before = [...new Set(Object.values(series).flatMap((points) => points.map(([at]) => at)))].filter((at) => at < begin).sort((a, b) => a - b);
-  const marks = new Map(series[""]);
-  const values = Object.entries(recent.values).map(([name, later]) => {
-    const rule = rules.find((each) => each.name === name);
-    const points = new Map(series[name]);
-    return [name, [...before.map((at) => (rule && points.has(at) ? fromPoints(rule, points.get(at) ?? 0) : null)), ...later]];
-  });
-  return { times: [...before, ...recent.times], values: Object.fromEntries(values), states: before.map((at) => (marks.get(at) === 1 ? "H" : marks.get(at) === 0 ? "c" : "u")).join("") + recent.states };
 }
 
 /** The lines that explain a mark: where the rule fires and clears. @param {import("./model.js").Rule} rule */

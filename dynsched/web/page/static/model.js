@@ -98,13 +98,6 @@ export function fullScale(rule) {
   return Math.max(rule.full_at ?? 0, rule.threshold * 1.1) || 1;
 }
 
-/** The value that is so many points of load. @param {Rule} rule @param {number} points */
-export function fromPoints(rule, points) {
-  if (rises(rule)) return (points * (rule.full_at ?? 100)) / 100;
-  const zero = Math.min(0, rule.threshold);
-  return zero + (100 / Math.max(points, 1) - 1) * ((rule.threshold - zero) * 4 || 1);
-}
-
 /** @param {Payload} data @returns {Model} */
 export function decode(data) {
   const { name, pool, flags, state: letters, notes } = data.nodes;

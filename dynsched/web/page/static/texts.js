@@ -217,7 +217,6 @@ export const texts = {
   range: ["Time that is shown", "显示的时间"],
   no_history: ["No values yet.", "暂无数据。"],
   now: ["now", "现在"],
-  no_longer_past: ["Prometheus has no values of dynsched's own metrics for longer, or does not answer.", "Prometheus 中没有更早的 dynsched 自身指标，或者没有应答。"],
   clears: ["clears at {0}", "解除值 {0}"],
   k_curve: ["measured", "测得值"],
   k_threshold: ["threshold", "阈值"],
