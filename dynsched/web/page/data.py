@@ -13,15 +13,15 @@ import msgspec
 
 from dynsched import __version__
 from dynsched.core.alerts import Alert, AlertState
-from dynsched.core.health import is_blind, unmatched_rules
+from dynsched.core.health import is_blind
 from dynsched.core.marks import MarkState
-from dynsched.core.percent import full_at
 from dynsched.core.samples import Quality
-from dynsched.core.tick import RuleHealth, Tick
+from dynsched.core.tick import Tick
 from dynsched.core.wording import coded
 from dynsched.rules.rule_set import Rule
 from dynsched.web.node_series import counting_alerts
 from dynsched.web.page.history import node_state
+from dynsched.web.status import rules_answer
 from dynsched.web.why import note_of
 
 MARKED, INELIGIBLE, CONFLICT = 1, 2, 4
@@ -37,7 +37,7 @@ _LEVEL: Final = 3
 
 def encoded_page(tick: Tick, about: About, etag: str) -> Encoded:
     """All that the page shows of a tick."""
-    evaluation, rule_set, blind = tick.evaluation, tick.rule_set, unmatched_rules(tick)
+    evaluation, rule_set = tick.evaluation, tick.rule_set
     names = sorted(evaluation.table.entries)
     entries = [evaluation.table.entries[name] for name in names]
     pools: dict[str, int] = {}
@@ -58,7 +58,7 @@ def encoded_page(tick: Tick, about: About, etag: str) -> Encoded:
             **_unseen(tick),
             "mark": "" if rule_set.mark.is_none else str(rule_set.mark),
             "max_marked": str(rule_set.guard.max_marked),
-            "rules": [_rule(health, blind.get(health.rule.name)) for health in tick.rules],
+            "rules": rules_answer(tick)["rules"],
             "has_order": rule_set.order is not None,
             "nodes": {
                 "name": names,
@@ -74,29 +74,6 @@ def encoded_page(tick: Tick, about: About, etag: str) -> Encoded:
         enc_hook=coded,
     )
     return etag, plain, gzip.compress(plain, _LEVEL)
-
-
-def _rule(health: RuleHealth, blind: str | None) -> dict[str, Any]:
-    """``blind``: why none of its samples matches a node."""
-    rule = health.rule
-    return {
-        "name": rule.name,
-        "source": rule.source,
-        "expr": rule.expr,
-        "resource": rule.resource,
-        "op": rule.op,
-        "threshold": rule.threshold,
-        "clear_threshold": rule.clear_threshold,
-        "full_at": full_at(rule) if rule.higher_is_worse else None,
-        "shadow": rule.shadow,
-        "error": health.error,
-        "blind": blind,
-        "took": health.duration,
-        "samples": health.samples,
-        "unmatched": health.unmatched,
-        "pending": health.states.get(AlertState.PENDING, 0),
-        "firing": health.states.get(AlertState.FIRING, 0),
-    }
 
 
 def _unseen(tick: Tick) -> dict[str, float | None]:

@@ -63,7 +63,8 @@ async def test_the_page_gets_columns_of_what_the_nodes_are(client, ticks) -> Non
     }
     check(memory, value=[42.0] * 8, state="i" * 8, quality="o" * 8)
     of_cpu, _ = shown["rules"]
-    check(of_cpu, error=None, blind=None, samples=8, unmatched=1, pending=1, firing=4)
+    check(of_cpu, last_error=None, blind=None, samples=8, unmatched_samples=1)
+    check(of_cpu["states"], pending=1, firing=4)
     order = {"lists": 1, "loads": [31.5, 31.5, None, 66.0, 81.0], "weights": [100, 100, 100, 35, 1]}
     order["equal_below"] = 40.0
     check(shown["order"], **order)
@@ -75,7 +76,7 @@ async def test_a_rule_that_sees_nothing_says_why_by_a_code(client, ticks) -> Non
         ticks.publish(scene.tick(NOON, node_cpu=answer, node_mem_usage={"a": 1.0}))
         rule, _ = (await get(client, "/page/data"))["rules"]
         assert (rule["blind"] and rule["blind"][:2]) == blind
-        assert rule["error"] == (answer if answer == "refused" else None)
+        assert rule["last_error"] == (answer if answer == "refused" else None)
 
 
 async def test_a_shadow_rule_that_has_values_does_not_hide_that_nothing_is_known(

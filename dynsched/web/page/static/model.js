@@ -2,10 +2,10 @@
 
 /** @typedef {import("./i18n.js").Reason} Reason */
 
-/** `error`: why its query fails; `blind`: why none of its samples matches a node.
+/** `last_error`: why its query fails; `blind`: why none of its samples matches a node.
  * @typedef {{name: string, source: string, expr: string | null, resource: string | null, op: string, threshold: number,
- *   clear_threshold: number, full_at: number | null, shadow: boolean, error: string | null, blind: Reason | null,
- *   took: number | null, samples: number, unmatched: number, pending: number, firing: number}} Rule */
+ *   clear_threshold: number, full_at: number | null, shadow: boolean, last_error: string | null, blind: Reason | null,
+ *   query_duration_seconds: number | null, samples: number, unmatched_samples: number, states: {pending: number, firing: number}}} Rule */
 
 /**
  * @typedef {object} Column

@@ -15,7 +15,7 @@ import { DECIDED, MARKED, isHot, isIn, rises, sinceOf } from "./model.js";
 export function facts(model, now) {
   const { data } = model;
   const total = data.rules.length;
-  const fine = data.rules.filter((rule) => (rule.error ?? rule.blind) === null).length;
+  const fine = data.rules.filter((rule) => (rule.last_error ?? rule.blind) === null).length;
   const role = data.leading ? t("leads") : data.leader ? t("follows", data.leader) : t("follows_nobody");
   const lines = [
     [t("role"), role, ""],
@@ -139,7 +139,7 @@ export function chips(model, state, filter) {
 
 /** Why no rule has a value of any node: that of the first one that has a reason. @param {Rule[]} rules */
 function unseen(rules) {
-  const reasons = rules.filter((rule) => !rule.shadow).map(({ error, blind }) => error ?? blind);
+  const reasons = rules.filter((rule) => !rule.shadow).map(({ last_error, blind }) => last_error ?? blind);
   return said(reasons.find((reason) => reason !== null) ?? t("none_usable"));
 }
 
@@ -160,7 +160,7 @@ export function banners(model) {
     if (data.failures) found.push(["warn", t("b_failures", counted(data.failures)), true]);
     if (data.disputes) found.push(["warn", t("b_disputes", counted(data.disputes)), true]);
     if (data.unseen_since === null) {
-      for (const { name, error, blind } of data.rules) {
+      for (const { name, last_error: error, blind } of data.rules) {
         if (error !== null) found.push(["warn", t("b_rule_fails", name, error)]);
         else if (blind !== null) found.push(["warn", t("b_rule_blind", name, said(blind))]);
       }
@@ -216,15 +216,15 @@ function ruleRow(rule, graphs, filter) {
   return {
     element: make("tbody", {}, make("tr", {}, make("th", { scope: "row" }, name, ...shadow), ...cells), below),
     show(/** @type {Rule} */ now) {
-      const wrong = now.error ?? now.blind;
+      const wrong = now.last_error ?? now.blind;
       below.hidden = wrong === null;
       say(trouble, said(wrong ?? ""));
-      say(came, t("came", counted(now.samples), counted(now.unmatched), took(now.took)));
+      say(came, t("came", counted(now.samples), counted(now.unmatched_samples), took(now.query_duration_seconds)));
       threshold.show(`${now.op} ${number(now.threshold)}`);
       clear.show(number(now.clear_threshold));
-      health.show(t(now.error !== null ? "err" : wrong !== null ? "blind" : "ok"));
+      health.show(t(now.last_error !== null ? "err" : wrong !== null ? "blind" : "ok"));
       healthKind.set(wrong === null ? "" : "bad");
-      states.show(`${counted(now.pending)} / ${counted(now.firing)}`);
+      states.show(`${counted(now.states.pending)} / ${counted(now.states.firing)}`);
     },
   };
 }
