@@ -98,7 +98,7 @@ async def affinity_problems(api: KubeApi, label: LabelMark | None) -> list[Probl
     text = " ".join(str(each.get("expression")) for each in variables)
     if label is not None and not (f"'{label.key}'" in text and f"'{label.value}'" in text):
         what = f"the policy {keys.AVOID_POLICY} does not name mark.label, {label}"
-        found.append(Problem(what, "write its key and value into the policy (docs/inject.md)"))
+        found.append(Problem(what, "write its key and value into the policy (docs/order.md)"))
     return found
 
 
