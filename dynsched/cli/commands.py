@@ -84,8 +84,13 @@ def cli() -> None:
 @flags.prometheus
 @flags.for_the_page
 @flags.rules
-@flags.interval_option(
-    "Time from one evaluation (tick) to the next; a number without a unit means seconds."
+@flags.option(
+    "--interval",
+    "-s",
+    callback=flags.seconds(at_least=0.1),
+    default="10s",
+    metavar="DURATION",
+    help="Time from one evaluation (tick) to the next; a number without a unit means seconds.",
 )
 @flags.option(
     "--webaddr",

@@ -11,24 +11,14 @@ import click
 
 from dynsched.cli import flags
 from dynsched.cli.ask import print_answer
+from dynsched.tools.doctor import CODES
 from dynsched.util.errors import ExpectedError
-
-
-def _codes(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> list[str]:
-    from dynsched.tools.doctor.findings import CODES
-
-    codes = [code.strip().upper() for text in given for code in text.split(",") if code.strip()]
-    for code in codes:
-        if code not in CODES:
-            raise click.BadParameter(f"there is no code {code}; there are {', '.join(CODES)}")
-    return codes
 
 
 @click.command()
 @flags.kubeconfig
 @flags.prometheus_or_found
 @flags.rules_or_shipped
-@flags.interval_option("The interval of `dynsched run`. Queries that take longer are a finding.")
 @flags.lease_namespace
 @flags.server
 @flags.namespace
@@ -41,9 +31,9 @@ def _codes(_context: click.Context, _option: click.Parameter, given: tuple[str, 
 )
 @click.option(
     "--ignore",
+    type=click.Choice(CODES, case_sensitive=False),
     multiple=True,
     metavar="CODE",
-    callback=_codes,
     help="A code to leave out, such as P9; can be repeated.",
 )
 @flags.output
@@ -51,7 +41,7 @@ def _codes(_context: click.Context, _option: click.Parameter, given: tuple[str, 
 def doctor(
     *,
     fail_on: str,
-    ignore: list[str],
+    ignore: tuple[str, ...],
     output: str,
     server: str | None,
     server_token_file: Path | None,
@@ -89,7 +79,6 @@ def doctor(
             ),
             prometheus=settings.prometheus,
             lease_namespace=settings.lease_namespace,
-            interval=settings.interval,
             log=partial(click.echo, err=True),
         ).without(ignore)
     except ExpectedError as error:

@@ -107,17 +107,6 @@ def moment(_context: click.Context, _option: click.Parameter, text: str | None) 
     )
 
 
-def interval_option(help_text: str) -> Callable[[F], F]:
-    return option(
-        "--interval",
-        "-s",
-        callback=seconds(at_least=0.1),
-        default="10s",
-        metavar="DURATION",
-        help=help_text,
-    )
-
-
 kubeconfig = options(
     file_option(
         "--kubeconfig",
@@ -180,19 +169,18 @@ _prometheus_access = options(
         "one per line).",
     ),
 )
-_PROM_HELP: Final = "Prometheus, Thanos, VictoriaMetrics or Mimir; a path prefix is kept."
-prometheus = options(
-    option("--prom", metavar="URL", help=f"{_PROM_HELP} Default: http://localhost:9090."),
-    _prometheus_access,
+
+
+def _prometheus(default: str) -> Callable[[F], F]:
+    help_text = f"Prometheus, Thanos, VictoriaMetrics or Mimir; a path prefix is kept. {default}"
+    return options(option("--prom", metavar="URL", help=help_text), _prometheus_access)
+
+
+prometheus = _prometheus("Default: http://localhost:9090.")
+prometheus_or_found = _prometheus(
+    "Default: one that is found in the cluster, else http://localhost:9090."
 )
-prometheus_or_found = options(
-    option(
-        "--prom",
-        metavar="URL",
-        help=f"{_PROM_HELP} Default: one that is found in the cluster, else http://localhost:9090.",
-    ),
-    _prometheus_access,
-)
+prometheus_if_given = _prometheus("Default: none.")
 for_the_page = options(
     option(
         "--prom-external-url",
@@ -200,10 +188,6 @@ for_the_page = options(
         help="Where people reach Prometheus, for the page's links. Default: --prom.",
     ),
     option("--cluster-name", metavar="NAME", help="The cluster's name on the page."),
-)
-prometheus_if_given = options(
-    option("--prom", metavar="URL", help=f"{_PROM_HELP} Default: none."),
-    _prometheus_access,
 )
 tls = options(
     file_option("--tls-cert", "Serve HTTPS with this certificate (PEM chain)."),

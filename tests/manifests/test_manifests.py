@@ -250,7 +250,7 @@ GRANTED = {
         f"services/proxy {' '.join(PROMETHEUS)}: get",
         "coordination.k8s.io/leases: list",
         "dynsched.io/nodeorders: get",
-        f"admissionregistration.k8s.io/{MUTATING} validatingadmissionpolicies: get",
+        f"admissionregistration.k8s.io/{MUTATING}: get",
         # to prune
         "nodes: get list patch",
         "pods: list",

@@ -2,3 +2,11 @@
 
 ``checks_*`` are functions from what is known of a rule or of the cluster to findings.
 """
+
+from typing import Final
+
+CODES: Final = (
+    *("P0", "P1", "P4", "P5", "P6", "P9", "P10", "P12", "P14", "P15"),
+    *("N1", "N2", "W1", "K1", "K2", "K3", "K4", "K5"),
+)
+"""All checks; docs/check.md explains each. A published code keeps its meaning."""

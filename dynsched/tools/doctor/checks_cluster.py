@@ -4,10 +4,9 @@ metrics-server. Pure.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from dynsched.core.guard import count_of
 from dynsched.core.marks import mark_state
@@ -16,15 +15,13 @@ from dynsched.core.wording import by_reason, counted, listed, some
 from dynsched.features.order.ranks import host_names
 from dynsched.kube.inspection import Right
 from dynsched.rules import keys
-from dynsched.rules.labels import LabelMark, TaintMark
+from dynsched.rules.labels import TaintMark
 from dynsched.rules.rule_set import RuleSet
 from dynsched.tools.doctor.avoiders import Reach
 from dynsched.tools.doctor.findings import Finding, error, hint, warning
 from dynsched.tools.policies import LABEL_IT, NOT_SERVED, Problem, install
-from dynsched.util.formatting import as_mapping, as_mappings
 
 NODE_POOLS: Final = "karpenter.sh/v1"
-_QUOTED: Final = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 IN_THE_POD: Final = (
     "kubectl -n dynsched exec deploy/dynsched -- dynsched doctor --rules rules/rules.yaml"
 )
@@ -44,21 +41,16 @@ def rights(refused: Iterable[Right], person: str | None = None) -> Iterator[Find
             f"`{IN_THE_POD}` looks at dynsched's own",
         )
         return
-    by_role: dict[Right, list[str]] = {}
+    by_resource: dict[Right, list[str]] = {}
     for right in refused:
-        by_role.setdefault(right._replace(verb=""), []).append(right.verb)
-    for (_verb, resource, group, namespace, name), verbs in by_role.items():
+        by_resource.setdefault(right._replace(verb="", group=""), []).append(right.verb)
+    for (_, resource, _, namespace, name), verbs in by_resource.items():
         where = f" in namespace {namespace}" if namespace else ""
-        named = f", resourceNames: [{name}]" if name else ""
-        asked = f"{verbs[0]} {resource}{f'.{group}' if group else ''}{f'/{name}' if name else ''}"
+        what = f"{resource}{f' {name}' if name else ''}{where}"
         yield error(
-            f"the account in use may not {listed(verbs)} {resource}{f' {name}' if name else ''}"
-            f"{where}",
-            f"SelfSubjectAccessReview; `kubectl auth can-i {asked}"
-            f"{f' -n {namespace}' if namespace else ''}` says the same",
-            f"add to {f'its Role in {namespace}' if namespace else 'the ClusterRole dynsched'}: "
-            f'{{apiGroups: ["{group}"], resources: [{resource}]{named}, '
-            f"verbs: [{', '.join(verbs)}]}}",
+            f"the account in use may not {listed(verbs)} {what}",
+            "the API server's review of each right (SelfSubjectAccessReview)",
+            "apply manifests/base of this version, or upgrade the chart: both bring the roles",
         )
 
 
@@ -68,19 +60,6 @@ def two_writers(holders: Sequence[str]) -> Iterator[Finding]:
             "more than one dynsched holds a Lease in this cluster: they write the same nodes",
             listed(holders),
             "stop all but one, or give them the same --lease-namespace",
-        )
-
-
-def admission(guardrail: Mapping[str, Any] | None, label: LabelMark | None) -> Iterator[Finding]:
-    """K1: the guardrail in the cluster against the mark of rules.yaml."""
-    variables = as_mappings(as_mapping(as_mapping(guardrail).get("spec")).get("variables"))
-    texts = [str(each.get("expression")) for each in variables if each.get("name") == "marks"]
-    marks = [a or b for text in texts for a, b in _QUOTED.findall(text)]
-    if label is not None and marks and str(label) not in marks:
-        yield error(
-            "the guardrail refuses the mark of rules.yaml: no node can be marked",
-            f"mark.label is {label}; the policy allows {listed(sorted(marks))}",
-            f"add '{label}' to `marks` of the ValidatingAdmissionPolicy dynsched-guardrail",
         )
 
 

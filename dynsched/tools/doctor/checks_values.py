@@ -43,7 +43,6 @@ _PERCENT: Final = 100.0
 @dataclass(frozen=True, slots=True)
 class RuleContext:
     rule_set: RuleSet
-    interval: float = 10.0
     nodes: Mapping[str, Node] = field(default_factory=dict)
     lookup: AddressLookup | None = None
     """None where the API server did not answer."""

@@ -37,7 +37,6 @@ from dynsched.tools.policies import affinity_problems, order_problems
 from dynsched.util.errors import ClusterError, ExpectedError, NotFoundError
 
 _T = TypeVar("_T")
-_GUARDRAIL: Final = "dynsched-guardrail"
 _AT_ONCE: Final = 4
 """Queries at a time: fewer than Prometheus evaluates, so that others are not kept waiting."""
 _REQUESTS: Final = "dynsched_extender_requests_total"
@@ -49,12 +48,11 @@ def examine(
     *,
     prometheus: PrometheusConfig,
     lease_namespace: str | None,
-    interval: float,
     log: Callable[[str], None],
 ) -> Report:
-    """All that is wrong. ``where``: the cluster, and the running dynsched that is asked;
-    ``interval``: seconds between its ticks. ``log`` takes which Prometheus is asked, where one had
-    to be found. Raises nothing for what the servers do.
+    """All that is wrong. ``where``: the cluster, and the running dynsched that is asked. ``log``
+    takes which Prometheus is asked, where one had to be found. Raises nothing for what the servers
+    do.
     """
     report = Report()
 
@@ -66,9 +64,9 @@ def examine(
                 nodes = await client.list_nodes()
             except ExpectedError as error:
                 report.unreachable.append(str(error))
-                await _check_rules(prometheus, report, RuleContext(rule_set, interval))
+                await _check_rules(prometheus, report, RuleContext(rule_set))
                 return False
-            context = RuleContext(rule_set, interval, nodes, AddressLookup(nodes.values()))
+            context = RuleContext(rule_set, nodes, AddressLookup(nodes.values()))
             config = await found_or_named(client, prometheus, log) or prometheus
             # Side by side: each waits for its own server, most of the time.
             found, _ = await asyncio.gather(
@@ -134,8 +132,6 @@ async def check_cluster(
     account = await attempt("K1", inspection.whoami(client)) if refused else None
     person = account if account and not OURS.fullmatch(account) else None
     found += findings("K1", checks.rights(refused or (), person))
-    guardrail = await attempt("K1", policy(client, "validatingadmissionpolicies", _GUARDRAIL))
-    found += findings("K1", checks.admission(guardrail, mark.label))
     found += await attempt("K4", _check_policies(client, rule_set)) or []
     if with_order:
         found += findings("K4", checks.unnamed(nodes))

@@ -13,13 +13,8 @@ from rich.console import Console
 from rich.text import Text
 
 from dynsched.core.wording import by_reason, counted, listed
+from dynsched.tools.doctor import CODES
 from dynsched.util.tables import plain, show
-
-CODES: Final = (
-    *("P0", "P1", "P4", "P5", "P6", "P9", "P10", "P12", "P14", "P15"),
-    *("N1", "N2", "W1", "K1", "K2", "K3", "K4", "K5"),
-)
-"""All checks; docs/check.md explains each. A published code keeps its meaning."""
 
 
 class Severity(IntEnum):
@@ -33,7 +28,6 @@ class Severity(IntEnum):
 
 _STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: ""}
 _NOUNS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "hint"}
-_SERVERS: Final = 2
 _INDENT: Final = " " * 13
 
 
@@ -124,9 +118,7 @@ def render(report: Report, console: Console) -> None:
 
 def _summary(report: Report) -> str:
     if not report.findings:
-        if len(report.unreachable) == _SERVERS:
-            return "Nothing was checked: neither Prometheus nor the API server could be asked."
-        return "No findings." if not report.unreachable else "No findings in what was checked."
+        return "No findings in what was checked." if report.unreachable else "No findings."
     counts = Counter(each.severity for each in report.findings)
     found = [counted(counts[each], noun) for each, noun in _NOUNS.items() if counts[each]]
     return f"{listed(found)}; docs/check.md explains each code."
