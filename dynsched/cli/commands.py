@@ -189,15 +189,7 @@ def plan(*, output: str, every: bool, **given: Any) -> None:
 @cli.command()
 @flags.rules
 @flags.prometheus_if_given
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "prometheus-rules"]),
-    default="table",
-    show_default=True,
-    help="A table, JSON, or the rules as a rule file of Prometheus, for `promtool check rules` and "
-    "pint.",
-)
+@flags.output
 @click.argument("files", nargs=-1, metavar="[FILE|-]...", type=flags.FILE)
 def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) -> None:
     """Check rules files: every error at once, with its line and column.
@@ -236,7 +228,6 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) ->
 
 def _print_checked(reports: Sequence[Checked], output: str) -> None:
     from dynsched.core.wording import counted, listed
-    from dynsched.rules.prometheus_rules import as_prometheus_rules
 
     if output == "json":
         found = {each.name: {"errors": each.errors, "warnings": each.warnings} for each in reports}
@@ -246,9 +237,6 @@ def _print_checked(reports: Sequence[Checked], output: str) -> None:
         for line in (*report.errors, *report.warnings):
             click.echo(line, err=True)
         if report.rule_set is None or report.errors:
-            continue
-        if output == "prometheus-rules":
-            click.echo(as_prometheus_rules(report.rule_set), nl=False)
             continue
         names = [rule.name for rule in report.rule_set.rules]
         said = f"{counted(len(names), 'rule')}: {', '.join(names)}; {report.rule_set.mark}"

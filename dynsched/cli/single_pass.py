@@ -19,7 +19,6 @@ from rich.console import Console
 from dynsched.cli.tables import render_patches, rule_cells
 from dynsched.controller import single_pass
 from dynsched.controller.settings import Settings
-from dynsched.core.alerts import AlertState
 from dynsched.core.health import several_series
 from dynsched.core.marks import NodePatch
 from dynsched.core.tick import Tick
@@ -40,11 +39,6 @@ _Row = tuple[Mapping[str, Any], Mapping[str, Any]]
 def once(settings: Settings) -> None:
     """`run --once`. Like all here: ClickException when not everything could be done."""
     tick = single_pass.run_once(settings)
-    for rule in tick.rules:
-        pending = rule.states.get(AlertState.PENDING, 0)
-        if pending:
-            count = f"{counted(pending, 'node')} {'is' if pending == 1 else 'are'}"
-            click.echo(f"rule {rule.rule.name}: {count} pending", err=True)
     expected = [rule.name for rule in tick.rule_set.rules if rule.by == "expected"]
     if expected:
         click.echo(WITHOUT_PODS.format(named_rules(expected)), err=True)

@@ -73,9 +73,11 @@ class Answer(NamedTuple):
     body: bytes
 
 
-def ask(where: Where, path: str, accept: Collection[int] = (HTTPStatus.OK,)) -> Answer:
-    """The answer at ``path`` (quoted). ServerError where its status is not one to ``accept``, and
-    ExpectedError where there is none.
+def ask_json(
+    where: Where, path: str, *, key: str = "taken_at", accept: Collection[int] = (HTTPStatus.OK,)
+) -> tuple[str, dict[str, Any]]:
+    """The source and the JSON object at ``path`` (quoted). ServerError where it has no ``key``, or
+    its status is not one to ``accept``; ExpectedError where there is no answer.
     """
     if where.server is None:
         answer = asyncio.run(_by_service(where, path))
@@ -83,21 +85,13 @@ def ask(where: Where, path: str, accept: Collection[int] = (HTTPStatus.OK,)) -> 
         answer = _by_url(_url_of(where.server), path, where)
     if answer.status not in accept:
         raise ServerError(_refusal(answer, where))
-    return answer
-
-
-def ask_json(
-    where: Where, path: str, *, key: str = "taken_at", accept: Collection[int] = (HTTPStatus.OK,)
-) -> tuple[str, dict[str, Any]]:
-    """The source and the JSON object at ``path``; ServerError where it has no ``key``."""
-    source, _, body = ask(where, path, accept)
     try:
-        found = json.loads(body)
+        found = json.loads(answer.body)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or key not in found:
-        raise ServerError(f"{source} does not answer as dynsched does")
-    return source, found
+        raise ServerError(f"{answer.source} does not answer as dynsched does")
+    return answer.source, found
 
 
 def _by_url(url: str, path: str, where: Where) -> Answer:

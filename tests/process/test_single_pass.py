@@ -69,7 +69,7 @@ async def test_a_plan_tells_what_it_cannot_see(call, prometheus) -> None:
     rows = [" ".join(line.split()[:5]) for line in output.splitlines()[2:6]]
     assert rows == ["a cpu 95 > 80", "b mem 90 > 80", "b cpu 20 > 80", "a mem 10 > 80"]
     assert "mark    a" in output
-    assert "mem: 1 node is pending" in (await call("run", "--once"))[2]
+    assert "Pending: b (mem)" in output
 
 
 async def test_one_pass_watches_no_pods_and_says_so(call, prometheus, tmp_path) -> None:

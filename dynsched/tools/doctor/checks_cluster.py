@@ -12,7 +12,6 @@ from dynsched.core.guard import count_of
 from dynsched.core.marks import mark_state
 from dynsched.core.nodes import Node, pool_of, why_ineligible
 from dynsched.core.wording import by_reason, counted, listed, some
-from dynsched.features.order.ranks import host_names
 from dynsched.kube.inspection import Right
 from dynsched.rules import keys
 from dynsched.rules.labels import TaintMark
@@ -85,17 +84,6 @@ def order(
             "namespaces ask that their pods avoid hot nodes, and no policy answers",
             f"{who}; rules.yaml has no section order, and the soft affinity is not injected",
             NOT_SERVED.fix if NOT_SERVED in problems else install("order"),
-        )
-
-
-def unnamed(nodes: Mapping[str, Node]) -> Iterator[Finding]:
-    """K4: nodes that the order cannot name."""
-    if names := sorted(nodes.keys() - host_names(nodes.values())):
-        yield warning(
-            "nodes are in no list of the order, because no preference can name them",
-            f"{counted(len(names), 'node')}: {some(names, _SHOWN)}",
-            f"give each a label {keys.HOSTNAME_LABEL} of its own, of at most 63 characters "
-            "(kubelet: --hostname-override, or kubectl label node)",
         )
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
@@ -27,19 +26,18 @@ from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.sources.prometheus.decode import answer_limit
-from dynsched.tools.client import Where, ask, ask_json
+from dynsched.tools.client import Where, ask_json
 from dynsched.tools.doctor import checks_cluster as checks
 from dynsched.tools.doctor.avoiders import count_pods
 from dynsched.tools.doctor.checks_rules import check_rules
 from dynsched.tools.doctor.checks_values import RuleContext
-from dynsched.tools.doctor.findings import Finding, NotChecked, Report, error, findings, warning
+from dynsched.tools.doctor.findings import Finding, NotChecked, Report, error, findings
 from dynsched.tools.policies import affinity_problems, order_problems
 from dynsched.util.errors import ClusterError, ExpectedError, NotFoundError
 
 _T = TypeVar("_T")
 _AT_ONCE: Final = 4
 """Queries at a time: fewer than Prometheus evaluates, so that others are not kept waiting."""
-_REQUESTS: Final = "dynsched_extender_requests_total"
 
 
 def examine(
@@ -77,7 +75,6 @@ def examine(
             return True
 
     has_cluster = asyncio.run(checked())
-    report.add(check_extender(where, rule_set))
     if has_cluster or where.server is not None:
         report.add(check_running(where))
     return report
@@ -133,8 +130,6 @@ async def check_cluster(
     person = account if account and not OURS.fullmatch(account) else None
     found += findings("K1", checks.rights(refused or (), person))
     found += await attempt("K4", _check_policies(client, rule_set)) or []
-    if with_order:
-        found += findings("K4", checks.unnamed(nodes))
     taint = rule_set.mark.taint
     pools = await attempt("K2", inspection.resources(client, checks.NODE_POOLS)) if taint else None
     if taint and pools:
@@ -191,24 +186,6 @@ async def _refused(api: KubeApi, rights: Iterable[Right]) -> list[Right]:
     if None in allowed.values():
         raise ClusterError(f"{api.config.server} makes no reviews of rights (404)")
     return [right for right, is_ours in allowed.items() if not is_ours]
-
-
-def check_extender(where: Where, rule_set: RuleSet) -> Iterator[Finding | NotChecked]:
-    if not rule_set.has_extender:
-        return
-    try:
-        metrics = ask(where, "/metrics").body.decode(errors="replace")
-    except ExpectedError as failed:
-        yield NotChecked("K3", None, f"no running dynsched says it: {failed}")
-        return
-    if not re.search(rf"^{_REQUESTS}{{.*}} [1-9]", metrics, re.MULTILINE):
-        finding = warning(
-            "rules.yaml has a section extender, and no scheduler has asked since dynsched started",
-            f"{_REQUESTS} is 0 for every verb",
-            "name the extender in kube-scheduler's configuration (docs/extender.md); with several "
-            "replicas, ask each",
-        )
-        yield from findings("K3", [finding])
 
 
 def check_running(where: Where) -> Iterator[Finding | NotChecked]:

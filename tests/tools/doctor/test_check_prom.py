@@ -4,10 +4,8 @@ import json
 import re
 
 import pytest
-import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from programs import need, run
 
 from dynsched.rules.check import check
 from dynsched.rules.promql import MAX_OPERATORS
@@ -124,22 +122,3 @@ async def test_another_server_that_refuses_an_expression_is_believed(tmp_path) -
     assert trouble is None
     (error,) = report.errors
     assert error.startswith(f"{file}:3:17: rule bad: Prometheus refuses the expression")
-
-
-def test_the_rules_are_a_rule_file_that_promtool_takes(call, tmp_path) -> None:
-    file = tmp_path / "rules.yaml"
-    file.write_text(
-        "rules:\n  - {name: cpu, expr: 'up # a comment', op: '>=', threshold: 0.5, for: 1m}\n"
-        "  - {name: memory, expr: avg(up), threshold: 80, keep_firing_for: 30s}\n"
-        "  - {name: of-metrics-server, source: metrics-server, resource: cpu, threshold: 80}\n"
-    )
-    code, output, errors = call("check", file, "-o", "prometheus-rules")
-    assert (code, errors) == (0, "")
-    (group,) = yaml.safe_load(output)["groups"]
-    assert [(each["alert"], each.get("for")) for each in group["rules"]] == [
-        ("cpu", "1m"),
-        ("memory", None),
-    ]
-    printed = tmp_path / "printed.yaml"
-    printed.write_text(output)
-    assert run(need("promtool", "prometheus"), "check", "rules", printed).returncode == 0

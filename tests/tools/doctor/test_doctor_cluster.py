@@ -11,7 +11,6 @@ from unittest.mock import AsyncMock
 
 import pytest
 import yaml
-from aiohttp.test_utils import TestClient, TestServer
 from api_support import api_of
 from builders import node as make_node
 from canned_cluster import (
@@ -30,11 +29,9 @@ from canned_cluster import (
     PODS,
     CannedCluster,
 )
-from extender_support import World as Extending
 from manifest_support import BASE, COMPONENTS, kustomize, templates
 from programs import ROOT
 from service_support import Pages, served
-from store_support import Clock, make_store
 
 from dynsched.core.nodes import AddressLookup
 from dynsched.core.samples import QueryResult, Sample
@@ -52,11 +49,10 @@ from dynsched.tools.doctor.checks_values import (
     late_samples,
     uncovered,
 )
-from dynsched.tools.doctor.examine import check_cluster, check_extender, check_running
+from dynsched.tools.doctor.examine import check_cluster, check_running
 from dynsched.tools.doctor.expressions import read
-from dynsched.tools.doctor.findings import Finding, NotChecked, Report, Severity
+from dynsched.tools.doctor.findings import Finding, Report, Severity
 from dynsched.util.formatting import format_time
-from dynsched.web.app import make_app
 
 RULE = {"name": "cpu", "expr": "load", "threshold": 80}
 MEMORY = {"name": "memory", "source": "metrics-server", "resource": "memory", "threshold": 85}
@@ -197,7 +193,6 @@ DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
     (but(ORDER_OBJECT, {"spec": {"until": "2999-01-01T00:00:00Z"}}), ORDER, "K4", W, "clock: it"),
     (but(ORDER_POLICY, None) | {ADMISSION: {}}, ORDER, "K4", W, "use the component order-webhook"),
     (only(NAMESPACES) | webhook(), ORDER, "K4", W, "dynsched-order has no caBundle"),
-    (but(NODES, [*map(a_node, ("a", "n" * 70, "n" * 80))]), ORDER, "K4", W, "no preference can"),
     (but(NAMESPACES, []), ORDER, "K4", Severity.INFO, "no namespace asks"),
     (only(NAMESPACES), rules(), "K4", W, "use the component order-webhook"),
     (only(NAMESPACES, ADMISSION), rules(), "K4", W, "no policy answers"),
@@ -348,26 +343,6 @@ def test_clocks_that_differ_and_answers_of_before_are_told() -> None:
     assert "-search.latencyOffset" in late.fix
 
 
-EXTENDER = {"extender": {"profiles": {"default": {"score": {"cpu": 1}}}}}
-
-
-async def of_extender(where: Where, rule_set: RuleSet | None = None) -> list[Any]:
-    given = rule_set or rules(**EXTENDER)
-    return await asyncio.to_thread(lambda: list(check_extender(where, given)))
-
-
-async def test_an_extender_that_nobody_asks_is_told_and_one_that_is_asked_is_not() -> None:
-    app = make_app(make_store(Clock()), Extending().tick().asked)
-    async with TestClient(TestServer(app)) as client:
-        where = Where(str(client.make_url("")))
-        (found,) = await of_extender(where)
-        assert (found.code, found.severity) == ("K3", Severity.WARNING)
-
-        async with client.post("/filter", json={"Pod": {}, "NodeNames": ["a"]}) as answer:
-            assert answer.status == 200, await answer.text()
-        assert await of_extender(where) == []
-
-
 async def of_running(where: Where) -> list[Any]:
     return await asyncio.to_thread(lambda: list(check_running(where)))
 
@@ -408,8 +383,3 @@ async def test_where_no_dynsched_is_found_or_answers_it_is_not_checked(sim) -> N
     assert (found.code, "no running dynsched says it: " in found.reason) == ("K5", True)
     in_the_cluster = Where(kubeconfig=sim.kubeconfig)
     assert await of_running(in_the_cluster) == []  # nothing is installed
-    assert await of_extender(in_the_cluster, rules()) == []
-    for where in (in_the_cluster, Where("http://127.0.0.1:1")):
-        (found,) = await of_extender(where)
-        assert isinstance(found, NotChecked)
-        assert found.reason.startswith("no running dynsched says it: ")
