@@ -84,13 +84,11 @@ def why_incomplete(tick: Tick) -> tuple[str, ...]:
     follows, a pass fails when one rule of several could not be queried.
     """
     failed = {each.rule.name: each.error for each in tick.rules if each.error is not None}
-    reasons = by_reason(failed)
-    if len(failed) == len(tick.rules) and len(reasons) == 1:
-        reasons = {}  # the Tick's error says it
     lines = [
-        f"{named_rules(names)} could not be queried: {reason}" for reason, names in reasons.items()
+        f"{named_rules(names)} could not be queried: {reason}"
+        for reason, names in by_reason(failed).items()
     ]
-    if tick.error is not None and not (lines and len(failed) == len(tick.rules)):
+    if tick.error is not None and len(failed) < len(tick.rules):
         lines.append(tick.error)
     evaluation = tick.evaluation
     left = [name for name in evaluation.table.entries if evaluation.patch_for(name) is not None]

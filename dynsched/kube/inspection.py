@@ -53,16 +53,15 @@ async def whoami(api: KubeApi) -> str | None:
     return name if isinstance(name, str) else None
 
 
-async def is_allowed(api: KubeApi, right: Right) -> bool | None:
-    """Whether we have a right; None where the server makes no reviews."""
+async def is_allowed(api: KubeApi, right: Right) -> bool:
+    """Whether we have a right."""
     resource, _, subresource = right.resource.partition("/")
     attributes = {**right._asdict(), "resource": resource, "subresource": subresource}
     spec = {"resourceAttributes": {name: text for name, text in attributes.items() if text}}
     body = {"apiVersion": _REVIEWS, "kind": "SelfSubjectAccessReview", "spec": spec}
     resource = "selfsubjectaccessreviews"
     call = ApiRequest("create", resource, f"/apis/{_REVIEWS}/{resource}")
-    answer = await api.call(call, body=body, accept=(HTTPStatus.NOT_FOUND,))
-    return None if answer.body is None else bool(_at(answer.body, "status", "allowed"))
+    return bool(_at((await api.call(call, body=body)).body, "status", "allowed"))
 
 
 async def core(api: KubeApi, resource: str, name: str, namespace: str = "") -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from rich.console import Console
@@ -86,16 +86,13 @@ def _section(
 
 
 _SHARES: Final = re.compile("coverage|marked|cap$")
-_FORMS: Final[Mapping[str, Callable[[Any], str]]] = {
-    "difference": lambda share: f"{100 * share:+.1f} points",
-}
 
 
 def _cell(key: str, value: Any) -> str:
-    if key in _FORMS:
-        return _FORMS[key](value)
     if value is None:
         return "-"
+    if key == "difference":
+        return f"{100 * value:+.1f} points"
     if isinstance(value, str):
         return value
     if key.endswith("_seconds"):

@@ -61,5 +61,5 @@ async def parse_by_server(
             said = match[0] if match else answer.error
             message = f"rule {rule.name}: Prometheus refuses the expression: {said}"
             refused = report.of_expr(index, message)
-            found[at] = replace(report, errors=(*found[at].errors, refused))
+            found[at] = replace(found[at], errors=(*found[at].errors, refused))
     return found, None
