@@ -64,7 +64,6 @@ def doctor(
     from dynsched.tools.doctor.examine import examine
     from dynsched.tools.doctor.findings import Severity, render
 
-    severity = Severity[fail_on.upper()]
     try:
         # The Lease is where the Service is, unless the user says otherwise.
         settings = settings_of({**given, "lease_namespace": given["lease_namespace"] or namespace})
@@ -87,4 +86,4 @@ def doctor(
     print_answer(report.as_json(), output, lambda _, console: render(report, console))
     for line in report.unreachable:
         click.echo(f"Error: {line}", err=True)
-    sys.exit(report.exit_code(severity))
+    sys.exit(report.exit_code(Severity[fail_on.upper()]))

@@ -42,8 +42,7 @@ def once(settings: Settings) -> None:
     expected = [rule.name for rule in tick.rule_set.rules if rule.by == "expected"]
     if expected:
         click.echo(WITHOUT_PODS.format(named_rules(expected)), err=True)
-    errors = why_incomplete(tick)
-    _end(errors, tick.planned if settings.dry_run else tick.writes.applied)
+    _end(why_incomplete(tick), tick.planned if settings.dry_run else tick.writes.applied)
 
 
 def plan(settings: Settings, output: str, *, every: bool) -> None:

@@ -33,10 +33,8 @@ MAX_KEPT: Final = 4096
 ANSWER_SECONDS: Final = 5.0
 """How long a caller waits for the API server, the wait for other reviews included."""
 
-_CHALLENGE: Final = 'Bearer realm="dynsched"'
 _BEARER: Final = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*)", re.IGNORECASE)
 """As RFC 6750 has it. The API server is not asked about anything else."""
-_RETRY_AFTER: Final = "5"
 _PAGE: Final = "docs/operate.md#who-may-read"
 
 V = TypeVar("V")
@@ -131,7 +129,7 @@ def _token(request: web.Request) -> str | None:
 def _unauthorized(message: str, *, invalid: bool = False) -> web.Response:
     response = refused(HTTPStatus.UNAUTHORIZED, message)
     error = ', error="invalid_token"' if invalid else ""
-    response.headers[hdrs.WWW_AUTHENTICATE] = f"{_CHALLENGE}{error}"
+    response.headers[hdrs.WWW_AUTHENTICATE] = f'Bearer realm="dynsched"{error}'
     return response
 
 
@@ -144,5 +142,5 @@ def _unknown(error: ClusterError | TimeoutError, token: str) -> web.Response:
         "cannot check your permissions: the API server is unreachable; the log of dynsched has "
         "the reason; try again soon",
     )
-    response.headers[hdrs.RETRY_AFTER] = _RETRY_AFTER
+    response.headers[hdrs.RETRY_AFTER] = "5"
     return response

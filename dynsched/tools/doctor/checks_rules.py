@@ -121,11 +121,9 @@ async def _why_absent(selector: SeriesSelector, queries: Queries) -> tuple[str, 
                 f"{selector.text} selects none of {present} series",
                 f"remove {matcher}, or add the label in the scrape configuration",
             )
-        is_gone = await queries.was_seen(selector.text)
-        seen = "was seen within 7 days, and is gone" if is_gone else "is not there"
         return (
             f"no series of {metric} matches {matcher}",
-            f"the value {seen}; {matcher.name} has the values {some(values)}",
+            f"{matcher.name} has the values {some(values)}",
             f"write a value of {matcher.name} that is there",
         )
     return (
