@@ -40,12 +40,12 @@ order](../../docs/order.md)): by policies of the API server from Kubernetes 1.36
 | Karpenter | nothing. The chart refuses `mark.taint` there ([what else to set](../../docs/install.md#autoscalers)) |
 | OpenShift | [Prometheus](../../docs/prometheus.md#openshift); it assigns user and group itself |
 | MicroK8s, minikube, k3s | `networkPolicy.apiServerPorts` with 16443, 8443 or 6444 |
-| GKE Autopilot | nothing. Autopilot raises small requests to its own minimum |
+| GKE Autopilot | nothing, but no `collector`: Autopilot forbids its hostPath. It raises small requests to its own minimum |
 | EKS with Fargate | nothing: Fargate's nodes are never marked and in no list of the order, and pods go there by their Fargate profile alone |
 
 The objects have fixed names, so there is one release in a namespace, and one in a cluster with a mark.
-They come from the files of [the kustomize tree](../../manifests), to which the folders `base`
-and `components` are links; `helm package` puts the files themselves into the archive.
+They come from the files of [the kustomize tree](../../manifests), to which the folders `base`,
+`components` and `collector` are links; `helm package` puts the files themselves into the archive.
 
 - **How to look:** [`kubectl dynsched nodes`](../../docs/look.md#kubectl-dynsched). The plugin asks through the API server, which
   `kubectl.enabled` lets in where NetworkPolicies are enforced
@@ -57,7 +57,7 @@ and `components` are links; `helm package` puts the files themselves into the ar
   `monitoring.enabled`, [`inject.enabled`](../../docs/order.md#the-soft-affinity),
   `extender.enabled`, [`extenderPort.enabled`](../../docs/extender.md), [`webAuth.enabled`](../../docs/operate.md#who-may-read),
   [`kubectl.enabled`](../../docs/look.md#kubectl-dynsched),
-  and [`descheduler.enabled`](../../docs/descheduler.md).
+  [`descheduler.enabled`](../../docs/descheduler.md) and `collector.enabled`.
 - **An upgrade, and back:** [docs/install.md](../../docs/install.md#upgrade)
 - **Pod Security:** `--create-namespace` makes a namespace without labels. The pods fit `restricted`:
   `kubectl label namespace dynsched pod-security.kubernetes.io/enforce=restricted`

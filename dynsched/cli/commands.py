@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dynsched.rules.check import Checked
 
 _IN_MODULES: Final = {
-    **{name: (name, name) for name in ("backtest", "demo", "doctor", "top")},
+    **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor", "top")},
     **{name: ("ask", name) for name in ("nodes", "order", "why")},
 }
 """Commands that have a module of their own, and its and their name there."""

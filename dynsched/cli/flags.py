@@ -247,14 +247,16 @@ lease_namespace = option(
 )
 
 
+log_format = option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="Format of the log.",
+)
+
+
 def _logging(level: str) -> Callable[[F], F]:
     """The command runs once its log is as the flags have it."""
-    log_format = option(
-        "--log-format",
-        type=click.Choice(["text", "json"]),
-        default="text",
-        help="Format of the log.",
-    )
     log_level = option(
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"]),

@@ -55,10 +55,12 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 
 def composed(folder: Path, parts: tuple[str, ...]) -> list[Doc]:
     """What kustomize makes of the base and these parts, with what the chart sets in the rules."""
-    components = [COMPONENTS / part for part in parts]
+    components = [COMPONENTS / part for part in parts if part != "collector"]
     base = OVERLAYS / "descheduler" if "descheduler" in parts else BASE  # with the taint
     components = [each for each in components if each.name != base.name]
     content: Doc = {"resources": beside(folder, base), "components": beside(folder, *components)}
+    if "collector" in parts:
+        content["resources"] += beside(folder, OVERLAYS / "collector")
     return kustomize(overlay(folder, **content))
 
 
@@ -129,7 +131,7 @@ def test_helm_lints_it_and_its_notes_say_how_to_look_and_how_to_take_it_back(val
 
 
 def test_another_namespace_is_everywhere_and_network_policies_can_be_left_out() -> None:
-    own = {"scheduling", "default", "dynsched-descheduler"}
+    own = {"scheduling", "default", "dynsched-collector", "dynsched-descheduler"}
     without = helm(everything(networkPolicy={"enabled": False}), namespace="scheduling")
     assert "NetworkPolicy" not in {doc["kind"] for doc in without}
     docs = helm(everything(), namespace="scheduling")
@@ -158,6 +160,7 @@ POD = "Deployment/dynsched/spec.template.spec"
 PREFERENCE = "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution.0.preference"
 SETTINGS = "ConfigMap/dynsched-settings/data"
 JANITOR = "CronJob/dynsched-janitor/spec.jobTemplate.spec.template.spec"
+COLLECTOR = "DaemonSet/dynsched-collector/spec.template.spec"
 DESCHEDULER = "Deployment/dynsched-descheduler/spec.template.spec.containers.0"
 SECRET = "/etc/dynsched/prometheus/"
 POLICY = "ConfigMap/dynsched-descheduler-policy/data.policy~yaml"
@@ -169,7 +172,7 @@ SET: list[tuple[str, str, Any]] = [
     # how a value is set, where it is seen, and what is there then (``...``: the text after "=")
     ("image.repository=example.com/d", f"{POD}.containers.0.image", f"example.com/d:{__version__}"),
     ("image.tag=7", f"{JANITOR}.containers.0.image", "dynsched:7"),
-    ("image.pullPolicy=Always", f"{JANITOR}.containers.0.imagePullPolicy", ...),
+    ("image.pullPolicy=Always", f"{COLLECTOR}.containers.0.imagePullPolicy", ...),
     ("image.pullSecrets={a,b}", f"{POD}.imagePullSecrets", [{"name": "a"}, {"name": "b"}]),
     ("prometheus.secret=mine", f"{POD}.volumes.1.secret.secretName", ...),
     ("prometheus.url=http://p:1/x", PROMETHEUS, ...),
@@ -219,6 +222,8 @@ SET: list[tuple[str, str, Any]] = [
      [{"ipBlock": {"cidr": "10.0.0.1/32"}}]),
     ("kubectl.cidrs={10.0.0.1/32}", "NetworkPolicy/dynsched-kubectl/spec.ingress.0.from",
      [{"ipBlock": {"cidr": "10.0.0.1/32"}}]),
+    ("collector.pushgateway=http://g",
+     "ConfigMap/dynsched-collector-settings/data.DYNSCHED_PUSHGATEWAY", ...),
     ("networkPolicy.from=observability",
      "NetworkPolicy/dynsched/spec.ingress.0.from.0.namespaceSelector.matchLabels",
      {"kubernetes.io/metadata.name": "observability"}),
@@ -415,7 +420,7 @@ def test_one_block_for_a_managed_prometheus_has_the_proxy_of_its_example(name: s
 def test_without_a_user_the_cluster_assigns_one() -> None:
     docs = helm(everything(runAsUser=None))
     contexts = [each["spec"]["securityContext"] for each in templates(docs).values()]
-    assert len(contexts) == 3
+    assert len(contexts) == 4
     for each in contexts:
         assert not {"runAsUser", "runAsGroup", "fsGroup"} & each.keys()
         assert each["runAsNonRoot"] is True

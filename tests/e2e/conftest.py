@@ -19,6 +19,7 @@ from node_exporters import PORT, NodeExporter
 from programs import find_descheduler, lacking
 from site_support import (
     GIVEN,
+    PUSHGATEWAY_PORT,
     SECOND,
     SHOP,
     KubectlProxy,
@@ -110,6 +111,8 @@ def site(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         jobs: list[Doc] = [
             {"job_name": "kubelet", "static_configs": kubelets},
             {"job_name": "dynsched", "file_sd_configs": [{"files": [str(targets)]}]},
+            {"job_name": "pushgateway", "honor_labels": True}
+            | {"static_configs": [{"targets": [f"{host}:{PUSHGATEWAY_PORT}"]}]},
         ]
         if not GIVEN:
             jobs.append({"job_name": "node", "static_configs": [{"targets": exporters}]})

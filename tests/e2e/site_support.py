@@ -32,11 +32,16 @@ LOG = logging.getLogger("e2e")
 GIVEN = os.environ.get("E2E_KUBECONFIG", "")
 """The kubeconfig of a cluster that is there. Without it one of our own is started."""
 NAMESPACE = "dynsched"
+PUSHGATEWAY_PORT = 9091
+"""The one that the collector's NetworkPolicy allows."""
 SHOP = "dynsched-e2e"
 """The namespace of the workloads."""
 
 SECOND = "real-usage-scheduler"
-OURS = f"app.kubernetes.io/name in (dynsched, dynsched-janitor, dynsched-descheduler, {SECOND})"
+OURS = (
+    "app.kubernetes.io/name in "
+    f"(dynsched, dynsched-janitor, dynsched-collector, dynsched-descheduler, {SECOND})"
+)
 RUNNING = "app.kubernetes.io/name=dynsched"
 BY_CADVISOR = "pods-cpu"
 LABEL, TAINT = "status=presure", "dynsched.io/pressure=true:PreferNoSchedule"

@@ -11,7 +11,7 @@ from manifest_support import Doc, kustomize, shipped, the
 from programs import run
 from site_support import NAMESPACE, SHOP, TAINT, WAIT, Site, hot, pods_that, until
 
-PARTS = ("ha", "guardrail", "janitor", "inject", "webAuth", "kubectl")
+PARTS = ("ha", "guardrail", "janitor", "inject", "webAuth", "kubectl", "collector")
 
 
 def chart(site: Site, rules: Doc) -> list[Doc]:

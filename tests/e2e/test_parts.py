@@ -1,4 +1,4 @@
-"""What runs beside dynsched: second scheduler, descheduler, the alerts in Prometheus."""
+"""What runs beside dynsched: collector, second scheduler, descheduler, the alerts in Prometheus."""
 
 import logging
 import shutil
@@ -12,8 +12,10 @@ import yaml
 from manifest_support import OVERLAYS
 from monitoring_support import ALERTS, RECORDS
 from programs import find_descheduler
+from prometheus_support import Pushgateway
 from site_support import (
     GIVEN,
+    PUSHGATEWAY_PORT,
     SECOND,
     SHOP,
     WAIT,
@@ -25,6 +27,8 @@ from site_support import (
 )
 
 LOG = logging.getLogger("e2e")
+COLLECTOR = "dynsched-collector"
+AVAILABLE = "k8_node_cgroups_mem_available"
 EVICTIONS = ("-n", SHOP, "--field-selector", "reason=LowNodeUtilization")
 
 
@@ -82,6 +86,29 @@ def change(file: Path, texts: dict[str, str]) -> None:
 
 def has_descheduler() -> bool:
     return bool(GIVEN) or find_descheduler() is not None
+
+
+def test_the_collector_pushes_what_the_kubelet_has_for_memory_available(overlay, site: Site):
+    host = site.prometheus.url.removeprefix("http://").rpartition(":")[0]
+    with Pushgateway(site.targets.parent / "pushgateway", f"{host}:{PUSHGATEWAY_PORT}") as pushed:
+        overlay("collector", {"http://pushgateway.monitoring.svc:9091": pushed.url})
+        nodes = {node["metadata"]["name"] for node in site.get("nodes")}
+        until("each node's value is there", lambda: by_node(site, AVAILABLE) == nodes)
+        kubelet = (
+            "(max by (instance) (machine_memory_bytes)"
+            ' - max by (instance) (container_memory_working_set_bytes{id="/"})) / 1024 / 1024'
+        )
+        pushed_values = f'label_replace({AVAILABLE}, "instance", "$1", "node", "(.+)")'
+        ratio = f"{pushed_values} / on (instance) ({kubelet})"
+        until("the kubelet's is there", lambda: len(site.prometheus.result(ratio)) == len(nodes))
+        found = [float(each["value"][1]) for each in site.prometheus.result(ratio)]
+        LOG.info("of the kubelet's memory.available: %s", found)
+        assert all(0.95 < each < 1.05 for each in found)
+        assert not site.warnings()
+
+
+def by_node(site: Site, metric: str) -> set[str]:
+    return {each["metric"]["node"] for each in site.prometheus.result(metric)}
 
 
 def test_the_second_scheduler_places_its_pods_by_load(overlay, shop: str, site: Site):

@@ -68,7 +68,7 @@ FULL = ("guardrail", "ha", "janitor", "monitoring")
 """What is in the overlay `full`: the others change or move pods, shut out who could read before,
 or let more callers in.
 """
-EVERYTHING = (*ADDED, SECOND)
+EVERYTHING = (*ADDED, "collector", SECOND)
 
 
 @cache
@@ -318,9 +318,10 @@ def test_readers_have_every_path_that_needs_a_token() -> None:
 
 PODS = [
     *((name, "dynsched") for name in ("ha", "janitor", "web-auth", "extender", "descheduler")),
-    *((name, f"dynsched-{name}") for name in ("janitor", "descheduler")),
+    *((name, f"dynsched-{name}") for name in ("janitor", "descheduler", "collector")),
     (SECOND, SECOND),
 ]
+CGROUPS = {"name": "cgroup", "hostPath": {"path": "/sys/fs/cgroup", "type": "Directory"}}
 
 
 @pytest.mark.parametrize(("name", "pod"), PODS)
@@ -335,7 +336,8 @@ def test_a_pod_has_no_privileges_and_a_bounded_memory(name: str, pod: str) -> No
     assert context["runAsNonRoot"] is True
     assert context["seccompProfile"] == {"type": "RuntimeDefault"}
     assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & spec.keys()
-    assert not any("hostPath" in volume for volume in spec["volumes"])
+    on_host = [volume for volume in spec["volumes"] if "hostPath" in volume]
+    assert on_host == ([CGROUPS] if pod == "dynsched-collector" else [])
     for each in spec["containers"]:
         assert each["securityContext"] == RESTRICTED
         assert "memory" in each["resources"]["limits"]
@@ -344,9 +346,13 @@ def test_a_pod_has_no_privileges_and_a_bounded_memory(name: str, pod: str) -> No
         assert writable <= {"tmp"}
     # A Service `dynsched` would set DYNSCHED_PORT, which looks like a setting.
     assert spec["enableServiceLinks"] is False
-    assert the(docs, "ServiceAccount", spec["serviceAccountName"])
-    level = the(docs, "Namespace", namespace)["metadata"]["labels"]
-    assert level["pod-security.kubernetes.io/enforce"] == "restricted"
+    account = the(docs, "ServiceAccount", spec["serviceAccountName"])
+    if pod == "dynsched-collector":
+        assert account["automountServiceAccountToken"] is False
+        assert spec["automountServiceAccountToken"] is False
+    else:
+        level = the(docs, "Namespace", namespace)["metadata"]["labels"]
+        assert level["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
 @pytest.mark.parametrize(("name", "pod"), PODS)
@@ -407,6 +413,7 @@ POLICIES = {
     ("extender", "dynsched-extender"): ({9000}, set()),
     ("descheduler", "dynsched-descheduler"): (set(), DNS | API | {9090}),
     (SECOND, SECOND): ({9000, 10259}, DNS | API | {9090}),
+    ("collector", "dynsched-collector"): (set(), DNS | {9091}),
 }
 
 

@@ -31,6 +31,7 @@ def imported(*arguments: str) -> set[str]:
         ("run --help", set()),
         ("check rules.yaml", {"pydantic"}),
         ("nodes --server localhost:1", {"rich", "pydantic"}),
+        ("collect --pushgateway http://localhost:1 --ip 127.0.0.1 --once", set()),
     ],
 )
 def test_what_needs_no_cluster_waits_for_no_package_of_it(command, needs) -> None:

@@ -26,7 +26,7 @@ RELEASE, NAMESPACE = "dynsched", "dynsched"
 TAINT = "dynsched.io/pressure=true:PreferNoSchedule"
 PARTS = (
     *("ha", "guardrail", "janitor", "monitoring", "inject", "extender"),
-    *("extender-port", "web-auth", "kubectl", "descheduler"),
+    *("extender-port", "web-auth", "kubectl", "descheduler", "collector"),
 )
 """What the chart can switch on beside the base, by the names of the kustomize components."""
 

@@ -214,3 +214,20 @@ class RealPrometheus(Process):
             if time.monotonic() > until:
                 raise RuntimeError(f"no {series} series of {expr} in {seconds:g}s:\n{self.log}")
             time.sleep(0.1)
+
+
+class Pushgateway(Process):
+    """Debian's prometheus-pushgateway."""
+
+    name = package = "prometheus-pushgateway"
+
+    def __init__(self, folder: Path, address: str | None = None) -> None:
+        super().__init__(folder, "/-/ready")
+        self._address = address
+
+    def free_address(self) -> str:
+        return self._address or super().free_address()
+
+    def command(self, address: str) -> Sequence[str]:
+        # Debian's keeps what was pushed in /var/lib, for the next one to show.
+        return [f"--web.listen-address={address}", "--persistence.file=", "--log.level=error"]

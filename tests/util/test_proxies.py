@@ -25,7 +25,8 @@ from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.pod_watch import PodWatch
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.client import ServerError
-from dynsched.util.errors import ClusterError, KubeConfigError
+from dynsched.tools.collect import CollectOptions, Memory, push
+from dynsched.util.errors import ClusterError, ExpectedError, KubeConfigError
 from dynsched.util.proxies import ProxyError, parse_http_url, proxy_for
 
 LISTED = {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}
@@ -126,9 +127,11 @@ async def test_a_proxy_that_cannot_be_used_is_told_by_every_client(monkeypatch, 
             await load_config(kubeconfig(tmp_path, "http://kube.example"))
         with pytest.raises(ServerError) as client:
             fetch("http://dynsched.example", "/nodes")
+        with pytest.raises(ExpectedError) as collect:
+            push(CollectOptions("http://push.example", ip="10.0.0.7"), Memory(2, 1))
         with pytest.raises(ValueError, match="HTTP_PROXY") as prometheus:
             PrometheusConfig("http://prometheus.example")
-        for told in (str(each.value) for each in (unusable, config, client, prometheus)):
+        for told in (str(each.value) for each in (unusable, config, client, collect, prometheus)):
             assert said in told
             assert "s3cret" not in told
 
@@ -315,9 +318,13 @@ async def test_a_proxy_that_is_away_is_named_and_its_password_is_not(tmp_path, m
     assert "s3cret" not in str(told.value)
 
 
-async def test_prometheus_and_a_dynsched_are_asked_by_the_same_rules(world) -> None:
+async def test_prometheus_a_pushgateway_and_a_dynsched_are_asked_by_the_same_rules(world) -> None:
+    def push_to(url: str) -> None:
+        push(CollectOptions(url, ip="10.0.0.7"), Memory(2, 1))
+
     for ask, answer in (
         (lambda url: asyncio.run(query(url)), http(GOOD)),
+        (push_to, http("", 202)),
         (lambda url: fetch(url, "/nodes"), http('{"taken_at": "now"}')),
     ):
         world.server.default = answer

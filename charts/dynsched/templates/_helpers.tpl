@@ -1,5 +1,5 @@
 {{/*
-Every object comes from the files of the kustomize tree (base and components): a template
+Every object comes from the files of the kustomize tree (base, components, collector): a template
 reads a file and sets what the values say. So the two cannot drift apart, and a test compares them.
 */}}
 

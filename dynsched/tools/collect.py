@@ -1,0 +1,205 @@
+"""`dynsched collect`: a node's memory.available, read from the kernel's files and pushed.
+
+It is computed as the node's kubelet does, which evicts by it: MemTotal, less the working set, which
+is the root cgroup's usage without inactive file pages. Usage is a file in cgroup v1; in v2 it is
+the sum of the root's `anon` and `file` pages, which is what v1 counted.
+"""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import re
+import signal
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry, Gauge, push_to_gateway
+
+from dynsched.util.connection_errors import Cause, find_failure, no_answer
+from dynsched.util.durations import format_duration
+from dynsched.util.errors import ExpectedError
+from dynsched.util.logs import LoggedKinds
+from dynsched.util.proxies import opener, proxy_for, through
+
+logger = logging.getLogger(__name__)
+
+METRIC: Final = "k8_node_cgroups_mem_available"
+DEFAULT_JOB: Final = "CollectK8sCgroupsMem"
+DEFAULT_CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
+TIMEOUT: Final = 5.0
+MIB: Final = 1024 * 1024
+_KUBERNETES: Final = ("kubepods*", "kubelet*")
+"""Cgroups below a root that is a node's, though not the machine's: a node in a container."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectOptions:
+    """The options of `dynsched collect`. Without ``ip``: by which the Pushgateway is reached."""
+
+    pushgateway: str
+    ip: str | None = None
+    node: str | None = None
+    job: str = DEFAULT_JOB
+    interval: float = 30.0
+    cgroup_root: Path = DEFAULT_CGROUP_ROOT
+    meminfo: Path = Path("/proc/meminfo")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """In bytes."""
+
+    capacity: int
+    working_set: int
+
+    @property
+    def available(self) -> int:
+        return max(0, self.capacity - self.working_set)
+
+
+def read_memory(cgroup_root: Path, meminfo: Path) -> Memory:
+    """The node's memory, by cgroup v2 or v1, whichever is there. Raises ExpectedError."""
+    v1 = cgroup_root / "memory"
+    capacity = _number(meminfo, r"MemTotal:\s+(\d+) kB", "MemTotal") * 1024
+    if (cgroup_root / "cgroup.controllers").exists():
+        return Memory(capacity, _working_set_v2(cgroup_root))
+    if (v1 / "memory.usage_in_bytes").exists():
+        _require_node(v1, is_machine=(v1 / "cgroup.sane_behavior").exists())
+        usage = _number(v1 / "memory.usage_in_bytes", r"(\d+)", "number")
+        return Memory(capacity, max(0, usage - _pages(v1, "total_inactive_file")))
+    raise ExpectedError(
+        f"{cgroup_root}: neither cgroup v2 nor the memory controller of v1; is it mounted? "
+        "--cgroup-root names another place"
+    )
+
+
+def _working_set_v2(root: Path) -> int:
+    current = root / "memory.current"
+    if current.exists():  # not at the machine's root
+        _require_node(root, is_machine=False)
+        usage = _number(current, r"(\d+)", "number")
+    else:
+        usage = _pages(root, "anon") + _pages(root, "file")
+    return max(0, usage - _pages(root, "inactive_file"))
+
+
+def _require_node(root: Path, *, is_machine: bool) -> None:
+    """ExpectedError for the cgroup of a container: it holds the memory of this process alone, which
+    must not be pushed as that of the node.
+    """
+    if not is_machine and not any(next(root.glob(name), None) for name in _KUBERNETES):
+        raise ExpectedError(
+            f"{root} is the cgroup of a container, not of the node; mount the host's "
+            "/sys/fs/cgroup, and name the place with --cgroup-root"
+        )
+
+
+def _pages(root: Path, name: str) -> int:
+    return _number(root / "memory.stat", rf"{name} (\d+)", name)
+
+
+def _number(path: Path, line: str, name: str) -> int:
+    try:
+        text = path.read_text(encoding="ascii", errors="replace")
+    except OSError as error:
+        raise ExpectedError(f"{path}: {error.strerror}") from error
+    found = re.search(rf"^{line}$", text, re.MULTILINE | re.ASCII)
+    if found is None:
+        raise ExpectedError(f"{path}: it has no {name}")
+    return int(found[1])
+
+
+def collect_once(options: CollectOptions) -> tuple[Memory, str]:
+    """Read and push; what was read, and the label ``ip``. Raises ExpectedError."""
+    memory = read_memory(options.cgroup_root, options.meminfo)
+    return memory, push(options, memory)
+
+
+def collect_until_stopped(options: CollectOptions) -> None:
+    """Until SIGTERM or SIGINT. What fails in the same way again is logged once."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    logged, is_first = LoggedKinds(), True
+    due = time.monotonic()
+    while not stop.is_set():
+        try:
+            memory, _ = collect_once(options)
+        except ExpectedError as error:
+            if logged.is_new("collect", str(error)):
+                logger.error("%s", error)  # noqa: TRY400 (it is expected, and one line tells all)
+        else:
+            if logged.forget("collect") or is_first:
+                is_first = False
+                every = format_duration(round(options.interval))
+                what = f"{memory.available / MIB:.0f} MiB available"
+                logger.info("%s; pushing to %s every %s", what, options.pushgateway, every)
+        due = max(due + options.interval, time.monotonic())
+        stop.wait(due - time.monotonic())
+    logger.info("stopped")
+
+
+def push(options: CollectOptions, memory: Memory) -> str:
+    """Replace this node's group on the Pushgateway; the label ``ip``. Raises ExpectedError."""
+    where, by = f"cannot push to {options.pushgateway}", ""
+    try:
+        by = through(proxy_for(options.pushgateway))
+        ip = options.ip or _own_address(options.pushgateway)
+        registry = CollectorRegistry()
+        labels = {"ip": ip} | ({"node": options.node} if options.node else {})
+        gauge = Gauge(
+            METRIC, "memory.available as the kubelet computes it, in MiB", labels, registry=registry
+        )
+        gauge.labels(**labels).set(memory.available / MIB)
+        push_to_gateway(
+            options.pushgateway,
+            job=options.job,
+            registry=registry,
+            grouping_key={"instance": options.node or ip},
+            timeout=TIMEOUT,
+            handler=_send,
+        )
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise ExpectedError(f"{where}: {_why(error)}{by}") from error
+    return ip
+
+
+def _send(
+    url: str, method: str, timeout: float | None, headers: Sequence[tuple[str, str]], data: bytes
+) -> Callable[[], None]:
+    """A handler for `push_to_gateway`, whose own one would take proxies by Python's rules."""
+    request = urllib.request.Request(url, data, dict(headers), method=method)  # noqa: S310 (http or https: the command's flag is checked)
+
+    def send() -> None:
+        opener(proxy_for(url)).open(request, timeout=timeout).close()
+
+    return send
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"it answered {error.code} {error.reason}; is this a Pushgateway?"
+    found = find_failure(error)
+    if found is None:
+        return str(error) or type(error).__name__
+    return no_answer(TIMEOUT) if found.cause is Cause.TIMEOUT else str(found)
+
+
+def _own_address(url: str) -> str:
+    """The address of this machine on its way to ``url``; nothing is sent. OSError, ValueError."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_DGRAM)
+    family, kind, _, _, address = found[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(address)
+        return str(probe.getsockname()[0])

@@ -1,0 +1,287 @@
+"""`dynsched collect`: memory.available as the kubelet computes it, pushed, read back, acted on."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from misbehaving_server import MisbehavingServer, http, sends
+from operator_support import Operator, until, write_rules
+from programs import ROOT
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_support import Pushgateway, RealPrometheus, free_port
+
+from dynsched.cli.commands import cli
+from dynsched.rules.file import load_rules
+from dynsched.tools.collect import MIB, CollectOptions, Memory, push, read_memory
+from dynsched.util.errors import ExpectedError
+
+GIB = 1024 * MIB
+METRIC = "k8_node_cgroups_mem_available"
+
+# As /proc/meminfo of a node with 16 GiB has it, the lines that could be mistaken among them.
+MEMINFO = """\
+MemTotal:       16777216 kB
+MemFree:         1048576 kB
+MemAvailable:    9437184 kB
+SwapTotal:             0 kB
+HugePages_Total:       0
+"""
+V1_STAT = """\
+cache 1
+inactive_file 7
+hierarchical_memory_limit 9223372036854771712
+total_cache 5368709120
+total_rss 6442450944
+total_inactive_file 3221225472
+total_active_file 2147483648
+"""
+V2_STAT = """\
+anon 6442450944
+file 5368709120
+kernel 900000000
+file_mapped 123
+inactive_anon 8
+inactive_file 3221225472
+active_file 2147483648
+"""
+
+
+def tree(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def v1(folder: Path, usage: object = 11 * GIB, **more: str) -> Path:
+    files = {"memory.usage_in_bytes": f"{usage}\n", "memory.stat": V1_STAT}
+    files |= {"cgroup.sane_behavior": "0\n"} | more
+    return tree(folder / "v1", {f"memory/{name}": text for name, text in files.items()})
+
+
+def v2(folder: Path, **more: str) -> Path:
+    files = {"cgroup.controllers": "cpu memory\n", "memory.stat": V2_STAT}
+    return tree(folder / "v2", files | {name.replace("__", "/"): t for name, t in more.items()})
+
+
+@pytest.fixture
+def meminfo(tmp_path: Path) -> Path:
+    path = tmp_path / "meminfo"
+    path.write_text(MEMINFO)
+    return path
+
+
+def test_the_working_set_is_usage_less_inactive_file(tmp_path: Path, meminfo: Path) -> None:
+    node_in_a_container = {"memory.current": f"{10 * GIB}\n", "kubelet.slice__x": ""}
+    for root, used in (
+        (v1(tmp_path / "a"), 8),  # of the whole hierarchy
+        (v2(tmp_path / "b"), 8),  # at the machine's root there is no usage file
+        (v2(tmp_path / "c", **node_in_a_container), 7),
+        # v2 is mounted too, without the memory controller
+        (tree(v1(tmp_path / "d"), {"unified/cgroup.controllers": "\n"}), 8),
+    ):
+        memory = read_memory(root, meminfo)
+        assert memory == Memory(capacity=16 * GIB, working_set=used * GIB), root
+        assert memory.available == (16 - used) * GIB
+    assert read_memory(v1(tmp_path / "e", 5), meminfo).working_set == 0
+
+
+def test_a_containers_own_cgroup_is_not_taken_for_the_nodes(tmp_path: Path, meminfo: Path) -> None:
+    old, new = v1(tmp_path), v2(tmp_path, **{"memory.current": "1000000\n"})
+    (old / "memory/cgroup.sane_behavior").unlink()
+    for root in (old, new):
+        with pytest.raises(ExpectedError, match="the cgroup of a container, not of the node"):
+            read_memory(root, meminfo)
+
+
+def test_what_cannot_be_read_is_an_error_that_names_the_file(tmp_path: Path, meminfo: Path) -> None:
+    new, old = {"cgroup.controllers": ""}, {"memory.stat": "inactive_file 1\n"}
+    for root, told in (
+        (tree(tmp_path / "a", {"x": ""}), "neither cgroup v2 nor the memory controller of v1; is"),
+        (tree(tmp_path / "b", new), "memory.stat: No such file or directory"),
+        (tree(tmp_path / "c", new | {"memory.stat": ""}), "memory.stat: it has no anon"),
+        (v1(tmp_path / "d", "max"), "memory.usage_in_bytes: it has no number"),
+        (v1(tmp_path / "e", **old), "memory.stat: it has no total_inactive_file"),
+    ):
+        with pytest.raises(ExpectedError, match=told) as caught:
+            read_memory(root, meminfo)
+        assert "\n" not in str(caught.value)
+    for text in ("MemTotal: 5\n", "XMemTotal: 5 kB\n"):
+        meminfo.write_text(text)
+        with pytest.raises(ExpectedError, match="it has no MemTotal"):
+            read_memory(root, meminfo)
+
+
+@pytest.fixture(scope="module")
+def pushgateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pushgateway]:
+    with Pushgateway(tmp_path_factory.mktemp("pushgateway")) as running:
+        yield running
+
+
+def pushed(pushgateway: Pushgateway) -> dict[str, tuple[dict[str, str], float]]:
+    """The labels and the value of each series, by its ip."""
+    with urllib.request.urlopen(f"{pushgateway.url}/metrics", timeout=60) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    samples = [sample for family in families for sample in family.samples]
+    return {s.labels["ip"]: (s.labels, s.value) for s in samples if s.name == METRIC}
+
+
+def test_the_series_is_in_the_first_projects_form_and_one_node_leaves_anothers(pushgateway) -> None:
+    push(
+        CollectOptions(pushgateway.url, ip="10.0.0.7", node="worker-7"), Memory(16 * GIB, 15 * GIB)
+    )
+    push(CollectOptions(pushgateway.url, ip="10.0.0.8"), Memory(16 * GIB, 10 * GIB))
+    push(CollectOptions(pushgateway.url, ip="10.0.0.8"), Memory(16 * GIB, 10 * GIB + MIB // 2))
+    found = pushed(pushgateway)
+    job = {"job": "CollectK8sCgroupsMem"}
+    of_worker = {"instance": "worker-7", "ip": "10.0.0.7", "node": "worker-7"}
+    assert found["10.0.0.7"] == (job | of_worker, 1024)
+    assert found["10.0.0.8"] == (job | {"instance": "10.0.0.8", "ip": "10.0.0.8"}, 6143.5)
+
+
+def failing(url: str) -> str:
+    with pytest.raises(ExpectedError) as caught:
+        push(CollectOptions(url, ip="10.0.0.7"), Memory(GIB, MIB))
+    return str(caught.value)
+
+
+def test_a_push_that_fails_is_one_line_and_one_that_hangs_is_given_up(
+    pushgateway: Pushgateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    assert failing(nowhere) == f"cannot push to {nowhere}: connection refused"
+    other = failing(f"{pushgateway.url}/other")
+    assert "it answered 404 Not Found; is this a Pushgateway?" in other
+    assert "Name or service not known" in failing("http://pushgateway.invalid")
+    monkeypatch.setattr("dynsched.tools.collect.TIMEOUT", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        port = deaf.getsockname()[1]
+        assert failing(f"http://127.0.0.1:{port}").endswith("no answer within 0.1 s")
+
+
+def call(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(cli, ["collect", *arguments], env={"NODE_NAME": "", "NODE_IP": ""})
+    return result.exit_code, result.output
+
+
+def test_once_pushes_and_says_what_or_fails_with_one_line(pushgateway, tmp_path) -> None:
+    address = pushgateway.url.removeprefix("http://")
+    flags = ("--once", "--pushgateway", address, "--cgroup-root", str(v1(tmp_path)))
+    own = ("--node-name", "worker-7", "--ip", "10.0.0.7")
+    here = "127.0.0.1, ip 127.0.0.1"
+    for more, instance in (((), here), (own, "worker-7, ip 10.0.0.7")):
+        code, output = call(*flags, *more)
+        said = f"MiB available; pushed to {pushgateway.url} as instance {instance}\n"
+        assert (code, output.endswith(said)) == (0, True), output
+    code, output = call(*flags, "--job", "")
+    assert (code, output.count("\n")) == (1, 1)
+    assert output.startswith(f"Error: cannot push to {pushgateway.url}: it answered 400")
+    code, output = call(*flags[:3], "--cgroup-root", str(tmp_path))
+    assert (code, output.count("\n")) == (1, 1)
+    assert output.startswith(f"Error: {tmp_path}: neither cgroup v2")
+
+
+def test_a_pushgateway_that_is_no_url_is_wrong_usage_and_not_repeated() -> None:
+    for url in ("", "ftp://x", "me:s3cret@x", "/tmp", "http:/x:1", "http//x:1"):
+        code, output = call("--once", "--pushgateway", url)
+        assert code == 2
+        assert "it is not a URL like http://pushgateway:9091" in output
+        assert "--pushgateway" in output
+        assert "s3cret" not in output
+
+
+@asynccontextmanager
+async def collector(
+    pushgateway: str, cgroup_root: Path, log: Path, **environment: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    flags = ("--pushgateway", pushgateway, "--cgroup-root", str(cgroup_root), "--interval", "1s")
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "dynsched", "collect", *flags),
+            env=os.environ | environment,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@pytest.mark.slow
+async def test_in_a_loop_it_outlives_a_pushgateway_that_is_away_and_ends_on_sigterm(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "log"
+    with MisbehavingServer() as server:
+        server.default = sends()  # it hangs up
+
+        async def asked_twice() -> bool:
+            return len(server.seen) > 2
+
+        async def goes_on() -> bool:
+            return "MiB available; pushing to" in log.read_text()
+
+        async with collector(server.url, v1(tmp_path), log) as process:
+            await until(asked_twice, "it tries again")
+            assert log.read_text().count("the connection broke") == 1  # said once
+            server.default = http("")
+            await until(goes_on, "it goes on")
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.wait_for(process.wait(), 90) == 0
+    assert "Traceback" not in log.read_text()
+
+
+EXAMPLE = ROOT / "docs/examples/memory-available.yaml"
+
+
+@pytest.mark.thorough
+async def test_push_mark_and_age_out(sim, pushgateway, tmp_path) -> None:
+    """The example's rule, with seconds for minutes: a dead node's last push does not stay."""
+    (rule,) = (rule for rule in load_rules(EXAMPLE).rules if rule.name == "pushed-mem-available-mb")
+    assert rule.expr is not None
+    assert "time() - push_time_seconds < 180" in rule.expr
+    expr = rule.expr.replace("< 180", "< 3")
+    # What this machine has is below the threshold in any case.
+    pushed_rule = {"name": "pushed", "expr": expr, "op": rule.op, "threshold": 2**40}
+    pushed_rule["node_label"] = rule.node_label
+    rules = {"guard": {"max_marked": "100%"}, "stale_after": "2s", "rules": [pushed_rule]}
+    targets = [pushgateway.url.removeprefix("http://")]
+    scrape = {"job_name": "pushgateway", "honor_labels": True}
+    scrape |= {"static_configs": [{"targets": targets}]}
+    prometheus = RealPrometheus(tmp_path, [scrape])
+    await sim.create_nodes("pushes", "silent")  # 10.0.0.1 and 10.0.0.2
+
+    async def marked() -> list[str]:
+        nodes = await sim.list_nodes("status=presure")
+        return [node["metadata"]["name"] for node in nodes]
+
+    async def released() -> bool:
+        return not await marked()
+
+    path = write_rules(tmp_path, rules)
+    own = {"NODE_NAME": "pushes", "NODE_IP": "10.0.0.1"}
+    with prometheus:
+        flags = ("--kubeconfig", str(sim.kubeconfig), "-r", str(path), "--prom", prometheus.url)
+        async with (
+            collector(pushgateway.url, v1(tmp_path), tmp_path / "log", **own) as process,
+            Operator(tmp_path, "run", *flags, "--interval", "0.5", "--no-leader-elect"),
+        ):
+            await until(marked, "the node is marked")
+            assert await marked() == ["pushes"]
+            process.kill()  # the node dies; what it pushed last stays on the Pushgateway
+            await until(released, "the last push ages out")
+        assert "10.0.0.1" in pushed(pushgateway)
+        fresh = f'({expr}) and {{ip="10.0.0.1"}}'
+        assert not await asyncio.to_thread(prometheus.result, fresh)
