@@ -1,6 +1,5 @@
 """A loopback HTTP server that does to its clients whatever a test wants, byte by byte."""
 
-import contextlib
 import json
 import socket
 import ssl
@@ -9,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
 from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
 from typing import Self
 from urllib.parse import parse_qsl, urlsplit
 
@@ -82,89 +83,76 @@ def sends(*pieces: bytes) -> Reply:
     return reply
 
 
-class MisbehavingServer:
+class MisbehavingServer(ThreadingTCPServer):
     """Answers each request by ``replies[query]``, a Reply or the bytes to send; else by GOOD.
 
     ``greet``, where given, gets each new connection before anything is read from it.
     ``stopped`` is set at the end, for replies that wait.
     """
 
+    daemon_threads = True
+    request_queue_size = 100
+
     def __init__(
         self,
-        replies: dict[str, Reply | bytes] | None = None,
         *,
         tls: ssl.SSLContext | None = None,
-        greet: Callable[[socket.socket], None] | None = None,
+        greet: Callable[[socket.socket], None] = lambda _: None,
     ) -> None:
-        self.replies = replies or {}
+        super().__init__(("127.0.0.1", 0), _Request)
+        self.replies: dict[str, Reply | bytes] = {}
         self.default: Reply | bytes = http(GOOD)
         self.seen: list[Seen] = []
         self.stopped = threading.Event()
-        self._tls = tls
-        self._greet = greet
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._open: set[socket.socket] = set()
-        self.port: int = self._listener.getsockname()[1]
+        self.tls, self.greet = tls, greet
+        self.port: int = self.server_address[1]
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
-        self._thread = threading.Thread(target=self._accept, daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stopped.set()
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for connection in list(self._open):
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        self._thread.join(5)
+        self.shutdown()
+        self.server_close()
 
     def hang(self, *_: object) -> None:
         """A Reply: nothing, until the test is over."""
         self.stopped.wait()
 
-    def _accept(self) -> None:
-        while not self.stopped.is_set():
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+    def handle_error(self, *_: object) -> None:
+        """Clients go away, and some do not like the certificate."""
 
-    def _serve(self, connection: socket.socket) -> None:
-        self._open.add(connection)
-        try:
-            with contextlib.suppress(OSError, ValueError), connection:
-                if self._greet is not None:
-                    self._greet(connection)
-                if self._tls is None:
-                    self._answer(connection)
-                else:
-                    with self._tls.wrap_socket(connection, server_side=True) as secured:
-                        self._answer(secured)
-        finally:
-            self._open.discard(connection)
 
-    def _answer(self, connection: socket.socket) -> None:
-        with connection.makefile("rb") as stream:
-            method, target, _ = stream.readline().decode().split(" ")
-            headers: dict[str, str] = {}
-            while line := stream.readline().decode("latin-1").strip():
-                name, _, value = line.partition(":")
-                former = headers.get(name.lower())
-                headers[name.lower()] = "\n".join(filter(None, (former, value.strip())))
-            body = stream.read(int(headers.get("content-length", "0"))).decode()
+class _Request(BaseHTTPRequestHandler):
+    server: MisbehavingServer
+
+    def setup(self) -> None:
+        self.server.greet(self.request)
+        if self.server.tls is not None:
+            self.request = self.server.tls.wrap_socket(self.request, server_side=True)
+        super().setup()
+
+    def finish(self) -> None:
+        super().finish()
+        self.connection.close()  # at once: else the server would say goodbye first
+
+    def log_message(self, *_: object) -> None: ...
+
+    def do_GET(self) -> None:
+        target = self.requestline.split(" ")[1]
+        body = self.rfile.read(int(self.headers.get("content-length", "0"))).decode()
         form = dict(parse_qsl(body or urlsplit(target).query))
+        headers = {key.lower(): "\n".join(self.headers.get_all(key)) for key in self.headers}
         name = None
-        if isinstance(connection, ssl.SSLSocket) and (peer := connection.getpeercert()):
+        if isinstance(self.connection, ssl.SSLSocket) and (peer := self.connection.getpeercert()):
             name = peer["subject"][0][0][1]
-        request = Seen(method, target, headers, form, name)
-        self.seen.append(request)
-        reply = self.replies.get(form.get("query", ""), self.default)
+        seen = Seen(self.command, target, headers, form, name)
+        self.server.seen.append(seen)
+        reply = self.server.replies.get(form.get("query", ""), self.server.default)
         if isinstance(reply, bytes):
-            connection.sendall(reply)
-        else:
-            reply(request, connection)
+            reply = sends(reply)
+        reply(seen, self.connection)
+
+    do_CONNECT = do_DELETE = do_PATCH = do_POST = do_PUT = do_GET  # noqa: N815

@@ -5,16 +5,15 @@ import json
 import secrets
 import socket
 import subprocess
-import threading
 import time
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 
 import programs
+from misbehaving_server import MisbehavingServer, http
 
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never by a proxy
 
@@ -41,35 +40,16 @@ def _data(url: str, form: bytes | None = None) -> Any:
         return json.load(response)["data"]
 
 
-class Exporter:
+class Exporter(MisbehavingServer):
     """Serves ``text`` under /metrics; set it again at any time. ``target`` is its host:port."""
 
     def __init__(self, text: str = "") -> None:
+        super().__init__()
         self.text = text
-        exporter = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = exporter.text.encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None: ...
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.target = f"127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self.target = f"127.0.0.1:{self.port}"
+        self.default = lambda _, connection: connection.sendall(
+            http(self.text, content_type="text/plain; version=0.0.4")
+        )
 
 
 class Process:
