@@ -12,7 +12,7 @@ import pytest
 import yaml
 from cluster import EnvtestCluster
 from envtest import Envtest
-from helm_support import CHART, PARTS, Config, custom_resource, everything, helm, uninstall
+from helm_support import CHART, PARTS, Config, everything, helm, uninstall
 from manifest_support import (
     BASE,
     COMPONENTS,
@@ -21,6 +21,7 @@ from manifest_support import (
     Doc,
     Kubectl,
     beside,
+    custom_resource,
     kustomize,
     overlay,
     shipped,
@@ -41,7 +42,8 @@ def kubectl(envtest: Envtest, tmp_path_factory: pytest.TempPathFactory) -> Itera
     path = folder / "crds.yaml"
     kinds = {"PodMonitor": "podmonitors", "PrometheusRule": "prometheusrules"}
     assert set(kinds) == OPERATOR_KINDS
-    path.write_text(yaml.safe_dump_all(custom_resource(*each) for each in kinds.items()))
+    group = "monitoring.coreos.com"
+    path.write_text(yaml.safe_dump_all(custom_resource(*each, group) for each in kinds.items()))
     found("apply", "-f", path)
     found("wait", "--for=condition=Established", "-f", path)
     yield found

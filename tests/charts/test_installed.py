@@ -15,13 +15,13 @@ import pytest
 import yaml
 from cluster import EnvtestCluster
 from fake_prometheus import FakePrometheus
-from helm_support import CHART, TAINT, Config, HelmError, custom_resource, uninstall
-from manifest_support import BASE, Kubectl, commands, shipped
+from helm_support import CHART, TAINT, Config, HelmError, uninstall
+from manifest_support import BASE, Kubectl, commands, custom_resource, shipped
 from operator_support import Operator, until
 from order_cases import OWNED, own_and_order
 from programs import ROOT, run
 from prometheus_support import free_port
-from replica_support import some_ticks
+from replica_support import marked, some_ticks
 from scheduling_support import make_pod
 
 from dynsched.rules import keys
@@ -101,10 +101,6 @@ async def until_pods_prefer(cluster: EnvtestCluster, *want: str) -> None:
         return found == [[node] for node in want]
 
     await until(are_so, f"pods prefer {want}")
-
-
-async def marked(cluster: EnvtestCluster) -> list[str]:
-    return [each["metadata"]["name"] for each in await cluster.list_nodes("status=presure")]
 
 
 async def test_the_chart_gives_pods_the_order_and_takes_all_marks_back(cluster, tmp_path) -> None:

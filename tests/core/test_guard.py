@@ -100,13 +100,6 @@ def test_the_cap_counts_in_each_pool_and_releases_over_all() -> None:
     assert decision.capped == {"gpu", ""}
 
 
-def test_a_mark_that_must_go_takes_a_place_until_it_is_gone() -> None:
-    """A node that has become ineligible, or somebody's own: it is not the guard's to release."""
-    outgoing = candidate("z", 0.9, marked=True, may_mark=False)
-    decision = decided([outgoing, *read("a5 b4")], max_marked=2)
-    assert (decision.marked, decision.limited.keys()) == (names("a"), names("b"))
-
-
 @pytest.mark.parametrize(
     ("heat", "before", "closed", "marked", "limited"),
     [
@@ -136,28 +129,6 @@ def test_what_was_released_in_this_tick_before_counts(released: int, gone: int) 
     nodes = read("a- b- c- d- e- f- g- h-"[: 24 - 3 * released], "abcdefgh")
     decision = decided(nodes, released=released, max_releases="25%")
     assert len(nodes) - len(decision.marked) == max(0, gone - released)
-
-
-@pytest.mark.parametrize(
-    ("max_releases", "ticks"),
-    [
-        ("25%", "cdefgh defgh efgh fgh gh h -"),
-        ("100%", "-"),
-        (3, "defgh gh -"),
-        ("1%", "bcdefgh cdefgh defgh"),
-        (0, "bcdefgh cdefgh defgh"),
-    ],
-)
-def test_cooled_nodes_do_not_return_as_one_herd(max_releases: str | int, ticks: str) -> None:
-    marked = names("abcdefgh")
-    for expected in ticks.replace("-", "").split(" "):
-        nodes = read("a- b- c- d- e- f- g- h-", marked)
-        decision = decided(nodes, max_releases=max_releases)
-        assert decision.marked == names(expected)
-        reason = f"release delayed: guard.max_releases is {max_releases}"
-        assert decision.limited == dict.fromkeys(expected, reason)
-        assert decision.capped == frozenset()
-        marked = decision.marked
 
 
 LIMITS = st.sampled_from(["0%", "1%", "25%", "50%", "99%", "100%", 0, 1, 2, 5])

@@ -1,5 +1,3 @@
-from typing import Any
-
 import pytest
 from builders import node, rule_set, soft
 
@@ -7,30 +5,38 @@ from dynsched.core.nodes import group_of, why_ineligible
 
 MASTER = {"node-role.kubernetes.io/master": ""}
 CONTROL_PLANE = {"node-role.kubernetes.io/control-plane": ""}
+IGNORED = {"dynsched.io/ignore": "true"}
+FARGATE = "eks.amazonaws.com/compute-type"
+IS_IGNORED = "it has the label dynsched.io/ignore=true"
+IS_CONTROL_PLANE = "it is a control-plane node (label node-role.kubernetes.io/{})"
+OF_MASTER = IS_CONTROL_PLANE.format("master")
 
 
 @pytest.mark.parametrize(
-    ("labels", "section", "eligible"),
+    ("labels", "section", "why"),
     [
-        ({}, {}, True),
-        (CONTROL_PLANE, {}, False),
-        (MASTER, {}, False),
-        (CONTROL_PLANE, {"include_control_plane": True}, True),
-        ({"dynsched.io/ignore": "true"}, {}, False),
-        ({"dynsched.io/ignore": "false"}, {}, True),
-        ({"dynsched.io/ignore": "true", **MASTER}, {"include_control_plane": True}, False),
-        ({"eks.amazonaws.com/compute-type": "fargate"}, {}, False),
-        ({"eks.amazonaws.com/compute-type": "ec2"}, {}, True),
-        ({"type": "virtual-kubelet", **MASTER}, {"include_control_plane": True}, False),
-        ({"pool": "batch"}, {"selector": "pool=batch"}, True),
-        ({}, {"selector": "pool=batch"}, False),
-        ({}, {"selector": "pool!=web"}, True),
-        ({"pool": "batch", **MASTER}, {"selector": "pool=batch"}, False),
+        ({}, {}, None),
+        (CONTROL_PLANE, {}, IS_CONTROL_PLANE.format("control-plane")),
+        (MASTER, {}, OF_MASTER),
+        (CONTROL_PLANE, {"include_control_plane": True}, None),
+        (IGNORED, {}, IS_IGNORED),
+        ({"dynsched.io/ignore": "false"}, {}, None),
+        (IGNORED | MASTER, {"include_control_plane": True}, IS_IGNORED),
+        ({FARGATE: "fargate"}, {}, f"it is a virtual node (label {FARGATE}=fargate)"),
+        ({FARGATE: "ec2"}, {}, None),
+        (
+            {"type": "virtual-kubelet", **MASTER},
+            {"include_control_plane": True},
+            "it is a virtual node (label type=virtual-kubelet)",
+        ),
+        ({"pool": "batch"}, {"selector": "pool=batch"}, None),
+        ({}, {"selector": "pool=batch"}, "nodes.selector wants pool=batch"),
+        ({}, {"selector": "pool!=web"}, None),
+        ({"pool": "batch", **MASTER}, {"selector": "pool=batch"}, OF_MASTER),
     ],
 )
-def test_eligible(labels: dict[str, str], section: dict[str, Any], *, eligible: bool) -> None:
-    rules = rule_set(nodes=section).nodes
-    assert (why_ineligible(node(labels=labels), rules) is None) is eligible
+def test_which_nodes_may_be_marked_and_why_not(labels, section, why) -> None:
+    assert why_ineligible(node(labels=labels), rule_set(nodes=section).nodes) == why
 
 
 def test_nodes_that_take_the_same_pods_are_a_group() -> None:

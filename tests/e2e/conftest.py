@@ -17,6 +17,7 @@ from manifest_support import Doc, Kubectl, kustomize, shipped, templates
 from monitoring_support import RULE
 from node_exporters import PORT, NodeExporter
 from programs import find_descheduler, lacking
+from prometheus_support import address_towards
 from site_support import (
     GIVEN,
     PUSHGATEWAY_PORT,
@@ -25,7 +26,6 @@ from site_support import (
     KubectlProxy,
     PrometheusForPods,
     Site,
-    host_towards,
     refuse_or_replace,
     wipe,
 )
@@ -106,7 +106,7 @@ def site(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             }
             for name in addresses
         ]
-        host = host_towards(next(iter(addresses.values())))
+        host = address_towards(next(iter(addresses.values())))
         exporters = [f"{each}:{PORT}" for each in addresses.values()]
         jobs: list[Doc] = [
             {"job_name": "kubelet", "static_configs": kubelets},

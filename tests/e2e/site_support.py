@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import shutil
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -77,14 +76,6 @@ class PrometheusForPods(RealPrometheus):
 
     def free_address(self) -> str:
         return f"{self._host}:9090"
-
-
-def host_towards(address: str) -> str:
-    """This machine's address in the network of another one."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((address, 9))  # nothing is sent
-        found: str = probe.getsockname()[0]
-        return found
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from bench import Bench
 from builders import rule, unlimited
 
 from dynsched.core.samples import Quality
-from dynsched.util.errors import ClusterError
 
 HOT, COOL = {"a": 91.0}, {"a": 12.0}
 KEY = "dynsched.io/pressure"
@@ -106,36 +105,6 @@ async def test_a_label_changed_by_hand_is_theirs_from_then_on(bench) -> None:
     await bench.tick()
     assert on_node(bench) == WHOLE
     assert bench.node("a").conflict is None
-
-
-async def test_a_node_that_is_deleted_or_replaced_between_plan_and_write_is_not_marked() -> None:
-    bench = Bench(*"abc", rules=rules())
-
-    def replaced() -> None:
-        bench.delete("c")
-        bench.create("c")
-
-    bench.client.before_patch = {"a": lambda: bench.delete("a"), "c": replaced}
-    tick = await bench.tick(load=dict.fromkeys("abc", 91.0))
-    assert (tick.error, bench.status()["patch_failures"]["count"]) == (None, 0)
-    assert tick.evaluation.alerts.keys() == {"b"}  # what was decided on c was of another machine
-    assert bench.marked == "b"
-    bench.client.before_patch = {}
-    await bench.tick()
-    assert bench.marked == "b c"
-
-
-async def test_a_node_that_cannot_be_written_is_said_and_tried_again() -> None:
-    bench = Bench(*"abc", rules=rules())
-    bench.client.faults = {"a": ClusterError("the API server answered 500")}
-    await bench.tick(load=dict.fromkeys("abc", 91.0))
-    assert (bench.marked, bench.node("a").marked) == ("b c", False)
-    said = "1 of 3 nodes could not be written: a: the API server answered 500"
-    assert (bench.status()["error"], bench.status()["patch_failures"]["count"]) == (said, 1)
-    assert bench.metric("dynsched_patch_failures_total") == 1
-    bench.client.faults = {}
-    await bench.tick()
-    assert (bench.marked, bench.status()["error"]) == ("a b c", None)
 
 
 async def test_a_patch_that_is_sent_twice_because_its_answer_was_lost_is_told_once(bench) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,18 @@ import pytest
 import yaml
 from cluster import SimCluster
 from fake_prometheus import FakePrometheus
-from operator_support import Operator, until, write_rules
-from replica_support import COOL, HOT, is_marked, metric, rules, some_ticks, status, until_status
+from operator_support import Operator, until
+from replica_support import (
+    COOL,
+    HOT,
+    is_marked,
+    metric,
+    replica,
+    rules,
+    some_ticks,
+    status,
+    until_status,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -25,16 +36,12 @@ class Run:
     def __init__(self, sim: SimCluster, prometheus: FakePrometheus, folder: Path) -> None:
         self.sim = sim
         self.rules = folder / "rules.yaml"
-        self._flags = ("run", "--kubeconfig", str(sim.kubeconfig), "--prom", prometheus.url)
-        self._folder = folder
+        self._start = partial(replica, sim, prometheus, folder, "--interval", "0.1")
 
     def __call__(
         self, content: dict[str, Any] | None = None, *more: str, stderr: int | None = None
     ) -> Operator:
-        if content is not None:
-            write_rules(self._folder, content)
-        flags = (*self._flags, "-r", str(self.rules), "--interval", "0.1", *more)
-        return Operator(self._folder, *flags, stderr=stderr)
+        return self._start(*more, content=content, stderr=stderr)
 
     async def until_marked(self, names: str) -> None:
         await until(lambda: is_marked(self.sim, *names.split()), f"marked: {names or 'none'}")

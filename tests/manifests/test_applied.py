@@ -25,12 +25,13 @@ from manifest_support import (
     templates,
     the,
 )
-from operator_support import Operator, until, write_rules
+from operator_support import until, write_rules
 from programs import ROOT, run
 from reader_support import bearer
-from replica_support import some_ticks
+from replica_support import marked, some_ticks
 from scheduling_support import (
     PODS,
+    dynsched,
     extended,
     make_pod,
     placed,
@@ -69,10 +70,6 @@ async def applied(kubectl: Kubectl, folder: Path, account: str, namespace: str =
     return await asyncio.to_thread(kubectl.token, namespace, account)
 
 
-async def marked(cluster: EnvtestCluster) -> list[str]:
-    return [node["metadata"]["name"] for node in await cluster.list_nodes("status=presure")]
-
-
 async def pruned(*arguments: str | Path) -> list[str]:
     command = (sys.executable, "-m", "dynsched", *arguments, *HERE, "-o", "json")
     done = await asyncio.to_thread(run, *command)
@@ -84,19 +81,18 @@ async def test_with_its_rights_alone_it_marks_tells_and_prunes(cluster, kubectl,
     token = await applied(kubectl, BASE, "dynsched")
     kubeconfig = cluster.servers.kubeconfig(tmp_path / "kubeconfig-account", token)
     await cluster.create_nodes("hot", "cool")
-    file = write_rules(tmp_path, RULES)
     async with FakePrometheus() as prometheus:
         prometheus.set(cpu={"hot": 95, "cool": 10})
-        flags = ("--kubeconfig", str(kubeconfig), "--prom", prometheus.url, "-r", str(file))
-        async with Operator(tmp_path, "run", *flags, *HERE, "--interval", "0.5") as operator:
-            await operator.until_ready()
+        how = {"kubeconfig": kubeconfig}
+        async with dynsched(cluster, prometheus, tmp_path, RULES, *HERE, **how) as operator:
             await until(lambda: marked(cluster), "a node is marked")
             await until(lambda: cluster.list_events("hot"), "the Event")
             assert await operator.get("/status") == (200, "ok")
             assert await operator.stop() == 0
             assert "answered 403" not in operator.log
     assert await marked(cluster) == ["hot"]
-    assert await pruned("prune", "--kubeconfig", kubeconfig, "--rules", file) == ["hot"]
+    words = ("--kubeconfig", kubeconfig, "--rules", tmp_path / "rules.yaml")
+    assert await pruned("prune", *words) == ["hot"]
     assert await marked(cluster) == []
 
 
@@ -111,13 +107,11 @@ async def test_the_order_alone_needs_no_right_to_write_nodes(cluster, kubectl, t
         await cluster.create_node(make_node(name))
     shipped = yaml.safe_load((OVERLAYS / "order-only/rules.yaml").read_text())
     content = {**RULES, "mark": shipped["mark"], "order": {"score": {"cpu": 1}}}
-    flags = ("--kubeconfig", str(kubeconfig), "-r", str(write_rules(tmp_path, content)), *HERE)
+    how = {"kubeconfig": kubeconfig}
     order = "/apis/dynsched.io/v1/namespaces/dynsched/nodeorders/dynsched"
     async with FakePrometheus() as prometheus:
         prometheus.set(cpu={"hot": 95, "cool": 20, "cooler": 10})
-        flags += ("--prom", prometheus.url, "--interval", "0.5")
-        async with Operator(tmp_path, "run", *flags) as operator:
-            await operator.until_ready()
+        async with dynsched(cluster, prometheus, tmp_path, content, *HERE, **how) as operator:
 
             async def listed() -> list[str]:
                 found = (await cluster.get(order)).body.get("spec", {}).get("lists", {"": []})
@@ -288,10 +282,8 @@ async def test_with_its_account_alone_the_second_scheduler_is_elected_and_schedu
     async with FakePrometheus() as prometheus:
         await set_loads(cluster, prometheus, {"hot": 95.0, "cool": 25.0})
         profiles = {"mem-real-usage-scheduler": {"score": {"load": 1}, "method": "relative"}}
-        file = write_rules(tmp_path, rules(extender={"profiles": profiles}))
-        flags = ("--kubeconfig", str(kubeconfig), "--prom", prometheus.url, "-r", str(file))
-        async with Operator(tmp_path, "run", *flags, "--dry-run", "-s", "0.5") as operator:
-            await operator.until_ready()
+        content, how = rules(extender={"profiles": profiles}), {"kubeconfig": kubeconfig}
+        async with dynsched(cluster, prometheus, tmp_path, content, "--dry-run", **how) as operator:
             config = extended(SECOND, operator.address)
             config["leaderElection"] = scheduler_config(SECOND)["leaderElection"]
             config["clientConnection"] = {"kubeconfig": str(kubeconfig)}
@@ -322,13 +314,11 @@ async def test_with_the_rights_of_web_auth_it_lets_readers_in(cluster, kubectl, 
         refused = await asyncio.to_thread(kubectl.token, "dynsched", "stranger")
         async with FakePrometheus() as prometheus:
             prometheus.set(cpu={"a": 10})
-            flags = ("--kubeconfig", str(kubeconfig), "--prom", prometheus.url, "--web-auth")
-            flags += ("-r", str(write_rules(tmp_path, RULES)), *HERE)
+            flags, how = ("--web-auth", *HERE), {"kubeconfig": kubeconfig}
             async with (
-                Operator(tmp_path, "run", *flags) as operator,
+                dynsched(cluster, prometheus, tmp_path, RULES, *flags, **how) as operator,
                 aiohttp.ClientSession(f"http://{operator.address}") as session,
             ):
-                await operator.until_ready()
                 for path in ("/", "/status", "/nodes", "/nodes/a", "/metrics", "/page/data"):
                     for token, code in ((own, 200), (refused, 403)):
                         async with session.get(path, headers=bearer(token)) as answer:

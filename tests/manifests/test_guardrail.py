@@ -16,9 +16,9 @@ from cluster import JSON_PATCH, MERGE, NODES, STRATEGIC, Answer, EnvtestCluster
 from envtest import Envtest
 from fake_prometheus import FakePrometheus
 from manifest_support import COMPONENTS, OVERLAYS, Doc, Kubectl
-from operator_support import Operator, until, write_rules
+from operator_support import until, write_rules
 from programs import run
-from replica_support import is_marked
+from replica_support import is_marked, replica
 
 from dynsched.rules import keys
 from dynsched_sim.apiserver.objects import merge_patch
@@ -296,9 +296,10 @@ async def account(cluster: EnvtestCluster, policy: Kubectl, tmp_path: Path) -> P
 
 async def test_the_whole_loop_passes_under_it(cluster, account, tmp_path) -> None:
     before = {name: await cluster.get_node(name) for name in ("hot", "cool")}
+    how = {"kubeconfig": account, "content": rules_of(LABEL_AND_TAINT)}
     async with FakePrometheus() as prometheus:
         prometheus.set(load={"hot": 95})
-        async with operator_of(account, prometheus, tmp_path, LABEL_AND_TAINT) as operator:
+        async with replica(cluster, prometheus, tmp_path, *HERE, **how) as operator:
             await until(lambda: is_marked(cluster, "hot"), "it is marked")
             hot = await cluster.get_node("hot")
             assert hot["spec"]["taints"] == [*FOREIGN, SOFT]
@@ -321,12 +322,6 @@ async def test_the_whole_loop_passes_under_it(cluster, account, tmp_path) -> Non
 HERE = ("--lease-namespace", "dynsched")
 
 
-def operator_of(account: Path, prometheus: FakePrometheus, folder: Path, mark: Doc) -> Operator:
-    rules = write_rules(folder, rules_of(mark))
-    flags = ("--kubeconfig", str(account), "--prom", prometheus.url, "-r", str(rules))
-    return Operator(folder, "run", *flags, *HERE, "--interval", "0.5")
-
-
 async def all_as(cluster: EnvtestCluster, before: dict[str, Doc]) -> bool:
     """Whether the nodes are as they were, but for the API server's own record."""
     own = {"metadata": {"resourceVersion": None, "managedFields": None}}
@@ -337,9 +332,10 @@ async def all_as(cluster: EnvtestCluster, before: dict[str, Doc]) -> bool:
 async def test_a_mark_that_the_policy_does_not_name_is_refused_and_said_so(
     cluster: EnvtestCluster, account: Path, tmp_path: Path
 ) -> None:
+    how = {"kubeconfig": account, "content": rules_of({"label": "team=red"})}
     async with FakePrometheus() as prometheus:
         prometheus.set(load={"hot": 95})
-        async with operator_of(account, prometheus, tmp_path, {"label": "team=red"}) as operator:
+        async with replica(cluster, prometheus, tmp_path, *HERE, **how) as operator:
             await operator.until_ready()
             status, text = await operator.get("/status")
     assert (status, "dynsched-guardrail" in text) == (503, True)

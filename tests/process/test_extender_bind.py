@@ -12,8 +12,16 @@ import pytest
 from cluster import EnvtestCluster, Write
 from envtest import Envtest
 from fake_prometheus import FakePrometheus
-from operator_support import Operator, write_rules
-from scheduling_support import PODS, extended, make_pod, placed, rules, scheduler, set_loads
+from scheduling_support import (
+    PODS,
+    dynsched,
+    extended,
+    make_pod,
+    placed,
+    rules,
+    scheduler,
+    set_loads,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -30,10 +38,8 @@ async def binding(
     """
     async with EnvtestCluster(envtest, folder) as cluster, FakePrometheus() as prometheus:
         await set_loads(cluster, prometheus, LOADS)
-        flags = ["--kubeconfig", str(cluster.kubeconfig), "--prom", prometheus.url, "--bind"]
-        flags += ["-r", str(write_rules(folder, rules(extender={}))), "--no-leader-elect"]
-        async with Operator(folder, "run", *flags) as operator:
-            await operator.until_ready()
+        content, flags = rules(extender={}), ("--bind", "--no-leader-elect")
+        async with dynsched(cluster, prometheus, folder, content, *flags) as operator:
             config = extended("extender", operator.address)
             for extender in config["extenders"]:
                 extender |= {"bindVerb": "bind", "ignorable": ignorable}

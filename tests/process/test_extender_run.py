@@ -1,4 +1,6 @@
-"""The extender in the real process: `dynsched run`, asked as a scheduler asks."""
+"""The extender in the real process: `dynsched run`, asked as a scheduler asks; and what the page
+shows of pods.
+"""
 
 import json
 import re
@@ -10,8 +12,12 @@ from operator_support import Operator, until
 from pods_support import PODS, create, pod
 from scheduling_support import dynsched
 
+from dynsched.sources import page_queries
+
 pytestmark = pytest.mark.slow
 
+CORES = 7.91
+"""What each node of the simulator has."""
 RULES = {
     "rules": [{"name": "cpu", "expr": "cpu", "threshold": 80, "resource": "cpu"}],
     "extender": {"reject": ["cpu"], "profiles": {"default": {"score": {"cpu": 1}}}},
@@ -30,6 +36,7 @@ async def test_it_answers_by_what_it_reads_and_by_what_was_bound(
 ) -> None:
     await cluster.create_nodes(*"abc")
     prometheus.set(cpu={"a": 10, "b": 40, "c": 95})
+    prometheus.set(**{page_queries.requested("cpu"): {"a": CORES / 2}})
     async with dynsched(
         cluster, prometheus, tmp_path, RULES, "--bind", "--no-leader-elect"
     ) as operator:
@@ -60,6 +67,16 @@ async def test_it_answers_by_what_it_reads_and_by_what_was_bound(
             return (await scores())["b"] > 7
 
         await until(counted, "the bound pods count")
+
+        async def shown() -> Any:
+            """Once somebody looks, Prometheus is asked what pods request."""
+            found = json.loads((await operator.get("/page/node?node=a"))[1])
+            return found if found["requested"] else None
+
+        of_node = await until(shown, "what pods request is shown")
+        assert of_node["requested"] == {"cpu": 50.0}
+        bound = {each["pod"]: each["cpu"] for each in of_node["bound"]["pods"]}
+        assert bound.items() >= {f"default/burst-{number}": 0.1 for number in range(3)}.items()
 
         await create(cluster, pod("on-hot", "c"))
 

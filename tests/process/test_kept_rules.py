@@ -9,7 +9,17 @@ from cluster import Cluster
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until, write_rules
 from programs import run
-from replica_support import COOL, HOT, is_marked, metric, rules, some_ticks, status, until_status
+from replica_support import (
+    COOL,
+    HOT,
+    is_marked,
+    metric,
+    replica,
+    rules,
+    some_ticks,
+    status,
+    until_status,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -26,9 +36,8 @@ class Pod:
         self.file = folder / "rules.yaml"
 
     def __call__(self) -> Operator:
-        flags = ("--kubeconfig", str(self.cluster.kubeconfig), "--prom", self.prometheus.url)
-        where = ("-r", str(self.file), "--interval", "0.2", "--pod-uid", "0e5f")
-        return Operator(self.folder, "run", *flags, *where)
+        flags = ("--interval", "0.2", "--pod-uid", "0e5f")
+        return replica(self.cluster, self.prometheus, self.folder, *flags, content=None)
 
     async def kept(self) -> str | None:
         answer = await self.cluster.get(KEPT)

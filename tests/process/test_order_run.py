@@ -1,4 +1,6 @@
-"""The order on a real API server and scheduler: what new pods get, where they go, when it ends."""
+"""The order on a real API server and scheduler: what new pods get, where they go, when it ends.
+Which pods get what of it is in test_order_webhook.py, where the policies give the same.
+"""
 
 import asyncio
 import itertools
@@ -24,20 +26,14 @@ from fake_prometheus import FakePrometheus
 from manifest_support import BASE, COMPONENTS, Kubectl, load_all, order_component
 from operator_support import until
 from order_cases import (
-    AFTER,
     BEFORE,
-    BURSTS,
-    EQUAL,
     GATES,
-    GETS,
     GOT,
     HOST,
     LEVELS,
     OLD,
     OWNED,
-    POOLS,
     PREFERRED,
-    RELEASED,
     VM,
     own_and_order,
     preferring,
@@ -114,12 +110,10 @@ async def problems(cluster: EnvtestCluster) -> list[str]:
         return [f"{what}: {fix}" for what, fix in await order_problems(api)]
 
 
-async def told(
-    cluster: EnvtestCluster, metadata: Mapping[str, Any] | None = None, **more: Any
-) -> list[list[str]] | None:
+async def told(cluster: EnvtestCluster) -> list[list[str]] | None:
     """The nodes of each level that a pod of a ReplicaSet would get; None: it stays as it is."""
-    pod = make_pod("probe", **more)
-    pod["metadata"] |= OWNED | (metadata or {})
+    pod = make_pod("probe")
+    pod["metadata"] |= OWNED
     made = (await cluster.post(PODS, pod, dryRun="All")).ok
     terms = made["spec"].get("affinity", {}).get("nodeAffinity", {}).get(PREFERRED, ())
     wanted = [term["preference"]["matchExpressions"][0] for term in terms]
@@ -258,119 +252,35 @@ async def test_the_definition_refuses_what_no_label_can_be(cluster) -> None:
         assert (answer.status, ".levels[0].nodes[0]" in answer.text) == (422, True), answer.text
 
 
-async def test_which_pods_get_the_order_and_what_of_it(cluster) -> None:
-    async with in_force(cluster, **spec_of(POOLS, 0.0)):
-        for name, (metadata, more, want) in GETS.items():
-            _ = (await cluster.patch(ORDER, {"spec": ahead(45)})).ok
-            got = await told(cluster, metadata, **more)
-            assert got == (want and [[node] for node in want]), name
-        # By a wrong clock, or by a stolen token: it would stay in force when dynsched is gone.
-        for seconds in (90, 10**9):
-            _ = (await cluster.patch(ORDER, {"spec": ahead(seconds)})).ok
-            await until_told(cluster, None, "an order for more than a minute does not count")
-            (why,) = await problems(cluster)
-            assert "it would be in force for more than a minute" in why
-            _ = (await cluster.patch(ORDER, {"spec": ahead(45)})).ok
-            await until_told(cluster, [["n0"]], "it counts again")
-
-
-async def test_pods_of_a_burst_get_different_lists_where_the_scheduler_does_not_spread_them(
-    cluster,
-) -> None:
-    """Without a token too, where the name says which of them it is, or whose."""
-
-    async def of(names: list[str], metadata: Any = None, **more: Any) -> Counter[str]:
-        """All at once: a second that begins meanwhile would change who gets which."""
-        pods = [make_pod(name.removesuffix("-"), **more) for name in names]
-        for name, pod in zip(names, pods, strict=True):
-            if name.endswith("-"):
-                pod["metadata"] = {"generateName": name}
-            pod["metadata"] |= metadata or {}
-        made = await asyncio.gather(*(cluster.post(PODS, pod, dryRun="All") for pod in pods))
-        terms = [term for answer in made for term in own_and_order(answer.ok)]
-        return Counter(term["preference"]["matchExpressions"][0]["values"][0] for term in terms)
-
-    async with in_force(cluster, **spec_of(POOLS, 0.0)):
-        for form in ("job-{}", "job-{}-", "web{}"):
-            found = await of([form.format(number) for number in range(12)])
-            assert found.keys() == {"n0", "n3", "n4"}
-            assert max(found.values()) <= 8, form  # 4 each, and 12 by the second alone
-        some = [f"pod-{number}" for number in range(12)]
-        for metadata, more, want in BURSTS:
-            assert (await of(some, metadata, **more)).keys() == want, (metadata, more)
-        for name in ("a", "a-", "a.b", "a.b-"):
-            assert await of([name])
-
-
 async def hold(cluster: EnvtestCluster, name: str, metadata: Any, terms: list[Any]) -> None:
     pod = preferring(name, metadata, terms, schedulingGates=GATES)
     assert own_and_order((await cluster.post(PODS, pod)).ok) == terms
 
 
-async def test_a_restored_pod_gets_the_order_of_now_in_place_of_its_old_one(cluster) -> None:
-    """As Velero and `kubectl get -o yaml | kubectl create -f -` make them."""
-
-    async def restored(name: str) -> tuple[list[dict[str, Any]], str | None]:
-        metadata, terms, _ = RELEASED[name]
-        made = (await cluster.post(PODS, preferring(name, metadata, terms), dryRun="All")).ok
-        return own_and_order(made), made["metadata"].get("annotations", {}).get(
-            keys.ORDER_ANNOTATION
-        )
-
-    old = GOT["annotations"][keys.ORDER_ANNOTATION]
-    assert await restored("both") == (BEFORE + OLD + AFTER, old)  # no order is in force
-    async with in_force(cluster, **spec_of(LEVELS, 0.0)):
-        ends = (await cluster.get(ORDER)).ok["spec"]["until"]
-        for name, (metadata, terms, want) in RELEASED.items():
-            before = metadata.get("annotations", {}).get(keys.ORDER_ANNOTATION)
-            assert await restored(name) == (want, before if want == terms else ends), name
-        # Also where all nodes are equally good.
-        _ = (await cluster.patch(ORDER, {"spec": {"lists": spec_of(EQUAL, 0.0)["lists"]}})).ok
-        await until_told(cluster, None, "the order prefers no node")
-        assert await restored("both") == (BEFORE + AFTER, None)
-        assert await restored("own-terms") == (BEFORE + OLD, None)
-        assert await restored("opted-out") == (BEFORE + OLD, old)
-
-
-async def release(
-    cluster: EnvtestCluster, name: str, left: int = 0, metadata: Any = None
-) -> dict[str, Any]:
-    """Remove all gates but some: the pod."""
-    change = {"metadata": metadata or {}, "spec": {"schedulingGates": GATES[:left]}}
+async def release(cluster: EnvtestCluster, name: str, metadata: Any = None) -> dict[str, Any]:
+    """Remove all gates: the pod."""
+    change = {"metadata": metadata or {}, "spec": {"schedulingGates": []}}
     pod: dict[str, Any] = (await cluster.patch(f"{PODS}/{name}", change)).ok
     return pod
 
 
-async def test_a_held_pod_gets_the_order_of_its_release(cluster) -> None:
-    for name, (metadata, terms, _) in RELEASED.items():
-        await hold(cluster, name, metadata, terms)
-    for name in ("without", "all-equal", "too-long", "ended"):
-        await hold(cluster, name, GOT, OLD)
-    assert own_and_order(await release(cluster, "without")) == OLD  # it keeps what it has
+@pytest.mark.parametrize("seconds", [-1, 90, 10**9])
+async def test_an_order_that_has_ended_or_is_for_more_than_a_minute_does_not_count(
+    cluster, seconds
+) -> None:
+    """By a wrong clock, or by a stolen token: it would stay in force when dynsched is gone. A held
+    pod keeps the order that it has.
+    """
+    await hold(cluster, "held", GOT, OLD)
     async with in_force(cluster, **spec_of(LEVELS, 0.0)):
-        ends = (await cluster.get(ORDER)).ok["spec"]["until"]
-        for name, (_, terms, want) in RELEASED.items():
-            assert own_and_order(await release(cluster, name, left=1)) == terms, name
-            pod = await release(cluster, name)
-            assert own_and_order(pod) == want, name
-            if want != terms:
-                assert pod["metadata"]["annotations"][keys.ORDER_ANNOTATION] == ends
-                labelled = await release(cluster, name, metadata={"labels": {"a": "b"}})
-                assert labelled["spec"] == pod["spec"]  # it has no gates by now
-                later = {"spec": {"affinity": {"nodeAffinity": {PREFERRED: OLD}}}}
-                assert (await cluster.patch(f"{PODS}/{name}", later)).status == 422
-        _ = (await cluster.patch(ORDER, {"spec": {"lists": spec_of(EQUAL, 0.0)["lists"]}})).ok
-        await until_told(cluster, None, "the order prefers no node")
-        pod = await release(cluster, "all-equal")
-        assert own_and_order(pod) == []
-        assert keys.ORDER_ANNOTATION not in pod["metadata"].get("annotations", {})
-        _ = (await cluster.patch(ORDER, {"spec": {"lists": spec_of(LEVELS, 0.0)["lists"]}})).ok
-        await until(lambda: told(cluster), "there is an order again")
-        for seconds, name in ((90, "too-long"), (-1, "ended")):
-            _ = (await cluster.patch(ORDER, {"spec": ahead(seconds)})).ok
-            await until_told(cluster, None, "no order is in force")
-            pod = await release(cluster, name, metadata={"labels": {"a": "b"}})
-            assert own_and_order(pod) == OLD, name
+        _ = (await cluster.patch(ORDER, {"spec": ahead(seconds)})).ok
+        await until_told(cluster, None, "no order is in force")
+        (why,) = await problems(cluster)
+        assert ("has ended" if seconds < 0 else "in force for more than a minute") in why
+        released = await release(cluster, "held", metadata={"labels": {"a": "b"}})
+        assert own_and_order(released) == OLD
+        _ = (await cluster.patch(ORDER, {"spec": ahead(45)})).ok
+        await until_told(cluster, [["n0"], ["n1"]], "it counts again")
 
 
 async def test_a_pod_that_was_held_is_bound_by_the_order_of_then(

@@ -152,6 +152,9 @@ class Comparison:
             assert before["metadata"].get("annotations") == pod["metadata"].get("annotations")
             free = {"spec": {"schedulingGates": None}}
             pods.append((await self._cluster.patch(f"{path}/{name}", free)).ok)
+            later = {"metadata": {"labels": {"a": "b"}}}  # it has no gates by now
+            changed = (await self._cluster.patch(f"{path}/{name}", later)).ok
+            assert changed["spec"] == pods[-1]["spec"]
         return self._same(pods)
 
     def _same(self, pods: list[dict[str, Any]]) -> dict[str, Any]:

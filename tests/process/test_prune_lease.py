@@ -12,8 +12,8 @@ import pytest
 from api_support import stranger
 from cluster import LEASES, Cluster, SimCluster
 from fake_prometheus import FakePrometheus
-from operator_support import Operator, until, write_rules
-from replica_support import some_ticks
+from operator_support import until, write_rules
+from replica_support import replica, some_ticks
 
 from dynsched.controller import single_pass
 from dynsched.controller.single_pass import AtWorkError
@@ -202,11 +202,9 @@ async def test_it_takes_the_lease_from_a_running_instance_which_writes_no_more(
 ) -> None:
     """As before an uninstall: the instance is still there, and must not set the marks again."""
     await cluster.create_node(make_node("hot", 1))
-    file = write_rules(tmp_path, {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80}]})
     async with FakePrometheus() as prometheus:
-        prometheus.set(cpu={"hot": 95, "a": 10})
-        flags = ("--kubeconfig", str(cluster.kubeconfig), "--prom", prometheus.url, "-r", str(file))
-        async with Operator(tmp_path, "run", *flags, "--interval", "0.5") as operator:
+        prometheus.set(load={"hot": 95, "a": 10})
+        async with replica(cluster, prometheus, tmp_path) as operator:
             await operator.until_ready()
             await until(lambda: cluster.list_nodes("status=presure"), "a node is marked")
             assert await prune(cluster, dry_run=True, take_lease=True) == ["hot"]

@@ -111,16 +111,6 @@ def _drop_checksum(doc: Doc) -> None:
         del meta["annotations"]
 
 
-def custom_resource(kind: str, plural: str, group: str = "monitoring.coreos.com") -> Doc:
-    """Enough of a definition for the object to be taken."""
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    names = {"kind": kind, "plural": plural, "singular": kind.lower()}
-    versions = [{"name": "v1", "served": True, "storage": True, "schema": schema}]
-    head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
-    spec = {"group": group, "scope": "Namespaced", "names": names, "versions": versions}
-    return head | {"metadata": {"name": f"{plural}.{group}"}, "spec": spec}
-
-
 def uninstall(
     config: Any, kubectl: Kubectl, servers: Envtest | None = None, folder: Path | None = None
 ) -> None:

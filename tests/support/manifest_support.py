@@ -110,6 +110,20 @@ def templates(docs: list[Doc]) -> dict[str, Doc]:
     return found
 
 
+def custom_resource(
+    kind: str, plural: str, group: str, version: str = "v1", scope: str = "Namespaced"
+) -> Doc:
+    """Enough of a definition for the object to be taken."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    names = {"kind": kind, "plural": plural, "singular": kind.lower()}
+    versions = [{"name": version, "served": True, "storage": True, "schema": schema}]
+    head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    # Groups under k8s.io are not for custom resources, but for tests.
+    notes = {"api-approved.kubernetes.io": "unapproved, for tests only"}
+    spec = {"group": group, "scope": scope, "names": names, "versions": versions}
+    return head | {"metadata": {"name": f"{plural}.{group}", "annotations": notes}, "spec": spec}
+
+
 class Kubectl:
     """kubectl as the admin of a cluster; what it warns of is a failure."""
 

@@ -8,37 +8,11 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from cluster import Cluster, SimCluster
+from manifest_support import custom_resource
 
 API = "/apis/metrics.k8s.io/v1beta1/nodes"
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_NAME = "nodes.metrics.k8s.io"
-_DEFINITION = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {
-        "name": _NAME,
-        # Groups under k8s.io are not for custom resources, but for tests.
-        "annotations": {"api-approved.kubernetes.io": "unapproved, for tests only"},
-    },
-    "spec": {
-        "group": "metrics.k8s.io",
-        "scope": "Cluster",
-        "names": {"plural": "nodes", "singular": "nodemetrics", "kind": "NodeMetrics"},
-        "versions": [
-            {
-                "name": "v1beta1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "x-kubernetes-preserve-unknown-fields": True,
-                    }
-                },
-            }
-        ],
-    },
-}
+_DEFINITION = custom_resource("NodeMetrics", "nodes", "metrics.k8s.io", "v1beta1", "Cluster")
 
 
 async def set_usage(
@@ -74,7 +48,7 @@ async def metrics_api(cluster: Cluster) -> AsyncIterator[None]:
         await _until_status(cluster, API, 200)
         yield
     finally:
-        assert (await cluster.delete(f"{_DEFINITIONS}/{_NAME}")).ok
+        assert (await cluster.delete(f"{_DEFINITIONS}/nodes.metrics.k8s.io")).ok
         await _until_status(cluster, API, 404)
 
 

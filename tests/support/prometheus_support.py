@@ -28,6 +28,13 @@ def free_port() -> int:
             return port
 
 
+def address_towards(other: str) -> str:
+    """This machine's address in the network of another one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((other, 9))  # sends nothing
+        return str(probe.getsockname()[0])
+
+
 def result_of(url: str, expr: str) -> list[dict[str, Any]]:
     """The result of an instant query to the Prometheus at ``url``, past the code under test."""
     form = urllib.parse.urlencode({"query": expr}).encode()

@@ -29,12 +29,14 @@ def replica(
     folder: Path,
     *more: str,
     kubeconfig: Path | None = None,
-    content: Mapping[str, Any] = rules(),
+    content: Mapping[str, Any] | None = rules(),
+    stderr: int | None = None,
 ) -> Operator:
-    """One that can be started."""
+    """One that can be started; without ``content`` by the file that is there."""
     flags = ("--kubeconfig", str(kubeconfig or cluster.kubeconfig), "--prom", prometheus.url)
-    file = ("-r", str(write_rules(folder, content)))
-    return Operator(folder, "run", *flags, *file, "--interval", "0.5", *more)
+    file = folder / "rules.yaml" if content is None else write_rules(folder, content)
+    flags += ("-r", str(file), "--interval", "0.5")
+    return Operator(folder, "run", *flags, *more, stderr=stderr)
 
 
 async def status(operator: Operator) -> dict[str, Any]:
@@ -70,6 +72,9 @@ async def some_ticks(operator: Operator, number: int = 4) -> None:
     await until_status(operator, lambda found: found["tick"]["number"] >= last)
 
 
+async def marked(cluster: Cluster) -> list[str]:
+    return [node["metadata"]["name"] for node in await cluster.list_nodes("status=presure")]
+
+
 async def is_marked(cluster: Cluster, *names: str) -> bool:
-    found = await cluster.list_nodes("status=presure")
-    return {node["metadata"]["name"] for node in found} == set(names)
+    return set(await marked(cluster)) == set(names)

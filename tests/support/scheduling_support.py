@@ -57,10 +57,16 @@ def scheduler(envtest: Envtest, config: Doc | None = None) -> Iterator[None]:
 
 @asynccontextmanager
 async def dynsched(
-    cluster: Cluster, prometheus: FakePrometheus, folder: Path, content: Doc, *more: str
+    cluster: Cluster,
+    prometheus: FakePrometheus,
+    folder: Path,
+    content: Doc,
+    *more: str,
+    kubeconfig: Path | None = None,
 ) -> AsyncIterator[Operator]:
     """`dynsched run`, ready."""
-    async with replica(cluster, prometheus, folder, *more, content=content) as operator:
+    how = {"content": content, "kubeconfig": kubeconfig}
+    async with replica(cluster, prometheus, folder, *more, **how) as operator:
         await operator.until_ready()
         yield operator
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ import api_support
 from aiohttp.test_utils import TestServer
 from cluster import Cluster, EnvtestCluster, SimCluster
 from manifest_support import RESTRICTED
+from prometheus_support import address_towards
 from scenes import EXAMPLE_RULES, NOON, Scene
 from store_support import Clock, make_store
 
@@ -56,9 +56,7 @@ async def served(
 
 def own_address() -> str:
     """An address of this machine that is not loopback: no endpoint of a Service may be that."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))  # sends nothing
-        return str(probe.getsockname()[0])
+    return address_towards("192.0.2.1")
 
 
 @contextlib.asynccontextmanager

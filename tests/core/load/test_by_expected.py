@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from builders import FAILED, answer, rule, rule_set, unlimited
+from builders import FAILED, rule, rule_set, unlimited
 from evaluating import Cluster
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,15 +105,6 @@ def test_the_state_machine_is_that_of_the_measured_value(loads, options) -> None
         measured.tick(10 * number, cpu={"a": load + 5.0})
         expected.tick(10 * number, cpu={"a": load}, pods=bound("a", 0.5))
     assert measured.writes == expected.writes
-
-
-@pytest.mark.parametrize("gone", [FAILED, answer({"a": 76.0})], ids=["failed", "old"])
-def test_it_stays_while_nothing_is_known_until_that_is_stale(gone) -> None:
-    some = cluster(**EXPECTED)
-    some.tick(cpu={"a": 76.0}, pods=bound("a", 0.5))
-    for at in (10, 200, 400):
-        some.tick(at, cpu=gone, pods=bound("a", 0.5))
-        assert some.marked == ("" if at == 400 else "a")
 
 
 def test_a_mark_that_an_older_version_put_early_is_adopted_and_released() -> None:
