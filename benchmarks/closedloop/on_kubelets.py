@@ -24,6 +24,7 @@ from closedloop.workload import Kind, Pod, Scenario, draw
 from closedloop.world import HOT
 
 sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "support"))
+sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "e2e"))
 
 from archives import image_of
 from cluster import NODES, EnvtestCluster

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar, cast
 
-from bench import FakeEvents, FakeRulesFile, patch_node
+from bench import FakeEvents, FakeLeadership, FakeRulesFile, patch_node
 from stateful_model import RECORD, label_text, taint_text, texts_on
 from virtual_loop import VirtualLoop
 
@@ -326,16 +326,6 @@ def _labels(name: str) -> dict[str, str]:
     return {"node": name} if number % 2 else {"instance": f"10.0.0.{number + 1}:9100"}
 
 
-@dataclass
-class Leadership:
-    may_write: bool = False
-    leader: str | None = None
-    error: str | None = None
-
-    def step_down(self) -> None:
-        """The test says who leads."""
-
-
 @dataclass(frozen=True)
 class Answered:
     """What a source said of one node: a value, and how old it was."""
@@ -410,14 +400,14 @@ class Replica:
     """One process: an Evaluator with all that it holds."""
 
     def __init__(
-        self, world: World, *, dry_run: bool = False, leadership: Leadership | None = None
+        self, world: World, *, dry_run: bool = False, leadership: FakeLeadership | None = None
     ) -> None:
         self.dry_run = dry_run
         self.api = Api(world, self)
         self.watch = Watch(world.objects)
         self.source = Source(world)
         self.rules_file = FakeRulesFile(world.rule_set)
-        self.leadership = leadership or Leadership()
+        self.leadership = leadership or FakeLeadership(False, None, steps_down=False)
         self.events = FakeEvents()
         self.alerts: dict[tuple[str, str, str], AlertSeen] = {}
         self.replays = False

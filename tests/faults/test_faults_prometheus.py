@@ -14,7 +14,7 @@ HOT, COOL = 91.0, 12.0
 async def test_prometheus_is_away_for_hours() -> None:
     guard = {"max_marked": "50%", "max_releases": "25%"}
     bench = Bench(*"abcdefgh", rules=rule_set(rule("load", for_="1m"), guard=guard))
-    bench.leadership.step_down = lambda: None  # nobody else takes the Lease
+    bench.leadership.steps_down = False  # nobody else takes the Lease
     await bench.tick(load=dict.fromkeys("abcd", HOT) | dict.fromkeys("efgh", COOL))
     await bench.tick(MINUTE)
     assert bench.marked == "a b c d"

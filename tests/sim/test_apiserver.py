@@ -4,8 +4,7 @@ import asyncio
 import re
 from typing import Any
 
-import pytest
-from cluster import EVENTS, LEASES, MERGE, NODES, STRATEGIC, Answer, Cluster, SimCluster
+from cluster import EVENTS, LEASES, NODES, Answer, Cluster, SimCluster
 from pods_support import PODS, create, pod
 
 from dynsched_sim.examples import make_node
@@ -201,47 +200,6 @@ async def test_what_is_refused_says_why_and_changes_nothing(cluster: Cluster) ->
     assert await cluster.get_node("a") == before
     assert await cluster.get_lease("l") == kept
     assert [n["metadata"]["name"] for n in await cluster.list_nodes()] == ["a"]
-
-
-NEW = {"type": "New", "status": "True"}
-PATCHES: list[tuple[str, str, Any, str, Any]] = [
-    # below the node, how, a patch, what is looked at, what is there then
-    ("", MERGE, {"metadata": {"labels": {"x": "2", "y": None, "n": "3", "z": None}}}, "labels",
-     {"x": "2", "n": "3"}),
-    ("", MERGE, {"metadata": {"labels": None}}, "labels", {}),
-    ("", MERGE, {"spec": {"taints": [HARD, SOFT]}}, "taints", [HARD, SOFT]),
-    ("", MERGE, {"spec": {"taints": [HARD]}}, "taints", [HARD]),
-    ("", MERGE, {"spec": {"taints": None}}, "taints", []),
-    ("", STRATEGIC, {"spec": {"taints": [HARD]}}, "taints", [HARD]),  # atomic here too
-    ("", STRATEGIC, {"metadata": {"labels": {"x": None, "z": "1"}}}, "labels",
-     {"y": "1", "z": "1"}),
-    # without an effect: no new version
-    ("", MERGE, {"metadata": {"labels": {"x": "1", "no": None}}}, "", None),
-    ("", MERGE, {}, "", None),
-    ("", MERGE, {"status": {"nodeInfo": {"kubeletVersion": "v9"}}}, "", None),
-    ("/status", MERGE, {"spec": {"taints": [HARD]}, "status": {"conditions": [NEW]}}, "taints",
-     [SOFT]),
-    ("/status", MERGE, {"status": {"conditions": [NEW]}}, "conditions", ["New"]),
-    ("", MERGE, {"metadata": {"creationTimestamp": None, "managedFields": None,
-                                "labels": {"x": "2"}}}, "created", True),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("number", range(len(PATCHES)))
-async def test_a_patch(cluster: Cluster, number: int) -> None:
-    below, how, patch, part, expected = PATCHES[number]
-    sent = node("a", x="1", y="1") | {"spec": {"taints": [SOFT]}}
-    before = await cluster.create_node(sent)
-    body = (await cluster.patch(f"{A}{below}", patch, how, fieldManager="other")).ok
-    meta = body["metadata"]
-    found = {
-        "labels": meta.get("labels", {}),
-        "taints": body["spec"].get("taints", []),
-        "conditions": [condition["type"] for condition in body["status"]["conditions"]],
-        "created": meta["creationTimestamp"] == before["metadata"]["creationTimestamp"],
-    }
-    assert found[part] == expected if part else body == before
-    assert (version(body) != version(before)) is bool(part)
 
 
 async def test_a_put_replaces_all_but_the_status_and_a_delete_is_told(cluster: Cluster) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections import Counter
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -164,13 +165,18 @@ def _parsed(rules):
     return rules if rules is None or isinstance(rules, RuleSet) else parse_rules(rules)
 
 
+@dataclass
 class FakeLeadership:
-    may_write = True
-    leader = "me"
-    error = None
+    """The test says who leads, and whether anybody else would."""
+
+    may_write: bool = True
+    leader: str | None = "me"
+    error: str | None = None
+    steps_down: bool = True
 
     def step_down(self):
-        self.may_write = False
+        if self.steps_down:
+            self.may_write = False
 
 
 class Bench:
