@@ -10,12 +10,10 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import aiohttp
 import pytest
 import yaml
 from cluster import NODES, EnvtestCluster
 from envtest import Envtest, StartError
-from fake_prometheus import FakePrometheus
 from manifest_support import (
     BASE,
     OVERLAYS,
@@ -27,7 +25,6 @@ from manifest_support import (
 )
 from operator_support import until, write_rules
 from programs import ROOT, run
-from reader_support import bearer
 from replica_support import marked, some_ticks
 from scheduling_support import (
     PODS,
@@ -77,26 +74,29 @@ async def pruned(*arguments: str | Path) -> list[str]:
     return sorted(patch["node"] for patch in json.loads(done.stdout))
 
 
-async def test_with_its_rights_alone_it_marks_tells_and_prunes(cluster, kubectl, tmp_path) -> None:
+async def test_with_its_rights_alone_it_marks_tells_and_prunes(
+    cluster, prometheus, kubectl, tmp_path
+) -> None:
     token = await applied(kubectl, BASE, "dynsched")
     kubeconfig = cluster.servers.kubeconfig(tmp_path / "kubeconfig-account", token)
     await cluster.create_nodes("hot", "cool")
-    async with FakePrometheus() as prometheus:
-        prometheus.set(cpu={"hot": 95, "cool": 10})
-        how = {"kubeconfig": kubeconfig}
-        async with dynsched(cluster, prometheus, tmp_path, RULES, *HERE, **how) as operator:
-            await until(lambda: marked(cluster), "a node is marked")
-            await until(lambda: cluster.list_events("hot"), "the Event")
-            assert await operator.get("/status") == (200, "ok")
-            assert await operator.stop() == 0
-            assert "answered 403" not in operator.log
+    prometheus.set(cpu={"hot": 95, "cool": 10})
+    how = {"kubeconfig": kubeconfig}
+    async with dynsched(cluster, prometheus, tmp_path, RULES, *HERE, **how) as operator:
+        await until(lambda: marked(cluster), "a node is marked")
+        await until(lambda: cluster.list_events("hot"), "the Event")
+        assert await operator.get("/status") == (200, "ok")
+        assert await operator.stop() == 0
+        assert "answered 403" not in operator.log
     assert await marked(cluster) == ["hot"]
     words = ("--kubeconfig", kubeconfig, "--rules", tmp_path / "rules.yaml")
     assert await pruned("prune", *words) == ["hot"]
     assert await marked(cluster) == []
 
 
-async def test_the_order_alone_needs_no_right_to_write_nodes(cluster, kubectl, tmp_path) -> None:
+async def test_the_order_alone_needs_no_right_to_write_nodes(
+    cluster, prometheus, kubectl, tmp_path
+) -> None:
     token = await applied(kubectl, OVERLAYS / "order-only", "dynsched")
     kubeconfig = cluster.servers.kubeconfig(tmp_path / "kubeconfig-account", token)
     assert (await cluster.patch(f"{NODES}/none", {}, token=token)).status == 403
@@ -109,31 +109,30 @@ async def test_the_order_alone_needs_no_right_to_write_nodes(cluster, kubectl, t
     content = {**RULES, "mark": shipped["mark"], "order": {"score": {"cpu": 1}}}
     how = {"kubeconfig": kubeconfig}
     order = "/apis/dynsched.io/v1/namespaces/dynsched/nodeorders/dynsched"
-    async with FakePrometheus() as prometheus:
-        prometheus.set(cpu={"hot": 95, "cool": 20, "cooler": 10})
-        async with dynsched(cluster, prometheus, tmp_path, content, *HERE, **how) as operator:
+    prometheus.set(cpu={"hot": 95, "cool": 20, "cooler": 10})
+    async with dynsched(cluster, prometheus, tmp_path, content, *HERE, **how) as operator:
 
-            async def listed() -> list[str]:
-                found = (await cluster.get(order)).body.get("spec", {}).get("lists", {"": []})
-                return [
-                    n for each in found[""] for level in each["levels"] for n in level["allBut"]
-                ]
+        async def listed() -> list[str]:
+            found = (await cluster.get(order)).body.get("spec", {}).get("lists", {"": []})
+            return [n for each in found[""] for level in each["levels"] for n in level["allBut"]]
 
-            assert await until(listed, "the order") == ["hot"]
-            await some_ticks(operator)
-            assert await operator.get("/status") == (200, "ok")
-            nodes = await operator.nodes()
-            assert (nodes["type"], nodes["node_names"]) == ("Hot Nodes", ["hot"])
-            assert await operator.stop() == 0
-            assert "answered 403" not in operator.log
-            assert "node hot: an older mark stays" in operator.log
+        assert await until(listed, "the order") == ["hot"]
+        await some_ticks(operator)
+        assert await operator.get("/status") == (200, "ok")
+        nodes = await operator.nodes()
+        assert (nodes["type"], nodes["node_names"]) == ("Hot Nodes", ["hot"])
+        assert await operator.stop() == 0
+        assert "answered 403" not in operator.log
+        assert "node hot: an older mark stays" in operator.log
     assert (await cluster.get(order)).status == 404
     assert await marked(cluster) == ["hot"]
     tried = [write.verb for write in await cluster.writes("nodes") if write.verb != "create"]
     assert tried == ["patch"]  # by the test
 
 
-async def test_people_have_roles_with_what_the_commands_need(cluster, kubectl, tmp_path) -> None:
+async def test_people_have_roles_with_what_the_commands_need(
+    cluster, prometheus, kubectl, tmp_path
+) -> None:
     """And before that no advice to apply manifests, which grant people nothing."""
     await asyncio.to_thread(kubectl, "apply", "-k", shipped("kubectl"))
     await asyncio.to_thread(kubectl, "wait", "--for=condition=Established", "crd", ORDERS)
@@ -153,23 +152,22 @@ async def test_people_have_roles_with_what_the_commands_need(cluster, kubectl, t
         done = await asyncio.to_thread(run, *words)
         return done.returncode, done.stdout + done.stderr
 
-    async with FakePrometheus() as prometheus:
-        prometheus.set(cpu={"hot": 95})
-        asking = ("--prom", prometheus.url, "-r", file)
-        code, told = await called("plan", *asking)
-        assert (code, "docs/look.md has those for people" in told) == (1, True)
-        assert "kubectl apply" not in told
-        for kind, name in (("clusterrolebinding", "clusterrole"), ("rolebinding", "role")):
-            role = (f"--{name}=dynsched-kubectl", "--user=stranger", "-n", "dynsched")
-            await asyncio.to_thread(kubectl, "create", kind, "people", *role)
-        for command in (("plan", *asking), ("order", "one", "-n", "default"), ("nodes",),
-                        ("why", "hot"), ("doctor", *asking, "-o", "json")):  # fmt: skip
-            code, told = await called(*command)
-            assert "answered 403" not in told, command
-            if command[0] in ("plan", "order"):
-                assert code == 0, told
-            elif command[0] != "doctor":
-                assert "there is no Service dynsched" in told  # nothing makes its Endpoints here
+    prometheus.set(cpu={"hot": 95})
+    asking = ("--prom", prometheus.url, "-r", file)
+    code, told = await called("plan", *asking)
+    assert (code, "docs/look.md has those for people" in told) == (1, True)
+    assert "kubectl apply" not in told
+    for kind, name in (("clusterrolebinding", "clusterrole"), ("rolebinding", "role")):
+        role = (f"--{name}=dynsched-kubectl", "--user=stranger", "-n", "dynsched")
+        await asyncio.to_thread(kubectl, "create", kind, "people", *role)
+    for command in (("plan", *asking), ("order", "one", "-n", "default"), ("nodes",),
+                    ("why", "hot"), ("doctor", *asking, "-o", "json")):  # fmt: skip
+        code, told = await called(*command)
+        assert "answered 403" not in told, command
+        if command[0] in ("plan", "order"):
+            assert code == 0, told
+        elif command[0] != "doctor":
+            assert "there is no Service dynsched" in told  # nothing makes its Endpoints here
     role = ("--clusterrole=dynsched-prune", "--user=stranger")
     await asyncio.to_thread(kubectl, "delete", "clusterrolebinding", "people")
     await asyncio.to_thread(kubectl, "create", "clusterrolebinding", "people", *role)
@@ -275,32 +273,33 @@ async def test_a_real_scheduler_takes_the_configuration(name: str, cluster: Envt
 
 @pytest.mark.thorough
 async def test_with_its_account_alone_the_second_scheduler_is_elected_and_schedules(
-    cluster: EnvtestCluster, kubectl: Kubectl, tmp_path: Path
+    cluster: EnvtestCluster, prometheus, kubectl: Kubectl, tmp_path: Path
 ) -> None:
     token = await applied(kubectl, OVERLAYS / SECOND, SECOND, SECOND)
     kubeconfig = cluster.servers.kubeconfig(tmp_path / "kubeconfig-second", token)
-    async with FakePrometheus() as prometheus:
-        await set_loads(cluster, prometheus, {"hot": 95.0, "cool": 25.0})
-        profiles = {"mem-real-usage-scheduler": {"score": {"load": 1}, "method": "relative"}}
-        content, how = rules(extender={"profiles": profiles}), {"kubeconfig": kubeconfig}
-        async with dynsched(cluster, prometheus, tmp_path, content, "--dry-run", **how) as operator:
-            config = extended(SECOND, operator.address)
-            config["leaderElection"] = scheduler_config(SECOND)["leaderElection"]
-            config["clientConnection"] = {"kubeconfig": str(kubeconfig)}
-            with scheduler(cluster.servers, config):
-                lease = await until(lambda: cluster.get_lease(SECOND, SECOND), "its Lease")
-                assert lease["spec"]["holderIdentity"]
-                pod = make_pod("app", schedulerName="mem-real-usage-scheduler")
-                _ = (await cluster.post(PODS, pod)).ok
-                assert await placed(cluster, ["app"]) == {"cool": 1}
-            assert "answered 403" not in operator.log
-            assert "forbidden" not in operator.log
+    await set_loads(cluster, prometheus, {"hot": 95.0, "cool": 25.0})
+    profiles = {"mem-real-usage-scheduler": {"score": {"load": 1}, "method": "relative"}}
+    content, how = rules(extender={"profiles": profiles}), {"kubeconfig": kubeconfig}
+    async with dynsched(cluster, prometheus, tmp_path, content, "--dry-run", **how) as operator:
+        config = extended(SECOND, operator.address)
+        config["leaderElection"] = scheduler_config(SECOND)["leaderElection"]
+        config["clientConnection"] = {"kubeconfig": str(kubeconfig)}
+        with scheduler(cluster.servers, config):
+            lease = await until(lambda: cluster.get_lease(SECOND, SECOND), "its Lease")
+            assert lease["spec"]["holderIdentity"]
+            pod = make_pod("app", schedulerName="mem-real-usage-scheduler")
+            _ = (await cluster.post(PODS, pod)).ok
+            assert await placed(cluster, ["app"]) == {"cool": 1}
+        assert "answered 403" not in operator.log
+        assert "forbidden" not in operator.log
     assert {write.verb for write in await cluster.writes("nodes")} == {"create"}
     assert await cluster.get_lease("dynsched", SECOND) is None
 
 
 @pytest.mark.thorough
-async def test_with_the_rights_of_web_auth_it_lets_readers_in(cluster, kubectl, tmp_path) -> None:
+async def test_with_the_rights_of_web_auth_it_lets_readers_in(
+    cluster, prometheus, kubectl, tmp_path
+) -> None:
     own = await applied(kubectl, shipped("web-auth"), "dynsched")
     (container,) = the(kustomize(shipped("web-auth")), "Deployment")["spec"]["template"]["spec"][
         "containers"
@@ -312,18 +311,13 @@ async def test_with_the_rights_of_web_auth_it_lets_readers_in(cluster, kubectl, 
     await cluster.create_node(make_node("a", 0))
     try:
         refused = await asyncio.to_thread(kubectl.token, "dynsched", "stranger")
-        async with FakePrometheus() as prometheus:
-            prometheus.set(cpu={"a": 10})
-            flags, how = ("--web-auth", *HERE), {"kubeconfig": kubeconfig}
-            async with (
-                dynsched(cluster, prometheus, tmp_path, RULES, *flags, **how) as operator,
-                aiohttp.ClientSession(f"http://{operator.address}") as session,
-            ):
-                for path in ("/", "/status", "/nodes", "/nodes/a", "/metrics", "/page/data"):
-                    for token, code in ((own, 200), (refused, 403)):
-                        async with session.get(path, headers=bearer(token)) as answer:
-                            assert answer.status == code, path
-                assert await operator.stop() == 0
-                assert "answered 403" not in operator.log
+        prometheus.set(cpu={"a": 10})
+        flags, how = ("--web-auth", *HERE), {"kubeconfig": kubeconfig}
+        async with dynsched(cluster, prometheus, tmp_path, RULES, *flags, **how) as operator:
+            for path in ("/", "/status", "/nodes", "/nodes/a", "/metrics", "/page/data"):
+                for token, code in ((own, 200), (refused, 403)):
+                    assert (await operator.get(path, token=token))[0] == code, path
+            assert await operator.stop() == 0
+            assert "answered 403" not in operator.log
     finally:
         await asyncio.to_thread(kubectl, "delete", *stranger)

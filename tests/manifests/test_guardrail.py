@@ -14,7 +14,6 @@ import pytest
 import yaml
 from cluster import JSON_PATCH, MERGE, NODES, STRATEGIC, Answer, EnvtestCluster
 from envtest import Envtest
-from fake_prometheus import FakePrometheus
 from manifest_support import COMPONENTS, OVERLAYS, Doc, Kubectl
 from operator_support import until, write_rules
 from programs import run
@@ -294,25 +293,24 @@ async def account(cluster: EnvtestCluster, policy: Kubectl, tmp_path: Path) -> P
     return cluster.servers.kubeconfig(tmp_path / "kubeconfig-account", token)
 
 
-async def test_the_whole_loop_passes_under_it(cluster, account, tmp_path) -> None:
+async def test_the_whole_loop_passes_under_it(cluster, prometheus, account, tmp_path) -> None:
     before = {name: await cluster.get_node(name) for name in ("hot", "cool")}
     how = {"kubeconfig": account, "content": rules_of(LABEL_AND_TAINT)}
-    async with FakePrometheus() as prometheus:
-        prometheus.set(load={"hot": 95})
-        async with replica(cluster, prometheus, tmp_path, *HERE, **how) as operator:
-            await until(lambda: is_marked(cluster, "hot"), "it is marked")
-            hot = await cluster.get_node("hot")
-            assert hot["spec"]["taints"] == [*FOREIGN, SOFT]
-            assert without_ours(hot) == without_ours(before["hot"])
+    prometheus.set(load={"hot": 95})
+    async with replica(cluster, prometheus, tmp_path, *HERE, **how) as operator:
+        await until(lambda: is_marked(cluster, "hot"), "it is marked")
+        hot = await cluster.get_node("hot")
+        assert hot["spec"]["taints"] == [*FOREIGN, SOFT]
+        assert without_ours(hot) == without_ours(before["hot"])
 
-            write_rules(tmp_path, rules_of(LABEL_AND_TAINT, threshold=99))
-            await until(lambda: is_marked(cluster), "it is released")
-            assert await all_as(cluster, before)
-            assert await operator.get("/status") == (200, "ok")
+        write_rules(tmp_path, rules_of(LABEL_AND_TAINT, threshold=99))
+        await until(lambda: is_marked(cluster), "it is released")
+        assert await all_as(cluster, before)
+        assert await operator.get("/status") == (200, "ok")
 
-            rules = write_rules(tmp_path, rules_of(LABEL_AND_TAINT))
-            await until(lambda: is_marked(cluster, "hot"), "it is marked again")
-            assert await operator.stop() == 0
+        rules = write_rules(tmp_path, rules_of(LABEL_AND_TAINT))
+        await until(lambda: is_marked(cluster, "hot"), "it is marked again")
+        assert await operator.stop() == 0
     command = (sys.executable, "-m", "dynsched", "prune", "-o", "json", *HERE)
     done = await asyncio.to_thread(run, *command, "--kubeconfig", account, "--rules", rules)
     assert done.returncode == 0, done.stderr
@@ -330,14 +328,13 @@ async def all_as(cluster: EnvtestCluster, before: dict[str, Doc]) -> bool:
 
 
 async def test_a_mark_that_the_policy_does_not_name_is_refused_and_said_so(
-    cluster: EnvtestCluster, account: Path, tmp_path: Path
+    cluster: EnvtestCluster, prometheus, account: Path, tmp_path: Path
 ) -> None:
     how = {"kubeconfig": account, "content": rules_of({"label": "team=red"})}
-    async with FakePrometheus() as prometheus:
-        prometheus.set(load={"hot": 95})
-        async with replica(cluster, prometheus, tmp_path, *HERE, **how) as operator:
-            await operator.until_ready()
-            status, text = await operator.get("/status")
+    prometheus.set(load={"hot": 95})
+    async with replica(cluster, prometheus, tmp_path, *HERE, **how) as operator:
+        await operator.until_ready()
+        status, text = await operator.get("/status")
     assert (status, "dynsched-guardrail" in text) == (503, True)
     assert "kubectl auth can-i" not in text  # it is no matter of roles
     assert await cluster.list_nodes("team=red") == []

@@ -4,14 +4,10 @@ between is in `tests/kube/test_binding.py`.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
+from contextlib import AsyncExitStack
 
 import pytest
 from cluster import EnvtestCluster, Write
-from envtest import Envtest
-from fake_prometheus import FakePrometheus
 from scheduling_support import (
     PODS,
     dynsched,
@@ -29,32 +25,26 @@ LOADS = {f"n{number}": 20.0 + number for number in range(6)}
 BURST = [f"burst-{number}" for number in range(20)]
 
 
-@asynccontextmanager
-async def binding(
-    envtest: Envtest, folder: Path, *, ignorable: bool
-) -> AsyncIterator[EnvtestCluster]:
-    """`dynsched run --bind`, and a scheduler that asks it by the shipped configuration and binds
-    by it. Where errors are ``ignorable``, it binds by itself what dynsched did not.
-    """
-    async with EnvtestCluster(envtest, folder) as cluster, FakePrometheus() as prometheus:
-        await set_loads(cluster, prometheus, LOADS)
-        content, flags = rules(extender={}), ("--bind", "--no-leader-elect")
-        async with dynsched(cluster, prometheus, folder, content, *flags) as operator:
-            config = extended("extender", operator.address)
-            for extender in config["extenders"]:
-                extender |= {"bindVerb": "bind", "ignorable": ignorable}
-            with scheduler(envtest, config):
-                yield cluster
-
-
 async def bindings(cluster: EnvtestCluster) -> list[Write]:
     writes = await cluster.writes("pods")
     return [each for each in writes if each.subresource == "binding" and each.status == 201]
 
 
 @pytest.mark.parametrize("ignorable", [False, True])
-async def test_each_pod_is_bound_once_whoever_else_binds(envtest, tmp_path, ignorable) -> None:
-    async with binding(envtest, tmp_path, ignorable=ignorable) as cluster:
+async def test_each_pod_is_bound_once_whoever_else_binds(
+    envtest, prometheus, tmp_path, ignorable
+) -> None:
+    """Where errors are ``ignorable``, the scheduler binds by itself what dynsched did not."""
+    content, flags = rules(extender={}), ("--bind", "--no-leader-elect")
+    async with EnvtestCluster(envtest, tmp_path) as cluster, AsyncExitStack() as running:
+        await set_loads(cluster, prometheus, LOADS)
+        operator = await running.enter_async_context(
+            dynsched(cluster, prometheus, tmp_path, content, *flags)
+        )
+        config = extended("extender", operator.address)
+        for extender in config["extenders"]:
+            extender |= {"bindVerb": "bind", "ignorable": ignorable}
+        running.enter_context(scheduler(envtest, config))
 
         async def make(number: int, name: str) -> None:
             _ = (await cluster.post(PODS, make_pod(name))).ok

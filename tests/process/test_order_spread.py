@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from cluster import EnvtestCluster
-from fake_prometheus import FakePrometheus
 from manifest_support import Kubectl, order_component
 from operator_support import until
 from scheduling_support import (
@@ -70,19 +69,18 @@ async def has_order(cluster: EnvtestCluster) -> bool:
     ],
 )
 async def test_the_replicas_of_a_workload_keep_their_spread_and_a_hot_node_gets_none(
-    cluster, kubectl, tmp_path: Path, loads, count: int
+    cluster, prometheus, kubectl, tmp_path, *, loads, count: int
 ) -> None:
     """No node gets more than one replica beyond what the default scheduler gives it."""
     nodes = {f"n{number}": float(load) for number, load in enumerate(loads)}
     hot = {name for name, load in nodes.items() if load > 80}
-    async with FakePrometheus() as prometheus:
-        await set_loads(cluster, prometheus, nodes)
-        by_default = await placed(cluster, await replicas(cluster, count, cpu="50m"))
-        await cluster.delete(PODS, gracePeriodSeconds=0)
-        kubectl("label", "namespace", "default", f"{keys.AVOID_LABEL}=true")
-        async with dynsched(cluster, prometheus, tmp_path, RULES, "--lease-namespace", "default"):
-            await until(lambda: has_order(cluster), "there is an order")
-            by_order = await placed(cluster, await replicas(cluster, count, cpu="50m"))
+    await set_loads(cluster, prometheus, nodes)
+    by_default = await placed(cluster, await replicas(cluster, count, cpu="50m"))
+    await cluster.delete(PODS, gracePeriodSeconds=0)
+    kubectl("label", "namespace", "default", f"{keys.AVOID_LABEL}=true")
+    async with dynsched(cluster, prometheus, tmp_path, RULES, "--lease-namespace", "default"):
+        await until(lambda: has_order(cluster), "there is an order")
+        by_order = await placed(cluster, await replicas(cluster, count, cpu="50m"))
     assert set(by_default) == set(nodes) or len(nodes) > count
     most = math.ceil(count / (len(nodes) - len(hot)))
     assert max(by_order.values()) <= most + 1, by_order
@@ -90,17 +88,16 @@ async def test_the_replicas_of_a_workload_keep_their_spread_and_a_hot_node_gets_
 
 
 async def test_a_burst_that_the_scheduler_does_not_spread_goes_to_many_nodes(
-    cluster, kubectl, tmp_path: Path
+    cluster, prometheus, kubectl, tmp_path: Path
 ) -> None:
     """The pods of a Job, and bare ones: all went to the two coolest of twelve nodes."""
     nodes = {f"{'n' * 42}{number:02}": 5.0 * number for number in range(1, 13)}
     kubectl("label", "namespace", "default", f"{keys.AVOID_LABEL}=true")
-    async with FakePrometheus() as prometheus:
-        await set_loads(cluster, prometheus, nodes)
-        async with dynsched(cluster, prometheus, tmp_path, RULES, "--lease-namespace", "default"):
-            await until(lambda: has_order(cluster), "there is an order")
-            names = await replicas(cluster, 24, owned=False, cpu="50m")
-            found: Counter[str] = await placed(cluster, names)
+    await set_loads(cluster, prometheus, nodes)
+    async with dynsched(cluster, prometheus, tmp_path, RULES, "--lease-namespace", "default"):
+        await until(lambda: has_order(cluster), "there is an order")
+        names = await replicas(cluster, 24, owned=False, cpu="50m")
+        found: Counter[str] = await placed(cluster, names)
     assert len(found) >= 4, found
     assert max(found.values()) <= 10, found
     hottest = list(nodes)[-3:]

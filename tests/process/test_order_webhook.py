@@ -327,7 +327,7 @@ async def _half(_request: web.Request) -> web.Response:
 
 
 async def test_whatever_is_wrong_with_it_pods_are_created_as_always(
-    before, authority, tmp_path
+    before, prometheus, authority, tmp_path
 ) -> None:
     folder = certificate(authority, tmp_path / "webhook")
     (tmp_path / "other").mkdir()
@@ -342,42 +342,41 @@ async def test_whatever_is_wrong_with_it_pods_are_created_as_always(
     app = web.Application()
     app.router.add_post("/garbage", _garbage)
     app.router.add_post("/half", _half)
-    async with FakePrometheus() as prometheus:
-        await set_loads(before, prometheus, {"n0": 50.0, "n1": 60.0})
-        port = free_port()
-        flags = ("--webhook-cert-dir", str(folder), "--webhook-addr", f"127.0.0.1:{port}")
-        async with (
-            WebServer(app, Address("127.0.0.1", 0), tls) as odd,
-            WebServer(make_webhook_app(ticks), Address("127.0.0.1", 0), late) as expired,
-            dynsched(before, prometheus, tmp_path, RULES, *flags) as operator,
-        ):
-            good = configuration(authority.cert, url=at(port))
-            wrong = {
-                "nobody listens": configuration(authority.cert, url=at(free_port())),
-                "another CA": configuration(foreign.cert, url=at(port)),
-                "an expired certificate": configuration(authority.cert, url=at(expired.port)),
-                "no Service": configuration(authority.cert, **service),
-                "garbage": configuration(authority.cert, url=f"{odd.url}/garbage"),
-                "another uid": configuration(authority.cert, url=f"{odd.url}/half"),
-                "no such path": configuration(authority.cert, url=f"{odd.url}/none"),
-            }
-            for what, body in wrong.items():
-                async with configured(before, good):
-                    await until_preferred(before, "n0", "n1")
-                async with configured(before, body):
-                    await until_preferred(before)
-                    took, levels = await created(before)
-                    assert (took < 5, levels) == (True, []), what
+    await set_loads(before, prometheus, {"n0": 50.0, "n1": 60.0})
+    port = free_port()
+    flags = ("--webhook-cert-dir", str(folder), "--webhook-addr", f"127.0.0.1:{port}")
+    async with (
+        WebServer(app, Address("127.0.0.1", 0), tls) as odd,
+        WebServer(make_webhook_app(ticks), Address("127.0.0.1", 0), late) as expired,
+        dynsched(before, prometheus, tmp_path, RULES, *flags) as operator,
+    ):
+        good = configuration(authority.cert, url=at(port))
+        wrong = {
+            "nobody listens": configuration(authority.cert, url=at(free_port())),
+            "another CA": configuration(foreign.cert, url=at(port)),
+            "an expired certificate": configuration(authority.cert, url=at(expired.port)),
+            "no Service": configuration(authority.cert, **service),
+            "garbage": configuration(authority.cert, url=f"{odd.url}/garbage"),
+            "another uid": configuration(authority.cert, url=f"{odd.url}/half"),
+            "no such path": configuration(authority.cert, url=f"{odd.url}/none"),
+        }
+        for what, body in wrong.items():
             async with configured(before, good):
                 await until_preferred(before, "n0", "n1")
-                os.kill(operator.process.pid, signal.SIGSTOP)
-                try:
-                    for _ in range(3):
-                        took, levels = await created(before)
-                        assert (1 <= took < 5, levels) == (True, [])
-                finally:
-                    os.kill(operator.process.pid, signal.SIGCONT)
-                await until_preferred(before, "n0", "n1")
+            async with configured(before, body):
+                await until_preferred(before)
+                took, levels = await created(before)
+                assert (took < 5, levels) == (True, []), what
+        async with configured(before, good):
+            await until_preferred(before, "n0", "n1")
+            os.kill(operator.process.pid, signal.SIGSTOP)
+            try:
+                for _ in range(3):
+                    took, levels = await created(before)
+                    assert (1 <= took < 5, levels) == (True, [])
+            finally:
+                os.kill(operator.process.pid, signal.SIGCONT)
+            await until_preferred(before, "n0", "n1")
 
 
 @pytest.mark.parametrize("missing", ["tls.crt", "tls.key"])

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from api_support import stranger
 from cluster import LEASES, Cluster, SimCluster
-from fake_prometheus import FakePrometheus
 from operator_support import until, write_rules
 from replica_support import replica, some_ticks
 
@@ -198,17 +197,16 @@ async def test_who_may_not_list_leases_looks_into_one_namespace_and_else_into_no
 
 @pytest.mark.slow
 async def test_it_takes_the_lease_from_a_running_instance_which_writes_no_more(
-    cluster, tmp_path
+    cluster, prometheus, tmp_path
 ) -> None:
     """As before an uninstall: the instance is still there, and must not set the marks again."""
     await cluster.create_node(make_node("hot", 1))
-    async with FakePrometheus() as prometheus:
-        prometheus.set(load={"hot": 95, "a": 10})
-        async with replica(cluster, prometheus, tmp_path) as operator:
-            await operator.until_ready()
-            await until(lambda: cluster.list_nodes("status=presure"), "a node is marked")
-            assert await prune(cluster, dry_run=True, take_lease=True) == ["hot"]
-            assert await prune(cluster, take_lease=True) == ["hot"]
-            await some_ticks(operator)
-            assert await cluster.list_nodes("status=presure") == []
-            assert "no longer hold the Lease" in operator.log
+    prometheus.set(load={"hot": 95, "a": 10})
+    async with replica(cluster, prometheus, tmp_path) as operator:
+        await operator.until_ready()
+        await until(lambda: cluster.list_nodes("status=presure"), "a node is marked")
+        assert await prune(cluster, dry_run=True, take_lease=True) == ["hot"]
+        assert await prune(cluster, take_lease=True) == ["hot"]
+        await some_ticks(operator)
+        assert await cluster.list_nodes("status=presure") == []
+        assert "no longer hold the Lease" in operator.log

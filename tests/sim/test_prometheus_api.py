@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from source_support import source_at
+from store_support import Clock
 
 import dynsched_sim
 from dynsched.rules.file import load_rules
@@ -19,13 +20,6 @@ from dynsched_sim.prometheus_api import Machine, SimulatedPrometheus
 
 MACHINES = [Machine(f"worker-{index}", f"10.0.0.{index}") for index in range(12)]
 BEGIN = 1_800_000_000.0
-
-
-class Clock:
-    now = BEGIN
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +37,7 @@ async def served(app: web.Application) -> AsyncIterator[tuple[str, PrometheusSou
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_an_answer_is_as_of_the_time_that_was_asked_for(rules, method) -> None:
-    clock, load = Clock(), DemoLoad(len(MACHINES))
+    clock, load = Clock(BEGIN), DemoLoad(len(MACHINES))
     simulated = SimulatedPrometheus(MACHINES, rules, load, clock=clock)
     for second in range(102):
         for pod in load.go_on(second)[1]:

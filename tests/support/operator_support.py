@@ -59,12 +59,13 @@ class Operator:
     def log(self) -> str:
         return self._log.read_text(encoding="utf-8", errors="replace")
 
-    async def get(self, path: str, accept: str = "*/*") -> tuple[int, str]:
+    async def get(self, path: str, accept: str = "*/*", token: str = "") -> tuple[int, str]:
         """Status and text; status 0 while nobody listens."""
+        headers = {"Accept": accept, **({"Authorization": f"Bearer {token}"} if token else {})}
         try:
             async with (
                 aiohttp.ClientSession() as session,
-                session.get(f"http://{self.address}{path}", headers={"Accept": accept}) as answer,
+                session.get(f"http://{self.address}{path}", headers=headers) as answer,
             ):
                 return answer.status, await answer.text()
         except aiohttp.ClientError:
