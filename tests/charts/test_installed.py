@@ -18,11 +18,10 @@ from fake_prometheus import FakePrometheus
 from helm_support import CHART, TAINT, Config, HelmError, uninstall
 from manifest_support import BASE, Kubectl, commands, custom_resource, shipped
 from operator_support import Operator, until
-from order_cases import OWNED, own_and_order
+from order_cases import until_told
 from programs import ROOT, run
 from prometheus_support import free_port
 from replica_support import marked, some_ticks
-from scheduling_support import make_pod
 
 from dynsched.rules import keys
 
@@ -91,18 +90,6 @@ async def serves_policies(cluster: EnvtestCluster) -> bool:
     return (await cluster.get(path)).status == 200
 
 
-async def until_pods_prefer(cluster: EnvtestCluster, *want: str) -> None:
-    pod = make_pod("probe")
-    pod["metadata"] |= OWNED
-
-    async def are_so() -> bool:
-        made = (await cluster.post(f"/api/v1/namespaces/{SHOP}/pods", pod, dryRun="All")).ok
-        found = [t["preference"]["matchExpressions"][0]["values"] for t in own_and_order(made)]
-        return found == [[node] for node in want]
-
-    await until(are_so, f"pods prefer {want}")
-
-
 async def test_the_chart_gives_pods_the_order_and_takes_all_marks_back(cluster, tmp_path) -> None:
     """The hook runs while dynsched still does."""
     kubectl = Kubectl(cluster.kubeconfig)
@@ -110,14 +97,14 @@ async def test_the_chart_gives_pods_the_order_and_takes_all_marks_back(cluster, 
         await asyncio.to_thread(config.install, CHART, "dynsched", {}, create_namespace=True)
         try:
             async with running(cluster, tmp_path) as operator:
-                await until_pods_prefer(cluster, "n0", "n1")
+                await until_told(cluster, [["n0"], ["n1"]], "what pods get", SHOP)
                 await until(lambda: marked(cluster), "a node is marked")
                 assert await operator.get("/status") == (200, "ok")
                 await asyncio.to_thread(uninstall, config, kubectl, cluster.servers, tmp_path)
                 assert await marked(cluster) == []
                 await some_ticks(operator)
                 assert await marked(cluster) == []
-            await until_pods_prefer(cluster)
+            await until_told(cluster, None, "what pods get", SHOP)
             kinds = "deployments,jobs,serviceaccounts,services"
             left = kubectl(
                 "-n", NAMESPACE, "get", kinds, "-l", "app.kubernetes.io/name", "-o", "name"
@@ -150,7 +137,7 @@ async def test_kubectl_apply_gives_pods_the_order(cluster, tmp_path) -> None:
             done = await asyncio.to_thread(run, *words, cwd=tmp_path)
             assert done.returncode == 0, done.stderr
         async with running(cluster, tmp_path) as operator:
-            await until_pods_prefer(cluster, "n0", "n1")
+            await until_told(cluster, [["n0"], ["n1"]], "what pods get", SHOP)
             await until(lambda: marked(cluster), "a node is marked")
             assert "answered 403" not in operator.log
             # The way back is this and `kubectl delete -k`.

@@ -38,6 +38,8 @@ from order_cases import (
     own_and_order,
     preferring,
     term,
+    told,
+    until_told,
 )
 from programs import ROOT, run
 from scheduling_support import PODS, dynsched, make_pod, rules, scheduler, set_loads
@@ -108,18 +110,6 @@ async def problems(cluster: EnvtestCluster) -> list[str]:
     """Why pods do not get the order, as the doctor finds it."""
     async with api_of(cluster.kubeconfig) as api:
         return [f"{what}: {fix}" for what, fix in await order_problems(api)]
-
-
-async def told(cluster: EnvtestCluster) -> list[list[str]] | None:
-    """The nodes of each level that a pod of a ReplicaSet would get; None: it stays as it is."""
-    pod = make_pod("probe")
-    pod["metadata"] |= OWNED
-    made = (await cluster.post(PODS, pod, dryRun="All")).ok
-    terms = made["spec"].get("affinity", {}).get("nodeAffinity", {}).get(PREFERRED, ())
-    wanted = [term["preference"]["matchExpressions"][0] for term in terms]
-    levels = [each["values"] for each in wanted if each["key"] == "kubernetes.io/hostname"]
-    assert (keys.ORDER_ANNOTATION in made["metadata"].get("annotations", {})) is bool(levels)
-    return levels or None
 
 
 async def test_new_pods_prefer_the_coolest_until_dynsched_is_gone(
@@ -209,15 +199,6 @@ async def test_nodes_below_the_line_are_equal_and_those_above_are_named(
             await until_told(cluster, None, "all are equal: kube-scheduler decides alone")
             assert (await cluster.get(ORDER)).status == 200
             await operator.stop()
-
-
-async def until_told(cluster: EnvtestCluster, want: list[list[str]] | None, why: str) -> None:
-    """Wait until new pods get these levels."""
-
-    async def is_told() -> bool:
-        return await told(cluster) == want
-
-    await until(is_told, why)
 
 
 def ahead(seconds: float) -> dict[str, str]:

@@ -40,11 +40,13 @@ from order_cases import (
     RELEASED,
     own_and_order,
     preferring,
+    told,
+    until_told,
 )
 from programs import ROOT, run
 from prometheus_support import free_port
 from replica_support import metric
-from scheduling_support import PODS, dynsched, make_pod, rules, set_loads
+from scheduling_support import dynsched, make_pod, rules, set_loads
 from store_support import Clock, make_store
 from webhook_support import CONFIGURATIONS, at, certificate, configuration, configured
 
@@ -249,20 +251,11 @@ async def before(before_136: Envtest, tmp_path: Path) -> AsyncIterator[EnvtestCl
 ASKS = {keys.AVOID_LABEL: "true"}
 
 
-async def created(cluster: EnvtestCluster) -> tuple[float, list[list[str]]]:
+async def created(cluster: EnvtestCluster) -> tuple[float, list[list[str]] | None]:
     """How long the creation of a pod took, and the nodes of its levels."""
-    pod, began = make_pod("probe"), time.monotonic()
-    pod["metadata"] |= OWNED
-    made = (await cluster.post(PODS, pod, dryRun="All")).ok
-    took = time.monotonic() - began
-    return took, [t["preference"]["matchExpressions"][0]["values"] for t in own_and_order(made)]
-
-
-async def until_preferred(cluster: EnvtestCluster, *want: str) -> None:
-    async def is_so() -> bool:
-        return (await created(cluster))[1] == [[node] for node in want]
-
-    await until(is_so, f"pods prefer {want}")
+    began = time.monotonic()
+    levels = await told(cluster)
+    return time.monotonic() - began, levels
 
 
 async def test_pods_get_the_order_where_no_policies_are(before, authority, tmp_path) -> None:
@@ -291,7 +284,7 @@ async def test_pods_get_the_order_where_no_policies_are(before, authority, tmp_p
         ):
             for port, operator in zip(ports, (first, second), strict=True):
                 await reach(before, configuration(authority.cert, url=at(port)))
-                await until_preferred(before, "n0", "n1")
+                await until_told(before, [["n0"], ["n1"]], "pods get the order")
                 assert await order_problems(api) == []
                 answer = json.loads((await operator.get("/order"))[1])
                 assert (answer["by"], answer["error"]) == ("webhook", None)
@@ -300,9 +293,9 @@ async def test_pods_get_the_order_where_no_policies_are(before, authority, tmp_p
                 assert await metric(operator, 'dynsched_order_writes_total{result="failed"}') == 0
             prometheus.set(load=loads | {"n0": 75.0})
             certificate(authority, folder, "renewed")
-            await until_preferred(before, "n1", "n0")
+            await until_told(before, [["n1"], ["n0"]], "pods get the order")
             await second.stop()
-            await until_preferred(before)
+            await until_told(before, None, "pods are created as always")
             assert "answered 403" not in first.log + second.log
             assert "TLS" not in first.log.replace("TLS: the certificate was read again", "")
 
@@ -362,21 +355,21 @@ async def test_whatever_is_wrong_with_it_pods_are_created_as_always(
         }
         for what, body in wrong.items():
             async with configured(before, good):
-                await until_preferred(before, "n0", "n1")
+                await until_told(before, [["n0"], ["n1"]], "pods get the order")
             async with configured(before, body):
-                await until_preferred(before)
+                await until_told(before, None, "pods are created as always")
                 took, levels = await created(before)
-                assert (took < 5, levels) == (True, []), what
+                assert (took < 5, levels) == (True, None), what
         async with configured(before, good):
-            await until_preferred(before, "n0", "n1")
+            await until_told(before, [["n0"], ["n1"]], "pods get the order")
             os.kill(operator.process.pid, signal.SIGSTOP)
             try:
                 for _ in range(3):
                     took, levels = await created(before)
-                    assert (1 <= took < 5, levels) == (True, [])
+                    assert (1 <= took < 5, levels) == (True, None)
             finally:
                 os.kill(operator.process.pid, signal.SIGCONT)
-            await until_preferred(before, "n0", "n1")
+            await until_told(before, [["n0"], ["n1"]], "pods get the order")
 
 
 @pytest.mark.parametrize("missing", ["tls.crt", "tls.key"])

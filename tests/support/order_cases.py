@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from cluster import Cluster
+from operator_support import until
 from scheduling_support import make_pod
 
 from dynsched.features.order.ranks import Order
@@ -102,3 +104,25 @@ def own_and_order(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Its preferences without the soft affinity."""
     terms = pod["spec"].get("affinity", {}).get("nodeAffinity", {}).get(PREFERRED, ())
     return [each for each in terms if "'status'" not in str(each)]
+
+
+async def told(cluster: Cluster, namespace: str = "default") -> list[list[str]] | None:
+    """The nodes of each level that a new pod of a ReplicaSet would get; None: it stays as it is."""
+    pod = make_pod("probe")
+    pod["metadata"] |= OWNED
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    made = (await cluster.post(path, pod, dryRun="All")).ok
+    levels = [each["preference"]["matchExpressions"][0]["values"] for each in own_and_order(made)]
+    assert (keys.ORDER_ANNOTATION in made["metadata"].get("annotations", {})) is bool(levels)
+    return levels or None
+
+
+async def until_told(
+    cluster: Cluster, want: list[list[str]] | None, why: str, namespace: str = "default"
+) -> None:
+    """Wait until new pods get these levels."""
+
+    async def is_told() -> bool:
+        return await told(cluster, namespace) == want
+
+    await until(is_told, why)
