@@ -9,7 +9,6 @@ import re
 import signal
 import sys
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -42,7 +41,7 @@ from order_cases import (
     until_told,
 )
 from programs import ROOT, run
-from scheduling_support import PODS, dynsched, make_pod, rules, scheduler, set_loads
+from scheduling_support import PODS, dynsched, make_pod, placed, rules, scheduler, set_loads
 
 from dynsched.features.order.resource import spec_of
 from dynsched.features.order.writer import LASTS
@@ -134,12 +133,7 @@ async def test_new_pods_prefer_the_coolest_until_dynsched_is_gone(
                 pod["metadata"] |= OWNED
                 _ = (await cluster.post(PODS, pod)).ok
 
-            async def placed() -> Counter[str] | None:
-                pods = (await cluster.get(PODS)).ok["items"]
-                nodes = [pod["spec"].get("nodeName") for pod in pods]
-                return Counter(nodes) if all(nodes) else None
-
-            assert not {"hot", "n4", "n3"} & (await until(placed, "all pods are bound")).keys()
+            assert not {"hot", "n4", "n3"} & (await placed(cluster, names)).keys()
         pod = (await cluster.get(f"{PODS}/pod-0")).ok["spec"]
         assert "'status'" in str(pod["affinity"])  # the soft affinity too
         said = await of_pod(cluster, "pod-0")
@@ -186,12 +180,8 @@ async def test_nodes_below_the_line_are_equal_and_those_above_are_named(
                 pod = make_pod("web")
                 pod["metadata"] |= OWNED
                 _ = (await cluster.post(PODS, pod)).ok
-
-                async def bound() -> dict[str, Any] | None:
-                    said = await of_pod(cluster, "web")
-                    return said if said["node"] else None
-
-                said = await until(bound, "it is bound")
+                await placed(cluster, ["web"])
+                said = await of_pod(cluster, "web")
             levels = [(each["all_but"], each["nodes"]) for each in said["levels"]]
             assert levels == [(True, ["hot", "warm"]), (False, ["warm"])]
             assert (said["node"] in {"n0", "n1"}, said["level"]) == (True, 1)
@@ -279,12 +269,8 @@ async def test_a_pod_that_was_held_is_bound_by_the_order_of_then(
         ends.append((await cluster.get(ORDER)).ok["spec"]["until"])
         assert own_and_order(released)[:3] == BEFORE
         with scheduler(envtest, {}):
-
-            async def bound() -> dict[str, Any] | None:
-                said = await of_pod(cluster, "held")
-                return said if said["node"] else None
-
-            said = await until(bound, "it is bound")
+            await placed(cluster, ["held"])
+            said = await of_pod(cluster, "held")
         assert ends[0] <= said["until"] <= ends[1]
         assert [level["nodes"] for level in said["levels"]] == order
         assert said["node"] in {"n1", "n2"}
@@ -331,12 +317,7 @@ async def test_a_virtual_machine_starts_and_migrates_to_the_coolest_node(cluster
                 assert got == asked["spec"]["affinity"]  # what it requires stays
                 mine = [each for each in order if "'status'" not in str(each)]
                 assert mine == [term(each["weight"], HOST, *each["nodes"]) for each in levels]
-
-                async def bound(name: str = pod["metadata"]["name"]) -> str | None:
-                    found = (await cluster.get(f"{PODS}/{name}")).ok["spec"].get("nodeName")
-                    return found and str(found)
-
-                assert await until(bound, "it is bound") == where
+                assert await placed(cluster, [pod["metadata"]["name"]]) == {where: 1}
 
 
 async def test_the_soft_affinity_goes_alone_and_the_check_wants_the_order_alone(
