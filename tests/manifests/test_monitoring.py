@@ -12,7 +12,7 @@ import pytest
 import yaml
 from descheduler_support import QUERY
 from manifest_support import Doc, kustomize, shipped, the
-from monitoring_support import ALERTS, DASHBOARD, RECORDS, RULE, asked, exposed, queries
+from monitoring_support import ALERTS, DASHBOARD, RECORDS, RULE, exposed, queries
 from programs import ROOT, need, run
 
 from dynsched.web.app import ENDPOINTS
@@ -23,16 +23,6 @@ CASES: list[Doc] = yaml.load((FOLDER / "alerts.yaml").read_text(), Loader=yaml.B
 PAGE = ROOT / "docs/operate.md"
 RUNBOOKS = "https://github.com/OWNER/dynsched/blob/main/docs/operate.md"
 ALERT = re.compile(r"\w+(?:\{.*?\})?")
-
-
-@pytest.mark.parametrize(
-    "expr", [*(rule["expr"] for rule in (*ALERTS, *RECORDS)), *queries()], ids=lambda e: e[:60]
-)
-def test_every_metric_that_is_asked_for_is_there(expr: str) -> None:
-    raw, recorded = asked(expr)
-    assert raw | recorded
-    assert raw <= exposed()
-    assert recorded <= {record["record"] for record in RECORDS}
 
 
 def promtool(command: str, *arguments: str | Path) -> None:

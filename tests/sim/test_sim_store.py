@@ -3,8 +3,6 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dynsched_sim.apiserver.resources import LEASES, NODES
 from dynsched_sim.apiserver.store import GoneError, Store
@@ -23,21 +21,3 @@ def test_a_full_history_forgets_the_oldest_first() -> None:
     with pytest.raises(GoneError):
         store.entries(NODES, versions[0])
     assert store.changes(LEASES, 0) == ()  # each resource has a history of its own
-
-
-_STEPS = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["put", "delete"])))
-
-
-@given(_STEPS)
-def test_undoing_the_history_gives_every_state_there_was(steps: list[tuple[str, str]]) -> None:
-    store = Store()
-    states = {store.version: store.entries(NODES)}
-    for name, step in steps:
-        entry = store.get(NODES, "", name)
-        if step == "put":
-            store.put(NODES, node(name, x=str(store.version)))
-        elif entry is not None:
-            store.delete(NODES, entry)
-        states[store.version] = store.entries(NODES)
-    for version, state in states.items():
-        assert store.entries(NODES, version) == state

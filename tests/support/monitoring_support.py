@@ -25,8 +25,6 @@ _RULES: Final[list[Doc]] = [rule for group in RULE["spec"]["groups"] for rule in
 ALERTS: Final = [rule for rule in _RULES if "alert" in rule]
 RECORDS: Final = [rule for rule in _RULES if "record" in rule]
 
-_RAW: Final = re.compile(r"(?<![\w:])(?:dynsched|process)_\w+(?![\w:])")
-_RECORDED: Final = re.compile(r"\b\w+:dynsched_\w+:\w+")
 _VALUES: Final = re.compile(r"label_values\((.+), (\w+)\)")
 
 CHOSEN: Final[Mapping[str, str]] = {
@@ -60,11 +58,6 @@ def queries(chosen: Mapping[str, str] = CHOSEN) -> list[str]:
             assert values is not None, variable["name"]
             found.append(f"group by ({values[2]}) ({values[1]})")
     return [_replaced(expr, chosen) for expr in found]
-
-
-def asked(expr: str) -> tuple[set[str], set[str]]:
-    """The metrics in an expression: dynsched's own, and recorded ones."""
-    return set(_RAW.findall(expr)), set(_RECORDED.findall(expr))
 
 
 def exposed() -> set[str]:

@@ -262,16 +262,6 @@ def test_s2_preemption_is_not_vetoed() -> None:
     assert found == {name: meta[name] for name in ("a", "new")}
 
 
-@pytest.mark.parametrize("pods", ["[]", "null"])
-@pytest.mark.parametrize("key", ["NodeNameToMetaVictims", "NodeNameToVictims"])
-def test_a_candidate_without_victims_stays_one(key: str, pods: str) -> None:
-    """As Go writes them, of a node that only an extender's filter refused (kubernetes#135486)."""
-    victims = f'{{"a":{{"Pods":{pods},"NumPDBViolations":0}}}}'
-    body = f'{{"Pod":{{"metadata":{{"uid":"u"}}}},"{key}":{victims}}}'.encode()
-    answer = World().tick().extender.preempt(body)
-    assert answer == b'{"NodeNameToMetaVictims":{"a":{"Pods":[],"NumPDBViolations":0}}}'
-
-
 BINDING = {"PodName": "p", "PodNamespace": "ns", "PodUID": UID, "Node": "a"}
 
 
