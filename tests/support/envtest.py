@@ -14,13 +14,12 @@ import ssl
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from prometheus_support import free_port
+from prometheus_support import DIRECT, answers, becomes_ready, end, free_port
 
 AUDITED = ("nodes", "nodes/status", "pods", "pods/binding", "events", "configmaps")
 AUDITED_VERBS = ("create", "update", "patch", "delete", "deletecollection")
@@ -105,7 +104,7 @@ class Envtest:
     def _run_etcd(self, *flags: str) -> None:
         self._commands["etcd"] = flags
         process = self._spawn("etcd", *flags)
-        self._await(process, lambda: _get(f"{self._etcd}/health"), seconds=90)
+        self._await(process, lambda: answers(f"{self._etcd}/health"))
 
     def _start_apiserver(self) -> None:
         port = free_port()
@@ -135,7 +134,7 @@ class Envtest:
     def _run_apiserver(self, *flags: str) -> None:
         self._commands["kube-apiserver"] = flags
         process = self._spawn("kube-apiserver", *flags)
-        self._await(process, self._ready, seconds=60)
+        self._await(process, self._ready)
 
     def _write_credentials(self) -> None:
         subprocess.run(
@@ -164,7 +163,7 @@ class Envtest:
 
     def _ready(self) -> bool:
         written = self.ca_file.exists() and self.ca_file.stat().st_size  # it is made, then filled
-        return bool(written) and _get(f"{self.url}/readyz", self.token, self.ssl())
+        return bool(written) and answers(f"{self.url}/readyz", self.token, self.ssl())
 
     def kubeconfig(self, path: Path, token: str | None = None, url: str | None = None) -> Path:
         """A kubeconfig for ``token``'s user (the admin by default), written to ``path``; for
@@ -252,7 +251,7 @@ class Envtest:
         unverified = ssl.create_default_context()
         unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
         address = f"https://127.0.0.1:{port}/healthz"
-        self._await(process, lambda: _get(address, "", unverified), seconds=90)
+        self._await(process, lambda: answers(address, "", unverified))
         return lambda: self._stop(process)
 
     def stop(self) -> None:
@@ -261,15 +260,11 @@ class Envtest:
             self._stop(self._running[-1])
 
     def _stop(self, process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> None:
-        if process not in self._running:
-            return
-        self._running.remove(process)
-        process.send_signal(number)
-        try:
-            process.wait(1)  # nothing in them is to be kept, and an open watch would hold them
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if process in self._running:
+            self._running.remove(process)
+            end(
+                process, number, 1
+            )  # nothing in them is to be kept, and an open watch would hold them
 
     def _spawn(self, program: str, *flags: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{Path(program).name}.log").open("ab") as log:
@@ -284,16 +279,11 @@ class Envtest:
         self._running.append(process)
         return process
 
-    def _await(
-        self, process: subprocess.Popen[bytes], ready: Callable[[], bool], *, seconds: float
-    ) -> None:
-        deadline = time.monotonic() + seconds
-        while not ready():
-            if process.poll() is not None or time.monotonic() > deadline:
-                program = Path(str(process.args[0])).name  # type: ignore[index]
-                log = (self.folder / f"{program}.log").read_text(errors="replace")
-                raise StartError(f"{program} did not get ready:\n{log[-2000:]}")
-            time.sleep(0.05)
+    def _await(self, process: subprocess.Popen[bytes], is_ready: Callable[[], bool]) -> None:
+        if not becomes_ready(process, is_ready):
+            program = Path(str(process.args[0])).name  # type: ignore[index]
+            log = (self.folder / f"{program}.log").read_text(errors="replace")
+            raise StartError(f"{program} did not get ready:\n{log[-2000:]}")
 
 
 def _die_with_parent() -> None:
@@ -302,24 +292,9 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
 
 
-_direct = urllib.request.ProxyHandler({})  # loopback is never behind a proxy
-
-
-def _get(url: str, token: str = "", context: ssl.SSLContext | None = None) -> bool:
-    opener = urllib.request.build_opener(
-        _direct, *([urllib.request.HTTPSHandler(context=context)] if context else [])
-    )
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    try:
-        with opener.open(urllib.request.Request(url, headers=headers), timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
-
-
 def _post(url: str, body: dict[str, object]) -> dict[str, dict[str, str]]:
     request = urllib.request.Request(url, data=json.dumps(body).encode(), method="POST")
-    with urllib.request.build_opener(_direct).open(request, timeout=10) as answer:
+    with DIRECT.open(request, timeout=10) as answer:
         found: dict[str, dict[str, str]] = json.load(answer)
         return found
 

@@ -3,19 +3,23 @@
 import contextlib
 import json
 import secrets
+import signal
 import socket
+import ssl
 import subprocess
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import programs
 from misbehaving_server import MisbehavingServer, http
 
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never by a proxy
+_NO_PROXY = urllib.request.ProxyHandler({})  # loopback is never behind one
+DIRECT = urllib.request.build_opener(_NO_PROXY)
 
 
 def free_port() -> int:
@@ -26,6 +30,41 @@ def free_port() -> int:
         port = 10_000 + secrets.randbelow(22_000)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
+
+
+def answers(url: str, token: str = "", context: ssl.SSLContext | None = None) -> bool:
+    """Whether somebody answers there with status 200."""
+    handlers = [] if context is None else [urllib.request.HTTPSHandler(context=context)]
+    opener = urllib.request.build_opener(_NO_PROXY, *handlers)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    with (
+        contextlib.suppress(OSError),
+        opener.open(urllib.request.Request(url, headers=headers), timeout=5) as response,
+    ):
+        return bool(response.status == 200)
+    return False
+
+
+def becomes_ready(
+    process: subprocess.Popen[bytes], is_ready: Callable[[], bool], seconds: float = 90
+) -> bool:
+    """Wait until it is ready; False when it ends before, or takes longer."""
+    until = time.monotonic() + seconds
+    while not is_ready():
+        if process.poll() is not None or time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM, seconds: float = 5) -> None:
+    """Stop it by this signal; by force when it does not end in time."""
+    process.send_signal(number)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def address_towards(other: str) -> str:
@@ -43,7 +82,7 @@ def result_of(url: str, expr: str) -> list[dict[str, Any]]:
 
 
 def _data(url: str, form: bytes | None = None) -> Any:
-    with _DIRECT.open(url, data=form, timeout=60) as response:
+    with DIRECT.open(url, data=form, timeout=60) as response:
         return json.load(response)["data"]
 
 
@@ -97,22 +136,17 @@ class Process:
                     stderr=subprocess.STDOUT,
                     cwd=self.folder,
                 )
-            if self._becomes_ready(address):
+            where = f"http://{address}{self._ready_path}"
+            if becomes_ready(self._process, partial(answers, where)):
                 self.url = f"http://{address}"
                 return self
             self.stop()
         raise RuntimeError(f"{self.name} does not become ready:\n{self.log[-4000:]}")
 
     def stop(self) -> None:
-        """End it; by force when it does not end in time. May be called again."""
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(5)
+        """End it. May be called again."""
+        if self._process is not None:
+            end(self._process)
         self._process = None
 
     def __enter__(self) -> Self:
@@ -120,20 +154,6 @@ class Process:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def is_ready(self, address: str) -> bool:
-        """Whether it answers now; OSError is as good as False."""
-        with _DIRECT.open(f"http://{address}{self._ready_path}", timeout=2) as response:
-            return bool(response.status == 200)
-
-    def _becomes_ready(self, address: str, seconds: float = 90) -> bool:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and self._process and self._process.poll() is None:
-            with contextlib.suppress(OSError):
-                if self.is_ready(address):
-                    return True
-            time.sleep(0.05)
-        return False
 
 
 class RealPrometheus(Process):
