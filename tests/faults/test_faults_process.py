@@ -15,6 +15,7 @@ import yaml
 from cluster import SimCluster
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until
+from pods_support import reached
 from replica_support import (
     COOL,
     HOT,
@@ -50,13 +51,6 @@ class Run:
 @pytest.fixture
 async def run(sim: SimCluster, prometheus: FakePrometheus, tmp_path: Path) -> Run:
     return Run(sim, prometheus, tmp_path)
-
-
-async def until_metric(operator: Operator, name: str, value: float) -> None:
-    async def reached() -> bool:
-        return await metric(operator, name) == value
-
-    await until(reached, f"{name} is {value:g}")
 
 
 async def test_the_api_server_is_down_at_the_start_and_later(sim, prometheus, run) -> None:
@@ -137,10 +131,8 @@ async def test_whatever_becomes_of_the_rules_file(sim, prometheus, run) -> None:
         await run.until_marked("a")
         for number, (content, said) in enumerate(REFUSED, 1):
             put(content)
-
-            await until_metric(
-                operator, 'dynsched_rules_reloads_total{result="refused"}', float(number)
-            )
+            refused = 'dynsched_rules_reloads_total{result="refused"}'
+            await reached(partial(metric, operator, refused), number)
             assert said in (await status(operator))["rules_error"]
         assert (await status(operator))["ok"]
         assert await metric(operator, "dynsched_rules_reload_success") == 0
@@ -152,7 +144,7 @@ async def test_whatever_becomes_of_the_rules_file(sim, prometheus, run) -> None:
         await run.until_marked("a b")
 
         # It is published after the writes.
-        await until_metric(operator, "dynsched_rules_reload_success", 1)
+        await reached(partial(metric, operator, "dynsched_rules_reload_success"), 1)
         assert (await status(operator))["rules_error"] is None
         assert await metric(operator, 'dynsched_rules_reloads_total{result="success"}') == 1
 

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 from operator_support import Operator, until
-from pods_support import PODS, create, pod
+from pods_support import PODS, create, pod, reached
 from scheduling_support import dynsched
 
 from dynsched.sources import page_queries
@@ -45,10 +45,7 @@ async def test_it_answers_by_what_it_reads_and_by_what_was_bound(
             found = await post(operator, "/prioritize", {"NodeNames": ["a", "b", "c"]})
             return {entry["Host"]: entry["Score"] for entry in found}
 
-        async def ready() -> bool:
-            return await scores() == {"a": 10, "b": 7, "c": 0}
-
-        await until(ready, "the scores")
+        await reached(scores, {"a": 10, "b": 7, "c": 0})
         found = await post(operator, "/scheduler/filter", {"NodeNames": ["a", "b", "c"]})
         assert found["NodeNames"] == ["a", "b"]
         assert found["FailedAndUnresolvableNodes"] == {"c": "node load high: cpu 95 > 80"}

@@ -8,6 +8,7 @@ import pytest
 from cluster import Cluster
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until, write_rules
+from pods_support import reached
 from programs import run
 from replica_support import (
     COOL,
@@ -43,12 +44,6 @@ class Pod:
         answer = await self.cluster.get(KEPT)
         return answer.body.get("data", {}).get("rules.yaml") if answer.status == 200 else None
 
-    async def until_kept(self, text: str) -> None:
-        async def is_kept() -> bool:
-            return await self.kept() == text
-
-        await until(is_kept, f"kept: {text}")
-
     async def until_marked(self, *names: str) -> None:
         await until(lambda: is_marked(self.cluster, *names), f"marked: {names}")
 
@@ -69,7 +64,7 @@ async def test_a_start_with_a_refused_file_goes_on_with_what_was_in_force(pod, c
     pod.file.write_text(good)
     async with pod() as operator:
         await pod.until_marked("a")
-        await pod.until_kept(good)
+        await reached(pod.kept, good)
         await some_ticks(operator, 5)
         assert await operator.stop() == 0
     assert await pod.writes() == 2
@@ -90,7 +85,7 @@ async def test_a_start_with_a_refused_file_goes_on_with_what_was_in_force(pod, c
             if content is None:
                 pod.file.write_text(good := good.replace("80", "95"))
                 await pod.until_marked()
-                await pod.until_kept(good)
+                await reached(pod.kept, good)
             assert await operator.stop() == 0
     assert await pod.writes() == 4
 
@@ -114,7 +109,7 @@ async def test_without_rules_it_runs_and_marks_nothing_until_there_are_some(
         assert "treshold: unknown key" in (await status(operator))["error"]
         pod.file.write_text(text := write_rules(pod.folder, rules()).read_text())
         await pod.until_marked("a")
-        await pod.until_kept(text)
+        await reached(pod.kept, text)
         assert await operator.stop() == 0
 
 
@@ -132,7 +127,7 @@ async def test_where_nothing_was_kept_one_bad_query_stops_no_other_rule(pod) -> 
 async def test_rules_whose_queries_have_not_passed_replace_none_that_are_kept(pod) -> None:
     good = write_rules(pod.folder, rules()).read_text()
     async with pod() as operator:
-        await pod.until_kept(good)
+        await reached(pod.kept, good)
         assert await operator.stop() == 0
     pod.file.write_text(BAD_QUERY)
     pod.prometheus.failing["*"] = 503  # it starts too, so that nothing is known of the query
@@ -154,7 +149,7 @@ async def test_rules_whose_queries_have_not_passed_replace_none_that_are_kept(po
 async def test_outside_of_a_pod_a_refused_file_ends_it(pod) -> None:
     write_rules(pod.folder, rules())
     async with pod() as operator:
-        await pod.until_kept(pod.file.read_text())
+        await reached(pod.kept, pod.file.read_text())
         await operator.stop()
     pod.file.write_text(BAD)
     words = ("--kubeconfig", pod.cluster.kubeconfig, "-r", pod.file)
@@ -177,7 +172,7 @@ async def test_without_the_right_to_keep_rules_all_else_goes_on(sim, prometheus,
         assert await operator.stop() == 0
     sim.server.forbidden = set()
     async with pod() as operator:
-        await pod.until_kept(pod.file.read_text())
+        await reached(pod.kept, pod.file.read_text())
         assert await operator.stop() == 0
     sim.server.forbidden = {("get", "configmaps")}
     await sim.server.down()

@@ -1,6 +1,7 @@
 """Pods as tests make them."""
 
 from collections.abc import Callable, Mapping
+from inspect import isawaitable
 from typing import Any, Final
 
 from cluster import Cluster
@@ -46,8 +47,16 @@ async def start(cluster: Cluster, name: str) -> None:
 
 
 async def reached(found: Callable[[], Any], expected: object) -> None:
-    """Wait until ``expected`` is what is found; or tell what is."""
+    """Wait until ``expected`` is what is found, which may be asynchronous; or tell what is."""
+
+    async def now() -> Any:
+        value = found()
+        return await value if isawaitable(value) else value
+
+    async def is_reached() -> bool:
+        return await now() == expected
+
     try:
-        await until(lambda: found() == expected, "what is expected")
+        await until(is_reached, "what is expected")
     except AssertionError:
-        assert found() == expected
+        assert await now() == expected
