@@ -48,6 +48,8 @@ SECOND = "real-usage-scheduler"
 ORDERS = "nodeorders.dynsched.io"
 RULES = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80}]}
 HERE = ("--lease-namespace", "dynsched")
+NOTES = {"dynsched.io/pressure": '{"label":"status=presure"}'}
+MARK = {"metadata": {"labels": {"status": "presure"}, "annotations": NOTES}}
 
 
 @pytest.fixture
@@ -100,9 +102,7 @@ async def test_the_order_alone_needs_no_right_to_write_nodes(
     token = await applied(kubectl, OVERLAYS / "order-only", "dynsched")
     kubeconfig = cluster.servers.kubeconfig(tmp_path / "kubeconfig-account", token)
     assert (await cluster.patch(f"{NODES}/none", {}, token=token)).status == 403
-    old = {"annotations": {"dynsched.io/pressure": '{"label":"status=presure"}'}}
-    old["labels"] = {"status": "presure"}
-    await cluster.create_node(merge_patch(make_node("hot"), {"metadata": old}))
+    await cluster.create_node(merge_patch(make_node("hot"), MARK))
     for name in ("cool", "cooler"):
         await cluster.create_node(make_node(name))
     shipped = yaml.safe_load((OVERLAYS / "order-only/rules.yaml").read_text())
@@ -138,9 +138,7 @@ async def test_people_have_roles_with_what_the_commands_need(
     await asyncio.to_thread(kubectl, "wait", "--for=condition=Established", "crd", ORDERS)
     path = cluster.servers.kubeconfig(tmp_path / "person", cluster.servers.stranger_token)
     file = write_rules(tmp_path, {**RULES, "order": {"score": {"cpu": 1}}})
-    note = {"annotations": {"dynsched.io/pressure": '{"label":"status=presure"}'}}
-    mark = {"metadata": {**note, "labels": {"status": "presure"}}}
-    await cluster.create_node(merge_patch(make_node("hot"), mark))
+    await cluster.create_node(merge_patch(make_node("hot"), MARK))
     _ = (await cluster.post(PODS, make_pod("one"))).ok
     orders = f"/apis/dynsched.io/v1/namespaces/dynsched/{ORDERS.partition('.')[0]}"
     spec = {"until": format_time(time.time()), "lists": {}}
@@ -212,10 +210,8 @@ async def test_the_janitor_removes_marks_when_nobody_renews_the_lease(
     """With the arguments of the CronJob, and a token of its service account."""
     token = await applied(kubectl, shipped("janitor"), "dynsched-janitor")
     kubeconfig = cluster.servers.kubeconfig(tmp_path / "kubeconfig-janitor", token)
-    notes = {"dynsched.io/pressure": '{"label":"status=presure"}'}
-    mark = {"metadata": {"labels": {"status": "presure"}, "annotations": notes}}
     for name in ("a", "b"):
-        await cluster.create_node(merge_patch(make_node(name), mark))
+        await cluster.create_node(merge_patch(make_node(name), MARK))
     await cluster.create_node(
         merge_patch(make_node("c"), {"metadata": {"labels": {"status": "mine"}}})
     )

@@ -1,6 +1,7 @@
 """The lists of the order: which nodes a pod prefers, and how much of it a pod carries."""
 
 import json
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -34,6 +35,14 @@ from dynsched.features.placing import equal_line
 from dynsched.rules.keys import HOSTNAME_LABEL
 
 LINE = 500
+
+
+def order_of(scene: Scene, cpu: Mapping[str, float], at: float = NOON, **memory: float) -> Order:
+    """After a tick with these loads."""
+    tick = scene.tick(at, node_cpu=cpu, node_mem_usage=memory)
+    found = compute_order(tick.evaluation, NO_PODS)
+    assert found is not None
+    return found
 
 
 def ranked(count: int, length: int) -> list[Ranked]:
@@ -137,8 +146,7 @@ def test_only_nodes_that_a_list_has_are_shown() -> None:
     order_of_cpu = {"score": {"node-cpu": 1}, "equal_below": 50}
     scene = Scene({**EXAMPLE_RULES, "order": order_of_cpu}, nodes)
     cpu = {node.name: 10.0 if at < MAX_NODES + 40 else 79.0 for at, node in enumerate(nodes)}
-    order = compute_order(scene.tick(NOON, node_cpu=cpu, node_mem_usage={}).evaluation, NO_PODS)
-    assert order is not None
+    order = order_of(scene, cpu)
     listed = {name for tiers in order.lists[""] for tier in tiers for name in tier.nodes}
     assert {each.node for each in nodes_of(order, "")} == listed
     assert len(listed) == MAX_NODES
@@ -195,10 +203,7 @@ def test_a_node_that_is_hot_by_any_rule_is_in_no_list_until_it_has_cooled() -> N
 
     def preferred(at: float, **memory: float) -> list[str]:
         cpu = {"a": 90.0, "b": 10.0, "c": 50.0}
-        tick = scene.tick(at, node_cpu=cpu, node_mem_usage={"a": 10.0, "c": 10.0, **memory})
-        order = compute_order(tick.evaluation, NO_PODS)
-        assert order is not None
-        (tiers,) = order.lists[""]
+        (tiers,) = order_of(scene, cpu, at, **{"a": 10.0, "c": 10.0, **memory}).lists[""]
         return [name for name in ("a", "b", "host-c") if weight_of(tiers, name)]
 
     preferred(NOON - 60, b=99.0)
@@ -210,8 +215,7 @@ def test_a_load_that_cannot_be_is_in_the_middle() -> None:
     rules = [{**each, "full_at": 100} for each in EXAMPLE_RULES["rules"]]
     scene = Scene({**EXAMPLE_RULES, "rules": rules}, map(Node, "abcde"))
     cpu = {"a": -1200.0, "b": 808334905.0, "c": 10.0, "d": 50.0, "e": 70.0}
-    order = compute_order(scene.tick(NOON, node_cpu=cpu, node_mem_usage={}).evaluation, NO_PODS)
-    assert order is not None
+    order = order_of(scene, cpu)
     (tiers,) = order.lists[""]
     weights = [weight_of(tiers, name) for name in "abcde"]
     assert weights == [75, 74, 100, 73, 25]
@@ -242,8 +246,7 @@ def test_a_node_that_no_preference_can_name_is_in_no_list() -> None:
     scene = Scene(EXAMPLE_RULES, nodes)
     scene.nodes |= {name: Node(name) for name in ("n" * 70, "without")}
     cpu = dict.fromkeys(scene.nodes, 60.0) | {"b": 70.0}
-    order = compute_order(scene.tick(NOON, node_cpu=cpu, node_mem_usage={}).evaluation, NO_PODS)
-    assert order is not None
+    order = order_of(scene, cpu)
     (tiers,) = order.lists[""]
     assert [tier.nodes for tier in tiers] == [("a",), ("other",)]
     assert order.loads == {"a": 600, "other": 700}
@@ -261,9 +264,7 @@ def test_the_line_comes_down_where_nodes_are_warm_and_goes_by_every_rule() -> No
     rules = {**EXAMPLE_RULES, "order": {"score": score, "equal_below": 50}}
     scene = Scene(rules, map(Node, "abc"))
     cpu, memory = {"a": 20.0, "b": 10.0, "c": 45.0}, {"a": 75.0, "b": 10.0, "c": 45.0}
-    tick = scene.tick(NOON, node_cpu=cpu, node_mem_usage=memory)
-    order = compute_order(tick.evaluation, NO_PODS)
-    assert order is not None
+    order = order_of(scene, cpu, **memory)
     assert order.lists[""] == (
         (PreferenceTier(100, ("a",), all_but=True), PreferenceTier(62, ("a",))),
     )
@@ -273,9 +274,7 @@ def test_the_line_comes_down_where_nodes_are_warm_and_goes_by_every_rule() -> No
     ]
     # An unnamed node could be hot: then the cool ones are named.
     scene.nodes["d"] = Node("d", labels={})
-    tick = scene.tick(NOON + 10, node_cpu=cpu | {"d": 5.0}, node_mem_usage=memory)
-    order = compute_order(tick.evaluation, NO_PODS)
-    assert order is not None
+    order = order_of(scene, cpu | {"d": 5.0}, NOON + 10, **memory)
     assert [tier.nodes for tiers in order.lists[""] for tier in tiers] == [("b", "c"), ("a",)]
 
 
@@ -283,9 +282,7 @@ def test_where_nodes_are_packed_the_fullest_below_the_line_come_first() -> None:
     rules = {**EXAMPLE_RULES, "order": {"score": {"node-cpu": 1}, "equal_below": 50, "pack": True}}
     scene = Scene(rules, map(Node, "abcd"))
     cpu = {"a": 5.0, "b": 30.0, "c": 48.0, "d": 65.0}
-    tick = scene.tick(NOON, node_cpu=cpu, node_mem_usage=cpu)
-    order = compute_order(tick.evaluation, NO_PODS)
-    assert order is not None
+    order = order_of(scene, cpu, **cpu)
     assert [each.node for each in nodes_of(order, "")] == ["c", "b", "a", "d"]
     # Pods that kube-scheduler does not spread fill them one after the other.
     full = pool_of(
@@ -345,8 +342,7 @@ def test_a_node_that_goes_or_is_not_ready_for_pods_is_in_no_list(
     ]
     scene = Scene(rules, [*nodes, Node("d"), Node("e")])
     cpu = {"a": 5.0, "b": 10.0, "c": 70.0, "d": 20.0, "e": 75.0}
-    order = compute_order(scene.tick(NOON, node_cpu=cpu, node_mem_usage={}).evaluation, NO_PODS)
-    assert order is not None
+    order = order_of(scene, cpu)
     for pool, want in ("p", listed), ("", for_all + "de"):
         tiers = order.lists[pool][0] if pool in order.lists else ()
         open_to = want if pool else want + "".join(set("abc") - taints.keys())
