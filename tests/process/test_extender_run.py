@@ -57,23 +57,20 @@ async def test_it_answers_by_what_it_reads_and_by_what_was_bound(
         assert await post(operator, "/bind", placed) == {"Error": ""}
         assert (await cluster.get(f"{PODS}/placed")).ok["spec"]["nodeName"] == "a"
 
-        for number in range(3):
-            await create(cluster, pod(f"burst-{number}", "a", cpu="100m"))
+        async def on_page(key: str) -> Any:
+            return json.loads((await operator.get("/page/node?node=a"))[1])[key]
+
+        # Once somebody looks, Prometheus is asked what pods request.
+        await reached(lambda: on_page("requested"), {"cpu": 50.0})
+        burst = {f"default/burst-{number}": 0.1 for number in range(3)}
+        for name in burst:
+            await create(cluster, pod(name.rpartition("/")[2], "a", cpu="100m"))
 
         async def counted() -> bool:
-            return (await scores())["b"] > 7
+            shown = {each["pod"]: each["cpu"] for each in (await on_page("bound"))["pods"]}
+            return shown.items() >= burst.items() and (await scores())["b"] > 7
 
-        await until(counted, "the bound pods count")
-
-        async def shown() -> Any:
-            """Once somebody looks, Prometheus is asked what pods request."""
-            found = json.loads((await operator.get("/page/node?node=a"))[1])
-            return found if found["requested"] else None
-
-        of_node = await until(shown, "what pods request is shown")
-        assert of_node["requested"] == {"cpu": 50.0}
-        bound = {each["pod"]: each["cpu"] for each in of_node["bound"]["pods"]}
-        assert bound.items() >= {f"default/burst-{number}": 0.1 for number in range(3)}.items()
+        await until(counted, "the bound pods count, and are shown")
 
         await create(cluster, pod("on-hot", "c"))
 
