@@ -68,6 +68,8 @@ POLICY, WEBHOOK, BOTH = "by-policy", "by-webhook", "by-both"
 NAME = "kubernetes.io/metadata.name"
 NAME_OF_SECRET = "dynsched-order-webhook"
 RULES = rules(order={"score": {"load": 1}})
+DEFAULT = 10
+"""Seconds that an API server waits for a webhook which does not say how long; ours says one."""
 
 
 @pytest.fixture
@@ -359,14 +361,14 @@ async def test_whatever_is_wrong_with_it_pods_are_created_as_always(
             async with configured(before, body):
                 await until_told(before, None, "pods are created as always")
                 took, levels = await created(before)
-                assert (took < 5, levels) == (True, None), what
+                assert (took < DEFAULT, levels) == (True, None), what
         async with configured(before, good):
             await until_told(before, [["n0"], ["n1"]], "pods get the order")
             os.kill(operator.process.pid, signal.SIGSTOP)
             try:
                 for _ in range(3):
                     took, levels = await created(before)
-                    assert (1 <= took < 5, levels) == (True, None)
+                    assert (1 <= took < DEFAULT, levels) == (True, None)
             finally:
                 os.kill(operator.process.pid, signal.SIGCONT)
             await until_told(before, [["n0"], ["n1"]], "pods get the order")

@@ -262,7 +262,7 @@ async def test_selectors_and_version_zero_which_gives_everything_whatever_the_li
         for selector, names in selectors.items():
             found = (await cluster.get(NODES, **{kind: selector})).ok["items"]
             assert "".join(n["metadata"]["name"] for n in found) == names, selector
-    async with asyncio.timeout(5):  # the real server's cache may be a little behind
+    async with asyncio.timeout(90):  # the real server's cache may be a little behind
         while len((await cluster.get(NODES, resourceVersion=0, limit=1)).ok["items"]) != 4:
             await asyncio.sleep(0.05)
     pods = await cluster.get("/api/v1/pods", fieldSelector="spec.nodeName=a,status.phase!=Failed")
