@@ -27,6 +27,9 @@ IN_THE_POD: Final = (
 """The rules of the shipped Deployment, below the image's working directory."""
 ENOUGH: Final = 0.5
 """The share of pods that react, below which little load moves."""
+GOOD_REQUESTS: Final = 20.0
+"""Percent by which a pod's use may differ from its request times the ratio of both: within it
+kube-scheduler alone does as well (docs/effect.md#requests)."""
 _SHOWN: Final = 3
 
 

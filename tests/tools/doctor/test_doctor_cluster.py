@@ -12,6 +12,7 @@ from unittest.mock import AsyncMock
 import pytest
 import yaml
 from api_support import api_of
+from builders import NOON
 from builders import node as make_node
 from canned_cluster import (
     ADMISSION,
@@ -31,9 +32,12 @@ from canned_cluster import (
 )
 from manifest_support import BASE, COMPONENTS, kustomize, templates
 from programs import ROOT
+from scenes import Scene
 from service_support import Pages, served
 
-from dynsched.core.nodes import AddressLookup
+from dynsched.core.load.expected import KnownPods
+from dynsched.core.load.pods import BoundPod, RecentPod
+from dynsched.core.nodes import AddressLookup, Node
 from dynsched.core.samples import QueryResult, Sample
 from dynsched.core.tick import RulesStatus
 from dynsched.kube.client import KubeClient
@@ -49,7 +53,7 @@ from dynsched.tools.doctor.checks_values import (
     late_samples,
     uncovered,
 )
-from dynsched.tools.doctor.examine import check_cluster, check_running
+from dynsched.tools.doctor.examine import check_cluster, check_requests, check_running
 from dynsched.tools.doctor.expressions import read
 from dynsched.tools.doctor.findings import Finding, Report, Severity
 from dynsched.util.formatting import format_time
@@ -383,3 +387,34 @@ async def test_where_no_dynsched_is_found_or_answers_it_is_not_checked(sim) -> N
     assert (found.code, "no running dynsched says it: " in found.reason) == ("K5", True)
     in_the_cluster = Where(kubeconfig=sim.kubeconfig)
     assert await of_running(in_the_cluster) == []  # nothing is installed
+
+
+@pytest.mark.parametrize(
+    ("requests", "tells"),
+    [([2.0, 2.2] * 15, "alone"), ([2.0, 8.0] * 15, "real load"), ([2.0] * 3, None)],
+)
+async def test_what_requests_are_worth_is_told_where_the_order_is_on(requests, tells) -> None:
+    rule = {"name": "cpu", "expr": "cpu", "threshold": 80, "resource": "cpu"}
+    scene = Scene({"rules": [rule], "order": {"score": {"cpu": 1}}}, [Node("a")])
+    pods = [BoundPod(f"{at}", "a", cpu=each, name=f"d/{at}") for at, each in enumerate(requests)]
+    known = KnownPods(
+        [RecentPod(pod, 60.0, None) for pod in pods],
+        len(pods),
+        use_of_pods={"cpu": {pod.name: 1.0 for pod in pods}},
+    )
+    pages = Pages()
+    pages.snapshots.publish(scene.tick(NOON, pods=known, cpu={"a": 50.0}))
+    async with served(pages):
+        found = await asyncio.to_thread(lambda: list(check_requests(Where(pages.url))))
+    report = Report()
+    report.add(found)
+    told = [(each.code, each.severity, each.rule) for each in report.without([]).findings]
+    assert told == ([("W3", Severity.INFO, "cpu")] if tells else [])
+    assert all(tells in each.summary for each in found)
+
+
+async def test_of_requests_nothing_is_told_without_an_order() -> None:
+    pages = Pages()
+    async with served(pages):
+        pages.tick()
+        assert not await asyncio.to_thread(lambda: list(check_requests(Where(pages.url))))
