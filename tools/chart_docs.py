@@ -43,7 +43,7 @@ order](../../docs/order.md)): by policies of the API server from Kubernetes 1.36
 | GKE Autopilot | nothing, but no `collector`: Autopilot forbids its hostPath. It raises small requests to its own minimum |
 | EKS with Fargate | nothing: Fargate's nodes are never marked and in no list of the order, and pods go there by their Fargate profile alone |
 
-The objects have fixed names, so there is one release in a namespace, and one in a cluster with a mark.
+The objects have fixed names, so there is one release in a cluster.
 They come from the files of [the kustomize tree](../../manifests), to which the folders `base`,
 `components` and `collector` are links; `helm package` puts the files themselves into the archive.
 

@@ -17,7 +17,7 @@ _HEAD: Final = """\
 
 Made by `make docs` from the commands' `--help`; do not edit. Flags of several commands stand once, under
 [Shared flags](#shared-flags). A flag with an `env var` is also read from the environment. Exit codes: 0 done, 1 failed (one
-line says why), 2 wrong usage.
+line says why), 2 wrong usage (`doctor`: also a server that does not answer).
 
 The command line of dynamicScheduler works too: `dynsched -kubeconfig FILE -prom URL -r rule.yaml -s 10 -webaddr :9000` is
 `dynsched run` with today's flags.

@@ -111,8 +111,7 @@ def cli() -> None:
     callback=lambda _context, _option, uid: uid or None,
     metavar="UID",
     help="The uid of the pod that this runs in, from the downward API. After a crash, the new "
-    "container then takes over the pod's Lease at once. If the rules file is refused, the rules "
-    "that were last accepted are in force. Only one dynsched may run in the pod.",
+    "container then takes over the pod's Lease at once. Only one dynsched may run in the pod.",
 )
 @flags.option(
     "--node-metrics/--no-node-metrics",
@@ -131,7 +130,7 @@ def cli() -> None:
 )
 @flags.logging
 def run(*, once: bool, **given: Any) -> None:
-    """Watch the load and keep the marks on the nodes right, until stopped.
+    """Watch the load, and keep the order and the marks up to date, until stopped.
 
     \b
     Example:
@@ -278,8 +277,8 @@ def _print_checked(reports: Sequence[Checked], output: str) -> None:
 def prune(*, if_lease_older_than: str | None, output: str, **given: Any) -> None:
     """Remove everything that dynsched ever put on the nodes, and the order, and nothing else.
 
-    Running instances would set the marks again. While one holds the Lease `dynsched`, in any
-    namespace or in --lease-namespace, nothing is removed and the exit code is 1.
+    Running instances would set the marks again. While one holds the Lease `dynsched` in any
+    namespace (with --lease-namespace: in that one), nothing is removed and the exit code is 1.
 
     \b
     Example:
