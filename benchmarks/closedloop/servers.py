@@ -138,7 +138,8 @@ class Servers:
                     await stack.enter_async_context(asking(self.cluster))
                 operator = await stack.enter_async_context(self._operator(content, *more))
                 pids["dynsched"] = operator.process.pid
-                config = extended(mode.overlay, operator.address) if mode.overlay else None
+                if mode.overlay:
+                    config = extended(mode.overlay, operator.address)
             if mode.beside:
                 where = (self.cluster, self.envtest, self.prometheus.url)
                 pids |= await stack.enter_async_context(beside(mode.beside, *where))
