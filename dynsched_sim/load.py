@@ -48,8 +48,8 @@ class SimulatedCluster:
         self.cpu = [*cpu]
         self.hot = defaultdict[int, float](float)
         """Node-seconds over HOT, by block."""
-        self.pods_on_hot = 0.0
-        """Their seconds on nodes over HOT."""
+        self.placed_on_hot = 0
+        """Pods whose node was over HOT when they were bound."""
         self._chance = random.Random(seed)  # noqa: S311 (no cryptography)
         self._pods = [Counter[str]() for _ in cpu[:_LIVELY]]
         self._nodes: dict[int, int] = {}
@@ -61,6 +61,7 @@ class SimulatedCluster:
         scores = _scores(self._pods, pod.workload, wanted)
         best = max(scores)
         node = self._chance.choice([at for at, score in enumerate(scores) if score == best])
+        self.placed_on_hot += self.cpu[node] > HOT
         self._nodes[pod.number] = node
         self._count(pod, node, 1)
         return node
@@ -69,9 +70,8 @@ class SimulatedCluster:
         self._count(pod, self._nodes.pop(pod.number), -1)
 
     def go_on(self, now: float, seconds: float) -> None:
-        hot = [pods for pods, cpu in zip(self._pods, self.cpu, strict=False) if cpu > HOT]
-        self.hot[int(now / BLOCK)] += seconds * len(hot)
-        self.pods_on_hot += seconds * sum(pods.total() for pods in hot)
+        hot = sum(cpu > HOT for cpu in self.cpu[: len(self._pods)])
+        self.hot[int(now / BLOCK)] += seconds * hot
 
     def _count(self, pod: DemoPod, node: int, sign: int) -> None:
         self._pods[node][pod.workload] += sign
@@ -149,9 +149,10 @@ class DemoLoad:
         """The share of node-time over HOT."""
         return sum(cluster.hot.values()) / (self._lively * max(1.0, self.now))
 
-    def pods_on_hot(self, cluster: SimulatedCluster) -> float:
-        """How many pods were on nodes over HOT, on average."""
-        return cluster.pods_on_hot / max(1.0, self.now)
+    @property
+    def placed(self) -> int:
+        """How many pods came after the first, of which no node was hot."""
+        return self._count - _PODS * self._lively
 
     def saved(self) -> tuple[float, float] | None:
         """By how much the order lowered `hot`: between these two, as the blocks of time differ

@@ -22,7 +22,7 @@ from dynsched.core.marks import plan_prune
 from dynsched.core.pace import WriteFailure
 from dynsched.core.tick import Tick, WriteResult
 from dynsched.core.wording import counted
-from dynsched.features.found_prometheus import found_or_named
+from dynsched.features.found_prometheus import found_or_default
 from dynsched.features.order.resource import NODE_ORDERS, NodeOrder, homes_of_orders
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import DryRunCluster, NodeCluster
@@ -73,7 +73,7 @@ async def one_pass(
     """One tick on the nodes as they are listed now, without a watch or a server. Where it writes
     and takes part in the election, it holds the Lease meanwhile; AtWorkError while another does.
 
-    ``log``: with it, Prometheus is looked for where nobody named one (`found_or_named`).
+    ``log``: with it, Prometheus is looked for where nobody named one (`found_or_default`).
     """
     report_warnings(rules_file.warnings)
     async with Clients(credentials) as clients:
@@ -90,9 +90,8 @@ async def one_pass(
         kind = DryRunCluster if settings.dry_run else NodeCluster
         cluster = await kind.listed(client)
         if log and any(rule.source == "prometheus" for rule in rules_file.rule_set.rules):
-            named = settings.prometheus
-            found = await found_or_named(client, named, log)
-            settings = replace(settings, prometheus=found or named)
+            found = await found_or_default(client, settings.prometheus, log)
+            settings = replace(settings, prometheus=found)
         source = clients.prometheus(settings, rules_file, cluster.nodes)
         metrics_server = clients.metrics_server(cluster.nodes)
         ticks = Latest[Tick]()

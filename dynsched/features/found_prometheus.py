@@ -27,3 +27,16 @@ async def found_or_named(
     # Nothing else of ``config``: its credentials are not meant for this server.
     fetch = partial(found.fetch, api)
     return PrometheusConfig(found.url(api), timeout=config.timeout, fetch=fetch)
+
+
+async def found_or_default(
+    api: KubeApi, config: PrometheusConfig, log: Callable[[str], None]
+) -> PrometheusConfig:
+    """The same, or ``config`` with its default URL where none is found."""
+    found = await found_or_named(api, config, log)
+    if found is None:
+        log(
+            f"asking {config.url}; name another by --prom URL, or without any Prometheus take the "
+            "rules of docs/examples/metrics-server.yaml"
+        )
+    return found or config

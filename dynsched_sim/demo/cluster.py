@@ -39,20 +39,15 @@ class OrderedCluster:
         labels = {keys.AVOID_LABEL: "true"}
         api.objects.create("namespaces", {"metadata": {"name": _SHOP, "labels": labels}})
         self.load, self._names = load, dict[int, str]()
-        self.marked = set[str]()
-        self.marks = self.releases = 0
+        self.marked = list[str]()
         self.prometheus = SimulatedPrometheus(machines, rules, load)
         self.go_on()
         self.hottest = max(zip(load.ordered.cpu, self.nodes, strict=True))[1]
 
-    def go_on(self) -> list[str]:
-        """Pods end and come as they would have until now. A line for each change of a mark."""
+    def go_on(self) -> None:
+        """Pods end and come as they would have until now."""
         self._change_pods()
-        before, self.marked = self.marked, {node for node in self.nodes if self._has_mark(node)}
-        new, gone = sorted(self.marked - before), sorted(before - self.marked)
-        self.marks, self.releases = self.marks + len(new), self.releases + len(gone)
-        changes = [(node, "marked") for node in new] + [(node, "released") for node in gone]
-        return [f"{self.load.now:6.1f}s  {node} {change}" for node, change in changes]
+        self.marked = [node for node in self.nodes if self._has_mark(node)]
 
     def order(self) -> Mapping[str, Any] | None:
         """The ``spec`` of the NodeOrder."""
@@ -76,7 +71,7 @@ class OrderedCluster:
             self._objects.bind(name, _SHOP, target, Write(subresource="binding"))
 
     def _give_order(self, pod: dict[str, Any], number: int) -> None:
-        """What manifests/components/order/policy.yaml does with a pod of a ReplicaSet."""
+        """What manifests/base/order/policy.yaml does with a pod of a ReplicaSet."""
         order = self.order() or {"lists": {}}
         lists = order["lists"].get("", ())
         levels = lists[number % len(lists)]["levels"] if lists else ()

@@ -118,18 +118,18 @@ async def _show(
     ends = math.inf if seconds is None else time.monotonic() + seconds
     with Live(console=console, auto_refresh=False) as live:  # into a pipe only the last text
         while time.monotonic() < ends:
-            for line in await _pause(operator, cluster):
-                print_text(console, line)
+            await _pause(operator, cluster)
             live.update(Text(f"{summary(cluster)}\n"), refresh=True)
 
 
-async def _pause(operator: Operator, cluster: OrderedCluster) -> list[str]:
-    """Wait until the next look; what changed. BrokenError when the operator ends before that."""
+async def _pause(operator: Operator, cluster: OrderedCluster) -> None:
+    """Wait until the next look. BrokenError when the operator ends before that."""
     try:
         async with asyncio.timeout(_POLL):
             code = await operator.process.wait()
     except TimeoutError:
-        return cluster.go_on()
+        cluster.go_on()
+        return
     raise BrokenError(f"dynsched ended with code {code}. Its log ends with:\n{operator.tail()}")
 
 

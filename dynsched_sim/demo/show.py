@@ -6,36 +6,38 @@ from importlib import resources
 
 from aiohttp import web
 
-from dynsched.core.wording import counted
 from dynsched_sim.demo.cluster import OrderedCluster
 from dynsched_sim.load import HOT, LIFE, DemoLoad
 
 
 def summary(cluster: OrderedCluster) -> str:
-    marks, releases = counted(cluster.marks, "mark"), counted(cluster.releases, "release")
-    return f"After {cluster.load.now:.0f}s: {marks}, {releases}. {figures(cluster.load)}"
+    return f"After {cluster.load.now:.0f}s, 20 times as fast as life: {figures(cluster.load)}"
 
 
 def figures(load: DemoLoad) -> str:
     """Both clusters, and how sure it is that they differ."""
     if load.now < LIFE:
         return f"Too early to say which cluster does better: figures come after {LIFE:.0f}s."
-    ordered, alone = (100 * load.hot(each) for each in (load.ordered, load.alone))
-    pods, pods_alone = map(load.pods_on_hot, (load.ordered, load.alone))
     return (
-        f"Nodes over {HOT:g} % CPU: {ordered:.1f} % of their time with dynsched, {alone:.1f} % "
-        f"without. Pods on such nodes: {pods:.1f} of {len(load.pods)} with dynsched, "
-        f"{pods_alone:.1f} without. {_certainty(load.saved())}"
+        f"New pods that were placed on a node over {HOT:g} % CPU: {load.ordered.placed_on_hot} of "
+        f"{load.placed} with dynsched, {load.alone.placed_on_hot} without. {_time_over(load)}"
     )
 
 
-def _certainty(saved: tuple[float, float] | None) -> str:
+def _time_over(load: DemoLoad) -> str:
+    """Nothing while the difference may be chance: at first it often points the wrong way."""
+    saved = load.saved()
     if saved is None or saved[0] <= 0 <= saved[1]:
-        return "Too early to say whether that is chance."
+        return (
+            f"Too early to say how long nodes were over {HOT:g} % in each cluster: the difference "
+            "may be chance until some 8 minutes are over."
+        )
+    ordered, alone = (100 * load.hot(each) for each in (load.ordered, load.alone))
     least, most = sorted(abs(100 * end) for end in saved)
     word = "less" if saved[0] > 0 else "more"
     return (
-        f"Time over {HOT:g} %: {least:.1f} to {most:.1f} points {word} with dynsched (90 % sure)."
+        f"Nodes were over {HOT:g} % for {ordered:.1f} % of their time with dynsched, {alone:.1f} % "
+        f"without: {least:.1f} to {most:.1f} points {word} (90 % sure)."
     )
 
 
@@ -53,7 +55,7 @@ def page(cluster: OrderedCluster, dynsched: str) -> web.Application:
                 "seconds": load.now,
                 "nodes": cluster.nodes,
                 "cpu": {"alone": load.alone.cpu, "ordered": load.ordered.cpu},
-                "marked": [*cluster.marked],
+                "marked": cluster.marked,
                 "figures": figures(load),
             }
         )

@@ -67,4 +67,4 @@ def test_the_measurement_says_how_sure_it_is() -> None:
         go_on(load, range(int(3 * BLOCK), 1200), coolest)
         least, most = load.saved()
         assert 0 < least < load.hot(load.alone) - load.hot(load.ordered) < most < 0.3
-        assert load.pods_on_hot(load.ordered) < load.pods_on_hot(load.alone)
+        assert load.ordered.placed_on_hot < load.alone.placed_on_hot

@@ -15,7 +15,7 @@ from dynsched.core.load.lag import DEFAULT_SCRAPE
 from dynsched.core.nodes import AddressLookup, Node
 from dynsched.core.samples import Sample
 from dynsched.core.wording import some
-from dynsched.features.found_prometheus import found_or_named
+from dynsched.features.found_prometheus import found_or_default
 from dynsched.kube.client import KubeClient
 from dynsched.kube.credentials import load_credentials
 from dynsched.rules.rule_set import Rule, RuleSet
@@ -63,8 +63,8 @@ async def backtest(options: BacktestOptions, log: Callable[[str], None]) -> Json
         if options.prometheus.is_default and not options.nodes_from_series:
             credentials = await load_credentials(options.kubeconfig, options.context)
             client = await stack.enter_async_context(KubeClient(credentials))
-            found = await found_or_named(client, options.prometheus, log)
-            options = replace(options, prometheus=found or options.prometheus)
+            found = await found_or_default(client, options.prometheus, log)
+            options = replace(options, prometheus=found)
         source = PrometheusSource(options.prometheus)
         nodes, spans, history, heading = await _gather(options, source, log)
     records = [replay(rules, history, nodes, spans) for rules in options.rule_sets]

@@ -112,12 +112,12 @@ def few_react(reach: Reach, *, with_order: bool) -> Iterator[Finding]:
     command = LABEL_IT.replace("NAME", worst[0][0])
     install_it = "" if with_order else "apply manifests/base, then "
     yield (hint if with_order else warning if reacting else error)(
-        "few pods react, so that little load moves"
+        "few pods got the order or avoid marked nodes, so dynsched changes little"
         if reacting
-        else "no pod reacts, so that no load moves",
-        f"{reacting} of {counted(pods, 'running pod')} react{f' ({ways})' if ways else ''}; "
+        else "no pod got the order or avoids marked nodes, so dynsched changes nothing",
+        f"{reacting} of {counted(pods, 'pod')} with a node{f' ({ways})' if ways else ''}; "
         f"the others are in {listed(lacking)}",
-        f"{install_it}`{command}`: the pods get the preference as they are created anew",
+        f"{install_it}`{command}`: pods get the order when they are created, so old ones not",
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from dynsched.core.nodes import AddressLookup, Node
 from dynsched.core.wording import by_reason, named_rules, some
-from dynsched.features.found_prometheus import found_or_named
+from dynsched.features.found_prometheus import found_or_default
 from dynsched.features.order.resource import NODE_ORDERS
 from dynsched.kube import inspection
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient, list_node_metrics
@@ -65,7 +65,7 @@ def examine(
                 await _check_rules(prometheus, report, RuleContext(rule_set))
                 return False
             context = RuleContext(rule_set, nodes, AddressLookup(nodes.values()))
-            config = await found_or_named(client, prometheus, log) or prometheus
+            config = await found_or_default(client, prometheus, log)
             # Side by side: each waits for its own server, most of the time.
             found, _ = await asyncio.gather(
                 check_cluster(client, nodes, rule_set, lease_namespace),
@@ -195,8 +195,10 @@ def check_running(where: Where) -> Iterator[Finding | NotChecked]:
         accept = (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE)
         _, status = ask_json(where, "/status", key="rules_error", accept=accept)
         found = list(_of_status(status))
-    except NotFoundError:
-        return  # nothing is installed yet
+    except NotFoundError as error:
+        fix = "install it as README says; then the findings about policies and pods count"
+        yield from findings("K5", [hint("dynsched is not installed here", str(error), fix)])
+        return
     except ExpectedError as failed:
         yield NotChecked("K5", None, f"no running dynsched says it: {failed}")
         return
