@@ -133,8 +133,8 @@ def render(found: Part, console: Console, *, every: bool = False) -> None:
     ranked.sort(key=lambda node: node["new_pods"]["rank"])
     if ranked:
         first = some([node["name"] for node in ranked], _COOLEST)
-        said = "by rank in NEW PODS; kube-scheduler decides among nodes with ="
-        show(console, f"New pods with the order prefer {first}, {said}.")
+        how = "nodes with = equally, then by rank in NEW PODS"
+        show(console, f"New pods with the order prefer {first}: {how}.")
     show(console, f"Next: {found['next']}.")
 
 
