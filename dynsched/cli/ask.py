@@ -70,7 +70,7 @@ def why(context: click.Context, /, *, node: str, output: str, **given: Any) -> N
 @flags.output
 @click.pass_context
 def order(context: click.Context, /, *, pod: str | None, output: str, **given: Any) -> None:
-    """Show the order of the nodes for new pods, or which one a pod got, and where it went.
+    """Show the order of the nodes for new pods, or the order that a pod got, and its node.
 
     Without POD, a running dynsched answers. With POD, the pod itself shows its levels of nodes, or
     why it got none. docs/order.md says what the order is.

@@ -70,7 +70,7 @@ def backtest(
 ) -> None:
     """Replay the rules over Prometheus's history: what would have been marked, and how often.
 
-    It decides as `dynsched run` does, and writes nothing to the cluster.
+    It decides as `dynsched run` does, but by measured load only, and writes nothing to the cluster.
 
     \b
     Example:

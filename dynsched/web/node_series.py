@@ -114,7 +114,7 @@ def _hot_unmarked(tick: Tick) -> _Lines:
 
 FAMILIES: Final[Mapping[str, tuple[str, Callable[[Tick], _Lines]]]] = {
     "dynsched_node_verdict": (
-        "1: marked and still hot. 0: known to be cool. 0.5: all else.",
+        "1: marked, value not cleared. 0: known to be cool. 0.5: all else.",
         _verdicts,
     ),
     "dynsched_node_measured_load": (

@@ -74,7 +74,7 @@ class OrderStatus:
         text = "Nodes in the order, by pool."
         yield _gauge("nodes", text, "pool", {pool: _length(order, pool) for pool in order.lists})
         unlisted = {kind: order.counts[kind] for kind in UNLISTED}
-        yield _gauge("unlisted_nodes", "Nodes in no list of the order.", "reason", unlisted)
+        yield _gauge("unlisted_nodes", "Nodes left out of the order.", "reason", unlisted)
         text = "Pools for which the order has no room."
         yield _gauge("left_out_pools", text, value=len(order.left_out))
         if self.pods.running is not None:
