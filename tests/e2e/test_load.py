@@ -12,7 +12,18 @@ import pytest
 import yaml
 from node_exporters import NodeExporter
 from programs import ROOT, lacking, run
-from site_support import BURN, BY_CADVISOR, GIVEN, SHOP, WAIT, Site, pods_that, until
+from site_support import (
+    BURN,
+    BY_CADVISOR,
+    GIVEN,
+    LABEL,
+    SHOP,
+    TAINT,
+    WAIT,
+    Site,
+    pods_that,
+    until,
+)
 
 LOG = logging.getLogger("e2e")
 COMPONENTS = ("order", "inject", "guardrail", "kubectl")
@@ -31,6 +42,7 @@ def dynsched(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
             | {"order": {"score": {"node-cpu": 1}}}
             | {"rules": [*shipped["rules"], *rules["rules"]]}
         )
+    rules["mark"] = {"label": LABEL, "taint": TAINT}
     with site.installed("-k", site.example(folder, COMPONENTS, rules)):
         yield site
 
