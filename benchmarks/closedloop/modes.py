@@ -37,7 +37,7 @@ class Mode:
     """``content``: dynsched's rules; None: without dynsched. ``overlay``: the overlay whose
     scheduler configuration is used; None: the default scheduler. ``pod``: more of a pod's spec.
     ``flags``: more for `dynsched run`. ``placer``: chooses instead of any scheduler.
-    ``by_webhook``: the order comes by it and not by the policy. ``beside``: programs of
+    ``by_webhook``: the webhook gives pods the order, not the policy. ``beside``: programs of
     `closedloop.soft_tainter`, in place of dynsched.
     """
 

@@ -117,8 +117,20 @@ def few_react(reach: Reach, *, with_order: bool) -> Iterator[Finding]:
         else "no pod got the order or avoids marked nodes, so dynsched changes nothing",
         f"{reacting} of {counted(pods, 'pod')} with a node{f' ({ways})' if ways else ''}; "
         f"the others are in {listed(lacking)}",
-        f"{install_it}`{command}`: pods get the order when they are created, so old ones not",
+        f"{install_it}`{command}`: only pods that are created after that get the order",
     )
+
+
+def requests(off: float) -> Iterator[Finding]:
+    """W3: what requests are worth. ``off``: percent by which new pods' use differs from them."""
+    here = f"requests predict what new pods use within {off:.0f} %"
+    evidence = "new pods of the last minutes, by request times the ratio of use to requests"
+    if off < GOOD_REQUESTS:
+        fix = "nothing to do: the order gains little here (docs/effect.md#requests)"
+        yield hint(f"{here}: kube-scheduler alone does as well", evidence, fix)
+    else:
+        fix = "nothing to do: this is what the order is for (docs/effect.md#requests)"
+        yield hint(f"{here}: real load tells more", evidence, fix)
 
 
 def marks(

@@ -77,7 +77,6 @@ def examine(
     has_cluster = asyncio.run(checked())
     if has_cluster or where.server is not None:
         report.add(check_running(where))
-        report.add(check_requests(where))
     return report
 
 
@@ -203,26 +202,15 @@ def check_running(where: Where) -> Iterator[Finding | NotChecked]:
         yield NotChecked("K5", None, f"no running dynsched says it: {failed}")
         return
     yield from findings("K5", found)
+    yield from check_requests(where)
 
 
 def check_requests(where: Where) -> Iterator[Finding]:
-    """What pods' requests are worth here, as a running dynsched with the order measures it.
-    What keeps it from saying so is a finding of `check_running`.
-    """
+    """What pods' requests are worth here, where the running dynsched has the order."""
     with contextlib.suppress(ExpectedError):
         _, order = ask_json(where, "/order", key="error_of_requests")
         for rule, off in order["error_of_requests"].items():
-            yield from findings("W3", [_worth_of_requests(off)], rule)
-
-
-def _worth_of_requests(off: float) -> Finding:
-    here = f"requests predict what new pods use within {off:.0f} %"
-    evidence = "new pods of the last minutes, by request times the ratio of use to requests"
-    if off < checks.GOOD_REQUESTS:
-        fix = "nothing to do: the order gains little here (docs/effect.md#requests)"
-        return hint(f"{here}: kube-scheduler alone does as well", evidence, fix)
-    fix = "nothing to do: this is what the order is for (docs/effect.md#requests)"
-    return hint(f"{here}: real load tells more", evidence, fix)
+            yield from findings("W3", checks.requests(off), rule)
 
 
 def _of_status(status: Mapping[str, Any]) -> Iterator[Finding]:

@@ -79,7 +79,7 @@ export async function pastOf(names) {
  *   machine: {zone: string | null, type: string | null, cpu: number | null, memory: number | null, order: Place | null} | null,
  *   requested: Record<string, number>}} About */
 
-/** What is known of a node beside its values of the last hour. @param {string} name @returns {Promise<About>} */
+/** What is known of a node, without its values of the last hour. @param {string} name @returns {Promise<About>} */
 export async function aboutNode(name) {
   const answer = await ask(`page/node?node=${encodeURIComponent(name)}`);
   if (!answer.ok) throw new Error(`${answer.status}`);
