@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import mean
 
+import numpy as np
 from rich import box
 from rich.table import Table
 
@@ -31,6 +32,7 @@ class Run:
 Runs = Mapping[tuple[str, int], Run]
 """By mode and seed."""
 _REAL, _SIMULATED = 0, 1
+_RESAMPLES = 10_000
 
 
 def removed(runs: Runs, mode: str, which: int) -> tuple[float, list[float]] | None:
@@ -57,6 +59,33 @@ def removed_of(
     return better / avoidable, [one / of for one, of in found if of > 0]
 
 
+def against_default(
+    values: Mapping[tuple[str, int], float], mode: str
+) -> tuple[float, float, float] | None:
+    """By how much the mode's value is above the default scheduler's with the same seed: the mean,
+    and its 95 % interval by bootstrap over the seeds. None where they have no two seeds in common.
+    ``values``: by mode and seed.
+    """
+    found = [
+        value - values[DEFAULT, seed]
+        for (name, seed), value in values.items()
+        if name == mode and (DEFAULT, seed) in values
+    ]
+    if mode == DEFAULT or len(found) < 2:
+        return None
+    drawn = np.random.default_rng(1).choice(found, (_RESAMPLES, len(found)))
+    low, high = np.quantile(drawn.mean(axis=1), (0.025, 0.975)).tolist()
+    return mean(found), low, high
+
+
+def difference(found: tuple[float, float, float] | None, shown: Callable[[float], str]) -> str:
+    """``found`` of `against_default`; a dash where there is none."""
+    if found is None:
+        return "-"
+    middle, low, high = map(shown, found)
+    return f"{middle} ({low} to {high})"
+
+
 def table(runs: Runs, scenario: Scenario) -> Table:
     """Two lines a mode: the real servers, and the simulator. Each figure is the mean of all runs,
     with the least and the most; for what is removed see `removed`.
@@ -65,7 +94,8 @@ def table(runs: Runs, scenario: Scenario) -> Table:
     total = scenario.nodes * seconds
     capacity = total * scenario.cores
     shown = Table(
-        *("mode", "", f"node-seconds over 80 %, of {total:,.0f}", "removed"),
+        *("mode", "", f"node-seconds over 80 %, of {total:,.0f}", "against default, 95 %"),
+        "removed",
         *("core-seconds beyond capacity", "pods on hot nodes", "writes an hour and node"),
         *(
             "evicted",
@@ -87,6 +117,9 @@ def table(runs: Runs, scenario: Scenario) -> Table:
                 mode if which == _REAL else "",
                 what,
                 spread((hot * total for hot in _hot(outcomes)), "{:.0f}".format),
+                difference(
+                    against_default(_node_seconds(runs, which, total), mode), "{:+.0f}".format
+                ),
                 _shown(removed(runs, mode, which)),
                 spread((each.beyond * capacity for each in outcomes), "{:.0f}".format),
                 spread((each.on_hot for each in outcomes), "{:.0f}".format)
@@ -99,6 +132,10 @@ def table(runs: Runs, scenario: Scenario) -> Table:
                 *((f"{waited:.2f} s", _costs(of_mode)) if which == _REAL else ("", "")),
             )
     return shown
+
+
+def _node_seconds(runs: Runs, which: int, total: float) -> dict[tuple[str, int], float]:
+    return {key: total * mean(_over(run, which)) for key, run in runs.items()}
 
 
 def modes_of(runs: Runs) -> list[str]:

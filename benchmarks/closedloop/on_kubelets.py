@@ -1,4 +1,6 @@
-"""One run on real kubelets: pods burn CPU in containers, and the nodes' cgroups are the judge."""
+"""One run on real kubelets: pods serve requests in containers, and the nodes' cgroups and the time
+until an answer are the judges.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ import asyncio
 import os
 import subprocess
 import sys
+import tempfile
 import time
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,22 +37,27 @@ from kubelets import CGROUPS, Kubelets
 from operator_support import dynsched, until
 from prometheus_support import RealPrometheus, result_of
 
-CPU = 0.3
+CPU = 0.2
 """Cores of each node."""
-NAMES = tuple(f"loop-{number}" for number in range(4))
+NAMES = tuple(f"loop-{number}" for number in range(6))
 CADVISOR, RESOURCE = "kubelet-cadvisor", "kubelet-resource"
 SCRAPE, WINDOW = 10.0, 60.0
 PODS_OF_NODE = f'container_cpu_usage_seconds_total{{job="{CADVISOR}",id=~"/[^/]+/kubepods"}}'
 EXPR = f"max by (instance) (rate({PODS_OF_NODE}[1m])) / {CPU} * 100"
 """The node's value in per cent: what all its pods use, for the machine is not its size."""
 OF_CONTAINERS = 'container_cpu_usage_seconds_total{container="app"}'
-BURN = "localhost/burn:1"
+SERVE = "localhost/serve:1"
+WORK = 0.002
+"""Seconds of CPU that a request takes."""
+FOLDER = "/latencies"
+"""In the container."""
+QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 _POLL = 2.0
 
 
 def scenario(used: float, warm: float, seconds: float) -> Scenario:
-    """Pods of three minutes, each as large a part of its node as in `closedloop.scenarios`."""
-    kind = Kind(lives=180.0, cpu=0.2 * CPU / 8, memory=float(2**23))
+    """Pods of three minutes that use a tenth of a node on average, and request a fortieth."""
+    kind = Kind(mean=0.1, sigma=0.8, lives=180.0, cpu=CPU / 40, memory=float(2**23))
     return Scenario(
         "on kubelets",
         used=used,
@@ -65,11 +74,9 @@ def scenario(used: float, warm: float, seconds: float) -> Scenario:
 
 def cluster(assets: Path, folder: Path) -> Kubelets:
     """Not started. Nobody makes the replicas of a ReplicaSet: the loop does."""
-    program = folder / "burn"
-    subprocess.run(
-        ["cc", "-O2", "-static", "-o", program, Path(__file__).with_name("burn.c")], check=True
-    )
-    image = image_of(folder, "burn", program.read_bytes())
+    program, source = folder / "serve", Path(__file__).with_name("serve.c")
+    subprocess.run(["cc", "-O2", "-static", "-o", program, source, "-lm"], check=True)
+    image = image_of(folder, "serve", program.read_bytes())
     controllers = "*,-replicaset-controller"
     return Kubelets(assets, folder, [image], nodes=NAMES, cpu=CPU, controllers=controllers)
 
@@ -100,7 +107,8 @@ class Cluster(EnvtestCluster):
         await AnyCluster.__aenter__(self)
         # cAdvisor tells nothing of the pods of a node that has none.
         labels = {"app": "system"}
-        container = {"name": "system", "image": BURN, "args": ["0.001"]}
+        arguments = ["0.001", f"{WORK}", "0", "/dev/null"]
+        container = {"name": "system", "image": SERVE, "args": arguments}
         template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
         spec = {"selector": {"matchLabels": labels}, "template": template}
         body = {"metadata": {"name": "system"}, "spec": spec}
@@ -120,7 +128,8 @@ class Judged:
     """What the cgroups say, of the time after the warm-up. ``hot``, ``used``: shares of node-time
     and of all CPU. ``throttled``: the share of periods of 100 ms in which a node was throttled.
     ``stopped``: seconds, summed over nodes and cores. ``on_hot``: pods placed on a node that used
-    more than HOT in the second before, of ``placed``.
+    more than HOT in the second before, of ``placed``. ``requests``: how many came, and
+    ``latency`` of them, in seconds, by the name of the quantile.
     """
 
     hot: float
@@ -129,6 +138,8 @@ class Judged:
     stopped: float
     on_hot: int
     placed: int
+    requests: int = 0
+    latency: dict[str, float] = field(default_factory=dict)
 
 
 def judge(
@@ -168,6 +179,15 @@ def read(names: Iterable[str]) -> list[list[float]]:
     return found
 
 
+def latencies(folder: Path, begin: float, end: float) -> Floats:
+    """Seconds until the answer, of the requests that came from ``begin`` to ``end``; the clock is
+    that of the event loop.
+    """
+    lines = (file.read_text().splitlines() for file in folder.iterdir())
+    rows = [line.split() for each in lines for line in each]
+    return np.array([float(took) for came, took in rows if begin <= float(came) < end])
+
+
 @dataclass
 class Times:
     """Of one pod, in seconds of the event loop's clock; ``seen``: by job, when Prometheus first
@@ -196,6 +216,7 @@ class OnKubelets(Loop):
         self._marks: dict[str, Any] = {}
         self._times: list[float] = []
         self._readings: list[list[list[float]]] = []
+        self._latencies = Path(tempfile.mkdtemp(prefix="latencies-", dir=servers.folder))
         self.pods: dict[str, Times] = {}
         self.ages: list[float] = []
         """Of the nodes' newest samples, in seconds, when they were asked for."""
@@ -218,7 +239,12 @@ class OnKubelets(Loop):
             (each.bound - self._began, self._places[await self._bindings[uid]])
             for uid, each in self.pods.items()
         ]
-        return judge(times, np.array(self._readings), bound, self._scenario.warm)
+        judged = judge(times, np.array(self._readings), bound, self._scenario.warm)
+        begin, end = self._began + self._scenario.warm, self._began + self._scenario.seconds
+        took = latencies(self._latencies, begin, end)
+        judged.requests = len(took)
+        judged.latency = {name: float(np.quantile(took, at)) for name, at in QUANTILES.items()}
+        return judged
 
     async def _read(self) -> None:
         while True:
@@ -256,8 +282,13 @@ class OnKubelets(Loop):
     def _body(self, pod: Pod) -> Doc:
         body = super()._body(pod)
         del body["spec"]["terminationGracePeriodSeconds"]  # 0: it is gone before its container is
-        container = {"image": BURN, "args": [f"{pod.uses:.6f}"]}
+        seed = zlib.crc32(pod.uid.encode())  # the same requests in each mode
+        arguments = [f"{pod.uses:.6f}", f"{WORK}", f"{seed}", f"{FOLDER}/{pod.uid}"]
+        mount = {"name": "latencies", "mountPath": FOLDER}
+        container = {"image": SERVE, "args": arguments, "volumeMounts": [mount]}
         body["spec"]["containers"][0] |= container
+        where = {"path": str(self._latencies), "type": "Directory"}
+        body["spec"]["volumes"] = [{"name": "latencies", "hostPath": where}]
         return body
 
     async def _start(self, pod: Pod) -> None:

@@ -1,9 +1,11 @@
 """What the loop on kubelets makes of its readings. It runs by itself only: it takes a machine."""
 
+from pathlib import Path
+
 import kubelet_loop
 import numpy as np
 import pytest
-from closedloop.on_kubelets import CPU, EXPR, judge, scenario
+from closedloop.on_kubelets import CPU, EXPR, QUANTILES, judge, latencies, scenario
 from closedloop.workload import draw
 
 pytestmark = pytest.mark.thorough
@@ -13,7 +15,8 @@ SHORT = scenario(used=0.6, warm=20, seconds=40)
 
 def run(mode: str, seed: int, hot: float, **more: object) -> kubelet_loop.Run:
     zero = dict.fromkeys(("throttled", "stopped", "beyond", "writes", "used", "load"), 0.0)
-    found = {"mode": mode, "seed": seed, "hot": hot, "on_hot": 1, "placed": 10}
+    found = {"mode": mode, "seed": seed, "hot": hot, "on_hot": 1, "placed": 10, "requests": 1000}
+    found["latency"] = dict.fromkeys(QUANTILES, hot)
     return {**zero, **found, "lags": {"bound to running": [2, 1.5, 1.0, 1.5, 2.0, 2.5]}, **more}
 
 
@@ -32,14 +35,21 @@ def test_use_throttling_and_pods_on_hot_nodes_are_judged_after_the_warm_up() -> 
     assert (found.on_hot, found.placed) == (2, 4)  # at 6.5 the second before is not over yet
 
 
-def test_a_way_is_compared_with_those_ends_that_were_played_with_its_seed() -> None:
-    runs = [run("default", 1, 0.3), run("oracle", 1, 0.1), run("taint", 1, 0.15, writes=12.0)]
-    runs += [run("default", 2, 0.5), run("taint", 2, 0.25)]
-    _, _, default, _, taint = kubelet_loop.table(runs, SHORT).splitlines()
-    assert default.startswith("| default | 40.0% (30.0% to 50.0%) | 0% |")
-    cells = taint.split(" | ")
-    assert cells[:3] == ["| taint", "20.0% (15.0% to 25.0%)", "75%"]
-    assert (cells[6], cells[7]) == ("2 of 20", "6 (0 to 12)")
+def test_a_way_is_compared_with_the_default_scheduler_seed_by_seed() -> None:
+    runs = [run("default", seed, hot) for seed, hot in ((1, 0.3), (2, 0.5))]
+    runs += [run("order", 1, 0.2, writes=12.0), run("order", 2, 0.2), run("taint", 3, 0.1)]
+    _, _, default, order, taint = kubelet_loop.table(runs).splitlines()
+    assert default.startswith("| default | 40.0% (30.0% to 50.0%) | - |")
+    cells = order.split(" | ")
+    assert cells[:3] == ["| order", "20.0%", "-20.0% (-30.0% to -10.0%)"]
+    assert cells[9:14] == ["200", "-200 (-300 to -100)", "2 of 20", "2000", "6 (0 to 12)"]
+    assert taint.startswith("| taint | 10.0% | - |")  # no seed in common
+
+
+def test_requests_that_came_in_the_judged_time_are_read(tmp_path: Path) -> None:
+    (tmp_path / "0-1").write_text("9.9 0.5\n10.0 0.002\n11.0 5.0\n")
+    (tmp_path / "0-2").write_text("12.0 0.004\n20.0 0.1\n")
+    assert sorted(latencies(tmp_path, 10.0, 20.0).tolist()) == [0.002, 0.004, 5.0]
 
 
 def test_the_rules_are_the_shipped_ones_by_the_kubelets_series() -> None:
