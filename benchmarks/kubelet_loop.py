@@ -7,7 +7,7 @@
 Six nodes, each with 0.2 cores by its cgroup's quota; each pod is a container that serves requests
 (closedloop/serve.c, compiled by `cc`): they come at random, each takes 2 ms of CPU, and the time
 until its answer is written down. Prometheus scrapes cAdvisor's and the resource endpoint's series
-of each kubelet every 10 s. Everything goes at the speed of life, but pods live 3 minutes on
+of each kubelet every 10 s. Everything goes at the speed of life, but pods live 2 minutes on
 average. What is hot and throttled is read from the nodes' cgroups once a second.
 
 Each run takes --warm and --seconds, and half a minute more; it is added to --file, and those that

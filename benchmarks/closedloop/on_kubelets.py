@@ -56,8 +56,8 @@ _POLL = 2.0
 
 
 def scenario(used: float, warm: float, seconds: float) -> Scenario:
-    """Pods of three minutes that use a tenth of a node on average, and request a fortieth."""
-    kind = Kind(mean=0.1, sigma=0.8, lives=180.0, cpu=CPU / 40, memory=float(2**23))
+    """Pods of two minutes that use a tenth of a node on average, and request a fortieth."""
+    kind = Kind(mean=0.1, sigma=0.8, lives=120.0, cpu=CPU / 40, memory=float(2**23))
     return Scenario(
         "on kubelets",
         used=used,
