@@ -4,8 +4,8 @@
     python benchmarks/kubelet_loop.py --file runs.jsonl [--at-most 2] [--modes default,order]
                                       [--first-seed 1] [--seeds 12] [--seconds 120] [--warm 60]
 
-Six nodes, each with 0.2 cores by its cgroup's quota; each pod is a container that serves requests
-(closedloop/serve.c, compiled by `cc`): they come at random, each takes 2 ms of CPU, and the time
+Six nodes, each with 0.12 cores by its cgroup's quota; each pod is a container that serves requests
+(closedloop/serve.c, compiled by `cc`): they come at random, each takes 1 ms of CPU, and the time
 until its answer is written down. Prometheus scrapes cAdvisor's and the resource endpoint's series
 of each kubelet every 10 s. Everything goes at the speed of life, but pods live 2 minutes on
 average. What is hot and throttled is read from the nodes' cgroups once a second.
@@ -189,7 +189,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--at-most", type=int, default=100, help="runs; 0: the table alone")
     parser.add_argument("--seconds", type=float, default=120, help="that are judged")
     parser.add_argument("--warm", type=float, default=60, help="seconds before those")
-    parser.add_argument("--used", type=float, default=0.6, help="share of all CPU")
+    parser.add_argument("--used", type=float, default=0.5, help="share of all CPU")
     return parser
 
 

@@ -37,7 +37,7 @@ from kubelets import CGROUPS, Kubelets
 from operator_support import dynsched, until
 from prometheus_support import RealPrometheus, result_of
 
-CPU = 0.2
+CPU = 0.12
 """Cores of each node."""
 NAMES = tuple(f"loop-{number}" for number in range(6))
 CADVISOR, RESOURCE = "kubelet-cadvisor", "kubelet-resource"
@@ -47,7 +47,7 @@ EXPR = f"max by (instance) (rate({PODS_OF_NODE}[1m])) / {CPU} * 100"
 """The node's value in per cent: what all its pods use, for the machine is not its size."""
 OF_CONTAINERS = 'container_cpu_usage_seconds_total{container="app"}'
 SERVE = "localhost/serve:1"
-WORK = 0.002
+WORK = 0.001
 """Seconds of CPU that a request takes."""
 FOLDER = "/latencies"
 """In the container."""
