@@ -63,7 +63,7 @@ def why(context: click.Context, /, *, node: str, output: str, **given: Any) -> N
     "--namespace",
     "-n",
     metavar="NAMESPACE",
-    help="The pod's. Default: the kubeconfig's. Without POD: where dynsched is.",
+    help="Namespace of the pod. Default: the kubeconfig's. Without POD: namespace of dynsched.",
 )
 @flags.server
 @flags.kubeconfig

@@ -48,15 +48,15 @@ def _url(_context: click.Context, _option: click.Parameter, text: str) -> str:
     metavar="NAME",
     envvar=["DYNSCHED_NODE_NAME", "NODE_NAME"],
     show_envvar=True,
-    help="The Kubernetes node: the label `node`, and the group's `instance`.",
+    help="Name of the node, for the labels `node` and `instance`.",
 )
 @click.option(
     "--ip",
     metavar="ADDRESS",
     envvar=["DYNSCHED_NODE_IP", "NODE_IP"],
     show_envvar=True,
-    help="The node's address: the label `ip`. Default: the one from which it reaches the "
-    "Pushgateway.",
+    help="Address of the node, for the label `ip`. Default: the source address of the "
+    "connection to the Pushgateway.",
 )
 @click.option(
     "--job",

@@ -270,7 +270,8 @@ def _print_checked(reports: Sequence[Checked], output: str) -> None:
     "--take-lease",
     is_flag=True,
     help="For an uninstall: take the Lease from a running instance, wait until its writes have "
-    "ended (12 s), then prune. For the rest of a minute nobody writes: remove dynsched now.",
+    "ended (12 s), then prune. Nobody writes until a minute after that Lease was taken: "
+    "uninstall dynsched at once.",
 )
 @flags.output
 @flags.logging

@@ -52,7 +52,7 @@ def doctor(
 
     Each finding has a code, its evidence and a fix. docs/check.md explains the codes. Exit codes:
     0: no finding as bad as --fail-on; 1: at least one; 2: Prometheus or the API server did not
-    answer at all, or there are no rules.
+    answer, or the rules file is missing or wrong.
 
     \b
     Example:

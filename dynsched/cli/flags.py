@@ -112,7 +112,7 @@ kubeconfig = options(
         "--kubeconfig",
         "Kubeconfig file. Default: the pod's service account, else $KUBECONFIG, ~/.kube/config.",
     ),
-    option("--context", metavar="NAME", help="Its context. Default: the file's current-context."),
+    option("--context", metavar="NAME", help="Kubeconfig context. Default: current-context."),
 )
 DEFAULT_RULES: Final = Path("rules.yaml")
 rules = option(
@@ -191,9 +191,7 @@ for_the_page = options(
 )
 tls = options(
     file_option("--tls-cert", "Serve HTTPS with this certificate (PEM chain)."),
-    file_option(
-        "--tls-key", "Its key (PEM, not encrypted). Both files are read again when they change."
-    ),
+    file_option("--tls-key", "Its private key (PEM, not encrypted). Changed files are read again."),
     file_option(
         "--tls-client-ca",
         "Require a client certificate signed by this CA (PEM); the probes need none.",
@@ -219,7 +217,7 @@ extender = options(
         metavar="[HOST]:PORT",
         help="Another address for the scheduler extender only. Default: --webaddr.",
     ),
-    file_option("--extender-client-ca", "As --tls-client-ca, for --extender-addr only."),
+    file_option("--extender-client-ca", "Like --tls-client-ca, but only for --extender-addr."),
     option(
         "--bind/--no-bind",
         default=False,
@@ -292,7 +290,7 @@ namespace = option(
     "--namespace",
     "-n",
     metavar="NAMESPACE",
-    help="Where dynsched is. Default: any namespace.",
+    help="Namespace of dynsched. Default: any.",
 )
 
 
@@ -313,7 +311,7 @@ server = options(
     ),
     file_option(
         "--server-token-file",
-        "The bearer token for it, if it runs with --web-auth. The API server passes none on.",
+        "Bearer token, if dynsched runs with --web-auth. The API server forwards none.",
         callback=_token_file,
     ),
 )
