@@ -4,7 +4,7 @@
     python benchmarks/kubelet_loop.py --file runs.jsonl [--at-most 2] [--modes default,order]
                                       [--first-seed 1] [--seeds 12] [--seconds 120] [--warm 60]
 
-Six nodes, each with 0.12 cores by its cgroup's quota; each pod is a container that serves requests
+Six nodes, each with 0.2 cores by its cgroup's quota; each pod is a container that serves requests
 (closedloop/serve.c, compiled by `cc`): they come at random, each takes 1 ms of CPU, and the time
 until its answer is written down. Prometheus scrapes cAdvisor's and the resource endpoint's series
 of each kubelet every 10 s. Everything goes at the speed of life, but pods live 2 minutes on

@@ -37,7 +37,7 @@ from kubelets import CGROUPS, Kubelets
 from operator_support import dynsched, until
 from prometheus_support import RealPrometheus, result_of
 
-CPU = 0.12
+CPU = 0.2
 """Cores of each node."""
 NAMES = tuple(f"loop-{number}" for number in range(6))
 CADVISOR, RESOURCE = "kubelet-cadvisor", "kubelet-resource"
