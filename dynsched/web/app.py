@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
-from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import hdrs, web
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 _logger = quiet_logger(__name__)
 _TICKS: Final = web.AppKey("ticks", TickStore)
 _PATHS: Final[web.AppKey[Collection[str]]] = web.AppKey("paths")
-_DOCUMENT: Final = web.AppKey("openapi", bytes)
 _FILES: Final[web.AppKey[Mapping[str, File]]] = web.AppKey("files")
 MAX_NODES: Final = 60
 """Nodes in one request for the last hour."""
@@ -45,7 +43,6 @@ def make_app(
     """All endpoints, the extender's only with ``extender``. ``guards`` may refuse a request."""
     app = _application(ENDPOINTS, guards)
     app[_TICKS] = ticks
-    app[_DOCUMENT] = (resources.files("dynsched.web") / "openapi.json").read_bytes()
     app[_FILES] = read_files()
     for path, handler in ENDPOINTS.items():
         app.router.add_get(path, handler)
@@ -152,10 +149,6 @@ async def _readyz(request: web.Request) -> web.Response:
     return _ok_or(request.app[_TICKS].why_not_ready())
 
 
-async def _openapi(request: web.Request) -> web.Response:
-    return web.Response(body=request.app[_DOCUMENT], content_type=JSON)
-
-
 async def _page_file(request: web.Request) -> web.Response:
     """The page itself, or what it loads."""
     found = request.app[_FILES].get(request.match_info.get("file", "index.html"))
@@ -219,7 +212,6 @@ ENDPOINTS: Final[Mapping[str, Handler]] = {
     "/page/node": _page_node,
     "/healthz": _healthz,
     "/readyz": _readyz,
-    "/openapi.json": _openapi,
 }
 
 

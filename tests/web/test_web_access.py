@@ -12,7 +12,6 @@ from store_support import Clock
 from web_support import PATHS, Kubernetes, application
 
 from dynsched.util.errors import ClusterError
-from dynsched.web.app import ENDPOINTS
 from dynsched.web.auth import (
     GRANTED_SECONDS,
     MAX_KEPT,
@@ -183,14 +182,3 @@ async def test_kept_answers_outlast_the_api_server_and_its_errors_are_not_kept(
     assert (await get("/healthz"))[0] == 200
     kubernetes.away = None
     assert (await get("/nodes", "anns"))[0] == 200
-
-
-async def test_the_document_names_the_token(get) -> None:
-    _, document, _ = await get("/openapi.json", "anns")
-    assert document["components"]["securitySchemes"] == {
-        "bearer": {"type": "http", "scheme": "bearer"}
-    }
-    for path, operations in document["paths"].items():
-        wants = {"bearer": []} in operations.get("get", {}).get("security", [])
-        assert wants == (path in ENDPOINTS and path not in PROBES), path
-        assert not wants or {"401", "403", "503"} <= operations["get"]["responses"].keys()
