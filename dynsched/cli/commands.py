@@ -20,7 +20,6 @@ from dynsched import __version__
 from dynsched.cli import flags
 from dynsched.util.durations import parse_duration
 from dynsched.util.errors import ExpectedError
-from dynsched.util.formatting import MAX_ROWS
 
 if TYPE_CHECKING:
     from dynsched.rules.check import Checked
@@ -157,19 +156,14 @@ def run(*, once: bool, **given: Any) -> None:
 @flags.prometheus_or_found
 @flags.rules_or_shipped
 @flags.output
-@click.option(
-    "--all",
-    "every",
-    is_flag=True,
-    help=f"Show all values, not only the worst {MAX_ROWS}.",
-)
+@flags.every
 @flags.quiet_logging
 def plan(*, output: str, every: bool, **given: Any) -> None:
     """One evaluation that writes nothing: print which nodes would be marked and released, and why.
 
-    It also prints the values next to their thresholds, worst first, and what is unknown. The
-    recent history of every rule is replayed first, so that a `for` that has passed counts. The
-    exit code is 1 if the query of a rule fails: the plan is then incomplete.
+    It also prints the nodes' values, worst first, and what is unknown. The recent history of every
+    rule is replayed first, so that a `for` that has passed counts. The exit code is 1 if the query
+    of a rule fails: the plan is then incomplete.
 
     \b
     Example:

@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 
 from dynsched.util.durations import parse_duration, parse_seconds
-from dynsched.util.formatting import format_time, parse_time
+from dynsched.util.formatting import MAX_ROWS, format_time, parse_time
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -287,6 +287,9 @@ output = click.option(
     default="table",
     show_default=True,
     help="A table for people, or JSON for programs.",
+)
+every = click.option(
+    "--all", "every", is_flag=True, help=f"All nodes, not only the worst {MAX_ROWS}."
 )
 namespace = option(
     "--namespace",

@@ -6,15 +6,16 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from dynsched.core.health import overdue_after, why_unhealthy
 from dynsched.core.tick import Tick
 from dynsched.features.order.status import OrderStatus, for_the_page
 from dynsched.web.metrics import Metrics
 from dynsched.web.node_series import node_series
-from dynsched.web.nodes import encode_nodes
+from dynsched.web.nodes import nodes_answer
 from dynsched.web.page.data import About, Encoded, encoded_page
 from dynsched.web.page.facts import PageFacts
 from dynsched.web.page.history import Changes, History
@@ -133,8 +134,12 @@ class TickStore:
         }
 
     async def encoded_nodes(self, tick: Tick, *, marked: bool | None) -> bytes:
-        """As of `encode_nodes`, made once for all callers."""
-        encode = partial(encode_nodes, tick, marked=marked, order_error=self._order_error)
+        """As of `nodes_answer`, made once for all callers."""
+
+        def encode() -> bytes:
+            answer = nodes_answer(tick, marked=marked, order_error=self._order_error)
+            return msgspec.json.encode(answer)
+
         return await self._once(("nodes", marked), lambda: asyncio.to_thread(encode))
 
     async def exposition(self) -> bytes:
