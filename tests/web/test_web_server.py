@@ -71,14 +71,14 @@ async def test_no_host_is_every_interface_and_what_cannot_be_listened_on_is_one_
         for host in ("http://127.0.0.1", "http://localhost", "localhost", ""):
             assert await ask(f"{host}:{address.port}", "/nodes/a b#%é")  # a name is quoted
         for host, reason in (
-            ("127.0.0.1", "the port is in use; stop what listens there, or give another --webaddr"),
-            ("192.0.2.1", "this machine has no address 192.0.2.1"),
-            ("no-such-host.invalid", "the host name 'no-such-host.invalid' cannot be resolved"),
+            ("127.0.0.1", "address already in use"),
+            ("192.0.2.1", "cannot assign requested address"),
+            ("no-such-host.invalid", "not known"),
         ):
             address = Address(host, address.port)
-            with pytest.raises(ListenError) as caught:
+            with pytest.raises(ListenError, match=f"{reason}; give another --webaddr") as caught:
                 await WebServer(app(), address).start()
-            assert str(caught.value).startswith(f"cannot listen on {address}: {reason}")
+            assert str(caught.value).startswith(f"cannot listen on {address}: ")
 
 
 async def test_stop_waits_neither_for_idle_connections_nor_for_a_request_that_never_ends() -> None:
