@@ -16,7 +16,7 @@ from dynsched.features.order.status import OrderStatus, for_the_page
 from dynsched.web.metrics import Metrics
 from dynsched.web.node_series import node_series
 from dynsched.web.nodes import nodes_answer
-from dynsched.web.page.data import About, Encoded, encoded_page
+from dynsched.web.page.data import About, encoded_page
 from dynsched.web.page.facts import PageFacts
 from dynsched.web.page.history import Changes, History
 
@@ -112,10 +112,10 @@ class TickStore:
         if with_metrics:
             self.metrics.registry.register(status)
 
-    async def encoded_page(self, tick: Tick) -> Encoded:
+    async def encoded_page(self, tick: Tick) -> bytes:
         """Made once for all pages that are open."""
         return await self._once(
-            "page", lambda: asyncio.to_thread(encoded_page, tick, self._about(tick), self.etag)
+            "page", lambda: asyncio.to_thread(encoded_page, tick, self._about(tick))
         )
 
     def _about(self, tick: Tick) -> About:
