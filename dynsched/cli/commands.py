@@ -30,9 +30,6 @@ _IN_MODULES: Final = {
 }
 """Commands that have a module of their own, and its and their name there."""
 
-_EXPECTED: Final = (ExpectedError, click.ClickException)
-"""Errors whose message is enough for the user: they are printed without a traceback."""
-
 
 def main(arguments: Sequence[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
@@ -136,18 +133,17 @@ def run(*, once: bool, **given: Any) -> None:
       dynsched run --prom http://prometheus.monitoring:9090 -r rules.yaml -s 10
     """
     from dynsched.controller.settings import settings_of
-    from dynsched.util.logs import last_words, logging_aside
+    from dynsched.util.logs import logging_aside
 
     settings = settings_of(given)
     if once:
         from dynsched.cli import single_pass
 
-        with last_words(_EXPECTED):
-            single_pass.once(settings)
+        single_pass.once(settings)
     else:
         from dynsched.controller import main
 
-        with last_words(_EXPECTED), logging_aside():
+        with logging_aside():
             main.run(settings)
 
 
@@ -172,11 +168,8 @@ def plan(*, output: str, every: bool, **given: Any) -> None:
     """
     from dynsched.cli import single_pass
     from dynsched.controller.settings import settings_of
-    from dynsched.util.logs import last_words
 
-    settings = settings_of({**given, "dry_run": True})
-    with last_words(_EXPECTED):
-        single_pass.plan(settings, output, every=every)
+    single_pass.plan(settings_of({**given, "dry_run": True}), output, every=every)
 
 
 @cli.command()
@@ -280,7 +273,6 @@ def prune(*, if_lease_older_than: str | None, output: str, **given: Any) -> None
       kubectl delete -k my-dynsched
     """
     from dynsched.cli import single_pass
-    from dynsched.util.logs import last_words
 
     if given["rules"] is None and flags.DEFAULT_RULES.is_file():
         given["rules"] = flags.DEFAULT_RULES
@@ -291,5 +283,4 @@ def prune(*, if_lease_older_than: str | None, output: str, **given: Any) -> None
     if [age is not None, given["force"], given["take_lease"]].count(True) > 1:
         only_one = "--force, --take-lease and --if-lease-older-than contradict each other"
         raise click.UsageError(only_one)
-    with last_words(_EXPECTED):
-        single_pass.prune(output, lease_older_than=age, **given)
+    single_pass.prune(output, lease_older_than=age, **given)
