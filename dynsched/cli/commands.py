@@ -118,33 +118,21 @@ def cli() -> None:
 @flags.web_auth
 @flags.extender
 @flags.webhook
-@click.option(
-    "--once",
-    is_flag=True,
-    help="Run one evaluation, then exit. While another replica holds the Lease, nothing is written "
-    "and the exit code is 1.",
-)
 @flags.logging
-def run(*, once: bool, **given: Any) -> None:
+def run(**given: Any) -> None:
     """Watch the load, and keep the order and the marks up to date, until stopped.
 
     \b
     Example:
       dynsched run --prom http://prometheus.monitoring:9090 -r rules.yaml -s 10
     """
+    from dynsched.controller import main
     from dynsched.controller.settings import settings_of
     from dynsched.util.logs import logging_aside
 
     settings = settings_of(given)
-    if once:
-        from dynsched.cli import single_pass
-
-        single_pass.once(settings)
-    else:
-        from dynsched.controller import main
-
-        with logging_aside():
-            main.run(settings)
+    with logging_aside():
+        main.run(settings)
 
 
 @cli.command()

@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import click
 import msgspec
@@ -27,22 +27,9 @@ from dynsched.util.tables import show
 from dynsched.web.nodes import nodes_answer
 from dynsched.web.status import rules_answer
 
-WITHOUT_PODS: Final = (
-    "by: expected of {}: one pass watches no pods, so the expected load is the measured one"
-)
-
-
-def once(settings: Settings) -> None:
-    """`run --once`. Like all here: ClickException when not everything could be done."""
-    tick = single_pass.run_once(settings)
-    expected = [rule.name for rule in tick.rule_set.rules if rule.by == "expected"]
-    if expected:
-        click.echo(WITHOUT_PODS.format(named_rules(expected)), err=True)
-    _end(why_incomplete(tick), tick.planned if settings.dry_run else tick.writes.applied)
-
 
 def plan(settings: Settings, output: str, *, every: bool) -> None:
-    """`plan`; ``every``: the values of all rules on all nodes."""
+    """`plan`; ``every``: all nodes. ClickException when not everything could be done."""
     tick = single_pass.run_once(settings, partial(click.echo, err=True))
     report, errors = pass_report(tick), why_incomplete(tick)
     if output == "json":
@@ -85,10 +72,6 @@ def why_incomplete(tick: Tick) -> tuple[str, ...]:
     ]
     if tick.error is not None and len(failed) < len(tick.rules):
         lines.append(tick.error)
-    evaluation = tick.evaluation
-    left = [name for name in evaluation.table.entries if evaluation.patch_for(name) is not None]
-    if left and not (tick.leadership.dry_run or tick.writes.failures):
-        lines.append(f"due and not written: {some(left)}; run it again")
     return tuple(lines)
 
 
@@ -127,7 +110,10 @@ def _sentences(report: Part) -> Iterator[str]:
     rules = report["rules"]
     expected = [rule["name"] for rule in rules if rule["by"] == "expected"]
     if expected:
-        yield WITHOUT_PODS.format(named_rules(expected))
+        yield (
+            f"by: expected of {named_rules(expected)}: one pass watches no pods, so the expected "
+            "load is the measured one"
+        )
     for rule in rules:
         if rule["blind"] and rule["health"] == "ok":
             yield f"No sample of rule {rule['name']} matched a node: {rule['blind']}"

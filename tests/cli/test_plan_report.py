@@ -14,8 +14,6 @@ from web_support import nodes_payload
 from dynsched.cli.single_pass import pass_report, render_report, why_incomplete
 from dynsched.cli.tables import render_patches
 from dynsched.core.nodes import Node
-from dynsched.core.pace import WriteFailure
-from dynsched.core.tick import WriteResult
 from dynsched.web.status import rules_answer
 
 PAGE = ROOT / "docs/look.md"
@@ -102,12 +100,3 @@ def test_a_rule_that_could_not_be_queried_makes_a_pass_incomplete() -> None:
             tick = replace(tick, error=f"no rule could be queried: {away}")
         assert list(why_incomplete(tick)) == expected
         assert json.loads(pass_report(tick))["errors"] == expected
-
-
-def test_what_is_due_and_was_not_written_makes_a_pass_incomplete() -> None:
-    assert why_incomplete(example(dry_run=True)) == ()
-    stopped = example(writes=False)
-    assert why_incomplete(stopped) == ("due and not written: worker-2 and worker-5; run it again",)
-    writes = WriteResult(failures=(WriteFailure("worker-2", "500"),))
-    failed = replace(stopped, writes=writes, error="1 of 2 nodes could not be ...")
-    assert why_incomplete(failed) == ("1 of 2 nodes could not be ...",)
