@@ -68,8 +68,7 @@ def _head(payload: Part) -> Iterator[str]:
     marked = [node for node in payload["nodes"] if node["marked"]]
     partly = sum(not _carries(node, payload["mark"]) for node in marked)
     number = payload["num"] if without_marks else len(marked) - partly
-    # With ?marked=true, the number of all nodes is not known.
-    nodes = counted(number, "node") if number == count else f"{number} of {counted(count, 'node')}"
+    nodes = f"{number} of {counted(count, 'node')}"
     head = f"{nodes} hot (mark: none)" if without_marks else f"{nodes} marked ({payload['mark']})"
     if partly:
         head += f", {partly} only in part or by an older configuration"

@@ -98,11 +98,7 @@ async def _status(request: web.Request) -> web.Response:
 
 
 async def _nodes(request: web.Request) -> web.StreamResponse:
-    marked, ticks = request.query.get("marked"), request.app[_TICKS]
-    if marked not in (None, "true", "false"):
-        raise web.HTTPBadRequest(text=f"marked={marked}: write marked=true or marked=false")
-    only = None if marked is None else marked == "true"
-    body = await ticks.encoded_nodes(_tick(request), marked=only)
+    body = await request.app[_TICKS].encoded_nodes(_tick(request))
     return web.Response(body=body, content_type=JSON)
 
 

@@ -26,16 +26,12 @@ _time = lru_cache(maxsize=4096)(format_time)
 _NOTHING: Final = Added(0.0, 0.0)
 
 
-def nodes_answer(
-    tick: Tick, *, marked: bool | None = None, order_error: str | None = None
-) -> dict[str, Any]:
-    """The answer of `/nodes`. ``marked`` narrows the nodes, never names and number of the marked.
-    ``counts``: what ``num`` counts: a part of the mark, as in ``carries``, or with ``mark: none``
-    hot nodes.
+def nodes_answer(tick: Tick, order_error: str | None = None) -> dict[str, Any]:
+    """The answer of `/nodes`. ``counts``: what ``num`` counts: a part of the mark, as in
+    ``carries``, or with ``mark: none`` hot nodes.
     """
     mark, evaluation = tick.rule_set.mark, tick.evaluation
     table = evaluation.table
-    names = sorted(n for n in table.entries if marked is None or (n in table.marked) is marked)
     if mark.is_none:
         part, counted = "hot", sorted(evaluation.hot)
     else:
@@ -52,7 +48,7 @@ def nodes_answer(
         "type": f"{part[0].upper()}{part[1:]} Nodes",
         "num": len(counted),
         "node_names": counted,
-        "nodes": [msgspec.Raw(encode(_answer(tick, name))) for name in names],
+        "nodes": [msgspec.Raw(encode(_answer(tick, name))) for name in sorted(table.entries)],
         "taken_at": _time(tick.taken_at),
         "dry_run": tick.leadership.dry_run,
         "rules_error": tick.rules_status.error,

@@ -169,16 +169,6 @@ async def test_nodes_tells_measured_and_expected_load_apart(client, ticks) -> No
     check(nodes["worker-1"]["rules"][0], expected_value=61.0, expected=None)
 
 
-@pytest.mark.parametrize("marked", [None, True, False])
-async def test_nodes_can_be_narrowed_by_mark(client, ticks, marked) -> None:
-    ticks.publish(example())
-    every = await get(client, "/nodes")
-    wanted = [node for node in every["nodes"] if marked in (None, node["marked"])]
-    narrowed = "" if marked is None else f"marked={str(marked).lower()}"
-    assert await get(client, f"/nodes?{narrowed}") == {**every, "nodes": wanted}
-    assert "marked" in (await get(client, "/nodes?marked=yes", 400))["error"]
-
-
 async def test_a_mark_by_taint_alone_is_named_as_a_taint(client, ticks) -> None:
     mark = {"label": None, "taint": "dynsched.io/pressure=true:PreferNoSchedule"}
     scene = Scene({**EXAMPLE_RULES, "mark": mark}, [Node("a")])
@@ -226,8 +216,8 @@ async def test_values_that_are_no_numbers_are_null(client, ticks) -> None:
 
 async def test_one_who_hangs_up_does_not_take_the_answer_from_the_others(ticks) -> None:
     ticks.publish(many(300))
-    impatient = asyncio.create_task(ticks.encoded_nodes(ticks.tick, marked=None))
-    patient = asyncio.create_task(ticks.encoded_nodes(ticks.tick, marked=None))
+    impatient = asyncio.create_task(ticks.encoded_nodes(ticks.tick))
+    patient = asyncio.create_task(ticks.encoded_nodes(ticks.tick))
     await asyncio.sleep(0)
     impatient.cancel()
     assert len(json.loads(await patient)["nodes"]) == 300
@@ -328,8 +318,6 @@ async def test_an_order_that_cannot_be_written_is_told(client, ticks) -> None:
     ticks.show_order(OrderStatus(error="403"))
     check(await get(client, "/order"), error="403", counts=None, pools=[])
     assert "403" in await get(client, "/status", 503)
-    assert (await get(client, "/nodes"))["order_error"] is None  # of the last tick
-    ticks.publish(example())
     assert (await get(client, "/nodes"))["order_error"] == "403"
 
 
