@@ -94,7 +94,6 @@ def test_why() -> None:
         for title, tick in (
             ("another leads", relabelled(leadership=Leadership(leading=False, leader="pod-2"))),
             ("none leads", relabelled(leadership=Leadership(leading=False))),
-            ("others failed", refused(WriteFailure("b", "500"), WriteFailure("c", "500"))),
             ("the next tick", relabelled()),
         ):
             yield title, [node_payload(tick, "a")["due"]["waits"]]

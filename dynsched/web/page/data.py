@@ -4,7 +4,6 @@ third of the bytes of one object each. Times are Unix seconds.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from dynsched.core.samples import Quality
 from dynsched.core.tick import Tick
 from dynsched.core.wording import coded
 from dynsched.rules.rule_set import Rule
-from dynsched.web.page.history import node_state
+from dynsched.web.page.history import four_digits, node_state
 from dynsched.web.status import rules_answer
 from dynsched.web.why import note_of
 
@@ -90,14 +89,13 @@ def _column(tick: Tick, rule: Rule, names: Sequence[str]) -> dict[str, Any]:
     """One rule on all nodes. ``since`` and ``known`` (when there was a value that is no longer
     current) are sparse: indices of nodes, and their values.
     """
-    digits = _digits(rule.threshold)
     alerts = [tick.evaluation.alerts[name].get(rule.name) for name in names]
     values = [None if alert is None else alert.compared for alert in alerts]
     known = [(n, alert) for n, alert in enumerate(alerts) if alert is not None]
     active = [(n, each.since) for n, each in known if each.state is not AlertState.INACTIVE]
     unknown = [(n, each.known_at) for n, each in known if each.quality is not Quality.OK]
     return {
-        "value": [None if value is None else round(value, digits) for value in values],
+        "value": [value and four_digits(value) for value in values],
         "state": "".join(map(_state, alerts)),
         "quality": "".join("-" if alert is None else alert.quality[0] for alert in alerts),
         "since": _sparse(active),
@@ -116,10 +114,3 @@ def _state(alert: Alert | None) -> str:
 
 def _sparse(times: Sequence[tuple[int, float]]) -> tuple[list[int], list[int]]:
     return [n for n, _ in times], [int(at) for _, at in times]
-
-
-def _digits(threshold: float) -> int:
-    """Decimals of values: three more than the threshold needs; negative for large ones (bytes)."""
-    if threshold == 0:
-        return 2
-    return 3 - max(-9, min(300, math.ceil(math.log10(abs(threshold)))))

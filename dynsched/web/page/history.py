@@ -99,7 +99,7 @@ class History:
             "times": [round(at, 1) for at in self._times],
             "nodes": {
                 name: {
-                    "values": {rule: list(map(_known, of)) for rule, of in past.values.items()},
+                    "values": {rule: [*map(four_digits, of)] for rule, of in past.values.items()},
                     "states": past.states,
                 }
                 for name, past in pasts.items()
@@ -107,7 +107,8 @@ class History:
         }
 
 
-def _known(value: float) -> float | None:
+def four_digits(value: float) -> float | None:
+    """None for what is no number."""
     return float(f"{value:.4g}") if math.isfinite(value) else None
 
 

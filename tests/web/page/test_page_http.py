@@ -55,7 +55,7 @@ async def test_the_page_gets_columns_of_what_the_nodes_are(client, ticks) -> Non
     }
     cpu, memory = shown["columns"]
     assert cpu == {
-        "value": [31.5, 31.5, 91.2, 66.0, 90.0, 83.5, 81.0, 31.5],
+        "value": [31.5, 31.5, 91.25, 66.0, 90.0, 83.5, 81.0, 31.5],
         "state": "iifhffpi",
         "quality": "ooooooom",
         "since": [[2, 3, 4, 5, 6], [*minutes, NOON + 120]],
