@@ -1,4 +1,4 @@
-"""The commands of a single pass: `run --once`, `plan` and `prune`."""
+"""The commands of a single pass: `plan`, `top` and `prune`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from dynsched.controller.apply import write_all
-from dynsched.controller.clients import Clients, end_election
+from dynsched.controller.clients import Clients
 from dynsched.controller.evaluator import Evaluator
 from dynsched.controller.queries import Queries
 from dynsched.controller.reporting import Reporter, report_warnings
@@ -28,7 +28,7 @@ from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import DryRunCluster, NodeCluster
 from dynsched.kube.credentials import CredentialProvider, load_credentials
 from dynsched.kube.election import LeaseTimes, held_by, read_lease
-from dynsched.kube.leader import LEASE_NAME, Elector, Leases
+from dynsched.kube.leader import LEASE_NAME, Leases
 from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.leases import Holder, find_holders, why_at_work
 from dynsched.kube.pod_costs import costed_pods, remove_cost
@@ -40,12 +40,9 @@ from dynsched.util.latest import Latest
 
 logger = logging.getLogger(__name__)
 
-TAKE_SECONDS: Final = 2 * LeaseTimes().duration
-"""Seconds that a single pass waits for a Lease that is no longer renewed."""
 TAKEN: Final = LeaseTimes(duration=60)
 """A Lease that was taken to prune: nobody else takes it meanwhile."""
 _TRIES: Final = 5
-POLL: Final = 0.05
 
 
 class AtWorkError(ClusterError):
@@ -70,8 +67,7 @@ async def one_pass(
     rules_file: FixedRules,
     log: Callable[[str], None] | None = None,
 ) -> Tick:
-    """One tick on the nodes as they are listed now, without a watch or a server. Where it writes
-    and takes part in the election, it holds the Lease meanwhile; AtWorkError while another does.
+    """One tick of a dry run on the nodes as they are listed now, without a watch or a server.
 
     ``log``: with it, Prometheus is looked for where nobody named one (`found_or_default`).
     """
@@ -79,16 +75,7 @@ async def one_pass(
     async with Clients(credentials) as clients:
         leadership = clients.leadership(settings)
         client = clients.open(partial(KubeClient, writer=leadership.writer))
-        if isinstance(leadership, Elector):
-            with contextlib.suppress(ForbiddenError):  # the election says which right is missing
-                if holder := await _holder(client, settings.lease_namespace):
-                    raise AtWorkError(
-                        f"{holder}: an instance is running, so this pass writes nothing. `dynsched "
-                        "plan` shows what is due; --no-leader-elect writes all the same"
-                    )
-            await clients.enter_async_context(_leading(leadership))
-        kind = DryRunCluster if settings.dry_run else NodeCluster
-        cluster = await kind.listed(client)
+        cluster = await DryRunCluster.listed(client)
         if log and any(rule.source == "prometheus" for rule in rules_file.rule_set.rules):
             found = await found_or_default(client, settings.prometheus, log)
             settings = replace(settings, prometheus=found)
@@ -100,12 +87,10 @@ async def one_pass(
             queries=Queries({"prometheus": source, "metrics-server": metrics_server}),
             histories={"prometheus": source},
             cluster=cluster,
-            reporter=Reporter(
-                clients.events(client, leadership, settings.pod_uid), dry_run=settings.dry_run
-            ),
+            reporter=Reporter(clients.events(client, leadership, None), dry_run=True),
             leadership=leadership,
             publish=ticks.publish,
-            dry_run=settings.dry_run,
+            dry_run=True,
         )
         await evaluator.restore(settings.interval)
         tick = await evaluator.tick()
@@ -268,31 +253,3 @@ async def _refuse_prune(client: KubeClient, namespace: str | None, *, anyway: bo
         f"{found}; nothing was removed. Stop it first, for example with `kubectl -n "
         f"{holder.namespace} scale deployment/dynsched --replicas=0`, or use --force{another}"
     )
-
-
-@contextlib.asynccontextmanager
-async def _leading(elector: Elector) -> AsyncIterator[None]:
-    """``elector`` holds the Lease inside of the block, and lets go of it at its end. One that its
-    holder left without letting go is waited for. AtWorkError when the Lease is not free in time.
-    """
-    done = asyncio.Event()
-    election = asyncio.create_task(elector.run(done), name="the leader election")
-    try:
-        await _until_it_leads(elector)
-        yield
-    finally:
-        await end_election(election, done)
-
-
-async def _until_it_leads(elector: Elector) -> None:
-    try:
-        async with asyncio.timeout(TAKE_SECONDS):
-            while not elector.may_write:
-                if elector.error is not None:
-                    raise ClusterError(elector.error)
-                await asyncio.sleep(POLL)
-    except TimeoutError:
-        raise AtWorkError(
-            f"the Lease {LEASE_NAME} could not be taken within {TAKE_SECONDS:g} s: "
-            f"the holder is {elector.leader or 'not known'}; nothing was written"
-        ) from None

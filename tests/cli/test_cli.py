@@ -22,7 +22,7 @@ def started_with(line: str) -> Settings:
     run_command = commands.cli.get_command(click.Context(commands.cli), name)
     assert run_command is not None
     given = run_command.make_context(name, words).params
-    others = ("once", "log_format", "log_level")
+    others = ("log_format", "log_level")
     return settings_of({flag: value for flag, value in given.items() if flag not in others})
 
 
@@ -135,7 +135,7 @@ def test_wrong_usage_is_exit_code_2(call, line) -> None:
     assert "s3cret" not in errors
 
 
-@pytest.mark.parametrize("command", ["plan", "run", "run --once", "prune"])
+@pytest.mark.parametrize("command", ["plan", "run", "prune"])
 def test_a_failure_is_one_line_and_exit_code_1_and_in_a_log_of_json_too(call, command) -> None:
     words = (*command.split(), "--kubeconfig", "/no/such", "--log-format")
     rules = () if command == "prune" else ("--rules", ROOT / "rules.yaml")

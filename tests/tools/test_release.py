@@ -136,10 +136,10 @@ def test_krew_finds_the_archive_and_its_plugin_runs_this_version(
             (tmp_path / "more" / program).unlink(missing_ok=True)
             (tmp_path / "more" / program).symlink_to(str(shutil.which(program)))
         by_krew = tmp_path / platform["bin"]
-        done = run("/usr/bin/env", path, "/bin/sh", by_krew, "nodes", "--marked")
+        done = run("/usr/bin/env", path, "/bin/sh", by_krew, "nodes", "--help")
         return done.stdout or done.stderr
 
-    wanted = f"dynsched=={version} kubectl-dynsched nodes --marked\n"
+    wanted = f"dynsched=={version} kubectl-dynsched nodes --help\n"
     assert "neither uv nor pipx is on PATH" in runs()
     pins = Path(plugin).with_name("constraints.txt")
     assert runs("pipx") == f"pipx run --quiet --pip-args --constraint '{pins}' --spec {wanted}"
