@@ -13,7 +13,7 @@ from dynsched.controller.reporting import report_warnings
 from dynsched.core.wording import listed
 from dynsched.kube.rules_config_map import RulesConfigMap
 from dynsched.rules.file import RulesFile
-from dynsched.rules.reading import read_rules
+from dynsched.rules.parse import read_rules
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.util.errors import ClusterError, ForbiddenError
 from dynsched.util.logs import LoggedKinds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -10,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from dynsched.rules.document import NO_DOCUMENT, Document, YamlError, read_documents
+from dynsched.rules.document import NO_DOCUMENT, Document, read_documents
 from dynsched.rules.file import MAX_BYTES, placed, unreadable
-from dynsched.rules.reading import at_expr, read_rules
+from dynsched.rules.parse import at_expr, read_rules
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.files import read_stream
 from dynsched.util.formatting import as_mapping, as_mappings
@@ -47,8 +46,6 @@ def check(path: Path, remedy: str) -> tuple[Checked, ...]:
     is_stdin = path == STANDARD_INPUT
     name = "standard input" if is_stdin else str(path)
     try:
-        if is_stdin and sys.stdin is None:
-            raise OSError(errno.EBADF, "it is closed")  # noqa: TRY301 (as one that cannot be read)
         raw = read_stream(sys.stdin.fileno() if is_stdin else path, MAX_BYTES)
     except OSError as error:
         return (Checked(name, None, unreadable(name, error, remedy).lines),)
@@ -63,7 +60,7 @@ def _objects(raw: bytes) -> list[Mapping[str, Any]]:
     """The Kubernetes objects in a text, those of a List included."""
     try:
         documents = read_documents(raw.decode())
-    except (UnicodeDecodeError, YamlError):
+    except Exception:  # noqa: BLE001 (as in `read_rules`)
         return []  # the error is reported when the text is parsed as a rules file
     objects: list[Mapping[str, Any]] = []
     for document in documents:

@@ -1,14 +1,17 @@
-"""Parsed YAML -> RuleSet, in dynsched's format or in dynamicScheduler's."""
+"""The text of a rules file -> its rules, or all errors in it with their places."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from dynsched.rules.document import NO_DOCUMENT, Document, YamlError, locate, read_documents
 from dynsched.rules.fields import MAX_RULES, Expr, Name
+from dynsched.rules.lint import lint
 from dynsched.rules.removed import without_removed
 from dynsched.rules.rule_errors import RuleError, RulesInvalidError, explain, shown
 from dynsched.rules.rule_set import Rule, RuleSet
@@ -21,10 +24,90 @@ from dynsched.rules.sections import (
     Profile,
     RulesModel,
 )
-from dynsched.util.formatting import as_mapping
+from dynsched.util.formatting import as_mapping, one_line
 
 DYNAMIC_SCHEDULER_KEY: Final = "Rulename"
 """The top-level key by which a file in the format of dynamicScheduler is recognised."""
+_MAX_LINE_LENGTH: Final = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Line and column are from 1, and None where they are not known."""
+
+    line: int | None
+    column: int | None
+    message: str
+
+    def __str__(self) -> str:
+        message = one_line(self.message, _MAX_LINE_LENGTH)
+        return message if self.line is None else f"{self.line}:{self.column}: {message}"
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedRules:
+    """``rule_set`` is None where there are errors; ``warnings``: of lint and of removed keys."""
+
+    rule_set: RuleSet | None
+    errors: tuple[Remark, ...] = ()
+    warnings: tuple[Remark, ...] = ()
+    document: Document = NO_DOCUMENT
+
+
+def read_rules(raw: bytes) -> ParsedRules:
+    """Raises nothing, whatever the content is."""
+    try:
+        documents = read_documents(raw.decode())
+        if len(documents) > 1:
+            problem = (
+                "not YAML: expected a single document in the stream, but found another document"
+            )
+            return _refused(problem, *locate(documents[1].root, ()))
+        return _rules_of(documents[0] if documents else NO_DOCUMENT)
+    except YamlError as error:
+        return _refused(str(error), error.line, error.column)
+    except UnicodeDecodeError as error:
+        begin = raw.rfind(b"\n", 0, error.start) + 1
+        column = len(raw[begin : error.start].decode()) + 1
+        return _refused(f"not UTF-8 text: {error.reason}", raw.count(b"\n", 0, begin) + 1, column)
+    except Exception as error:  # noqa: BLE001 (PyYAML raises nearly any kind, as of `!!bool maybe`)
+        return _refused(f"it cannot be read: {type(error).__name__}: {error}")
+
+
+def _refused(message: str, line: int | None = None, column: int | None = None) -> ParsedRules:
+    return ParsedRules(None, (Remark(line, column, message),))
+
+
+def _rules_of(document: Document) -> ParsedRules:
+    rule_set, errors = None, document.duplicates
+    given, removed = without_removed(document.data)
+    try:
+        rule_set = parse_rules(given)
+    except RulesInvalidError as found:
+        errors = (*errors, *found.errors)
+    if errors or rule_set is None:
+        return ParsedRules(None, _located(document, errors))
+    linted = (
+        RuleError(_path_of_expr(document.data, each.index), each.message) for each in lint(rule_set)
+    )
+    return ParsedRules(rule_set, (), _located(document, (*removed, *linted)), document)
+
+
+def at_expr(document: Document, index: int, message: str) -> Remark:
+    """A message about the expression of the rule at ``index``, at its place."""
+    return Remark(*locate(document.root, _path_of_expr(document.data, index)), message)
+
+
+def _path_of_expr(data: object, index: int) -> tuple[str | int, ...]:
+    """Where the expression of the rule at ``index`` stands in a document, in either format."""
+    if isinstance(data, Mapping) and DYNAMIC_SCHEDULER_KEY in data:
+        return (DYNAMIC_SCHEDULER_KEY, list(data[DYNAMIC_SCHEDULER_KEY])[index], "Promsql")
+    return ("rules", index, "expr")
+
+
+def _located(document: Document, found: Iterable[RuleError]) -> tuple[Remark, ...]:
+    remarks = sorted((*locate(document.root, error.path), str(error)) for error in found)
+    return tuple(Remark(line, column, text) for line, column, text in remarks)
 
 
 class _DynamicSchedulerRule(BaseModel):
@@ -58,8 +141,7 @@ def parse_rules(data: object) -> RuleSet:
                 Rule(name=name, expr=rule.promsql, threshold=rule.threshold) for name, rule in found
             )
             return RuleSet(rules=tuple(rules))
-        given, removed = without_removed(data)
-        rule_set = RuleSet.model_validate(given, context=removed)
+        rule_set = RuleSet.model_validate(data)
     except ValidationError as error:
         raise RulesInvalidError(chain(explain(error, _KNOWN_KEYS), _cross_checks(data))) from None
     if crossed := tuple(_cross_checks(data)):
