@@ -185,40 +185,21 @@ async def _run_parts(
     parts: Mapping[str, Coroutine[Any, Any, None]],
     election: asyncio.Task[None],
 ) -> None:
-    """Run the parts until ``stop`` is set, and let them end. One that ends earlier ends all."""
-    died: list[BaseException] = []
-
-    async def watched(name: str, part: Coroutine[Any, Any, None]) -> None:
-        """Others may still withdraw what they wrote, so no exception gets to the group."""
-        try:
-            await part
-            if not stop.is_set():
-                died.append(PartDiedError(f"{name} ended unexpectedly"))
-        except asyncio.CancelledError:
-            if not stop.is_set():
-                died.append(PartDiedError(f"{name} was cancelled unexpectedly"))
-            raise
-        except Exception as error:  # noqa: BLE001 (it is raised again below)
-            died.append(error)
-        finally:
-            stop.set()
-
-    try:
-        async with asyncio.timeout(None) as limit, asyncio.TaskGroup() as group:
-            for name, part in {**parts, "the leader election": _ended(stop, election)}.items():
-                group.create_task(watched(name, part), name=name)
-            await stop.wait()
-            limit.reschedule(asyncio.get_running_loop().time() + STOP_SECONDS)
-    except TimeoutError:
+    """Run the parts until ``stop`` is set, and let them end: some withdraw what they wrote. One
+    that ends earlier ends all.
+    """
+    tasks = [asyncio.create_task(part, name=name) for name, part in parts.items()]
+    await until_done(stop, election, *tasks)
+    early = [] if stop.is_set() else [task for task in (election, *tasks) if task.done()]
+    stop.set()
+    _, late = await asyncio.wait(tasks, timeout=STOP_SECONDS)
+    if late:
         logger.warning("the parts did not end within %g s, and were cancelled", STOP_SECONDS)
-    finally:
-        stop.set()
-    if died:
-        raise died[0]
-
-
-async def _ended(stop: asyncio.Event, election: asyncio.Task[None]) -> None:
-    """Return when ``stop`` is set, or raise what the election died of."""
-    await until_done(stop, election)
-    if election.done():
-        election.result()
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for task in (election, *tasks):
+        if task.done() and not task.cancelled():
+            task.result()  # or what it died of
+    for task in early:
+        raise PartDiedError(f"{task.get_name()} ended unexpectedly")

@@ -42,6 +42,9 @@ class WriteBatch:
     """What the API server answered for those that wait because it refused them."""
 
 
+NO_WRITES: Final = WriteBatch()
+
+
 class _Pause(NamedTuple):
     """``seconds`` long, until ``end``; ``failure``: why, None where it was not even tried."""
 

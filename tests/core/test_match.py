@@ -126,17 +126,6 @@ def test_of_nodes_with_one_address_the_only_ready_one_has_it() -> None:
     assert after.lookup.find("10.0.0.7:9100").node is None
 
 
-@pytest.mark.parametrize("name", ["10.0.0.7", "fd00::7"])
-def test_a_node_that_was_named_by_its_address_is_left_behind_too(name: str) -> None:
-    gone = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
-    old, new = (node(each, addresses={"InternalIP": name}) for each in (name, "new"))
-    left = node(name, addresses={"InternalIP": name}, taints=[gone])
-    assert AddressLookup([left, new]).find(f"[{name}]:9100") == ("new", "")
-    assert AddressLookup([old, new]).find(name) == (name, "")
-    twice = [left, new, node("newer", addresses={"InternalIP": name})]
-    assert AddressLookup(twice).find(name) == (name, "")
-
-
 @pytest.mark.parametrize(
     ("option", "labels", "name"),
     [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -32,8 +32,6 @@ MOST_BOUND: Final = 20
 
 
 class _Entry(NamedTuple):
-    """Never changed: a thread may be reading it. A new one takes its place."""
-
     pod: BoundPod
     bound: float | None
     ended: float | None = None
@@ -44,33 +42,6 @@ class _Entry(NamedTuple):
         if self.started or self.pod.assumed or self.bound is None or self.ended is not None:
             return True
         return now - self.bound < TO_START
-
-
-class _Remembered(Collection[RecentPod]):
-    """The pods that are remembered at one moment. Their ages are worked out when this is iterated
-    over, in the thread that does so: of 15,000 pods that takes longer than an answer of the
-    extender may.
-    """
-
-    def __init__(self, entries: tuple[_Entry, ...], now: float) -> None:
-        self._entries = entries
-        self._now = now
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __contains__(self, pod: object) -> bool:
-        return pod in list(self)
-
-    def __iter__(self) -> Iterator[RecentPod]:
-        now = self._now
-        for entry in self._entries:
-            bound, ended = entry.bound, entry.ended
-            yield RecentPod(
-                entry.pod,
-                None if bound is None else now - bound,
-                None if ended is None else now - ended,
-            )
 
 
 class RecentPods:
@@ -160,7 +131,7 @@ class RecentPods:
         for uid in [uid for uid, entry in self._entries.items() if entry.pod.node in gone]:
             self.remove(uid)
 
-    def pods(self, now: float, *, ago: float = 0.0) -> Collection[RecentPod]:
+    def pods(self, now: float, *, ago: float = 0.0) -> tuple[RecentPod, ...]:
         """All that is remembered, its ages as of ``ago`` seconds before ``now`` (negative for what
         happened since), without those that wait to be started for long, and without assumed pods
         whose binding should have come by now: these are removed.
@@ -174,8 +145,16 @@ class RecentPods:
         # With a change: who counted such a pod must not take it off again when it is bound later.
         for uid in late:
             self.remove(uid)
-        counting = (entry for entry in self._entries.values() if entry.counts(now))
-        return _Remembered(tuple(counting), now - ago)
+        then = now - ago
+        return tuple(
+            RecentPod(
+                entry.pod,
+                None if entry.bound is None else then - entry.bound,
+                None if entry.ended is None else then - entry.ended,
+            )
+            for entry in self._entries.values()
+            if entry.counts(now)
+        )
 
     def names(self, now: float) -> tuple[dict[str, float], dict[str, float]]:
         """``namespace/name`` of those that were bound, and of those that ended; with the seconds
