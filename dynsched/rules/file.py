@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dynsched.rules.parse import ParsedRules, Remark, at_expr, read_rules
+from dynsched.rules.parse import ParsedRules, read_rules
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.errors import ExpectedError
 from dynsched.util.files import read_file, read_stream
@@ -45,7 +45,7 @@ def load_rules(path: Path, flag: str = "--rules") -> RuleSet:
 def fixed_rules(path: Path, flag: str = "--rules") -> FixedRules:
     """As `load_rules`, with the warnings."""
     try:
-        return _usable(path, read_rules(read_stream(path, MAX_BYTES)))
+        return _usable(read_rules(str(path), read_stream(path, MAX_BYTES)))
     except OSError as error:
         raise unreadable(path, error, f"name the file with {flag}") from None
 
@@ -68,7 +68,7 @@ class RulesFile:
     def __init__(self, path: Path, *, may_be_refused: bool = False) -> None:
         self._path = path
         self._raw: bytes | None = None
-        self._parsed = ParsedRules(None)
+        self._parsed = ParsedRules(str(path), None)
         self._refused: str | None = None
         """Why what was read last is refused, if it is for a query."""
         self.text: str | None = None
@@ -110,7 +110,7 @@ class RulesFile:
 
     def accept(self) -> None:
         """Put in force what was read last."""
-        found = _usable(self._path, self._parsed)
+        found = _usable(self._parsed)
         self.error, self._refused = None, None
         self.rule_set, self.warnings = found.rule_set, found.warnings
         # Last: who finds it in another thread finds its rules too.
@@ -118,9 +118,9 @@ class RulesFile:
 
     def refuse(self, errors: Mapping[str, str]) -> None:
         """Refuse what was read last: by the name of a rule, what is wrong with its query."""
-        rules = _usable(self._path, self._parsed).rule_set.rules
+        rules = _usable(self._parsed).rule_set.rules
         self.error = self._refused = "\n".join(
-            placed(self._path, at_expr(self._parsed.document, index, errors[rule.name]))
+            self._parsed.of_expr(index, errors[rule.name])
             for index, rule in enumerate(rules)
             if rule.name in errors
         )
@@ -131,16 +131,11 @@ class RulesFile:
         except OSError as error:
             raise unreadable(self._path, error, "name the file with --rules") from None
         if raw != self._raw:
-            self._raw, self._parsed, self._refused = raw, read_rules(raw), None
-        return _usable(self._path, self._parsed)
+            self._raw, self._parsed, self._refused = raw, read_rules(str(self._path), raw), None
+        return _usable(self._parsed)
 
 
-def _usable(path: Path, parsed: ParsedRules) -> FixedRules:
+def _usable(parsed: ParsedRules) -> FixedRules:
     if parsed.rule_set is None:
-        raise RulesFileError(placed(path, remark) for remark in parsed.errors)
-    return FixedRules(parsed.rule_set, tuple(placed(path, each) for each in parsed.warnings))
-
-
-def placed(name: str | Path, remark: Remark) -> str:
-    """One line: ``rules.yaml:14:5: ...``, or without a place ``rules.yaml: ...``."""
-    return f"{name}:{'' if remark.line is not None else ' '}{remark}"
+        raise RulesFileError(parsed.errors)
+    return FixedRules(parsed.rule_set, parsed.warnings)

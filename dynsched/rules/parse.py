@@ -32,29 +32,24 @@ _MAX_LINE_LENGTH: Final = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
-    """Line and column are from 1, and None where they are not known."""
-
-    line: int | None
-    column: int | None
-    message: str
-
-    def __str__(self) -> str:
-        message = one_line(self.message, _MAX_LINE_LENGTH)
-        return message if self.line is None else f"{self.line}:{self.column}: {message}"
-
-
-@dataclass(frozen=True, slots=True)
 class ParsedRules:
-    """``rule_set`` is None where there are errors; ``warnings``: of lint and of removed keys."""
+    """A rules file, or one key of a ConfigMap: ``rule_set`` is None where there are errors. Each
+    error and warning is a line that begins with the ``name`` and, where known, line and column.
+    """
 
+    name: str
     rule_set: RuleSet | None
-    errors: tuple[Remark, ...] = ()
-    warnings: tuple[Remark, ...] = ()
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     document: Document = NO_DOCUMENT
 
+    def of_expr(self, index: int, message: str) -> str:
+        """Such a line about the expression of the rule at ``index``."""
+        place = locate(self.document.root, _path_of_expr(self.document.data, index))
+        return _line(self.name, message, *place)
 
-def read_rules(raw: bytes) -> ParsedRules:
+
+def read_rules(name: str, raw: bytes) -> ParsedRules:
     """Raises nothing, whatever the content is."""
     try:
         documents = read_documents(raw.decode())
@@ -62,23 +57,31 @@ def read_rules(raw: bytes) -> ParsedRules:
             problem = (
                 "not YAML: expected a single document in the stream, but found another document"
             )
-            return _refused(problem, *locate(documents[1].root, ()))
-        return _rules_of(documents[0] if documents else NO_DOCUMENT)
+            return _refused(name, problem, *locate(documents[1].root, ()))
+        return _rules_of(name, documents[0] if documents else NO_DOCUMENT)
     except YamlError as error:
-        return _refused(str(error), error.line, error.column)
+        return _refused(name, str(error), error.line, error.column)
     except UnicodeDecodeError as error:
         begin = raw.rfind(b"\n", 0, error.start) + 1
-        column = len(raw[begin : error.start].decode()) + 1
-        return _refused(f"not UTF-8 text: {error.reason}", raw.count(b"\n", 0, begin) + 1, column)
+        place = raw.count(b"\n", 0, begin) + 1, len(raw[begin : error.start].decode()) + 1
+        return _refused(name, f"not UTF-8 text: {error.reason}", *place)
     except Exception as error:  # noqa: BLE001 (PyYAML raises nearly any kind, as of `!!bool maybe`)
-        return _refused(f"it cannot be read: {type(error).__name__}: {error}")
+        return _refused(name, f"it cannot be read: {type(error).__name__}: {error}")
 
 
-def _refused(message: str, line: int | None = None, column: int | None = None) -> ParsedRules:
-    return ParsedRules(None, (Remark(line, column, message),))
+def _refused(
+    name: str, message: str, line: int | None = None, column: int | None = None
+) -> ParsedRules:
+    return ParsedRules(name, None, (_line(name, message, line, column),))
 
 
-def _rules_of(document: Document) -> ParsedRules:
+def _line(name: str, message: str, line: int | None = None, column: int | None = None) -> str:
+    """``rules.yaml:14:5: ...``, or without a place ``rules.yaml: ...``."""
+    place = "" if line is None else f"{line}:{column}:"
+    return f"{name}:{place} {one_line(message, _MAX_LINE_LENGTH)}"
+
+
+def _rules_of(name: str, document: Document) -> ParsedRules:
     rule_set, errors = None, document.duplicates
     given, removed = without_removed(document.data)
     try:
@@ -86,16 +89,19 @@ def _rules_of(document: Document) -> ParsedRules:
     except RulesInvalidError as found:
         errors = (*errors, *found.errors)
     if errors or rule_set is None:
-        return ParsedRules(None, _located(document, errors))
+        return ParsedRules(name, None, _lines(name, document, errors))
     linted = (
         RuleError(_path_of_expr(document.data, each.index), each.message) for each in lint(rule_set)
     )
-    return ParsedRules(rule_set, (), _located(document, (*removed, *linted)), document)
+    warnings = _lines(name, document, (*removed, *linted), "warning: ")
+    return ParsedRules(name, rule_set, (), warnings, document)
 
 
-def at_expr(document: Document, index: int, message: str) -> Remark:
-    """A message about the expression of the rule at ``index``, at its place."""
-    return Remark(*locate(document.root, _path_of_expr(document.data, index)), message)
+def _lines(
+    name: str, document: Document, found: Iterable[RuleError], before: str = ""
+) -> tuple[str, ...]:
+    placed = sorted((*locate(document.root, error.path), f"{before}{error}") for error in found)
+    return tuple(_line(name, text, line, column) for line, column, text in placed)
 
 
 def _path_of_expr(data: object, index: int) -> tuple[str | int, ...]:
@@ -103,11 +109,6 @@ def _path_of_expr(data: object, index: int) -> tuple[str | int, ...]:
     if isinstance(data, Mapping) and DYNAMIC_SCHEDULER_KEY in data:
         return (DYNAMIC_SCHEDULER_KEY, list(data[DYNAMIC_SCHEDULER_KEY])[index], "Promsql")
     return ("rules", index, "expr")
-
-
-def _located(document: Document, found: Iterable[RuleError]) -> tuple[Remark, ...]:
-    remarks = sorted((*locate(document.root, error.path), str(error)) for error in found)
-    return tuple(Remark(line, column, text) for line, column, text in remarks)
 
 
 class _DynamicSchedulerRule(BaseModel):

@@ -1,5 +1,6 @@
 """Expressions that probably do not measure what was intended."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -136,17 +137,20 @@ def test_nothing_that_is_shipped_is_warned_of(path: Path) -> None:
 
 def test_keys_of_older_versions_are_read_with_a_warning_at_their_place() -> None:
     found = read_rules(
+        "rules.yaml",
         b"rules: [{name: cpu, expr: load, threshold: 80, early: {above_mean: 5, wrong: 1}}]\n"
         b"guard: {bind_burst: {pods: 20, window: 1m}}\n"
-        b"experiment: {until: 2026-12-08T00:00:00Z}\nscale_down: true\n"
+        b"experiment: {until: 2026-12-08T00:00:00Z}\nscale_down: true\n",
     )
     assert found.rule_set is not None
     assert [(rule.name, rule.by) for rule in found.rule_set.rules] == [("cpu", "measured")]
-    assert [(each.line, each.message.split(":")[0]) for each in found.warnings] == [
-        (1, "rules[0].early"),
-        (2, "guard.bind_burst"),
-        (3, "experiment"),
-        (4, "scale_down"),
+    assert [
+        re.sub(r":\d+: warning:(.*): was removed.*", r"\1", each) for each in found.warnings
+    ] == [
+        "rules.yaml:1 rules[0].early",
+        "rules.yaml:2 guard.bind_burst",
+        "rules.yaml:3 experiment",
+        "rules.yaml:4 scale_down",
     ]
 
 
@@ -155,7 +159,7 @@ def test_a_warning_of_a_file_names_the_file_and_the_place(tmp_path: Path) -> Non
     path.write_text("scale_down: true\nrules: [{name: cpu, expr: load, threshold: 80}]\n")
     running = RulesFile(path)
     (warned,) = running.warnings
-    assert warned.startswith(f"{path}:1:1: scale_down: was removed in 0.3.0; instead: ")
+    assert warned.startswith(f"{path}:1:1: warning: scale_down: was removed in 0.3.0; instead: ")
     assert fixed_rules(path).warnings == running.warnings
     path.write_text("rules: [{name: cpu, expr: load, threshold: 81}]\n")
     assert running.read()
