@@ -13,9 +13,9 @@ from typing import Final
 from dynsched.controller.reporting import Reporter
 from dynsched.core.disputes import Disputes
 from dynsched.core.evaluate import Evaluation
+from dynsched.core.guard import WriteBatch, WriteFailure, WritePace
 from dynsched.core.marks import NodePatch, is_done
 from dynsched.core.nodes import Node
-from dynsched.core.pace import WriteBatch, WriteFailure, WritePace
 from dynsched.core.tick import Leadership, WriteResult
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.leader import Elector, NoElection

@@ -18,8 +18,8 @@ from dynsched.controller.node_writer import write_all
 from dynsched.controller.queries import Queries
 from dynsched.controller.reporting import Reporter, report_warnings
 from dynsched.controller.settings import Settings
+from dynsched.core.guard import WriteFailure
 from dynsched.core.marks import plan_prune
-from dynsched.core.pace import WriteFailure
 from dynsched.core.tick import Tick, WriteResult
 from dynsched.features.found_prometheus import found_or_default
 from dynsched.features.order.resource import NODE_ORDERS, NodeOrder, homes_of_orders

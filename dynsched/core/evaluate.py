@@ -22,7 +22,7 @@ from dynsched.core.alerts import (
     new_alert,
     next_alert,
 )
-from dynsched.core.guard import MarkCandidate, decide_marks
+from dynsched.core.guard import NO_WRITES, MarkCandidate, WriteBatch, decide_marks
 from dynsched.core.load.expected import NO_PODS, ExpectedLoad, KnownPods, expected_load
 from dynsched.core.marks import (
     Action,
@@ -33,7 +33,6 @@ from dynsched.core.marks import (
 )
 from dynsched.core.node_table import NodeEntry, NodeTable
 from dynsched.core.nodes import Node
-from dynsched.core.pace import NO_WRITES, WriteBatch
 from dynsched.core.percent import load_percent
 from dynsched.core.samples import (
     FAILED,

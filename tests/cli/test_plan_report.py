@@ -13,8 +13,8 @@ from web_support import nodes_payload
 
 from dynsched.cli.single_pass import pass_report, render_findings, why_incomplete
 from dynsched.cli.tables import render_patches
+from dynsched.core.guard import WriteFailure
 from dynsched.core.nodes import Node
-from dynsched.core.pace import WriteFailure
 from dynsched.core.samples import Sample
 from dynsched.core.tick import WriteResult
 from dynsched.web.status import rules_answer

@@ -1,5 +1,4 @@
 import math
-from ipaddress import IPv4Address, IPv6Address
 from itertools import permutations
 
 import pytest
@@ -318,31 +317,3 @@ def test_the_worst_fresh_sample_of_a_node_counts_in_whatever_order(found, op, or
             assert not math.isfinite(reading.value)
             continue
         assert (reading.value, reading.taken) == (best.value, best.timestamp)
-
-
-@st.composite
-def spelled(draw: st.DrawFn, address: IPv4Address | IPv6Address) -> str:
-    """One address, as some exporter may write it, with or without a port."""
-    if isinstance(address, IPv4Address):
-        text = draw(st.sampled_from([str(address), f"::ffff:{address}"]))
-        if ":" in text and draw(st.booleans()):
-            text = IPv6Address(text).exploded
-    else:
-        groups = [group.lstrip("0") or "0" for group in address.exploded.split(":")]
-        text = draw(st.sampled_from([str(address), address.exploded, ":".join(groups)]))
-    if ":" in text:
-        text = draw(st.sampled_from([text, text.upper()]))
-        text += draw(st.sampled_from(["", "%eth0", "%25en1"]))
-    port = draw(st.sampled_from(["", ":9100"]))
-    brackets = ":" in text and (port or draw(st.booleans()))
-    return f"[{text}]{port}" if brackets else f"{text}{port}"
-
-
-@steady(300)
-@given(data=st.data(), address=st.ip_addresses(), other=st.ip_addresses())
-def test_an_address_finds_its_node_however_it_is_spelled_and_no_other(data, address, other) -> None:
-    kept = data.draw(spelled(address)).partition(":9100")[0].strip("[]").partition("%")[0]
-    lookup = AddressLookup([node("n1", addresses={"InternalIP": kept})])
-    assert name_of(data.draw(spelled(address)), lookup) == "n1"
-    if len({getattr(each, "ipv4_mapped", None) or each for each in (address, other)}) == 2:
-        assert name_of(data.draw(spelled(other)), lookup) is None
