@@ -37,6 +37,12 @@ class _Entry(NamedTuple):
     ended: float | None = None
     started: bool = False
 
+    @property
+    def at(self) -> float:
+        """When something happened to the pod last."""
+        at = self.bound if self.ended is None else self.ended
+        return 0.0 if at is None else at
+
     def counts(self, now: float) -> bool:
         """Whether it runs, or may be about to; or has ended."""
         if self.started or self.pod.assumed or self.bound is None or self.ended is not None:
@@ -53,7 +59,6 @@ class RecentPods:
         self.window = window
         self._most = most
         self._entries: dict[str, _Entry] = {}
-        self._order: deque[tuple[float, str]] = deque()
         self._journal: deque[PodChange] = deque()
         self._journal_begins = 0
         self._nodes: Mapping[str, Node] = {}
@@ -66,42 +71,36 @@ class RecentPods:
         its requests; the time of one that was assumed begins with its binding. A binding that was
         observed is never overwritten by an assumed one.
         """
-        self._forget(now)
-        known = self._entries.get(pod.uid)
+        known = self._find(pod.uid, now)
         if known is None:
-            self._entries[pod.uid] = _Entry(pod, now)
-            self._remember(pod.uid, now)
+            self._put(_Entry(pod, now))
             self._tell(PodChange(pod, 1))
             return
         if known.ended is not None or known.pod == pod or (pod.assumed and not known.pod.assumed):
             return
         self._tell(PodChange(known.pod, -1), PodChange(pod, 1))
-        is_new = known.pod.assumed and not pod.assumed
-        self._entries[pod.uid] = known._replace(pod=pod, bound=now if is_new else known.bound)
-        if is_new:
-            self._remember(pod.uid, now)
+        if known.pod.assumed and not pod.assumed:
+            self._put(known._replace(pod=pod, bound=now))
+        else:
+            self._entries[pod.uid] = known._replace(pod=pod)
 
     def start(self, uid: str, now: float) -> None:
         """The first container of a pod was started: it uses something from now on."""
         known = self._entries.get(uid)
         if known is None or known.started or known.ended is not None or known.pod.assumed:
             return
-        self._entries[uid] = known._replace(bound=now, started=True)
-        self._remember(uid, now)
+        self._put(known._replace(bound=now, started=True))
 
     def end(self, pod: BoundPod, now: float) -> None:
         """A pod that ran on a node uses nothing more: it finished, or was deleted."""
-        self._forget(now)
-        known = self._entries.get(pod.uid)
+        known = self._find(pod.uid, now)
         if known is None:
-            self._entries[pod.uid] = _Entry(pod, None, now)
-            self._remember(pod.uid, now)
+            self._put(_Entry(pod, None, now))
             self._tell(PodChange(pod, -1, is_recent=False))
         elif known.pod.assumed:  # its binding was missed, so its use is not to be taken off
             self.remove(pod.uid)
         elif known.ended is None:
-            self._entries[pod.uid] = known._replace(ended=now)
-            self._remember(pod.uid, now)
+            self._put(known._replace(ended=now))
             self._tell(PodChange(known.pod, -1))
 
     def never_ran(self, uid: str) -> None:
@@ -136,7 +135,9 @@ class RecentPods:
         happened since), without those that wait to be started for long, and without assumed pods
         whose binding should have come by now: these are removed.
         """
-        self._forget(now)
+        # Forgetting is no change: by then the metrics show the pod.
+        since = now - self.window
+        self._entries = {uid: each for uid, each in self._entries.items() if each.at > since}
         late = [
             uid
             for uid, entry in self._entries.items()
@@ -194,23 +195,17 @@ class RecentPods:
             self._journal.popleft()
             self._journal_begins += 1
 
-    def _remember(self, uid: str, now: float) -> None:
-        self._order.append((now, uid))
-        while len(self._order) > self._most:
-            self._drop(*self._order.popleft())
-
-    def _forget(self, now: float) -> None:
-        order = self._order
-        while order and order[0][0] <= now - self.window:
-            self._drop(*order.popleft())
-
-    def _drop(self, at: float, uid: str) -> None:
-        """Forget the pod, unless something else happened to it since ``at``. That is no change: by
-        then the metrics show the pod.
-        """
+    def _find(self, uid: str, now: float) -> _Entry | None:
+        """What is remembered of a pod, unless it is to be forgotten by now."""
         entry = self._entries.get(uid)
-        if entry is not None and at == (entry.bound if entry.ended is None else entry.ended):
-            del self._entries[uid]
+        return entry if entry is not None and entry.at > now - self.window else None
+
+    def _put(self, entry: _Entry) -> None:
+        """As the latest one; of too many the oldest goes."""
+        self._entries.pop(entry.pod.uid, None)
+        self._entries[entry.pod.uid] = entry
+        if len(self._entries) > self._most:
+            del self._entries[next(iter(self._entries))]
 
 
 class JustBound(msgspec.Struct, frozen=True):
