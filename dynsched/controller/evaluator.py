@@ -105,7 +105,7 @@ class Evaluator:
     monotonic: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        self._clock = TickClock(self.clock, self.monotonic)
+        self._time = TickClock(self.clock, self.monotonic)
         self._writer = NodeWriter(self.cluster, self.leadership, self.reporter, self.dry_run)
         self._step_down = StepDownTimer()
         self._last: Evaluation | None = None
@@ -123,12 +123,12 @@ class Evaluator:
         await wait_for(stop, lambda: self.cluster.synced)
         if not stop.is_set():
             await self.restore(interval)
-        due = self._clock.monotonic()
+        due = self._time.monotonic()
         while not stop.is_set():
             # The time at which it was due, not the one at which it came to run: else a tick that
             # starts a millisecond early would find `for` not yet over, and fire a tick too late.
             await self.tick(due, patience=PATIENCE * interval)
-            due = max(due + interval, self._clock.monotonic())
+            due = max(due + interval, self._time.monotonic())
             await self._reevaluate_until(stop, due)
 
     async def restore(self, interval: float) -> None:
@@ -140,7 +140,7 @@ class Evaluator:
                 self.histories,
                 rule_set,
                 self.cluster.nodes(),
-                now=self._clock.now(),
+                now=self._time.now(),
                 interval=interval,
             )
 
@@ -149,8 +149,8 @@ class Evaluator:
         force. ``patience``: seconds for which queries are waited for; None: until all have ended.
         """
         self._follow_the_clock()
-        self._inputs, began = None, self._clock.monotonic()
-        at = self._clock.at(began if due is None else due)
+        self._inputs, began = None, self._time.monotonic()
+        at = self._time.at(began if due is None else due)
         status = await self._read_rules(patience)
         if status.reloaded:
             self._writer.forget_disputes()
@@ -177,7 +177,7 @@ class Evaluator:
         last = self._inputs
         if last is None or self.pods is None or not last.rule_set.follows_pods:
             return
-        began = self._clock.monotonic()
+        began = self._time.monotonic()
         is_due = began - self._evaluated_at >= max(REEVALUATE, SHARE * self._took)
         if is_due and self.pods.sequence != self._pod_changes:
             status = RulesStatus(error=last.status.error)
@@ -186,8 +186,8 @@ class Evaluator:
     async def _evaluate(self, inputs: _Inputs) -> Tick:
         pods = NO_PODS
         if self.pods is not None and inputs.rule_set.uses_expected_load:
-            pods = self.pods.known(self._clock.now() - inputs.at)
-        began = self._clock.monotonic()
+            pods = self.pods.known(self._time.now() - inputs.at)
+        began = self._time.monotonic()
         # In a thread: HTTP should not wait for it.
         evaluation = await asyncio.to_thread(
             evaluate,
@@ -200,7 +200,7 @@ class Evaluator:
         )
         # Kept even if a write raises.
         self._last, self._pod_changes = evaluation, pods.sequence
-        self._evaluated_at = self._clock.monotonic()
+        self._evaluated_at = self._time.monotonic()
         self._took = self._evaluated_at - began
         if self.before_writes is not None:
             await self.before_writes(evaluation, pods)
@@ -218,9 +218,9 @@ class Evaluator:
         self._ticks += 1
         return Tick(
             evaluation=evaluation,
-            taken_at=self._clock.wall(),
+            taken_at=self._time.wall(),
             number=self._ticks,
-            duration=self._clock.monotonic() - inputs.began,
+            duration=self._time.monotonic() - inputs.began,
             rules=rules_health(evaluation, inputs.answers, self._last_success, past_errors),
             writes=replace(writes.result, failures=writes.failures),
             planned=writes.planned,
@@ -262,7 +262,7 @@ class Evaluator:
         return RulesStatus(file.error, refused=True)
 
     def _note_successes(self, answers: Mapping[str, QueryResult]) -> None:
-        now, last = self._clock.now(), self._last_success
+        now, last = self._time.now(), self._last_success
         self._last_success = {
             name: now if found.error is None else last[name]
             for name, found in answers.items()
@@ -271,20 +271,20 @@ class Evaluator:
 
     def _step_down_if_unanswered(self, *, sees: bool) -> None:
         leads = self.leadership.may_write
-        if self._step_down.is_due(self._clock.monotonic(), sees=sees, leads=leads):
+        if self._step_down.is_due(self._time.monotonic(), sees=sees, leads=leads):
             self.leadership.step_down()
 
     async def _reevaluate_until(self, stop: asyncio.Event, until: float) -> None:
-        while not stop.is_set() and (rest := until - self._clock.monotonic()) > 0:
+        while not stop.is_set() and (rest := until - self._time.monotonic()) > 0:
             await pause(stop, min(rest, POLL))
-            if not stop.is_set() and until - self._clock.monotonic() > 0:
+            if not stop.is_set() and until - self._time.monotonic() > 0:
                 await self.reevaluate()
 
     def _follow_the_clock(self) -> None:
         """When the wall clock was set, or the machine slept, move what is remembered with it: a
         skipped hour must neither fire nor clear nor age an alert.
         """
-        step = self._clock.follow()
+        step = self._time.follow()
         if not step:
             return
         if self._last is not None:
