@@ -70,7 +70,7 @@ def is_percent(text: str) -> bool:
 
 def _is_percent(found: Any) -> bool:
     if not isinstance(found, promql.BinaryExpr):
-        adds_up = name_of(found) in ("sum", "count")
+        adds_up = name_of(found).startswith(("sum", "count"))  # also over time
         return not adds_up and any(map(_is_percent, parts_of(found)))
     operator, sides = str(found.op), (found.lhs, found.rhs)
     if operator == "*":

@@ -256,6 +256,7 @@ GARBAGE = (-1200.0, -6.0, 501.0, 808334905.0)
         ({"expr": "100 / load"}, (NAN,), GARBAGE),
         ({"expr": "load * 100 > bool 60"}, (NAN,), GARBAGE),
         ({"expr": "sum by (node) (load * 100)"}, (NAN,), GARBAGE),
+        ({"expr": "sum_over_time((load * 100)[1h:])"}, (NAN,), GARBAGE),
         ({"expr": "100 * load +"}, (NAN,), GARBAGE),
         ({"resource": "memory", "op": "<"}, (NAN,), GARBAGE),
     ],
