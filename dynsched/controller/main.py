@@ -17,7 +17,7 @@ from dynsched.controller.clients import Clients, end_election
 from dynsched.controller.evaluator import Evaluator
 from dynsched.controller.features import Features
 from dynsched.controller.pod_tracking import PodTracking
-from dynsched.controller.queries import Queries, Source
+from dynsched.controller.queries import Queries
 from dynsched.controller.reporting import Reporter, report_warnings
 from dynsched.controller.rules_backup import RulesBackup
 from dynsched.controller.serving import access_reviews, serving
@@ -29,7 +29,6 @@ from dynsched.kube.credentials import load_credentials
 from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.rules_config_map import RulesConfigMap
 from dynsched.kube.transport import KubeApi
-from dynsched.rules.fields import SourceName
 from dynsched.rules.file import RulesFile
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.pod_use import PodUseSource
@@ -114,11 +113,7 @@ async def _serve(settings: Settings) -> None:
             await ticks.publish(tick)
 
         writer = leadership.writer
-        sources: Mapping[SourceName, Source] = {
-            "prometheus": source,
-            "metrics-server": metrics_server,
-        }
-        queries = Queries(sources)
+        queries = Queries({"prometheus": source, "metrics-server": metrics_server})
 
         def in_use() -> RuleSet | None:
             rule_set = None if store.tick is None else store.tick.rule_set
@@ -127,8 +122,7 @@ async def _serve(settings: Settings) -> None:
         backup = RulesBackup(
             *(RulesConfigMap(client, home, writer), rules_file, writer.may_write),
             in_use=in_use,
-            # Not by `queries`: the first tick may be minutes later, and has answers of its own.
-            refused=partial(Queries(sources).refused, patience=None),
+            refused=partial(queries.refused, patience=None),
         )
         evaluator = Evaluator(
             rules_file,
