@@ -22,7 +22,7 @@ from dynsched.util.durations import parse_duration
 from dynsched.util.errors import ExpectedError
 
 if TYPE_CHECKING:
-    from dynsched.rules.check import Checked
+    from dynsched.rules.parse import ParsedRules
 
 _IN_MODULES: Final = {
     **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor", "top")},
@@ -200,7 +200,7 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) ->
         sys.exit(1)
 
 
-def _print_checked(reports: Sequence[Checked], output: str) -> None:
+def _print_checked(reports: Sequence[ParsedRules], output: str) -> None:
     from dynsched.core.wording import counted, listed
 
     if output == "json":

@@ -40,7 +40,7 @@ def plan(settings: Settings, output: str, *, every: bool) -> None:
 
 
 def prune(output: str, **options: Any) -> None:
-    written = asyncio.run(single_pass.prune(**options))
+    written = asyncio.run(single_pass.prune(single_pass.PruneOptions(**options)))
     if output == "json":
         done = [
             {"node": patch.node, "action": patch.action, "body": patch.body, "reason": patch.reason}

@@ -7,21 +7,20 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from dynsched.controller.apply import write_all
 from dynsched.controller.clients import Clients
 from dynsched.controller.evaluator import Evaluator
+from dynsched.controller.node_writer import write_all
 from dynsched.controller.queries import Queries
 from dynsched.controller.reporting import Reporter, report_warnings
 from dynsched.controller.settings import Settings
+from dynsched.core.guard import WriteFailure
 from dynsched.core.marks import plan_prune
-from dynsched.core.pace import WriteFailure
 from dynsched.core.tick import Tick, WriteResult
-from dynsched.core.wording import counted
 from dynsched.features.found_prometheus import found_or_default
 from dynsched.features.order.resource import NODE_ORDERS, NodeOrder, homes_of_orders
 from dynsched.kube.client import KubeClient
@@ -30,8 +29,7 @@ from dynsched.kube.credentials import CredentialProvider, load_credentials
 from dynsched.kube.election import LeaseTimes, held_by, read_lease
 from dynsched.kube.leader import LEASE_NAME, Leases
 from dynsched.kube.leader_writer import LeaderWriter
-from dynsched.kube.leases import Holder, find_holders, why_at_work
-from dynsched.kube.pod_costs import costed_pods, remove_cost
+from dynsched.kube.leases import find_holders, why_at_work
 from dynsched.rules import keys
 from dynsched.rules.file import FixedRules, RulesFileError, fixed_rules, load_rules
 from dynsched.rules.labels import Mark, parse_label
@@ -98,42 +96,43 @@ async def one_pass(
         return tick
 
 
-async def prune(
-    *,
-    kubeconfig: Path | None = None,
-    context: str | None = None,
-    rules: Path | None = None,
-    dry_run: bool = False,
-    lease_older_than: float | None = None,
-    lease_namespace: str | None = None,
-    force: bool = False,
-    take_lease: bool = False,
-) -> WriteResult | None:
-    """Remove everything that was ever put on nodes, as the evidence on them says, the order, and
-    pods' deletion costs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneOptions:
+    """The flags of `prune`; only one of the last three is given."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    rules: Path | None = None
+    """A file with one more mark, which counts without evidence too, as the default one."""
+    dry_run: bool = False
+    lease_namespace: str | None = None
+    lease_older_than: float | None = None
+    """Only if the Lease was not renewed for so many seconds or does not exist."""
+    force: bool = False
+    """Even while the Lease is held."""
+    take_lease: bool = False
+    """Take it from a running instance, which then writes nothing for a minute."""
+
+
+async def prune(options: PruneOptions) -> WriteResult | None:
+    """Remove everything that was ever put on nodes, as the evidence on them says, and the order.
     AtWorkError while an instance is running, but with ``mark: none``. None: nothing was looked at,
     for the reason in the log.
-
-    ``rules``: a file with one more mark, which counts without evidence too, as the default one.
-    ``lease_older_than``: only if the Lease was not renewed for so many seconds or does not exist.
-    ``force``: even while the Lease is held; only without ``lease_older_than``.
-    ``take_lease``: take it from a running instance, which then writes nothing for a minute.
     """
-    mark = _mark_without_evidence(rules)
-    async with Clients(await load_credentials(kubeconfig, context)) as clients:
-        client = clients.open(KubeClient)
-        if take_lease and not dry_run:
-            await _take_leases(client, lease_namespace)
-        elif lease_older_than is not None:
-            namespace = lease_namespace or client.config.namespace
-            why_not = await why_at_work(client, namespace, lease_older_than)
+    mark, dry_run = _mark_without_evidence(options.rules), options.dry_run
+    async with Clients(await load_credentials(options.kubeconfig, options.context)) as clients:
+        client, namespace = clients.open(KubeClient), options.lease_namespace
+        if options.take_lease and not dry_run:
+            await _take_leases(client, namespace)
+        elif options.lease_older_than is not None:
+            home = namespace or client.config.namespace
+            why_not = await why_at_work(client, home, options.lease_older_than)
             if why_not is not None:
                 logger.info("nothing is pruned: %s", why_not)
                 return None
         elif not mark.is_none:
-            await _refuse_prune(client, lease_namespace, anyway=force or dry_run)
-        failures = await _withdraw_orders(client, lease_namespace, dry_run=dry_run)
-        failures += await _withdraw_costs(client, dry_run=dry_run)
+            await _refuse_prune(client, namespace, anyway=options.force or dry_run)
+        failures = await _withdraw_orders(client, namespace, dry_run=dry_run)
         cluster = await NodeCluster.listed(client)
         patches = plan_prune(cluster.nodes().values(), mark)
         if dry_run:
@@ -175,31 +174,6 @@ async def _withdraw_orders(
     return []
 
 
-async def _withdraw_costs(client: KubeClient, *, dry_run: bool) -> list[WriteFailure]:
-    """Remove pods' deletion costs, which older versions wrote; what failed."""
-    removed, failures = 0, []
-    try:
-        async for pod in costed_pods(client):
-            try:
-                if not dry_run:
-                    await remove_cost(client, pod)
-                removed += 1
-            except NotFoundError:
-                continue
-            except ForbiddenError:
-                raise
-            except ClusterError as error:
-                failures.append(WriteFailure(str(pod), str(error)))
-    except ForbiddenError:
-        logger.info("pods' deletion costs need the rights to list and patch pods: they are left")
-    except ClusterError as error:
-        failures.append(WriteFailure("deletion costs", str(error)))
-    if removed:
-        done = "would be removed" if dry_run else "removed"
-        logger.info("deletion costs of %s: %s", counted(removed, "pod"), done)
-    return failures
-
-
 async def _take_leases(client: KubeClient, namespace: str | None) -> None:
     """Take the Lease from each running instance (namespaces as `find_holders`), and return when
     their last writes have ended.
@@ -226,15 +200,10 @@ async def _take(leases: Leases) -> None:
     )
 
 
-async def _holder(client: KubeClient, namespace: str | None) -> Holder | None:
-    """Who holds a Lease; the namespaces are `find_holders`'s."""
-    return next(iter(await find_holders(client, namespace, client.config.namespace)), None)
-
-
 async def _refuse_prune(client: KubeClient, namespace: str | None, *, anyway: bool) -> None:
     """AtWorkError where an instance holds a Lease: with ``anyway`` only a line in the log."""
     try:
-        holder = await _holder(client, namespace)
+        holders = await find_holders(client, namespace, client.config.namespace)
     except ForbiddenError as error:
         if anyway:
             return
@@ -242,14 +211,14 @@ async def _refuse_prune(client: KubeClient, namespace: str | None, *, anyway: bo
             f"it cannot be determined whether an instance is running: {error}; or, if you know "
             "that none is running, use --force"
         ) from error
-    if holder is None:
+    if not holders:
         return
-    found = f"{holder}: an instance is running and puts marks back"
+    found = f"{holders[0]}: an instance is running and puts marks back"
     if anyway:
         logger.warning("%s", found)
         return
     another = "" if namespace else "; where it is another installation's, use --lease-namespace"
     raise AtWorkError(
         f"{found}; nothing was removed. Stop it first, for example with `kubectl -n "
-        f"{holder.namespace} scale deployment/dynsched --replicas=0`, or use --force{another}"
+        f"{holders[0].namespace} scale deployment/dynsched --replicas=0`, or use --force{another}"
     )

@@ -25,7 +25,7 @@ FIRING: Final = 10_000
 at most MAX_LOAD, and pods add a bounded amount."""
 
 Method = Literal["linear", "relative", "least"]
-"""``least`` was another one, and is the same as ``relative``; `rules.lint` says so."""
+"""``least``, of before 0.3.0, is the same as ``relative``."""
 
 
 @dataclass(frozen=True, slots=True)

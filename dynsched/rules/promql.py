@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
@@ -17,15 +16,7 @@ MAX_CHARACTERS: Final = 4_000
 _SIGNS: Final = "-+*/%^(<>=!["
 _WORDS: Final = ("and", "or", "unless", "atan2")
 _PERCENT: Final = 100.0
-_OVER_TIME: Final = tuple(f"{name}_over_time" for name in ("avg", "last", "max", "min", "quantile"))
-_KEEP_UNIT: Final = frozenset(
-    {"avg", "max", "min", "quantile", *_OVER_TIME, "ceil", "floor", "round", "sort", "sort_desc"}
-    | {"clamp", "clamp_max", "clamp_min", "label_join", "label_replace"}
-)
-"""Aggregations and functions whose result has the unit of what they are given."""
-_OF_LEFT: Final = frozenset({"/", "and", "or", "unless", "==", "!=", ">", "<", ">=", "<="})
-"""Operators whose result has the unit of their left side, if their right side has none."""
-_WRAPPERS: Final = (promql.ParenExpr, promql.SubqueryExpr)
+_CHANGE_UNIT: Final = ("+", "%", "^", "atan2")
 RANKS: Final = frozenset({"topk", "bottomk", "limitk", "limit_ratio"})
 
 
@@ -65,33 +56,12 @@ NOW: Final = Reach(0.0, 0.0)
 def reach_of(found: Any) -> Reach:
     """How far back an expression reads, as `parse` returned it."""
     offset, window = (getattr(found, name, None) or timedelta() for name in ("offset", "range"))
-    return _beyond(map(reach_of, parts_of(found)), offset.total_seconds(), window.total_seconds())
-
-
-def reach_by_server(tree: Any) -> Reach:
-    """The same, from the answer of Prometheus's ``parse_query``. UnreadError if the answer does not
-    show it: Prometheus gives 0 for a range that it computes only when it evaluates the expression.
-    """
-    if not isinstance(tree, Mapping):
-        raise UnreadError("the answer of parse_query is of another form")
-    offset, window = tree.get("offset", 0), tree.get("range", 0)
-    is_shown = isinstance(offset, int) and isinstance(window, int)
-    if not is_shown or (window <= 0 and "range" in tree):
-        raise UnreadError("the answer of parse_query does not show the range")
-    named = (tree.get(name) for name in ("lhs", "rhs", "expr", "param"))
-    parts = [*(part for part in named if part is not None), *(tree.get("args") or ())]
-    return _beyond(map(reach_by_server, parts), offset / 1000, window / 1000)
-
-
-def _beyond(parts: Iterable[Reach], offset: float, window: float) -> Reach:
-    furthest = max(parts, key=sum, default=NOW)
-    return Reach(furthest.offset + offset, furthest.window + window)
+    furthest = max(map(reach_of, parts_of(found)), key=sum, default=NOW)
+    return Reach(furthest.offset + offset.total_seconds(), furthest.window + window.total_seconds())
 
 
 def is_percent(text: str) -> bool:
-    """Whether an expression multiplies its whole result by 100, or subtracts it from 100. False
-    where it is not read.
-    """
+    """Whether the result is multiplied by 100, or subtracted from it; False where not read."""
     try:
         return _is_percent(parse(text))
     except UnreadError:
@@ -99,16 +69,16 @@ def is_percent(text: str) -> bool:
 
 
 def _is_percent(found: Any) -> bool:
-    if isinstance(found, promql.BinaryExpr):
-        operator = str(found.op)
-        if is_hundred(found.lhs):
-            return operator in ("*", "-")
-        if operator == "*":
-            return is_hundred(found.rhs) or any(map(_is_percent, (found.lhs, found.rhs)))
-        gives_bool = found.modifier is not None and found.modifier.return_bool
-        return operator in _OF_LEFT and not gives_bool and _is_percent(found.lhs)
-    keeps = isinstance(found, _WRAPPERS) or name_of(found) in _KEEP_UNIT
-    return keeps and any(map(_is_percent, parts_of(found)))
+    if not isinstance(found, promql.BinaryExpr):
+        adds_up = name_of(found).startswith(("sum", "count"))  # also over time
+        return not adds_up and any(map(_is_percent, parts_of(found)))
+    operator, sides = str(found.op), (found.lhs, found.rhs)
+    if operator == "*":
+        return any(is_hundred(side) or _is_percent(side) for side in sides)
+    if operator == "-":
+        return is_hundred(found.lhs)
+    gives_bool = found.modifier is not None and found.modifier.return_bool
+    return operator not in _CHANGE_UNIT and not gives_bool and _is_percent(found.lhs)
 
 
 def is_hundred(found: Any) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 from pydantic import ValidationError
@@ -13,8 +12,6 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dynsched.util.formatting import one_line
 
-MAX_ERRORS: Final = 100
-"""Errors reported at once: they go into a log line, an Event and `/status`."""
 _LINE: Final = 60
 """Characters of the file's own text in a message."""
 _MESSAGE: Final = 400
@@ -35,8 +32,7 @@ class RuleError:
             if isinstance(part, int):
                 text += f"[{part}]"
             else:
-                name = part if len(part) <= _LINE and part.isprintable() else shown(part)
-                text += f".{name}" if text else name
+                text += f".{part}" if text else part
         return text
 
     def __str__(self) -> str:
@@ -45,12 +41,10 @@ class RuleError:
 
 
 class RulesInvalidError(Exception):
-    """Rules that cannot be used; ``errors``: what was found, up to one more than MAX_ERRORS, which
-    tells that there are more.
-    """
+    """Rules that cannot be used."""
 
     def __init__(self, errors: Iterable[RuleError]) -> None:
-        self.errors = tuple(islice(errors, MAX_ERRORS + 1))
+        self.errors = tuple(errors)
         super().__init__("; ".join(map(str, self.errors)))
 
 

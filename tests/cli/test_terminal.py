@@ -11,9 +11,9 @@ from scenes import EXAMPLE_RULES, NOON, Scene, example, expected_example, many
 from web_support import nodes_payload
 
 from dynsched.cli.tables import render_nodes, render_order, render_patches, render_why
+from dynsched.core.guard import WriteFailure
 from dynsched.core.marks import Action, NodePatch, plan_prune
 from dynsched.core.nodes import Node
-from dynsched.core.pace import WriteFailure
 from dynsched.core.tick import Leadership, RulesStatus, Tick, WriteResult
 from dynsched.rules.parse import parse_rules
 from dynsched.web.nodes import node_detail

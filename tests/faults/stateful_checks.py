@@ -27,7 +27,7 @@ from stateful_world import (
     foreign,
 )
 
-from dynsched.controller.apply import CONFLICT_RETRIES
+from dynsched.controller.node_writer import CONFLICT_RETRIES
 from dynsched.core.alerts import Alert, AlertState
 from dynsched.core.guard import count_of
 from dynsched.core.marks import Action, carried_parts, plan_prune

@@ -38,7 +38,9 @@ async def marked(cluster: Cluster) -> bool:
 
 async def prune(cluster: Cluster, **more: Any) -> list[str]:
     """The nodes from which marks were taken."""
-    written = await single_pass.prune(kubeconfig=cluster.kubeconfig, **more)
+    written = await single_pass.prune(
+        single_pass.PruneOptions(kubeconfig=cluster.kubeconfig, **more)
+    )
     return [] if written is None else [patch.node for patch in written.applied]
 
 
@@ -112,8 +114,9 @@ async def test_marks_stay_while_the_holder_renews_the_lease(cluster, age) -> Non
 
 async def test_who_cannot_read_the_lease_prunes_nothing(cluster, tmp_path) -> None:
     kubeconfig = stranger(cluster, tmp_path, {("get", "leases")})
+    options = single_pass.PruneOptions(kubeconfig=kubeconfig, lease_older_than=OLD_AFTER)
     with pytest.raises(ForbiddenError):
-        await single_pass.prune(kubeconfig=kubeconfig, lease_older_than=OLD_AFTER)
+        await single_pass.prune(options)
     if isinstance(cluster, SimCluster):
         cluster.server.forbidden = set()
         cluster.server.faults.answer(500, resource="leases")

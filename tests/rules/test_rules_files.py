@@ -16,7 +16,6 @@ from dynsched.core.alerts import AlertState, NodePressure, new_alert
 from dynsched.core.mark_record import write_record
 from dynsched.rules.file import RulesFileError, load_rules
 from dynsched.rules.parse import parse_rules
-from dynsched.rules.reading import read_rules
 
 BAD = sorted((Path(__file__).parent).glob("*.bad.yaml"))
 GOOD = "rules:\n  - {name: cpu, expr: load, threshold: 80}\n"
@@ -46,26 +45,6 @@ def test_a_bad_file_and_what_is_said_of_it(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        *(("0100", 100), ("09", 9), ("+80", 80), ("-1", -1), ("0o17", 15), ("0x1F", 31)),
-        *(("8e1", 80), ("1.5E+2", 150), (".5", 0.5), ("5.", 5), ("012.5", 12.5)),
-        *(("1:20", None), ("1_000", None), ("0b11", None), ("1e", None), (".", None)),
-        *((".inf", None), ("-.INF", None), (".NaN", None), ("1e999", None)),
-    ],
-)
-def test_numbers_are_those_of_yaml_1_2(text: str, number: float | None) -> None:
-    reading = read_rules(GOOD.replace("80", text).encode())
-    if number is None:
-        (remark,) = reading.errors
-        assert str(remark).startswith("2:29: rules[0].threshold: ")
-        assert "number" in str(remark)
-    else:
-        assert reading.rule_set is not None
-        assert reading.rule_set.rules[0].threshold == number
-
-
-@pytest.mark.parametrize(
     ("content", "name"),
     [
         (GOOD.encode(), "cpu"),
@@ -81,15 +60,6 @@ def test_a_good_file(content: bytes, name: str, tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").symlink_to("..data/rules.yaml")
     found = load_rules(tmp_path / "rules.yaml")
     assert found == parse_rules(yaml.safe_load(GOOD.replace("cpu", name)))
-
-
-def test_of_very_many_errors_the_first_are_told(file: Path) -> None:
-    rules = "".join(f"  - {{name: r{number}, expr: load}}\n" for number in range(100))
-    file.write_text("rules:\n" + rules + "".join(f"k{number}: 1\n" for number in range(1000)))
-    errors = errors_of(file)
-    assert len(errors) == 101
-    assert errors[0] == "2:5: rules[0].threshold: is missing"
-    assert errors[-1] == "and more errors"
 
 
 def test_more_than_100_rules_are_too_many(file: Path) -> None:

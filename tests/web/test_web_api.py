@@ -22,11 +22,11 @@ from scenes import (
 )
 from web_support import JSON, PATHS, check, get
 
+from dynsched.core.guard import WriteFailure
 from dynsched.core.health import why_unsuccessful
 from dynsched.core.load.expected import NO_PODS, KnownPods
 from dynsched.core.load.pods import BoundPod, PodRequestTotals, RecentPod
 from dynsched.core.nodes import Node
-from dynsched.core.pace import WriteFailure
 from dynsched.core.samples import Matched, Quality, QueryResult, Unmatched
 from dynsched.core.tick import Leadership, WriteResult
 from dynsched.features.order.ranks import compute_order

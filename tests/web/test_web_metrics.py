@@ -20,8 +20,8 @@ from scenes import (
 from store_support import Clock, make_store
 
 from dynsched import __version__
+from dynsched.core.guard import WriteFailure
 from dynsched.core.nodes import Node
-from dynsched.core.pace import WriteFailure
 from dynsched.core.tick import Leadership, RulesStatus, WriteResult
 from dynsched.features.order.ranks import compute_order
 from dynsched.features.order.status import LastOrder, OrderStatus

@@ -49,8 +49,6 @@ async def check_rules(
     for rule, answer in zip(rules, answers, strict=True):
         found += [each async for each in _check_rule(rule, answer, context, queries)]
     for warned in lint(context.rule_set):
-        if not warned.rule:
-            continue  # a setting beside the rules, of which `check` tells
         what, _, remedy = warned.message.rpartition(". ")
         expr = context.rule_set.by_name[warned.rule].expr or ""
         finding = warning(what, one_line(expr, _SHOWN), remedy)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from dynsched.core.load.lag import needs_reach
-from dynsched.rules.check import Checked
+from dynsched.core.load.lag import is_lag_unknown
+from dynsched.rules.parse import ParsedRules
 from dynsched.rules.promql import UnreadError, parse
 
 if TYPE_CHECKING:  # to import it takes half a second, which a check without a server has no use for
@@ -17,11 +17,11 @@ if TYPE_CHECKING:  # to import it takes half a second, which a check without a s
 _PLACE: Final = re.compile(r"\b\d+:\d+: parse error: .*", re.DOTALL)
 """The place in the expression, in an error of Prometheus."""
 
-UNREAD: Final = "neither dynsched nor this server's parse_query reads its ranges"
+UNREAD: Final = "dynsched does not read its ranges"
 SAY_LAG: Final = "write `lag:` in the rule (docs/rules.md#lag)"
 
 
-def parse_here(report: Checked) -> Checked:
+def parse_here(report: ParsedRules) -> ParsedRules:
     """With a warning for each expression that is not read here: a server may read it."""
     warnings = [*report.warnings]
     for index, rule in enumerate(report.rule_set.rules if report.rule_set else ()):
@@ -37,8 +37,8 @@ def parse_here(report: Checked) -> Checked:
 
 
 async def parse_by_server(
-    reports: Sequence[Checked], source: PrometheusSource
-) -> tuple[list[Checked], str | None]:
+    reports: Sequence[ParsedRules], source: PrometheusSource
+) -> tuple[list[ParsedRules], str | None]:
     """The reports with what the server does not parse; and why it could not be asked. Each
     expression is evaluated once: every server has the page for that.
     """
@@ -50,7 +50,7 @@ async def parse_by_server(
             answer = await source.query_expr(rule.expr)
             if answer.error is None:
                 is_used = report.rule_set is not None and report.rule_set.uses_expected_load
-                if is_used and needs_reach(rule) and await source.reach(rule.expr) is None:
+                if is_used and is_lag_unknown(rule):
                     message = f"warning: rule {rule.name}: it is not known how late its values are"
                     late = report.of_expr(index, f"{message}: {UNREAD}; {SAY_LAG}")
                     found[at] = replace(found[at], warnings=(*found[at].warnings, late))

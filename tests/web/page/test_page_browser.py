@@ -16,10 +16,10 @@ from browser import Tab, chromium, tab
 from scenes import EXAMPLE_RULES, NOON, Scene
 from store_support import make_store
 
+from dynsched.core.guard import WriteFailure
 from dynsched.core.load.pods import AboveRequest
 from dynsched.core.load.recent import BoundOnNode, JustBound
 from dynsched.core.nodes import Node
-from dynsched.core.pace import WriteFailure
 from dynsched.core.tick import Leadership, RulesStatus, WriteResult
 from dynsched.features.order.ranks import compute_order
 from dynsched.features.order.status import OrderStatus
