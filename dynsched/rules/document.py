@@ -33,10 +33,41 @@ class YamlError(Exception):
         self.column = column
 
 
+class _Loader(yaml.SafeLoader):
+    """Numbers as in YAML 1.2 and kubectl. PyYAML's are those of YAML 1.1, where 0100 is 64, 1:20 is
+    80, and 8e1 is text.
+    """
+
+
+def _int(loader: _Loader, node: yaml.ScalarNode) -> int:
+    text = str(loader.construct_scalar(node))
+    return int(text, 0) if text.startswith(("0o", "0x")) else int(text)
+
+
+def _float(loader: _Loader, node: yaml.ScalarNode) -> float:
+    text = str(loader.construct_scalar(node))
+    return float(re.sub(r"\.(?=[a-zA-Z])", "", text))  # .inf and .nan
+
+
+_DECIMAL: Final = r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
+_NUMBERS: Final = (
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", _int),
+    ("float", rf"{_DECIMAL}|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", _float),
+)
+_TAGS: Final = [f"tag:yaml.org,2002:{name}" for name, *_ in _NUMBERS]
+_Loader.yaml_implicit_resolvers = {
+    first: [each for each in found if each[0] not in _TAGS]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _tag, (_, _form, _construct) in zip(_TAGS, _NUMBERS, strict=True):
+    _Loader.add_implicit_resolver(_tag, re.compile(rf"(?:{_form})\Z"), list("-+.0123456789"))
+    _Loader.add_constructor(_tag, _construct)
+
+
 def read_documents(text: str) -> tuple[Document, ...]:
     """None for an empty text. Raises YamlError only."""
     try:
-        return tuple(_documents(yaml.SafeLoader(text)))
+        return tuple(_documents(_Loader(text)))
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         line, column = before.count("\n") + 1, error.position - (before.rfind("\n") + 1) + 1
@@ -48,7 +79,7 @@ def read_documents(text: str) -> tuple[Document, ...]:
         raise YamlError("nested too deeply for a rules file") from None
 
 
-def _documents(loader: yaml.SafeLoader) -> Iterable[Document]:
+def _documents(loader: _Loader) -> Iterable[Document]:
     while loader.check_node():
         root = loader.get_node()
         # Before the data: to make it, merge keys are resolved in the nodes themselves.

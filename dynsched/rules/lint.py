@@ -22,6 +22,13 @@ _RATES: Final = frozenset({"rate", "irate", "increase"})
 _BOUNDS: Final = frozenset({"clamp_max", "clamp"})
 _CORE: Final = "node_cpu_seconds_total"
 _PRESSURE: Final = ("node_pressure_", "container_pressure_")
+_LEAVING: Final = frozenset(
+    {
+        "container_cpu_load_average_10s",
+        "container_cpu_load_d_average_10s",
+        "container_tasks_state",
+    }
+)
 _UNBOUNDED: Final = (
     f"when a counter of {_CORE} dips a little, as after a restart of node-exporter, all of its "
     "seconds count as new: an idle node looks hot, or a hot one idle. Bound each core: (1 - avg by "
@@ -72,6 +79,8 @@ def _of_expression(expression: Any) -> Iterator[str]:
     metrics = {each.name or "" for each in selectors}
     if metrics and all(name.startswith(_PRESSURE) for name in metrics):
         yield _PRESSURE_ALONE
+    for name in sorted(metrics & _LEAVING):
+        yield f"kubelets give 0 as {name}, and newer ones no longer have it. Use another metric"
 
 
 def _has_unbounded_rate(found: Any, *, bounded: bool = False) -> bool:

@@ -67,6 +67,8 @@ DONE = "A * on (instance) (B > bool 80)"
         (f"increase({CORE}[5m:1m])", "when a counter of", CPU),
         ("rate(node_pressure_cpu_waiting_seconds_total[2m])", "pressure (PSI) also", "use"),
         ('rate(container_pressure_cpu_waiting_seconds_total{id="/"}[2m])', "pressure", "use"),
+        ("max(container_cpu_load_average_10s)", "kubelets give 0", "Use another"),
+        ("count(container_tasks_state)", "kubelets give 0 as", "Use another"),
     ],
 )
 def test_other_warnings_and_what_to_do_about_them(expr: str, begins: str, says: str) -> None:

@@ -15,7 +15,7 @@ from properties import steady
 from dynsched.core.alerts import AlertState, NodePressure, new_alert
 from dynsched.core.mark_record import write_record
 from dynsched.rules.file import RulesFileError, load_rules
-from dynsched.rules.parse import parse_rules
+from dynsched.rules.parse import parse_rules, read_rules
 
 BAD = sorted((Path(__file__).parent).glob("*.bad.yaml"))
 GOOD = "rules:\n  - {name: cpu, expr: load, threshold: 80}\n"
@@ -42,6 +42,25 @@ def test_a_bad_file_and_what_is_said_of_it(path: Path) -> None:
     expected = re.findall(r"^# error: (.+)$", head, re.MULTILINE)
     assert expected
     assert errors_of(path) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        *(("0100", 100), ("09", 9), ("+80", 80), ("-1", -1), ("0o17", 15), ("0x1F", 31)),
+        *(("8e1", 80), ("1.5E+2", 150), (".5", 0.5), ("5.", 5), ("012.5", 12.5)),
+        *(("1:20", None), ("1_000", None), ("0b11", None), ("1e", None), (".", None)),
+        *((".inf", None), ("-.INF", None), (".NaN", None), ("1e999", None)),
+    ],
+)
+def test_numbers_are_those_of_yaml_1_2(text: str, number: float | None) -> None:
+    found = read_rules("rules.yaml", GOOD.replace("80", text).encode())
+    if number is None:
+        (error,) = found.errors
+        assert error.startswith("rules.yaml:2:29: rules[0].threshold: ")
+    else:
+        assert found.rule_set is not None
+        assert found.rule_set.rules[0].threshold == number
 
 
 @pytest.mark.parametrize(

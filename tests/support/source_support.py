@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dynsched.core.samples import QueryResult, Sample
+from dynsched.rules.promql import Reach
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource, RangeResult
 from dynsched.sources.prometheus.decode import AnswerLimit
 
@@ -38,6 +39,7 @@ class Fake:
         self.answers = answers
         self.asked: list[str] = []
         self.clocks_asked = 0
+        self.reaches: dict[str, Reach] = {}
 
     def _find(self, expr: str, none: Any) -> Any:
         self.asked.append(expr)
@@ -45,6 +47,9 @@ class Fake:
 
     async def ask_clock(self) -> None:
         self.clocks_asked += 1
+
+    async def reach(self, expr: str) -> Reach | None:
+        return self.reaches.get(expr)
 
     async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
         return self._find(expr, QueryResult())
