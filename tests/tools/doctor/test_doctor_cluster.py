@@ -37,7 +37,7 @@ from service_support import Pages, served
 
 from dynsched.core.load.expected import KnownPods
 from dynsched.core.load.pods import BoundPod, RecentPod
-from dynsched.core.nodes import AddressLookup, Node
+from dynsched.core.nodes import Node
 from dynsched.core.samples import QueryResult, Sample
 from dynsched.core.tick import RulesStatus
 from dynsched.kube.client import KubeClient
@@ -45,17 +45,13 @@ from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import ServerClock
 from dynsched.tools.client import Where
-from dynsched.tools.doctor.checks_cluster import IN_THE_POD
-from dynsched.tools.doctor.checks_values import (
-    CheckedRule,
-    RuleContext,
-    clocks,
-    late_samples,
-    uncovered,
-)
-from dynsched.tools.doctor.examine import check_cluster, check_requests, check_running
+from dynsched.tools.doctor.checks_cluster import IN_THE_POD, check_cluster
+from dynsched.tools.doctor.checks_nodes import ClusterContext
+from dynsched.tools.doctor.checks_values import clocks, late_samples, uncovered
+from dynsched.tools.doctor.examine import check_requests, check_running
 from dynsched.tools.doctor.expressions import read
 from dynsched.tools.doctor.findings import Finding, Report, Severity
+from dynsched.tools.doctor.rule_context import CheckedRule, RuleContext
 from dynsched.util.formatting import format_time
 
 RULE = {"name": "cpu", "expr": "load", "threshold": 80}
@@ -110,7 +106,8 @@ def injection() -> dict[str, Any]:
 async def asked_of(cluster: Any, rule_set: RuleSet) -> Report:
     report = Report()
     async with api_of(cluster.kubeconfig, KubeClient) as client:
-        report.add(await check_cluster(client, await client.list_nodes(), rule_set, None))
+        nodes = await client.list_nodes()
+        report.add(await check_cluster(ClusterContext(client, rule_set, nodes, None)))
     return report
 
 
@@ -316,8 +313,7 @@ def test_nodes_without_samples_and_samples_without_nodes_are_told(
     pools = zip("abc", "xxy", strict=True)
     there = {name: make_node(name, labels={"pool": pool}) for name, pool in pools}
     by_pool = rules(guard={"pool_label": "pool"})
-    world = RuleContext(by_pool, nodes=there, lookup=AddressLookup(there.values()))
-    told = list(uncovered(asked(world, names, **more)))
+    told = list(uncovered(asked(RuleContext(by_pool, there), names, **more)))
     assert [each.severity for each in told] == found
     assert evidence in (told[0].evidence if told else "")
 
@@ -334,7 +330,7 @@ class Scrapes:
     [(50.0, 30.0, []), (130.0, 30.0, [W]), (130.0, 60.0, []), (400.0, 30.0, [E])],
 )
 async def test_samples_that_come_late_are_told(lag, interval, severities) -> None:
-    rule = asked(RuleContext(rules()), "", Scrapes(lag, interval))
+    rule = asked(RuleContext(rules(), {}), "", Scrapes(lag, interval))
     assert [each.severity async for each in late_samples(rule)] == severities
 
 
