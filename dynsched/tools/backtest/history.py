@@ -29,10 +29,6 @@ _TOO_LARGE: Final = re.compile(
     re.IGNORECASE,
 )
 """In an error: half of the part may be answered."""
-_NOT_AGAIN: Final = re.compile(
-    rf"HTTP 4(?!29|08)\d\d|no answer|timed out|timeout|{_TOO_LARGE.pattern}", re.IGNORECASE
-)
-"""In an error: the same query would fail again."""
 _POINT_BYTES: Final = 64
 _SERIES_BYTES: Final = 4096
 
@@ -164,8 +160,6 @@ class Fetcher:
 
     source: PrometheusSource
     window: Window
-    pauses: tuple[float, ...] = (0.5, 2.0)
-    """Seconds before a query that failed is sent again."""
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(IN_FLIGHT))
 
     async def fetch(self, queries: Mapping[Query, int]) -> dict[Query, Past]:
@@ -203,12 +197,7 @@ class Fetcher:
         start, end, query = self.window.at(part.start), self.window.at(part[-1]), past.query
         most = max(2 * series, 2000)
         limit = AnswerLimit(series, most, most * (_SERIES_BYTES + len(part) * _POINT_BYTES))
-        for pause in (0.0, *self.pauses):
-            await asyncio.sleep(pause)
-            past.asked += 1
-            answer = await self.source.query_range(
-                query.expr, start, end, self.window.step, label=query.labels[-1], limit=limit
-            )
-            if answer.error is None or _NOT_AGAIN.search(answer.error):
-                break
-        return answer
+        past.asked += 1
+        return await self.source.query_range(
+            query.expr, start, end, self.window.step, label=query.labels[-1], limit=limit
+        )

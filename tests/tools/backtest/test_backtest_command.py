@@ -94,15 +94,6 @@ async def test_by_expected_is_replayed_with_the_measured_values(reported, one_ho
     assert report[0]["rules"] == report[1]["rules"]
 
 
-async def test_a_shadow_rule_marks_nothing_and_is_told_apart(reported, one_hot_node) -> None:
-    both = rules(CPU, rule("trial", expr="cpu", threshold=15, shadow=True))
-    report = await reported(one_hot_node, both, *SERIES)
-    found = {one["rule"]: one for one in report["rules"]}
-    assert (found["cpu"]["shadow"], found["trial"]["shadow"]) == (False, True)
-    assert found["trial"]["node_time_marked"] > 0.5  # b all the time: when it would have marked
-    assert {node["node"]: node["marks"] for node in report["nodes"]} == {"a": 2, "b": 0}
-
-
 async def test_nodes_of_the_cluster_bring_their_eligibility(
     reported, prometheus: FakePrometheus, sim: SimCluster
 ) -> None:
@@ -156,15 +147,6 @@ async def test_a_history_that_is_shorter_than_the_window_is_told_first_and_not_m
     assert some["rules"][0]["marks_per_node_day"] > 0
 
 
-async def test_with_mark_none_nodes_are_hot_and_none_is_marked(reported, one_hot_node: str) -> None:
-    none = rules({**CPU, "keep_firing_for": "2m"}, mark="none", order={"score": {"cpu": 1}})
-    report = await reported(one_hot_node, none, *SERIES)
-    (cpu,), total = report["rules"], report["total"]
-    assert (cpu["marks"], total["marks"], total["writes"], total["time_at_cap"]) == (2, 0, 0, 0)
-    assert {node["marks"] for node in report["nodes"]} == {0}
-    assert any("mark: none" in note for note in report["notes"])
-
-
 async def test_the_end_is_by_the_clock_of_prometheus(reported, prometheus) -> None:
     behind = (time.time() - 86_400) // 10_000 * 10_000  # the fake writes six digits
     prometheus.set(110_000, cpu={"a": 90}, **{"vector(time())": {"x": behind}})
@@ -214,27 +196,12 @@ async def test_the_step_grows_before_the_budget_is_spent(reported, prometheus) -
     [
         (CPU, ("--kubeconfig", "none"), "1 .*none: .*--nodes-from-series"),
         (NO_PAST, SERIES, "1 .*no history to replay"),
-        (
-            CPU,
-            ("--nodes-from-series", "--until", "2999-01-01T00:00:00Z"),
-            "1 .*--until 2999-01-01T00:00:00Z is in the future: by Prometheus's clock it is 2",
-        ),
         (CPU, ("--compare", "none.yaml"), "1 .*none.yaml: No such file.*--compare"),
         *(
             (CPU, (*SERIES, "--until", text), "2 .*--until.*how long ago")
-            for text in (
-                "noon",
-                "inf",
-                "nan",
-                "-5",
-                "1e18",
-                "1e300",
-                "100y",
-                "1969-12-31T00:00:00Z",
-            )
+            for text in ("noon", "-5", "1e300", "1969-12-31T00:00:00Z")
         ),
         *((CPU, (*SERIES, "--since", text), "2 .*--since") for text in ("x", "nan", "1e300")),
-        (CPU, (*SERIES, "--until", "2e11"), "1 .*is in the future"),
         (CPU, ("--step", "0"), "2 .*--step"),
         (CPU, ("-o", "html"), "2 .*'table', 'json'"),
     ],
