@@ -7,7 +7,6 @@ import contextlib
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Final
 
 from dynsched.core.nodes import Node
@@ -38,13 +37,14 @@ class MetricsServerSource:
 
     async def query(self, rule: Rule) -> QueryResult:
         """In percent of allocatable. Never raises for what the server does."""
-        started, label = time.monotonic(), rule.node_labels[0]
+        started = time.monotonic()
         try:
             usages = await self._usages()
         except ClusterError as error:
             return QueryResult(error=str(error), duration=time.monotonic() - started)
-        convert = partial(_utilization, rule.resource or "", usages, self._nodes(), label=label)
-        samples, warnings = await asyncio.to_thread(convert)  # some 20 ms at 5,000 nodes
+        samples, warnings = _utilization(
+            rule.resource or "", usages, self._nodes(), label=rule.node_labels[0]
+        )
         return QueryResult(samples, warnings=warnings, duration=time.monotonic() - started)
 
     async def close(self) -> None:

@@ -17,7 +17,6 @@ from dynsched.core.load.pods import POD_NAME, workload_of
 from dynsched.core.load.recent import RecentPods
 from dynsched.core.load.use_by_age import Counts, counted, start_factor, uses_of
 from dynsched.core.samples import Sample
-from dynsched.core.wording import by_reason, some
 from dynsched.rules.promql import Reach
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import PrometheusSource
@@ -150,7 +149,6 @@ class PodUseSource:
         self._prometheus = prometheus
         self._rule_set = rule_set
         self._logged = LoggedKinds()
-        self._unknown: dict[str, str] = {}
         self._intervals: dict[str, float] = {}
         self._means: dict[str, Mapping[str, float]] = {}
         self.of_workloads: Mapping[str, Mapping[str, float]] = {}
@@ -207,7 +205,6 @@ class PodUseSource:
                 found = await self._uses(f"the {resource} of pods that ended", expr, resource) or {}
                 known |= {name: found[name] for name in unknown if name in found}
             self.of_ended = {**self.of_ended, resource: known}
-        self._log_unknown()
 
     def _follow(
         self, means: Mapping[str, float], bound: Mapping[str, float], ended: Collection[str]
@@ -266,7 +263,6 @@ class PodUseSource:
             if needs_reach(rule)
         }
         self.reaches = {name: reach for name, reach in reaches.items() if reach is not None}
-        self._log_unknown()
 
     def _add(self, resource: str, uses: Mapping[str, float]) -> None:
         self.of_pods = {**self.of_pods, resource: self._last_uses[resource].add(uses)}
@@ -287,17 +283,11 @@ class PodUseSource:
     async def _samples(self, what: str, expr: str, label: str) -> Sequence[Sample] | None:
         answer = await self._prometheus.query_expr(expr, label)
         if answer.error is not None:
-            self._unknown[what] = answer.error
-            logger.debug("%s was asked for by %s: %s", what, expr, answer.error)
+            if self._logged.is_new(what, answer.error):
+                text = "the expected load is worked out without %s: %s"
+                logger.info(text, what, answer.error)
             return None
         return answer.samples
-
-    def _log_unknown(self) -> None:
-        """Log one line for all that is unknown for the same reason."""
-        new = {what: why for what, why in self._unknown.items() if self._logged.is_new(what, why)}
-        self._unknown = {}
-        for why, names in by_reason(new).items():
-            logger.info("the expected load is worked out without %s: %s", some(names), why)
 
 
 def _means_of_workloads(uses: Mapping[str, float]) -> dict[str, float]:

@@ -25,13 +25,8 @@ _T = TypeVar("_T")
 _MAX_WARNINGS: Final = 10
 _YEAR_5138: Final = 1e11
 _BY_NODE: Final = "give a vector with a sample for each node, as in `sum by (instance) (...)`"
-_WRONG_TYPE: Final = {
-    "scalar": f"the expression gives a scalar, which belongs to no node; {_BY_NODE}",
-    "string": f"the expression gives a string; {_BY_NODE}",
-    "matrix": "the expression gives a range of samples for each series; "
-    "put rate(...), avg_over_time(...) or the like around it",
-    "vector": "the answer to a range query is an instant vector; is this Prometheus's query API?",
-}
+_WRONG_TYPES: Final = ("scalar", "string", "matrix")
+"""Of a query's result, which then belongs to no node."""
 # All rules of a small cluster may have this together, in a container of 256 MiB. A series of nine
 # labels takes up to 2 kB while it is decoded: 100 MB. A point of a range takes ten times its JSON.
 _ALL_SERIES: Final = 50_000
@@ -214,9 +209,10 @@ def _read(body: bytearray, wanted: str, most: AnswerLimit) -> tuple[list[_Row], 
     data, warnings = _open(body)
     found = _fit(_DATA, data, body)
     if found.result_type != wanted:
-        kind = f"the result has the unknown type {one_line(found.result_type, 40)!r}"
-        of_query = wanted == "vector" and found.result_type in _WRONG_TYPE
-        raise QueryFailedError(_WRONG_TYPE.get(found.result_type, kind), refused=of_query)
+        raise QueryFailedError(
+            f"the result is of type {one_line(found.result_type, 40)!r}; {_BY_NODE}",
+            refused=wanted == "vector" and found.result_type in _WRONG_TYPES,
+        )
     try:
         rows = _ROWS.decode(found.result) or []
     except _UNFIT:

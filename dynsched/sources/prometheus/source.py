@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import urllib3
 import urllib3.exceptions
@@ -25,10 +25,9 @@ from dynsched.sources.prometheus.decode import (
     read_spans,
     read_vector,
 )
-from dynsched.sources.prometheus.session import SAME_TIME, Answer, Client, Parse, Result, Session
+from dynsched.sources.prometheus.session import SAME_TIME, Answer, Client, Session
 from dynsched.util.errors import PastUnknownError
 
-_T = TypeVar("_T")
 _PAGE_LIMIT: Final = AnswerLimit(0, 50_000, 32 << 20)
 
 
@@ -79,11 +78,12 @@ class PrometheusSource:
 
     async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
         """The samples of any expression; ``label`` names the node in its series."""
-        return QueryResult(*await self._instant(expr, read_vector, self._most(label)))
-
-    async def raw(self, selector: str, label: str = "instance") -> RangeResult:
-        """Samples as they were scraped, of a range selector (``up[10m]``). Never raises."""
-        return RangeResult(*await self._instant(selector, read_spans, self._most(label)))
+        # No `time`: the server takes its own now. Ours, on a host whose clock is off, would query
+        # samples that it does not have yet, or old ones.
+        answer = await self._client.ask(
+            lambda api, _, more: api.custom_query(expr, more), read_vector, self._most(label)
+        )
+        return QueryResult(*answer)
 
     async def query_range(
         self,
@@ -108,18 +108,15 @@ class PrometheusSource:
         )
         return RangeResult(*answer)
 
-    async def read(
-        self, path: str, parameters: Mapping[str, str] | None = None, *, only_get: bool = True
-    ) -> tuple[Any, str | None]:
-        """``data`` of another page of the API, such as ``status/flags``, or why there is none.
-        Never raises. ``only_get``: the page takes no POST.
+    async def read(self, path: str, parameters: Mapping[str, str]) -> tuple[Any, str | None]:
+        """``data`` of another page of the API, such as ``labels``, or why there is none. Never
+        raises.
         """
 
         def call(api: PrometheusConnect, session: Session, _: object) -> Answer:
-            """PrometheusConnect has no call of its own for other pages."""
-            method = "GET" if only_get else "POST"
+            """PrometheusConnect has no call of its own for these."""
             url = f"{api.url}/api/v1/{path}"
-            return session.request(method, url, params=parameters, headers=api.headers)
+            return session.request("POST", url, params=parameters, headers=api.headers)
 
         items, error, *_ = await self._client.ask(call, parse_data, _PAGE_LIMIT)
         return items[0] if items else None, error
@@ -128,7 +125,7 @@ class PrometheusSource:
         """How far back an expression reads, as the server parses it; None where it does not tell:
         not every server has the page.
         """
-        tree, error = await self.read("parse_query", {"query": expr}, only_get=False)
+        tree, error = await self.read("parse_query", {"query": expr})
         try:
             return None if error else reach_by_server(tree)
         except UnreadError:
@@ -139,7 +136,7 @@ class PrometheusSource:
         samples count as older by the seconds that the server is behind. Never raises.
         """
         began = self._client.clock()
-        answer, error = await self.read("query", {"query": "vector(time())"}, only_get=False)
+        answer, error = await self.read("query", {"query": "vector(time())"})
         ended = self._client.clock()
         try:
             now, answered_of = map(float, answer["result"][0]["value"])
@@ -164,13 +161,6 @@ class PrometheusSource:
             if abs(self._client.ahead - ahead) <= SAME_TIME:
                 break
         return [series.moved(-ahead) for series in found.series] if ahead else found.series
-
-    async def _instant(self, expr: str, parse: Parse[_T], most: AnswerLimit) -> Result[_T]:
-        # No `time`: the server takes its own now. Ours, on a host whose clock is off, would query
-        # samples that it does not have yet, or old ones.
-        return await self._client.ask(
-            lambda api, _, more: api.custom_query(expr, more), parse, most
-        )
 
     def _most(self, label: str, limit: AnswerLimit | None = None) -> AnswerLimit:
         return replace(limit or self._limit(), label=label)
