@@ -39,8 +39,6 @@ Parsed = tuple[_T, tuple[str, ...]]
 Parse = Callable[[bytearray, Clocks, AnswerLimit], Parsed[_T]]
 Result = tuple[_T | tuple[()], str | None, tuple[str, ...], float, bool]
 """The content or the error; warnings; the seconds it took; whether the server refuses the query."""
-SAME_TIME: Final = 2.0
-"""Seconds that two clocks may differ: a Date header has whole seconds, and takes time to arrive."""
 _CHUNK: Final = 64 * 1024
 _ERROR_BODY: Final = 64 * 1024  # of a failed request's answer; the words are at its beginning
 _REFUSALS: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
@@ -193,8 +191,6 @@ class Client:
         self.clock = clock
         self.behind = 0.0
         """As of `ServerClock`."""
-        self.ahead = 0.0
-        """Whole seconds by which the server's clock was ahead of ours at last; 0 for a few."""
         self._threads = asyncio.Semaphore(max_concurrency)
         self._decoding = threading.Lock()
         """Held while an answer is decoded: the event loop waits for each thread that computes."""
@@ -278,6 +274,4 @@ class Client:
         with contextlib.suppress(ValueError, TypeError, OverflowError, KeyError):
             sent = email.utils.parsedate_to_datetime(answer.headers["Date"])
             date = (sent if sent.tzinfo else sent.replace(tzinfo=UTC)).timestamp()
-        ahead = 0.0 if date is None else float(round(date - answer.received))
-        self.ahead = ahead if abs(ahead) > SAME_TIME else 0.0
         return Clocks(answer.received, date, self.behind)

@@ -25,7 +25,7 @@ from dynsched.sources.prometheus.decode import (
     read_spans,
     read_vector,
 )
-from dynsched.sources.prometheus.session import SAME_TIME, Answer, Client, Session
+from dynsched.sources.prometheus.session import Answer, Client, Session
 from dynsched.util.errors import PastUnknownError
 
 _PAGE_LIMIT: Final = AnswerLimit(0, 50_000, 32 << 20)
@@ -148,19 +148,11 @@ class PrometheusSource:
         return ServerClock(now, now - (began + ended) / 2, self._client.behind), None
 
     async def history(self, rule: Rule, start: float, end: float, step: float) -> Sequence[Series]:
-        """All times by *our* clock; PastUnknownError when it failed. Where the server's clock
-        differs, the answer tells by how much, and it is asked once more.
-        """
-        for _ in range(2):
-            ahead = self._client.ahead
-            found = await self.query_range(
-                rule.expr or "", start + ahead, end + ahead, step, rule.node_labels[-1]
-            )
-            if found.error is not None:
-                raise PastUnknownError(found.error)
-            if abs(self._client.ahead - ahead) <= SAME_TIME:
-                break
-        return [series.moved(-ahead) for series in found.series] if ahead else found.series
+        """PastUnknownError when it failed."""
+        found = await self.query_range(rule.expr or "", start, end, step, rule.node_labels[-1])
+        if found.error is not None:
+            raise PastUnknownError(found.error)
+        return found.series
 
     def _most(self, label: str, limit: AnswerLimit | None = None) -> AnswerLimit:
         return replace(limit or self._limit(), label=label)
