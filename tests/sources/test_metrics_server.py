@@ -63,26 +63,6 @@ async def test_a_sample_is_the_usage_in_percent_of_the_nodes_allocatable() -> No
     assert (memory.error, memory.warnings) == (None, ())
 
 
-async def test_all_rules_of_a_tick_share_one_list_and_the_next_tick_has_its_own() -> None:
-    asked, answers = [], asyncio.Event()
-
-    async def fetch():
-        asked.append(1)
-        await answers.wait()
-        return [usage("a")]
-
-    together = MetricsServerSource(fetch, lambda: NODES)
-    for ticks in (1, 2):
-        answers.clear()
-        queries = [asyncio.create_task(together.query(rule)) for rule in (MEMORY, CPU, MEMORY)]
-        await asyncio.sleep(0)
-        queries[0].cancel()  # one that is given up leaves the others theirs
-        answers.set()
-        _, *results = await asyncio.gather(*queries, return_exceptions=True)
-        assert [len(result.samples) for result in results] == [1, 1]
-        assert len(asked) == ticks
-
-
 async def hangs():
     await asyncio.Event().wait()
 
