@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
 from dynsched.core.load.lag import lag_of, needs_reach
-from dynsched.core.nodes import pool_of, why_ineligible
+from dynsched.core.nodes import why_ineligible
 from dynsched.core.wording import by_reason, counted, listed, some
 from dynsched.rules.rule_set import Rule
 from dynsched.sources.prometheus import ServerClock
@@ -146,23 +145,17 @@ def uncovered(rule: CheckedRule) -> Iterator[Finding]:
     context, found = rule.context, rule.matched
     if not rule.answer.samples:
         return
-    guard, nodes = context.rule_set.guard, context.rule_set.nodes
     applicable = [
-        node
-        for node in context.nodes.values()
-        if why_ineligible(node, nodes) is None and rule.rule.applies_to(node.labels)
+        name
+        for name, node in context.nodes.items()
+        if why_ineligible(node, context.rule_set.nodes) is None
+        and rule.rule.applies_to(node.labels)
     ]
-    missing = [node for node in applicable if node.name not in found.readings]
+    missing = sorted({*applicable} - found.readings.keys())
     if missing:
-        pools = Counter(pool_of(node, guard) for node in applicable)
-        without = Counter(pool_of(node, guard) for node in missing)
-        shares = [
-            f"{f'pool {pool}: ' if pool else ''}{count} of {pools[pool]}"
-            for pool, count in sorted(without.items())
-        ]
         yield (error if len(missing) == len(applicable) else warning)(
             "nodes have no sample: the rule knows nothing of them",
-            f"{listed(shares)} nodes: {some(sorted(node.name for node in missing), _NAMED)}",
+            f"{len(missing)} of {counted(len(applicable), 'node')}: {some(missing, _NAMED)}",
             "if P4 names another label, set it; else look at Prometheus's page of targets: is "
             "their exporter running and scraped?",
         )

@@ -58,12 +58,11 @@ def examine(
 
     try:
         asyncio.run(ask_servers())
-        has_cluster = True
     except ExpectedError as failed:
         report.unreachable.append(str(failed))
-        has_cluster = False
-    if has_cluster or where.server is not None:
-        report.add(check_running(where))
+        if where.server is None:
+            return report
+    report.add(check_running(where))
     return report
 
 

@@ -299,12 +299,12 @@ def asked(world: RuleContext, names: str, server: Any = None, **more: Any) -> Ch
     ("names", "more", "found", "evidence"),
     [
         ("abc", {}, [], ""),
-        ("c", {}, [W], "pool x: 2 of 2 nodes: a and b"),
+        ("c", {}, [W], "2 of 3 nodes: a and b"),
         # Others need no sample.
         ("c", {"selector": "pool=y"}, [], ""),
         # Samples without a node are worse where nodes have none.
         ("abcz", {}, [Severity.INFO], "as z:"),
-        ("z", {}, [E, W], "x: 2 of 2 and pool y: 1 of 1"),
+        ("z", {}, [E, W], "3 of 3 nodes"),
     ],
 )
 def test_nodes_without_samples_and_samples_without_nodes_are_told(
@@ -312,8 +312,7 @@ def test_nodes_without_samples_and_samples_without_nodes_are_told(
 ) -> None:
     pools = zip("abc", "xxy", strict=True)
     there = {name: make_node(name, labels={"pool": pool}) for name, pool in pools}
-    by_pool = rules(guard={"pool_label": "pool"})
-    told = list(uncovered(asked(RuleContext(by_pool, there), names, **more)))
+    told = list(uncovered(asked(RuleContext(rules(), there), names, **more)))
     assert [each.severity for each in told] == found
     assert evidence in (told[0].evidence if told else "")
 
