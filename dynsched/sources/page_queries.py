@@ -114,7 +114,7 @@ class PageQueries:
 
     async def _samples(self, what: str, expr: str) -> Sequence[Sample] | None:
         """None where the query failed."""
-        answer = await self.prometheus.query_expr(expr, "node")
+        answer = await self.prometheus.query_expr(expr)
         if answer.error is None:
             self._logged.forget(what)
             return answer.samples

@@ -38,8 +38,8 @@ MOST_NAMED: Final = 2_000
 """Pods that one query names, the latest ones: some 100 kB."""
 SCRAPES_OVER: Final = 600.0
 """Seconds over which scrapes are counted."""
-Ask = Callable[[str, str], Awaitable[Sequence[Sample] | None]]
-"""An expression and the label that names the node -> samples; None when the query failed."""
+Ask = Callable[[str], Awaitable[Sequence[Sample] | None]]
+"""An expression -> samples; None when the query failed."""
 
 YOUNGEST: Final = 5.0
 OLDEST: Final = 180.0
@@ -230,7 +230,7 @@ class PodUseSource:
         self._means = {name: each for name, each in self._means.items() if name in resources}
         if resources:
             expr = f"count({_series(_CPU, KUBELETS)})"
-            if await self._samples("the kubelets' series", expr, "job"):
+            if await self._samples("the kubelets' series", expr):
                 self._jobs = KUBELETS  # for good: other jobs must not count while these are down
         for resource in sorted(resources):
             expr = of_pod(resource, self._jobs)
@@ -271,7 +271,7 @@ class PodUseSource:
         self, what: str, expr: str, resource: str, label: str = "pod"
     ) -> dict[str, float] | None:
         """By ``namespace/`` and the value of ``label``."""
-        samples = await self._samples(what, expr, label)
+        samples = await self._samples(what, expr)
         if samples is None:
             return None
         return {
@@ -280,8 +280,8 @@ class PodUseSource:
             if 0 <= one.value <= _MOST[resource]
         }
 
-    async def _samples(self, what: str, expr: str, label: str) -> Sequence[Sample] | None:
-        answer = await self._prometheus.query_expr(expr, label)
+    async def _samples(self, what: str, expr: str) -> Sequence[Sample] | None:
+        answer = await self._prometheus.query_expr(expr)
         if answer.error is not None:
             if self._logged.is_new(what, answer.error):
                 text = "the expected load is worked out without %s: %s"
@@ -307,20 +307,16 @@ def _by_workload(of_pod: str) -> str:
 
 async def scrape_interval(ask: Ask, rule: Rule) -> float | None:
     """In seconds, of the target that has the same node label as the rule's first sample."""
-    for sample in (await ask(rule.expr or "", rule.node_labels[-1]) or ())[:1]:
-        for label in rule.node_labels:
-            value = sample.labels.get(label)
-            if value is not None:
-                return await _interval_of(ask, label, value)
-    return None
-
-
-async def _interval_of(ask: Ask, label: str, value: str) -> float | None:
+    samples = await ask(rule.expr or "")
+    labels = samples[0].labels if samples else {}
+    label = next((each for each in rule.node_labels if each in labels), None)
+    if label is None:
+        return None
     # kube-prometheus scrapes /metrics/slis every 5 s; it has no load metrics.
-    target = f'up{{{label_name(label)}="{escaped(value)}",metrics_path!="/metrics/slis"}}'
+    node = f'{label_name(label)}="{escaped(labels[label])}"'
+    target = f'up{{{node},metrics_path!="/metrics/slis"}}'
     over = f"{SCRAPES_OVER:.0f}s"
     # A younger target has few scrapes within the time, whatever its interval is.
-    expr = f"max(count_over_time({target}[{over}]) and {target} offset {over})"
-    samples = await ask(expr, label) or ()
-    counts = [sample.value for sample in samples if sample.value > 1]
+    found = await ask(f"max(count_over_time({target}[{over}]) and {target} offset {over})")
+    counts = [sample.value for sample in found or () if sample.value > 1]
     return SCRAPES_OVER / counts[0] if counts else None

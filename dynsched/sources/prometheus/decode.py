@@ -18,7 +18,7 @@ import msgspec
 
 from dynsched.core.samples import Sample, Series
 from dynsched.sources.prometheus.query_errors import QueryFailedError, excerpt
-from dynsched.util.formatting import label_name, one_line
+from dynsched.util.formatting import one_line
 
 _T = TypeVar("_T")
 _MAX_WARNINGS: Final = 10
@@ -38,13 +38,12 @@ _NODE_BYTES: Final = 2048
 @dataclass(frozen=True, slots=True)
 class AnswerLimit:
     """The most that one answer may hold, ``size`` in bytes of JSON. A rule that forgot to aggregate
-    (a series for each core and mode) exceeds it. ``label`` names the node in the series.
+    (a series for each core and mode) exceeds it.
     """
 
     nodes: int
     series: int
     size: int
-    label: str = "instance"
 
     def check(self, *, series: int = 0, size: int = 0) -> None:
         """QueryFailedError for more."""
@@ -54,8 +53,8 @@ class AnswerLimit:
         if series > self.series:
             found = f"has more than {self.series:,} series"
         raise QueryFailedError(
-            f"the answer {found}, in a cluster of {self.nodes:,} nodes; aggregate it by the "
-            f"node, as in `sum by ({label_name(self.label)}) (...)`, or select only this cluster's "
+            f"the answer {found}, in a cluster of {self.nodes:,} nodes; aggregate it by the label "
+            "that names the node, as in `sum by (instance) (...)`, or select only this cluster's "
             "series"
         )
 

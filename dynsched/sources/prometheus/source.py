@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -65,23 +64,19 @@ class PrometheusSource:
     ) -> None:
         self._client = Client(config, clock, max_concurrency)
         self._limit = limit
-        if config.insecure_skip_verify and config.url.startswith("https:"):
-            logging.getLogger(__name__).warning(
-                "the TLS certificate of %s is not verified, as configured", config.url
-            )
-            # Said once, above; urllib3 would say it on stderr from time to time.
+        if config.insecure_skip_verify:  # urllib3 would say so on stderr from time to time
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
     async def query(self, rule: Rule) -> QueryResult:
         """The samples of a rule as of now. Never raises."""
-        return await self.query_expr(rule.expr or "", rule.node_labels[-1])
+        return await self.query_expr(rule.expr or "")
 
-    async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
-        """The samples of any expression; ``label`` names the node in its series."""
+    async def query_expr(self, expr: str) -> QueryResult:
+        """The samples of any expression. Never raises."""
         # No `time`: the server takes its own now. Ours, on a host whose clock is off, would query
         # samples that it does not have yet, or old ones.
         answer = await self._client.ask(
-            lambda api, _, more: api.custom_query(expr, more), read_vector, self._most(label)
+            lambda api, _, more: api.custom_query(expr, more), read_vector, self._limit()
         )
         return QueryResult(*answer)
 
@@ -91,7 +86,6 @@ class PrometheusSource:
         start: float,
         end: float,
         step: float,
-        label: str = "instance",
         *,
         limit: AnswerLimit | None = None,
     ) -> RangeResult:
@@ -104,7 +98,7 @@ class PrometheusSource:
         answer = await self._client.ask(
             lambda api, _, more: api.custom_query_range(expr, *ends, f"{step:.3f}", exact | more),
             read_spans,
-            self._most(label, limit),
+            limit or self._limit(),
         )
         return RangeResult(*answer)
 
@@ -149,10 +143,7 @@ class PrometheusSource:
 
     async def history(self, rule: Rule, start: float, end: float, step: float) -> Sequence[Series]:
         """PastUnknownError when it failed."""
-        found = await self.query_range(rule.expr or "", start, end, step, rule.node_labels[-1])
+        found = await self.query_range(rule.expr or "", start, end, step)
         if found.error is not None:
             raise PastUnknownError(found.error)
         return found.series
-
-    def _most(self, label: str, limit: AnswerLimit | None = None) -> AnswerLimit:
-        return replace(limit or self._limit(), label=label)

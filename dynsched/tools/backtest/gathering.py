@@ -19,7 +19,7 @@ from dynsched.kube.credentials import load_credentials
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.pod_use import scrape_interval
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.tools.backtest.history import Fetcher, Past, Query, Window, step_within, window_of
+from dynsched.tools.backtest.history import Past, Query, Window, fetch, step_within, window_of
 from dynsched.tools.backtest.replay import History, Span, replay
 from dynsched.tools.backtest.summary import ENOUGH, difference, side
 from dynsched.util.durations import format_duration
@@ -109,7 +109,7 @@ async def _gather(
     window = window_of(since, until, step_within(options.budget, wanted, since, until, count))
     steps = f"{window.count:,} steps of {format_duration(window.step)}"
     log(f"{steps}, about {count * window.count:,} samples")
-    pasts = await Fetcher(source, window).fetch(series)
+    pasts = await fetch(source, window, series)
     if not any(past.parts for past in pasts.values()):
         errors = sorted({missing.error for past in pasts.values() for missing in past.missing})
         lacking = "no part of the history could be had, so there is nothing to replay"
@@ -153,8 +153,8 @@ async def _series(
 
 
 async def _scrape(source: PrometheusSource, rules: Iterable[Rule]) -> float | None:
-    async def ask(expr: str, label: str) -> Sequence[Sample] | None:
-        answer = await source.query_expr(expr, label)
+    async def ask(expr: str) -> Sequence[Sample] | None:
+        answer = await source.query_expr(expr)
         return None if answer.error else answer.samples
 
     asked = {Query.of(rule): rule for rule in rules}

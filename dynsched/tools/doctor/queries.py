@@ -63,11 +63,7 @@ class Queries:
 
     async def interval(self, rule: Rule) -> float:
         """Seconds between two scrapes of the rule's targets; 0 if it is not known."""
-
-        async def ask(expr: str, _label: str) -> Sequence[Sample]:
-            return await self.samples(expr)
-
-        return await scrape_interval(ask, rule) or 0.0
+        return await scrape_interval(self.samples, rule) or 0.0
 
     async def lag(self, selector: SeriesSelector) -> float:
         found = await self.samples(f"min(time() - timestamp({selector.text}))")

@@ -12,10 +12,10 @@ from dynsched.core.samples import Series
 from dynsched.sources.prometheus import RangeResult
 from dynsched.tools.backtest.history import (
     GIVE_UP,
-    Fetcher,
     Past,
     Query,
     Window,
+    fetch,
     parts_of,
     window_of,
 )
@@ -54,9 +54,8 @@ def window(count: int) -> Window:
     return Window(START, STEP, count)
 
 
-async def fetch(server: Server, count: int, expected: int) -> Past:
-    fetcher = Fetcher(server, window(count))
-    return (await fetcher.fetch({CPU: expected}))[CPU]
+async def fetched(server: Server, count: int, expected: int) -> Past:
+    return (await fetch(server, window(count), {CPU: expected}))[CPU]
 
 
 def column(past: Past) -> list[float | None]:
@@ -108,21 +107,8 @@ def test_an_answer_becomes_a_value_a_node_and_moment(found, higher_is_worse, wan
     assert past.unnamed == sum("node" not in each.labels for each in found)
 
 
-TOO_MANY = (
-    "HTTP 422: execution: query processing would load too many samples into memory in query "
-    "execution"
-)
-
-
-async def test_a_part_that_is_too_large_is_halved_until_it_is_answered() -> None:
-    server = Server(lambda start, end: TOO_MANY if end - start > 20 * STEP else None)
-    past = await fetch(server, 100, 1)
-    assert not past.missing
-    assert column(past) == [7.0] * 100
-
-
 async def test_a_server_that_is_gone_is_not_asked_for_every_part() -> None:
-    past = await fetch(Server(lambda *_: "connection refused"), 5000, 2000)
+    past = await fetched(Server(lambda *_: "connection refused"), 5000, 2000)
     assert past.asked == GIVE_UP
     assert sum(len(missing.part) for missing in past.missing) == 5000
     assert {missing.error for missing in past.missing} == {"connection refused"}
@@ -135,7 +121,7 @@ async def test_a_part_that_fails_leaves_a_hole_and_a_partial_answer_a_warning() 
         lambda start, end: "HTTP 500: block is broken" if start <= bad <= end else None,
         warnings=("store is gone",),
     )
-    past = await fetch(broken, count, expected)
+    past = await fetched(broken, count, expected)
     (missing,) = past.missing
     values = column(past)
     assert {step for step, value in enumerate(values) if value is None} == set(missing.part)
