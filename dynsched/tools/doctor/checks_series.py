@@ -10,7 +10,7 @@ from typing import Final
 from dynsched.core.samples import holder_of
 from dynsched.core.wording import counted, some
 from dynsched.tools.doctor.expressions import SeriesSelector
-from dynsched.tools.doctor.findings import Finding, error, hint, warning
+from dynsched.tools.doctor.findings import Finding, error, warning
 from dynsched.tools.doctor.rule_context import NODE_LABELS, CheckedRule
 from dynsched.util.formatting import label_name
 
@@ -118,18 +118,22 @@ def _copied(
     for each in sets:
         by_node[rule.node_of(each)].add(each.get(label, ""))
     shared = sorted(node for node, found in by_node.items() if node and len(found) > 1)
+    if not shared:
+        return
     values = sorted(set[str]().union(*by_node.values()))
-    evidence = f"{selector.text}: {some([repr(each) if each else '(none)' for each in values], 4)}"
-    if shared:
-        evidence += f"; more than one for {counted(len(shared), 'node')}, as {shared[0]}"
-    summary = f"the series come with several values of the label {label}"
+    evidence = (
+        f"{selector.text}: {some([repr(each) if each else '(none)' for each in values], 4)}; "
+        f"more than one for {counted(len(shared), 'node')}, as {shared[0]}"
+    )
     select = f'select one of them: {{{label}="..."}}'
-    if _CLUSTER.match(label) and shared:
-        different = f"{summary}: nodes of different clusters have the same address"
-        yield error(different, evidence, select)
-    elif "cluster" in label.lower():
-        yield hint(summary, evidence, select)
-    elif shared and rule.expression.adds_up(selector, label):
+    if _CLUSTER.match(label):
+        yield error(
+            f"the series come with several values of the label {label}: nodes of different "
+            "clusters have the same address",
+            evidence,
+            select,
+        )
+    elif rule.expression.adds_up(selector, label):
         yield warning(
             f"the load of a node counts more than once: series that differ in {label} are added up",
             evidence,

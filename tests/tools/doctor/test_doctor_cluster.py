@@ -407,10 +407,3 @@ async def test_what_requests_are_worth_is_told_where_the_order_is_on(requests, t
     told = [(each.code, each.severity, each.rule) for each in report.without([]).findings]
     assert told == ([("W3", Severity.INFO, "cpu")] if tells else [])
     assert all(tells in each.summary for each in found)
-
-
-async def test_of_requests_nothing_is_told_without_an_order() -> None:
-    pages = Pages()
-    async with served(pages):
-        pages.tick()
-        assert not await asyncio.to_thread(lambda: list(check_requests(Where(pages.url))))
