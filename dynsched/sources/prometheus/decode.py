@@ -140,8 +140,6 @@ def _error_in(envelope: _Envelope) -> str | None:
 
 def _open(body: bytearray) -> tuple[msgspec.Raw, list[str]]:
     """The data of a good answer, not decoded, and the server's warnings."""
-    if not body or body.isspace():
-        raise QueryFailedError("the answer is empty; is this Prometheus's query API?")
     envelope = _fit(_ENVELOPE, body, body)
     if error := _error_in(envelope):
         raise QueryFailedError(error)

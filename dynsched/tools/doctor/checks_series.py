@@ -43,11 +43,15 @@ async def _label_sets(rule: CheckedRule) -> LabelSets:
     wanted = {*names, *(f"exported_{name}" for name in names)}
     return {
         selector: await rule.queries.label_sets(
-            selector, lambda name: name in wanted or bool(_CLUSTER.match(name) or _COPY.match(name))
+            selector, lambda name: name in wanted or _tells_copies(name)
         )
         for selector in rule.expression.selectors
         if not selector.is_condition
     }
+
+
+def _tells_copies(label: str) -> bool:
+    return bool(_CLUSTER.match(label) or _COPY.match(label))
 
 
 async def one_series_a_node(rule: CheckedRule) -> AsyncIterator[Finding]:
@@ -103,12 +107,11 @@ async def copies(rule: CheckedRule) -> AsyncIterator[Finding]:
     """Nodes whose series come from several clusters, or more than once."""
     seen: set[str] = set()
     for selector, sets in (await _label_sets(rule)).items():
-        for label in sorted({name for each in sets for name in each} - seen):
-            values = sorted({each.get(label, "") for each in sets})
-            if len(values) > 1 and (_CLUSTER.match(label) or _COPY.match(label)):
+        labels = {name for each in sets for name in each} - seen
+        for label in sorted(name for name in labels if _tells_copies(name)):
+            for finding in _copied(rule, selector, sets, label):
                 seen.add(label)
-                for finding in _copied(rule, selector, sets, label):
-                    yield finding
+                yield finding
 
 
 def _copied(

@@ -115,15 +115,15 @@ async def test_a_server_that_is_gone_is_not_asked_for_every_part() -> None:
 
 
 async def test_a_part_that_fails_leaves_a_hole_and_a_partial_answer_a_warning() -> None:
-    count, expected = 1000, 2000  # parts of 125 steps
-    bad = START + 300 * STEP
-    broken = Server(
-        lambda start, end: "HTTP 500: block is broken" if start <= bad <= end else None,
-        warnings=("store is gone",),
-    )
-    past = await fetched(broken, count, expected)
-    (missing,) = past.missing
+    count, expected, length = 1500, 2000, 125  # steps of a part
+
+    def every_second_is_broken(start: float, _: float) -> str | None:
+        return "HTTP 500: block" if round((start - START) / STEP) // length % 2 else None
+
+    past = await fetched(Server(every_second_is_broken, ("store is gone",)), count, expected)
+    lost = [step for part, _ in past.missing for step in part]
+    assert lost == [step for step in range(count) if step // length % 2]
     values = column(past)
-    assert {step for step, value in enumerate(values) if value is None} == set(missing.part)
+    assert [step for step, value in enumerate(values) if value is None] == lost
     assert set(values) == {None, 7.0}
     assert past.warnings == {"store is gone"}
