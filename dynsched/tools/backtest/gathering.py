@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,10 +57,11 @@ class BacktestOptions:
 async def backtest(options: BacktestOptions, log: Callable[[str], None]) -> Json:
     """The report; ``log`` takes a line before it. ExpectedError where no history came."""
     nodes, prometheus = dict[str, Node](), options.prometheus
-    if not options.nodes_from_series:
-        nodes, prometheus = await _ask_cluster(options, log)
-    source = PrometheusSource(prometheus)
-    nodes, spans, history, heading = await _gather(options, source, nodes, log)
+    async with contextlib.AsyncExitStack() as stack:
+        if not options.nodes_from_series:
+            nodes, prometheus = await _ask_cluster(options, stack, log)
+        source = PrometheusSource(prometheus)
+        nodes, spans, history, heading = await _gather(options, source, nodes, log)
     records = [replay(rules, history, nodes, spans) for rules in options.rule_sets]
     sides = list(map(side, options.rule_sets, records))
     if len(sides) == 1:
@@ -69,14 +71,16 @@ async def backtest(options: BacktestOptions, log: Callable[[str], None]) -> Json
 
 
 async def _ask_cluster(
-    options: BacktestOptions, log: Callable[[str], None]
+    options: BacktestOptions, stack: contextlib.AsyncExitStack, log: Callable[[str], None]
 ) -> tuple[dict[str, Node], PrometheusConfig]:
-    """Its nodes, and the Prometheus to ask; ExpectedError names the way that needs no cluster."""
+    """Its nodes, and the Prometheus to ask, which may be behind the client that is open until
+    ``stack`` ends. ExpectedError names the way that needs no cluster.
+    """
     try:
         credentials = await load_credentials(options.kubeconfig, options.context)
-        async with KubeClient(credentials) as client:
-            prometheus = await found_or_default(client, options.prometheus, log)
-            return await client.list_nodes(), prometheus
+        client = await stack.enter_async_context(KubeClient(credentials))
+        prometheus = await found_or_default(client, options.prometheus, log)
+        return await client.list_nodes(), prometheus
     except ExpectedError as error:
         raise ExpectedError(
             f"{error}; to replay without a cluster, give --nodes-from-series: each value of the "
