@@ -87,8 +87,8 @@ class PodTracking:
         rule_set = self.rules_file.in_force
         # The load of a new machine is without the old one's pods.
         self.recent.follow(self.cluster.nodes())
-        scrapes = self.pod_use.scrape_intervals
-        self.recent.window = max(WINDOW, longest_lag(rule_set, scrapes)) + _TO_SPARE
+        scrapes, reaches = self.pod_use.scrape_intervals, self.pod_use.reaches
+        self.recent.window = max(WINDOW, longest_lag(rule_set, scrapes, reaches)) + _TO_SPARE
         return KnownPods(
             recent=self.recent.pods(time.monotonic(), ago=ago),
             running=self._watch.running,
@@ -99,6 +99,7 @@ class PodTracking:
             cpu_by_age=self.pod_use.cpu_by_age,
             start_factor=self.pod_use.start_factor,
             scrape_intervals=scrapes,
+            reaches=reaches,
             sequence=self.recent.sequence,
             requested=self._watch.counts.requested,
             error=self._watch.error,

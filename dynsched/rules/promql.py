@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
@@ -64,8 +65,27 @@ NOW: Final = Reach(0.0, 0.0)
 def reach_of(found: Any) -> Reach:
     """How far back an expression reads, as `parse` returned it."""
     offset, window = (getattr(found, name, None) or timedelta() for name in ("offset", "range"))
-    furthest = max(map(reach_of, parts_of(found)), key=sum, default=NOW)
-    return Reach(furthest.offset + offset.total_seconds(), furthest.window + window.total_seconds())
+    return _beyond(map(reach_of, parts_of(found)), offset.total_seconds(), window.total_seconds())
+
+
+def reach_by_server(tree: Any) -> Reach:
+    """The same, from the answer of Prometheus's ``parse_query``. UnreadError if the answer does not
+    show it: Prometheus gives 0 for a range that it computes only when it evaluates the expression.
+    """
+    if not isinstance(tree, Mapping):
+        raise UnreadError("the answer of parse_query is of another form")
+    offset, window = tree.get("offset", 0), tree.get("range", 0)
+    is_shown = isinstance(offset, int) and isinstance(window, int)
+    if not is_shown or (window <= 0 and "range" in tree):
+        raise UnreadError("the answer of parse_query does not show the range")
+    named = (tree.get(name) for name in ("lhs", "rhs", "expr", "param"))
+    parts = [*(part for part in named if part is not None), *(tree.get("args") or ())]
+    return _beyond(map(reach_by_server, parts), offset / 1000, window / 1000)
+
+
+def _beyond(parts: Iterable[Reach], offset: float, window: float) -> Reach:
+    furthest = max(parts, key=sum, default=NOW)
+    return Reach(furthest.offset + offset, furthest.window + window)
 
 
 def is_percent(text: str) -> bool:

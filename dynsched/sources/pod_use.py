@@ -12,10 +12,12 @@ from functools import partial
 from statistics import fmean
 from typing import Final
 
+from dynsched.core.load.lag import needs_reach
 from dynsched.core.load.pods import POD_NAME, workload_of
 from dynsched.core.load.recent import RecentPods
 from dynsched.core.load.use_by_age import Counts, counted, start_factor, uses_of
 from dynsched.core.samples import Sample
+from dynsched.rules.promql import Reach
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.util.formatting import escaped, label_name
@@ -139,7 +141,8 @@ class PodUseSource:
 
     ``of_workloads``: by resource and workload, the mean use of a pod. ``of_pods``: by resource and
     pod (`LastUses`). ``of_ended``: the last use of pods that ended. ``cpu_by_age``: by new pod,
-    where pods use more at their start. ``scrape_intervals``: by rule, in seconds.
+    where pods use more at their start. ``scrape_intervals``: by rule, in seconds. ``reaches``: by
+    rule, for expressions that only the server reads.
     """
 
     def __init__(self, prometheus: PrometheusSource, rule_set: Callable[[], RuleSet]) -> None:
@@ -157,6 +160,7 @@ class PodUseSource:
         self._jobs = ""
         self._last_uses: defaultdict[str, LastUses] = defaultdict(LastUses)
         self.scrape_intervals: Mapping[str, float] = {}
+        self.reaches: Mapping[str, Reach] = {}
 
     async def run(
         self, stop: asyncio.Event, running: Callable[[], int | None], recent: RecentPods
@@ -253,6 +257,12 @@ class PodUseSource:
             for rule in rules
             if (expr := rule.expr or "") in self._intervals
         }
+        reaches = {
+            rule.name: await self._prometheus.reach(rule.expr or "")
+            for rule in rules
+            if needs_reach(rule)
+        }
+        self.reaches = {name: reach for name, reach in reaches.items() if reach is not None}
 
     def _add(self, resource: str, uses: Mapping[str, float]) -> None:
         self.of_pods = {**self.of_pods, resource: self._last_uses[resource].add(uses)}

@@ -14,7 +14,7 @@ from source_support import Fake, vector
 from dynsched.core.load.pods import workload_of
 from dynsched.core.load.use_by_age import FEWEST
 from dynsched.core.samples import QueryResult
-from dynsched.rules.promql import parse
+from dynsched.rules.promql import Reach, parse
 from dynsched.sources import pod_use
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.sources.prometheus import PrometheusSource
@@ -52,6 +52,20 @@ async def test_uses_by_workload_and_scrape_intervals_by_rule() -> None:
     }
     assert source.scrape_intervals == {"node-cpu": 15.0, "node-mem": 15.0}
     assert 'up{node="worker-1",' in prometheus.asked[-1]
+
+
+async def test_how_far_back_is_asked_for_expressions_that_are_not_read_here() -> None:
+    prometheus = prometheus_with()
+    prometheus.reaches = {"rate(x[1.5h])": Reach(0, 5400)}
+    rules = rule_set(
+        rule("read", expr="rate(x[2m])"),
+        rule("by-server", expr="rate(x[1.5h])"),
+        rule("unknown", expr="rate(x[2.5h])"),
+        rule("said", expr="rate(x[1.5h])", lag="2h"),
+    )
+    source = PodUseSource(prometheus, lambda: rules)
+    await source.query()
+    assert source.reaches == {"by-server": Reach(0, 5400)}
 
 
 def of_pod(name: str, value: float) -> tuple[Mapping[str, str], float]:

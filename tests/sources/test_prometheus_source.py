@@ -46,6 +46,39 @@ async def test_a_rule_becomes_a_request_and_its_answer_samples(server: Misbehavi
     assert 0 < int(request.form["timeout"].removesuffix("ms")) <= 3600
 
 
+def tree(kind: str, **more: object) -> dict:
+    """A node of what Prometheus's parse_query answers."""
+    return {"type": kind, **more}
+
+
+SELECTED = tree("matrixSelector", range=5_400_000, offset=60_000)
+SUBQUERY = tree("subquery", range=600_000, offset=1000, expr=tree("call", args=[SELECTED]))
+SUM = tree("aggregation", expr=tree("parenExpr", expr=SUBQUERY), param=None)
+PLAIN = tree("vectorSelector", name="up", offset=0)
+
+
+@pytest.mark.parametrize(
+    ("data", "reach"),
+    [
+        (tree("binaryExpr", lhs=PLAIN, rhs=SUM), (61, 6000)),
+        (PLAIN, (0, 0)),
+        (tree("matrixSelector", range=0, offset=0), None),  # [5m*2], which it does not work out
+        (tree("matrixSelector", range="5m"), None),
+        ({"args": ["up"]}, None),
+        ([], None),
+    ],
+)
+async def test_how_far_back_an_expression_reads_as_the_server_parses_it(
+    server, data, reach
+) -> None:
+    server.default = http(json.dumps({"status": "success", "data": data}))
+    assert await source_at(server.url).reach("rate(x[1.5h])") == reach
+    assert server.seen[0].path == "/api/v1/parse_query"
+    assert server.seen[0].form["query"] == "rate(x[1.5h])"
+    server.default = http("no such page", 404)
+    assert await source_at(server.url).reach("rate(x[1.5h])") is None
+
+
 @pytest.mark.parametrize(("suffix", "prefix"), [("/", ""), ("/select/0/p/", "/select/0/p")])
 async def test_a_path_prefix_and_a_long_expression(server, suffix, prefix) -> None:
     expr = " or ".join(f'up{{instance="{number}"}}' for number in range(5000))

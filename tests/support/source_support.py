@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dynsched.core.samples import QueryResult, Sample
-from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+from dynsched.rules.promql import Reach
+from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource, RangeResult
 from dynsched.sources.prometheus.decode import AnswerLimit
 
 
@@ -38,13 +39,23 @@ class Fake:
         self.answers = answers
         self.asked: list[str] = []
         self.clocks_asked = 0
+        self.reaches: dict[str, Reach] = {}
+
+    def _find(self, expr: str, none: Any) -> Any:
+        self.asked.append(expr)
+        return next((found for key, found in self.answers.items() if key in expr), none)
 
     async def ask_clock(self) -> None:
         self.clocks_asked += 1
 
+    async def reach(self, expr: str) -> Reach | None:
+        return self.reaches.get(expr)
+
     async def query_expr(self, expr: str) -> QueryResult:
-        self.asked.append(expr)
-        return next((found for key, found in self.answers.items() if key in expr), QueryResult())
+        return self._find(expr, QueryResult())
+
+    async def query_range(self, expr: str, start: float, end: float, step: float) -> RangeResult:
+        return self._find(expr, RangeResult())
 
 
 def vector(*samples: tuple[Mapping[str, str], float]) -> QueryResult:

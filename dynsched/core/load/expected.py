@@ -29,6 +29,7 @@ from dynsched.core.load.use_by_age import Counts, changes_unseen
 from dynsched.core.nodes import Node, NodeGroup
 from dynsched.core.percent import FULL, load_percent, with_load
 from dynsched.core.samples import Reading
+from dynsched.rules.promql import Reach
 from dynsched.rules.rule_set import Rule
 
 LOAD_OF_FIRST: Final = 4.0
@@ -143,6 +144,8 @@ class KnownPods:
     """By resource (``cpu`` in cores, ``memory`` in bytes), then by workload: the use of one pod."""
     scrape_intervals: Mapping[str, float] = field(default_factory=dict)
     """By rule, in seconds."""
+    reaches: Mapping[str, Reach] = field(default_factory=dict)
+    """By rule, for expressions that only the server reads."""
     sequence: int = 0
     """The number of the last change of ``recent`` (`RecentPods.sequence`)."""
     requested: Mapping[str, PodRequestTotals] = field(default_factory=dict)
@@ -174,7 +177,7 @@ def expected_load(
     now: float,
 ) -> ExpectedLoad:
     """One rule's expected load. ``readings``: the good ones, by node; ``now`` in Unix seconds."""
-    lag = lag_of(rule, pods.scrape_intervals.get(rule.name))
+    lag = lag_of(rule, pods.scrape_intervals.get(rule.name), pods.reaches.get(rule.name))
     by_age = pods.cpu_by_age if rule.resource == "cpu" else {}
     unseen = list(_unseen(pods.recent, lag, readings, now, by_age))
     loads = {node: load_percent(rule, reading.value) for node, reading in readings.items()}

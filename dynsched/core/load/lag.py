@@ -47,26 +47,32 @@ METRICS_SERVER: Final = Lag(7.5, 15.0)
 """metrics-server scrapes every 15 s by default, and gives the rate between the last two scrapes."""
 
 
-def lag_of(rule: Rule, scrape: float | None) -> Lag:
+def lag_of(rule: Rule, scrape: float | None, reach: Reach | None = None) -> Lag:
     """The lag of a rule's values. ``scrape`` is the scrape interval, None when it is not known: a
-    quarter of the range then, as is recommended for a ``rate``.
+    quarter of the range then, as is recommended for a ``rate``. ``reach``: as the server reads an
+    expression that is not read here.
     """
     if rule.lag is not None:
         return Lag(0.0, rule.lag)
     if rule.source == "metrics-server":
         return METRICS_SERVER
-    offset, window = _reach(rule.expr or "") or NOW
+    offset, window = own_reach(rule.expr or "") or reach or NOW
     lag = lag_of_range(window, scrape or window / 4 or DEFAULT_SCRAPE)
     return Lag(max(0.0, lag.delay + offset), lag.span)
 
 
-def longest_lag(rule_set: RuleSet, scrapes: Mapping[str, float]) -> float:
-    """In seconds, until the values of all rules show a change. ``scrapes``: by rule."""
-    return max(lag_of(rule, scrapes.get(rule.name)).total for rule in rule_set.rules)
+def longest_lag(
+    rule_set: RuleSet, scrapes: Mapping[str, float], reaches: Mapping[str, Reach] = {}
+) -> float:
+    """In seconds, until the values of all rules show a change. The mappings are by rule."""
+    return max(
+        lag_of(rule, scrapes.get(rule.name), reaches.get(rule.name)).total
+        for rule in rule_set.rules
+    )
 
 
 @lru_cache(maxsize=256)
-def _reach(expr: str) -> Reach | None:
+def own_reach(expr: str) -> Reach | None:
     """How far back an expression reads; None where it is not read here."""
     try:
         return reach_of(parse(expr))
@@ -74,6 +80,6 @@ def _reach(expr: str) -> Reach | None:
         return None
 
 
-def is_lag_unknown(rule: Rule) -> bool:
-    """Whether the ranges of a rule's expression are not read here, and the rule has no ``lag``."""
-    return rule.lag is None and rule.expr is not None and _reach(rule.expr) is None
+def needs_reach(rule: Rule) -> bool:
+    """Whether the lag of a rule is known only if the server reads its expression."""
+    return rule.lag is None and rule.expr is not None and own_reach(rule.expr) is None

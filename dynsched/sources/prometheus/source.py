@@ -14,6 +14,7 @@ import urllib3.exceptions
 from prometheus_api_client import PrometheusConnect
 
 from dynsched.core.samples import QueryResult, Series
+from dynsched.rules.promql import Reach, UnreadError, reach_by_server
 from dynsched.rules.rule_set import Rule
 from dynsched.sources.prometheus.config import PrometheusConfig
 from dynsched.sources.prometheus.decode import (
@@ -113,6 +114,16 @@ class PrometheusSource:
 
         items, error, *_ = await self._client.ask(call, parse_data, _PAGE_LIMIT)
         return items[0] if items else None, error
+
+    async def reach(self, expr: str) -> Reach | None:
+        """How far back an expression reads, as the server parses it; None where it does not tell:
+        not every server has the page.
+        """
+        tree, error = await self.read("parse_query", {"query": expr})
+        try:
+            return None if error else reach_by_server(tree)
+        except UnreadError:
+            return None
 
     async def ask_clock(self) -> tuple[ServerClock, str | None]:
         """The server's clock, or ours where it is not known; and why the query failed. From now on

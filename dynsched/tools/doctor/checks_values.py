@@ -6,7 +6,7 @@ import math
 from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
-from dynsched.core.load.lag import is_lag_unknown, lag_of
+from dynsched.core.load.lag import lag_of, needs_reach
 from dynsched.core.nodes import why_ineligible
 from dynsched.core.wording import by_reason, counted, listed, some
 from dynsched.rules.rule_set import Rule
@@ -116,11 +116,14 @@ async def late_samples(rule: CheckedRule) -> AsyncIterator[Finding]:
 async def late_for_new_pods(rule: CheckedRule) -> AsyncIterator[Finding]:
     if rule.rule.by == "measured" and not rule.context.rule_set.scores_nodes:
         return
-    if is_lag_unknown(rule.rule):
-        yield hint("it is not known how late the values are", UNREAD, SAY_LAG)
-        return
+    reach = None
+    if needs_reach(rule.rule):
+        reach = await rule.queries.prometheus.reach(rule.rule.expr or "")
+        if reach is None:
+            yield hint("it is not known how late the values are", UNREAD, SAY_LAG)
+            return
     scrape = await rule.queries.interval(rule.rule)
-    own = lag_of(rule.rule, scrape or None).total
+    own = lag_of(rule.rule, scrape or None, reach).total
     if (lag := own + rule.queries.behind) > LATE:
         where = "in the rule" if rule.rule.lag is None else "where it is recorded, and lag: 1m"
         every = f", scraped every {format_duration(round(scrape))}" if scrape else ""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from dynsched.core.load.lag import is_lag_unknown
+from dynsched.core.load.lag import needs_reach
 from dynsched.rules.check import Checked
 from dynsched.rules.promql import UnreadError, parse
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # to import it takes half a second, which a check without a s
 _PLACE: Final = re.compile(r"\b\d+:\d+: parse error: .*", re.DOTALL)
 """The place in the expression, in an error of Prometheus."""
 
-UNREAD: Final = "dynsched does not read its ranges"
+UNREAD: Final = "neither dynsched nor this server's parse_query reads its ranges"
 SAY_LAG: Final = "write `lag:` in the rule (docs/rules.md#lag)"
 
 
@@ -49,7 +49,8 @@ async def parse_by_server(
                 continue
             answer = await source.query_expr(rule.expr)
             if answer.error is None:
-                if report.rule_set and report.rule_set.uses_expected_load and is_lag_unknown(rule):
+                is_used = report.rule_set is not None and report.rule_set.uses_expected_load
+                if is_used and needs_reach(rule) and await source.reach(rule.expr) is None:
                     message = f"warning: rule {rule.name}: it is not known how late its values are"
                     late = report.of_expr(index, f"{message}: {UNREAD}; {SAY_LAG}")
                     found[at] = replace(found[at], warnings=(*found[at].warnings, late))

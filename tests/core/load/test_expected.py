@@ -17,10 +17,11 @@ from dynsched.core.load.expected import (
     expected_load,
     group_means,
 )
-from dynsched.core.load.lag import METRICS_SERVER, Lag, is_lag_unknown, lag_of
+from dynsched.core.load.lag import METRICS_SERVER, Lag, lag_of, needs_reach
 from dynsched.core.load.pods import Added, BoundPod, PodRequestTotals, RecentPod
 from dynsched.core.nodes import Node, group_of
 from dynsched.core.samples import Quality, Reading
+from dynsched.rules.promql import Reach
 from dynsched.rules.rule_set import Rule
 
 GIB = 2.0**30
@@ -143,10 +144,16 @@ def test_the_lag_of_a_rule(options: dict[str, Any], scrape: float | None, expect
     assert lag_of(made(**options), scrape) == expected
 
 
-def test_the_lag_of_what_is_not_read_here_is_unknown_unless_the_rule_says_it() -> None:
-    assert is_lag_unknown(made(expr="rate(x[1.5h])"))
+def test_what_is_not_read_here_counts_as_the_server_reads_it() -> None:
+    (found,) = rule_set(rule(expr="rate(x[1.5h])", resource="cpu")).rules
+    assert needs_reach(found)
+    assert lag_of(found, 30.0) == Lag(0, 30)
+    assert lag_of(found, 30.0, Reach(60, 5400)) == Lag(75, 5370)
+    nodes = {"a": Node("a", allocatable={"cpu": 8.0})}
+    pods = KnownPods((bound(ago=4000.0, cpu=4.0),), reaches={"cpu": Reach(60, 5400)})
+    assert load_of(found, {"a": 50.0}, nodes, pods).added["a"].bound > 0
     for options in ({"expr": "rate(x[2m])"}, {"expr": "rate(x[1.5h])", "lag": LAG}):
-        assert not is_lag_unknown(made(**options))
+        assert not needs_reach(made(**options))
 
 
 def on_a(bound: float, ended: float = 0.0, margin: float = 0.0) -> Mapping[str, Added]:

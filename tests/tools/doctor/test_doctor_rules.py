@@ -199,7 +199,7 @@ async def test_dotted_names_are_quoted_in_all_that_is_asked_and_advised() -> Non
 
 
 async def test_where_nothing_reads_the_ranges_the_lag_is_asked_for(history) -> None:
-    """This Prometheus answers the expression, which is too long to be read here."""
+    """This Prometheus answers the expression, and has no page that parses it for others."""
     long = {"expr": "memory_used_ratio * 100" + " + 0" * MAX_OPERATORS, "threshold": 80}
     placed = {"by": "expected"}
     for options, told in ((placed, ["long"]), ({**placed, "lag": "30s"}, []), ({}, [])):
