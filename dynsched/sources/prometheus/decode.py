@@ -3,12 +3,13 @@ The only exception raised here is QueryFailedError.
 
 An answer: ``{"status", "data": {"resultType", "result"}, "warnings", "errorType", "error"}``.
 ``infos`` (hints on the expression, since Prometheus 3) say nothing about completeness: not read.
-Native histograms are left out, with a warning; a value that is no number is NaN. An answer that has
-any other form fails as a whole.
+Native histograms and series of another form are left out, with a warning; a value that is no number
+is NaN. An answer that has any other form fails as a whole.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from dynsched.util.formatting import one_line
 
 _T = TypeVar("_T")
 _MAX_WARNINGS: Final = 10
+_YEAR_5138: Final = 1e11
 _BY_NODE: Final = "give a vector with a sample for each node, as in `sum by (instance) (...)`"
 _WRONG_TYPES: Final = ("scalar", "string", "matrix")
 """Of a query's result, which then belongs to no node."""
@@ -94,6 +96,8 @@ class _Row(msgspec.Struct, gc=False):
 _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
 _DATA: Final = msgspec.json.Decoder(_Data)
 _ROWS: Final = msgspec.json.Decoder(list[_Row] | None)  # null: an empty list of a Go program
+_ROW: Final = msgspec.json.Decoder(_Row)
+_RAW_ROWS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _ANYTHING: Final = msgspec.json.Decoder()
 # msgspec raises these for bytes of another form, however odd.
 _UNFIT: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
@@ -176,7 +180,7 @@ def read_vector(
     """An instant query's samples and warnings."""
     rows, warnings = _read(body, "vector", most)
     samples = [
-        Sample(row.metric, _number(row.value[1]), clocks.local_of(row.value[0]))
+        Sample(row.metric, _number(row.value[1]), clocks.local_of(_seconds(row.value[0])))
         for row in rows
         if row.value
     ]
@@ -191,7 +195,7 @@ def read_spans(
     """A range query's series and warnings."""
     rows, warnings = _read(body, "matrix", most)
     series = [
-        Series(row.metric, tuple([(at, _number(text)) for at, text in row.values]))
+        Series(row.metric, tuple([(_seconds(at), _number(text)) for at, text in row.values]))
         for row in rows
         if row.values
     ]
@@ -206,9 +210,22 @@ def _read(body: bytearray, wanted: str, most: AnswerLimit) -> tuple[list[_Row], 
             f"the result is of type {one_line(found.result_type, 40)!r}; {_BY_NODE}",
             refused=wanted == "vector" and found.result_type in _WRONG_TYPES,
         )
-    rows = _fit(_ROWS, found.result, body) or []
+    try:
+        rows = _ROWS.decode(found.result) or []
+    except _UNFIT:
+        rows, left_out = _rows_that_fit(found.result, body)
+        warnings.append(f"{left_out} series left out: not of Prometheus's form")
     most.check(series=len(rows), size=len(body))
     return rows, warnings
+
+
+def _rows_that_fit(result: msgspec.Raw, body: bytearray) -> tuple[list[_Row], int]:
+    """These, and how many others there are. QueryFailedError where none fits."""
+    rows, raw_rows = [], _fit(_RAW_ROWS, result, body)
+    for raw in raw_rows:
+        with contextlib.suppress(*_UNFIT):
+            rows.append(_ROW.decode(raw))
+    return rows or _fit(_ROWS, result, body) or [], len(raw_rows) - len(rows)
 
 
 def _number(text: str) -> float:
@@ -217,6 +234,15 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan
+
+
+def _seconds(timestamp: float) -> float:
+    """Some servers send milliseconds, microseconds or nanoseconds, by which each sample would be of
+    the future, and so fresh.
+    """
+    while timestamp > _YEAR_5138:
+        timestamp /= 1000
+    return timestamp
 
 
 def _all_warnings(warnings: list[str], left_out: int) -> tuple[str, ...]:
