@@ -10,7 +10,7 @@ from typing import Final
 from dynsched.core.wording import some
 from dynsched.rules.lint import lint
 from dynsched.sources.prometheus import PrometheusSource
-from dynsched.tools.doctor import checks_series, checks_values
+from dynsched.tools.doctor import checks_parts, checks_series, checks_values
 from dynsched.tools.doctor.expressions import SeriesSelector, read, selector_text
 from dynsched.tools.doctor.findings import (
     Chain,
@@ -102,6 +102,7 @@ def no_number(rule: CheckedRule) -> Iterator[Finding]:
 _OF_EACH: Final[Chain[CheckedRule]] = (
     ("P0", failing),
     ("P5", doubtful),
+    ("P14", checks_parts.fragile_joins),
 )
 _OF_ANSWERED: Final[Chain[CheckedRule]] = (
     ("P1", absent),
@@ -110,6 +111,7 @@ _OF_ANSWERED: Final[Chain[CheckedRule]] = (
     ("P9", checks_values.against_threshold),
     ("P10", checks_series.copies),
     ("P12", checks_values.late_for_new_pods),
+    ("P15", checks_parts.alternatives_without_nodes),
     ("N1", checks_values.late_samples),
     ("N1", checks_values.uncovered),
 )

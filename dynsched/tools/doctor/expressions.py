@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import promql_parser as promql
 
-from dynsched.rules.promql import UnreadError, is_hundred, parse, parts_of, walk
+from dynsched.rules.promql import (
+    RANKS,
+    UnreadError,
+    bare,
+    is_hundred,
+    name_of,
+    parse,
+    parts_of,
+    walk,
+)
 from dynsched.util.formatting import escaped, label_name
 
 _LEGACY: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
+_KEEP_LABELS: Final = frozenset({"ceil", "clamp", "clamp_max", "clamp_min", "floor", "round"})
 _MATCH: Final = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 
 
@@ -38,6 +48,15 @@ class SeriesSelector:
         return selector_text(self.metric, self.matchers)
 
 
+class Join(NamedTuple):
+    """``group_left``, ``group_right``, or ``on`` alone, with series that nothing makes one for each
+    group: a second series fails the query for all nodes. ``lasting``: the aggregation to write.
+    """
+
+    one_side: str
+    lasting: str
+
+
 @dataclass(frozen=True, slots=True)
 class Expression:
     """``unread``: why it could not be parsed; nothing else is known then."""
@@ -46,6 +65,9 @@ class Expression:
     selectors: tuple[SeriesSelector, ...] = ()
     divides: bool = False
     is_percent: bool = False
+    alternatives: tuple[str, ...] = ()
+    """The parts of an ``or`` that is the whole expression, or all of it but numbers."""
+    joins: tuple[Join, ...] = ()
     root: Any = None
 
     def adds_up(self, selector: SeriesSelector, label: str) -> bool:
@@ -67,6 +89,8 @@ def read(text: str) -> Expression:
         is_percent=any(
             str(each.op) == "*" and any(map(is_hundred, parts_of(each))) for each in operations
         ),
+        alternatives=tuple(map(str, _alternatives(root))),
+        joins=tuple(filter(None, map(_fragile_join, operations))),
         root=root,
     )
 
@@ -106,6 +130,51 @@ def _matched(node: Any) -> tuple[str, tuple[Matcher, ...]]:
     named = [each.value for each in matchers if (each.name, each.op) == ("__name__", "=")]
     metric = node.name or "".join(named[:1])
     return metric, tuple(each for each in matchers if not (each.name == "__name__" and metric))
+
+
+def _alternatives(node: Any) -> list[Any]:
+    node = bare(node)
+    if isinstance(node, promql.BinaryExpr) and str(node.op) == "or":
+        return [*_alternatives(node.lhs), *_alternatives(node.rhs)]
+    inner = [each for each in parts_of(node) if not isinstance(each, promql.NumberLiteral)]
+    keeps = isinstance(node, promql.BinaryExpr) or name_of(node) in _KEEP_LABELS
+    if keeps and len(inner) == 1 and len(found := _alternatives(inner[0])) > 1:
+        return found
+    return [node]
+
+
+def _fragile_join(operation: Any) -> Join | None:
+    modifier, cardinality = operation.modifier, promql.VectorMatchCardinality
+    if modifier is None or modifier.card == cardinality.ManyToMany:
+        return None
+    matching = modifier.matching
+    if modifier.card == cardinality.OneToOne and matching is None:  # by all labels of a series
+        return None
+    one_side = operation.lhs if modifier.card == cardinality.OneToMany else operation.rhs
+    labels = None
+    if matching is not None and matching.type == promql.LabelModifierType.Include:
+        labels = dict.fromkeys((*matching.labels, *(modifier.group_labels or ())))
+    if _is_aggregated(one_side, labels):
+        return None
+    text = str(one_side)
+    if labels is None:
+        return Join(text, "max by (...)")
+    return Join(text, f"max by ({', '.join(map(label_name, labels))}) ({text})")
+
+
+def _is_aggregated(node: Any, labels: Collection[str] | None) -> bool:
+    """Whether there is one series for each group of ``labels`` (None: they are not known)."""
+    node = bare(node)
+    if isinstance(node, promql.BinaryExpr):  # one side alone has a series for each group
+        return _is_aggregated(node.lhs, labels) or _is_aggregated(node.rhs, labels)
+    if isinstance(node, promql.Call):  # label_replace makes other labels
+        return name_of(node) == "vector" or any(_is_aggregated(arg, None) for arg in node.args)
+    if not isinstance(node, promql.AggregateExpr) or str(node.op) in RANKS:
+        return False
+    modifier = node.modifier
+    if labels is None or modifier is None or modifier.type != promql.AggModifierType.By:
+        return True
+    return set(modifier.labels) <= set(labels)
 
 
 _ADDING: Final = frozenset({"sum", "count"})

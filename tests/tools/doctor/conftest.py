@@ -57,6 +57,7 @@ def _past() -> dict[str, list[tuple[str, Points]]]:
         # The pod's name, as dcgm-exporter has it, and a label of the target with the node.
         gpu = f'Hostname="dcgm-{number}",host_node="w{number + 1}"'
         found.setdefault("gpu_load", []).append((gpu, line(100 * busy)))
+        found.setdefault("kube_node_info", []).append((f'node="w{number + 1}"', line(1)))
     # Scraped every 5 s, and once a minute.
     for name, target, seconds in (
         ("fast", 'instance="10.0.0.1:9100"', 5),

@@ -24,6 +24,9 @@ from dynsched.tools.doctor.findings import Finding, NotChecked, Severity
 from dynsched.tools.doctor.rule_context import RuleContext
 
 OF_HOST = {"node_label": "Hostname"}
+GPU = 'max by (Hostname) (label_replace(gpu_load, "Hostname", "$1", "host_node", "(.+)"))'
+ZERO = 'max by (Hostname) (label_replace(kube_node_info * 0, "Hostname", "$1", "node", "(.+)"))'
+JOIN = "memory_used_ratio * on (instance)"
 CPU = "sum by (instance) (rate(cpu_busy_seconds_total[2m])) * 100"
 
 HEALTHY = {
@@ -69,6 +72,16 @@ DEFECTS: list[tuple[str, Mapping[str, object], str, Severity, str]] = [
     ("sum by (instance) (kubelet_load)", {}, "P10", W, "differ in service"),
     ("sum by (instance) (paths_load)", {}, "P10", W, "differ in metrics_path"),
     ("sum without (prometheus_replica) (ha_load)", {}, "P10", W, "differ in prometheus_replica"),
+    (f"{JOIN} group_left () (requests_open + 1)", {}, "P14", W, "max by (instance) ((requests_op"),
+    (f"{JOIN} requests_open", {}, "P14", W, "max by (instance) (requests_open{})"),
+    (
+        *(f"{JOIN} group_left () max by (instance, job) (requests_open)", {}, "P14", W),
+        "max by (instance) (max by (instance, job)",
+    ),
+    (f"{JOIN} group_left () disk_busy", {}, "P14", W, "max by (instance) (disk_busy{})"),  # fails
+    (f"max by (Hostname) (gpu_load) or {ZERO}", OF_HOST, "P15", W, "dcgm-0: no node has this"),
+    (f"100 * (max by (Hostname) (gpu_load) or {ZERO})", OF_HOST, "P15", W, "dcgm-0: no node"),
+    (f"clamp_max(gpu_load or {ZERO}, 100) / 1", OF_HOST, "P15", W, "dcgm-0: no node"),
 ]
 """Each rule, what it has besides, and what is said of it. The threshold is 80 by default."""
 OF_ONE_SERIES: list[tuple[str, str | None]] = [
@@ -83,6 +96,10 @@ OF_ONE_SERIES: list[tuple[str, str | None]] = [
     ("sum by (instance) (twice_load) / count by (instance) (twice_load)", None),
     ("max by (instance) (paths_load)", None),
     ("max by (instance) (ha_load)", None),
+    (f"{JOIN} group_left () max by (instance) (requests_open)", None),
+    ("memory_used_ratio / memory_used_ratio and on (instance) requests_open", None),
+    (f"{GPU} or {ZERO}", "Hostname"),
+    (f"({GPU} or {ZERO}) * 100", "Hostname"),
 ]
 """Rules that read the right label and count each series once, with their ``node_label``."""
 NODES = {f"w{n}": node(f"w{n}", addresses={"InternalIP": f"10.0.0.{n}"}) for n in (1, 2, 3)}
@@ -135,7 +152,7 @@ def test_rules_without_a_defect_have_no_finding(findings) -> None:
     told = {(each.code, each.rule) for each in findings if each.rule in HEALTHY}
     assert told <= always
     of_one = {(each.code, each.rule) for each in findings if str(each.rule).startswith("one")}
-    assert not [rule for code, rule in of_one if code in ("P4", "P10", "N1")]
+    assert not [rule for code, rule in of_one if code in ("P4", "P10", "P14", "P15")]
 
 
 async def test_a_warning_about_no_rule_ends_in_no_traceback(history) -> None:
