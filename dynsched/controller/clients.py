@@ -75,9 +75,7 @@ class Clients(contextlib.AsyncExitStack):
 
     def metrics_server(self, nodes: Callable[[], Mapping[str, Node]]) -> MetricsServerSource:
         api = self.open(partial(KubeApi, in_flight=1))
-        source = MetricsServerSource(partial(list_node_metrics, api), nodes)
-        self.push_async_callback(source.close)
-        return source
+        return MetricsServerSource(partial(list_node_metrics, api), nodes)
 
 
 async def end_election(election: asyncio.Task[None], released: asyncio.Event) -> None:

@@ -98,7 +98,7 @@ def test_every_flag_of_run_is_read_from_the_environment(monkeypatch) -> None:
 
 NOT_BOUND = "lets every client that can connect to {} bind any pod to any node"
 WRONG_USAGE = {
-    "run --prom localhost:9090": "the scheme is missing; write http://localhost:9090",
+    "run --prom localhost:9090": "write a URL like http://prometheus:9090/prefix",
     "run --prom-bearer-token-file /t": "not sent to a default address: name its URL with --prom",
     "plan --prom-username me --prom-password s3cret": "not sent to a default address",
     "doctor --prom-bearer-token s3cret": "not sent to a default address",
@@ -119,7 +119,7 @@ WRONG_USAGE = {
         "--extender-client-ca needs --tls-cert and --tls-key"
     ),
     "run --web-auth-audience dynsched": "--web-auth-audience needs --web-auth",
-    "run --prom-external-url https://me:s3cret@prom": "it contains a user; everybody",
+    "run --prom-external-url https://me:s3cret@prom": "prefix, without a user",
     "fly": "No such command 'fly'",
     "why": "Missing argument 'NODE'",
     "prune --force --if-lease-older-than 10m": "contradict each other",
