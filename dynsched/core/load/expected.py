@@ -122,9 +122,12 @@ class ExpectedLoad:
         the load that the next pod adds beyond the least, which leaves the larger of two nodes
         cooler.
         """
-        added = self.added.get(node)
-        load = measured if added is None else added.to(measured, margin=True)
-        return load + (self.next_pod.get(node, self.least_next) - self.least_next)
+        more = self.next(node) - self.least_next
+        return self.added.get(node, _NOTHING_ADDED).to(measured, margin=True) + more
+
+    def next(self, node: str) -> float:
+        """The load that the next pod adds to a node, in percent."""
+        return self.next_pod.get(node, self.least_next)
 
 
 NO_EXPECTATION: Final = ExpectedLoad()
@@ -342,6 +345,6 @@ def _next_pod(use: PodUse, capacity: Mapping[str, float]) -> dict[str, float]:
         return {}
     amount = 100 * (1 + MARGIN) * use.mean
     return {
-        node: min(amount / of_node, MAX_POD_LOAD) if of_node > 0 else MAX_POD_LOAD
-        for node, of_node in capacity.items()
+        node: min(amount / capacity[node], MAX_POD_LOAD) if capacity[node] > 0 else MAX_POD_LOAD
+        for node in capacity
     }
