@@ -121,7 +121,7 @@ def _of_status(status: Mapping[str, Any]) -> Iterator[Finding]:
             some(str(status["rules_error"]).splitlines(), most=3),
             "correct the file (`dynsched check` finds all errors); it is read again by itself",
         )
-    if status["tick"] is None:
+    if status.get("tick") is None:
         return
     fix = f"it asks Prometheus at {status['source']}; correct the URL, the network or the query"
     if status["error"] is not None:

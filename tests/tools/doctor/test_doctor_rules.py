@@ -9,7 +9,6 @@ from builders import node
 from prometheus_support import RealPrometheus
 from source_support import Fake, vector
 
-from dynsched.rules.lint import lint
 from dynsched.rules.parse import parse_rules
 from dynsched.rules.promql import MAX_OPERATORS, parse
 from dynsched.rules.rule_set import RuleSet
@@ -153,14 +152,6 @@ def test_rules_without_a_defect_have_no_finding(findings) -> None:
     assert told <= always
     of_one = {(each.code, each.rule) for each in findings if str(each.rule).startswith("one")}
     assert not [rule for code, rule in of_one if code in ("P4", "P10", "P14", "P15")]
-
-
-async def test_a_warning_about_no_rule_ends_in_no_traceback(history) -> None:
-    """`mark: none` alone did, and older settings."""
-    rules = [{"name": "cpu", **HEALTHY["cpu"]}]
-    unmarked = parse_rules({"mark": "none", "rules": rules})
-    assert list(lint(unmarked))
-    assert "P5" not in {each.code for each in await found_by(history.url, unmarked)}
 
 
 async def test_values_that_show_a_new_pod_late_are_found_where_pods_are_placed_by_them(
