@@ -80,11 +80,19 @@ def pass_report(tick: Tick) -> bytes:
     match no node.
     """
     errors = why_incomplete(tick)
+    holders = {name: each.holder for name, each in tick.evaluation.matched.items() if each.holder}
     return msgspec.json.encode(
         {
             "ok": not errors,
             "errors": errors,
-            "warnings": list(map(str, lint(tick.rule_set))),
+            "warnings": [
+                *map(str, lint(tick.rule_set)),
+                *(
+                    f"rule {name}: the label {label} of its samples holds the node: set "
+                    f"node_label: {label}"
+                    for name, label in holders.items()
+                ),
+            ],
             "patches": tick.planned,
             "rules": rules_answer(tick)["rules"],
             "unmatched_samples": [

@@ -69,10 +69,11 @@ def _head(payload: Part) -> Iterator[str]:
     partly = sum(not _carries(node, payload["mark"]) for node in marked)
     number = payload["num"] if without_marks else len(marked) - partly
     nodes = f"{number} of {counted(count, 'node')}"
-    head = f"{nodes} hot (mark: none)" if without_marks else f"{nodes} marked ({payload['mark']})"
+    carry = "would be marked" if payload["dry_run"] else "marked"
+    head = f"{nodes} hot (mark: none)" if without_marks else f"{nodes} {carry} ({payload['mark']})"
     if partly:
         head += f", {partly} only in part or by an older configuration"
-    yield f"{head}, at {payload['taken_at']}{', dry run' if payload['dry_run'] else ''}"
+    yield f"{head}, at {payload['taken_at']}"
     if refused := payload["rules_error"]:
         stay = "what was in force before stays in force"
         yield from f"The rules file is refused; {stay}: {refused}".splitlines()

@@ -14,6 +14,7 @@ from web_support import nodes_payload
 from dynsched.cli.single_pass import pass_report, render_report, why_incomplete
 from dynsched.cli.tables import render_patches
 from dynsched.core.nodes import Node
+from dynsched.core.samples import Sample
 from dynsched.web.status import rules_answer
 
 PAGE = ROOT / "docs/look.md"
@@ -100,3 +101,12 @@ def test_a_rule_that_could_not_be_queried_makes_a_pass_incomplete() -> None:
             tick = replace(tick, error=f"no rule could be queried: {away}")
         assert list(why_incomplete(tick)) == expected
         assert json.loads(pass_report(tick))["errors"] == expected
+
+
+def test_the_label_that_holds_the_node_is_named() -> None:
+    """Scraped without honor_labels by way of a program on w2, which would get the load of w1."""
+    rules = {"rules": [{"name": "cpu", "expr": "x", "threshold": 80}]}
+    sample = Sample({"node": "w2", "exported_node": "w1"}, 95.0, NOON)
+    tick = Scene(rules, map(Node, ("w1", "w2"))).tick(NOON, cpu=[sample], writes=False)
+    (warning,) = json.loads(pass_report(tick))["warnings"]
+    assert "set node_label: exported_node" in warning
