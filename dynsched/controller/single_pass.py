@@ -21,7 +21,6 @@ from dynsched.controller.settings import Settings
 from dynsched.core.marks import plan_prune
 from dynsched.core.pace import WriteFailure
 from dynsched.core.tick import Tick, WriteResult
-from dynsched.core.wording import counted
 from dynsched.features.found_prometheus import found_or_default
 from dynsched.features.order.resource import NODE_ORDERS, NodeOrder, homes_of_orders
 from dynsched.kube.client import KubeClient
@@ -31,7 +30,6 @@ from dynsched.kube.election import LeaseTimes, held_by, read_lease
 from dynsched.kube.leader import LEASE_NAME, Elector, Leases
 from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.leases import Holder, find_holders, why_at_work
-from dynsched.kube.pod_costs import costed_pods, remove_cost
 from dynsched.rules import keys
 from dynsched.rules.file import FixedRules, RulesFileError, fixed_rules, load_rules
 from dynsched.rules.labels import Mark, parse_label
@@ -124,8 +122,7 @@ async def prune(
     force: bool = False,
     take_lease: bool = False,
 ) -> WriteResult | None:
-    """Remove everything that was ever put on nodes, as the evidence on them says, the order, and
-    pods' deletion costs.
+    """Remove everything that was ever put on nodes, as the evidence on them says, and the order.
     AtWorkError while an instance is running, but with ``mark: none``. None: nothing was looked at,
     for the reason in the log.
 
@@ -148,7 +145,6 @@ async def prune(
         elif not mark.is_none:
             await _refuse_prune(client, lease_namespace, anyway=force or dry_run)
         failures = await _withdraw_orders(client, lease_namespace, dry_run=dry_run)
-        failures += await _withdraw_costs(client, dry_run=dry_run)
         cluster = await NodeCluster.listed(client)
         patches = plan_prune(cluster.nodes().values(), mark)
         if dry_run:
@@ -188,31 +184,6 @@ async def _withdraw_orders(
     except ClusterError as error:
         return [WriteFailure(name, str(error))]
     return []
-
-
-async def _withdraw_costs(client: KubeClient, *, dry_run: bool) -> list[WriteFailure]:
-    """Remove pods' deletion costs, which older versions wrote; what failed."""
-    removed, failures = 0, []
-    try:
-        async for pod in costed_pods(client):
-            try:
-                if not dry_run:
-                    await remove_cost(client, pod)
-                removed += 1
-            except NotFoundError:
-                continue
-            except ForbiddenError:
-                raise
-            except ClusterError as error:
-                failures.append(WriteFailure(str(pod), str(error)))
-    except ForbiddenError:
-        logger.info("pods' deletion costs need the rights to list and patch pods: they are left")
-    except ClusterError as error:
-        failures.append(WriteFailure("deletion costs", str(error)))
-    if removed:
-        done = "would be removed" if dry_run else "removed"
-        logger.info("deletion costs of %s: %s", counted(removed, "pod"), done)
-    return failures
 
 
 async def _take_leases(client: KubeClient, namespace: str | None) -> None:

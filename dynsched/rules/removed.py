@@ -14,7 +14,7 @@ from dynsched.rules.rule_errors import RuleError
 _IN_0_3: Final = "was removed in 0.3.0; instead: "
 _REMOVED: Final[Mapping[tuple[str, ...], str]] = {
     ("experiment",): "the recorded figures by day (docs/operate.md#figures-that-are-kept)",
-    ("scale_down",): "nothing; `dynsched prune` removes the deletion costs that are left on pods",
+    ("scale_down",): "nothing; pods keep the deletion costs that they have",
     ("guard", "bind_burst"): "nothing, because pods count from their binding on (`order`)",
     ("rules", "early"): "`by: expected` with a threshold of 65 to 70, or the order",
 }
