@@ -15,10 +15,9 @@ import msgspec
 
 from dynsched.core.load.pods import BoundPod, PodRequestTotals, workload_of
 from dynsched.core.load.recent import RecentPods
-from dynsched.kube.cluster import is_older
 from dynsched.kube.failures import ApiRequest
 from dynsched.kube.list_watch import Event, ListWatch
-from dynsched.kube.lists import METADATA_ONLY, ListPage, Named, pages
+from dynsched.kube.lists import METADATA_ONLY, Named, pages
 from dynsched.kube.pod_requests import (
     ASSIGNED_NOT_TERMINATED,
     PodMeta,
@@ -124,10 +123,8 @@ class PodWatch(ListWatch):
     async def begin(self) -> str:
         """Where the last watch ended; or now, where that is too long ago."""
         is_cut_off = self.clock() - self._heard_at > _GAP
-        may_continue = self.version and (self._has_requests or not self.wants_requests())
-        # After a restore of etcd our version lies in the future, and a watch from there reports
-        # nothing until it is reached.
-        if may_continue and not is_cut_off and not is_older(await self._present(), self.version):
+        has_all = self._has_requests or not self.wants_requests()
+        if self.version and has_all and not is_cut_off:
             return self.version
         counts, version = PodCounts(), ""
         self.version, self._has_requests = "", self.wants_requests()
@@ -141,13 +138,6 @@ class PodWatch(ListWatch):
         self.counts, self._is_listed = counts, True
         self.version, self._heard_at = version, self.clock()
         return version
-
-    async def _present(self) -> str:
-        query = {"limit": "1"}
-        found = await self.api.call(
-            _LIST, query=query, headers=METADATA_ONLY, shape=ListPage[Named]
-        )
-        return str(found.body.metadata.version)
 
     @property
     def running(self) -> int | None:
