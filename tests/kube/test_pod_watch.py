@@ -49,7 +49,7 @@ async def watching(
 ) -> AsyncIterator[tuple[RecentPods, PodWatch]]:
     bound, stop = RecentPods(), asyncio.Event()
     async with api_of(cluster.kubeconfig) as api:
-        watch = PodWatch(api, bound, wants_requests=lambda: True, clock=clock)
+        watch = PodWatch(api, bound, clock=clock)
         task = asyncio.create_task(watch.run(stop))
         try:
             yield bound, watch
