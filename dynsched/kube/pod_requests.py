@@ -169,7 +169,7 @@ def _requested(resource: str, spec: PodSpec, status: PodStatus, least: float) ->
     ]
     of_pod, overhead = request(spec.resources), _amount(spec.overhead, resource)
     is_known = any(each is not None for each in (*main, *init, of_pod, overhead))
-    whole = spec.resources and spec.resources.requests
+    whole = spec.resources.requests if spec.resources else None
     if is_known and whole and (whole.cpu is not None or whole.memory is not None):
         least = 0.0
     total = held(spec.resources, status)
