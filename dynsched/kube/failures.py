@@ -167,8 +167,8 @@ def forbidden(call: ApiRequest, server: str, said: str) -> ForbiddenError:
     reason = f": {said}" if said else ""
     role = "Role" if call.namespace else "ClusterRole"
     grant = (
-        f"grant the {role} of `kubectl apply -f manifests/base/rbac.yaml`, or of the component "
-        "that needs it"
+        f"grant with `kubectl apply -f manifests/base/rbac.yaml` (its {role}), or with that of the "
+        "component that needs it"
     )
     if user and not OURS.fullmatch(user):
         grant = (
