@@ -5,6 +5,7 @@ that has a name wins, null is as good as absent, and relative paths belong to th
 from __future__ import annotations
 
 import os
+import re
 from collections import ChainMap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,13 +19,27 @@ from dynsched.util.files import read_stream
 
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _MODES: Final = ("Never", "IfAvailable", "Always")
+_QUOTED_WORD: Final = re.compile(r" (?:'[^']{2,}'|\"[^\"]{2,}\")")
 
 
 class _Loader(yaml.SafeLoader):
-    """As Go reads it: a date is a text."""
+    """As Go reads it: dates, times and ``=`` are texts, and the last value of a key counts, merged
+    by ``<<`` or not.
+    """
 
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        pairs = []
+        for pair in node.value:
+            alone = yaml.MappingNode(node.tag, [pair])
+            super().flatten_mapping(alone)
+            pairs += alone.value
+        node.value = pairs
 
-_Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: str(node.value))
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        tag: str = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+        is_scalar = kind is yaml.ScalarNode
+        is_text = is_scalar and (":" in value or tag.endswith((":timestamp", ":value")))
+        return self.DEFAULT_SCALAR_TAG if is_text else tag
 
 
 class Variable(msgspec.Struct):
@@ -152,13 +167,18 @@ def _read(path: str) -> _File | None:
         forbidden = isinstance(error, PermissionError)
         remedy = "; run as its owner (docker run --user)" if forbidden else ""
         raise KubeConfigError(f"kubeconfig {path}: {error.strerror or error}{remedy}") from None
-    except msgspec.ValidationError as error:
-        raise KubeConfigError(f"kubeconfig {path}: not a kubeconfig: {error}") from None
-    except (yaml.YAMLError, ValueError) as error:
-        # Never the text of the error: it quotes the file, secrets and all.
-        mark = getattr(error, "problem_mark", None)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # Never the text of a YAMLError: it quotes the file, secrets and all.
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        if problem:  # a password like *secret or !secret is an alias or a tag, and quoted in it
+            problem = _QUOTED_WORD.sub("", problem)
         where = f":{mark.line + 1}" if mark else ""
-        raise KubeConfigError(f"kubeconfig {path}{where}: it is not YAML") from None
+        why = error if isinstance(error, msgspec.ValidationError) else problem or "it is not text"
+        raise KubeConfigError(f"kubeconfig {path}{where}: not a kubeconfig: {why}") from None
+    for kind in (file.clusters, file.users, file.contexts):
+        names = [each.name for each in kind]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise KubeConfigError(f"kubeconfig {path}: the name {min(twice)} is there twice")
     folder = Path(path).absolute().parent
     for cluster in (each.cluster for each in file.clusters):
         _make_absolute(cluster, ("certificate_authority",), folder)
@@ -194,10 +214,11 @@ def _without_nulls(found: Any) -> Any:
 
 
 def _problems(cluster: Cluster, user: User) -> list[str]:
-    """What cannot be followed, and kubectl refuses as well."""
+    """What kubectl refuses as well."""
     ca = cluster.certificate_authority, cluster.certificate_authority_data
-    cert = user.client_certificate or user.client_certificate_data
-    key = user.client_key or user.client_key_data
+    cert = user.client_certificate, user.client_certificate_data
+    key = user.client_key, user.client_key_data
+    token = user.token, user.token_file
     plugin = user.exec
     wrong = {
         "its cluster has no server": not cluster.server,
@@ -205,10 +226,17 @@ def _problems(cluster: Cluster, user: User) -> list[str]:
         "insecure-skip-tls-verify contradicts certificate-authority": (
             cluster.insecure_skip_tls_verify and any(ca)
         ),
-        "client-certificate needs client-key": cert and not key,
+        "client-certificate and client-certificate-data are both given": all(cert),
+        "client-key and client-key-data are both given": any(cert) and all(key),
+        "client-certificate needs client-key": any(cert) and not any(key),
+        "a token and a username or password are both given": (
+            (user.token and user.password) or (any(token) and user.username)
+        ),
         "as-uid, as-groups and as-user-extra need as": (
             (user.as_uid or user.as_groups or user.as_user_extra) and not user.as_user
         ),
+        "exec and auth-provider are both given": plugin and user.auth_provider,
+        "exec has a variable without a name": plugin and not all(v.name for v in plugin.env),
         "exec needs command and apiVersion": plugin and not (plugin.command and plugin.api_version),
         f"exec needs interactiveMode: {', '.join(_MODES)}": (
             plugin and plugin.interactive_mode not in _MODES

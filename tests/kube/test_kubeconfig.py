@@ -148,7 +148,7 @@ async def test_a_broken_kubeconfig_does_not_give_its_secrets_away(tmp_path: Path
     }
     path = kubeconfig(tmp_path / "k", "https://127.0.0.1:1", user=user)
     text = path.read_text()
-    values = "hush", "hush: x", "[hush", "*hush", "!hush"
+    values = "hush", "hush: x", "[hush", "*hush", "!hush", "!hush! x", "!<hush> x", "!hu'sh"
     for broken in (text.replace("hush", value) for value in values):
         path.write_text(broken)
         with pytest.raises(KubeConfigError) as told:

@@ -88,10 +88,16 @@ EXTENSIONS = [
     {"name": "other", "extension": {"b": 1}},
 ]
 WHOLE = json.dumps(config())
+MERGED = "u: &u {token: u}\nv: &v {token: v, as: jane}\n" + yaml.safe_dump(config()).replace(
+    "token: token-x", "{$USER}"
+)
 CASES: dict[str, Case] = {
     # files
     "the first current-context": Case({"a": config("a"), "b": config("b")}),
     "the first of a name": Case({"a": config("x"), "b": config("x", {"token": "other"})}),
+    "the first of a name as a whole": Case(
+        {"a": config("x", {"token": "t"}), "b": config("x", {"token": "s", "as": "jane"})}
+    ),
     "parts": Case({kind: only(kind) for kind in ("users", "clusters", "contexts")} | {"c": {
         "current-context": "x"}}),
     "an empty current-context first": Case({"a": config("a", current=""), "b": config("b")}),
@@ -115,15 +121,24 @@ CASES: dict[str, Case] = {
     "a cluster that is not there": Case({"a": only("contexts"), "b": "current-context: x"}),
     # texts
     "JSON": text(WHOLE),
+    "JSON with tabs": text(json.dumps(config(), indent="\t")),
     "two documents": text(f"{WHOLE}\n---\na: b\n"),
     "a byte order mark": text(f"\ufeff{WHOLE}"),
     "a list": text("[]"),
-    "a text like a date": text(WHOLE.replace('"x"', "2024-01-01")),
+    "texts like dates and times": text(
+        WHOLE.replace('"x"', "2024-01-01").replace('"token-x"', "1:20:30.5")
+    ),
+    "a text like a time": text(WHOLE.replace('"token-x"', "12:30:45")),
+    "a sign as token": text(WHOLE.replace('"token-x"', "=")),
+    "merged before": text(MERGED.replace("$USER", "<<: [*u, *v], token: mine")),
+    "merged after": text(MERGED.replace("$USER", "token: mine, <<: [*u, *v]")),
     "a number as token": one({"token": 123}),
     "a number as name": text(WHOLE.replace('"x"', "1")),
+    "the same name twice": text(WHOLE.replace('"users": [', '"users": [{"name": "x"}, ')),
     "an unknown field": one({"token": "t", "some": "thing"}),
     "another case": one({"Token": "t", **PAIR}),
     # users
+    "a token with a tail": one({"token": "t", "password": "p"}),
     "a file of a token": one({"tokenFile": "token"}),
     "a token file before a token": one({"tokenFile": "token", "token": "old"}),
     "a token and an empty file": one({"tokenFile": "empty", "token": "old"}),
@@ -131,12 +146,18 @@ CASES: dict[str, Case] = {
     "a token file that is not there": one({"tokenFile": "gone"}),
     "a user and password": one({"username": "me", "password": "pw: ü"}),
     "a user without password": one({"username": "me"}),
+    "a password for a token file": one({"password": "pw", "tokenFile": "token"}),
+    "a password for a certificate": one({"password": "pw", **PAIR}),
+    "a token and a user": one({"username": "me", "password": "pw", "token": "t"}),
+    "a token file and a user": one({"username": "me", "password": "pw", "tokenFile": "token"}),
     "an old auth-provider": one({"auth-provider": {"name": "gcp"}}),
     "null for all": one({"token": "t", "tokenFile": None, "exec": None, "as-groups": None}),
     "a certificate": one(PAIR),
     "a certificate and a token": one({**PAIR, "token": "t"}),
     "a certificate's data": one(DATA),
     "half of it data": one({**CERT, "client-key-data": "$KEY_DATA"}),
+    "empty data": one({**PAIR, "client-certificate-data": ""}),
+    "a file and data": one({**PAIR, "client-certificate-data": "$CERT_DATA"}),
     "no key": one(CERT),
     "no certificate for the key": one({"client-key": "me.key", "token": "t"}),
     "no such certificate": one({"client-certificate": "gone", "client-key": "me.key"}),
@@ -159,6 +180,7 @@ CASES: dict[str, Case] = {
         {"name": "PATH", "value": "$DIR/own"}])),
     "a plugin without its own PATH": one(plugin("plugin-in-path", env=[
         {"name": "PATH", "value": "/bin:/usr/bin"}, {"name": "API", "value": V1}])),
+    "a plugin with a nameless variable": one(plugin(env=[{"value": "a"}])),
     "a plugin with null": one(plugin("plugin-v1", env=None, args=None)),
     "a plugin that is told the cluster": one(plugin(provideClusterInfo=True)),
     "a plugin that is told all": one(plugin(provideClusterInfo=True), extensions=EXTENSIONS, **{
@@ -173,8 +195,10 @@ CASES: dict[str, Case] = {
     "a plugin that asks, without a terminal": one(plugin(interactiveMode="Always")),
     "a plugin that is not there": one(plugin("./gone")),
     "a plugin that fails": one(plugin("false")),
+    "a plugin that says nothing": one(plugin("true")),
     "a plugin of another version": one(plugin(env=[{"name": "API", "value": f"{V1}beta1"}])),
     "a plugin and a token": one({**plugin("false"), "token": "t"}),
+    "a plugin and a user": one({**plugin("false"), "username": "me", "password": "pw"}),
     "a plugin and a certificate": one({**plugin("false"), **PAIR}),
     "a plugin, by plain HTTP": one(plugin("false"), server="$PLAIN"),
     "a plugin without a command": one(plugin("none")),
@@ -194,6 +218,7 @@ CASES: dict[str, Case] = {
     "a CA that is none": one(**{"certificate-authority": "token"}),
     "no such CA": one(**{"certificate-authority": "gone"}),
     "insecure": one(**INSECURE),
+    "insecure, as a text": one(**{"insecure-skip-tls-verify": "true"}),
     "insecure, with a CA": one(**INSECURE, **CA),
     "another name": one(server="$NAMED", **CA),
     "another name that is told": one(server="$NAMED", **CA, **{"tls-server-name": "kube.internal"}),
