@@ -263,6 +263,18 @@ async def test_no_token_goes_to_where_the_api_server_redirects(world, tmp_path, 
     assert world.server.seen == []
 
 
+async def test_by_tls_a_user_in_the_url_comes_before_the_token(tmp_path, world) -> None:
+    authority = Authority(tmp_path, "ca")
+    tls = authority.server(authority.issue("server", "IP:127.0.0.1"))
+    ca = {"certificate-authority": authority.cert}
+    with MisbehavingServer(tls=tls) as server:
+        server.default = world.server.default
+        for user, sent in (({"token": "tok"}, BASIC), (None, BASIC)):  # and no ~/.netrc
+            url = server.url.replace("//", "//me:pw@")
+            await ask_kube(kubeconfig(tmp_path, url, user=user, **ca))
+            assert server.seen[-1].headers["authorization"] == sent
+
+
 async def test_a_proxy_in_the_kubeconfig_comes_first(world, tmp_path) -> None:
     world.proxied(no_proxy="*")
     own = {"proxy-url": f"http://127.0.0.1:{world.server.port}"}
