@@ -22,6 +22,9 @@ _TIMEOUT: Final = 60.0
 class CredentialProvider:
     """Loads the kubeconfig again when its credentials have expired or were refused. All clients
     wait for the same reload, so that an exec plugin runs once for all of them.
+
+    The package's ``refresh_api_key_hook`` is not used: it renews tokens, but neither client
+    certificates nor the CA.
     """
 
     def __init__(self, config: KubeConfig, *, min_gap: float = MIN_GAP) -> None:

@@ -82,6 +82,8 @@ async def _run(plugin: ExecPlugin, environment: dict[str, str], *, interactive: 
         )
     except OSError as error:
         raise _no_credentials(plugin, f"{error.strerror}; run it by hand") from None
+    except ValueError as error:  # a zero byte, or = in a variable's name
+        raise _no_credentials(plugin, f"{error} in its args or env") from None
     try:
         printed, _ = await process.communicate()
     finally:

@@ -221,7 +221,7 @@ class NodeWatch:
             left = max(config.refresh_at - self._given_at, MIN_GAP) + 1.0
             expiration = datetime.now(UTC) + timedelta(seconds=left)
         return kopf.AiohttpSession(
-            server=config.server,
+            server=config.configuration.host,
             aiohttp_session=_session(config),
             expiration=expiration,
         )
@@ -240,14 +240,14 @@ def _session(config: KubeConfig) -> aiohttp.ClientSession:
         its proxy too, in the clear.
         """
         request.headers.extend(config.headers)
-        if config.tls_server_name:
-            request.server_hostname = config.tls_server_name
+        if config.configuration.tls_server_name:
+            request.server_hostname = config.configuration.tls_server_name
         return await handler(request)
 
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=config.ssl_context or True),
         headers={"User-Agent": transport.USER_AGENT},
-        proxy=config.proxy,
+        proxy=config.configuration.proxy,
         **{**transport.SESSION, "middlewares": (login, *transport.SESSION["middlewares"])},
     )
 

@@ -1,13 +1,14 @@
 """One call to the API server: login, time limit, few at once, bounded retries, clear errors.
 
-By aiohttp: importing CoreV1Api of the `kubernetes` package alone costs 25 MB, and its typed models
-break on objects that are newer than they are.
+By `kubernetes.aio`'s ApiClient, below its generated API classes: importing CoreV1Api alone costs
+25 MB, and its typed models break on objects that are newer than they are.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import logging
 import socket
 import time
@@ -19,6 +20,7 @@ from typing import Any, Final, NamedTuple, Self, TypedDict, Unpack
 
 import aiohttp
 import msgspec
+from kubernetes.aio.client import ApiClient
 from multidict import CIMultiDict
 
 from dynsched import __version__
@@ -123,14 +125,39 @@ class KubeApi:
         self.credentials = credentials
         self._slots = asyncio.Semaphore(in_flight)
         self._not_before = 0.0
-        # Calls are bounded by the slots; a stream holds a connection, and no slot.
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0), headers={"User-Agent": USER_AGENT}, **SESSION
-        )
+        self._in_flight = in_flight
+        self._tls = self.config.tls
+        self._client = self._client_of(self.config)
+        self._former: ApiClient | None = None
 
     @property
     def config(self) -> KubeConfig:
         return self.credentials.config
+
+    def _client_of(self, config: KubeConfig) -> ApiClient:
+        configuration = copy.copy(config.configuration)
+        configuration.client_session_kwargs = dict(SESSION)
+        configuration.connection_pool_maxsize = self._in_flight
+        client = ApiClient(configuration)
+        if config.ssl_context is not None:
+            client.rest_client.ssl_context = config.ssl_context
+        client.user_agent = USER_AGENT
+        return client
+
+    async def _client_with(self, config: KubeConfig) -> ApiClient:
+        """The client, with these credentials. An open connection keeps its certificate, so another
+        certificate needs another client; what is under way goes on by the former one until the next
+        takes its place.
+        """
+        outdated = None
+        if config.tls != self._tls:
+            client = self._client_of(config)
+            outdated, self._former, self._client = self._former, self._client, client
+            self._tls = config.tls
+        client = self._client
+        if outdated is not None:
+            await outdated.close()  # type: ignore[no-untyped-call]
+        return client
 
     async def __aenter__(self) -> Self:
         return self
@@ -139,7 +166,10 @@ class KubeApi:
         await self.close()
 
     async def close(self) -> None:
-        await self._session.close()
+        """Close all connections, those of former credentials too."""
+        for client in (self._client, self._former):
+            if client is not None:
+                await client.close()  # type: ignore[no-untyped-call]
 
     async def call(
         self,
@@ -237,23 +267,22 @@ class KubeApi:
         limit: aiohttp.ClientTimeout,
         request: RequestOptions,
     ) -> aiohttp.ClientResponse:
-        headers = CIMultiDict({"Accept": "application/json", **(request.get("headers") or {})})
-        headers.extend(config.headers)  # those for groups have one name
+        client = await self._client_with(config)
+        method, url, headers, body, _ = await client.param_serialize(
+            _METHODS.get(call.verb, "GET"),
+            call.path,
+            query_params=list((request.get("query") or {}).items()),
+            header_params={"Accept": "application/json", **(request.get("headers") or {})},
+            body=request.get("body"),
+        )
+        all_headers = CIMultiDict([*headers.items(), *config.headers])  # groups have one name
         if (may_write := request.get("may_write")) and not may_write():
             raise NotPermittedError(
                 f"cannot {call}: not sent, because this replica is no longer the leader"
             )
-        return await self._session.request(
-            _METHODS.get(call.verb, "GET"),
-            f"{config.server}{call.path}",
-            params=request.get("query"),
-            json=request.get("body"),
-            headers=headers,
-            timeout=limit,
-            ssl=config.ssl_context or True,
-            server_hostname=config.tls_server_name or None,
-            proxy=config.proxy,
-        )
+        answer = await client.call_api(method, url, all_headers, body=body, _request_timeout=limit)
+        response: aiohttp.ClientResponse = answer.response
+        return response
 
     async def _may_send_again(self, raw: ApiResponse, sent_by: KubeConfig, *, resend: bool) -> bool:
         if raw.status == HTTPStatus.UNAUTHORIZED:

@@ -56,6 +56,10 @@ async def test_a_pod_uses_its_service_account(no_config, monkeypatch) -> None:
     [
         ({}, "exit code 1"),
         ({"command": "/bin/gone"}, "no such program"),
+        ({"command": "/bin/fal\0se"}, "no such program"),
+        ({"args": ["a\0b"]}, "null byte in its args or env"),
+        ({"env": [{"name": "A", "value": "a\0b"}]}, "null byte in its args or env"),
+        ({"env": [{"name": "A=B", "value": "a"}]}, "variable name in its args or env"),
     ],
 )
 async def test_an_exec_plugin_that_fails_is_named(tmp_path: Path, more, why) -> None:
@@ -75,7 +79,7 @@ async def test_the_usual_files_are_found(no_config: Path, monkeypatch: pytest.Mo
     kubeconfig(no_config / "other", "http://other")
     monkeypatch.setenv("KUBECONFIG", f"{no_config / 'missing'}:{no_config / 'other'}")
     assert (await load_config()).server == "http://other"
-    kubeconfig(no_config / "named", "http://named/")
+    kubeconfig(no_config / "named", "http://someone:hidden@named/")
     assert (await load_config(str(no_config / "named"))).server == "http://named"
 
 

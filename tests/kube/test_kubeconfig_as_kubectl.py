@@ -181,6 +181,7 @@ CASES: dict[str, Case] = {
     "a plugin without its own PATH": one(plugin("plugin-in-path", env=[
         {"name": "PATH", "value": "/bin:/usr/bin"}, {"name": "API", "value": V1}])),
     "a plugin with a nameless variable": one(plugin(env=[{"value": "a"}])),
+    "a plugin with a zero byte": one(plugin(args=["a\0b"])),
     "a plugin with null": one(plugin("plugin-v1", env=None, args=None)),
     "a plugin that is told the cluster": one(plugin(provideClusterInfo=True)),
     "a plugin that is told all": one(plugin(provideClusterInfo=True), extensions=EXTENSIONS, **{
@@ -206,6 +207,8 @@ CASES: dict[str, Case] = {
     "a token by plain HTTP": one(server="$PLAIN"),
     "no scheme": one(server="$HOST"),
     "no scheme, and a CA": one(server="$HOST", **CA),
+    "a user in the URL, and a token": one(server="https://u:p%40@$SECURE", **CA),
+    "a user in the URL, and a certificate": one(PAIR, server="https://u:p@$SECURE", **CA),
     "capitals": one(server="HTTPS$//TLS", **CA),
     "a path": one(server="$TLS/some/path/", **CA),
     "a path and a query": one(server="$TLS/some?x=y#z", **CA),
@@ -237,6 +240,7 @@ class World:
         self.words = {
             "HTTPS$//TLS": servers["TLS"].url.replace("https", "HTTPS"),
             **{f"${name}": server.url for name, server in servers.items()},
+            "$SECURE": servers["TLS"].url.removeprefix("https://"),
             "$HOST": servers["PLAIN"].url.removeprefix("http://"),
             **dict(zip(("$CA_DATA", "$CERT_DATA", "$KEY_DATA"), data, strict=True)),
             "$CA": str(ca),
@@ -355,7 +359,7 @@ async def test_a_request_is_as_that_of_kubectl(world: World, kubectl, monkeypatc
             assert api.config.context == context["name"] == shown["current-context"]
             assert api.config.namespace == context["context"].get("namespace", "default")
             server = shown["clusters"][0]["cluster"]["server"].lower().partition("?")[0]
-            assert server.rstrip("/") in api.config.server.lower()
+            assert server.rstrip("/").rpartition("@")[2] in api.config.server.lower()
     except ClusterError as refused:
         error = str(refused)
         assert "\n" not in error

@@ -228,9 +228,10 @@ async def test_no_credentials_go_to_an_api_server_by_plain_http(world, tmp_path,
         {"username": "me", "password": "pw"},
         {"exec": {**plugin, "interactiveMode": "Never"}},
     ]
-    for user in users:
-        await ask(kubeconfig(tmp_path, world.direct, user=user))
-    assert len(world.server.seen) >= len(users)
+    with_user = world.direct.replace("//", "//me:pw@")
+    for server, user in (*((world.direct, user) for user in users), (with_user, None)):
+        await ask(kubeconfig(tmp_path, server, user=user))
+    assert len(world.server.seen) >= len(users) + 1
     assert not [seen for seen in world.server.seen if "authorization" in seen.headers]
     world.server.default = http("{}", 401, Connection="close")
     with pytest.raises(ClusterError, match="no credentials are sent by plain HTTP; use https://"):
