@@ -50,7 +50,6 @@ class Clients(contextlib.AsyncExitStack):
             api,
             namespace=settings.lease_namespace or api.config.namespace,
             identity=f"{HOST}_{settings.pod_uid}" if settings.pod_uid else IDENTITY,
-            of_pod=settings.pod_uid is not None,
         )
 
     def events(

@@ -1,4 +1,4 @@
-"""Pods are seen as they are bound, end or wait, on the simulator and on a real API server."""
+"""Pods are seen as they are bound or end, on the simulator and on a real API server."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from pods_support import PODS, STARTED, create, pod, reached, start
 
 from dynsched.core.load.pods import MIN_CPU, MIN_MEMORY, PodRequestTotals
 from dynsched.core.load.recent import RecentPods
-from dynsched.kube.pod_watch import PendingPods, PodWatch
+from dynsched.kube.pod_watch import PodWatch
 from dynsched.rules.keys import ORDER_ANNOTATION
 from dynsched_sim.examples import make_node
 
@@ -49,7 +49,7 @@ async def watching(
 ) -> AsyncIterator[tuple[RecentPods, PodWatch]]:
     bound, stop = RecentPods(), asyncio.Event()
     async with api_of(cluster.kubeconfig) as api:
-        watch = PodWatch(api, bound, wants_requests=lambda: True, clock=clock)
+        watch = PodWatch(api, bound, clock=clock)
         task = asyncio.create_task(watch.run(stop))
         try:
             yield bound, watch
@@ -184,29 +184,8 @@ async def test_after_a_long_gap_it_begins_anew_with_a_list(sim, gap, is_listed) 
         await sim.server.up()
         # Though nothing has happened yet.
         await reached(lambda: (sim.server.open_watches, watch.running, watch.error), (1, 1, None))
-        lists = [read.query for read in sim.server.requests.reads("pods") if read.verb == "list"]
-        assert any(query["limit"] != "1" for query in lists) is is_listed
-
-
-async def test_after_a_restore_it_sees_again_what_is_bound(cluster: Cluster) -> None:
-    """The place that it knows is yet to come again: from there it would be told nothing."""
-    backup = await cluster.back_up()
-    async with watching(cluster) as (bound, watch):
-        await started(cluster, bound)
-        for number in range(100):
-            await create(cluster, pod(f"before-{number}", "a", cpu="1"))
-        await seen(bound, a=PodRequestTotals(100, 100.0, 100 * MIN_MEMORY))
-
-        await cluster.restore(backup)
-        assert (await cluster.get(PODS)).ok["items"] == []
-        for number in range(50):  # too few to reach the versions of before
-            await create(cluster, pod(f"after-{number}", "b", cpu="1"))
-            await asyncio.sleep(0.05 * number)
-            if "b" in sums(bound, time.monotonic()):
-                break
-        else:
-            pytest.fail("what is bound is not seen any more")
-        assert watch.error is None
+        lists = [read for read in sim.server.requests.reads("pods") if read.verb == "list"]
+        assert bool(lists) is is_listed
 
 
 async def test_an_answer_that_is_no_list_makes_no_pod_of_before_count(sim, caplog) -> None:
@@ -219,56 +198,6 @@ async def test_an_answer_that_is_no_list_makes_no_pod_of_before_count(sim, caplo
         assert fault.hits == 1
         await started(sim, bound)
         assert "a" not in sums(bound, time.monotonic())
-
-
-@asynccontextmanager
-async def following(cluster: Cluster) -> AsyncIterator[PendingPods]:
-    stop = asyncio.Event()
-    async with api_of(cluster.kubeconfig) as api:
-        found = PendingPods(api)
-        task = asyncio.create_task(found.run(stop))
-        try:
-            yield found
-        finally:
-            stop.set()
-            async with asyncio.timeout(60):
-                await task
-
-
-async def made(cluster: Cluster, name: str, node: str | None = None) -> str:
-    return str((await create(cluster, pod(name, node)))["metadata"]["uid"])
-
-
-async def known(found: PendingPods, uid: str, *, as_waiting: bool = True) -> None:
-    await reached(lambda: uid in found, as_waiting)
-
-
-async def test_a_pod_waits_until_it_is_bound_or_gone(cluster: Cluster) -> None:
-    await cluster.create_node(make_node("a", 0))
-    before = [await made(cluster, f"before-{number}") for number in range(5)]
-    placed = await made(cluster, "placed", "a")
-    async with following(cluster) as found:
-        for uid in before:
-            await known(found, uid)
-        later = await made(cluster, "later")
-        await known(found, later)
-        assert placed not in found
-        assert "made-up" not in found
-        await cluster.delete(f"{PODS}/later", {"gracePeriodSeconds": 0})
-        await known(found, later, as_waiting=False)
-        assert found.error is None
-
-
-@pytest.mark.parametrize("how", ["end", "gone", "cut"])
-async def test_a_watch_that_ends_is_begun_anew_with_a_list(sim, how) -> None:
-    async with following(sim) as found:
-        first = await made(sim, "first")
-        await known(found, first)
-        assert sim.server.drop_watches(how) == 1
-        await sim.delete(f"{PODS}/first", {"gracePeriodSeconds": 0})
-        second = await made(sim, "second")
-        await known(found, second)
-        assert first not in found
 
 
 def observed(*events: Any) -> tuple[RecentPods, PodWatch]:

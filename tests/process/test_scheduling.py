@@ -248,7 +248,7 @@ async def test_what_is_full_by_the_order_is_what_has_no_room_for_a_scheduler(
         for name in ("no-requests", "large"):
             await cluster.delete(f"{PODS}/on-{name}", {"gracePeriodSeconds": 0})
     async with api_of(cluster.kubeconfig) as api:
-        watch = PodWatch(api, RecentPods(), wants_requests=lambda: True)
+        watch = PodWatch(api, RecentPods())
         await watch.begin()
     nodes = {name: node_of((await cluster.get(f"{NODES}/{name}")).ok) for name in of_node}
     full = {name for name, node in nodes.items() if is_full(node, watch.counts.requested[name])}

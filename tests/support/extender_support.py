@@ -54,7 +54,7 @@ class World:
             rules=lambda: self.scene.rule_set.extender,
             clock=lambda: self.now,
             bound=self.bound,
-            waits=lambda _: watched,
+            watched=lambda: watched,
             bind_pod=bind,
         )
 

@@ -202,7 +202,7 @@ def test_nothing_is_assumed_on_a_node_of_unknown_load() -> None:
 
 def test_a_bug_lets_every_node_pass_with_the_same_score(caplog: Any) -> None:
     world = World(LABELLED).tick()
-    world.extender.nodes = world.extender.waits = lambda *_: 1 / 0
+    world.extender.nodes = world.extender.watched = lambda: 1 / 0
     with caplog.at_level(logging.ERROR):
         assert world.filter(ask())["NodeNames"] == NAMES
         assert world.scores(of_pod("u")) == dict.fromkeys(NAMES, 5)
