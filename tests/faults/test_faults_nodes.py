@@ -105,35 +105,3 @@ async def test_a_label_changed_by_hand_is_theirs_from_then_on(bench) -> None:
     await bench.tick()
     assert on_node(bench) == WHOLE
     assert bench.node("a").conflict is None
-
-
-async def test_a_node_that_is_deleted_or_replaced_between_plan_and_write_is_not_marked() -> None:
-    bench = Bench(*"abc", rules=rules())
-
-    def replaced() -> None:
-        bench.delete("c")
-        bench.create("c")
-
-    bench.client.before_patch = {"a": lambda: bench.delete("a"), "c": replaced}
-    tick = await bench.tick(load=dict.fromkeys("abc", 91.0))
-    assert (tick.error, bench.status()["patch_failures"]["count"]) == (None, 0)
-    assert tick.evaluation.alerts.keys() == {"b"}  # what was decided on c was of another machine
-    assert bench.marked == "b"
-    bench.client.before_patch = {}
-    await bench.tick()
-    assert bench.marked == "b c"
-
-
-async def test_a_patch_that_is_sent_twice_because_its_answer_was_lost_is_told_once(bench) -> None:
-    send = bench.client.patch
-
-    async def twice(patch):
-        await send(patch)
-        return await send(patch)  # as the client does: a conflict with its own first one
-
-    bench.client.patch = twice
-    for load in (HOT, COOL):
-        for _ in range(3):
-            await bench.tick(load=load)
-    assert (bench.told("a"), on_node(bench)) == ({"Pressured": 1, "Relieved": 1}, NOTHING)
-    assert bench.metric('dynsched_patches_total{action="mark"}') == 1

@@ -30,7 +30,6 @@ from scheduling_support import scheduler_config
 
 from dynsched import __version__
 from dynsched.cli.commands import cli
-from dynsched.rules import keys
 from dynsched.rules.file import load_rules
 from dynsched.rules.parse import parse_rules
 from dynsched.web.app import ENDPOINTS
@@ -180,20 +179,6 @@ def test_the_commands_of_an_upgrade_bring_the_base_and_keep_what_is_yours(tmp_pa
     rules = found["ConfigMap", "dynsched-rules"]
     assert yaml.safe_load(rules["data"]["rules.yaml"]) == yours
     assert found == example | {("ConfigMap", "dynsched-rules"): rules}
-
-
-def test_a_held_pod_gets_its_list_as_a_new_one_does() -> None:
-    of_new, of_held = (
-        the(rendered("base"), "MutatingAdmissionPolicy", name)["spec"]
-        for name in (keys.ORDER_POLICY, keys.HELD_POLICY)
-    )
-    new, held = (
-        {each["name"]: each["expression"] for each in spec["variables"]}
-        for spec in (of_new, of_held)
-    )
-    own = {name for name in new if new[name] != held.get(name)}
-    assert (own, new.keys() ^ held) == ({"inForce", "takesPart"}, set())
-    assert of_new["mutations"] == of_held["mutations"]
 
 
 OURS = "dynsched/dynsched"
@@ -522,21 +507,6 @@ def test_an_image_of_ones_own_reaches_the_janitor_too(tmp_path: Path) -> None:
         for name in ("dynsched", "dynsched-janitor"):
             image = templates(docs)[name]["spec"]["containers"][0]["image"]
             assert image == f"registry.example.com/platform/dynsched:{__version__}"
-
-
-def test_two_replicas_elect_a_leader_keep_apart_and_one_stays_in_a_drain() -> None:
-    docs = rendered("ha")
-    deployment = the(docs, "Deployment")["spec"]
-    assert deployment["replicas"] == 2
-    assert deployment["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
-    spec = deployment["template"]["spec"]
-    (apart,) = spec["affinity"].pop("podAntiAffinity").values()
-    assert apart[0]["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
-    (spread,) = spec.pop("topologySpreadConstraints")
-    assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
-    assert spec == the(rendered("base"), "Deployment")["spec"]["template"]["spec"]
-    assert not [flag for flag in container(docs)["args"] if "leader" in flag]
-    assert the(docs, "PodDisruptionBudget")["spec"]["minAvailable"] == 1
 
 
 @pytest.mark.parametrize("name", ["extender", SECOND])
