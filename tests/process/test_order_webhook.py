@@ -5,7 +5,6 @@ that has no policies; and what goes wrong with it refuses no pod.
 import asyncio
 import json
 import os
-import re
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -43,7 +42,6 @@ from order_cases import (
     told,
     until_told,
 )
-from programs import ROOT, run
 from prometheus_support import free_port
 from replica_support import metric
 from scheduling_support import dynsched, make_pod, rules, set_loads
@@ -66,7 +64,6 @@ pytestmark = pytest.mark.slow
 ORDER = "/apis/dynsched.io/v1/namespaces/default/nodeorders/dynsched"
 POLICY, WEBHOOK, BOTH = "by-policy", "by-webhook", "by-both"
 NAME = "kubernetes.io/metadata.name"
-NAME_OF_SECRET = "dynsched-order-webhook"
 RULES = rules(order={"score": {"load": 1}})
 DEFAULT = 10
 """Seconds that an API server waits for a webhook which does not say how long; ours says one."""
@@ -382,26 +379,3 @@ async def test_a_start_without_its_files_says_which(before, authority, tmp_path,
     async with Operator(tmp_path, "run", *flags) as operator:
         assert await operator.process.wait() == 1
         assert f"{folder / missing}: No such file or directory" in operator.log
-
-
-async def test_the_commands_of_the_page_make_a_certificate_that_the_api_server_would_trust(
-    before, tmp_path
-) -> None:
-    kubectl, where = Kubectl(before.kubeconfig), ("-n", "dynsched", "secret", NAME_OF_SECRET)
-    await asyncio.to_thread(kubectl, "apply", "-k", shipped("order-webhook"))
-    page = (ROOT / "docs/order.md").read_text().partition("### The certificate")[2]
-    (script,) = re.findall(r"```sh\n(.*?)```", page.partition("\n## ")[0], re.DOTALL)
-    words = ("env", f"KUBECONFIG={before.kubeconfig}", "bash", "-euo", "pipefail", "-c", script)
-    done = await asyncio.to_thread(run, *words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    try:
-        secret = json.loads(await asyncio.to_thread(kubectl, "get", *where, "-o", "json"))["data"]
-        found = (await before.get(f"{CONFIGURATIONS}/{keys.ORDER_POLICY}")).ok
-        assert found["webhooks"][0]["clientConfig"]["caBundle"] == secret["tls.crt"]
-        check = ("verify", "-verify_hostname", "dynsched.dynsched.svc", "-purpose", "sslserver")
-        assert not run("openssl", *check, "-CAfile", "tls.crt", "tls.crt", cwd=tmp_path).returncode
-        await asyncio.to_thread(kubectl, "apply", "-k", shipped("order-webhook"))  # it is kept
-        again = (await before.get(f"{CONFIGURATIONS}/{keys.ORDER_POLICY}")).ok
-        assert again["webhooks"] == found["webhooks"]
-    finally:
-        await asyncio.to_thread(kubectl, "delete", *where)

@@ -176,28 +176,6 @@ async def test_no_pod_is_preempted_on_a_node_that_load_refuses(beside, cluster, 
         assert await until(victims, "a pod makes room") == ["full-cool-3"]
 
 
-async def test_the_second_scheduler_goes_by_its_profile(beside, cluster, prometheus) -> None:
-    """By memory some nodes are hot, by CPU others."""
-    busy = {"mem": ("hot-0", "cool-1"), "cpu": ("cool-2", "cool-3")}
-    for name, nodes in busy.items():
-        prometheus.set(**{name: LOADS | dict.fromkeys(HOT, 25.0) | dict.fromkeys(nodes, 92.0)})
-    profiles = {
-        f"{name}-real-usage-scheduler": {"score": {name: 1}, "method": "relative"} for name in busy
-    }
-    content = {
-        "rules": [{"name": name, "expr": name, "threshold": 80} for name in busy],
-        "extender": {"profiles": profiles},
-    }
-    async with beside(content, "real-usage-scheduler"):
-        _ = (await cluster.post(PODS, make_pod("other"))).ok
-        for resource, nodes in busy.items():
-            owner = f"{resource}-real-usage-scheduler"
-            counts = await placed(cluster, await replicas(cluster, COUNT, schedulerName=owner))
-            assert not counts.keys() & set(nodes)
-        other = (await cluster.get(f"{PODS}/other")).ok
-        assert "nodeName" not in other["spec"], "not its own pod"
-
-
 async def test_pods_are_scheduled_when_dynsched_is_killed(beside, cluster) -> None:
     content = rules(extender={"reject": ["load"]})
     async with beside(content) as operator:
