@@ -12,7 +12,6 @@ from stateful_model import (
     pool_of,
     pools_of,
     record_of,
-    rules_behind,
     texts_of,
     texts_on,
 )
@@ -248,31 +247,6 @@ def _check_marks(moment: Moment) -> None:
         else:  # an older mark stays as it is until its release
             assert marks_on(moment.before[name], mark), name
             assert "release delayed" in moment.evaluation.decision.limited[name]
-
-
-def check_remembered(world: World, moment: Moment, interval: float) -> None:
-    """The first tick of a process that replayed its past: what was kept, is kept; what was over
-    ``for``, fires.
-    """
-    rule_set, now = moment.rule_set, moment.lived
-    window = max(max(rule.hold_duration, rule.keep_firing_for) for rule in rule_set.rules)
-    if not window:
-        return
-    moments = [now - number * interval for number in range(1, int(window / interval) + 2)]
-    for rule in rule_set.rules:
-        is_known = world.modes.get(rule.name) not in ("failed", "raises")
-        past = [world.values(rule, moment) for moment in moments]
-        for name, alerts in moment.evaluation.alerts.items():
-            node = moment.decided_on[name]
-            values = [values.get(name, math.nan) for values in past if is_known]
-            known = [value for value in values if math.isfinite(value)]
-            complete = len(known) == len(values) > 0
-            is_marked = marks_on(node, rule_set.mark) and rule.name in rules_behind(node, rule_set)
-            value, read = moment.read(rule, name)
-            seen = known if read is None else [*known, value]
-            kept = is_marked and (complete or not known) and all(holds(rule, each) for each in seen)
-            over = complete and read is not None and all(map(rule.breached, seen))
-            assert alerts[rule.name].firing or not (kept or over), f"{rule.name} on {name}"
 
 
 def check_rest(world: World, moment: Moment) -> None:

@@ -112,12 +112,3 @@ def holds(rule: Rule, value: float) -> bool:
     if value == rule.clear_threshold:
         return rule.op in (">=", "<=")
     return (value > rule.clear_threshold) is (rule.op in (">", ">="))
-
-
-def rules_behind(node: Node, rule_set: RuleSet) -> set[str]:
-    """The rules that a mark which is found stands for: those of the record, or else all."""
-    known = {rule.name for rule in rule_set.rules}
-    said = record_of(node).get("rules")
-    entries = said if isinstance(said, list) else []
-    named = {entry.get("rule") for entry in entries if isinstance(entry, dict)}
-    return known & named or known

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
-from stateful_checks import check_prune, check_remembered, check_rest, check_tick
+from stateful_checks import check_prune, check_rest, check_tick
 from stateful_model import CONTROL_PLANE, IGNORE, RECORD
 from stateful_world import INTERVAL, NAMES, Fault, Moment, Replica, World
 from virtual_loop import VirtualLoop
@@ -336,7 +336,6 @@ class Histories(RuleBasedStateMachine):
         replica = world.restart(number % len(world.replicas), dry_run=dry_run)
         if interval is not None:
             world.run(replica.restore(interval))
-            check_remembered(world, world.run(self.tick(replica)), interval)
 
     @step(rules=rules_bodies(), faults=FAULTS)
     def rules_change(self, rules: str, faults: list[Fault]) -> None:

@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from itertools import count
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 from api_support import api_of
 from cluster import EnvtestCluster
 from fake_prometheus import FakePrometheus
@@ -83,14 +83,12 @@ async def of_pod(cluster: EnvtestCluster, name: str) -> dict[str, Any]:
 def policy(envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     """The components order, for an object in `default`, and inject."""
     folder = tmp_path_factory.mktemp("order")
-    kubectl = Kubectl(envtest.kubeconfig(folder / "kubeconfig"))
-    texts = (order_component("default"), (COMPONENTS / "inject/policy.yaml").read_text())
-    (folder / "policies.yaml").write_text("---\n".join(texts))
-    kubectl("apply", "-f", folder / "policies.yaml")
-    kubectl("label", "namespace", "default", f"{keys.AVOID_LABEL}=true")
-    yield kubectl
-    kubectl("label", "namespace", "default", f"{keys.AVOID_LABEL}-")
-    kubectl("delete", "-f", folder / "policies.yaml")
+    with Kubectl(envtest.kubeconfig(folder / "kubeconfig")) as kubectl:
+        kubectl.apply(docs=yaml.safe_load_all(order_component("default")))
+        kubectl.apply("-k", COMPONENTS / "inject")
+        kubectl("label", "namespace", "default", f"{keys.AVOID_LABEL}=true")
+        yield kubectl
+        kubectl("label", "namespace", "default", f"{keys.AVOID_LABEL}-")
 
 
 @pytest.fixture
@@ -409,14 +407,5 @@ async def test_it_is_withdrawn_where_nothing_is_known(cluster, prometheus, tmp_p
         await until(lambda: exists(200), "there is an order")
         prometheus.set(load={})
         await until(lambda: exists(404), "no load is known")
-        number = count()
-
-        async def created() -> dict[str, Any] | None:
-            """The API server sees the deletion a moment later than its client."""
-            _ = (await cluster.post(PODS, make_pod(name := f"late-{next(number)}"))).ok
-            said = await of_pod(cluster, name)
-            return None if said["levels"] else said
-
-        said = await until(created, "a pod without the order")
-        assert (said["node"], said["level"]) == (None, None)
-        assert "nodeorders/dynsched in namespace default is not there" in said["why_not"]
+        (gone,) = await problems(cluster)
+        assert gone.startswith("the object nodeorders/dynsched in namespace default is not there")

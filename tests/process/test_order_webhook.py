@@ -19,7 +19,7 @@ from certificates import Authority
 from cluster import EnvtestCluster
 from envtest import Envtest
 from fake_prometheus import FakePrometheus
-from manifest_support import Doc, Kubectl, order_component, shipped
+from manifest_support import Doc, Kubectl, make_namespace, order_component, shipped
 from operator_support import Operator, until
 from order_cases import (
     AFTER,
@@ -63,6 +63,7 @@ pytestmark = pytest.mark.slow
 
 ORDER = "/apis/dynsched.io/v1/namespaces/default/nodeorders/dynsched"
 POLICY, WEBHOOK, BOTH = "by-policy", "by-webhook", "by-both"
+ASKS = {keys.AVOID_LABEL: "true"}
 NAME = "kubernetes.io/metadata.name"
 RULES = rules(order={"score": {"load": 1}})
 DEFAULT = 10
@@ -84,19 +85,15 @@ def authority(tmp_path: Path) -> Authority:
 def kubectl(envtest: Envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     """With the policies, in two of three namespaces that ask for the order."""
     folder = tmp_path_factory.mktemp("order")
-    found, file = Kubectl(envtest.kubeconfig(folder / "kubeconfig")), folder / "order.yaml"
     docs = list(yaml.safe_load_all(order_component("default")))
     for doc in docs:
         if doc["kind"].endswith("Binding") and "paramRef" in doc.get("spec", {}):
             wanted = {"key": NAME, "operator": "In", "values": [POLICY, BOTH]}
             doc["spec"]["matchResources"] = {"namespaceSelector": {"matchExpressions": [wanted]}}
-    file.write_text(yaml.safe_dump_all(docs))
-    found("apply", "-f", file)
-    for name in (POLICY, WEBHOOK, BOTH):
-        found("create", "namespace", name)
-        found("label", "namespace", name, f"{keys.AVOID_LABEL}=true")
-    yield found
-    found("delete", "-f", file)
+    docs += [make_namespace(name, **ASKS) for name in (POLICY, WEBHOOK, BOTH)]
+    with Kubectl(envtest.kubeconfig(folder / "kubeconfig")) as found:
+        found.apply(docs=docs)
+        yield found
 
 
 class Comparison:
@@ -244,10 +241,14 @@ async def before(before_136: Envtest, tmp_path: Path) -> AsyncIterator[EnvtestCl
     async with EnvtestCluster(before_136, tmp_path) as form:
         await form.patch("/api/v1/namespaces/default", {"metadata": {"labels": ASKS}})
         yield form
-        await form.delete(f"{CONFIGURATIONS}/{keys.ORDER_POLICY}")
 
 
-ASKS = {keys.AVOID_LABEL: "true"}
+@pytest.fixture
+def token(before: EnvtestCluster) -> Iterator[str]:
+    """Of the account that the component order-webhook has made."""
+    with Kubectl(before.kubeconfig) as kubectl:
+        kubectl.apply("-k", shipped("order-webhook"))
+        yield kubectl.token("dynsched", "dynsched")
 
 
 async def created(cluster: EnvtestCluster) -> tuple[float, list[list[str]] | None]:
@@ -257,16 +258,13 @@ async def created(cluster: EnvtestCluster) -> tuple[float, list[list[str]] | Non
     return time.monotonic() - began, levels
 
 
-async def test_pods_get_the_order_where_no_policies_are(before, authority, tmp_path) -> None:
+async def test_pods_get_the_order_where_no_policies_are(before, token, authority, tmp_path) -> None:
     """Each of two replicas answers, with the rights of the component and with nothing written;
     renewed certificates are read.
     """
     folder = certificate(authority, tmp_path / "webhook")
     policies = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
     assert (await before.get(policies)).status == 404
-    kubectl = Kubectl(before.kubeconfig)
-    await asyncio.to_thread(kubectl, "apply", "-k", shipped("order-webhook"))
-    token = await asyncio.to_thread(kubectl.token, "dynsched", "dynsched")
     account = before.servers.kubeconfig(tmp_path / "kubeconfig-account", token)
     ports = free_port(), free_port()
     flags = [("--webhook-cert-dir", str(folder), "--webhook-addr", f"127.0.0.1:{port}",
@@ -325,12 +323,7 @@ async def test_whatever_is_wrong_with_it_pods_are_created_as_always(
     (tmp_path / "other").mkdir()
     foreign = Authority(tmp_path / "other", "other")
     service = {"service": {"namespace": "default", "name": "none", "port": 9443}}
-    tls, late = (
-        ServerTls(TlsConfig(each / "tls.crt", each / "tls.key")).context
-        for each in (folder, certificate(authority, tmp_path / "late", "late", expired=True))
-    )
-    ticks = make_store(Clock())
-    ticks.show_order(OrderStatus(in_force=LastOrder(LEVELS, 0, 4e9)), with_metrics=False)
+    tls = ServerTls(TlsConfig(folder / "tls.crt", folder / "tls.key")).context
     app = web.Application()
     app.router.add_post("/garbage", _garbage)
     app.router.add_post("/half", _half)
@@ -339,14 +332,12 @@ async def test_whatever_is_wrong_with_it_pods_are_created_as_always(
     flags = ("--webhook-cert-dir", str(folder), "--webhook-addr", f"127.0.0.1:{port}")
     async with (
         WebServer(app, Address("127.0.0.1", 0), tls) as odd,
-        WebServer(make_webhook_app(ticks), Address("127.0.0.1", 0), late) as expired,
         dynsched(before, prometheus, tmp_path, RULES, *flags) as operator,
     ):
         good = configuration(authority.cert, url=at(port))
         wrong = {
             "nobody listens": configuration(authority.cert, url=at(free_port())),
             "another CA": configuration(foreign.cert, url=at(port)),
-            "an expired certificate": configuration(authority.cert, url=at(expired.port)),
             "no Service": configuration(authority.cert, **service),
             "garbage": configuration(authority.cert, url=f"{odd.url}/garbage"),
             "another uid": configuration(authority.cert, url=f"{odd.url}/half"),
