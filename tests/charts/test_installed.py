@@ -1,13 +1,13 @@
-"""What is installed with the defaults, on API servers of two kinds: with policies, and without
-them, as before Kubernetes 1.36. The process has the rights, the rules and the certificate of what
-was installed.
+"""What Helm and kubectl install, on API servers of two kinds: with policies, and without them, as
+before Kubernetes 1.36. The process has the rights, the rules and the certificate of what was
+installed.
 """
 
 import asyncio
 import base64
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,17 @@ import pytest
 import yaml
 from cluster import EnvtestCluster
 from fake_prometheus import FakePrometheus
-from helm_support import CHART, TAINT, Config, HelmError, uninstall
-from manifest_support import BASE, Kubectl, commands, custom_resource, make_namespace, shipped
+from helm_support import CHART, TAINT, Config, HelmError, everything, helm, uninstall
+from manifest_support import (
+    BASE,
+    OPERATOR_KINDS,
+    Doc,
+    Kubectl,
+    commands,
+    custom_resource,
+    make_namespace,
+    shipped,
+)
 from operator_support import Operator, until
 from order_cases import until_told
 from programs import ROOT, run
@@ -153,6 +162,41 @@ async def test_kubectl_apply_gives_pods_the_order(cluster, tmp_path) -> None:
             assert done.returncode == 0, done.stderr
             await some_ticks(operator)
             assert await marked(cluster) == []
+
+
+def names(docs: list[Doc]) -> set[str]:
+    return {f"{doc['kind']}/{doc['metadata']['name']}" for doc in docs}
+
+
+@pytest.mark.parametrize("cluster", KINDS[:1], indirect=True)
+async def test_installed_upgraded_to_everything_back_and_uninstalled(cluster) -> None:
+    base, full = helm(), helm(everything())
+    kinds = ",".join({doc["kind"] for doc in full})
+    operators = {"PodMonitor": "podmonitors", "PrometheusRule": "prometheusrules"}
+    assert operators.keys() == OPERATOR_KINDS
+    with (
+        Kubectl(cluster.kubeconfig) as kubectl,
+        Config(kubeconfig_path=cluster.kubeconfig, namespace=NAMESPACE) as config,
+    ):
+        kubectl.apply(
+            docs=[custom_resource(*each, "monitoring.coreos.com") for each in operators.items()]
+        )
+        kubectl("wait", "--for=condition=Established", "crd", "--all")
+        steps: list[tuple[Callable[[], object], list[Doc]]] = [
+            (lambda: config.install(CHART, "dynsched", {}, create_namespace=True), base),
+            (lambda: config.upgrade(CHART, "dynsched", everything()), full),
+            (lambda: config.upgrade(CHART, "dynsched", {}, reset_values=True), base),
+            (lambda: uninstall(config, kubectl), []),
+        ]
+        try:
+            for step, expected in steps:
+                await asyncio.to_thread(step)
+                kubectl.finish_namespaces()
+                there = json.loads(kubectl("get", kinds, "-A", "-o", "json"))["items"]
+                assert names(there) & names(full) == names(expected)
+        finally:
+            for _ in config.list():
+                await asyncio.to_thread(uninstall, config, kubectl)
 
 
 @pytest.mark.parametrize("cluster", KINDS[:1], indirect=True)

@@ -161,6 +161,31 @@ def test_the_patch_of_the_page_leaves_nothing_of_the_order(tmp_path: Path) -> No
     assert kinds(docs) == sorted(WITHOUT_ORDER.split())
 
 
+def deleted(command: str) -> set[tuple[str, str]]:
+    """The kind and the name of each object that a `kubectl delete` names."""
+    words = command.partition(" delete ")[2].split()
+    first, *rest = (word for word in words if not word.startswith("-"))
+    if "/" in first:
+        return {(each.partition("/")[0], each.partition("/")[2]) for each in (first, *rest)}
+    return {(kind, name) for kind in first.split(",") for name in rest}
+
+
+@pytest.mark.parametrize("part", sorted({*ADDED} - {"example", "openshift", "order-webhook"}))
+def test_what_its_page_says_takes_a_component_back(part: str) -> None:
+    text = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
+    blocks = re.findall(rf"<!-- remove {part} -->\n```sh\n(.*?)```", text, re.DOTALL)
+    before = named(rendered("base"))
+    added = [doc for key, doc in named(rendered(part)).items() if key not in before]
+    there = {(doc["kind"].lower(), doc["metadata"]["name"]) for doc in added}
+    gone = {each: deleted(each) for each in "".join(blocks).splitlines()}
+    for command, objects in gone.items():
+        assert objects <= there or "--ignore-not-found" in command
+    named_there = set().union(*gone.values())
+    for doc in added:
+        if ("namespace", doc["metadata"].get("namespace")) not in named_there:
+            assert (doc["kind"].lower(), doc["metadata"]["name"]) in named_there
+
+
 def test_openshift_assigns_user_and_group(tmp_path: Path) -> None:
     docs = composed(tmp_path / "openshift", "janitor", "descheduler", "openshift")
     for template in templates(docs).values():
