@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import shlex
 import shutil
 import signal
@@ -177,8 +178,16 @@ def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     # A signal that is ignored stays so: under nohup the terminal's end is none of ours.
     heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
+    def hang_up() -> None:
+        # The terminal is gone, and writing to it would fail while there is clearing away to do.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        stop()
+
     for number in heeded:
-        loop.add_signal_handler(number, stop)
+        loop.add_signal_handler(number, hang_up if number is signal.SIGHUP else stop)
     try:
         yield
     finally:

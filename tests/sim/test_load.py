@@ -1,4 +1,4 @@
-"""The demo's pods: pure, inside their limits, the same on both clusters, placed by preference."""
+"""The demo's pods: pure, inside their limits, the same on both clusters, and honestly compared."""
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -6,7 +6,7 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynsched_sim.load import DemoLoad, DemoPod
+from dynsched_sim.load import BLOCK, DemoLoad, DemoPod
 
 Wants = Callable[[DemoLoad], Sequence[float]]
 
@@ -45,6 +45,8 @@ def test_without_preferences_the_twins_stay_alike(n, seed) -> None:
     load = DemoLoad(n, seed)
     go_on(load, range(200))
     assert load.ordered.cpu == load.alone.cpu
+    assert load.hot(load.ordered) == load.hot(load.alone)
+    assert load.saved() == (0, 0)
 
 
 def test_pods_go_where_they_prefer() -> None:
@@ -56,8 +58,13 @@ def test_pods_go_where_they_prefer() -> None:
     assert min(load.alone.cpu[:3]) > max(few)
 
 
-def test_the_order_helps() -> None:
+def test_the_measurement_says_how_sure_it_is() -> None:
+    """For each of these seeds the order helps, and three blocks are needed to say anything."""
     for seed in range(5):
         load = DemoLoad(12, seed)
-        go_on(load, range(600), coolest)
+        go_on(load, range(int(3 * BLOCK)), coolest)
+        assert load.saved() is None
+        go_on(load, range(int(3 * BLOCK), 1200), coolest)
+        least, most = load.saved()
+        assert 0 < least < load.hot(load.alone) - load.hot(load.ordered) < most < 0.3
         assert load.ordered.placed_on_hot < load.alone.placed_on_hot

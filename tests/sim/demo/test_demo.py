@@ -148,7 +148,7 @@ def test_pods_get_the_order_and_the_commands_that_are_shown_work(start) -> None:
     printed = " ".join(show.end().split())
     assert re.search(
         r"After \d+s, 20 times as fast as life: New pods that were placed on a node over 80 % CPU: "
-        r"\d+ of \d+ with dynsched, \d+ without\.",
+        r"\d+ of \d+ with dynsched, \d+ without\. (Too early to say how long|Nodes were over)",
         printed,
     )
     assert show.log.endswith("\nEverything was stopped and removed.\n")
@@ -188,7 +188,7 @@ def test_on_a_terminal_the_figures_go_on_and_closing_it_ends_all(folder) -> None
         while not re.search(rb"After \d+s, .*After \d+s, ", seen, re.DOTALL):
             seen += os.read(controller, 65536)
         os.close(controller)  # the terminal's window is closed: SIGHUP, and no more output
-        show.wait(LIMIT)
+        assert show.wait(LIMIT) == 0
     finally:
         with contextlib.suppress(ProcessLookupError):
             show.kill()
