@@ -1,5 +1,5 @@
 """`/bind` under conflict: a pod is bound once, where it was last asked for, or the scheduler hears
-why not. On the simulator and on a real API server; with a scheduler: `test_extender_bind.py`."""
+why not. On the simulator and on a real API server; with a scheduler: `test_scheduling.py`."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager

@@ -125,6 +125,7 @@ async def test_prune_prints_what_it_removed_and_fails_where_not_all_was(
 
 
 async def test_prune_says_in_one_line_why_it_prunes_nothing(call, cluster) -> None:
+    await cluster.patch_node("b", {"metadata": {"labels": {"status": "presure"}}})
     _ = (await cluster.post(LEASES, lease(42))).ok
     code, output, errors = await call("prune", "--if-lease-older-than", "10m", "-o", "json")
     assert (code, output.strip()) == (0, "[]")
@@ -138,4 +139,9 @@ async def test_prune_says_in_one_line_why_it_prunes_nothing(call, cluster) -> No
     code, output, errors = await call("prune")
     assert (code, output, len(errors.splitlines())) == (1, "", 1)
     assert errors.startswith("Error: pod-1 ")
+    fault = cluster.server.faults.answer(500, resource="leases")
+    assert (await call("prune", "--if-lease-older-than", "10m"))[0] == 1
+    assert await patched(cluster) == ["b"]  # by the test
+    fault.remove()
     assert (await call("prune", "--force"))[0] == 0
+    assert await patched(cluster) == ["b", "b"]

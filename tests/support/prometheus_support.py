@@ -50,11 +50,12 @@ def becomes_ready(
 ) -> bool:
     """Wait until it is ready; False when it ends before, or takes longer."""
     until = time.monotonic() + seconds
-    while not is_ready():
-        if process.poll() is not None or time.monotonic() > until:
-            return False
+    while process.poll() is None and time.monotonic() < until:
+        with contextlib.suppress(OSError):
+            if is_ready():
+                return True
         time.sleep(0.05)
-    return True
+    return False
 
 
 def end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM, seconds: float = 5) -> None:
