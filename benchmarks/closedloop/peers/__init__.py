@@ -58,7 +58,6 @@ def ways() -> dict[str, Callable[[World], Default]]:
         "LoadVariationRiskBalancing": LoadVariationRiskBalancing,
         "LoadVariationRiskBalancing, Prometheus": made(LoadVariationRiskBalancing, latest=False),
         "LowRiskOverCommitment": LowRiskOverCommitment,
-        "LowRiskOverCommitment, Prometheus": made(LowRiskOverCommitment, latest=False),
         # as if each pod had a limit of one core; other weights were no better
         "LowRiskOverCommitment, limits": made(LowRiskOverCommitment, limits=5.0),
         "Koordinator": Koordinator,
