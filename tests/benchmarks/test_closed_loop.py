@@ -91,6 +91,14 @@ def test_the_oracle_is_best_and_the_share_removed_is_of_what_it_avoids() -> None
     assert share == pytest.approx((default - way) / (default - oracle))
 
 
+def test_a_pattern_stands_for_the_names_that_it_matches() -> None:
+    names = ["60 % used", "packed, 30 % used", "packed, 40 % used"]
+    assert simulated_loop.matching(["packed, *", "60 % used"], names) == [*names[1:], names[0]]
+    assert simulated_loop.matching(None, names) == names
+    with pytest.raises(ValueError, match="memory"):
+        simulated_loop.matching(["60 % used", "memory"], names)
+
+
 def test_a_mark_is_in_force_for_the_scheduler_and_counted() -> None:
     seen: list[Dynsched] = []
 
