@@ -95,8 +95,9 @@ async def resources(api: KubeApi, api_version: str) -> set[str]:
 async def namespaces_that_ask(api: KubeApi) -> list[str]:
     """The names of those with the label that has pods avoid hot nodes, sorted."""
     call = ApiRequest("list", "namespaces", "/api/v1/namespaces")
+    query = {"labelSelector": f"{keys.AVOID_LABEL}=true"}
     names: list[str] = []
-    async for page in pages(api, call, Named, query={"labelSelector": f"{keys.AVOID_LABEL}=true"}):
+    async for page in pages(api, call, Named, query=query, may_be_unknown=True):
         names += [each.metadata.name for each in page.items or ()]
     return sorted(names)
 

@@ -65,8 +65,8 @@ def rules_bodies(draw: st.DrawFn) -> str:
                 "clear_threshold": 100 - clear if low else clear,
                 "for": draw(st.sampled_from(["0s", "0s", "20s", "1m"])),
                 "keep_firing_for": draw(st.sampled_from(["0s", "0s", "30s"])),
-                "on_stale": draw(st.sampled_from([None, None, "hold"])),
-                "stale_after": draw(st.sampled_from([None, "33s"])),
+                **draw(st.sampled_from([{}, {}, {"on_stale": "hold"}])),
+                **draw(st.sampled_from([{}, {"stale_after": "33s"}])),
             }
         )
     return json.dumps(

@@ -263,7 +263,6 @@ GRANTED = {
         f"admissionregistration.k8s.io/{MUTATING}: get",
         # to prune
         "nodes: get list patch",
-        "pods: list",
         "dynsched.io/nodeorders: delete list",
     },
 }
