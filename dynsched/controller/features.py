@@ -67,7 +67,7 @@ class Features:
                 rules=lambda: self.rules_file.in_force.extender,
                 clock=time.monotonic,
                 bound=self.pods.recent,
-                watched=self.pods.watched,
+                waits=self.pods.waits,
                 bind_pod=None if self._binder is None else self._bind,
             )
         return self._extender

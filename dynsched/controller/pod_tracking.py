@@ -18,7 +18,7 @@ from dynsched.util.stopping import wait_for
 from dynsched.web.placements import newly_bound
 
 if TYPE_CHECKING:
-    from dynsched.kube.pod_watch import PodWatch
+    from dynsched.kube.pod_watch import PendingPods, PodWatch
 
 _TO_SPARE: Final = 60.0
 """Seconds for which pods are remembered beyond the longest lag: a value may be some ticks old."""
@@ -37,6 +37,7 @@ class PodTracking:
     recent: RecentPods = field(default_factory=RecentPods, init=False)
     _placed: int = field(default=0, init=False)
     _watch: PodWatch | None = field(default=None, init=False)
+    _pending: PendingPods | None = field(default=None, init=False)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Count just-bound pods until ``stop`` is set, once the rules want it."""
@@ -45,11 +46,13 @@ class PodTracking:
         await wait_for(stop, is_wanted, _POLL)
         if stop.is_set():
             return
-        from dynsched.kube.pod_watch import PodWatch
+        from dynsched.kube.pod_watch import PendingPods, PodWatch
 
+        self._pending = PendingPods(self.api)
         self._watch = PodWatch(self.api, self.recent)
         await asyncio.gather(
             self._watch.run(stop),
+            self._pending.run(stop),
             self._query_what_pods_use(stop, self._watch),
         )
 
@@ -101,6 +104,7 @@ class PodTracking:
             error=self._watch.error,
         )
 
-    def watched(self) -> bool:
-        """Whether the watch of pods works."""
-        return self._watch is not None and self._watch.error is None
+    def waits(self, uid: str) -> bool:
+        """Whether a pod waits for a node, and the watch of pods works and will report its node."""
+        watch, pending = self._watch, self._pending
+        return watch is not None and watch.error is None and pending is not None and uid in pending

@@ -40,6 +40,7 @@ class World:
     def __init__(
         self, rules: Mapping[str, Any] = RULES, *, bind: Bind | None = None, watched: bool = True
     ) -> None:
+        self.made_up: set[str] = set()
         self.nodes = {
             name: Node(name, labels={"filter.xy.com": ""} if name in "ab" else {}, allocatable=ROOM)
             for name in NAMES
@@ -54,7 +55,7 @@ class World:
             rules=lambda: self.scene.rule_set.extender,
             clock=lambda: self.now,
             bound=self.bound,
-            watched=lambda: watched,
+            waits=lambda uid: watched and uid not in self.made_up,
             bind_pod=bind,
         )
 
