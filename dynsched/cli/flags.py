@@ -299,7 +299,7 @@ namespace = option(
 
 
 def _token_file(context: click.Context, _: click.Parameter, value: Any) -> Any:
-    """That of the environment is not for a server that is typed."""
+    """None if the file comes from the environment and --server from the command line."""
     server, file = map(context.get_parameter_source, ("server", "server_token_file"))
     return None if server is ParameterSource.COMMANDLINE is not file else value
 

@@ -125,6 +125,7 @@ def _sentences(report: Part) -> Iterator[str]:
     for rule in rules:
         if rule["blind"] and rule["health"] == "ok":
             yield f"No sample of rule {rule['name']} matched a node: {rule['blind']}"
+    yield from _unknown(report)
     found: dict[tuple[str, str], list[str]] = {}
     for sample in report["unmatched_samples"]:
         found.setdefault((sample["rule"], sample["reason"]), []).append(sample["value"])
@@ -139,3 +140,15 @@ def _sentences(report: Part) -> Iterator[str]:
                 f"No history of rule {rule['name']}, so durations count from now: "
                 f"{rule['past_error']}"
             )
+
+
+def _unknown(report: Part) -> Iterator[str]:
+    for rule in report["rules"]:
+        unknown = [
+            node["name"]
+            for node in report["nodes"]
+            if any(of["rule"] == rule["name"] and of["quality"] != "ok" for of in node["rules"])
+        ]
+        if unknown and rule["health"] == "ok" and not rule["blind"]:
+            nodes = counted(len(unknown), "node")
+            yield f"No current value of rule {rule['name']} for {nodes}: {some(unknown)}"

@@ -114,7 +114,7 @@ def _value(rule: Part) -> str:
 
 
 def _notes(node: Part, mark: str) -> Iterator[str]:
-    """What else is to be known of a node; ``mark``: the one that it should carry."""
+    """Why a node is marked or not, beyond its rules; ``mark``: the one that it should carry."""
     if node["conflict"]:
         yield f"conflict: {node['conflict']}"
     if node["withheld"]:

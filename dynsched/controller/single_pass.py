@@ -107,7 +107,7 @@ class PruneOptions:
     dry_run: bool = False
     lease_namespace: str | None = None
     lease_older_than: float | None = None
-    """Only if the Lease was not renewed for so many seconds or does not exist."""
+    """In seconds: prune only if the Lease was not renewed for longer, or does not exist."""
     force: bool = False
     """Even while the Lease is held."""
     take_lease: bool = False

@@ -66,7 +66,7 @@ class Evaluation:
     expected: Mapping[str, ExpectedLoad] = field(default_factory=dict)
     """By rule, where pods are known."""
     released: int = 0
-    """How many marks went in this tick before, which count against ``guard.max_releases``."""
+    """Marks released earlier in this tick; they count against ``guard.max_releases``."""
 
     @cached_property
     def hot(self) -> frozenset[str]:

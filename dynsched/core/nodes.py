@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from ipaddress import AddressValueError, IPv6Address
+from ipaddress import AddressValueError, IPv6Address, ip_address
 from typing import Any, Final, NamedTuple
 
 from dynsched.core.wording import Reason, some
@@ -149,10 +149,18 @@ class Found(NamedTuple):
     reason: str = ""
 
 
+def _is_ip(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
 class AddressLookup:
     """From a label's value to a node: by name and by every address. A name wins over an address.
     Where nodes share an address and one alone is ready, that one has it: the object of a machine
-    that got another name stays behind, not ready.
+    that got another name stays behind, not ready; also one that was named by its IP address.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
@@ -165,10 +173,16 @@ class AddressLookup:
                 other = self._nodes.setdefault(address, node.name)
                 if other != node.name:
                     self._shared.setdefault(address, [other]).append(node.name)
-        for node in nodes:
-            self._shared.pop(node.known_as[0], None)
-            self._nodes[node.known_as[0]] = node.name
         ready = {node.name for node in nodes if is_ready(node)}
+        for node in nodes:
+            name = node.known_as[0]
+            others = self._shared.pop(name, [self._nodes.get(name, "")])
+            heirs = [other for other in others if other in ready]
+            is_left_behind = node.name not in ready and len(heirs) == 1 and _is_ip(name)
+            self._nodes[name] = heirs[0] if is_left_behind else node.name
+        self._give_to_the_ready(ready)
+
+    def _give_to_the_ready(self, ready: Collection[str]) -> None:
         for address, names in list(self._shared.items()):
             if len(found := [name for name in names if name in ready]) == 1:
                 self._nodes[address] = found[0]

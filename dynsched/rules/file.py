@@ -113,7 +113,7 @@ class RulesFile:
         found = _usable(self._parsed)
         self.error, self._refused = None, None
         self.rule_set, self.warnings = found.rule_set, found.warnings
-        # Last: who finds it in another thread finds its rules too.
+        # Last: a thread that sees the text also sees its rules.
         self.text = (self._raw or b"").decode()
 
     def refuse(self, errors: Mapping[str, str]) -> None:

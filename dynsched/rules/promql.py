@@ -90,8 +90,9 @@ def is_percent(text: str) -> bool:
 
 def _is_percent(found: Any) -> bool:
     if not isinstance(found, promql.BinaryExpr):
-        adds_up = name_of(found).startswith(("sum", "count"))  # also over time
-        return not adds_up and any(map(_is_percent, parts_of(found)))
+        # Sums and counts, also over time, and what has another unit than its argument.
+        others = ("sum", "count", "std", "timestamp", "deriv", "delta", "changes", "resets")
+        return not name_of(found).startswith(others) and any(map(_is_percent, parts_of(found)))
     operator, sides = str(found.op), (found.lhs, found.rhs)
     if operator == "*":
         return any(is_hundred(side) or _is_percent(side) for side in sides)

@@ -13,12 +13,13 @@ from dynsched.rules.rule_errors import RuleError
 
 _REMOVED: Final[Mapping[tuple[str, ...], str]] = {
     ("experiment",): "the recorded figures by day (docs/operate.md#figures-that-are-kept)",
-    ("scale_down",): "nothing; to remove the costs that are left, `kubectl annotate pods --all -A "
-    "controller.kubernetes.io/pod-deletion-cost- dynsched.io/pod-deletion-cost-`",
+    ("scale_down",): "nothing; a pod keeps its deletion cost until it ends",
     ("guard", "bind_burst"): "nothing, because pods count from their binding on (`order`)",
     ("rules", "early"): "`by: expected` with a threshold of 65 to 70, or the order",
 }
 """What to do instead, by the path of the key without indices of lists."""
+_DEEPEST: Final = 2
+"""Parts of a path below which there are none: ``rules[0]``."""
 
 
 def without_removed(data: Any) -> tuple[Any, tuple[RuleError, ...]]:
@@ -28,6 +29,8 @@ def without_removed(data: Any) -> tuple[Any, tuple[RuleError, ...]]:
 
 
 def _kept(data: Any, path: tuple[str | int, ...], remarks: list[RuleError]) -> Any:
+    if len(path) > _DEEPEST:
+        return data
     if isinstance(data, list):
         return [_kept(item, (*path, index), remarks) for index, item in enumerate(data)]
     if not isinstance(data, Mapping):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from pydantic import ValidationError
@@ -40,11 +41,15 @@ class RuleError:
         return f"{self.where}: {message}" if self.path else message
 
 
+MAX_ERRORS: Final = 100
+"""Errors reported at once: they go into a log line, an Event and `/status`."""
+
+
 class RulesInvalidError(Exception):
-    """Rules that cannot be used."""
+    """Rules that cannot be used; ``errors``: the first MAX_ERRORS."""
 
     def __init__(self, errors: Iterable[RuleError]) -> None:
-        self.errors = tuple(errors)
+        self.errors = tuple(islice(errors, MAX_ERRORS))
         super().__init__("; ".join(map(str, self.errors)))
 
 

@@ -58,7 +58,9 @@ def why_unwritten(tick: Tick, node: str) -> str:
         leader = tick.leadership.leader
         return f"{leader} leads, and has not written it yet" if leader else "no replica leads"
     cause = _why_failed(tick, node)
-    return "the next tick writes it" if cause is None else f"the write failed: {cause}"
+    if cause is not None:
+        return f"the write failed: {cause}"
+    return "not tried: other writes failed" if tick.writes.failures else "the next tick writes it"
 
 
 def _why_failed(tick: Tick, node: str) -> str | None:

@@ -110,3 +110,11 @@ def test_the_label_that_holds_the_node_is_named() -> None:
     tick = Scene(rules, map(Node, ("w1", "w2"))).tick(NOON, cpu=[sample], writes=False)
     (warning,) = json.loads(pass_report(tick))["warnings"]
     assert "set node_label: exported_node" in warning
+
+
+def test_nodes_without_a_value_are_counted_also_where_they_are_not_shown() -> None:
+    names = [f"n{number:02}" for number in range(50)]
+    tick = Scene({"rules": [{"name": "cpu", "expr": "x", "threshold": 80}]}, map(Node, names)).tick(
+        NOON, cpu=dict.fromkeys(names[:40], 20.0)
+    )
+    assert "for 10 nodes: n40, n41" in "\n".join(found(tick))

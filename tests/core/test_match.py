@@ -318,3 +318,14 @@ def test_the_worst_fresh_sample_of_a_node_counts_in_whatever_order(found, op, or
             assert not math.isfinite(reading.value)
             continue
         assert (reading.value, reading.taken) == (best.value, best.timestamp)
+
+
+@pytest.mark.parametrize("name", ["10.0.0.7", "fd00::7"])
+def test_a_node_that_was_named_by_its_address_is_left_behind_too(name: str) -> None:
+    gone = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+    old, new = (node(each, addresses={"InternalIP": name}) for each in (name, "new"))
+    left = node(name, addresses={"InternalIP": name}, taints=[gone])
+    assert AddressLookup([left, new]).find(f"[{name}]:9100") == ("new", "")
+    assert AddressLookup([old, new]).find(name) == (name, "")
+    twice = [left, new, node("newer", addresses={"InternalIP": name})]
+    assert AddressLookup(twice).find(name) == (name, "")

@@ -16,6 +16,7 @@ from dynsched.core.alerts import AlertState, NodePressure, new_alert
 from dynsched.core.mark_record import write_record
 from dynsched.rules.file import RulesFileError, load_rules
 from dynsched.rules.parse import parse_rules, read_rules
+from dynsched.rules.rule_errors import MAX_ERRORS
 
 BAD = sorted((Path(__file__).parent).glob("*.bad.yaml"))
 GOOD = "rules:\n  - {name: cpu, expr: load, threshold: 80}\n"
@@ -140,3 +141,15 @@ FRAGMENTS = st.sampled_from([
 def test_random_yaml_text(parts: list[str], scratch: Path) -> None:
     scratch.write_text("".join(parts))
     load_or_refuse(scratch)
+
+
+def test_aliases_that_share_much_are_not_read_one_by_one() -> None:
+    levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    text = "\n".join(["a0: &a0 [1, 2]", *levels, GOOD])
+    found = read_rules("rules.yaml", text.encode())
+    assert len(found.errors) == 12
+
+
+def test_of_very_many_errors_the_first_are_told() -> None:
+    found = read_rules("rules.yaml", (GOOD + "".join(f"k{n}: 1\n" for n in range(1000))).encode())
+    assert len(found.errors) == MAX_ERRORS

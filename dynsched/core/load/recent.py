@@ -201,7 +201,7 @@ class RecentPods:
         return entry if entry is not None and entry.at > now - self.window else None
 
     def _put(self, entry: _Entry) -> None:
-        """As the latest one; of too many the oldest goes."""
+        """As the latest one. Above the limit the oldest entry is dropped."""
         self._entries.pop(entry.pod.uid, None)
         self._entries[entry.pod.uid] = entry
         if len(self._entries) > self._most:

@@ -206,8 +206,9 @@ def _read(body: bytearray, wanted: str, most: AnswerLimit) -> tuple[list[_Row], 
     data, warnings = _open(body)
     found = _fit(_DATA, data, body)
     if found.result_type != wanted:
+        remedy = f"; {_BY_NODE}" if wanted == "vector" else ""
         raise QueryFailedError(
-            f"the result is of type {one_line(found.result_type, 40)!r}; {_BY_NODE}",
+            f"the result is of type {one_line(found.result_type, 40)!r}{remedy}",
             refused=wanted == "vector" and found.result_type in _WRONG_TYPES,
         )
     try:

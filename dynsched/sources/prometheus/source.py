@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,8 @@ from dynsched.sources.prometheus.decode import (
 )
 from dynsched.sources.prometheus.session import Answer, Client, Session
 from dynsched.util.errors import PastUnknownError
+
+logger = logging.getLogger(__name__)
 
 _PAGE_LIMIT: Final = AnswerLimit(0, 50_000, 32 << 20)
 
@@ -64,7 +67,9 @@ class PrometheusSource:
     ) -> None:
         self._client = Client(config, clock, max_concurrency)
         self._limit = limit
-        if config.insecure_skip_verify:  # urllib3 would say so on stderr from time to time
+        if config.insecure_skip_verify and config.url.startswith("https:"):
+            logger.warning("the TLS certificate of %s is not verified, as configured", config.url)
+            # Logged once, above; urllib3 would say it on stderr from time to time.
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
     async def query(self, rule: Rule) -> QueryResult:

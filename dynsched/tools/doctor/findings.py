@@ -73,13 +73,17 @@ async def run(chain: Chain[_T], subject: _T, rule: str | None = None) -> list[Fi
     """All that the checks find. One that cannot be made does not stop the others."""
     found: list[Finding | NotChecked] = []
     for code, check in chain:
+        whole: list[Finding] = []
         try:
             checked = check(subject)
-            whole = [f async for f in checked] if isinstance(checked, AsyncIterator) else [*checked]
+            if isinstance(checked, AsyncIterator):
+                async for each in checked:
+                    whole.append(each)  # noqa: PERF401 (they are kept also if the next one fails)
+            else:
+                whole += checked
         except ExpectedError as failed:
             found.append(NotChecked(code, rule, str(failed)))
-        else:
-            found += findings(code, whole, rule)
+        found += findings(code, whole, rule)
     return found
 
 

@@ -94,7 +94,9 @@ class Queries:
             _require(answer.error)
             found.append([point for series in answer.series for point in series.points])
         least, most = ([value for _, value in each if not math.isnan(value)] for each in found)
-        return PastValues(min(least), max(most), self.now - found[0][0][0]) if least else None
+        return (
+            PastValues(min(least), max(most), self.now - found[0][0][0]) if least and most else None
+        )
 
 
 def _require(error: str | None) -> None:
